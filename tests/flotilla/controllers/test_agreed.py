@@ -1,4 +1,5 @@
-"""What controllers make of their log's entries, in both flavours (spec 4.1 to 4.4)."""
+"""The effect of entries of the controllers' log, in both modes ("Controllers" in
+docs/flotilla-design.md)."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -68,7 +69,7 @@ def identity(broker_id: int) -> Json:
 
 
 def test_a_request_is_decided_where_it_is_applied() -> None:
-    """Spec 4.3: the entry is what was asked; the answer and its effect come of applying it."""
+    """jraft: the entry is the request; its answer and its effect result from applying it."""
     agreed = fleet()
     row = agreed.sets["b"]
     assert (row.master_id, row.sync_set, row.set_epoch) == (1, (1, 2, 3), 2)
@@ -79,7 +80,8 @@ def test_a_request_is_decided_where_it_is_applied() -> None:
 
 
 def test_silence_is_measured_by_the_leader_who_asks() -> None:
-    """Spec 4.3, bugs 10 and 11: late after the timeout, not before; the living are left alone."""
+    """jraft: a broker is late after its timeout and not before (apache/rocketmq#9717, #8380);
+    others are left alone."""
     agreed = told(fleet(2), "hear", 9, [beat(2, 2)]).state
     both = [["b", 1], ["b", 2]]
     assert told(agreed, "check", 10, both).gone == []
@@ -91,7 +93,7 @@ def test_silence_is_measured_by_the_leader_who_asks() -> None:
 
 
 def test_clocks_of_two_leaders_have_nothing_to_do_with_each_other() -> None:
-    """Spec 4.3: in the original a skew between machines kills the living, or nobody."""
+    """jraft: in RocketMQ a skew between machines expires living brokers, or none."""
     for clock in (1e6, -1e6):
         agreed = told(fleet(2), "lead", clock).state
         suspects = [["b", 1], ["b", 2]]
@@ -102,13 +104,13 @@ def test_clocks_of_two_leaders_have_nothing_to_do_with_each_other() -> None:
 
 
 def test_a_heartbeat_that_comes_late_changes_nothing() -> None:
-    """Spec 4.4: the newest is the truth, also when an older one is logged after it."""
+    """The newest heartbeat counts, also when an older one is logged after it."""
     agreed = told(fleet(1), "hear", 1, [beat(1, 5, max_offset=50)]).state
     assert told(agreed, "hear", 2, [beat(1, 4, max_offset=90)]).state == agreed
 
 
 def test_what_makes_no_sense_is_refused_by_everybody() -> None:
-    """Malformed requests are in the log as well; they must stop no controller."""
+    """The log may hold malformed requests; they must stop no controller."""
     taken = asked(fleet(), 1, Op.ALTER_SYNC_STATE_SET, brokerName="b")
     assert taken.reply["code"] == Status.INVALID_REQUEST
     assert taken.state == fleet()
@@ -166,8 +168,8 @@ def fields(i: int, members: list[int]) -> Json:
 
 @given(st.lists(COMMANDS, max_size=25), st.integers(0, 25))
 def test_every_controller_comes_to_the_same(commands: list[JraftCommand], cut: int) -> None:
-    """Spec 4.3: whoever has applied the same entries has the same state and the same answers; a
-    snapshot between two entries is as good as the entries before it (Raft 7)."""
+    """Controllers that applied the same entries have the same state and give the same answers; a
+    snapshot between two entries replaces the entries before it (Raft 7)."""
     here = there = fleet()
     for number, command in enumerate(commands):
         if number == cut:
@@ -181,7 +183,7 @@ def test_every_controller_comes_to_the_same(commands: list[JraftCommand], cut: i
 
 @given(st.lists(REQUESTS, max_size=15))
 def test_both_flavours_agree(commands: list[JraftCommand]) -> None:
-    """Spec 4.2 and 4.3: what the leader computes and logs is what everybody would compute."""
+    """What a dledger leader computes and logs is what every jraft controller would compute."""
     jraft = dledger = fleet()
     for command in commands:
         op, request = command.content
@@ -229,7 +231,7 @@ def value(agreed: ReplicatedState) -> str | None:
 
 
 def test_a_register_changes_only_from_what_was_expected() -> None:
-    """Compare and set: absent is null; a refusal tells the present value and changes nothing."""
+    """Compare and set: absent is null; a refusal returns the present value and changes nothing."""
     first = cas(ReplicatedState(), None, "a")
     assert (first.reply["value"], value(first.state)) == ("a", "a")
     refused = cas(first.state, None, "b")
@@ -240,7 +242,7 @@ def test_a_register_changes_only_from_what_was_expected() -> None:
 
 
 def test_a_put_register_holds_its_value() -> None:
-    """Put, and put away."""
+    """A value is put, and removed."""
     put = asked(ReplicatedState(), 0, Op.KV_PUT, namespace="n", key="k", value="x")
     assert value(put.state) == "x"
     again = asked(put.state, 0, Op.KV_PUT, namespace="n", key="k", value=None)

@@ -1,7 +1,7 @@
-"""Three controllers as real processes, with played brokers: who reigns, who is told.
+"""Three controllers as real processes, with played brokers: elections and notices.
 
-Whoever asks them can not tell of which flavour they are. What does not depend on it is tried with
-the first.
+A broker cannot tell the modes of controllers apart. Tests that do not depend on the mode run with
+the first one.
 """
 
 import asyncio
@@ -31,7 +31,8 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 
 @BOTH
 def test_a_killed_leader_takes_nothing_with_it(controllers: Any) -> None:
-    """Raft 5.4: what was answered is known to the next leader, and to all after a restart."""
+    """Raft 5.4: the next leader knows all answered requests, and so do all controllers after a
+    restart."""
 
     async def scenario() -> None:
         async with controllers.broker_set(2):
@@ -55,7 +56,7 @@ def test_a_killed_leader_takes_nothing_with_it(controllers: Any) -> None:
 
 @BOTH
 def test_a_killed_master_is_replaced_and_all_are_told(controllers: Any) -> None:
-    """Spec 5.1 and 4.7: its connections close, the best of the set is elected at once."""
+    """Its connections close, and the best member of the set is elected at once."""
 
     async def scenario() -> None:
         async with controllers.broker_set(3) as (first, second, third):
@@ -78,7 +79,7 @@ def test_a_killed_master_is_replaced_and_all_are_told(controllers: Any) -> None:
 
 @BOTH
 def test_a_silent_master_is_replaced_and_told_when_it_returns(controllers: Any) -> None:
-    """Spec 5.1: hung or cut off, it is found by its missing heartbeats."""
+    """A master that hangs or is cut off is found by its missing heartbeats."""
 
     async def scenario() -> None:
         async with controllers.broker_set(2) as (first, second):
@@ -110,7 +111,8 @@ def test_a_living_master_that_reconnects_stays(controllers: Any) -> None:
 
 
 def test_a_set_that_lost_everybody_gets_a_master_again(controllers: Any) -> None:
-    """Bug 12: nobody to elect is not the end; the first member that returns is elected."""
+    """An election without candidates is repeated: the first member that returns wins
+    (apache/rocketmq#5009)."""
 
     async def scenario() -> None:
         async with controllers.broker_set(2) as (first, second):
@@ -130,7 +132,8 @@ def test_a_set_that_lost_everybody_gets_a_master_again(controllers: Any) -> None
 
 @BOTH
 def test_master_and_controller_leader_may_die_together(controllers: Any) -> None:
-    """Bugs 12 and 13: the next leader knows the living from their heartbeats, and acts."""
+    """The next leader knows which brokers live by their heartbeats, and acts
+    (apache/rocketmq#5711)."""
 
     async def scenario() -> None:
         async with controllers.broker_set(2) as (first, second):
@@ -146,7 +149,8 @@ def test_master_and_controller_leader_may_die_together(controllers: Any) -> None
 def test_a_master_lost_without_a_quorum_is_replaced_when_it_returns(
     controllers: Any,
 ) -> None:
-    """Bug 12: kill the master while the controllers can decide nothing, then heal them."""
+    """The master is killed while the controllers have no majority, which then returns
+    (apache/rocketmq#5009)."""
 
     async def scenario() -> None:
         async with controllers.broker_set(2) as (first, second):
@@ -220,7 +224,7 @@ def test_a_minority_changes_nothing(controllers: Any) -> None:
 
 
 def test_malformed_peers_are_dropped_with_a_reason(controllers: Any) -> None:
-    """Wire: a frame that makes no sense ends its connection and nothing else."""
+    """A malformed frame ends its connection and nothing else."""
 
     async def scenario() -> None:
         node = next(iter(controllers.nodes.values()))

@@ -1,4 +1,4 @@
-"""Laws of the controllers' state that hold after any requests, in any order, whoever is alive."""
+"""Invariants of the controllers' state, after any requests in any order, with any brokers alive."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +34,8 @@ OFFSETS = st.tuples(*(st.integers(0, 3) for _ in IDS))
 
 @dataclass(frozen=True)
 class Step:
-    """A request, and who was alive with what log when it was decided. No op: the controllers."""
+    """A request, and the brokers' status and logs when it was decided. Without op: the controllers'
+    own election."""
 
     op: Op | None
     broker_id: int
@@ -97,8 +98,8 @@ def decide(state: BrokerSets, step: Step, *, unclean: bool = False) -> Decision:
 
 @given(STARTS, st.lists(STEPS, max_size=40))
 def test_the_state_stays_sound(state: BrokerSets, steps: list[Step]) -> None:
-    """Spec 4: a master is in its set; epochs only rise, and with every change; the elected were
-    members of the set before; a refusal changes nothing."""
+    """A master is in its set; epochs only rise, and with every change; the winner was a member of
+    the set before; a refusal changes nothing."""
     for step in steps:
         decision = decide(state, step)
         events = decode(encode(decision.events)) if decision.events else []
@@ -131,7 +132,7 @@ def test_the_state_stays_sound(state: BrokerSets, steps: list[Step]) -> None:
 def test_a_second_look_finds_nothing_to_do(
     state: BrokerSets, steps: list[Step], last: Step
 ) -> None:
-    """The controllers' own election is idempotent: the scan may run for ever."""
+    """The controllers' own election is idempotent: the scan may run again and again."""
     for step in steps:
         state = apply_all(state, decide(state, step).events)
     scan = Step(None, 1, frozenset(), 0, False, last.statuses, last.offsets)

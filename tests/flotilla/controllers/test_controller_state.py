@@ -1,4 +1,5 @@
-"""What controllers agree on (spec 4.1), and what their leader answers (spec 4.5)."""
+"""The state of broker sets, and the leader's answers ("Controllers" and "Election" in
+docs/flotilla-design.md)."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -62,7 +63,7 @@ def context(
     policy: str = "water-level",
     **statuses: BrokerStatus,
 ) -> DecisionContext:
-    """Everybody alive but those named (`b2=DEAD`); a greater id has a longer log."""
+    """All brokers are alive except as given (`b2=DEAD`); a greater id has a longer log."""
 
     def candidate(name: str, broker_id: int) -> Candidate:
         status = statuses.get(f"b{broker_id}", ALIVE)
@@ -72,7 +73,7 @@ def context(
 
 
 def me(broker_id: int) -> dict[str, Any]:
-    """Who registers."""
+    """A registration request."""
     return {**IDENTITY, "brokerId": broker_id, "checkCode": f"code{broker_id}"}
 
 
@@ -95,18 +96,18 @@ def code(decision: Decision) -> Status:
     ],
 )
 def test_an_event_survives_the_log(event: Event) -> None:
-    """What is decoded is what was encoded."""
+    """Decoding is the inverse of encoding."""
     assert decode(encode([event, event])) == [event, event]
 
 
 def test_an_election_leaves_the_winner_alone_in_the_set() -> None:
-    """Spec 4.1: master and set change together, both epochs rise by one."""
+    """Master and set change together, and both epochs rise by one."""
     row = apply(state(), ElectMaster("b", 2, "expired"))["b"]
     assert (row.master_id, row.master_epoch, row.sync_set, row.set_epoch) == (2, 5, (2,), 8)
 
 
 def test_members_keep_the_time_at_which_they_came() -> None:
-    """For electPolicy join-time: who stays in the set is older than who comes back."""
+    """For electPolicy join-time: a member that stays is older than one that returns."""
     row = apply_all({}, [*APPLIED, ElectMaster("b", 1, ""), AlterSyncStateSet("b", (1, 2))])["b"]
     assert row.joined == {1: 1, 2: 2}
     changes = [AlterSyncStateSet("b", (1, 2, 3)), AlterSyncStateSet("b", (1, 3))]
@@ -119,7 +120,7 @@ def test_members_keep_the_time_at_which_they_came() -> None:
 
 
 def test_a_learner_is_not_the_first_master() -> None:
-    """Bug 24 (rocketmq#10013): a set that never had a master gets no learner for it."""
+    """A learner is not elected as the first master of a set (apache/rocketmq#10013)."""
     fresh: BrokerSets = {"b": BrokerSetState("f", 4, members(1, 2, 3))}
     at = context(fresh)
     learns = replace(at, candidate=lambda n, i: Candidate(i, ALIVE, learner=i == 1))
@@ -131,7 +132,7 @@ def test_a_learner_is_not_the_first_master() -> None:
 
 
 def test_an_election_in_place_of_a_master_that_is_gone_is_fenced() -> None:
-    """Planned handover: between its two steps another master may have been elected."""
+    """Planned handover: another master may have been elected between its two steps."""
     fields = {"brokerName": "b", "brokerId": 2, "designate": True, "masterEpoch": 4}
     assert elect_master(context(state()), fields).events == (ElectMaster("b", 2, "drill"),)
     late = elect_master(context(state()), {**fields, "masterEpoch": 3})
@@ -141,13 +142,13 @@ def test_an_election_in_place_of_a_master_that_is_gone_is_fenced() -> None:
 
 
 def test_an_election_without_winner_keeps_the_set() -> None:
-    """Spec 4.1: a former member that comes back may still be elected."""
+    """A former member that returns may still be elected."""
     row = apply(state(), ElectMaster("b", None, "expired"))["b"]
     assert (row.master_id, row.master_epoch, row.sync_set, row.set_epoch) == (None, 5, (1, 2, 3), 7)
 
 
 def test_ids_are_never_given_twice() -> None:
-    """Spec 5.3: the next id is beyond every id ever applied for, cleaned ones included."""
+    """The next id is greater than every id ever granted, including removed ones."""
     events: list[Event] = [ApplyBrokerId("f", "b", i, "a", "h", f"c{i}") for i in (1, 2)]
     events.append(CleanBrokerData("b", (2,)))
     row = apply_all({}, events)["b"]
@@ -156,7 +157,7 @@ def test_ids_are_never_given_twice() -> None:
 
 
 def test_cleaning_a_member_takes_it_out_of_everything() -> None:
-    """Spec 4.1: members and set; a cleaned master is no master; nobody left means no set."""
+    """Out of members and set; a removed master is no master; without members there is no set."""
     row = apply(state(), CleanBrokerData("b", (1,)))["b"]
     assert (row.master_id, row.master_epoch, row.sync_set) == (None, 5, (2, 3))
     for nobody in ((1, 2, 3), ()):
@@ -164,8 +165,8 @@ def test_cleaning_a_member_takes_it_out_of_everything() -> None:
 
 
 def test_a_set_that_begins_again_uses_no_id_and_no_epoch_twice() -> None:
-    """Spec 5.3: a broker of the forgotten set may come back with its disk, and must be told apart
-    from those of the new one, by its id and by the epochs of its log."""
+    """A broker of the removed set may return with its disk, and must differ from the new ones in
+    its id and in the epochs of its log."""
     at = apply(state(), CleanBrokerData("b", ()))
     assert get_replica_info(context(at), IDENTITY).reply["code"] == Status.BROKER_METADATA_NOT_EXIST
     assert sync_state_data(context(at), {}).reply == {"sets": {}}
@@ -183,7 +184,7 @@ def test_a_set_that_begins_again_uses_no_id_and_no_epoch_twice() -> None:
 
 
 def test_events_about_nobody_change_nothing() -> None:
-    """Spec 4.1: ignored when the broker set is unknown."""
+    """Events about an unknown set are ignored."""
     for event in (AlterSyncStateSet("x", (1,)), ElectMaster("x", 1, ""), CleanBrokerData("x", ())):
         assert apply(state(), event) == state()
 
@@ -192,7 +193,7 @@ def test_events_about_nobody_change_nothing() -> None:
 
 
 def test_the_first_id_is_one_and_the_next_is_free() -> None:
-    """Spec 4.5, getNextBrokerId."""
+    """getNextBrokerId."""
     assert next_broker_id(context({}), IDENTITY).reply == {"brokerId": 1}
     assert next_broker_id(context(state()), IDENTITY).reply == {"brokerId": 4}
 
@@ -211,7 +212,7 @@ def test_the_first_id_is_one_and_the_next_is_free() -> None:
 def test_an_id_belongs_to_who_holds_its_check_code(
     at: BrokerSets, broker_id: int, check: str, events: int, expected: Status
 ) -> None:
-    """Spec 4.5, applyBrokerId."""
+    """applyBrokerId."""
     fields = {**IDENTITY, "brokerId": broker_id, "checkCode": check}
     decision = apply_broker_id(context(at), fields)
     assert (code(decision), len(decision.events)) == (expected, events)
@@ -221,21 +222,21 @@ def test_an_id_belongs_to_who_holds_its_check_code(
 
 
 def test_who_is_unknown_must_get_an_id_first() -> None:
-    """Spec 4.5, registerBroker: 2010."""
+    """registerBroker: 2010."""
     for at, broker_id in (({}, 1), (state(), 9)):
         decision = register(context(at), me(broker_id))
         assert code(decision) is Status.BROKER_NEED_TO_BE_REGISTERED
 
 
 def test_nobody_registers_under_another_brokers_id() -> None:
-    """Spec 5.3: whose disk is of a forgotten broker has the id, but not its check code; it gets no
-    role, and the address of the broker stays what it is."""
+    """The disk of a removed broker has the id, but not its check code; it gets no role, and the
+    address of the broker with that id does not change."""
     taken = register(context(state()), {**me(1), "checkCode": "of the forgotten one"})
     assert (code(taken), taken.events) == (Status.BROKER_ID_INVALID, ())
 
 
 def test_a_slave_learns_the_living_master_and_where_to_replicate_from() -> None:
-    """Spec 4.5 and 15.3: the HA address comes with the controllers' answer."""
+    """The HA address comes with the controllers' answer, not from a nameserver."""
     decision = register(context(state()), me(2))
     assert decision.reply["masterHaAddr"] == "ha:1"
     assert decision.events == (UpdateBrokerAddress("b", 2, "ip:1", "ip:2"),)
@@ -243,7 +244,8 @@ def test_a_slave_learns_the_living_master_and_where_to_replicate_from() -> None:
 
 
 def test_a_dead_master_is_not_named() -> None:
-    """Spec 4.5: the newcomer then asks to be elected. One that may be alive is named."""
+    """Without a living master in the answer the new broker requests an election. A master that may
+    be alive is in the answer."""
     decision = register(context(state(), b1=DEAD), me(2))
     assert decision.reply["masterId"] is None
     decision = register(context(state(), b1=UNKNOWN), me(2))
@@ -251,7 +253,8 @@ def test_a_dead_master_is_not_named() -> None:
 
 
 def test_a_master_that_starts_again_is_a_new_process_and_needs_a_new_epoch() -> None:
-    """What its former life did not sync may be gone; one epoch must not name two histories."""
+    """What its former process did not sync may be lost; one epoch must not stand for two
+    histories."""
     decision = register(context(state()), me(1))
     assert (decision.reply["masterId"], decision.reply["masterEpoch"]) == (3, 5)
     alone = register(context(state(sync_set=(1,))), me(1))
@@ -286,32 +289,32 @@ def alter(
 def test_a_set_is_altered_by_its_master_at_the_right_epochs(
     fields: dict[str, Any], expected: Status
 ) -> None:
-    """Spec 4.5: each check with its code; nothing is logged for a refusal."""
+    """alterSyncStateSet: each check has its code; a refusal logs nothing."""
     decision = alter(state(), **fields)
     assert code(decision) is expected
     assert len(decision.events) == (expected is Status.SUCCESS)
 
 
 def test_only_the_living_may_enter_the_set() -> None:
-    """Spec 4.5, 2006; and a controller that has not heard of a broker yet does not object."""
+    """alterSyncStateSet, 2006; a controller that has not heard of a broker yet does not object."""
     alone = state(sync_set=(1,))
     assert code(alter(alone, {"b2": DEAD})) is Status.BROKER_NOT_ALIVE
     assert code(alter(alone, {"b2": UNKNOWN})) is Status.SUCCESS
 
 
 def test_who_is_in_the_set_may_stay_unheard() -> None:
-    """Else nobody could leave beside a member that only the master hears."""
+    """Otherwise no member could be removed while another one is heard by the master only."""
     assert code(alter(state(), {"b2": DEAD, "b3": DEAD})) is Status.SUCCESS
     assert code(alter(state(sync_set=(1, 3)), {"b2": DEAD})) is Status.BROKER_NOT_ALIVE
 
 
 def test_nobody_masters_a_set_without_master() -> None:
-    """Spec 4.5, 2002."""
+    """alterSyncStateSet, 2002."""
     assert code(alter(state(master=None))) is Status.INVALID_MASTER
 
 
 def test_asking_again_for_the_same_change_gives_the_same_answer() -> None:
-    """Spec 15.2: the first answer may have been lost on the way."""
+    """The first answer may have been lost."""
     first = alter(state())
     again = alter(apply_all(state(), first.events))
     assert again.reply == first.reply == {"set": [1, 2], "setEpoch": 8}
@@ -327,7 +330,7 @@ def elect(at: BrokerSets, broker_id: int, designate: bool = False, **statuses: A
 
 
 def test_the_first_who_asks_is_the_first_master() -> None:
-    """Spec 4.5 electMaster 2: never elected before, so no logs are compared."""
+    """electMaster: in a set that never had a master, logs are not compared."""
     fresh: BrokerSets = {"b": BrokerSetState("f", 4, members(1, 2, 3))}
     decision = elect(fresh, 1)
     assert decision.events == (ElectMaster("b", 1, "broker"),)
@@ -336,7 +339,7 @@ def test_the_first_who_asks_is_the_first_master() -> None:
 
 
 def test_who_asks_while_the_master_lives_is_told_so() -> None:
-    """Spec 4.5 electMaster 4: 2011 with the present info. So too while it may be alive."""
+    """electMaster: 2011 with the present info, also while the master may be alive."""
     for status in (ALIVE, UNKNOWN):
         decision = elect(state(), 2, b1=status)
         assert code(decision) is Status.MASTER_STILL_EXIST
@@ -344,19 +347,20 @@ def test_who_asks_while_the_master_lives_is_told_so() -> None:
 
 
 def test_who_asks_need_not_be_who_wins() -> None:
-    """Spec 4.5 electMaster 3: the request opens the election, the policy decides it."""
+    """electMaster: the request starts the election, and the policy decides it."""
     decision = elect(state(), 2, b1=DEAD)
     assert decision.events == (ElectMaster("b", 3, "broker"),)
 
 
 def test_nobody_to_elect_is_not_logged_for_a_broker() -> None:
-    """Spec 4.5 electMaster 6: 2012."""
+    """electMaster: 2012."""
     decision = elect(state(sync_set=(1,)), 2, b1=DEAD)
     assert (code(decision), decision.events) == (Status.ELECT_MASTER_FAILED, ())
 
 
 def test_an_operator_designates_a_living_member() -> None:
-    """Spec 5.1: designated over a living master; not if dead or outside the set, unless unclean."""
+    """A designated broker replaces a living master, unless it is dead, or outside the set of a
+    clean election."""
     assert elect(state(), 2, designate=True).events == (ElectMaster("b", 2, "operator"),)
     assert code(elect(state(), 1, designate=True)) is Status.MASTER_STILL_EXIST
     assert code(elect(state(), 2, designate=True, b2=DEAD)) is Status.ELECT_MASTER_FAILED
@@ -366,7 +370,7 @@ def test_an_operator_designates_a_living_member() -> None:
 
 
 def test_unclean_election_is_a_last_resort() -> None:
-    """Spec 4.6: from outside the set only if allowed, and only if nobody of the set lives."""
+    """A broker outside the set wins only if that is allowed and no member lives."""
     at = state(sync_set=(1, 2))
     assert elect(at, 3, unclean=True, b1=DEAD).events == (ElectMaster("b", 2, "broker"),)
     dead = {"b1": DEAD, "b2": DEAD}
@@ -375,19 +379,19 @@ def test_unclean_election_is_a_last_resort() -> None:
 
 
 def test_a_dead_master_is_replaced_from_the_set() -> None:
-    """Spec 5.1, control plane."""
+    """The controllers' own election."""
     decision = replace_master(context(state(), b1=DEAD), "b", "expired")
     assert decision.events == (ElectMaster("b", 3, "expired"),)
 
 
 def test_a_living_master_is_not_replaced() -> None:
-    """It came back before its turn in the docket, or may be alive for all one knows."""
+    """It returned before its election's turn in the queue, or may still be alive."""
     for status in (ALIVE, UNKNOWN):
         assert replace_master(context(state(), b1=status), "b", "scan").events == ()
 
 
 def test_a_dead_master_without_successor_is_struck_out_once() -> None:
-    """Spec 4.5 electMaster 6: ELECT_MASTER(none) is logged, and the next scan finds it so."""
+    """ElectMaster without a winner is logged, and the next scan finds it so."""
     dead = {"b1": DEAD, "b2": DEAD, "b3": DEAD}
     decision = replace_master(context(state(), **dead), "b", "expired")
     assert decision.events == (ElectMaster("b", None, "expired"),)
@@ -397,7 +401,7 @@ def test_a_dead_master_without_successor_is_struck_out_once() -> None:
 
 
 def test_a_headless_set_gets_a_master_when_a_member_returns() -> None:
-    """Spec 12, bug 12: asked for ever, not only when the master is lost."""
+    """The election is repeated, not only held when the master is lost (apache/rocketmq#5009)."""
     at = state(master=None, sync_set=(1, 2))
     decision = replace_master(context(at, b2=DEAD), "b", "scan")
     assert decision.events == (ElectMaster("b", 1, "scan"),)
@@ -405,7 +409,8 @@ def test_a_headless_set_gets_a_master_when_a_member_returns() -> None:
 
 
 def test_a_new_leader_does_not_give_up_on_whom_it_never_heard() -> None:
-    """Spec 15.1 and bug 13: it waits for them, but elects at once whom it knows to be alive."""
+    """It waits for unknown brokers, but at once elects one that it knows to be alive
+    (apache/rocketmq#5711)."""
     waits = replace_master(context(state(), b1=DEAD, b2=UNKNOWN, b3=UNKNOWN), "b", "scan")
     assert waits.events == ()
     elects = replace_master(context(state(), b1=DEAD, b2=ALIVE, b3=UNKNOWN), "b", "scan")
@@ -413,7 +418,7 @@ def test_a_new_leader_does_not_give_up_on_whom_it_never_heard() -> None:
 
 
 def test_controllers_do_not_start_the_first_election() -> None:
-    """Spec 4.5 electMaster 2: the winner would be arbitrary; a broker asks."""
+    """The winner would be arbitrary; a broker requests it."""
     fresh: BrokerSets = {"b": BrokerSetState("f", 4, members(1, 2, 3))}
     assert replace_master(context(fresh), "b", "scan").events == ()
 
@@ -422,7 +427,7 @@ def test_controllers_do_not_start_the_first_election() -> None:
 
 
 def test_info_tells_all_of_a_set() -> None:
-    """Spec 4.5, getReplicaInfo and getSyncStateData."""
+    """getReplicaInfo and getSyncStateData."""
     info = get_replica_info(context(state(), b2=DEAD), {"brokerName": "b"}).reply
     assert info["masterAddr"] == "ip:1"
     assert info["members"]["2"] == {"addr": "ip:2", "haAddr": "ha:2", "alive": False}
@@ -451,15 +456,15 @@ def test_info_tells_all_of_a_set() -> None:
     ],
 )
 def test_the_living_are_cleaned_only_on_purpose(fields: dict[str, Any], allowed: bool) -> None:
-    """Spec 4.5, cleanBrokerData: 2009."""
+    """cleanBrokerData: 2009."""
     decision = clean_broker_data(context(state(), b3=DEAD), {"brokerName": "b", **fields})
     assert (code(decision) is Status.SUCCESS) is allowed
     assert bool(decision.events) is allowed
 
 
 def test_a_set_is_cleaned_when_nobody_of_it_lives() -> None:
-    """Spec 4.5: as a whole, with its master on purpose only. A set that began again while a broker
-    lives would use its epochs again."""
+    """As a whole, and with its master only on purpose. A set that began again while a broker lives
+    would use its epochs again."""
     dead = {"b1": DEAD, "b2": DEAD, "b3": DEAD}
     headless = context(state(master=None), **dead)
     assert clean_broker_data(headless, {"brokerName": "b"}).events
@@ -483,7 +488,8 @@ def test_a_set_is_cleaned_when_nobody_of_it_lives() -> None:
 def test_a_leader_forgets_the_last_member_only_with_the_set(
     sync_set: tuple[int, ...], ids: list[int], unclean: bool, allowed: bool
 ) -> None:
-    """Spec 4.6: of the others nobody may ever be elected. What is in a log already is not asked."""
+    """None of the other brokers could ever be elected. Entries that are in a log already are
+    applied."""
     dead = {"b1": DEAD, "b2": DEAD, "b3": DEAD}
     at = context(state(master=None, sync_set=sync_set), unclean=unclean, **dead)
     decision = clean_broker_data(at, {"brokerName": "b", "brokerIds": ids})
@@ -492,7 +498,7 @@ def test_a_leader_forgets_the_last_member_only_with_the_set(
 
 
 def test_nobody_is_cleaned_on_ignorance() -> None:
-    """Spec 4.4: a new leader has not heard of anybody, and all of them may be alive."""
+    """A new leader has not heard any broker yet, and all of them may be alive."""
     unheard = {"b1": UNKNOWN, "b2": UNKNOWN, "b3": UNKNOWN}
     for ids in ([1, 2, 3], [1]):
         decision = clean_broker_data(

@@ -1,4 +1,5 @@
-"""A broker's way to the controllers and its pacing: what is certain, and what wakes whom."""
+"""A broker's calls to the controllers, and its timers: which outcomes are certain, and what ends a
+wait."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -21,10 +22,8 @@ ASKED = {"brokerName": "b"}
 
 
 class Controller(PlayedNode):
-    """Answers, refers to another, or hangs up. `asked` counts.
-
-    `stuck`: what it says instead of an answer because its majority does not follow.
-    """
+    """Answers, refers to another controller, or closes. `asked` counts; `stuck`: its answer when it
+    has no majority."""
 
     def __init__(self) -> None:
         super().__init__({Op.REPLICA_INFO: self._serve})
@@ -59,7 +58,7 @@ def leave(controllers: list[Controller], link: Controllers) -> None:
 
 
 def test_a_follower_names_the_leader_and_it_is_remembered() -> None:
-    """Asked once of each on the way there, and directly from then on."""
+    """Each follower is asked once, and the leader directly from then on."""
 
     async def scenario() -> None:
         controllers, link = await group(3)
@@ -74,7 +73,7 @@ def test_a_follower_names_the_leader_and_it_is_remembered() -> None:
 
 
 def test_without_a_leader_nothing_was_done() -> None:
-    """Followers that know no leader, and nobody there at all: certainly not carried out."""
+    """Followers that know no leader, and unreachable controllers: certainly not carried out."""
 
     async def scenario() -> None:
         controllers, link = await group(2)
@@ -89,7 +88,7 @@ def test_without_a_leader_nothing_was_done() -> None:
 
 
 def test_a_lost_answer_is_uncertain_and_another_is_asked_next() -> None:
-    """It may have been carried out; the next attempt does not begin with the one that failed."""
+    """The request may have been carried out; the next attempt starts with another controller."""
 
     async def scenario() -> None:
         controllers, link = await group(2)
@@ -110,7 +109,7 @@ def test_a_lost_answer_is_uncertain_and_another_is_asked_next() -> None:
 def test_a_leader_without_a_majority_decides_nothing(
     stuck: Status, concluded: type[Exception]
 ) -> None:
-    """What was under way may yet be carried out by the next leader; what was in line is not."""
+    """A proposed request may still be carried out by the next leader; a queued one is not."""
 
     async def scenario() -> None:
         controllers, link = await group(1)
@@ -125,7 +124,7 @@ def test_a_leader_without_a_majority_decides_nothing(
 
 
 def test_a_ring_is_never_lost() -> None:
-    """Before the wait, during it, or not at all: then the time ends it."""
+    """Before the wait, during it, or not at all: then the timeout ends it."""
 
     async def scenario() -> None:
         bell = Bell()
@@ -140,7 +139,7 @@ def test_a_ring_is_never_lost() -> None:
 
 
 def test_what_repeats_can_be_stopped_from_within() -> None:
-    """Called again and again, and not once more after stop."""
+    """It is called again and again, and not once after stop."""
 
     async def scenario() -> None:
         done = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""One request at a time between its decision and the effect of its events (spec 4.2)."""
+"""The request queue: one request at a time between its decision and the effect of its events."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -16,7 +16,7 @@ EVENT = ElectMaster("b", 1, "test")
 
 
 class Raft:
-    """Proposals whose fate the test decides."""
+    """Proposals whose outcome the test decides."""
 
     def __init__(self, timeout_s: float = 60) -> None:
         self.leads = True
@@ -38,7 +38,7 @@ class Raft:
 
 
 async def turns() -> None:
-    """Let callbacks that are due run."""
+    """Run callbacks that are due."""
     for _ in range(5):
         await asyncio.sleep(0)
 
@@ -53,7 +53,7 @@ def scenario(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None
 
 @scenario
 async def test_nothing_is_decided_before_earlier_events_took_effect() -> None:
-    """The second decision would be made on a state that is about to be another one."""
+    """The second decision would be made on outdated state."""
     raft = Raft()
     raft.docket.open()
     first, second = raft.submit("first", EVENT), raft.submit("second")
@@ -67,7 +67,7 @@ async def test_nothing_is_decided_before_earlier_events_took_effect() -> None:
 
 @scenario
 async def test_requests_wait_until_everything_committed_is_applied() -> None:
-    """Spec 4.2: a leader serves when its first entry is committed."""
+    """A leader serves when its first entry is committed."""
     raft = Raft()
     request = raft.submit("early")
     await turns()
@@ -78,7 +78,7 @@ async def test_requests_wait_until_everything_committed_is_applied() -> None:
 
 @scenario
 async def test_who_gives_up_leaves_the_line_unmoved() -> None:
-    """A write without quorum: unknown to its client, and still in front of the others."""
+    """A write without a majority: unknown to its client, and still the first of the queue."""
     raft = Raft(timeout_s=0.01)
     raft.docket.open()
     first, second = raft.submit("first", EVENT), raft.submit("second", EVENT)
@@ -94,7 +94,7 @@ async def test_who_gives_up_leaves_the_line_unmoved() -> None:
 
 @scenario
 async def test_lost_leadership_answers_everybody() -> None:
-    """Under way: unknown. In line: certainly not carried out. Later: as the next leader."""
+    """In progress: unknown. Queued: certainly not carried out. Later: as the next leader."""
     raft = Raft()
     raft.docket.open()
     first, second = raft.submit("first", EVENT), raft.submit("second", EVENT)
@@ -109,7 +109,8 @@ async def test_lost_leadership_answers_everybody() -> None:
 
 @scenario
 async def test_an_entry_that_was_replaced_had_no_effect() -> None:
-    """Another leader's entry took its place: certain, so the client may ask again."""
+    """Another leader's entry took its place: that is certain, so the client may repeat the
+    request."""
     raft = Raft()
     raft.docket.open()
     first = raft.submit("first", EVENT)
@@ -120,7 +121,7 @@ async def test_an_entry_that_was_replaced_had_no_effect() -> None:
 
 @scenario
 async def test_a_leader_without_lease_decides_nothing() -> None:
-    """Its memory may be old: another may lead already."""
+    """Its memory may be outdated: another leader may exist."""
     raft = Raft()
     raft.docket.open()
     raft.leads = False
@@ -130,7 +131,8 @@ async def test_a_leader_without_lease_decides_nothing() -> None:
 
 @scenario
 async def test_a_fault_of_a_decision_is_nobody_elses() -> None:
-    """Requests are sound when they come here: what is raised goes on, and stops the node."""
+    """Requests are well-formed when they arrive here: an exception is passed on, and stops the
+    node."""
     raft = Raft()
     raft.docket.open()
 

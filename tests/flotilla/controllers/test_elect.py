@@ -1,4 +1,4 @@
-"""The elect policy (spec 4.6) and liveness (spec 4.4)."""
+"""Elections, and liveness by heartbeats ("Election" in docs/flotilla-design.md)."""
 
 from dataclasses import replace
 
@@ -47,7 +47,7 @@ def choose(*in_set: Candidate, old: int | None = None) -> int | None:
 
 
 def test_the_longest_log_of_the_last_epoch_wins() -> None:
-    """Spec 4.6: epoch, then offset, then the smaller priority, then the smaller id."""
+    """Epoch, then offset, then the smaller priority, then the smaller id."""
     assert choose(alive(1, 1, 900), alive(2, 2, 100)) == 2
     assert choose(alive(1, 2, 100), alive(2, 2, 101)) == 2
     assert choose(alive(1, 2, 100, priority=5), alive(2, 2, 100, priority=4)) == 2
@@ -55,7 +55,7 @@ def test_the_longest_log_of_the_last_epoch_wins() -> None:
 
 
 def test_offsets_further_apart_than_32_bits_are_compared_rightly() -> None:
-    """Spec 4.6 [A]: the original narrows the difference to an int."""
+    """RocketMQ narrows the difference to an int."""
     assert choose(alive(1, 1, 0), alive(2, 1, 2**31 + 1)) == 2
     assert choose(alive(1, 1, 2**33), alive(2, 1, 1)) == 1
 
@@ -74,8 +74,8 @@ def test_no_election_leaves_the_set_or_picks_the_dead(
     prefer: int | None,
     policy: str,
 ) -> None:
-    """Spec 4.6: whatever the policy, a clean winner is alive and of the set, and no learner
-    (rocketmq#10013); only the old master may be unknown."""
+    """Under every policy the winner of a clean election is alive and in the set, and no learner
+    (apache/rocketmq#10013); only the old master may be unknown."""
     winner = elect(Ballot(in_set, others, old, prefer, policy=policy, zone="east"))
     if winner is not None:
         [chosen] = [c for c in in_set if c.broker_id == winner]
@@ -90,7 +90,7 @@ def test_no_election_leaves_the_set_or_picks_the_dead(
 def test_unclean_elects_somebody_if_anybody_lives(
     in_set: list[Candidate], others: list[Candidate]
 ) -> None:
-    """Spec 4.6: availability before safety, on request, once nobody of the set can come."""
+    """Availability before safety, if configured, and once no member of the set can be elected."""
     others = [c for c in others if c.broker_id not in {s.broker_id for s in in_set}]
     winner = elect(Ballot(in_set, others, None, unclean=True))
     living = [c for c in (*in_set, *others) if c.status is ALIVE and not c.learner]
@@ -111,7 +111,7 @@ def test_unclean_elects_somebody_if_anybody_lives(
     ],
 )
 def test_each_policy_has_its_own_favourite(policy: str, expected: int) -> None:
-    """`electPolicy`: one candidate is the best of each kind, and the policy finds it."""
+    """`electPolicy`: one candidate is the best by each policy, and the policy finds it."""
     plain = Candidate(0, ALIVE, 1, 100, 5, joined=9, zone="west", resources=1)
     row = [
         replace(plain, broker_id=1, max_offset=101),
@@ -127,7 +127,7 @@ def test_each_policy_has_its_own_favourite(policy: str, expected: int) -> None:
 
 
 def test_a_successor_is_ready_when_nothing_is_missing() -> None:
-    """Planned handover: it has the whole log, and nobody waits for an answer."""
+    """Planned handover: the successor has the whole log, and no send waits for an answer."""
     assert may_hand_over(100, 100, 0)
     assert not may_hand_over(99, 100, 0)
     assert not may_hand_over(100, 100, 1)
@@ -135,7 +135,7 @@ def test_a_successor_is_ready_when_nothing_is_missing() -> None:
 
 
 def test_a_set_that_had_a_master_needs_one() -> None:
-    """Spec 5.1: no master or a dead one; the first election is not the controllers'."""
+    """The set has no master or a dead one; the controllers do not start the first election."""
     assert needs_election(1, None)
     assert needs_election(1, DEAD)
     assert not needs_election(1, ALIVE)
@@ -158,7 +158,7 @@ def table() -> LocalLiveness:
 
 
 def test_a_broker_is_late_when_silent_for_longer_than_it_announced() -> None:
-    """Spec 4.4 and bug 11: late after the timeout, not before."""
+    """A broker is late after its timeout, not before (apache/rocketmq#8380)."""
     liveness = table()
     assert liveness.on_heartbeat(heartbeat(), 1, now=0)
     liveness.on_heartbeat(heartbeat(key=MATE), 2, now=4)
@@ -174,7 +174,7 @@ def test_a_broker_is_late_when_silent_for_longer_than_it_announced() -> None:
 
 
 def test_the_last_heartbeat_is_the_truth() -> None:
-    """Spec 4.4 [A]: after a truncation the offset goes back; an older heartbeat's does not."""
+    """After a truncation the offset goes back; by an older heartbeat it does not."""
     liveness = table()
     liveness.on_heartbeat(heartbeat(900, beat=1), 1, now=0)
     liveness.on_heartbeat(heartbeat(500, beat=3), 2, now=1)
@@ -183,7 +183,7 @@ def test_the_last_heartbeat_is_the_truth() -> None:
 
 
 def test_a_connection_that_was_given_up_may_speak_last_and_silences_nobody() -> None:
-    """A kernel delivers what it took, however late, and first of all heartbeats of long ago."""
+    """A kernel delivers what it received, however late, and old heartbeats first."""
     liveness = table()
     liveness.on_heartbeat(heartbeat(900, beat=30), 1, now=0)
     liveness.on_heartbeat(
@@ -196,7 +196,8 @@ def test_a_connection_that_was_given_up_may_speak_last_and_silences_nobody() -> 
 
 
 def test_what_comes_late_of_a_former_life_is_forgotten_with_the_next_heartbeat() -> None:
-    """A restarted broker counts anew, and neither of its lives can silence the other for good."""
+    """A restarted broker counts from one again, and neither process can silence the other for
+    good."""
     liveness = table()
     liveness.on_heartbeat(heartbeat(900, life=7, beat=400), 1, now=0)
     liveness.on_heartbeat(heartbeat(300, life=8, beat=1), 2, now=1)
@@ -207,7 +208,7 @@ def test_what_comes_late_of_a_former_life_is_forgotten_with_the_next_heartbeat()
 
 
 def test_only_the_newest_connection_speaks_for_a_broker() -> None:
-    """A reconnected broker is not dead because its old connection closes."""
+    """A broker that reconnected is not dead because its old connection closes."""
     liveness = table()
     liveness.on_heartbeat(heartbeat(), 1, now=0)
     assert liveness.by_connection(1) == {KEY: "ip:1"}
@@ -217,7 +218,7 @@ def test_only_the_newest_connection_speaks_for_a_broker() -> None:
 
 
 def test_a_new_leader_has_patience_for_one_timeout() -> None:
-    """Spec 15.1: unknown, then dead; a follower decides nothing and knows of no patience."""
+    """Unknown, then dead. A follower makes no decisions and gives no grace."""
     liveness = table()
     assert liveness.candidate(*KEY, now=5).status is DEAD
     liveness.set_leader_since(5)
@@ -229,7 +230,7 @@ def test_a_new_leader_has_patience_for_one_timeout() -> None:
 
 
 def test_who_is_silent_with_its_whole_set_is_not_late_for_a_long_time() -> None:
-    """It may be the controllers that are cut off. Another set is none of its concern."""
+    """The controllers may be cut off. Another set does not matter."""
     liveness = table()
     liveness.on_heartbeat(heartbeat(), 1, now=0)
     liveness.on_heartbeat(heartbeat(key=MATE), 2, now=1)
@@ -241,7 +242,7 @@ def test_who_is_silent_with_its_whole_set_is_not_late_for_a_long_time() -> None:
 
 
 def test_a_lone_broker_is_late_after_a_long_time_too_and_gone_at_once() -> None:
-    """There is nobody to elect in its place; a closed connection is no silence."""
+    """No other broker could be elected; a closed connection is not silence."""
     liveness = table()
     liveness.on_heartbeat(heartbeat(), 1, now=0)
     assert liveness.late(now=120) == []
@@ -254,8 +255,9 @@ def test_a_lone_broker_is_late_after_a_long_time_too_and_gone_at_once() -> None:
 def test_the_first_heartbeat_after_a_silence_of_all_renews_the_others_time(
     known_gone: bool,
 ) -> None:
-    """The master may have served all the while. If it died meanwhile, one timeout shows it. Whose
-    end is known stays dead, and who comes back from it renews the others' time as well."""
+    """The master may have served all the while. If it died meanwhile, one timeout shows it. A
+    broker that is known to be gone stays dead, and one that returns from that renews the others'
+    time as well."""
     liveness = table()
     third = (KEY[0], 3)
     for connection, key in enumerate([KEY, MATE, third]):
@@ -274,7 +276,7 @@ def test_the_first_heartbeat_after_a_silence_of_all_renews_the_others_time(
 
 
 def test_nobody_lives_on_by_the_heartbeats_of_others() -> None:
-    """Even where these come so seldom that each might be the first one after a silence of all."""
+    """Even if these are so rare that each might be the first one after a silence of all."""
     liveness = table()
     liveness.on_heartbeat(heartbeat(), 1, now=0)
     for beat in range(1, 4):
@@ -291,7 +293,8 @@ def test_what_a_kernel_delivers_late_is_no_sign_of_life_for_anybody() -> None:
 
 
 def test_a_new_leader_that_hears_nobody_of_a_set_is_patient_until_it_does() -> None:
-    """One that started while it was cut off knows nobody: the master has a timeout from then on."""
+    """A controller that started while it was cut off knows no broker: the master has one timeout
+    from the first heartbeat on."""
     liveness = table()
     liveness.set_leader_since(5)
     liveness.on_heartbeat(heartbeat(key=STRANGER), 1, now=5)

@@ -1,6 +1,6 @@
-"""What a leader of the mode jraft puts into the log, and when (spec 4.3).
+"""What a leader of the mode jraft puts into the log, and when.
 
-The Raft is played: it commits when the test says so, and applies with the real state machine.
+Raft is played: it commits when the test says so, and applies with the real state machine.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ class Raft:
         return done
 
     async def commit(self) -> None:
-        """Everything that was proposed by now."""
+        """Commit all proposals made until now."""
         waiting, self.waiting = self.waiting, []
         for data, outcome in waiting:
             taken = apply_entry(self.agreed, data, RULES)
@@ -85,7 +85,7 @@ class Raft:
 
 
 async def turns() -> None:
-    """Let callbacks that are due run."""
+    """Run callbacks that are due."""
     for _ in range(5):
         await asyncio.sleep(0)
 
@@ -100,7 +100,7 @@ def scenario(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None
 
 @scenario
 async def test_heartbeats_share_an_entry_while_another_is_under_way() -> None:
-    """Many beats, few entries: of a broker the last one counts."""
+    """Many heartbeats, few entries; only the last one of each broker is kept."""
     raft = Raft()
     await raft.lead()
     for number in range(1, 6):
@@ -116,7 +116,7 @@ async def test_heartbeats_share_an_entry_while_another_is_under_way() -> None:
 
 @scenario
 async def test_no_command_goes_before_a_heartbeat_that_came_before_it() -> None:
-    """Who was heard must not be found silent, nor be missing in an election."""
+    """A broker that was heard must not be found silent, nor be missing in an election."""
     raft = Raft()
     await raft.lead()
     raft.hear(1)
@@ -131,7 +131,7 @@ async def test_no_command_goes_before_a_heartbeat_that_came_before_it() -> None:
 
 @scenario
 async def test_nothing_is_decided_before_the_new_clock_counts() -> None:
-    """Requests and heartbeats of a reign come after its `lead`."""
+    """Requests and heartbeats of a reign follow its `lead`."""
     raft = Raft()
     raft.mode.on_leading(lambda: None)
     raft.hear(1)
@@ -146,7 +146,7 @@ async def test_nothing_is_decided_before_the_new_clock_counts() -> None:
 
 @scenario
 async def test_a_reign_that_ended_before_it_began_decides_nothing() -> None:
-    """`lead` committed, and by then another leads."""
+    """`lead` is committed when another controller leads."""
     raft, begun = Raft(), []
     raft.mode.on_leading(lambda: begun.append(True))
     raft.mode.on_deposed()
@@ -157,8 +157,8 @@ async def test_a_reign_that_ended_before_it_began_decides_nothing() -> None:
 
 @scenario
 async def test_what_closed_before_this_controller_led_is_told_when_it_leads() -> None:
-    """Spec 5.1, bug 13: the leader died together with the master; its follower saw both. A broker
-    that has started again since is left alone."""
+    """The leader died together with the master, and its follower saw both (apache/rocketmq#5711). A
+    broker that has started again since is left alone."""
     first = Raft()
     await first.lead()
     for broker_id in (1, 2):
@@ -182,8 +182,8 @@ async def test_what_closed_before_this_controller_led_is_told_when_it_leads() ->
 
 @scenario
 async def test_after_a_silence_of_all_the_first_heartbeat_speaks_for_the_others() -> None:
-    """In the log, so that controllers of every edition come to the same: the others' time begins
-    anew, whose end is known stays dead, and nobody was late before."""
+    """In the log, so controllers of every edition reach the same state: the others' time restarts,
+    brokers known to be gone stay dead, and none was late before."""
     raft = Raft(agreed=ReplicatedState(heartbeats=silent_set(gone=3)))
     raft.mode.check_heartbeats()
     await turns()
@@ -206,7 +206,8 @@ async def test_after_a_silence_of_all_the_first_heartbeat_speaks_for_the_others(
 
 @scenario
 async def test_nobody_is_spoken_for_in_another_life() -> None:
-    """Its bytes are not those of which it told then, and which life is the later is not known."""
+    """It does not have the bytes that its former process reported, and which process is the later
+    one is not known."""
     raft = Raft()
     await raft.lead()
     raft.agreed = ReplicatedState(heartbeats=silent_set())
@@ -217,7 +218,7 @@ async def test_nobody_is_spoken_for_in_another_life() -> None:
 
 
 def silent_set(gone: int | None = None) -> HeartbeatTable:
-    """Of three brokers, none of whom was heard for two timeouts."""
+    """Three brokers, none of which was heard for two timeouts."""
     heard_at = asyncio.get_running_loop().time() - 20
     beats = [Heartbeat(("b", i), "ip:1", 10, 1, 5, 0, 9, 1, 5) for i in (1, 2, 3)]
     living, _ = HeartbeatTable().with_heartbeats(beats, heard_at)
@@ -226,7 +227,7 @@ def silent_set(gone: int | None = None) -> HeartbeatTable:
 
 @scenario
 async def test_answers_say_what_is_certain() -> None:
-    """Replaced: certainly not. Leadership lost, or no majority in time: unknown."""
+    """Replaced: certainly no effect. Leadership lost, or no majority in time: unknown."""
     raft = Raft()
     await raft.lead()
     ends = [(NotLeader(), Status.NOT_LEADER), (Indeterminate(), Status.SYSTEM_ERROR)]
@@ -244,8 +245,8 @@ async def test_answers_say_what_is_certain() -> None:
 
 @scenario
 async def test_nobody_is_replaced_before_the_reign_is_in_the_log() -> None:
-    """Spec 4.3: until `lead` is applied the table of the living is read by another machine's clock,
-    and a master that lives would be deposed. The scan's timer does not wait for that."""
+    """Until `lead` is applied the heartbeat table is read by another machine's clock, and a living
+    master would be deposed. The scan's timer does not wait for that."""
     events = [ApplyBrokerId("c", "b", 1, "ip:1", "ha:1", "c1"), ElectMaster("b", 1, "broker")]
     raft = Raft(agreed=ReplicatedState(apply_all({}, events), {}, HeartbeatTable({}, 0.0)))
     early = await raft.mode.replace("b", "scan")
@@ -259,8 +260,8 @@ async def test_nobody_is_replaced_before_the_reign_is_in_the_log() -> None:
 
 @scenario
 async def test_what_some_could_not_read_does_not_go_into_the_log() -> None:
-    """Spec 4.3: a request is parsed by each controller, and Python's parser goes only as deep as
-    its stack allows there: 2 kB of brackets must stop neither the leader nor its followers."""
+    """Each controller parses a request, and Python's parser goes only as deep as the stack allows:
+    2 kB of brackets must stop neither the leader nor its followers."""
     raft = Raft()
     await raft.lead()
     for levels in (MAX_LEVELS, 300, 900):

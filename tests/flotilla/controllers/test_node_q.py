@@ -1,11 +1,11 @@
-"""The article's node Q: whoever elects the masters tells them one after the other, in any order.
+"""The article's node Q: the elector notifies brokers one after the other, in any order.
 
-    A is the master, B and C follow it. Q loses A, elects B, and tells B, then C. A is never told.
+    A is the master, B and C follow it. Q loses A, elects B, and notifies B, then C, but never A.
 
 Three real brokers live in one simulated process; Q is played, and tells each broker what the test
 says, by an address of its own for each. Two masters reign for a while, as there is no lease. What
 keeps acknowledged messages is who may acknowledge, and, where a slave can be led to the wrong
-master, epoch fencing (spec 12 #14, #15, #33; recommendation 4 of spec 15).
+master, epoch fencing (apache/rocketmq#4800, #6316).
 """
 
 import asyncio
@@ -35,7 +35,7 @@ def port(broker: int) -> int:
 
 
 class NodeQ:
-    """Elects, and remembers what it has told whom. Broker i asks it at port 9000 + i."""
+    """Elects, and remembers its notices. Broker i connects to it at port 9000 + i."""
 
     def __init__(self) -> None:
         self.members: dict[int, str] = {}
@@ -48,7 +48,8 @@ class NodeQ:
             await net.serve(ADDRESS, 9000 + broker, Ear(self, broker).handler)
 
     def info(self, master: int, epoch: int, ha_of: int | None = None) -> Json:
-        """What Q says of the set. `ha_of`: whose replication address it gives, by mistake."""
+        """Q's ReplicaInfo of the set. `ha_of`: the broker whose replication address it gives, by
+        mistake."""
         return {
             "code": 0,
             "brokerName": "b",
@@ -72,7 +73,7 @@ class NodeQ:
 
 
 class Ear:
-    """Where one broker talks to Q."""
+    """The address at which one broker reaches Q."""
 
     def __init__(self, q: NodeQ, broker: int) -> None:
         self._q, self._broker = q, broker
@@ -169,13 +170,13 @@ class Scene:
         return {slave for slave, ack in self.brokers[master].ha.acks().items() if ack is not None}
 
     def lost(self) -> list[bytes]:
-        """What was acknowledged and is not in the log of the last master, B."""
+        """The messages that were acknowledged and are not in the log of the last master, B."""
         store = self.brokers[B]._store
         held = {message.body for message in store.fetch((b"t", 0), 0, 1000, 1 << 20)}
         return [body for body in self.acknowledged if body not in held]
 
     async def whole_again(self) -> None:
-        """Q reaches everybody: B reigns by another epoch, A and C follow it."""
+        """Q reaches all: B reigns in another epoch, A and C follow it."""
         self.q.silent = set()
         self.q.set, self.q.set_epoch = [B], self.q.set_epoch + 1
         for broker in (B, A, C):
@@ -194,7 +195,8 @@ def on_scene(scenario: Callable[[Scene], Coroutine[Any, Any, None]], settings: s
 
 
 async def two_masters(scene: Scene, *, c_is_led_to: int | None) -> Status:
-    """Q loses A, elects B, tells B, then C (or not); what A answers a client that does not know."""
+    """Q loses A, elects B, notifies B, then C (or not); return A's answer to a client that does not
+    know."""
     q = scene.q
     q.silent = {A}
     q.set, q.set_epoch = [B], q.set_epoch + 1
@@ -216,9 +218,9 @@ async def two_masters(scene: Scene, *, c_is_led_to: int | None) -> Status:
 def test_a_slave_that_is_led_to_the_deposed_master(
     fencing: str, answer: Status, lost: list[bytes]
 ) -> None:
-    """C hears of B, but is given A's replication address, as in the original, where it comes from
-    a name server that has not heard of B yet. Fenced, both refuse: A that C was told of a later
-    master, C that A is an older one. Not fenced, A and C together acknowledge what B never had."""
+    """C learns of B, but is given A's replication address, as in RocketMQ, where it comes from a
+    nameserver that does not know B yet. With fencing both refuse: A because C follows a later
+    master, C because A is an older one. Without it, A and C acknowledge what B never had."""
 
     async def scenario(scene: Scene) -> None:
         assert await two_masters(scene, c_is_led_to=A) is answer
@@ -231,7 +233,7 @@ def test_a_slave_that_is_led_to_the_deposed_master(
 
 @pytest.mark.parametrize("fencing", ["true", "false"])
 def test_a_slave_that_was_not_told_follows_the_old_master(fencing: str) -> None:
-    """No handshake tells A and C what neither knows: two of three acknowledge, B is elected
+    """No handshake can reveal to A and C what neither knows: two of three acknowledge, B is elected
     without the message, and it is lost. That is the price of the quorum, not of the fencing."""
 
     async def scenario(scene: Scene) -> None:
@@ -247,8 +249,8 @@ def test_a_slave_that_was_not_told_follows_the_old_master(fencing: str) -> None:
 def test_where_all_must_acknowledge_no_order_of_notices_loses(
     fencing: str, c_is_led_to: int | None
 ) -> None:
-    """B left A for its own reign, and is still in A's set, which A cannot change without Q: so A
-    acknowledges nothing any more, whoever follows it."""
+    """B left A for its own reign, and is still in A's set, which A cannot change without Q. So A
+    acknowledges nothing any more, whichever slaves follow it."""
 
     async def scenario(scene: Scene) -> None:
         answer = await two_masters(scene, c_is_led_to=c_is_led_to)
@@ -260,7 +262,7 @@ def test_where_all_must_acknowledge_no_order_of_notices_loses(
 
 
 def test_news_that_comes_late_changes_nothing() -> None:
-    """C hears of B (epoch 2), then the older news of A (epoch 1): it stays with B."""
+    """C learns of B (epoch 2), then receives the older news of A (epoch 1): it stays with B."""
 
     async def scenario(scene: Scene) -> None:
         old = scene.q.info(A, 1)

@@ -27,12 +27,12 @@ SMALL, BIG = b"entry", bytes(MAX_BATCH_BYTES)
 
 
 def careless(matches: Sequence[int], term_at: Callable[[int], int | None], term: int) -> int:
-    """Counts copies and does not ask of which term."""
+    """A wrong rule: counts copies without regard to their term."""
     return sorted(matches, reverse=True)[len(matches) // 2]
 
 
 class Stage:
-    """L, A and B, whoever of them can talk, and what is on its way."""
+    """L, A and B, the pairs that can talk, and the messages in flight."""
 
     def __init__(self, rule: CommitIndex) -> None:
         rules, names = replace(RULES, commit_index=rule), ("L", "A", "B")
@@ -49,7 +49,7 @@ class Stage:
         self.contradicted = False
 
     def link(self, *names: str) -> None:
-        """These can talk, the others with nobody; what was on its way is lost."""
+        """Let these talk, and no others; messages in flight are lost."""
         self.linked = frozenset(names)
         self.under_way.clear()
 
@@ -63,7 +63,7 @@ class Stage:
                 self.contradicted |= self.acted.setdefault(index, entry.data) != entry.data
 
     def talk(self, until: Callable[[], bool] = lambda: False) -> None:
-        """Deliver one message after the other, in their order, until it holds or none is left."""
+        """Deliver messages one by one, in order, until the condition holds or none is left."""
         self.collect()
         while self.under_way and not until():
             peer, message = self.under_way.popleft()
@@ -71,7 +71,8 @@ class Stage:
             self.collect()
 
     def stand(self, name: str) -> None:
-        """Let it try for leadership, long after anybody was heard, until it has or can not."""
+        """Let the member try for leadership, long after a leader was heard, until it leads or
+        cannot."""
         core = self.cores[name]
         for _ in range(4):  # a leader that lost its majority steps down first; terms catch up
             self.now += 3 * ELECTION_S
@@ -105,14 +106,15 @@ def figure_8(rule: CommitIndex, data: bytes) -> Stage:
 
 @pytest.mark.parametrize("data", [SMALL, BIG], ids=["small", "big"])
 def test_what_a_leader_acted_upon_stays(data: bytes) -> None:
-    """However the entry travels: L acts upon it with an entry of its own term on B, or not yet."""
+    """However the entry travels, L follows it with an entry of its own term on B, or does not
+    commit it yet."""
     stage = figure_8(commit_index, data)
     assert not stage.contradicted
 
 
 def test_counting_copies_of_old_terms_is_wrong() -> None:
-    """The careless rule, and an entry so big that L's own entry needs another frame: B has the old
-    one alone when L acts upon it, votes for A, and A overwrites it."""
+    """The careless rule, and an entry so large that L's own entry needs another frame: B has only
+    the old one when L commits it, votes for A, and A overwrites it."""
     stage = figure_8(careless, BIG)
     assert stage.acted[2] == BIG
     assert stage.cores["A"].state is RaftState.LEADER
@@ -121,8 +123,8 @@ def test_counting_copies_of_old_terms_is_wrong() -> None:
 
 
 def test_one_frame_hides_the_wrong_rule() -> None:
-    """An entry that fits into one frame with the beginning of L's new term comes with it, so A has
-    to yield to B; which is why no random search convicts the careless rule."""
+    """An entry that fits into one frame with the first entry of L's new term arrives with it, so B
+    refuses A; therefore no random search convicts the careless rule."""
     stage = figure_8(careless, SMALL)
     assert stage.acted[2] == SMALL
     assert stage.cores["B"].log[2].data == SMALL

@@ -39,7 +39,7 @@ def raft(
     vote: Vote | None = None,
     rules: Rules = RULES,
 ) -> Raft:
-    """A member with a log of these terms, as recovered from disk; its timeouts are the least."""
+    """A member with a log of these terms, as recovered from disk; its timeouts are the minimum."""
     vote = vote or (Vote(terms[-1]) if terms else None)
     entries = [LogEntry(term, b"x%d" % term) for term in terms]
     journal = RaftJournal(voters(*members), entries=entries)
@@ -55,7 +55,7 @@ def sent(effects: RaftEffects, kind: type) -> list[Any]:
 
 
 def ask(me: Raft, now: float, **fields: Any) -> VoteReply:
-    """What a voter answers to b."""
+    """Return a voter's answer to b."""
     defaults: dict[str, Any] = {"source": "b", "last_index": 99, "last_term": 99, "pre": False}
     me.step(now, VoteRequest(**{**defaults, **fields}))
     [reply] = sent(me.take_effects(), VoteReply)
@@ -63,7 +63,7 @@ def ask(me: Raft, now: float, **fields: Any) -> VoteReply:
 
 
 def append(me: Raft, now: float, **fields: Any) -> AppendReply:
-    """What a follower answers to b."""
+    """Return a follower's answer to b."""
     defaults: dict[str, Any] = {"source": "b", "prev_index": 0, "prev_term": 0, "commit": 0}
     me.step(now, Append(**{**defaults, "stamp": now, **fields}))
     [reply] = sent(me.take_effects(), AppendReply)
@@ -71,7 +71,7 @@ def append(me: Raft, now: float, **fields: Any) -> AppendReply:
 
 
 def elected(me: Raft, now: float = 9) -> Raft:
-    """The same member, leader by everybody's vote."""
+    """The same member, elected by all votes."""
     me.tick(now)
     for pre in (True, False):
         for peer in me.peers:
@@ -128,7 +128,7 @@ def test_what_is_packed_is_unpacked(message: Message) -> None:
 
 
 def test_a_configuration_that_is_none_is_refused_before_it_is_stored() -> None:
-    """A peer that lies gets its connection closed, and no log has changed."""
+    """The connection of such a peer is closed, and no log has changed."""
     fields = {"term": 1, "source": "b", "prev_index": 0, "prev_term": 0, "commit": 0, "stamp": 0}
     for data, kind in (
         (b"{}", EntryKind.MEMBERS),
@@ -184,7 +184,7 @@ def test_a_vote_is_given_once_a_term() -> None:
 
 
 def test_a_vote_is_on_its_way_to_disk_with_its_reply() -> None:
-    """Raft figure 2: term and vote are persistent before a reply leaves."""
+    """Raft figure 2: term and vote are on disk before a reply is sent."""
     a = raft()
     a.step(9, VoteRequest(term=5, source="b", last_index=0, last_term=0, pre=False))
     effects = a.take_effects()
@@ -240,14 +240,14 @@ def test_a_leader_that_nobody_follows_steps_down() -> None:
 
 
 def test_the_lease_counts_from_when_the_append_left() -> None:
-    """An answer that was long under way proves nothing about now."""
+    """A reply that took long proves nothing about the present."""
     a = elected(raft(), 9)
     a.step(20, AppendReply(term=a.term, source="b", matched=True, index=1, stamp=10))
     assert not a.has_quorum(20)
 
 
 def test_a_candidate_follows_the_leader_of_its_term() -> None:
-    """Raft 5.2: somebody else established itself as leader."""
+    """Raft 5.2: another member has become the leader."""
     a = raft(terms=(1,))
     a.tick(9)
     a.step(9, VoteReply(term=2, source="b", granted=True, pre=True))
@@ -256,7 +256,7 @@ def test_a_candidate_follows_the_leader_of_its_term() -> None:
 
 
 def test_two_leaders_in_a_term_stop_the_node() -> None:
-    """Raft figure 3, election safety: better no service than a wrong one."""
+    """Raft figure 3, election safety: no service is better than a wrong one."""
     a = elected(raft())
     with pytest.raises(RaftBroken):
         a.step(9, Append(term=a.term, source="b", prev_index=0, prev_term=0, commit=0, stamp=9))
@@ -297,7 +297,7 @@ def test_a_conflict_cuts_the_log_and_a_repetition_does_not() -> None:
 
 
 def test_what_is_committed_is_never_cut() -> None:
-    """Raft figure 3, leader completeness: such a leader can not be."""
+    """Raft figure 3, leader completeness: such a leader cannot exist."""
     a = raft(terms=(1, 1))
     append(a, 9, term=2, prev_index=2, prev_term=1, commit=2)
     with pytest.raises(RaftBroken):
@@ -305,7 +305,7 @@ def test_what_is_committed_is_never_cut() -> None:
 
 
 def test_a_follower_commits_only_what_it_knows_to_match() -> None:
-    """Raft figure 2, AppendEntries 5: the least of leaderCommit and the last new entry."""
+    """Raft figure 2, AppendEntries 5: the minimum of leaderCommit and the last new entry."""
     a = raft(terms=(1, 1, 1))
     append(a, 9, term=2, prev_index=1, prev_term=1, commit=3)
     assert a.commit == 1
@@ -329,8 +329,8 @@ def test_a_mismatch_steps_back_a_term_at_a_time() -> None:
 
 
 def test_one_append_is_outstanding_for_each_follower() -> None:
-    """A slow follower is not buried; what heartbeats say meanwhile is empty, and the answer to one
-    of them shows that an Append was lost, and that it is to be repeated."""
+    """A slow follower is not flooded. Heartbeats in the meantime are empty, and the reply to one of
+    them shows that an Append was lost, and must be repeated."""
     a = elected(raft("a"), 9)
     a.take_effects()
     a.propose(9, b"one")
@@ -347,8 +347,8 @@ def test_one_append_is_outstanding_for_each_follower() -> None:
 
 
 def test_what_carries_no_entries_holds_none_up() -> None:
-    """A follower is being told of a commit when an entry comes: it goes out at once, and the answer
-    to the first is not taken for one to the second, though both left at the same time."""
+    """An entry that is proposed while a commit is being announced is sent at once, and the reply to
+    the first request does not count for the second, though both were sent at the same time."""
     a = elected(raft("a"), 9)
     a.take_effects()
     confirm(a, 10, "b", 1)
@@ -387,7 +387,7 @@ def test_late_answers_start_no_more_streams(one_way_s: float) -> None:
 
 
 def test_who_lost_what_it_had_confirmed_is_not_asked_at_once_again() -> None:
-    """The answer would be the same: the leader waits for the heartbeat, or both would spin."""
+    """The reply would be the same: the leader waits for the heartbeat, or both would loop."""
     leader = elected(raft(terms=(1, 1)))
     leader.take_effects()
     confirm(leader, 9, "b", 3)

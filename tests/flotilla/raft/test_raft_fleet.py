@@ -1,4 +1,4 @@
-"""A whole simulated cluster whose controllers compact their logs, come back late, come and go."""
+"""A simulated cluster whose controllers compact their logs, return late, join and leave."""
 
 import asyncio
 import tomllib
@@ -29,7 +29,7 @@ NEWCOMER = "controller-4"
 
 
 class GrowingFleet(Fleet):
-    """Three controllers, and a fourth that belongs to no group and that nobody has heard of."""
+    """Three controllers, and a fourth that belongs to no group."""
 
     def __init__(self, seed: int, settings: Mapping[str, Any]) -> None:
         super().__init__(seed, settings=settings, nodes={"controller": 4})
@@ -51,7 +51,7 @@ class GrowingFleet(Fleet):
 
 
 async def ask(sailor: Sailor, op: Op, **fields: Any) -> Json:
-    """The leader's answer, whoever leads, once it decides."""
+    """Return the leader's answer, whichever controller leads."""
     fleet = sailor.fleet
     link = Controllers(tuple(fleet.address(name) for name in fleet.nodes("controller")), 1.0)
 
@@ -77,7 +77,7 @@ async def described(sailor: Sailor, name: str) -> Json:
 
 
 async def voters(sailor: Sailor, wanted: set[str]) -> None:
-    """Every controller that is a voter knows that these are all."""
+    """Wait until every controller that is a voter knows that these are all."""
     pool = Pool(1.0)
 
     async def look() -> bool:
@@ -93,7 +93,7 @@ async def voters(sailor: Sailor, wanted: set[str]) -> None:
 
 
 async def make_lead(sailor: Sailor, wanted: str) -> None:
-    """Kill whoever else leads, until this one does."""
+    """Kill other leaders until this one leads."""
     while (leader := (await sailor.healthy()).controller_leader) != wanted:
         await sailor.kill(leader)
 
@@ -106,8 +106,8 @@ async def make_lead(sailor: Sailor, wanted: str) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_controller_that_was_away_for_longer_than_the_log_comes_back(seed: int) -> None:
-    """Raft 7: by the leader's snapshot; then it leads, and knows all that was decided without it,
-    and everybody restarts from snapshots too."""
+    """Raft 7: by the leader's snapshot. Then it leads, and knows all decisions made without it; all
+    controllers restart from snapshots, too."""
     fleet = Fleet(seed, settings={"raftSnapshotEntries": 4})
 
     async def scenario(sailor: Sailor) -> None:
@@ -150,8 +150,8 @@ def test_a_controller_that_was_away_for_longer_than_the_log_comes_back(seed: int
 
 @pytest.mark.parametrize("flavour", ["dledger", "jraft"])
 def test_what_no_follower_could_be_sent_is_refused_and_decisions_go_on(flavour: str) -> None:
-    """Raft 5.3: it fits into the frame of who asks, and would not fit into an Append's. In the
-    log, it would end every connection to a follower for ever."""
+    """Raft 5.3: the request fits into the client's frame, and would not fit into an Append's. In
+    the log it would end every connection to a follower."""
     fleet = Fleet(1, settings={"controllerType": flavour})
 
     async def scenario(sailor: Sailor) -> None:
@@ -188,8 +188,8 @@ async def healthy_without(sailor: Sailor, away: str) -> None:
 def test_a_fourth_controller_replaces_the_first_under_load(
     seed: int, settings: Mapping[str, Any]
 ) -> None:
-    """Thesis 4: added, caught up, and the first one removed while messages flow; the newcomer then
-    leads, deposes nobody, since brokers have told it that they live, and replaces a dead master."""
+    """Thesis 4: added, caught up, and the first one removed while messages flow. The new one then
+    leads, deposes no master, since it has received heartbeats, and replaces a dead master."""
     fleet = GrowingFleet(seed, settings)
 
     async def scenario(sailor: Sailor) -> None:

@@ -1,4 +1,4 @@
-"""Members that change one at a time (thesis, chapter 4), and what snapshots are for them (Raft 7).
+"""Members that change one at a time (thesis, chapter 4), and the part of snapshots in it (Raft 7).
 
 Bare cores that talk in order, or do not talk at all.
 """
@@ -40,7 +40,7 @@ def voters(names: str) -> Configuration:
 
 
 class Party:
-    """Members, who of them can talk, and what each has applied."""
+    """Members, the pairs that can talk, and what each has applied."""
 
     def __init__(self, names: str, *, outside: str = "", rules: Rules = RULES) -> None:
         self.now = 0.0
@@ -64,7 +64,7 @@ class Party:
         self.contradicted = False
 
     def link(self, names: str) -> None:
-        """These can talk, the others with nobody; what was on its way is lost."""
+        """Let these talk, and no others; messages in flight are lost."""
         self.collect()
         self.linked = names
         self.under_way.clear()
@@ -91,7 +91,7 @@ class Party:
             self.collect()
 
     def stand(self, name: str, until: Callable[[], bool] = lambda: False) -> Raft:
-        """Make it leader, long after anybody was heard."""
+        """Make it the leader, long after a leader was heard."""
         core = self.cores[name]
         for _ in range(5):
             self.now += 3 * ELECTION_S
@@ -102,14 +102,14 @@ class Party:
         return core
 
     def lead(self, name: str) -> Raft:
-        """The same, and everything is said."""
+        """The same, and deliver all messages."""
         core = self.stand(name)
         self.talk()
         assert core.state is RaftState.LEADER
         return core
 
     def beat(self) -> None:
-        """Time for each leader to repeat what was lost."""
+        """Let each leader repeat what was lost."""
         self.now += 1.0
         for core in self.cores.values():
             if core.leading:
@@ -123,7 +123,7 @@ class Party:
         return index
 
     def save(self, name: str) -> None:
-        """It takes a snapshot of what it has applied."""
+        """Take a snapshot of the applied state."""
         core = self.cores[name]
         data = b" ".join(self.applied[name])
         core.compact(core.journal.snapshot_at(core.commit, data))
@@ -154,7 +154,7 @@ def test_a_newcomer_is_a_learner_and_then_a_voter() -> None:
 
 def test_a_learner_counts_for_nothing() -> None:
     """Thesis 4.2.1: with two of three gone nothing is committed, whatever a learner holds; and it
-    does not stand for election."""
+    does not start an election."""
     party = Party("abc", outside="d")
     leader = party.lead("a")
     party.link("abc")
@@ -174,7 +174,7 @@ def test_a_learner_counts_for_nothing() -> None:
 
 
 def test_who_belongs_to_no_group_stays_quiet() -> None:
-    """An empty configuration: no elections, until somebody's leader sends entries."""
+    """An empty configuration: no elections, until a leader sends entries."""
     party = Party("a", outside="d")
     for _ in range(5):
         party.now += 3 * ELECTION_S
@@ -205,8 +205,8 @@ def test_a_leader_that_is_removed_commits_that_and_steps_down() -> None:
 
 
 def test_whoever_may_be_needed_for_its_own_removal_still_stands() -> None:
-    """Thesis 4.2.2, figure 4.6: of two, the leader removed itself and nobody else knows yet; the
-    other one can not win, since its log is shorter."""
+    """Thesis 4.2.2, figure 4.6: of two, the leader removed itself and the other does not know yet;
+    the other cannot win, since its log is shorter."""
     party = Party("ab")
     leader = party.lead("a")
     party.link("a")
@@ -236,8 +236,9 @@ def test_a_change_waits_for_the_one_before_and_for_an_entry_of_its_term() -> Non
 
 
 def two_leaders_change(rules: Rules) -> Party:
-    """raft-dev, 10 July 2015: `a` adds e and tells nobody; `b` leads the next term and removes `a`
-    with the help of c; `a` comes back, and has a majority of *its* members without b and c."""
+    """raft-dev, 10 July 2015: `a` adds e without reaching the others; `b` leads the next term and
+    removes `a` with the help of c; `a` returns, and has a majority of *its* members without b and
+    c."""
     party = Party("abcd", outside="e", rules=rules)
     a, b = party.lead("a"), party.cores["b"]
     party.link("a")
@@ -266,7 +267,7 @@ def test_two_leaders_can_not_change_the_same_predecessor() -> None:
 
 
 def test_a_configuration_that_is_cut_off_does_not_count() -> None:
-    """Thesis 4.1: the latest one in the log counts, and the one before when it is gone."""
+    """Thesis 4.1: the latest one in the log counts, and the one before when it is cut off."""
     party = Party("abc")
     a = party.lead("a")
     party.link("a")
@@ -287,7 +288,7 @@ def test_a_configuration_that_is_cut_off_does_not_count() -> None:
     ],
 )
 def test_a_change_without_sense_is_refused(change: Add, why: str) -> None:
-    """One sentence that says why."""
+    """One sentence gives the reason."""
     with pytest.raises(ChangeRefused, match=why):
         changed(voters("ab"), change)
     with pytest.raises(ChangeRefused, match="last voter"):
@@ -295,7 +296,7 @@ def test_a_change_without_sense_is_refused(change: Add, why: str) -> None:
 
 
 def test_what_is_so_already_is_no_mistake() -> None:
-    """Whoever got no answer asks again."""
+    """A client without an answer repeats its request."""
     assert changed(voters("ab"), Add("b", "at b")) == voters("ab")
     assert changed(voters("ab"), Remove("x")) == voters("ab")
 
@@ -384,7 +385,7 @@ def test_a_snapshot_of_what_is_here_changes_nothing() -> None:
 
 
 def test_a_damaged_snapshot_names_the_byte_from_which_on() -> None:
-    """Whichever bit is flipped, and wherever it is cut off."""
+    """For any flipped bit, and any truncation."""
     packed = Snapshot(RaftJournal(voters("a")).log.base, voters("a"), b"the state").packed
     assert parse(packed).data == b"the state"
     for bit in range(len(packed) * 8):

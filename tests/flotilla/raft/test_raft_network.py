@@ -26,8 +26,8 @@ def run_many(seeds: int, rules: Rules, **kind: bool) -> None:
 
 @pytest.mark.parametrize("start", range(0, 60, 15))
 def test_raft_is_safe_in_a_hostile_network(start: int) -> None:
-    """Raft figure 3 for each seed after each step; and something of each kind must have happened:
-    entries, elections, snapshots that were sent, members that changed, reads."""
+    """Raft figure 3 for each seed after each step; and each kind of event must have happened:
+    entries, elections, snapshots sent, members changed, reads."""
     worlds = [run(seed) for seed in range(start, start + 15)]
     assert sum(len(world.applied) for world in worlds) > 200
     assert sum(len(world.leaders) for world in worlds) > 80
@@ -39,7 +39,7 @@ def test_raft_is_safe_in_a_hostile_network(start: int) -> None:
 @given(st.randoms(use_true_random=False), st.sampled_from((1, 2, 3)))
 @settings(max_examples=40, deadline=None)
 def test_no_schedule_breaks_a_law(luck: random.Random, size: int) -> None:
-    """The same laws, where hypothesis chooses what happens, and can shorten what failed."""
+    """The same laws, where hypothesis chooses the events, and can shorten a failure."""
     world = World(luck, size)
     for _ in range(150):
         world.turn()
@@ -48,8 +48,8 @@ def test_no_schedule_breaks_a_law(luck: random.Random, size: int) -> None:
 
 @pytest.mark.parametrize("seed", [7, 8, 11])
 def test_after_the_storm_the_members_agree(seed: int) -> None:
-    """Liveness: with everybody up and no loss, one leader commits new entries to all its members,
-    learners among them, and those are voters in the end (thesis 4.2.1)."""
+    """Liveness: with all members up and no loss, one leader commits new entries to all its members,
+    learners included, which are voters in the end (thesis 4.2.1)."""
     world = run(seed)
     world.calm_down()
     lives = {name: life for name, life in world.lives.items() if life}
@@ -82,7 +82,7 @@ def test_a_disk_that_forgets_votes_is_caught() -> None:
 
 
 def test_reads_that_one_member_confirms_are_caught() -> None:
-    """The test can fail: a leader that takes its own word for a majority's reads what is old
-    (thesis 6.4)."""
+    """The test can fail: a leader that does not ask a majority reads outdated state (thesis
+    6.4)."""
     with pytest.raises(AssertionError, match="too early"):
         run_many(200, replace(RULES, confirmed_round=max), changes=False)

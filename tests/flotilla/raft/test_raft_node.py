@@ -1,4 +1,4 @@
-"""The Raft node on a real loop and a real disk: three in one process, and a link to nobody."""
+"""The Raft node on a real loop and a real disk: three in one process, and a link to no peer."""
 
 import asyncio
 import errno
@@ -86,7 +86,7 @@ class Group:
 
 
 class Door:
-    """Hands a member what peers send it, and keeps what must be closed."""
+    """Passes a member its peers' messages, and keeps the connections to close."""
 
     def __init__(self, group: Group, name: str) -> None:
         self.group, self.name = group, name
@@ -121,7 +121,7 @@ def with_group(folder: Path, test: Callable[[Group], Awaitable[None]]) -> None:
 
 
 def test_everybody_applies_what_was_proposed_in_order(tmp_path: Path) -> None:
-    """Raft 5.3: and the proposer learns what `apply` returned."""
+    """Raft 5.3: and the proposer gets what `apply` returned."""
 
     async def test(group: Group) -> None:
         leader = await group.leader()
@@ -146,7 +146,7 @@ def test_a_follower_takes_no_proposal(tmp_path: Path) -> None:
 
 
 def test_a_read_comes_after_everything_that_was_committed_before_it(tmp_path: Path) -> None:
-    """Thesis 6.4: the leader's state holds it then; a follower sends the reader to the leader."""
+    """Thesis 6.4: the leader's state holds it then; a follower refers the reader to the leader."""
 
     async def test(group: Group) -> None:
         leader = await group.leader()
@@ -187,7 +187,7 @@ def test_members_that_restart_remember(tmp_path: Path) -> None:
 
 
 class BadDisk(RealFiles):
-    """Its files are opened, and can not be synced once `bad` is set."""
+    """Its files can be opened, and not synced once `bad` is set."""
 
     bad = False
 
@@ -233,7 +233,7 @@ def test_a_disk_that_fails_to_sync_stops_the_node(tmp_path: Path) -> None:
 
 
 class TooMany(RealFiles):
-    """The file of this name can not be replaced once `starved` is set: too many are open."""
+    """The file of this name cannot be replaced once `starved` is set: too many are open."""
 
     starved = asked = False
 
@@ -250,7 +250,7 @@ class TooMany(RealFiles):
 
 @pytest.mark.parametrize("name", ["raft.snapshot", "raft.wal"])
 def test_a_starved_node_may_be_stopped(tmp_path: Path, name: str) -> None:
-    """What waits for a descriptor would wait for ever; what was agreed on is there afterwards."""
+    """It waits for a file descriptor without end; all that was agreed on is there afterwards."""
     files = TooMany(name)
 
     async def run() -> None:
@@ -273,8 +273,8 @@ def test_a_starved_node_may_be_stopped(tmp_path: Path, name: str) -> None:
 
 
 def test_a_leaders_snapshot_may_overtake_an_own_one_that_is_due(tmp_path: Path) -> None:
-    """Raft 7: what waits in the sockets of a paused follower is an append, with which a snapshot of
-    its own is due, and right behind it the leader's snapshot, which replaces the log under it."""
+    """Raft 7: the sockets of a paused follower hold an Append, with which a snapshot of its own is
+    due, and right behind it the leader's snapshot, which replaces the log."""
 
     class Leader:
         def tell(self, op: int, body: bytes) -> None: ...
@@ -315,7 +315,7 @@ def test_a_leaders_snapshot_may_overtake_an_own_one_that_is_due(tmp_path: Path) 
 
 
 def test_a_link_that_is_not_answered_is_dialled_anew() -> None:
-    """After a partition the old connection may back off for long: a new one does not."""
+    """After a partition the old connection may back off for long; a new one does not."""
 
     class Mute:
         dialled = 0

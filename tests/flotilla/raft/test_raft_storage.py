@@ -1,4 +1,5 @@
-"""A Raft member's folder: whenever the power goes, it comes back with what it promised (Raft 7)."""
+"""A Raft member's folder: after a power cut at any moment it holds what the member promised (Raft
+7)."""
 
 import asyncio
 import errno
@@ -32,7 +33,7 @@ def snapshot(index: int) -> Snapshot:
 
 
 class Promises:
-    """A member writes entries, takes snapshots and gets some of others, until the power goes."""
+    """A member writes entries, takes snapshots and receives some, until the power fails."""
 
     def __init__(self, seed: int) -> None:
         self.world = World(seed)
@@ -45,7 +46,7 @@ class Promises:
         self.steps = 0
 
     def cut_after(self, seconds: float) -> None:
-        """Work for so long, lose the power, and come back."""
+        """Work for this long, lose the power, and recover."""
         self.host.start("p", self.work)
         self.world.after(int(seconds * 1e9), self.host.power_cut)
         self.world.after(int(seconds * 1e9) + 1, self.world.stop)
@@ -89,7 +90,7 @@ class Promises:
         )
 
     def holds(self, found: RecoveredState) -> None:
-        """What was promised is there, and everything that is there is right."""
+        """What was promised is there, and all that is there is right."""
         assert found.vote.term >= self.vote.term - 1
         reached = found.snapshot.index if found.snapshot else 0
         assert reached >= self.saved
@@ -105,8 +106,8 @@ class Promises:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_power_cut_at_any_moment_takes_no_promise(seed: int) -> None:
-    """Raft figure 2 and section 7: between the snapshot and the log, amid a replacement, anywhere;
-    and a log that the snapshot has overtaken is given up."""
+    """Raft figure 2 and section 7: between the snapshot and the log, during a replacement,
+    anywhere; and a log that the snapshot has overtaken is dropped."""
     promises = Promises(seed)
     for number in range(25):
         promises.cut_after(0.002 + promises.luck.random() * 0.02 * (number % 5))
@@ -116,8 +117,8 @@ def test_a_power_cut_at_any_moment_takes_no_promise(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_log_that_was_found_can_not_be_taken_back(seed: int) -> None:
-    """A kill between the renaming of a file and the sync of its folder: the next life votes in the
-    new log, and a power cut must not bring the old one back."""
+    """A kill between the renaming of a file and the sync of its folder: the next process votes in
+    the new log, and a power cut must not bring the old one back."""
     promises = Promises(seed)
     disk, wal = promises.disk, f"{FOLDER}/raft.wal"
     found: list[RecoveredState] = []
@@ -146,8 +147,8 @@ def test_a_log_that_was_found_can_not_be_taken_back(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_vote_whose_sync_failed_is_given_durably_or_not_at_all(seed: int) -> None:
-    """The member stops; its next life reads the vote though the disk does not have it, holds it for
-    given, and no power cut may make it free to vote again."""
+    """The member stops. Its next process reads the vote, though the disk does not have it, counts
+    it as given, and no power cut may make it free to vote again."""
     promises = Promises(seed)
     disk = promises.disk
     found: list[Vote] = []
@@ -177,7 +178,7 @@ def test_a_vote_whose_sync_failed_is_given_durably_or_not_at_all(seed: int) -> N
 
 
 def test_a_snapshot_that_had_to_wait_is_not_written_over_a_newer_one() -> None:
-    """There were no descriptors, so both were tried again, each in its own time; and the log
+    """There were no file descriptors, so both were tried again, each at its own time; and the log
     begins behind the newer one."""
     promises = Promises(1)
     disk = promises.disk
@@ -237,7 +238,7 @@ def test_a_restart_finds_snapshot_and_log(folder: Path) -> None:
 
 
 def test_a_log_that_its_snapshot_has_overtaken_is_given_up(folder: Path) -> None:
-    """Raft 7, figure 13: the power went between the two; the vote stays."""
+    """Raft 7, figure 13: the power failed between the two; the vote stays."""
     (folder / "raft.snapshot").write_bytes(snapshot(90).packed)
     for _ in range(2):
         found = recover(folder)
@@ -256,7 +257,7 @@ def test_a_log_that_its_snapshot_has_overtaken_is_given_up(folder: Path) -> None
     ],
 )
 def test_damage_names_file_and_byte(folder: Path, name: str, at: int, says: str) -> None:
-    """Whatever a disk has changed by itself: the node refuses rather than guesses."""
+    """For any change of the bytes the node refuses to start rather than guess."""
     data = bytearray((folder / name).read_bytes())
     data[at] ^= 1
     (folder / name).write_bytes(data)
@@ -269,7 +270,7 @@ def test_damage_names_file_and_byte(folder: Path, name: str, at: int, says: str)
     [("raft.snapshot", "begins behind entry 2"), ("raft.wal", "raft.wal is missing")],
 )
 def test_a_missing_file_is_refused(folder: Path, missing: str, says: str) -> None:
-    """Entries that nobody else may have, or a vote, went with it."""
+    """Entries that no other member may have, or a vote, are lost with it."""
     (folder / missing).unlink()
     with pytest.raises(StorageDamaged, match=says):
         recover(folder)

@@ -55,7 +55,7 @@ def test_a_restart_finds_what_was_written(tmp_path: Path) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 2**60), st.binary(max_size=40)), max_size=5))
 def test_packing_loses_nothing(rows: list[tuple[int, bytes]]) -> None:
-    """Any entries, empty data among them."""
+    """For any entries, also with empty data."""
     entries = tuple(LogEntry(term, data) for term, data in rows)
     recovered = parse(HEAD + pack(Vote(2**60, "é"), 1, entries) + bytes(100))
     assert (recovered.vote, recovered.entries, recovered.cut) == (Vote(2**60, "é"), entries, 0)
@@ -80,7 +80,7 @@ def test_zeros_are_no_record() -> None:
 
 
 def test_any_flipped_bit_of_the_last_record_cuts_it() -> None:
-    """The last record may be torn in any way; nothing of it is believed."""
+    """The last record may be torn in any way; none of it is trusted."""
     sound, last = HEAD + pack(*FIRST), pack(*THIRD)
     for bit in range(len(last) * 8):
         damaged = bytearray(last)
@@ -90,7 +90,7 @@ def test_any_flipped_bit_of_the_last_record_cuts_it() -> None:
 
 
 def test_any_flipped_bit_of_an_earlier_record_is_refused() -> None:
-    """Behind it stands a good record, so it was synced: this node has forgotten a promise."""
+    """A good record follows it, so it was synced: this node has lost a promise."""
     first, last = pack(*FIRST), pack(*THIRD)
     for bit in range(len(first) * 8):
         damaged = bytearray(first)
@@ -100,7 +100,7 @@ def test_any_flipped_bit_of_an_earlier_record_is_refused() -> None:
 
 
 def test_a_cut_tail_is_gone_from_the_disk(tmp_path: Path) -> None:
-    """A shorter record written over a torn one must not meet the torn one's rest."""
+    """A shorter record written over a torn one must not be followed by the rest of the torn one."""
     path = tmp_path / "raft.wal"
     write(path, FIRST)
     end = recover(path).end
@@ -125,7 +125,7 @@ def test_the_log_grows_beyond_its_reserve(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("base", [START, EntryId(7, 3)])
 def test_a_rewritten_log_begins_behind_its_base(tmp_path: Path, base: EntryId) -> None:
-    """Raft 7: nothing of what was there is left, later records go on from there."""
+    """Raft 7: nothing of the old log is left, and later records follow."""
     path, last = tmp_path / "raft.wal", (LogEntry(4, b"last", EntryKind.MEMBERS),)
 
     async def run() -> None:
@@ -144,7 +144,7 @@ def test_a_rewritten_log_begins_behind_its_base(tmp_path: Path, base: EntryId) -
 
 
 class TooMany(RealFiles):
-    """The next time that a file is to be opened, too many are."""
+    """The next time a file is opened, too many are open."""
 
     once = False
 
@@ -158,7 +158,8 @@ class TooMany(RealFiles):
 def test_a_rewritten_log_waits_until_it_can_be_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is there, and too many files are open just then: as soon as one is closed it goes on."""
+    """It is written, and too many files are open at that moment: as soon as one is closed it goes
+    on."""
     monkeypatch.setattr(ports, "AGAIN_S", 0.0)
     path, files = tmp_path / "raft.wal", TooMany()
 
@@ -177,7 +178,7 @@ def test_a_rewritten_log_waits_until_it_can_be_opened(
 
 
 def test_what_came_with_the_head_is_never_cut() -> None:
-    """It was there as a whole or not at all: unlike a later record it can not be torn."""
+    """It was written as a whole or not at all; unlike a later record it cannot be torn."""
     record = pack(Vote(1, "a"), 6, FIRST[2])
     whole = head(EntryId(5, 1), len(record)) + record
     assert parse(whole).base == EntryId(5, 1)
@@ -189,7 +190,8 @@ def test_what_came_with_the_head_is_never_cut() -> None:
 
 
 def test_what_has_no_head_is_no_log() -> None:
-    """The first edition's had none; who starts makes it one of today first (`test_older.py`)."""
+    """The first edition's log had none; a member that starts converts it first
+    (`test_older.py`)."""
     for nobodys in (b"", bytes(65536), b"?" + pack(*FIRST) + bytes(65536)):
         with pytest.raises(WalDamaged, match="byte 0: it does not begin like a Raft log"):
             parse(nobodys)

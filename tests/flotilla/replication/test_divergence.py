@@ -1,4 +1,5 @@
-"""The six positions of a slave's log against its master's, each with its outcome (spec 7.8)."""
+"""The six positions of a slave's log against its master's, each with its outcome ("Truncation" in
+docs/flotilla-design.md)."""
 
 import pytest
 from hypothesis import given
@@ -49,25 +50,25 @@ MASTER = shape(1000, 3000, (2, 900), (3, 2000))
     ],
 )
 def test_each_case_has_its_outcome(slave: LogShape, action: Action, point: int, case: str) -> None:
-    """Never "retry for ever": every position ends in one of four actions."""
+    """Every position ends in one of four actions, never in endless retries."""
     assert planned(slave, MASTER) == CutPlan(action, point, LogCase(case))
 
 
 def test_a_blank_slave_of_a_young_master_just_copies() -> None:
-    """Both begin at 0: there is nothing to forget."""
+    """Both logs begin at 0: there is nothing to remove."""
     young = shape(0, 500, (1, 0))
     assert planned(shape(0, 0), young) == CutPlan(Action.CONTINUE, 0, LogCase.BELOW)
 
 
 def test_a_wiped_master_cuts_its_slaves_to_nothing() -> None:
-    """An empty log was elected (an unclean election): the slaves follow it, and say so."""
+    """An empty log was elected (an unclean election): the slaves follow it, and report it."""
     wiped = shape(0, 0, (5, 0))
     slave = shape(0, 900, (4, 0))
     assert planned(slave, wiped) == CutPlan(Action.TRUNCATE, 0, LogCase.AHEAD)
 
 
 def test_a_slave_that_begins_anew_begins_where_it_was_told() -> None:
-    """Also one whose log lies below the master's; one that is there already just copies."""
+    """Also a slave whose log lies below the master's; one that is there already just copies."""
     assert plan_cut(shape(0, 800, (1, 0)), MASTER, 2500, find_consistent_point).point == 2500
     blank = plan_cut(shape(2500, 2500), MASTER, 2500, find_consistent_point)
     assert blank == CutPlan(Action.CONTINUE, 2500, LogCase.BELOW)
@@ -80,7 +81,7 @@ offsets = st.integers(0, 12)
 def test_the_case_is_where_first_and_last_byte_lie(
     low: int, size: int, master_low: int, master_size: int
 ) -> None:
-    """Against the table of spec 7.8, read word by word; every pair of logs has exactly one case."""
+    """Against the design page's table, read literally; every pair of logs has exactly one case."""
     slave, master = shape(low, low + size), shape(master_low, master_low + master_size)
     case = log_case(slave, master)
     if size == 0 or slave.max_offset <= master.min_offset:
@@ -94,7 +95,7 @@ def test_the_case_is_where_first_and_last_byte_lie(
 
 @st.composite
 def replicas(draw: st.DrawFn) -> tuple[list[int], int, list[int], int]:
-    """Two logs as the epoch of each byte, that agree up to a point, and how much each forgot."""
+    """Two logs as the epoch of each byte, equal up to a point, and how much of each is deleted."""
     front = draw(st.lists(st.integers(1, 3), max_size=4))
     log = [epoch for epoch, size in enumerate(front, start=1) for _ in range(size)]
     mine = log + [100] * draw(st.integers(0, 4))
@@ -104,7 +105,8 @@ def replicas(draw: st.DrawFn) -> tuple[list[int], int, list[int], int]:
 
 
 def kept(log: list[int], low: int) -> LogShape:
-    """As recovery finds it after `low` bytes were deleted: no epoch begins before the log does."""
+    """Return the table as recovery finds it after `low` bytes were deleted: no epoch begins before
+    the log."""
     table = EpochTable()
     for offset in range(low, len(log)):
         table = append_epoch(table, log[offset], offset)
@@ -113,7 +115,7 @@ def kept(log: list[int], low: int) -> LogShape:
 
 @given(replicas())
 def test_what_is_kept_is_the_masters(logs: tuple[list[int], int, list[int], int]) -> None:
-    """Whatever retention deleted on either side: the slave keeps what it shares, and no more."""
+    """Whatever retention deleted on either side, the slave keeps the common part, and no more."""
     mine, my_low, yours, your_low = logs
     slave, master = kept(mine, my_low), kept(yours, your_low)
     found = planned(slave, master)

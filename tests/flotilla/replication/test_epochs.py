@@ -1,4 +1,5 @@
-"""Epoch tables: where two logs part, and that nothing is forgotten or revived (spec 7.3, 7.6)."""
+"""Epoch tables: where two logs diverge, and that no epoch is lost or revived ("Log and epochs" and
+"Truncation" in docs/flotilla-design.md)."""
 
 import asyncio
 from pathlib import Path
@@ -23,7 +24,7 @@ SLAVE = EpochTable(((6, 200), (7, 1200), (8, 2250)))
 
 
 def test_the_worked_example_of_the_spec() -> None:
-    """Epoch 8 began elsewhere, so the logs part within epoch 7."""
+    """Epoch 8 began at different offsets, so the logs diverge within epoch 7."""
     assert find_consistent_point(SLAVE, 2500, MASTER, 2500) == 2250
 
 
@@ -49,7 +50,7 @@ def test_consistent_points(
     remote_end: int,
     point: int,
 ) -> None:
-    """Spec 7.3, with the cases that the original gets wrong."""
+    """Examples, with the cases that RocketMQ gets wrong."""
     assert find_consistent_point(EpochTable(local), local_end, EpochTable(remote), remote_end) == (
         point
     )
@@ -57,7 +58,7 @@ def test_consistent_points(
 
 @st.composite
 def two_logs(draw: st.DrawFn) -> tuple[list[int], list[int], int]:
-    """Two logs as the epoch of each byte: a shared front, then reigns that are not shared."""
+    """Two logs as the epoch of each byte: a common front, then reigns of their own."""
     front = draw(st.lists(st.integers(0, 3), max_size=4))
     left = draw(st.lists(st.integers(0, 3), max_size=4))
     right = draw(st.lists(st.integers(0, 3), max_size=4))
@@ -115,7 +116,8 @@ def test_an_epoch_is_appended_once() -> None:
 
 
 def test_cutting_the_end_and_the_front() -> None:
-    """Spec 7.3 and 7.6: epochs that begin at or behind the cut go; so do those that end before."""
+    """Epochs that begin at or behind the cut are dropped; so are those that end before the
+    front."""
     assert MASTER.truncate_suffix(2500).entries == ((6, 200), (7, 1200))
     assert MASTER.truncate_suffix(0) == EpochTable()
     assert MASTER.truncate_prefix(1199) == MASTER
@@ -134,12 +136,12 @@ def test_who_owns_an_offset() -> None:
 
 @given(st.sampled_from([MASTER, SLAVE, EpochTable()]))
 def test_the_file_keeps_every_table(table: EpochTable) -> None:
-    """The empty one too, or cut epochs come back after a restart."""
+    """Also the empty one, or cut epochs would return after a restart."""
     assert unpack(pack(table)) == table
 
 
 def test_an_emptied_table_is_written_too(tmp_path: Path) -> None:
-    """In the original it is not, and the epochs that were cut come back (spec 12 #31)."""
+    """RocketMQ does not write it, and the epochs that were cut return."""
 
     async def scenario() -> EpochTable:
         file = EpochFile(str(tmp_path), real(1).files)
@@ -151,7 +153,8 @@ def test_an_emptied_table_is_written_too(tmp_path: Path) -> None:
 
 
 def test_a_log_without_its_oldest_segments_keeps_what_is_left_of_its_epochs() -> None:
-    """Retention: whole epochs go, and the first one that is left is as if it began there."""
+    """Retention: whole epochs are dropped, and the first one left begins as if the log began
+    there."""
     assert MASTER.truncate_prefix(1199) == MASTER
     assert MASTER.truncate_prefix(1200).entries == ((7, 1200), (8, 2500))
     assert MASTER.clip(1300).entries == ((7, 1300), (8, 2500))

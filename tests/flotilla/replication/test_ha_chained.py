@@ -2,7 +2,7 @@
 
 Each is a seed: a master that is killed, cut off from the controllers in one direction or both, with
 load or without any (elections that leave empty epochs), and slaves killed while they cut their log.
-Whole clusters in a simulated world (issue "must show" 5; spec 12 #5 to #9, #14).
+Whole clusters in a simulated world (apache/rocketmq#6344, #9689, #6505, #9942, #10666, #4800).
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class Storm:
         self.rounds = 0
 
     async def round(self) -> None:
-        """An election, under load or in an idle cluster."""
+        """Force an election, under load or in an idle cluster."""
         old = (await self._sailor.healthy()).masters[BROKER_SET]
         fault = self._luck.choice([self._killed, self._cut_off, self._deaf, self._mute])
         if self._luck.random() < 0.4:
@@ -49,14 +49,15 @@ class Storm:
         await self._isolated(old, out=True, into=True)
 
     async def _deaf(self, old: str) -> None:
-        """What the controllers say does not reach it; they hear it, and see no reason to elect."""
+        """The controllers' messages do not reach the master; they hear it, and see no reason to
+        elect."""
         await self._isolated(old, out=False, into=True)
 
     async def _mute(self, old: str) -> None:
         await self._isolated(old, out=True, into=False)
 
     async def _isolated(self, old: str, *, out: bool, into: bool) -> None:
-        """From the controllers; its links to slaves and clients stay."""
+        """The master is cut off from the controllers; its links to slaves and clients stay."""
         network, me = self._fleet.network, self._host(old)
         others = [self._host(name) for name in self._fleet.nodes("controller")]
         for other in others:
@@ -72,7 +73,7 @@ class Storm:
             await self._killed_while_cutting(old)
 
     async def _killed_while_cutting(self, name: str) -> None:
-        """If it gets there; the old master has something to cut when it was sent something."""
+        """The old master is killed while it cuts, if it gets there and has something to cut."""
         seen = len(self._fleet.events(name, "log-case"))
         for _ in range(200):
             if len(self._fleet.events(name, "log-case")) > seen:
@@ -91,7 +92,7 @@ class Storm:
 
 
 def entries(fleet: Fleet, broker: str) -> tuple[bytes, list[Entry]]:
-    """What is in its log, as its disk has it."""
+    """Return the records of its log, as they are on its disk."""
     content = fleet.aboard[broker].disk.file(FIRST_SEGMENT)
     data = content.read(content.size, 0)
     found = list(record.entries(data, 0))

@@ -1,7 +1,7 @@
-"""How a copy is made and who counts: learners, copies from the last file, flow control, retention.
+"""How a log is copied and which copies count: learners, the last file, flow control, retention.
 
 Real stores and links in a simulated world (`tests/labs/flotilla/ha_lab.py`), and a whole cluster
-where the SyncStateSet and elections are meant.
+where the SyncStateSet and elections matter.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ def write(master: Side, count: int) -> None:
 
 @given(st.integers(1, 10_000), st.lists(st.tuples(st.integers(1, 5_000), st.floats(0, 3))))
 def test_no_more_than_the_rate_passes(rate: int, sends: list[tuple[int, float]]) -> None:
-    """Over any time from the start: the rate, what was saved, and the last batch at most."""
+    """Over any time from the start: the rate, the saved tokens, and the last batch at most."""
     bucket, now, passed, last = TokenBucket.full(rate, 0.0), 0.0, 0, 0
     for size, pause_s in sends:
         now += pause_s
@@ -48,7 +48,8 @@ def test_no_more_than_the_rate_passes(rate: int, sends: list[tuple[int, float]])
 
 
 def test_the_largest_batch_fits_into_a_frame() -> None:
-    """A slave that lacks 24 MiB gets them; what is larger is refused with the configuration."""
+    """A slave that lacks 24 MiB receives them; a larger batch size is refused with the
+    configuration."""
 
     async def scenario(lab: HaLab) -> None:
         segment = {"mappedFileSizeCommitLog": 1 << 25}
@@ -67,7 +68,7 @@ def test_the_largest_batch_fits_into_a_frame() -> None:
 
 
 def test_a_batch_larger_than_the_bucket_passes() -> None:
-    """And the debt is waited out."""
+    """And the debt delays the next one."""
     bucket = TokenBucket.full(1000, 0.0).take(2000, 0.0)
     assert bucket.wait_s(0.0) == pytest.approx(1.901)
     assert bucket.wait_s(1.901) == 0
@@ -75,7 +76,7 @@ def test_a_batch_larger_than_the_bucket_passes() -> None:
 
 @pytest.mark.parametrize(("enabled", "least_s", "most_s"), [(True, 0.75, 1.0), (False, 0.0, 0.1)])
 def test_a_slave_is_fed_at_the_rate(enabled: bool, least_s: float, most_s: float) -> None:
-    """`haFlowControlEnable` (spec 7.1): 10,000 bytes at 10,000 in a second."""
+    """`haFlowControlEnable`: 10,000 bytes at 10,000 a second."""
 
     async def scenario(lab: HaLab) -> None:
         limits = {"haFlowControlEnable": enabled, "maxHaTransferByteInSecond": 10_000}
@@ -96,8 +97,8 @@ def test_a_slave_is_fed_at_the_rate(enabled: bool, least_s: float, most_s: float
 
 @pytest.mark.parametrize(("last_file", "begins"), [(True, 3 * 4096), (False, 0)])
 def test_a_new_copy_may_begin_at_the_last_file(last_file: bool, begins: int) -> None:
-    """`syncFromLastFile` (spec 7.7): and later it goes on from where it is, and numbers as its
-    master does."""
+    """`syncFromLastFile`: later it continues from where it is, and numbers messages as its master
+    does."""
 
     async def scenario(lab: HaLab) -> None:
         segment = {"mappedFileSizeCommitLog": 4096}
@@ -122,8 +123,9 @@ def test_a_new_copy_may_begin_at_the_last_file(last_file: bool, begins: int) -> 
 
 
 def test_no_copy_begins_where_no_ledger_is() -> None:
-    """A large message leaves no room for one in the last segment: a copy of that alone would give
-    queue offsets out again (apache/rocketmq#7689). Logs without any are copied whole."""
+    """A large message leaves no room for a ledger in the last segment: a copy of that segment alone
+    would assign queue offsets again (apache/rocketmq#7689). Logs without a ledger are copied
+    whole."""
 
     async def scenario(lab: HaLab) -> None:
         segment = {"mappedFileSizeCommitLog": 4096, "maxMessageSize": 4096}
@@ -147,8 +149,8 @@ def test_no_copy_begins_where_no_ledger_is() -> None:
 
 
 def test_a_slave_whose_log_begins_later_hides_nothing() -> None:
-    """A consumer that lags gets every message, also when the slave that it is sent to copied from
-    the last file on (spec 7.7, 10.3): what a slave has not, only its master may call gone."""
+    """A consumer that lags gets every message, also if it is sent to a slave that copied from the
+    last file: only the master may declare a message as deleted."""
     settings = {
         "slaveReadEnable": True,
         "accessMessageInMemoryBytes": 5000,
@@ -176,8 +178,8 @@ def test_a_slave_whose_log_begins_later_hides_nothing() -> None:
 @pytest.mark.parametrize("forgetful", ["master", "slave"])
 @pytest.mark.parametrize("again", [False, True])
 def test_what_retention_deleted_is_not_copied_anew(forgetful: str, again: bool) -> None:
-    """A log that lost its oldest segments no longer knows where its first epoch began; what is
-    left is the same all the same (spec 7.6, 7.8 case 1-2 and 2-2), also after a restart."""
+    """A log that lost its oldest segments no longer knows where its first epoch began; the rest is
+    the same (cases 1-2 and 2-2), also after a restart."""
 
     async def scenario(lab: HaLab) -> None:
         master, slave = await lab.side(), await lab.side()
@@ -222,7 +224,7 @@ def test_an_old_masters_tail_is_cut_though_retention_was_there() -> None:
 
 
 def test_the_first_ack_comes_right_after_the_cut() -> None:
-    """Spec 7.2 [A]: in the original the transfer waits for a timer when nothing was cut."""
+    """In RocketMQ the transfer waits for a timer when nothing was cut."""
 
     async def scenario(lab: HaLab) -> None:
         master, slave = await lab.side(), await lab.side()
@@ -239,7 +241,7 @@ def test_the_first_ack_comes_right_after_the_cut() -> None:
 
 
 def test_a_master_tells_how_far_replication_is() -> None:
-    """For whoever looks at it later; and nothing more when nothing moves."""
+    """The event `replication` is written when it changes, and not otherwise."""
 
     async def scenario(lab: HaLab) -> None:
         master, slave = await lab.side(), await lab.side()
@@ -261,8 +263,8 @@ def test_a_master_tells_how_far_replication_is() -> None:
 
 
 def test_a_slave_that_must_sync_begins_with_all_it_has() -> None:
-    """SYNC_FLUSH: the first ack says where the transfer begins, so what is behind it is synced
-    before; else the master would send what the slave has, and be left for it."""
+    """SYNC_FLUSH: the transfer begins at the first ack, so everything before it is synced first.
+    Otherwise the master would send what the slave has, and the slave would leave it."""
 
     async def scenario(lab: HaLab) -> None:
         master = await lab.side()
@@ -280,7 +282,7 @@ def test_a_slave_that_must_sync_begins_with_all_it_has() -> None:
 
 
 def test_a_slave_that_comes_again_counts_once() -> None:
-    """Counted by its id: the dead connection's ack is gone before the new one's comes (#21)."""
+    """Counted by its id: the dead connection's ack is dropped before the new one's arrives."""
 
     async def scenario(lab: HaLab) -> None:
         master, slave = await lab.side(), await lab.side()
@@ -338,8 +340,8 @@ def test_a_learner_is_fed_and_nobody_hears_of_its_acks() -> None:
 
 @pytest.mark.parametrize("idle", [False, True])
 def test_a_slave_that_lacks_what_is_deleted_begins_anew(idle: bool) -> None:
-    """Its link ends, with the next record or the next heartbeat, and nothing else does; a learner
-    is heard of where it matters, so retention does not come to that (spec 7.8, case 3-1)."""
+    """Its link ends with the next record or heartbeat, and no other link does. Retention takes
+    learners into account, so it does not delete what they lack."""
 
     async def scenario(lab: HaLab) -> None:
         slow = {"haFlowControlEnable": True, "maxHaTransferByteInSecond": 1024}
@@ -364,7 +366,7 @@ def test_a_slave_that_lacks_what_is_deleted_begins_anew(idle: bool) -> None:
 
 
 class FleetWithALearner(Fleet):
-    """Broker-3 is one."""
+    """Broker-3 is a learner."""
 
     def __init__(self, seed: int, **settings: Any) -> None:
         super().__init__(seed, "allack-min1", settings)
@@ -376,7 +378,8 @@ class FleetWithALearner(Fleet):
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_learner_never_enters_the_set_and_is_never_elected(seed: int) -> None:
-    """Not even when nobody else is left and unclean elections are allowed (spec 12 #24)."""
+    """Not even if no other broker is left and unclean elections are allowed
+    (apache/rocketmq#10013)."""
     fleet = FleetWithALearner(seed, enableElectUncleanMaster=True)
 
     async def scenario(sailor: Sailor) -> None:

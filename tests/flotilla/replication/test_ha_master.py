@@ -59,7 +59,7 @@ class Reigning:
 
 
 class Slave:
-    """Takes the first records that a master sends."""
+    """Receives the first records that a master sends."""
 
     def __init__(self) -> None:
         self.first: asyncio.Future[LogData] = asyncio.get_running_loop().create_future()
@@ -76,7 +76,7 @@ class Slave:
             self.first.set_result(data)
 
     async def copies(self, address: str) -> LogData:
-        """What comes first to a slave that holds nothing."""
+        """Return the first records that a blank slave receives."""
         connection = await dial(address, self, 2)
         hello = HandshakeRequest(2, 1, 0, LogShape(0, 0, EpochTable()))
         await connection.call(Op.HA_HANDSHAKE, hello.pack(), 2)
@@ -97,10 +97,8 @@ async def serve(ha: HaMaster) -> tuple[Callable[[], None], str]:
 
 
 def test_a_new_reign_sends_the_log_as_it_is_now(tmp_path: Path) -> None:
-    """Cut and filled again to the very same byte since the last reign: nothing old is sent.
-
-    A slave refuses records of another epoch than announced, so it would dial in vain for ever.
-    """
+    """The log was cut and filled again to the very same byte since the last reign: nothing old is
+    sent. A slave refuses records of another epoch than announced, so it would connect in vain."""
 
     async def scenario(ports: Ports) -> None:
         place = recovery.Place(str(tmp_path), 4096, 1024)

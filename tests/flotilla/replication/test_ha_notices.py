@@ -1,7 +1,7 @@
-"""Role changes reach brokers with all that replication needs (spec 4.7, 12 #33, recommendation 3).
+"""Role changes reach brokers with all that replication needs.
 
-In the original a slave gets its new master's replication address from a name server, so with all of
-those down no slave finds the new master, and where two copies are needed nothing can be written.
+In RocketMQ a slave gets its new master's replication address from a nameserver. With all of those
+down no slave finds the new master, and where two copies are needed nothing can be written.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from clusters.flotilla.net.wire import Op, Send, Sent, Status
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_new_master_has_its_slaves_without_any_nameserver(seed: int) -> None:
-    """Name server and master die at once: the next master's set is two again, and it writes."""
+    """Nameserver and master die at once: the next master's set is two again, and it writes."""
     fleet = Fleet(seed, "allack-min2")
 
     async def scenario(sailor: Sailor) -> None:
@@ -34,7 +34,7 @@ def test_a_new_master_has_its_slaves_without_any_nameserver(seed: int) -> None:
 
 
 async def written(fleet: Fleet, master: str) -> Status:
-    """What a send is answered that needs no route."""
+    """Return the answer to a send that needs no route."""
     pool = Pool(1)
     connection = await pool.get(fleet.address(master))
     packed = await connection.call(Op.SEND, Send("orders", 0, b"", b"m").pack(), 5)
@@ -43,7 +43,7 @@ async def written(fleet: Fleet, master: str) -> Status:
 
 
 def test_controllers_tell_both_addresses_of_the_master() -> None:
-    """ReplicaInfo, which notices are too: what a slave is told it can act upon at once."""
+    """Notices are ReplicaInfo, too: a slave can act on them at once."""
     fleet = Fleet(1, "allack-min2")
 
     async def scenario(sailor: Sailor) -> None:

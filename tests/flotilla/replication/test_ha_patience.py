@@ -1,6 +1,6 @@
-"""A slave whose master turns it away comes back, and neither at once nor never.
+"""A slave that its master turns away returns, neither at once nor never.
 
-In virtual time, so that an hour of refusals takes a moment.
+In virtual time, so an hour of refusals takes a moment.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ haReconnectInterval = 1000
 
 
 class Rude:
-    """A master that closes at the first word."""
+    """A master that closes at the first message."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -51,7 +51,7 @@ class Rude:
 
 @pytest.mark.parametrize("minutes", [1, 60])
 def test_a_slave_that_is_turned_away_waits_before_it_asks_again(minutes: int) -> None:
-    """About once in a haReconnectInterval, a few times more in the beginning, and for ever."""
+    """About once in a haReconnectInterval, a few times more in the beginning, and without end."""
     world, rude = World(1), Rude()
     network = Network(world)
     master, host = Host(world, network, "m", MASTER), Host(world, network, "s", SLAVE)

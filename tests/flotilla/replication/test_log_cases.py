@@ -1,4 +1,4 @@
-"""What becomes of a slave's log in each position of spec 7.8, told by the nodes themselves.
+"""What a slave does with its log in each of the six cases, by the nodes' event logs.
 
 Real stores and real links in a simulated world; the transcripts are golden files.
 """
@@ -36,7 +36,7 @@ CASES: tuple[tuple[str, int, Reigns], ...] = (
 )
 CITED = """\
 The six relative positions of a slave's log and its master's
-source: RIP-44 and the article on RocketMQ's new high availability (spec 7.8). A case is named by
+source: RIP-44 and the article on RocketMQ's new high availability. A case is named by
 where the slave's first and last byte lie: 1 below the master's log, 2 inside, 3 above it.
 """
 
@@ -67,7 +67,7 @@ def same(slave: Side, master: Side) -> bool:
 
 
 async def told(lab: HaLab, title: str, begin: int, reigns: Reigns) -> list[str]:
-    """One case, as a transcript."""
+    """Return the transcript of one case."""
     master, slave = await lab.side(), await lab.side()
     await master.fill(*MASTER, begin=1000)
     await slave.fill(*reigns, begin=begin)
@@ -84,7 +84,7 @@ async def told(lab: HaLab, title: str, begin: int, reigns: Reigns) -> list[str]:
 
 
 def test_the_six_cases(rewrite: bool) -> None:
-    """Spec 7.8: every case ends with the master's bytes, or halted and waiting for a person."""
+    """Every case ends with the master's bytes, or halted and waiting for an operator."""
     lines = [CITED.rstrip()]
 
     async def scenario(lab: HaLab) -> None:
@@ -96,10 +96,11 @@ def test_the_six_cases(rewrite: bool) -> None:
 
 
 def test_the_epoch_example(rewrite: bool) -> None:
-    """Spec 7.3 and the article: epoch 8 began elsewhere, so the logs part within epoch 7."""
+    """The article's example: epoch 8 began at different offsets, so the logs diverge within epoch
+    7."""
     lines = [
         "Where two logs part",
-        "source: the article's example (spec 7.3); both logs end at 2500",
+        "source: the article's example; both logs end at 2500",
         "",
     ]
 
@@ -120,11 +121,11 @@ def test_the_epoch_example(rewrite: bool) -> None:
 
 
 def test_the_confirm_offset_example(rewrite: bool) -> None:
-    """Spec 7.4: what lies above the confirm offset may have been acknowledged, so it is kept
+    """Bytes above the confirm offset may have been acknowledged, so they are kept
     (apache/rocketmq#5209)."""
     lines = [
         "A slave is promoted that does not know what its master acknowledged",
-        "source: the article's example (spec 7.4): the confirm offset is 40, the data goes on to",
+        "source: the article's example: the confirm offset is 40, the data goes on to",
         "100, the master dies before it tells. Offsets here are ten times as large.",
         "",
     ]
@@ -149,7 +150,7 @@ def test_the_confirm_offset_example(rewrite: bool) -> None:
 
 
 def test_a_halted_slave_waits_for_a_person_and_for_the_next_master() -> None:
-    """Case 3-3: nothing is cut, nothing is asked again; another master is followed (spec 7.8)."""
+    """Case 3-3: nothing is cut and no handshake is repeated; another master is followed."""
 
     async def scenario(lab: HaLab) -> None:
         wiped, sound, slave = await lab.side(), await lab.side(), await lab.side()
@@ -174,7 +175,7 @@ def test_a_halted_slave_waits_for_a_person_and_for_the_next_master() -> None:
 
 
 def told_by(side: Side) -> dict[str, Any]:
-    """What a broker with this slave in it says of itself."""
+    """Return how a broker with this slave describes itself."""
     standing: Any = SimpleNamespace(id=side.number, standing=Standing())
     parts = Parts(side.config, RULES, side.replica, standing, None, side.ha, side.slave)
     return describe(parts, 0.0)
@@ -182,7 +183,7 @@ def told_by(side: Side) -> dict[str, Any]:
 
 @pytest.mark.parametrize("own_epoch", [3, 9])
 def test_a_log_that_was_emptied_forgets_its_epochs(own_epoch: int) -> None:
-    """Else the master's older epochs would be refused for ever (spec 7.6; case 1-1)."""
+    """Otherwise the master's older epochs would always be refused (case 1-1)."""
 
     async def scenario(lab: HaLab) -> None:
         master, slave = await lab.side(), await lab.side()
@@ -203,8 +204,8 @@ def test_a_log_that_was_emptied_forgets_its_epochs(own_epoch: int) -> None:
 @pytest.mark.parametrize("wiped", [False, True])
 def test_a_fork_that_was_cut_does_not_come_back(wiped: bool, power: bool) -> None:
     """Killed or without power at any moment around the cut, a slave opens with a front of its old
-    log or of its master's, and epochs to match (apache/rocketmq#10666; an emptied table too: spec
-    12 #31). Once the cut is told it is the master's."""
+    log or of its master's, and epochs to match (apache/rocketmq#10666), also if the table was
+    emptied. Once the cut is reported it is the master's."""
 
     async def scenario(lab: HaLab) -> None:
         master = await lab.side()
@@ -238,7 +239,7 @@ def test_a_fork_that_was_cut_does_not_come_back(wiped: bool, power: bool) -> Non
 
 
 def epochs_of(held: bytes, slave: Side) -> EpochTable:
-    """What the records say; a last epoch without any is the file's own knowledge."""
+    """Return the epochs by the records; a last one without records is known to the file only."""
     table = EpochTable()
     for e in record.entries(held, 0):
         table = append_epoch(table, e.epoch, e.offset)

@@ -1,4 +1,5 @@
-"""When a message counts as acknowledged (spec 9.2, 9.4)."""
+"""When a message counts as acknowledged ("Quorum and acknowledgement" in
+docs/flotilla-design.md)."""
 
 import pytest
 from hypothesis import given
@@ -19,7 +20,7 @@ def test_admission(size: int, minimum: int, admitted: bool) -> None:
 
 @pytest.mark.parametrize(("all_ack", "n", "needed"), [(True, 1, ALL), (False, 2, 2), (False, 0, 1)])
 def test_needed(all_ack: bool, n: int, needed: int) -> None:
-    """All of the set, or inSyncReplicas; the master's own copy is the least."""
+    """All of the set, or inSyncReplicas; at least the master's own copy."""
     assert needed_acks(all_ack, n) == needed
 
 
@@ -38,7 +39,7 @@ def test_needed(all_ack: bool, n: int, needed: int) -> None:
         (2, {2: 500, 3: 400}, (2, 3), 1, 500),
         (3, {2: 500, 3: 400}, (2, 3), 1, 400),
         (3, {2: 500}, (2,), 1, -1),
-        # a slave outside the set saves nothing when a member is elected (bug 20)
+        # a slave outside the set saves nothing when a member is elected
         (2, {2: 500, 3: 800}, (2,), 1, 500),
         (2, {3: 800}, (), 1, -1),
     ],
@@ -46,7 +47,7 @@ def test_needed(all_ack: bool, n: int, needed: int) -> None:
 def test_replicated(
     needed: int, acks: Acks, members: tuple[int, ...], minimum: int, offset: int
 ) -> None:
-    """The table of spec 9.2, counted per member of the set. The log ends at 900."""
+    """Each setting, counted per member of the set. The log ends at 900."""
     assert replicated_offset(needed, 900, acks, members, minimum) == offset
 
 

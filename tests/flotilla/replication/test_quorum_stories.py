@@ -11,7 +11,7 @@ NUMBERS = ("no", "one", "two", "three")
 
 
 class Story:
-    """What happened, a line each."""
+    """The events, one line each."""
 
     def __init__(self, *head: str) -> None:
         self.lines = [*head, ""]
@@ -20,7 +20,7 @@ class Story:
         self.lines.append(f"  {what:<42}{outcome}".rstrip())
 
     async def send(self, stage: Stage, when: str) -> None:
-        """One send, and who holds it when it is answered."""
+        """One send, and the replicas that hold it when it is answered."""
         sent = await stage.send()
         held = await stage.holders(sent.physical_offset + 1) if sent.physical_offset >= 0 else []
         copies = f"held by {len(held)}" if held else "not appended"
@@ -38,10 +38,10 @@ class Story:
 
 
 def test_copies_of_replicas(rewrite: bool) -> None:
-    """2 of 2, 2 of 3, 3 of 4 (spec 9.2): the slaves vanish one by one, and are still members."""
+    """2 of 2, 2 of 3, 3 of 4 (RIP-34): the slaves vanish one by one, and are still members."""
     story = Story(
         "How many copies of how many replicas",
-        "source: RIP-34 (spec 9.2): of two copies, if inSyncReplicas is 2, the message must be in",
+        "source: RIP-34: of two copies, if inSyncReplicas is 2, the message must be in",
         "both; of three, if it is 2, in the master and any slave; of four, if it is 3, in the",
         "master and any two slaves. In controller mode members of the SyncStateSet count, and",
         "nothing is refused before the set is smaller than minInSyncReplicas.",
@@ -63,10 +63,10 @@ def test_copies_of_replicas(rewrite: bool) -> None:
 
 
 def test_automatic_degradation(rewrite: bool) -> None:
-    """Two replicas, in-sync 2, minimum 1 (spec 9.2): the slave dies, and sends succeed."""
+    """Two replicas, in-sync 2, minimum 1 (RIP-34): the slave dies, and sends succeed."""
     story = Story(
         "Two replicas that degrade by themselves",
-        "source: RIP-34 (spec 9.2): if totalReplicas=2, inSyncReplicas=2, minInSyncReplicas=1, and",
+        "source: RIP-34: if totalReplicas=2, inSyncReplicas=2, minInSyncReplicas=1, and",
         "enableAutoInSyncReplicas=true are set, under normal circumstances, the two replicas will",
         "be in synchronous replication. When the slave goes offline or hangs, adaptive downgrade",
         "will be performed, and the producer only needs to send to the master to succeed.",

@@ -1,5 +1,5 @@
-"""Semi-synchronous replication: one designated slave, exchanged when it lags or dies (the article's
-2-3 write; spec 5.2 for what a set is)."""
+"""Semi-synchronous replication: one designated slave, exchanged when it lags or dies (the article,
+section 2-3, write)."""
 
 import asyncio
 
@@ -21,7 +21,7 @@ times = st.dictionaries(st.integers(2, 6), st.floats(0, 100))
 def test_one_is_designated_whenever_there_is_one(
     members: set[int], ready: set[int], caught_up_at: dict[int, float], limit_s: float
 ) -> None:
-    """Somebody, if anybody is there; a present member stays unless somebody is clearly better."""
+    """A slave, if there is one; a present member stays unless another one is clearly better."""
     ready -= members
     chosen = designate(members, ready, caught_up_at, limit_s)
     assert (chosen is None) == (not members | ready)
@@ -59,7 +59,7 @@ def test_contradictions_are_refused(more: str, says: str) -> None:
 
 
 async def designated(stage: Stage) -> str:
-    """The one slave in the set."""
+    """Return the one slave in the set."""
 
     async def look() -> list[str] | None:
         members = [name for name in await stage.members() if name != stage.master]
@@ -71,7 +71,8 @@ async def designated(stage: Stage) -> str:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_only_the_designated_slave_is_waited_for_and_elected(seed: int) -> None:
-    """The other one may be cut off unnoticed; when the master dies, the designated one follows."""
+    """The other one may be cut off without effect; when the master dies, the designated one
+    follows."""
 
     async def scenario(sailor: Sailor) -> None:
         stage = await Stage.of(sailor)
@@ -93,7 +94,7 @@ def test_only_the_designated_slave_is_waited_for_and_elected(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_slave_that_lags_is_exchanged(seed: int) -> None:
-    """Long before haMaxTimeSlaveNotCatchup is over, and in one change: the set never is smaller."""
+    """Long before haMaxTimeSlaveNotCatchup is over, and in one change: the set is never smaller."""
 
     async def scenario(sailor: Sailor) -> None:
         stage = await Stage.of(sailor)
@@ -117,7 +118,7 @@ def test_a_slave_that_lags_is_exchanged(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_dead_slave_is_replaced_and_a_lone_master_finds_one_again(seed: int) -> None:
-    """Under steady load, too, when new messages must wait for whoever enters."""
+    """Also under steady load, when new messages must wait for the entering slave."""
 
     async def scenario(sailor: Sailor) -> None:
         stage = await Stage.of(sailor)
@@ -141,7 +142,7 @@ def test_a_dead_slave_is_replaced_and_a_lone_master_finds_one_again(seed: int) -
 
 def test_a_dead_slave_leaves_though_no_other_one_may_enter() -> None:
     """A set that may be its master alone, beside a slave that the controllers do not hear: the
-    exchange is refused, so the dead one goes by itself."""
+    exchange is refused, so the dead slave is removed alone."""
 
     async def scenario(sailor: Sailor) -> None:
         stage = await Stage.of(sailor)

@@ -1,4 +1,5 @@
-"""The SyncStateSet: in step, leaving, entering, and the union while a change is open (spec 5.2)."""
+"""The SyncStateSet: in step, leaving, entering, and the union while a change is open
+("SyncStateSet" in docs/flotilla-design.md)."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +20,8 @@ THREE = SyncState(1, (1, 2, 3), 5)
 
 
 def test_the_union_counts_until_the_outcome_is_certain() -> None:
-    """Old members and new ones alike: the controllers may have agreed to either (#5663)."""
+    """Old members and new ones alike: the controllers may have agreed to either
+    (apache/rocketmq#5663)."""
     growing = ALONE.propose((1, 2))
     assert (counted_members(growing), set_size(growing)) == ((2,), 2)
     shrinking = THREE.propose((1, 3))
@@ -29,7 +31,7 @@ def test_the_union_counts_until_the_outcome_is_certain() -> None:
 
 
 def test_an_entering_slave_counts_but_is_no_member() -> None:
-    """New messages wait for it; minInSyncReplicas does not count on it yet."""
+    """New messages wait for it; minInSyncReplicas does not count it yet."""
     joining = ALONE.join(2, 900)
     assert (counted_members(joining), set_size(joining)) == ((2,), 1)
     assert counted_members(joining.forget(2)) == ()
@@ -37,7 +39,7 @@ def test_an_entering_slave_counts_but_is_no_member() -> None:
 
 
 def test_an_installed_set_ends_a_proposal() -> None:
-    """Proposals name the epoch that they replace, so an older one can not pass any more."""
+    """Proposals name the epoch that they replace, so an older one cannot be accepted any more."""
     state = ALONE.propose((1, 2)).install((1,), 9)
     assert (state.members, state.epoch, state.proposed) == ((1,), 9, None)
 
@@ -80,28 +82,29 @@ def test_who_must_leave() -> None:
 
 
 def test_who_may_enter() -> None:
-    """Only who has every message that may have been acknowledged, in this reign."""
+    """Only a slave with every message that may have been acknowledged, in this reign."""
     assert may_enter(900, 900, 800)
     assert not may_enter(899, 900, 800)
     assert not may_enter(900, 700, 901)
 
 
 def test_who_may_be_waited_for() -> None:
-    """A slave within one batch of the end; a far one would hold every send up."""
+    """A slave within one batch of the end; one that is far behind would delay every send."""
     assert may_join(800, 900, 500, 100)
     assert not may_join(799, 900, 500, 100)
     assert not may_join(800, 900, 850, 100)
 
 
 def test_the_confirm_offset_is_the_least_of_the_set() -> None:
-    """Spec 8.1; alone, or without allAck, it is the master's own position."""
+    """Alone, or without allAck, it is the master's own position."""
     assert confirm_offset(100, 900, {2: 500, 3: 400}, (2, 3), True) == 400
     assert confirm_offset(100, 900, {}, (), True) == 900
     assert confirm_offset(100, 900, {2: 500}, (2,), False) == 900
 
 
 def test_a_member_without_connection_holds_the_confirm_offset() -> None:
-    """An isolated master with one slave confirms nothing that the other does not have (#6662)."""
+    """An isolated master with one slave confirms nothing that the other does not have
+    (apache/rocketmq#6662)."""
     assert confirm_offset(100, 900, {2: 500}, (2, 3), True) == 100
     assert confirm_offset(100, 900, {2: 500, 3: None}, (2, 3), True) == 100
 

@@ -32,14 +32,14 @@ class Ears:
 
 
 async def run(*words: str) -> tuple[int, str, str]:
-    """Exit code, standard output, standard error."""
+    """Return exit code, standard output and standard error."""
     ears = Ears()
     code = await operate(words, ears)
     return code, "\n".join(ears.said), "\n".join(ears.complained)
 
 
 class Tool:
-    """The tool in a simulated cluster."""
+    """The operator's tool in a simulated cluster."""
 
     def __init__(self, sailor: Sailor) -> None:
         self.sailor = sailor
@@ -56,7 +56,7 @@ class Tool:
         return "--namesrv", self.at("nameserver-1")
 
     async def ask(self, words: str, *more: str) -> Json:
-        """What a command that works answers, as JSON."""
+        """Return the JSON answer of a command that succeeds."""
         where = more or (*self.controllers, *self.nameservers)
         code, said, complained = await run(*words.split(), *where, "--json")
         assert (code, complained) == (DONE, ""), words
@@ -65,7 +65,7 @@ class Tool:
         return answer
 
     async def refusal(self, words: str, *more: str) -> str:
-        """The sentence of a command that is refused; the same status is told to machines."""
+        """Return the sentence of a refused command; its JSON has the same status."""
         where = more or (*self.controllers, *self.nameservers)
         code, said, complained = await run(*words.split(), *where, "--json")
         assert code == REFUSED, (said, complained)

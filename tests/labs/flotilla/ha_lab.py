@@ -46,7 +46,7 @@ def record_at(offset: int, epoch: int) -> bytes:
 
 
 class Side:
-    """One broker's replica, as master or as slave; it is also the reign of its own links."""
+    """One broker's replica, as master or as slave; it also plays the broker of its links."""
 
     def __init__(self, process: Process, disk: Disk, number: int, settings: Json) -> None:
         self.number, self.epoch, self.elected = number, 0, False
@@ -68,7 +68,7 @@ class Side:
         self._log = EventLog(self._events, self.config.node, self._ports)
 
     async def open(self) -> "Side":
-        """The store as it is on the disk, and both sides of replication on top of it."""
+        """Open the store as it is on disk, and both sides of replication over it."""
         self.replica: Replica = await open_replica(self.config, self._ports, RULES, self._log)
         store = self.replica.store
         self.ha = HaMaster(self.config, store.log, RULES, self, self._log)
@@ -79,7 +79,7 @@ class Side:
         return self
 
     async def close(self) -> None:
-        """As a process that ends leaves it."""
+        """Close everything in order."""
         self._server.close()
         self.ha.stop()
         await self.slave.stop()
@@ -87,7 +87,7 @@ class Side:
         await self.replica.close()
 
     def die(self) -> None:
-        """As kill -9 leaves it: whatever was under way ends where it is."""
+        """Stop as kill -9 does: everything in progress ends where it is."""
         self._server.close()
         self.ha.stop()
         self.slave.close()
@@ -101,7 +101,7 @@ class Side:
             self.slave.acknowledge()
 
     async def fill(self, *reigns: tuple[int, int], begin: int = 0) -> None:
-        """Records of each epoch up to an offset: `fill((1, 400), (2, 1000))`."""
+        """Append records of each epoch up to an offset: `fill((1, 400), (2, 1000))`."""
         store = self.replica.store
         if begin != store.log.min_offset:
             await store.reset(begin)
@@ -124,7 +124,7 @@ class Side:
         await self.slave.follow(leader)
 
     def append(self, count: int) -> None:
-        """A master takes records."""
+        """Append records as a master."""
         log = self.replica.store.log
         for _ in range(count):
             at = log.max_offset
@@ -170,7 +170,7 @@ class Side:
 
 
 class HaLab:
-    """The host where all sides live, in one process."""
+    """The host of all sides, in one process."""
 
     def __init__(self, process: Process) -> None:
         self.process = process

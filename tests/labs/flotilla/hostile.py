@@ -43,7 +43,7 @@ JSON_OPS = [op for op in Op if op not in PACKED]
 
 @dataclass(frozen=True)
 class Input:
-    """What one connection says, piece by piece."""
+    """The bytes of one connection, piece by piece."""
 
     what: str
     pieces: tuple[bytes, ...]
@@ -51,14 +51,15 @@ class Input:
 
 
 class Malice:
-    """Inputs without end, drawn from a seed."""
+    """Endless inputs, drawn from a seed."""
 
     def __init__(self, seed: int, log_end: Callable[[], int]) -> None:
         self._luck = random.Random(seed)
         self._log_end = log_end
 
     def draw(self, role: str) -> Input:
-        """One for a handler of this role: nameserver, controller, broker or replication."""
+        """Return an input for a handler of this role: nameserver, controller, broker or
+        replication."""
         kinds = [self.oversized, self.cut, self.unknown, self.stray_reply, self.garbage]
         own = {
             "broker": [self.bad_json, self.absurd, self.absurd, self.absurd, self.message],
@@ -97,15 +98,15 @@ class Malice:
         return Input("bad JSON", (frame(self._luck.choice(JSON_OPS), 1, body),), "dropped")
 
     def absurd(self) -> Input:
-        """Fields of the wrong type or size; a name that is right is not among them."""
+        """Fields of the wrong type or size, without a correct name among them."""
         names = self._luck.sample(FIELDS, self._luck.randrange(len(FIELDS)))
         fields = {name: self._luck.choice(ABSURD) for name in names}
         body = json.dumps(fields).encode()
         return Input("absurd fields", (frame(self._luck.choice(JSON_OPS), 1, body),), "free")
 
     def shaped(self) -> Input:
-        """All fields that it takes, each of its type: it has to make something of that. Not
-        the word of a controller that a broker reigns or not: one may stop at that."""
+        """All fields that the handler accepts, each of its type, so that it must process them. Not
+        a controller's ReplicaInfo: a broker may stop at a contradictory one."""
         op = self._luck.choice([op for op in JSON_OPS if op != Op.NOTIFY_ROLE])
         shape = {name.rstrip("?"): fits for name, fits in SHAPES[op].items()}
         choices = {n: [*filter(fits, ABSURD + SHAPED)] for n, fits in shape.items()}
@@ -134,8 +135,8 @@ class Malice:
         return Input("hello of no log", (frame(Op.HA_HANDSHAKE, 1, hello),), "dropped")
 
     def liar(self) -> Input:
-        """A sound handshake, then a lie: an ack of what is not there, that goes back, or that
-        begins inside a record; a second handshake."""
+        """A correct handshake, then a lie: an ack of what is not there, that goes back, or that
+        begins inside a record; or a second handshake."""
         slave, end = self._luck.randrange(1, 9), self._log_end()
         hello = frame(
             Op.HA_HANDSHAKE, 1, HandshakeRequest(slave, 1, 0, LogShape(0, 0, EpochTable())).pack()

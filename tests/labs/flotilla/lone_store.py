@@ -40,7 +40,7 @@ class Life:
         return self.found.store
 
     def fill(self, count: int, epoch: int = 1, size: int = 40, queue: int = 0) -> list[int]:
-        """Messages with recognisable bodies, written; where they begin."""
+        """Write messages with recognisable bodies. Return where they begin."""
         starts = []
         for _ in range(count):
             number = self.store.index.queue((b"t", queue)).end
@@ -51,13 +51,13 @@ class Life:
         return starts
 
     def bodies(self, queue: int = 0) -> list[bytes]:
-        """What consumers may see of a queue."""
+        """Return what consumers may see of a queue."""
         low, high = self.store.range((b"t", queue))
         found = self.store.fetch((b"t", queue), low, high - low, 1 << 30)
         return [payload.body.rstrip(b".") for payload in found]
 
     async def settle(self) -> None:
-        """Everything confirmed, on disk, and full segments' files written."""
+        """Confirm everything, put it on disk, and write the files of full segments."""
         self.store.confirm(self.store.log.max_offset)
         await self.store.flush()
         await self.store.seal()
@@ -67,7 +67,7 @@ Story = Callable[[Life], Awaitable[None]]
 
 
 class LoneStore:
-    """The host and its disk; they outlive the processes."""
+    """The host and its disk, which outlive the processes."""
 
     def __init__(self, seed: int = 1, place: recovery.Place = PLACE, rules: Rules = RULES) -> None:
         self.world = World(seed)
@@ -77,7 +77,7 @@ class LoneStore:
         self.refusal = ""
 
     def live(self, story: Story, seconds: float = 60.0) -> str:
-        """What the process complained of; empty when it came to the end of its story."""
+        """Run a story in a process. Return its complaint, or "" if it came to its end."""
         self.refusal = ""
 
         async def whole(process: Process) -> int:
@@ -106,7 +106,7 @@ class LoneStore:
         return content.read(content.size, 0)
 
     def files(self, folder: str = "/store") -> dict[str, bytes]:
-        """Everything in the store, by path."""
+        """Return everything in the store, by path."""
         found: dict[str, bytes] = {}
         for name, node in self.disk.folder(folder).entries.items():
             path = f"{folder}/{name}"
@@ -117,7 +117,7 @@ class LoneStore:
         return found
 
     def with_files(self, files: dict[str, bytes]) -> "LoneStore":
-        """A fresh host whose disk holds these."""
+        """Return a new host whose disk holds these files."""
         other = LoneStore(place=self.place, rules=self.rules)
         for path, data in files.items():
             other.disk.put(path, data)

@@ -22,7 +22,7 @@ class PlayedNode:
         self._server = await net.serve(*net.split(self.address), self._handler)
 
     def leave(self) -> None:
-        """Whoever is connected is hung up on."""
+        """Close all connections and stop listening."""
         assert self._server
         self._server.close()
         for connection in list(self._handler.connections):

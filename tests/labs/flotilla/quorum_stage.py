@@ -36,13 +36,13 @@ class Stage:
     async def send(
         self, to: str = "", topic: str = TOPIC, queue: int = 0, body: bytes = b"b"
     ) -> Sent:
-        """One send to a broker, by default the master; what it answers."""
+        """Send one message to a broker, by default the master. Return the answer."""
         link = await self._link(to or self.master)
         packed = Send(topic, queue, b"k", body).pack()
         return Sent.unpack(await link.call(Op.SEND, packed, ANSWER_WITHIN_S))
 
     async def wave(self, count: int) -> list[Sent]:
-        """So many sends to the master at once."""
+        """Send this many messages to the master at once."""
         await self._link(self.master)
         return await asyncio.gather(*(self.send(body=b"wave %d" % n) for n in range(count)))
 
@@ -55,7 +55,7 @@ class Stage:
         return await self.sailor.admin.describe(self.fleet.address(name))
 
     async def members(self) -> list[str]:
-        """The SyncStateSet as the master knows it, by name."""
+        """Return the SyncStateSet as the master knows it, by name."""
         ids = {(await self.describe(n))["controllerBrokerId"]: n for n in self._living()}
         return [ids.get(i, f"broker {i}") for i in (await self.describe(self.master))["set"]]
 
@@ -66,11 +66,11 @@ class Stage:
         await eventually(look)
 
     async def holders(self, end: int) -> list[str]:
-        """Who has the log up to there."""
+        """Return the brokers that have the log up to there."""
         return [n for n in self._living() if (await self.describe(n))["maxOffset"] >= end]
 
     async def abreast(self) -> None:
-        """Everybody lives and has all that the master has."""
+        """Wait until all brokers are up and have the master's log."""
 
         async def look() -> bool:
             end = (await self.describe(self.master))["maxOffset"]
@@ -86,7 +86,7 @@ class Stage:
 
     @contextmanager
     def cut_off(self, *names: str) -> Iterator[None]:
-        """Silently: they lose all other brokers, and each other."""
+        """Cut these off from all other brokers and from each other, silently."""
         with self.parted(names, self.brokers):
             yield
 

@@ -47,7 +47,7 @@ class Disk:
     entries: list[LogEntry] = field(default_factory=list)
 
     def write(self, effects: RaftEffects, *, amid: bool = False) -> None:
-        """`amid`: the power goes between the snapshot and the log."""
+        """`amid`: the power fails between the snapshot and the log."""
         log = effects.log
         if log.install:
             self.snapshot = log.install
@@ -61,7 +61,7 @@ class Disk:
             self.entries[log.first - self.base.index - 1 :] = log.entries
 
     def journal(self, first: Configuration) -> RaftJournal:
-        """As `Storage.recover` has it: a log that the snapshot has overtaken is given up."""
+        """Recover as `Storage.recover` does: a log that the snapshot has overtaken is dropped."""
         held = self.snapshot
         if held and RaftLog(self.entries, self.base).term_at(held.index) != held.place.term:
             self.base, self.entries = held.place, []
@@ -70,7 +70,7 @@ class Disk:
 
 @dataclass
 class Life:
-    """A member that runs, and what its state machine has applied."""
+    """A running member, and what its state machine has applied."""
 
     raft: Raft
     applied: int = 0
@@ -121,7 +121,7 @@ class World:
             self._restore(name, disk.snapshot)
 
     def settle(self, name: str, *, crash: str = "") -> None:
-        """Carry out what a member asks for, or crash around the write."""
+        """Carry out a member's effects, or crash around the write."""
         life = self.lives[name]
         assert life
         effects = life.raft.take_effects()
@@ -214,7 +214,7 @@ class World:
         del self.packets[:-60]
 
     def save(self, name: str, life: Life) -> None:
-        """A snapshot of what is applied; perhaps the power goes before the log is cut."""
+        """Take a snapshot of the applied state; the power may fail before the log is cut."""
         if life.raft.log.term_at(life.applied) is None or not life.applied:
             return
         snapshot = life.raft.journal.snapshot_at(life.applied, b" ".join(life.state))
@@ -272,7 +272,7 @@ class World:
             assert same, "logs do not match"
 
     def check_configurations(self) -> None:
-        """Of all that was committed: each has one voter more or less than the one before."""
+        """Each committed configuration has one voter more or less than the one before."""
         before = set(self.first.voters)
         for index in sorted(self.applied):
             entry = self.applied[index]
@@ -282,7 +282,7 @@ class World:
                 before = voters
 
     def calm_down(self) -> None:
-        """Everybody is up and heard; time passes until nothing is left to say."""
+        """All members are up and connected; let time pass until no message is left."""
         self.loss, self.calm, self.stalled = 0, True, ""
         for name, life in self.lives.items():
             if life is None:

@@ -107,26 +107,26 @@ class Fleet:
         self.latest[name] = aboard.host.start(name, node)
 
     def empty(self, name: str) -> None:
-        """What an operator does whose node says that its store is damaged."""
+        """Empty a node's folder, as an operator does when its store is damaged."""
         disk = self.aboard[name].disk
         _empty(disk, f"{HOME}/store")
 
     def reconfigure(self, name: str, **settings: Any) -> None:
-        """From its next start on."""
+        """Set these from the node's next start on."""
         disk = self.aboard[name].disk
         content = disk.file(CONFIG)
         now = tomllib.loads(content.read(content.size, 0).decode())
         disk.put(CONFIG, tomli_w.dumps(now | settings).encode())
 
     def events(self, name: str, kind: str = "") -> list[Json]:
-        """What the node wrote into its event log, as it is on its disk now."""
+        """Return the node's event log, as it is on its disk now."""
         content = self.aboard[name].disk.file(EVENTS)
         lines = content.read(content.size, 0).splitlines()
         rows = [json.loads(line) for line in lines if line]
         return [row for row in rows if kind in ("", row["kind"])]
 
     def sail(self, scenario: Scenario, within_s: float = 600.0) -> str:
-        """Run a scenario to its end; the digest of all that happened."""
+        """Run a scenario to its end. Return the digest of all that happened."""
         for role in layout.PORTS:
             for name in self.nodes(role):
                 self.start(name)
@@ -145,7 +145,7 @@ class Fleet:
             self.sink()
 
     def sink(self) -> None:
-        """Nothing runs any more, and nothing is left behind."""
+        """Stop all nodes; nothing is left behind."""
         for aboard in self.aboard.values():
             for process in list(aboard.host.processes.values()):
                 process.kill()
@@ -161,7 +161,7 @@ def _empty(disk: Disk, folder: str) -> None:
 
 
 class Sailor:
-    """What a scenario has in hand."""
+    """What a scenario has in hand: the client library, the nodes, and faults."""
 
     def __init__(self, fleet: Fleet, process: Process) -> None:
         self.fleet, self.world = fleet, fleet.world
@@ -177,7 +177,7 @@ class Sailor:
         return standing(dict(zip(names, said, strict=True)), self.fleet.layout.sets)
 
     async def healthy(self) -> Standing:
-        """Full redundancy."""
+        """Wait for full redundancy."""
 
         async def look() -> Standing | None:
             now = await self.standing()
@@ -186,7 +186,7 @@ class Sailor:
         return await eventually(look)
 
     async def new_master(self, old: str, of: str = BROKER_SET) -> Standing:
-        """Another master than this one."""
+        """Wait for a master other than this one."""
 
         async def look() -> Standing | None:
             now = await self.standing()
@@ -205,7 +205,7 @@ class Sailor:
     # the load
 
     async def send(self, count: int, every_s: float = 0.01) -> dict[bytes, Result]:
-        """That many messages, one after the other through the queues; what became of each."""
+        """Send this many messages through the queues in turn. Return their outcomes."""
         results: dict[bytes, Result] = {}
         for number in range(count):
             body = b"message %d" % number
@@ -220,7 +220,7 @@ class Sailor:
         return results
 
     async def read_all(self) -> list[bytes]:
-        """The bodies in all queues, from the first message to the last, of whoever is master."""
+        """Return the bodies in all queues, from first to last, of the present master."""
 
         async def attempt() -> list[list[bytes]] | None:
             try:
@@ -264,7 +264,7 @@ class Sailor:
 
 
 async def eventually(find: Callable[[], Awaitable[T | None]]) -> T:
-    """What `find` gives once it gives something."""
+    """Return what `find` returns once it is not empty."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             if found := await find():
@@ -277,7 +277,7 @@ def acknowledged(results: dict[bytes, Result]) -> set[bytes]:
 
 
 async def eventful(sailor: Sailor) -> None:
-    """A bit of everything, for digests."""
+    """Some of everything, for digests."""
     old = (await sailor.healthy()).masters[BROKER_SET]
     sending = asyncio.ensure_future(sailor.send(200))
     await asyncio.sleep(0.5)

@@ -43,12 +43,12 @@ BROKERS = {
 
 
 class Deviation(Exception):
-    """The cluster did what it must not."""
+    """The cluster violated a requirement."""
 
 
 @dataclass
 class Node:
-    """One process, and the folder that it keeps."""
+    """One process, and its folder."""
 
     name: str
     role: str
@@ -63,7 +63,7 @@ class Node:
         return self.folder / "store"
 
     async def start(self, code: Path) -> None:
-        """Run it; Deviation with its last words when it does not listen."""
+        """Start it. Raises Deviation with its last output if it does not listen."""
         self.code, config = code, self.folder / "node.toml"
         config.write_text("".join(f"{k} = {_toml(v)}\n" for k, v in self.settings.items()))
         with (self.folder / "flotilla.log").open("ab") as log:
@@ -81,7 +81,7 @@ class Node:
             raise Deviation(f"{self.name} does not start: {words[-1] if words else 'no word'}")
 
     async def stop(self) -> None:
-        """In order."""
+        """Stop it in order."""
         assert self.process
         process, self.process = self.process, None
         if process.returncode is None:
@@ -96,7 +96,7 @@ class Node:
 
 
 class Fleet:
-    """The nodes, and who is what among them."""
+    """The nodes and their roles."""
 
     def __init__(self, folder: Path) -> None:
         self.nodes: dict[str, Node] = {}
@@ -161,7 +161,7 @@ class Fleet:
         return await until("a leading controller", find)
 
     async def whole(self) -> None:
-        """Everybody serves, every broker is in step, and every nameserver says so."""
+        """All nodes serve, every broker is in step, and every nameserver shows it."""
 
         async def look() -> bool | None:
             return await self._controllers_agree() and await self._brokers_are_in_step()
@@ -206,24 +206,25 @@ class Fleet:
     # changing them
 
     async def replace(self, name: str, code: Path) -> None:
-        """Another code on the same folder, once everybody serves again."""
+        """Run other code on the same folder, and wait until all nodes serve again."""
         node = self.nodes[name]
         await node.stop()
         await node.start(code)
         await self.whole()
 
     async def hand_over(self, code: Path, to: str) -> None:
-        """The mastership goes to this slave, by a drill of the tool in `code`."""
+        """Move the mastership to this slave by a planned handover, with the tool in `code`."""
         broker_id = (await self.brokers())[to]["controllerBrokerId"]
         await self._order(code, to, "drill", SET, "--to", str(broker_id))
 
     async def elect(self, code: Path, to: str) -> None:
-        """The same, at once, where not everybody knows drills."""
+        """The same by an election, where not all editions know handovers."""
         broker_id = (await self.brokers())[to]["controllerBrokerId"]
         await self._order(code, to, "electMaster", SET, str(broker_id))
 
     async def _order(self, code: Path, to: str, *words: str) -> None:
-        """Until it is carried out: a busy machine may refuse in time. Then until all know."""
+        """Repeat a command until it is carried out, as a busy machine may refuse it; then wait
+        until all nodes know."""
         where = ("--controllers", ",".join(self.addresses("controller")))
 
         async def ordered() -> bool | None:
@@ -241,7 +242,7 @@ class Fleet:
             raise Deviation(f"{await self.master()} is the master, not {to}")
 
     async def keeps_offset(self, name: str, group: str, queue: int, least: int) -> None:
-        """This broker has the group's offset on its disk."""
+        """Wait until this broker has the group's offset on disk."""
         path = self.nodes[name].store / "consumerOffset.json"
 
         async def look() -> bool | None:
@@ -253,7 +254,7 @@ class Fleet:
 
 
 async def until(what: str, find: Callable[[], Awaitable[T | None]]) -> T:
-    """What `find` gives once it gives something. Deviation: it does not."""
+    """Return what `find` returns once it is not empty. Raises Deviation on timeout."""
     try:
         async with asyncio.timeout(PATIENCE_S):
             while True:
@@ -265,7 +266,7 @@ async def until(what: str, find: Callable[[], Awaitable[T | None]]) -> T:
 
 
 def _node(folder: Path, name: str, addresses: dict[str, str]) -> Node:
-    """Its folder, and its configuration."""
+    """Write a node's folder and configuration."""
     folder.mkdir(parents=True)
     role, number = name.split("-")
     host, port = addresses[name].split(":")

@@ -26,7 +26,7 @@ FAILED = (*LOST, Refused)
 
 
 class Sent(NamedTuple):
-    """A message, what became of it, and under which step of the upgrade."""
+    """A message, its outcome, and the step of the upgrade."""
 
     step: str
     body: bytes
@@ -52,7 +52,7 @@ class Traffic:
         self._tasks = [asyncio.create_task(self._read(queue)) for queue in range(QUEUES)]
 
     async def flows(self) -> None:
-        """Every queue has taken, given and committed something."""
+        """Every queue has had a send, a read and a commit."""
 
         async def look() -> bool | None:
             return min(self.committed.values()) > 0
@@ -60,7 +60,7 @@ class Traffic:
         await until("traffic in all queues", look)
 
     async def stop(self) -> None:
-        """No more sends; everything is read."""
+        """End the sends, and read everything."""
         self._sending = False
         await asyncio.gather(*self._senders)
 
@@ -75,7 +75,7 @@ class Traffic:
         await until("readers that have read everything", look)
 
     async def offsets(self) -> list[int]:
-        """What the cluster says of the group."""
+        """Return the group's offsets by the cluster."""
 
         async def ask() -> list[int] | None:
             try:
@@ -92,7 +92,7 @@ class Traffic:
         self._client.close()
 
     def counts(self, step: str) -> Mapping[str, int]:
-        """Of a step: by outcome, and how many needed more than one try."""
+        """Return, for a step, the outcomes and how many sends needed several tries."""
         sent = [one for rows in self.sent.values() for one in rows if one.step == step]
         found = Counter(one.result.outcome for one in sent)
         return {
@@ -160,7 +160,7 @@ def lost_or_moved(traffic: Traffic) -> Iterator[str]:
 
 
 def differing(traffic: Traffic, stores: Mapping[str, Path]) -> Iterator[str]:
-    """The logs of all brokers hold the same, and what was read is what they hold."""
+    """The logs of all brokers are equal, and what was read is in them."""
     logs = {name: list(messages(str(store))) for name, store in stores.items()}
     first, *others = logs.items()
     for name, log in others:
