@@ -23,7 +23,7 @@ class Raft:
         self.proposals: list[asyncio.Future[None]] = []
         self.decided: list[str] = []
         refused = {"code": Status.NOT_LEADER}
-        self.docket = RequestQueue(lambda: self.leads, self._propose, lambda: refused, timeout_s)
+        self.queue = RequestQueue(lambda: self.leads, self._propose, lambda: refused, timeout_s)
 
     def _propose(self, data: bytes) -> "asyncio.Future[None]":
         self.proposals.append(asyncio.get_running_loop().create_future())
@@ -34,7 +34,7 @@ class Raft:
             self.decided.append(name)
             return Decision({"name": name}, events)
 
-        return self.docket.submit(decide)
+        return self.queue.submit(decide)
 
 
 async def turns() -> None:
@@ -55,7 +55,7 @@ def scenario(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None
 async def test_nothing_is_decided_before_earlier_events_took_effect() -> None:
     """The second decision would be made on outdated state."""
     raft = Raft()
-    raft.docket.open()
+    raft.queue.open()
     first, second = raft.submit("first", EVENT), raft.submit("second")
     await turns()
     assert raft.decided == ["first"]
@@ -72,7 +72,7 @@ async def test_requests_wait_until_everything_committed_is_applied() -> None:
     request = raft.submit("early")
     await turns()
     assert not request.done()
-    raft.docket.open()
+    raft.queue.open()
     assert request.result()["name"] == "early"
 
 
@@ -80,7 +80,7 @@ async def test_requests_wait_until_everything_committed_is_applied() -> None:
 async def test_who_gives_up_leaves_the_line_unmoved() -> None:
     """A write without a majority: unknown to its client, and still the first of the queue."""
     raft = Raft(timeout_s=0.01)
-    raft.docket.open()
+    raft.queue.open()
     first, second = raft.submit("first", EVENT), raft.submit("second", EVENT)
     assert (await first)["code"] == Status.SYSTEM_ERROR
     assert (await second)["code"] == Status.SYSTEM_BUSY  # certainly not tried
@@ -96,14 +96,14 @@ async def test_who_gives_up_leaves_the_line_unmoved() -> None:
 async def test_lost_leadership_answers_everybody() -> None:
     """In progress: unknown. Queued: certainly not carried out. Later: as the next leader."""
     raft = Raft()
-    raft.docket.open()
+    raft.queue.open()
     first, second = raft.submit("first", EVENT), raft.submit("second", EVENT)
-    raft.docket.shut()
+    raft.queue.shut()
     raft.proposals[0].set_exception(Indeterminate())
     await turns()
     assert first.result()["code"] == Status.SYSTEM_ERROR
     assert second.result()["code"] == Status.NOT_LEADER
-    raft.docket.open()
+    raft.queue.open()
     assert raft.submit("third").result()["name"] == "third"
 
 
@@ -112,7 +112,7 @@ async def test_an_entry_that_was_replaced_had_no_effect() -> None:
     """Another leader's entry took its place: that is certain, so the client may repeat the
     request."""
     raft = Raft()
-    raft.docket.open()
+    raft.queue.open()
     first = raft.submit("first", EVENT)
     raft.proposals[0].set_exception(NotLeader())
     await turns()
@@ -123,7 +123,7 @@ async def test_an_entry_that_was_replaced_had_no_effect() -> None:
 async def test_a_leader_without_lease_decides_nothing() -> None:
     """Its memory may be outdated: another leader may exist."""
     raft = Raft()
-    raft.docket.open()
+    raft.queue.open()
     raft.leads = False
     assert raft.submit("first").result()["code"] == Status.NOT_LEADER
     assert raft.decided == []
@@ -134,11 +134,11 @@ async def test_a_fault_of_a_decision_is_nobody_elses() -> None:
     """Requests are well-formed when they arrive here: an exception is passed on, and stops the
     node."""
     raft = Raft()
-    raft.docket.open()
+    raft.queue.open()
 
     def decide() -> Decision:
         fields: Json = {}
         return Decision({"id": fields["brokerId"]})
 
     with pytest.raises(KeyError):
-        raft.docket.submit(decide)
+        raft.queue.submit(decide)
