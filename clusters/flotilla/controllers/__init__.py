@@ -1,1 +1,1 @@
-"""The controllers: what they agree on, and who is elected."""
+"""The controllers: the state that they agree on, and the election of masters."""

@@ -1,4 +1,4 @@
-"""The controller: with the others, by Raft, it keeps who is the master of each broker set (RIP-44).
+"""The controller: keeps the master of each broker set, agreed on by Raft (RIP-44).
 
 Every controller receives heartbeats and watches the brokers' connections, so that the next leader
 knows which brokers are alive. Only the leader answers. What is agreed on and how depends on the

@@ -7,7 +7,7 @@ broker is not elected.
 RocketMQ compares offsets by subtracting and narrowing to 32 bits, and fails on a candidate whose
 heartbeat expires meanwhile. Here candidates are values, taken once and compared as they are.
 
-A *policy* (`electPolicy`) ranks the candidates and does nothing else. Who is a candidate is decided
+A *policy* (`electPolicy`) ranks the candidates and does nothing else. Candidates are decided
 before: the living members of the SyncStateSet, and other brokers only where no member can be
 elected and `enableElectUncleanMaster` allows it. A learner is never a candidate.
 
