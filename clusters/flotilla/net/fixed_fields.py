@@ -30,14 +30,14 @@ class FixedFields:
             for name, hint in hints.items()
             if hasattr(hint, "__metadata__")
         }
-        self.names = tuple(codes)
+        self._names = tuple(codes)
         self._struct = struct.Struct(">" + "".join(codes.values()))
-        self._values = attrgetter(*self.names)
+        self._values = attrgetter(*self._names)
         self.size = self._struct.size
 
     def pack(self, message: Any) -> bytes:
         return self._struct.pack(*self._values(message))
 
-    def unpack(self, body: bytes, at: int = 0) -> tuple[Any, ...]:
-        """Return the values in the order of `names`. Raises struct.error if `body` is too short."""
-        return self._struct.unpack_from(body, at)
+    def unpack(self, body: bytes, at: int = 0) -> dict[str, Any]:
+        """Return the values by name. Raises struct.error if `body` is too short."""
+        return dict(zip(self._names, self._struct.unpack_from(body, at), strict=True))

@@ -165,7 +165,7 @@ def unpack(body: bytes) -> Message:
     source = body[_HEAD.size : at].decode()
     message = _TYPES[number]
     fixed = _FIXED[message]
-    fields = dict(zip(fixed.names, fixed.unpack(body, at), strict=True))
+    fields = fixed.unpack(body, at)
     at += fixed.size
     if message is Append:
         fields |= _unpack_entries(body, at)
@@ -173,7 +173,8 @@ def unpack(body: bytes) -> Message:
         fields["round"], _ = _unpack_round(body, at, 0)
     elif message is SnapshotPart:
         fields["data"] = _unpack_data(body, at, fields["offset"], fields["total"])
-    return message(term=term, source=source, **fields)
+    unpacked: Message = message(term=term, source=source, **fields)
+    return unpacked
 
 
 def _unpack_entries(body: bytes, at: int) -> dict[str, Any]:

@@ -82,7 +82,8 @@ class HandshakeRequest:
             raise ValueError(f"{len(rest)} bytes behind the shape")
         flags = rest[0] if rest else 0
         learner, last_file = bool(flags & _LEARNER), bool(flags & _ASKS_LAST_FILE)
-        return cls(*_REQUEST.unpack(body), shape, learner, last_file)
+        fields = _REQUEST.unpack(body)
+        return cls(**fields, shape=shape, learner=learner, last_file=last_file)
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,8 @@ class HandshakeReply:
 
     @classmethod
     def unpack(cls, body: bytes) -> "HandshakeReply":
-        status, epoch, segment_size = _REPLY.unpack(body)
+        fields = _REPLY.unpack(body)
+        segment_size = fields["segment_size"]
         shape, rest = _unpack_shape(body, _REPLY.size)
         (last_file,) = _LAST_FILE.unpack(rest) if rest else (None,)
         if not segment_size or shape.min_offset % segment_size:
@@ -114,7 +116,8 @@ class HandshakeReply:
             not shape.min_offset <= last_file <= shape.max_offset or last_file % segment_size
         ):
             raise ValueError(f"a last file that begins at {last_file}")
-        return cls(Status(status), epoch, segment_size, shape, last_file)
+        fields["status"] = Status(fields["status"])
+        return cls(**fields, shape=shape, last_file=last_file)
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,7 @@ class LogData:
 
     @classmethod
     def unpack(cls, body: bytes) -> "LogData":
-        return cls(*_DATA.unpack(body), body[_DATA.size :])
+        return cls(**_DATA.unpack(body), records=body[_DATA.size :])
 
 
 _REQUEST, _REPLY, _DATA = (

@@ -124,8 +124,8 @@ class Replica:
     async def _clamp_offsets(self) -> None:
         """Lower group offsets beyond the end of their queue, on disk at once if there is room.
 
-        By the next start the queues may have grown, and nothing would show that a group has not seen
-        the messages there (apache/rocketmq#4771).
+        By the next start the queues may have grown, and nothing would show that a group has not
+        seen the messages there (apache/rocketmq#4771).
         """
         lowered = self.catalog.clamp(self._end_of)
         if lowered:
