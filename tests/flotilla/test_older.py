@@ -311,8 +311,8 @@ def test_store_times_are_sent_to_those_who_ask(suggested: int) -> None:
 def test_a_broker_that_does_not_count_its_heartbeats_is_heard() -> None:
     """Each of them is the newest, as it was then."""
     fields = {"brokerName": "b", "brokerId": 1, "addr": "a:1", "timeoutMs": 1000, "epoch": 1}
-    first = Heartbeat.of({**fields, "maxOffset": 9, "confirmOffset": 0, "priority": 1})
-    second = Heartbeat.of({**fields, "maxOffset": 5, "confirmOffset": 0, "priority": 1})
+    first = Heartbeat.from_fields({**fields, "maxOffset": 9, "confirmOffset": 0, "priority": 1})
+    second = Heartbeat.from_fields({**fields, "maxOffset": 5, "confirmOffset": 0, "priority": 1})
     assert not first.precedes(second)
     assert not second.precedes(first)
 
