@@ -1,9 +1,9 @@
-"""A node that shouts: `python beacon.py ADDRESS PEER...` is what faults are shown on.
+"""A node that sends beacons, to observe faults: `python beacon.py ADDRESS PEER...`.
 
-Fifty times a second it sends a kilobyte to every peer, with the time, and it counts what it hears
-from each. Asked on TCP port 7000, it tells its counts, how late the least late was of the last few
-of each, what its clock shows and how much it may still take: an independent witness of every link
-and of itself.
+Fifty times a second it sends a kilobyte with the time to every peer, and it counts what it receives
+from each. On a connection to TCP port 7000 it reports its counts, the lowest delay of the last few
+packets of each peer, the time of its clock and its limits: an independent witness of every link and
+of itself.
 """
 
 import json
@@ -28,7 +28,7 @@ def main(address: str, peers: list[str]) -> None:
     rounds, due = 0, time.monotonic()
     while True:
         ready, _, _ = select.select([talk, shout], [], [], max(0.0, due - time.monotonic()))
-        while select.select([shout], [], [], 0)[0]:  # all of it, so that what is told is exact
+        while select.select([shout], [], [], 0)[0]:  # all of it, so that the counts are exact
             data, (source, _) = shout.recvfrom(2048)
             heard[source] = heard.get(source, 0) + 1
             late_s[source] = [*late_s[source][-FEW + 1 :], time.monotonic() - float(data)]

@@ -98,7 +98,7 @@ class Beacons(Witnesses):
         return {name: (await agent.state(self.name)).pid for name, agent in self.agents.items()}
 
     async def hearing(self, rounds: int) -> dict[str, Any]:
-        """Per link, the share that arrived while whoever answers shouted so many rounds more."""
+        """Return the share that arrived on each link while running nodes sent so many rounds."""
         before = await self.told()
         awake = [name for name, told in before.items() if told]
         deadline = time.monotonic() + PATIENCE_S

@@ -156,7 +156,7 @@ class MemoryAgent:
         return Completed(0, json.dumps({pid: tell(verb, words)}), "")
 
     def _clock(self, verb: str, words: Sequence[str]) -> Any:
-        """What wall_clock.py tells."""
+        """Do what wall_clock.py does."""
         now_ns = self.world.bed.now_ns()
         if verb != "read":
             set_to = (int(words[0]), float(words[1])) if verb == "set" else (0, 1.0)
@@ -165,7 +165,7 @@ class MemoryAgent:
         return {"ahead_s": (ahead_ns + (rate - 1) * (now_ns - since_ns)) / 1e9, "rate": rate}
 
     def _limits(self, verb: str, words: Sequence[str]) -> Any:
-        """What rlimits.py tells of a process with ten files, or bytes."""
+        """Do what rlimits.py does with a process of ten files, or bytes."""
         was = self.limit
         if verb != "look":
             self.limit = int(words[0]) + (10 if verb == "take" else 0)

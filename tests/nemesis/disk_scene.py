@@ -36,7 +36,7 @@ FAULTS: Mapping[str, PlannedFault] = {
 
 
 class Diarists(Witnesses):
-    """A diarist on each node, who writes to its disk whenever he is asked."""
+    """A process on each node that writes to its disk on request."""
 
     name, port, answer_within_s = "diary", PORT, 5.0
     data = "data"

@@ -93,7 +93,7 @@ def test_until_reads(text: str, condition: EndCondition) -> None:
         "master dies within 5 s",
     ],
 )
-def test_what_after_can_not_mean_is_refused(text: str) -> None:
+def test_an_invalid_after_is_refused(text: str) -> None:
     """With both ways to write one."""
     with pytest.raises(BadRequest, match=r"'1000 acks within 9 s' or 'event truncate within 5 s'"):
         _conditions.parse_after(text)
@@ -102,7 +102,7 @@ def test_what_after_can_not_mean_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["event", "event election within 5 s", "election", "next + 2", "cluster is whole"]
 )
-def test_what_until_can_not_mean_is_refused(text: str) -> None:
+def test_an_invalid_until_is_refused(text: str) -> None:
     """With all that it may be."""
     with pytest.raises(
         BadRequest, match=r"another-master, next, master changes.* or 'event election'"
@@ -125,8 +125,8 @@ def test_what_until_can_not_mean_is_refused(text: str) -> None:
         ("state=leader term=4", False),
     ],
 )
-def test_an_event_is_asked_for_what_it_says(says: str, fits: bool) -> None:
-    """Each field named must be there and say just that, written as JSON without spaces."""
+def test_fields_of_an_event_must_match(says: str, fits: bool) -> None:
+    """Each named field must exist and have this value, written as JSON without spaces."""
     event = _conditions.parse_after(f"event raft {says} within 1 s")
     fields = {"state": "leader", "term": 3, "set": [1, 2], "clean": True, "leader": None}
     assert isinstance(event, EventCondition)
@@ -158,8 +158,8 @@ def test_hosts_that_tell_nothing_refuse_a_plan_that_listens(world: Any) -> None:
             checked(world, fault("kill", 1.0, "master", **more), can=silent)
 
 
-def test_words_of_the_plan_mean_somebody_only_where_they_can(world: Any) -> None:
-    """The teller of an event that was waited for, and those whom an earlier fault hit."""
+def test_words_of_the_plan_have_a_meaning_only_at_some_places(world: Any) -> None:
+    """The node that reported an awaited event, and the nodes that an earlier fault hit."""
     first = fault("kill", 1.0, "master")
     checked(world, first, fault("kill", 2.0, "slave but fault-0"))
     checked(world, fault("kill", 2.0, "teller", after=CUT))
@@ -174,8 +174,8 @@ def test_words_of_the_plan_mean_somebody_only_where_they_can(world: Any) -> None
 
 
 @pytest.mark.parametrize("by", ["master", "one broker", "broker but slave", "controller-leader"])
-def test_who_tells_is_not_a_matter_of_the_moment(world: Any, by: str) -> None:
-    """A role, a name, a fault's victims: what can be known when the event comes."""
+def test_the_reporting_node_must_not_depend_on_the_moment(world: Any, by: str) -> None:
+    """A role, a name, a fault's victims are known when the event occurs."""
     with pytest.raises(BadRequest, match="depends on a current part or on chance"):
         checked(world, fault("kill", 2.0, "teller", after=f"event cutting by {by} within 5 s"))
 
@@ -194,7 +194,7 @@ def test_who_tells_is_not_a_matter_of_the_moment(world: Any, by: str) -> None:
     ],
 )
 def test_but_takes_away(world: Any, selector: str, names: list[str]) -> None:
-    """Those who are the one and not the other, before any lot is drawn."""
+    """Nodes that are the first and not the second, before a random choice."""
     met = {"fault-0": ["broker-3"], "fault-1": [], "teller": ["broker-1"]}
     nodes = _targets.resolve(selector, world.bed.nodes, world.standing, Random(1), (), met)
     assert [node.name for node in nodes] == names
@@ -204,7 +204,7 @@ def test_but_takes_away(world: Any, selector: str, names: list[str]) -> None:
 
 
 class Tongue:
-    """Hosts that tell what a test says."""
+    """Hosts that report the events of a test."""
 
     can, shares_files = CAN, True
 
@@ -222,7 +222,7 @@ Said = tuple[float, str, str]  # when, by whom, of what kind
 
 
 def played(world: Any, folder: Path, said: list[Said], *faults: PlannedFault) -> None:
-    """Carry out faults while nodes tell this."""
+    """Carry out faults while nodes report these events."""
     tongue = Tongue()
     world.bed = replace(world.bed, hosts=tongue)
     plan = _plan.load(_plan.dump(faults)).faults
@@ -242,7 +242,7 @@ def hit(world: Any, number: int) -> Any:
 
 
 def test_a_fault_begins_with_its_event(world: Any, tmp_path: Path) -> None:
-    """At its very moment, at who told it; nothing counts that was told before the fault's time."""
+    """At that moment, on the node that reported it; earlier events do not count."""
     said = [(0.5, "broker-1", "cutting"), (2.0, "broker-2", "role"), (3.0, "broker-3", "cutting")]
     played(world, tmp_path, said, fault("kill", 1.0, "teller", after=CUT))
     assert world.last(0)["begin"] == 3 * S
@@ -260,8 +260,8 @@ def test_a_fault_may_come_a_little_later(world: Any, tmp_path: Path) -> None:
     assert world.last(0)["begin"] == 3.25 * S
 
 
-def test_who_tells_may_be_asked_for(world: Any, tmp_path: Path) -> None:
-    """An event of somebody else is not the one; whom a fault hit is known when it was applied."""
+def test_the_reporting_node_may_be_restricted(world: Any, tmp_path: Path) -> None:
+    """Events of other nodes do not count; a fault's victims are known once it is applied."""
     said = [(2.0, "broker-2", "cutting"), (2.5, "broker-1", "cutting")]
     after = "event cutting by fault-0 within 5 s"
     first = fault("partition", 1.0, "master", params={"shape": "isolate"})
@@ -280,7 +280,7 @@ def test_events_count_from_the_previous_fault_on(world: Any, tmp_path: Path) -> 
 
 
 def test_without_its_event_a_fault_does_not_happen(world: Any, tmp_path: Path) -> None:
-    """It says what did not come, hits nobody, and the plan goes on."""
+    """It names the missing event, hits no node, and the plan continues."""
     said = [(7.0, "broker-2", "cutting")]
     waiting = fault("kill", 1.0, "master", after=CUT)
     played(
@@ -315,7 +315,7 @@ def test_a_fault_ends_with_its_event(
     assert row["heal"] == (2.0 * S + (lasts_s - 1.0) * S if lasts_s < 4 else row["applied"] + 4 * S)
 
 
-def test_an_epoch_is_another_only_if_somebody_reigns() -> None:
+def test_a_new_epoch_counts_only_with_a_master() -> None:
     """A higher epoch without a master is the end of a reign and not the next."""
     before, headless = Standing(epochs={"set-1": 1}), Standing(epochs={"set-1": 2})
     assert not _conditions.another_master(before, headless)
@@ -323,7 +323,7 @@ def test_an_epoch_is_another_only_if_somebody_reigns() -> None:
     assert _conditions.another_master(before, reigning)
 
 
-# ---------------------------------------------------------------------- how the cluster stands
+# ---------------------------------------------------------------------- the state of the cluster
 
 
 def stood(world: Any, folder: Path, changes: dict[float, Standing], *faults: PlannedFault) -> None:
@@ -365,7 +365,7 @@ def test_a_fault_waits_for_the_cluster_to_stand_otherwise(
 
 
 def test_a_change_that_does_not_come_is_not_made_up(world: Any, tmp_path: Path) -> None:
-    """The fault is recorded as failed, with what it waited for, and nobody is hit."""
+    """The fault is recorded as failed, with its condition, and no node is hit."""
     first = fault("pause", 1.0, "broker-3")
     second = fault("kill", 1.0, "broker-2", after="master changes within 3 s")
     stood(world, tmp_path, {}, first, second)

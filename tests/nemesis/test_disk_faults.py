@@ -121,13 +121,13 @@ def test_what_had_nothing_at_stake_lost_nothing(
     assert 0 in at_stake or len(at_stake) == 1
 
 
-def test_what_a_sync_took_before_is_told(outcome: Outcome) -> None:
+def test_the_time_of_a_sync_before_is_recorded(outcome: Outcome) -> None:
     """That is what a slow one is compared with."""
     (before_s,) = observed(outcome, 2)["effect"]["sync_s_before"].values()
     assert 0 < before_s < 0.2
 
 
-def test_what_was_measured_is_told(outcome: Outcome) -> None:
+def test_the_measurement_is_recorded(outcome: Outcome) -> None:
     """In a few words, with the figure."""
     told = [observed(outcome, number)["measured"] for number in range(len(STORY))]
     assert told[0] == "a write fails with ENOSPC"
@@ -155,8 +155,8 @@ def test_healing_is_not_judged_on_a_node_that_another_fault_holds(
     assert disk["heal"] < other["heal"] <= other["healed"] <= disk["healed"]
 
 
-def test_a_node_that_ended_on_its_disk_is_nobody_elses_victim(tmp_path: Path) -> None:
-    """Those that come meanwhile are never in force, and keep nobody from starting it again."""
+def test_a_node_that_exited_on_its_disk_is_not_a_target(tmp_path: Path) -> None:
+    """Faults in the meantime are never in force, and do not prevent its restart."""
     trial = Trial(hosts="simulated", short_faults=True, duration_s=9.0, load={"rate": 20.0})
     others = (("kill", 2.0), ("pause", 2.2), ("clock", 2.4))
     plan = '[[fault]]\nkind = "fsync"\nat_s = 1.0\nfor_s = 2.0\ntarget = "broker-1"\n'
@@ -261,7 +261,7 @@ def test_no_acknowledged_message_is_lost_by_a_minority(outcome: Outcome) -> None
 
 
 def test_a_loss_of_nothing_does_not_count(tmp_path: Path) -> None:
-    """A node that keeps nothing on its disk was only killed, and that is said."""
+    """A node without data on its disk was only killed, and the observation says so."""
     outcome = played(tmp_path, [("unsynced", "nameserver", {})] * 2)
     assert [row["state"] for row in rows(outcome)] == ["installed", "partial"]
     told = [observed(outcome, number)["measured"] for number in (0, 1)]
@@ -270,7 +270,7 @@ def test_a_loss_of_nothing_does_not_count(tmp_path: Path) -> None:
 
 
 def test_damage_to_most_disks_is_no_promise_broken() -> None:
-    """A majority of a role at once: no contract can claim it, whatever it says."""
+    """A majority of a role at once, which no claim covers."""
     roles = {"broker-1": "broker", "broker-2": "broker", "broker-3": "broker", "c-1": "controller"}
 
     def wiped(*names: str, kind: str = "wipe", begin: int = 0) -> FaultInterval:
@@ -370,7 +370,7 @@ def test_what_was_met_is_compared_with_what_is_wanted(
         (DiskFault("", sync_fails=True), DiskFault("", sync_s=0.3), False),
     ],
 )
-def test_what_a_worse_fault_hides_can_not_be_seen(
+def test_a_fault_under_a_worse_one_is_hidden(
     own: DiskFault, others: DiskFault, hidden: bool
 ) -> None:
     """The prober meets the other one's effect, with this one or without it."""
@@ -422,7 +422,7 @@ def test_the_prober_is_patient_enough_to_see() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_drawn_is_allowed(kind: str) -> None:
-    """Targets and parameters by lot pass the fault's own check, and targets can be restricted."""
+    """Drawn targets and parameters pass the fault's own check, and targets can be restricted."""
     plugin = registry.fault(kind)
     for seed in range(20):
         target, params = plugin.drawn(Random(seed), ())
@@ -432,7 +432,7 @@ def test_what_is_drawn_is_allowed(kind: str) -> None:
         assert plugin.drawn(Random(seed), ("broker-2",))[0] == "broker-2"
 
 
-def test_nobody_forgets_that_wipes_hit_a_minority_by_themselves() -> None:
+def test_drawn_wipes_hit_a_minority() -> None:
     """What takes synced data away is drawn for brokers, and never for more than a minority."""
     for kind in ("wipe", "corrupt"):
         targets = registry.module("fault", kind).TARGETS

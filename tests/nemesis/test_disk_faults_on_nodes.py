@@ -64,7 +64,7 @@ def test_syncs_fail(scene: dict[str, Any]) -> None:
 
 
 def test_a_node_whose_syncs_hang_still_answers(scene: dict[str, Any]) -> None:
-    """The disk hangs, the process does not: it writes, and tells that its sync never ended."""
+    """The disk hangs, the process does not: it writes, and reports that its sync never ended."""
     met = during(scene, "hanging")
     assert (met["write"], met["sync_s"]) == ("", -1)
 
@@ -76,8 +76,8 @@ def test_an_end_is_cut_off(scene: dict[str, Any]) -> None:
     assert measured(scene, "cut").startswith("100 bytes changed; all started")
 
 
-def test_who_refuses_damaged_files_gets_an_empty_disk(scene: dict[str, Any]) -> None:
-    """It does not run while the damage is there; healed, it begins its diary anew."""
+def test_a_node_that_refuses_damaged_files_gets_an_empty_disk(scene: dict[str, Any]) -> None:
+    """It does not run while the damage is there; after healing it starts a new diary."""
     assert during(scene, "flipped") is None
     assert measured(scene, "flipped") == "5 bytes changed; broker-1 refused to start"
     lines = {node: told["lines"] for node, told in scene["flipped"]["after"].items()}

@@ -1,4 +1,4 @@
-"""Zones that are apart, in a world in memory and virtual time; and whom that makes no sense to."""
+"""Delays between zones in a world in memory and virtual time, and trials that cannot have them."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A process belongs to one fault until that fault's healing was looked for."""
+"""A process belongs to one fault until that fault's healing was observed."""
 
 import asyncio
 import json
@@ -59,8 +59,10 @@ def test_the_next_fault_waits_until_healing_was_seen(
 
 
 @pytest.mark.parametrize("target", ["broker-1", "master"])
-def test_who_finds_nobody_says_who_has_them(world: Any, tmp_path: Path, target: str) -> None:
-    """Not that nobody is there."""
+def test_a_fault_without_targets_names_the_faults_that_hold_them(
+    world: Any, tmp_path: Path, target: str
+) -> None:
+    """The reason is not that there is no node."""
     faults = (PlannedFault("kill", 1, 8, "broker-1"), PlannedFault("pause", 2, 3, target))
     carried_out(world, tmp_path, *faults)
     assert world.last(1)["state"] == "failed"
@@ -68,7 +70,7 @@ def test_who_finds_nobody_says_who_has_them(world: Any, tmp_path: Path, target: 
     assert why == "broker-1 had no process to spare: fault 0 (kill on broker-1) held it"
 
 
-def test_who_finds_no_link_says_so(world: Any, tmp_path: Path) -> None:
+def test_a_fault_without_links_gives_that_reason(world: Any, tmp_path: Path) -> None:
     """The only master has none to itself."""
     carried_out(world, tmp_path, PlannedFault("loss", 1, 3, "master", {"from": "master"}))
     why = json.loads(world.last(0)["observation"])["error"]
@@ -76,7 +78,7 @@ def test_who_finds_no_link_says_so(world: Any, tmp_path: Path) -> None:
 
 
 def test_a_healing_that_fails_lets_go(world: Any, tmp_path: Path) -> None:
-    """Once it was tried in vain, and looked for, another fault may have the node."""
+    """After its failed healing was observed, another fault may hold the node."""
     agent = world.agents["broker-1"]
     signal = agent.signal
 
@@ -93,7 +95,7 @@ def test_a_healing_that_fails_lets_go(world: Any, tmp_path: Path) -> None:
 
 
 def test_letting_go_twice() -> None:
-    """The second time takes nothing from whoever has it by then."""
+    """The second release takes nothing from the fault that holds it by then."""
     held: set[str] = set()
     one, other = ProcessHold(held, ["a", "b"]), ProcessHold(held, ["a"])
     one.take()
@@ -113,10 +115,10 @@ ROLLING = {"order": "rolling"}
 @pytest.mark.parametrize(
     ("kind", "params"), [*((kind, {}) for kind in KINDS), ("restart", ROLLING)], ids=str
 )
-def test_who_has_ended_by_itself_is_hit_by_nobody(
+def test_an_exited_process_is_not_a_target(
     world: Any, tmp_path: Path, kind: str, params: Any
 ) -> None:
-    """The fault was never in force: nothing is healed, nobody is held, nothing is told aloud."""
+    """The fault was never in force: nothing is healed, no node is held, no alarm is raised."""
     world.agents["broker-1"].end(70)
     carried_out(world, tmp_path, PlannedFault(kind, 1, 30, "broker-1", params))
     row = world.last(0)
@@ -128,7 +130,9 @@ def test_who_has_ended_by_itself_is_hit_by_nobody(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_who_runs_is_hit_though_another_has_ended(world: Any, tmp_path: Path, kind: str) -> None:
+def test_a_running_node_is_hit_though_another_has_exited(
+    world: Any, tmp_path: Path, kind: str
+) -> None:
     """In part, and only that part is held and healed."""
     world.agents["broker-1"].end(70)
     faults = (
@@ -153,7 +157,9 @@ def test_who_runs_is_hit_though_another_has_ended(world: Any, tmp_path: Path, ki
 
 
 @pytest.mark.parametrize("kind", ["pause", "clock", "starve-cpu"])
-def test_who_ends_meanwhile_needs_no_healing(world: Any, tmp_path: Path, kind: str) -> None:
+def test_a_process_that_exits_meanwhile_needs_no_healing(
+    world: Any, tmp_path: Path, kind: str
+) -> None:
     """What was done to a process is gone with it."""
     one = PlannedFault(kind, 1, 20, "broker-1", {"period_s": 0.02} if kind == "starve-cpu" else {})
     carried_out(world, tmp_path, one, later=partial(world.agents["broker-1"].end, 70))

@@ -55,7 +55,7 @@ def assert_cut(seen: dict[str, Any], cut: set[Link]) -> None:
 
 
 def assert_sound(seen: dict[str, Any]) -> None:
-    """The fault was seen by the nemesis too, and after healing everybody hears everybody."""
+    """The nemesis observed the fault too, and after healing all nodes hear each other."""
     assert seen["row"]["state"] == "installed"
     assert seen["row"]["healed"] is not None
     assert seen["after"]["silent"] == []
@@ -63,7 +63,7 @@ def assert_sound(seen: dict[str, Any]) -> None:
         assert arrived >= sent / 2, link
 
 
-def test_before_any_fault_everybody_hears_everybody(scene: dict[str, Any]) -> None:
+def test_before_any_fault_all_nodes_hear_each_other(scene: dict[str, Any]) -> None:
     """The witnesses work: 42 links, all open."""
     shares = list(links(scene["before"]))
     assert len(shares) == 42
@@ -89,13 +89,13 @@ def test_partition_stops_what_it_names_and_nothing_else(
 
 
 @pytest.mark.parametrize(("name", "count"), [("halves", 18), ("ring", 6), ("bridge", 2)])
-def test_partition_by_lot(scene: dict[str, Any], name: str, count: int) -> None:
+def test_random_partition(scene: dict[str, Any], name: str, count: int) -> None:
     """Shapes drawn by lot cut the links that the record says, as many as the shape has."""
     seen = scene[name]
     recorded = json.loads(seen["row"]["observation"])["effect"]["cut"]
     cut = {(source, sink) for sink, sources in recorded.items() for source in sources}
     assert len(cut) == count
-    assert not any("client-1" in link for link in cut), "clients reach everybody"
+    assert not any("client-1" in link for link in cut), "clients reach all nodes"
     assert_cut(seen, cut)
 
 
@@ -207,7 +207,7 @@ def test_kill_really_ends_the_process_and_heals_with_a_new_one(scene: dict[str, 
 
 
 def silent_sources(hearing: dict[str, Any]) -> set[str]:
-    """Nodes that nobody heard."""
+    """Nodes that no other node heard."""
     heard = {link[0]: 0 for link, _, _ in links(hearing)}
     for (source, _), arrived, _ in links(hearing):
         heard[source] += arrived
@@ -224,8 +224,8 @@ def test_restart_ends_the_process_when_it_is_asked(scene: dict[str, Any]) -> Non
     assert_sound(seen)
 
 
-def test_a_rolling_restart_leaves_everybody_awake(scene: dict[str, Any]) -> None:
-    """Each is another process by the time that the round is over, and nobody else is."""
+def test_a_rolling_restart_leaves_all_nodes_running(scene: dict[str, Any]) -> None:
+    """Each of them is another process at the end, and no other node is."""
     seen = scene["rolling restart"]
     assert seen["during"]["silent"] == []
     assert seen["new_pids"] == list(BROKERS)
@@ -235,7 +235,7 @@ def test_a_rolling_restart_leaves_everybody_awake(scene: dict[str, Any]) -> None
 
 
 def test_a_clock_is_wrong_for_its_process_alone(scene: dict[str, Any]) -> None:
-    """A thousand seconds behind, and gaining; right again after, and nobody else's ever wrong."""
+    """A thousand seconds behind, and gaining; correct afterwards; other clocks are right."""
     seen = scene["clock"]
     ahead = {node: told["ahead_s"] for node, told in seen["themselves"].items()}
     assert -1000 < ahead.pop("broker-2") < -900

@@ -55,7 +55,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 
 
 def test_another_master_leads_after_each_handover(outcome: Outcome) -> None:
-    """Observed in what the nodes say of themselves; the second goes on from the first."""
+    """Observed in the nodes' own reports; the second handover follows the first."""
     first, second, _ = History.open(outcome.run).faults
     assert (first.state, second.state) == ("installed", "installed")
     ((was, now),) = first.observation["effect"]["masters"].values()

@@ -1,4 +1,4 @@
-"""Healing in a world in memory and virtual time: what fails is tried again, what stays is told."""
+"""Healing in memory and virtual time: failures are retried, and reported if they persist."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ def fails_at(world: Any, node: str, verb: str, at_s: float, times: int) -> None:
 def test_a_healing_that_fails_is_tried_again(
     world: Any, tmp_path: Path, one: PlannedFault, verb: str
 ) -> None:
-    """After 0.1, 0.5 and 2 s; the fourth time it succeeds, and nobody need hear of it."""
+    """After 0.1, 0.5 and 2 s; the fourth attempt succeeds, and no alarm is raised."""
     fails_at(world, "broker-1", verb, 5.0, times=3)
     ledger = carried_out(world, planned(one), tmp_path)
     row = world.last(0)
@@ -54,7 +54,7 @@ def test_a_healing_that_fails_is_tried_again(
 
 
 def test_what_could_not_be_applied_is_undone_at_once(world: Any, tmp_path: Path) -> None:
-    """A part of it proves nothing, and who was hit does not wait for the fault's time."""
+    """A part of it proves nothing, and the nodes that were hit are healed at once."""
     fails_at(world, "broker-2", "signal", 0.0, times=1)
     carried_out(world, planned(PlannedFault("kill", 1.0, 50.0, "broker-1, broker-2")), tmp_path)
     row = world.last(0)
@@ -80,9 +80,7 @@ def test_a_node_stays_its_faults_until_that_was_tried_often_enough(
     assert world.sound
 
 
-def test_what_can_not_be_healed_is_told_aloud_and_keeps_nobody_else_broken(
-    world: Any, tmp_path: Path
-) -> None:
+def test_a_failed_healing_raises_an_alarm_and_delays_no_other(world: Any, tmp_path: Path) -> None:
     """`healed` stays empty, the ledger keeps the entry open, and the others are healed before
     that one is tried again."""
     plan = planned(
@@ -109,7 +107,7 @@ def test_what_can_not_be_healed_is_told_aloud_and_keeps_nobody_else_broken(
 def test_a_mistake_of_ours_in_one_healing_does_not_end_the_others(
     world: Any, tmp_path: Path
 ) -> None:
-    """All is healed that can be; then it is told."""
+    """All others are healed; then the error is raised."""
     plan = planned(
         PlannedFault("kill", 1.0, 50.0, "broker-2"),
         PlannedFault("partition", 2.0, 50.0, "broker-1", ISOLATED),
@@ -172,10 +170,10 @@ def test_healing_that_was_broken_off_is_recorded(world: Any, tmp_path: Path) -> 
     ],
     ids=lambda one: one.kind,
 )
-def test_a_node_that_is_gone_keeps_nobody_else_broken(
+def test_a_node_that_is_gone_delays_no_other_healing(
     world: Any, tmp_path: Path, one: PlannedFault, dies_with_the_run: bool
 ) -> None:
-    """The rest is healed. What it had is nobody's to heal, unless the node may come back."""
+    """The rest is healed. The fault on that node is closed, unless the node may come back."""
     world.bed.hosts.shares_files = dies_with_the_run
     victim = world.agents["broker-2"]
 

@@ -51,7 +51,7 @@ def test_what_follows_a_torn_line_is_read(tmp_path: Path) -> None:
 
 
 def test_a_line_that_the_disk_takes_in_part_is_no_intent(tmp_path: Path) -> None:
-    """As at the end of a full disk: whoever asked is told, nothing is left of it, and what is
+    """As on a full disk: the caller gets an error, nothing is left of the line, and what is
     written later can be read."""
     path = tmp_path / "ledger.jsonl"
     ledger = FaultLedger(path)
@@ -74,7 +74,7 @@ def test_a_line_that_the_disk_takes_in_part_is_no_intent(tmp_path: Path) -> None
     "line",
     [b"\xff\xfe\0", b"[1, 2]", b'"x"', b"hello = = 1", b"", b"[" * 100_000, b'{"id": 1}', b"\0"],
 )
-def test_what_no_ledger_says_is_damage(tmp_path: Path, line: bytes) -> None:
+def test_an_unknown_line_is_damage(tmp_path: Path, line: bytes) -> None:
     """What can be read still counts."""
     path = tmp_path / "ledger.jsonl"
     FaultLedger(path).intend(CUT)

@@ -18,7 +18,7 @@ def names(count: int) -> list[str]:
 
 
 def sees(count: int, cut: Links) -> "nx.Graph[str]":
-    """Who can talk with whom: a link must be open both ways."""
+    """The pairs of nodes that reach each other: a link must be open in both directions."""
     graph = nx.complete_graph(names(count))
     graph.remove_edges_from(cut)
     return graph
@@ -60,7 +60,7 @@ def test_majority_keeps_more_than_half_together(count: int, seed: int) -> None:
 
 @given(count=st.integers(2, 12), seed=SEEDS)
 def test_one_is_alone(count: int, seed: int) -> None:
-    """One node sees nobody, the others see each other."""
+    """One node reaches no other, the others reach each other."""
     cut = _links.one(names(count), Random(seed))
     assert islands(count, cut) == sorted([1, count - 1])
     assert is_clique_of_islands(count, cut)
@@ -68,7 +68,7 @@ def test_one_is_alone(count: int, seed: int) -> None:
 
 @given(count=st.integers(3, 12), seed=SEEDS)
 def test_a_bridge_holds_two_islands_together(count: int, seed: int) -> None:
-    """Exactly one node sees everybody; without it the network falls into two islands."""
+    """Exactly one node reaches all others; without it the network has two components."""
     graph = sees(count, _links.bridge(names(count), Random(seed)))
     everybody = [node for node in graph if graph.degree(node) == count - 1]
     assert nx.is_connected(graph)
@@ -79,7 +79,7 @@ def test_a_bridge_holds_two_islands_together(count: int, seed: int) -> None:
 
 @given(count=st.integers(4, 12), seed=SEEDS)
 def test_ring_of_majorities(count: int, seed: int) -> None:
-    """Every node sees a majority, no two see the same one, and nothing is one-way."""
+    """Every node reaches a majority, no two the same one, and all cuts are both ways."""
     cut = _links.ring(names(count), Random(seed))
     graph = sees(count, cut)
     views = [frozenset({node, *graph[node]}) for node in graph]
@@ -89,7 +89,7 @@ def test_ring_of_majorities(count: int, seed: int) -> None:
 
 
 def test_three_nodes_have_no_ring() -> None:
-    """Among three, a window that is a majority both ways is everybody."""
+    """Among three nodes, a window that is a majority contains all of them."""
     assert not _links.ring(names(3), Random(1))
 
 

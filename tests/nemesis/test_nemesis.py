@@ -216,8 +216,8 @@ def test_conditions_have_an_end(world: Any, tmp_path: Path) -> None:
     assert (cut["state"], kill["state"]) == ("installed", "installed")
 
 
-def test_it_waits_for_somebody_to_play_the_part(world: Any, tmp_path: Path) -> None:
-    """A kill of the master in the middle of an election hits the one who is elected."""
+def test_it_waits_for_a_node_with_the_part(world: Any, tmp_path: Path) -> None:
+    """A kill of the master in the middle of an election hits the elected one."""
     world.standing = Standing()
 
     async def elect(_stop: asyncio.Event) -> None:
@@ -231,8 +231,8 @@ def test_it_waits_for_somebody_to_play_the_part(world: Any, tmp_path: Path) -> N
     assert json.loads(row["targets"]) == {"master": ["broker-3"]}
 
 
-def test_nobody_to_hit_is_a_fault_that_failed(world: Any, tmp_path: Path) -> None:
-    """It is recorded with the reason, and the next fault goes on."""
+def test_a_fault_without_targets_has_failed(world: Any, tmp_path: Path) -> None:
+    """It is recorded with the reason, and the next fault is carried out."""
     world.standing = Standing()
     plan = planned(fault("kill", 1.0, 5.0, "master"), fault("kill", 9.0, 5.0, "broker-1"))
     carried_out(world, plan, tmp_path)
@@ -242,8 +242,8 @@ def test_nobody_to_hit_is_a_fault_that_failed(world: Any, tmp_path: Path) -> Non
     assert world.last(1)["state"] == "installed"
 
 
-def test_a_process_has_one_tormentor(world: Any, tmp_path: Path) -> None:
-    """A node that is paused is not killed too: the second fault hits who is left, or fails."""
+def test_a_process_belongs_to_one_fault(world: Any, tmp_path: Path) -> None:
+    """A paused node is not killed too: the second fault hits another node, or fails."""
     plan = planned(
         fault("pause", 1.0, 5.0, "broker-1, broker-2"), fault("kill", 2.0, 2.0, "all broker")
     )
@@ -252,7 +252,7 @@ def test_a_process_has_one_tormentor(world: Any, tmp_path: Path) -> None:
     assert world.sound
 
 
-def test_a_lot_among_those_left_falls_at_once(world: Any, tmp_path: Path) -> None:
+def test_a_choice_among_the_others_is_made_at_once(world: Any, tmp_path: Path) -> None:
     """With two of three brokers paused, `one broker` is the third, without drawing again."""
     plan = planned(
         fault("pause", 1.0, 5.0, "broker-1, broker-2"), fault("kill", 2.0, 2.0, "one broker")
@@ -263,8 +263,8 @@ def test_a_lot_among_those_left_falls_at_once(world: Any, tmp_path: Path) -> Non
     assert row["applied"] - row["begin"] < 0.01 * S
 
 
-def test_who_can_not_hit_clients_spares_those_of_another_fault(world: Any, tmp_path: Path) -> None:
-    """`fault-0` means whom that hit; of these only the servers can be killed."""
+def test_a_fault_of_servers_spares_the_clients_of_another_fault(world: Any, tmp_path: Path) -> None:
+    """`fault-0` means the nodes that it hit; of these only the servers can be killed."""
     plan = planned(
         fault(
             "partition", 1.0, 5.0, "", params={"shape": "between", "a": "broker-1", "b": "client"}
@@ -328,7 +328,7 @@ def test_overlapping_faults_are_timed_apart(world: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rows", range(4, 12))
 def test_a_full_disk_heals_and_ends_at_once(world: Any, tmp_path: Path, rows: int) -> None:
-    """What can not be recorded is not done: all is healed, and the error is told, at any row."""
+    """Nothing is done without a record: all is healed, and the error is raised, at any row."""
     plan = planned(
         fault("partition", 1.0, 5.0, "", params={"shape": "halves"}),
         fault("pause", 2.0, 5.0, "all controller"),
@@ -353,7 +353,7 @@ def test_a_full_disk_heals_and_ends_at_once(world: Any, tmp_path: Path, rows: in
 
 
 def test_a_fault_that_does_nothing_is_not_installed(world: Any, tmp_path: Path) -> None:
-    """Rules that are accepted and not kept are found out by the probes."""
+    """Probes detect rules that are accepted but not applied."""
     for agent in world.agents.values():
         agent.receive = lambda source, token, agent=agent: agent.arrived.update(
             {token: agent.arrived.get(token, 0) + 1}

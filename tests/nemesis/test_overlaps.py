@@ -36,7 +36,7 @@ def test_a_fault_that_overlaps_itself_is_refused(first: str, second: str) -> Non
 
 
 def test_a_process_belongs_to_one_fault_of_a_kind() -> None:
-    """A second wrong clock finds nobody who has not one already."""
+    """A second wrong clock finds no node without one."""
     one, other = (
         PlannedFault("clock", at_s, 5.0, "broker-2", {"skew_s": skew_s})
         for at_s, skew_s in ((5.0, 60.0), (8.0, -60.0))
@@ -86,13 +86,13 @@ def test_links_that_are_cut_are_not_cut_again(again: PlannedFault) -> None:
     ],
 )
 def test_cuts_of_other_links_may_overlap(more: PlannedFault) -> None:
-    """One of more, of fewer, or of who knows which."""
+    """One of more nodes, of fewer, or of nodes that are not known."""
     checked(A_TO_B, more)
 
 
 @pytest.mark.parametrize("kind", ["pause", "clock", "starve-cpu", "wipe", "restart"])
 def test_a_process_belongs_to_one_fault(kind: str) -> None:
-    """The second would find nobody to hit while the first has hold of the node."""
+    """The second would find no process while the first holds the node."""
     sentence = r"fault 1 .* needs a process that fault 0 \(kill\) has hold of until 10 s; let one"
     with pytest.raises(BadRequest, match=sentence):
         checked(kill(5.0, "broker-2"), PlannedFault(kind, 8.0, 1.0, "broker-2, broker-3"))

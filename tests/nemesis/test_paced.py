@@ -73,8 +73,8 @@ def test_it_passes_all_stages(world: Any, tmp_path: Path, one: PlannedFault) -> 
     assert world.sound
 
 
-def test_what_was_added_is_told_in_figures(world: Any, tmp_path: Path) -> None:
-    """200 ms on each of the six links, and whom it hit, so that it can be done again."""
+def test_the_added_delay_is_recorded(world: Any, tmp_path: Path) -> None:
+    """200 ms on each of the six links, and the nodes, so that the fault can be repeated."""
     carried_out(world, tmp_path, DELAY)
     told = effect_of(world, 0)
     assert told["added_ms"] == pytest.approx([200] * 3, abs=1)
@@ -83,7 +83,7 @@ def test_what_was_added_is_told_in_figures(world: Any, tmp_path: Path) -> None:
     assert "200 ms added on 6 links" in world.last(0)["observation"]
 
 
-def test_what_gets_through_is_told_in_figures(world: Any, tmp_path: Path) -> None:
+def test_the_throughput_is_recorded(world: Any, tmp_path: Path) -> None:
     """Never more than the rate."""
     carried_out(world, tmp_path, NARROW)
     least, most = effect_of(world, 0)["bytes_per_s"]
@@ -108,7 +108,7 @@ def test_one_that_does_nothing_is_not_installed(
 
 @pytest.mark.parametrize("one", [DELAY, NARROW], ids=lambda one: one.kind)
 def test_one_that_stays_is_not_healed(world: Any, tmp_path: Path, one: PlannedFault) -> None:
-    """The rules are said to be gone, and are not."""
+    """The rules are reported to be gone, and are not."""
     agent = world.agents["broker-1"]
     links = agent.links
 
@@ -208,7 +208,7 @@ def test_one_that_a_worse_one_hides_was_not_seen(
 
 @pytest.mark.parametrize("one", [DELAY, NARROW], ids=lambda one: one.kind)
 def test_silence_is_no_evidence_of_a_delay(world: Any, tmp_path: Path, one: PlannedFault) -> None:
-    """Under a cut nobody can see it; its healing is looked for when the cut is over."""
+    """It cannot be observed under a cut; its healing is observed when the cut is over."""
     cut = PlannedFault("partition", 0.5, 9.0, "broker-1", {"shape": "isolate"})
     carried_out(world, tmp_path, cut, one)
     assert [world.last(number)["state"] for number in (0, 1)] == ["installed", "failed"]
@@ -290,7 +290,7 @@ def test_flapping_lasts_until_it_was_seen_and_comes_back(world: Any, tmp_path: P
     assert world.sound
 
 
-def test_flapping_that_breaks_off_says_so(world: Any, tmp_path: Path) -> None:
+def test_flapping_that_breaks_off_is_partial(world: Any, tmp_path: Path) -> None:
     """The agent fails in the middle: that is no full fault. The rest is healed."""
 
     async def fail() -> None:
@@ -307,7 +307,7 @@ def test_flapping_that_breaks_off_says_so(world: Any, tmp_path: Path) -> None:
 
 
 def test_what_breaks_off_without_a_word_has_broken_off(world: Any, tmp_path: Path) -> None:
-    """An error that says nothing is told by its type."""
+    """An error without a message is reported by its type."""
     agent = world.agents["broker-3"]
     links = agent.links
 

@@ -91,7 +91,7 @@ def test_a_saved_plan_reads_back_the_same(trial: Trial) -> None:
 
 
 def test_targets_of_the_trial_restrict_the_draw() -> None:
-    """A drawn plan aims at nobody but the trial's targets."""
+    """A drawn plan hits only the trial's targets."""
     trial = Trial(faults=KINDS, targets=("broker-2", "one slave"), duration_s=300)
     assert {f.target for f in _plan.draw(trial, 1.5, NODES)} == {"broker-2", "one slave"}
 
@@ -126,7 +126,7 @@ def test_targets_restrict_every_kind(kind: str, targets: tuple[str, ...], drawn:
     ],
 )
 def test_a_kind_that_can_hit_no_target_is_refused(kind: str, targets: tuple[str, ...]) -> None:
-    """It would have to break somebody else instead."""
+    """It would have to hit other nodes instead."""
     trial = Trial(faults=("kill", kind), targets=targets, short_faults=True)
     sentence = f"{kind} can hit none of the targets {', '.join(targets)}; add one that it can, or"
     with pytest.raises(BadRequest, match=sentence):
@@ -165,14 +165,14 @@ def test_what_makes_no_sense_is_refused(changes: dict[str, Any], sentence: str) 
         _plan.draw(replace(Trial(), **changes), 1.5, NODES)
 
 
-def test_short_faults_if_told_so() -> None:
-    """The trial may insist on faults that nobody will notice."""
+def test_short_faults_if_allowed() -> None:
+    """The trial may allow faults that will not be detected."""
     trial = Trial(faults=("pause",), rhythm=Rhythm(fault_s=1.0), short_faults=True)
     assert _plan.draw(trial, 1.5, NODES)
 
 
 def test_hosts_that_cannot_are_named() -> None:
-    """What hosts lack is said before anything starts."""
+    """Missing abilities of hosts are reported before anything starts."""
     trial = Trial(faults=("loss",), hosts="ssh")
     with pytest.raises(Unsupported, match="cannot be done on ssh hosts, which lack: loss"):
         _plan.plan_for_trial(trial, None, 1.5, NODES, frozenset({"links", "signal"}))
@@ -234,14 +234,14 @@ def test_a_plan_by_hand() -> None:
     ],
 )
 def test_a_broken_plan_names_the_line_and_the_key(old: str, new: str, sentence: str) -> None:
-    """Whoever wrote the file is told where to look."""
+    """The error names the location in the file."""
     assert old in PLAN
     with pytest.raises(BadRequest, match=sentence):
         _plan.load(PLAN.replace(old, new, 1), "p.toml")
 
 
 def test_a_fault_after_the_load_is_refused() -> None:
-    """A fault that nobody operates in proves nothing."""
+    """A fault without operations proves nothing."""
     plan = (PlannedFault("kill", 50.0, 20.0, "master"),)
     with pytest.raises(BadRequest, match="after the load"):
         _plan.check(plan, Trial(), 1.5, NODES)
@@ -284,7 +284,7 @@ def test_every_name_of_openchaos_and_jepsen_is_known() -> None:
 
 
 def test_unknown_kinds_list_ours_and_the_aliases() -> None:
-    """Somebody who comes from OpenChaos finds the names that are known."""
+    """Names of OpenChaos are listed among the known ones."""
     with pytest.raises(
         UnknownName, match=r"did you mean major-cpu-high\?.*`seatrial list faults` names all"
     ):
@@ -292,7 +292,7 @@ def test_unknown_kinds_list_ours_and_the_aliases() -> None:
 
 
 @pytest.mark.parametrize("kind", registry.names("fault"))
-def test_every_fault_says_what_it_needs(kind: str) -> None:
+def test_every_fault_declares_its_needs(kind: str) -> None:
     """A fault's module states its parameters with meanings, its needs and how it is drawn."""
     plugin = registry.fault(kind)
     assert plugin.needs <= ALL

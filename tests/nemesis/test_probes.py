@@ -96,7 +96,7 @@ class Slow:
 
 
 class Lost(Slow):
-    """An agent that nobody can reach."""
+    """An agent that cannot be reached."""
 
     async def links(self, rules: Any) -> None:
         raise BedFailed("no answer")
@@ -123,7 +123,7 @@ def test_the_last_merge_wins_whatever_is_slow() -> None:
 
 
 def test_what_was_not_lifted_to_its_end_is_lifted_by_the_next_attempt() -> None:
-    """Broken off before any node was told, as by a stop in the instant of a healing."""
+    """Interrupted before any node got the change, as by a stop at the moment of healing."""
     nodes = [Node("a", "x", "1.1.1.1"), Node("b", "x", "1.1.1.2")]
     agents = {node.name: Slow() for node in nodes}
 
@@ -140,7 +140,7 @@ def test_what_was_not_lifted_to_its_end_is_lifted_by_the_next_attempt() -> None:
     assert agents["b"].rules == {}
 
 
-def test_a_node_that_can_not_be_told_is_in_the_way_of_its_own_faults_only() -> None:
+def test_an_unreachable_node_fails_its_own_faults_only() -> None:
     """Those of other nodes are laid and lifted all the same."""
     nodes = [Node("a", "x", "1.1.1.1"), Node("b", "x", "1.1.1.2")]
     agents = {"a": Slow(), "b": Lost()}

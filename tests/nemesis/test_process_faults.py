@@ -71,8 +71,8 @@ def test_stop_at_any_moment_heals(world: Any, tmp_path: Path, kind: str, at_s: f
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_process_has_one_tormentor(world: Any, tmp_path: Path, kind: str) -> None:
-    """Nobody else touches the process meanwhile, and it touches nobody's."""
+def test_a_process_belongs_to_one_fault(world: Any, tmp_path: Path, kind: str) -> None:
+    """No other fault touches the process meanwhile, and it touches no other process."""
     one = PlannedFault(kind, 1.0, 5.0, "broker-1, broker-2")
     carried_out(world, planned(one, PlannedFault("kill", 2.0, 2.0, "all broker")), tmp_path)
     assert json.loads(world.last(1)["targets"]) == {"slave": ["broker-3"]}
@@ -80,8 +80,8 @@ def test_a_process_has_one_tormentor(world: Any, tmp_path: Path, kind: str) -> N
 
 
 @pytest.mark.parametrize("kind", ["kill", "pause", *KINDS])
-def test_the_row_names_those_who_were_hit(world: Any, tmp_path: Path, kind: str) -> None:
-    """Not who had ended before; and a fault that hit nobody names nobody, to later ones neither."""
+def test_the_row_names_the_nodes_that_were_hit(world: Any, tmp_path: Path, kind: str) -> None:
+    """Not those that exited before; a fault that hit no node names none to later faults."""
     world.agents["broker-1"].end(70)
     plan = planned(
         PlannedFault(kind, 1.0, 5.0, "broker-1, broker-2"),
@@ -103,7 +103,7 @@ def test_a_restarted_process_was_asked(world: Any, tmp_path: Path) -> None:
 
 
 def test_one_that_will_not_end_is_made_to(world: Any, tmp_path: Path) -> None:
-    """The fault was not seen, and its victim runs anew all the same."""
+    """The fault was not observed, and its victim is started again nevertheless."""
     world.agents["broker-3"].deaf.add(SIGTERM)
     carried_out(world, planned(PlannedFault("restart", 1.0, 15.0, "broker-3")), tmp_path)
     assert world.last(0)["state"] == "failed"
@@ -113,7 +113,7 @@ def test_one_that_will_not_end_is_made_to(world: Any, tmp_path: Path) -> None:
 
 
 def test_a_member_that_will_not_end_is_made_to(world: Any, tmp_path: Path) -> None:
-    """One that was asked to leave, and would end of that after all, when nobody looks any more."""
+    """A process that got the signal, and would exit because of it later, unobserved."""
 
     async def nothing(*_: Any) -> None: ...
 
@@ -134,7 +134,7 @@ def test_a_member_that_will_not_end_is_made_to(world: Any, tmp_path: Path) -> No
 
 
 def test_one_that_can_not_be_ended_is_not_healed(world: Any, tmp_path: Path) -> None:
-    """Its end may still come, and nobody would start it again then."""
+    """It may still exit, and would not be started again then."""
     world.agents["broker-3"].deaf |= {SIGTERM, SIGKILL}
     carried_out(world, planned(PlannedFault("kill", 1.0, 15.0, "broker-3")), tmp_path)
     assert world.last(0)["state"] == "failed"
@@ -174,7 +174,7 @@ def test_a_rolling_restart_waits_until_the_cluster_is_whole(world: Any, tmp_path
 
 
 def test_a_round_that_is_not_over_in_time_is_partial(world: Any, tmp_path: Path) -> None:
-    """The cluster never was whole after the first: nobody else is touched."""
+    """The cluster was never whole after the first restart: no other node is touched."""
     start = world.bed.system.start_node
 
     async def never_whole(bed: Any, node: str) -> None:
@@ -188,7 +188,7 @@ def test_a_round_that_is_not_over_in_time_is_partial(world: Any, tmp_path: Path)
     assert world.sound
 
 
-def test_a_round_that_fails_is_told(world: Any, tmp_path: Path) -> None:
+def test_a_failed_rolling_restart_is_reported(world: Any, tmp_path: Path) -> None:
     """An agent that is gone in the middle of it is that fault's state."""
     world.agents["broker-2"].broken.add("signal")
     carried_out(world, planned(PlannedFault("restart", 1.0, 5.0, "all broker", ROLLING)), tmp_path)
@@ -212,7 +212,7 @@ def test_a_clock_drifts_along_a_line(world: Any, tmp_path: Path) -> None:
 
 
 def test_a_clock_that_did_not_change_is_not_installed(world: Any, tmp_path: Path) -> None:
-    """What is told of the process decides, not that the program returned."""
+    """The state of the process decides, not the program's exit code."""
     agent = world.agents["broker-1"]
     agent._clock = lambda verb, words: {"ahead_s": 0.0, "rate": 1.0}
     carried_out(
@@ -231,9 +231,7 @@ def test_a_right_clock_is_refused() -> None:
 
 
 @pytest.mark.parametrize("params", [{"skew_s": 0.06}, {"skew_s": 0.0, "rate": 1.0203}])
-def test_a_clock_that_nobody_changed_is_not_seen_wrong(
-    world: Any, tmp_path: Path, params: Any
-) -> None:
+def test_an_unchanged_clock_is_not_seen_wrong(world: Any, tmp_path: Path, params: Any) -> None:
     """However little is asked of it."""
     set_as_told = world.agents["broker-1"]._clock
     one = PlannedFault("clock", 1.0, 5.0, "broker-1", params)
@@ -260,7 +258,9 @@ def test_a_process_that_is_always_let_go_is_not_starved(world: Any, tmp_path: Pa
 
 
 @pytest.mark.parametrize("kind", ["kill", "restart"])
-def test_one_that_somebody_else_starts_was_not_down(world: Any, tmp_path: Path, kind: str) -> None:
+def test_a_node_that_another_program_starts_was_not_down(
+    world: Any, tmp_path: Path, kind: str
+) -> None:
     """A supervisor of the host's, say: the fault had hardly begun when it was over."""
 
     async def supervise(_stop: asyncio.Event) -> None:
@@ -278,7 +278,7 @@ def test_one_that_somebody_else_starts_was_not_down(world: Any, tmp_path: Path, 
 
 
 def test_starving_that_breaks_off_is_partial(world: Any, tmp_path: Path) -> None:
-    """After it was seen, nobody stops the process any more."""
+    """After it was observed, the process is not stopped any more."""
 
     async def fail(_stop: asyncio.Event) -> None:
         await asyncio.sleep(6.0)
@@ -294,7 +294,7 @@ def test_starving_that_breaks_off_is_partial(world: Any, tmp_path: Path) -> None
 
 
 def test_starving_that_breaks_off_without_a_word_is_partial(world: Any, tmp_path: Path) -> None:
-    """An error that says nothing is told by its type."""
+    """An error without a message is reported by its type."""
     agent = world.agents["broker-1"]
     signal = agent.signal
 
@@ -314,7 +314,7 @@ async def _nothing(*_: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["starve-memory", "starve-descriptors"])
-def test_who_cannot_live_with_it_is_started_again(world: Any, tmp_path: Path, kind: str) -> None:
+def test_a_process_that_exits_is_started_again(world: Any, tmp_path: Path, kind: str) -> None:
     """That it ended was the effect; it is healed when another process runs."""
 
     async def die(_stop: asyncio.Event) -> None:
@@ -329,7 +329,7 @@ def test_who_cannot_live_with_it_is_started_again(world: Any, tmp_path: Path, ki
     assert world.sound
 
 
-def test_who_ends_after_all_is_started_again(world: Any, tmp_path: Path) -> None:
+def test_a_process_that_exits_later_is_started_again(world: Any, tmp_path: Path) -> None:
     """The limit was taken away a moment before it found that it could not go on."""
     agent = world.agents["broker-1"]
     limits = agent._limits
@@ -362,7 +362,7 @@ def test_a_limit_that_is_not_kept_is_not_installed(world: Any, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("dies", [False, True])
-def test_a_limit_above_the_one_before_starves_nobody(
+def test_a_limit_above_the_previous_one_has_no_effect(
     world: Any, tmp_path: Path, dies: bool
 ) -> None:
     """With so much room the process has more than it had; if it ends, then of something else."""

@@ -37,7 +37,7 @@ TRIALS = SUITES / "trials"
 
 @pytest.mark.parametrize("path", sorted(TRIALS.glob("*.toml")), ids=lambda path: path.stem)
 def test_every_trial_file_is_run_at_night(path: Path, root: Path) -> None:
-    """A trial that nobody runs is a trial that nobody keeps right."""
+    """A trial that is never run will not stay correct."""
     assert Trial.from_toml(path.read_text(), str(path))
     assert path.name in (root / "suites/nightly.toml").read_text()
 

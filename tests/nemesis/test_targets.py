@@ -34,7 +34,7 @@ def hit(world: Any, selector: str, seed: int = 1) -> list[str]:
     ],
 )
 def test_parts_roles_and_names(world: Any, selector: str, expected: list[str]) -> None:
-    """A selector without lot means everybody who plays the part, in the order of the nodes."""
+    """A selector without a count means all nodes with that part, in the order of the nodes."""
     assert hit(world, selector) == expected
 
 
@@ -59,11 +59,11 @@ def test_parts_roles_and_names(world: Any, selector: str, expected: list[str]) -
     ],
 )
 def test_counts(world: Any, selector: str, sizes: set[int]) -> None:
-    """A count takes so many; alone it counts among brokers and controllers; never nobody."""
+    """A count takes that many, alone among brokers and controllers, and never none."""
     hits = [hit(world, selector, seed) for seed in range(60)]
     assert {len(names) for names in hits} == sizes
     if sizes == {1} and "client" not in selector:
-        assert len({names[0] for names in hits}) > 1, "the lot always falls on the same node"
+        assert len({names[0] for names in hits}) > 1, "the same node is always drawn"
 
 
 def test_the_seed_decides(world: Any) -> None:
@@ -71,8 +71,8 @@ def test_the_seed_decides(world: Any) -> None:
     assert hit(world, "random", 5) == hit(world, "random", 5)
 
 
-def test_the_lot_does_not_fall_on_nodes_to_spare(world: Any) -> None:
-    """The count is of everybody, the choice among those left."""
+def test_spared_nodes_are_not_drawn(world: Any) -> None:
+    """The count is of all nodes, the choice among those left."""
 
     def hit_of_those_left(selector: str, *spare: str) -> list[str]:
         nodes = _targets.resolve(selector, world.bed.nodes, world.standing, Random(1), spare)
@@ -85,12 +85,12 @@ def test_the_lot_does_not_fall_on_nodes_to_spare(world: Any) -> None:
 
 
 def test_servers_are_neither_clients_nor_nameservers(world: Any) -> None:
-    """`server` is who holds state that is voted on, `cluster` everybody but the clients."""
+    """`server` means nodes with replicated state, `cluster` all nodes except clients."""
     assert not {"nameserver-1", "client-1"} & set(hit(world, "server"))
     assert set(hit(world, "cluster")) == set(hit(world, "server")) | {"nameserver-1"}
 
 
-def test_a_part_that_nobody_plays_means_nobody(world: Any) -> None:
+def test_a_part_without_nodes_means_none(world: Any) -> None:
     """Between two elections there is no master to hit."""
     world.standing = Standing()
     assert hit(world, "master") == []
@@ -98,7 +98,7 @@ def test_a_part_that_nobody_plays_means_nobody(world: Any) -> None:
 
 
 def test_unknown_names_list_the_known(world: Any) -> None:
-    """A typing error is told with the nearest name."""
+    """A typing error is reported with the nearest name."""
     with pytest.raises(UnknownName, match=r"'mastre' \(did you mean master\?\)"):
         _targets.check("one mastre", world.bed.nodes)
     with pytest.raises(BadRequest, match="selector is empty"):
@@ -109,7 +109,7 @@ def test_unknown_names_list_the_known(world: Any) -> None:
 
 
 def test_the_part_a_node_plays(world: Any) -> None:
-    """Targets are recorded by part, so that a fault that hit the master can be told."""
+    """Targets are recorded by part, so that faults on the master can be recognised."""
     parts = {n.name: _targets.part(n, world.standing) for n in world.bed.nodes}
     assert parts["broker-1"] == "master"
     assert parts["broker-2"] == "slave"
@@ -128,14 +128,14 @@ def test_the_part_a_node_plays(world: Any) -> None:
     ],
 )
 def test_a_number_that_is_never_there_is_refused(world: Any, selector: str, says: str) -> None:
-    """Before the run; who plays a part is known only at the moment, so `5 slave` may stand."""
+    """Before the run; parts are known only at the moment, so `5 slave` is allowed."""
     with pytest.raises(BadRequest, match=says):
         _targets.check(selector, world.bed.nodes)
     _targets.check("5 slave, 2 broker, 3", world.bed.nodes)
 
 
-def test_a_number_is_a_lot() -> None:
-    """So nobody knows beforehand whom it hits."""
+def test_a_number_is_a_random_choice() -> None:
+    """So its targets are not known beforehand."""
     nodes = [Node(f"broker-{n}", "broker") for n in (1, 2, 3)]
     assert not _targets.is_fixed("2 broker", nodes)
     with pytest.raises(BadRequest, match="depends on a current part or on chance"):

@@ -27,7 +27,7 @@ while sys.stdin.readline():
 
 
 class Victim:
-    """A process in a group of its own that tells the time when it is asked."""
+    """A process in a group of its own that prints the time on request."""
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
@@ -72,7 +72,7 @@ def other() -> Iterator[Victim]:
 
 
 def told(program: str, *words: object) -> Any:
-    """What the program tells; its complaint when it fails."""
+    """Return what the program prints, or its error message if it fails."""
     done = subprocess.run(
         [sys.executable, "-S", "-s", PROGRAMS / f"{program}.py", *map(str, words)],
         capture_output=True,
@@ -121,7 +121,7 @@ def test_a_wall_clock_is_given_back(victim: Victim, other: Victim) -> None:
 
 @x86_64
 def test_children_are_in_the_group(victim: Victim) -> None:
-    """What a process has begun has its clock; nobody else has."""
+    """Children of a process have its clock; other processes do not."""
     script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
     parent = subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, start_new_session=True
@@ -141,7 +141,7 @@ def test_children_are_in_the_group(victim: Victim) -> None:
 
 
 @pytest.mark.parametrize("program", [("wall_clock", "read"), ("rlimits", "look")])
-def test_nobody_to_do_it_to_is_said(program: tuple[str, str]) -> None:
+def test_a_missing_process_is_reported(program: tuple[str, str]) -> None:
     ended = subprocess.Popen(["true"], start_new_session=True)
     ended.wait()
     complaint = told(*program, ended.pid, *(["memory"] if program[0] == "rlimits" else []))
@@ -149,7 +149,7 @@ def test_nobody_to_do_it_to_is_said(program: tuple[str, str]) -> None:
 
 
 def test_files_are_limited_and_given_back(victim: Victim) -> None:
-    """The kernel then refuses one more, and the process goes on."""
+    """The kernel then refuses one more, and the process continues."""
     pid = victim.process.pid
     before = told("rlimits", "look", pid, "descriptors")[str(pid)]
     taken = told("rlimits", "take", pid, "descriptors", 2)[str(pid)]

@@ -144,7 +144,7 @@ def test_a_link_is_a_target(kind: str, target: str, victim: str, params: dict[st
     ],
 )
 def test_a_link_must_be_one(kind: str, more: str, sentence: str) -> None:
-    """Of a fault that knows links, and said once."""
+    """For faults of links, and without contradiction."""
     with pytest.raises(BadRequest, match=sentence):
         loaded(fault(f'target = "master -> slave"\n{more}', kind))
 
@@ -152,7 +152,7 @@ def test_a_link_must_be_one(kind: str, more: str, sentence: str) -> None:
 @pytest.mark.parametrize("target", ["master -> ", " -> slave", "master ->", "<-> slave", " -> "])
 @pytest.mark.parametrize("kind", ["partition", "loss", "kill"])
 def test_a_link_has_two_ends(kind: str, target: str) -> None:
-    """One that is left out would mean everybody."""
+    """An omitted end would mean all nodes."""
     with pytest.raises(BadRequest, match=r"line 5: target: .* names one end of a link only; write"):
         loaded(fault(f'target = "{target}"', kind))
 
@@ -210,7 +210,7 @@ LISTED = 'target = ""\nparams = { shape = "links", cut = %s }'
         ),
     ],
 )
-def test_what_can_mean_nobody_is_refused(kind: str, more: str, sentence: str) -> None:
+def test_a_selector_without_nodes_is_refused(kind: str, more: str, sentence: str) -> None:
     """With file, line and key, before anything starts."""
     text = fault(more, kind)
     with pytest.raises(BadRequest, match=sentence) as refused:
@@ -268,7 +268,7 @@ def test_what_can_never_hit_anything_is_refused(kind: str, more: str) -> None:
     ],
 )
 def test_what_may_hit_something_is_not_refused(kind: str, more: str) -> None:
-    """Who plays a part, or is drawn by lot, is known at the moment; a part may have several."""
+    """Parts and random choices are known at the moment; several nodes may have a part."""
     text = fault('target = "master"') + fault(more, kind)
     _plan.check(loaded(text), Trial(plan="p.toml", short_faults=True), 0.5, NODES, text=text)
 
@@ -283,7 +283,7 @@ def test_what_may_hit_something_is_not_refused(kind: str, more: str) -> None:
         '{ broker-2 = ["broker-1"], broker-1 = ["broker-2", "broker-1"] }',
     ],
 )
-def test_a_list_of_links_is_one(cut: str) -> None:
+def test_an_invalid_list_of_links_is_refused(cut: str) -> None:
     """For each node those that it loses."""
     with pytest.raises(BadRequest, match=r"line 6: params.cut: .*needs a list in `cut`, as in"):
         loaded(fault(LISTED % cut, "partition"))
@@ -300,7 +300,7 @@ def test_a_list_of_links_is_one(cut: str) -> None:
     ],
 )
 def test_one_too_short_for_what_it_does_is_refused(kind: str, params: str, takes: str) -> None:
-    """Unless somebody means it."""
+    """Unless the trial allows it."""
     text = fault(f'target = "broker-1"\nparams = {params}', kind)
     sentence = f"line 4: for_s: .*lasts 2 s, but what it is set to do takes {takes}"
     with pytest.raises(BadRequest, match=sentence):
@@ -320,7 +320,7 @@ def test_one_too_short_for_what_it_does_is_refused(kind: str, params: str, takes
     ],
 )
 def test_a_round_takes_as_long_as_all_its_turns(target: str, takes: str) -> None:
-    """Of those who are surely hit, one after the other."""
+    """For the nodes that are certainly hit, one after the other."""
     params = '{ order = "rolling", down_s = 4.0 }'
     text = fault(f'target = "{target}"\nparams = {params}', "restart")
     sentence = f"line 4: for_s: .*what it is set to do takes {takes}"
@@ -368,7 +368,7 @@ def test_the_value_at_fault_is_found_in_a_list_of_tables() -> None:
         loaded(f"fault = [\n    {one},\n    {other},\n]")
 
 
-def test_a_part_of_a_plan_waits_for_nobody_who_is_left_out() -> None:
+def test_a_part_of_a_plan_does_not_wait_for_omitted_faults() -> None:
     """What a fault before or after it would have ended, its own time ends."""
     whole = (
         kill(5.0, "master"),
@@ -380,7 +380,7 @@ def test_a_part_of_a_plan_waits_for_nobody_who_is_left_out() -> None:
     assert plans.kept(whole, [0, 1, 2]) == whole
 
 
-def test_a_plan_says_how_long_it_may_take() -> None:
+def test_the_longest_time_of_a_plan() -> None:
     """Also when every condition comes at the last moment."""
     whole = "cluster is whole within 60 s"
     assert _plan.longest_s((kill(1.0, "master"), kill(1.0, "master", after=whole))) == 66.0
