@@ -168,5 +168,5 @@ class Running:
 def packages_path() -> str:
     """Where our packages are, and whatever else this process imports from; for any folder."""
     given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    root = str(Path(harness.__file__).parents[2])
+    root = str(Path(harness.__file__).parents[1])
     return os.pathsep.join(os.path.abspath(folder) for folder in (root, *given))

@@ -19,7 +19,7 @@ from pathlib import Path
 import harness
 from harness.registry import KINDS
 
-ROOT = Path(harness.__file__).resolve().parents[2]
+ROOT = Path(harness.__file__).resolve().parents[1]
 SUFFIXES = (".py", ".toml")
 ALL = ("harness", "nemesis", "checkers", "clusters")
 BROKEN = ("clusters", "nemesis", "harness/workloads")  # what a run is of, whoever judges it

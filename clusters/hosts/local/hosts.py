@@ -35,7 +35,7 @@ from harness.errors import BadRequest, BedFailed
 from harness.history.rundir import RunDir
 from harness.trial import Trial
 
-PACKAGES = Path(clusters.__file__).resolve().parents[2]
+PACKAGES = Path(clusters.__file__).resolve().parents[1]
 BRIDGE = "seatrial0"
 NETWORK_BITS = 16
 BRIDGE_ADDRESS = "198.18.0.1"
