@@ -37,7 +37,6 @@ from .sync_state import SlaveProgress
 
 _WINDOW_BYTES = 2 * 1024 * 1024  # a few small batches would be too little on a long wire
 _PROGRESS_EVENT_S = 0.5  # the period of the event `replication`
-_NO_BATCH = (-1, 0, b"")  # offset, end of the log when it was read, records
 SAVED_S = 0.1  # of the flow control's rate, in tokens
 
 
@@ -115,6 +114,15 @@ class Rate:
         return self._value * exp(min(0.0, self._at - now))
 
 
+@dataclass(frozen=True)
+class _Batch:
+    """Records read at `offset`, when the log ended at `log_end`."""
+
+    offset: int
+    log_end: int
+    records: bytes
+
+
 @dataclass
 class SlaveLink:
     """A connected slave. `sent` is None until its first ack starts the transfer."""
@@ -148,7 +156,7 @@ class HaMaster:
         self._broker = broker
         self._events = events
         self._loop = asyncio.get_running_loop()
-        self._batch = _NO_BATCH
+        self._batch: _Batch | None = None
         self._confirm_sent = 0
         self._confirm_timer: asyncio.TimerHandle | None = None
         period = min(
@@ -177,7 +185,7 @@ class HaMaster:
 
         The cached batch is dropped: the log may have been cut since, and grown to the same end.
         """
-        self._batch = _NO_BATCH
+        self._batch = None
         early, self._early = self._early, {}
         for connection, (request, handshake) in early.items():
             self._reply_to(connection, request, handshake)
@@ -352,13 +360,13 @@ class HaMaster:
 
     def _records(self, offset: int) -> bytes:
         """Return the next batch from `offset` on. Slaves at the same offset share it."""
-        at, end, records = self._batch
-        if at == offset and end == self._log.written:
-            return records
+        batch = self._batch
+        if batch and (batch.offset, batch.log_end) == (offset, self._log.written):
+            return batch.records
         _, _, epoch_end = self._broker.shape().epochs.at(offset, self._log.written)
         size = min(self._config.ha_transfer_batch_size, epoch_end - offset)
         records = self._log.records(offset, size)
-        self._batch = (offset, self._log.written, records)
+        self._batch = _Batch(offset, self._log.written, records)
         return records
 
     def _send(self, link: SlaveLink, offset: int, records: bytes) -> None:
