@@ -3,7 +3,7 @@
 #   make demo    a real trial, from nothing to a report        make test    every test there is
 #   make check   lint, types, layers, tidiness                 make bench   the numbers
 #   make docs    the web site under site/                      make clean   remove what make made
-#   make pure    the tests without beds and Spark              make campaign   worlds of SEEDS=1..150
+#   make pure    the tests without beds and Spark              make campaign   worlds of SEEDS=1..15
 #
 # Every target first installs what it needs into .venv, with pinned versions (constraints.txt); the
 # second time is instant. PYTHON names the Python to use, 3.11.0 or later: make demo PYTHON=python3.13
@@ -16,7 +16,7 @@ BIN := .venv/bin
 RUNNABLE := .venv/.runnable
 READY := .venv/.ready
 SUITE ?= suites/nightly.toml
-SEEDS ?= 1..150
+SEEDS ?= 1..15
 
 .PHONY: demo test check pure campaign bench docs nightly install develop packages clean
 

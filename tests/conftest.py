@@ -64,7 +64,7 @@ def histories_folder(
 
 @pytest.fixture(scope="session")
 def small_messages(tmp_path_factory: pytest.TempPathFactory) -> "Table":
-    """20,000 small histories of messages, imported once, for whatever Spark there is."""
+    """Small histories of messages, imported once, for whatever Spark there is."""
     import small_histories
 
     return small_histories.messages(Path(tmp_path_factory.mktemp("messages")))

@@ -1,5 +1,8 @@
-"""Spark on this machine comes to the verdicts of the naive truth and of the kernels without it, on
-tables of 20,000 small histories. A cluster's turn is in tests/history/test_spark_masters.py."""
+"""Spark on this machine comes to the verdicts of the naive truth and of the kernels without it.
+
+The tables have 2,000 small histories each, 20,000 in an exhaustive run. Tests on a cluster are in
+tests/history/test_spark_masters.py.
+"""
 
 from collections import Counter
 from pathlib import Path
@@ -9,6 +12,7 @@ import kafka_table
 import pytest
 import small_histories
 from register_dice import all_orders
+from table_sizes import share
 
 from checkers._linear.registers import judged
 from checkers._spark import spark_stages as _units
@@ -19,7 +23,7 @@ from harness.trial import Trial
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HISTORIES, MANY, EACH = small_histories.HISTORIES, 2_000, 200
+HISTORIES, MANY, EACH = small_histories.HISTORIES, share(2_000), share(200)
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +59,7 @@ def test_registers_on_spark_are_what_all_orders_say(tmp_path: Path, spark: "Spar
 def test_messages_on_spark_are_what_the_definitions_say(
     small_messages: kafka_table.Table, spark: "SparkSession"
 ) -> None:
-    """20,000 histories of at most 8 operations, each with queues of its own, many of which went
+    """Histories of at most 8 operations, each with queues of its own, many of which went
     wrong: every finding of six checkers, by message, offset or step, and no other."""
     found = kafka_table.judged(History.open(small_messages.history.run), spark)
     assert kafka_table.differences(found, small_messages.expected) == {}

@@ -257,7 +257,7 @@ def test_a_cluster_fetches_a_run_from_storage_itself(
 def test_a_cluster_agrees_on_small_histories(
     name: str, engine: spark.Sessions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two workers come to the whole answer that the kernels give without Spark, about 20,000
+    """Two workers come to the whole answer that the kernels give without Spark, about small
     histories; the workers are those of the test before."""
     from checkers._spark import spark_stages as _units
 
@@ -274,7 +274,7 @@ def test_a_cluster_agrees_on_small_histories(
 def test_a_cluster_finds_in_messages_what_the_definitions_say(
     small_messages: kafka_table.Table, engine: spark.Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every finding in 20,000 histories, as on this machine; the workers are those of before."""
+    """Every finding, as on this machine; the workers are those of the tests before."""
     from checkers._spark import spark_stages as _units
 
     monkeypatch.setattr(_units, "ONE_TASK_BYTES", 0)

@@ -18,6 +18,7 @@ from isolation_oracle import (
     snapshot_isolated,
     weakest,
 )
+from table_sizes import share
 from transacting import Transaction, told
 
 from checkers import transactions as checker
@@ -32,11 +33,11 @@ from checkers._cycles.ways import Hop
 from checkers._cycles.witness import Story
 from harness.trial import ISOLATION
 
-HISTORIES, BATCH = 20_000, 4_000
-REGISTERS = 20_000
-SPOILT, ALONE = 4_000, 400
-EACH = 200  # at least, of every class
-SNAPSHOTS, FEW = 6_000, 5  # histories, and transactions of one
+HISTORIES, BATCH = share(20_000), share(4_000)
+REGISTERS = share(20_000)
+SPOILT, ALONE = share(4_000), share(400)
+EACH = share(200)  # at least, of every class
+SNAPSHOTS, FEW = share(6_000), 5  # histories, and transactions of one
 
 ANYWHERE = {"INTERNAL", "PHANTOM_VALUE", "G1A", "G1B", "LOST_UPDATE"}
 OF_LISTS = {"DUPLICATE_ELEMENT", "INCOMPATIBLE_ORDER", "LOST_APPEND"}

@@ -5,6 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from register_dice import endless
+from table_sizes import share
 
 from checkers._linear import models, search
 from checkers._linear.batch import ILLEGAL, LEGAL, UNKNOWN
@@ -13,7 +14,7 @@ from checkers._linear.judge import Budget, judge
 from checkers._linear.room import dice, extent, power, room_for
 
 ALL = Budget(exhaustive=True)
-BATCH = 2_500  # keys of one table
+BATCH = share(2_500)  # keys of one table
 
 
 def searched(batch):
@@ -32,7 +33,7 @@ def test_room_is_a_power_of_two_whoever_counts() -> None:
 
 
 def test_a_search_agrees_with_all_orders(registers, table, oracle) -> None:
-    """20,000 histories of up to eight operations, with reads that lie, writes that are lost or
+    """Histories of up to eight operations, with reads that lie, writes that are lost or
     undead, and compare-and-sets told the opposite: the verdict is that of trying every order."""
     illegal, legal = Counter(), 0
     for seed in range(8):
@@ -49,7 +50,7 @@ def test_a_search_agrees_with_all_orders(registers, table, oracle) -> None:
     print(f"{legal} legal; illegal by what was planted: {dict(illegal)}")
     assert illegal.pop("") == 0
     assert len(illegal) == 5
-    assert min(illegal.values()) >= 200
+    assert min(illegal.values()) >= share(200)
 
 
 def test_zones_agree_with_all_orders(written_once, table, oracle) -> None:
@@ -66,7 +67,7 @@ def test_zones_agree_with_all_orders(written_once, table, oracle) -> None:
             if k in judged.witnesses:
                 assert set(judged.witnesses[k]) <= set(range(batch.starts[k], batch.starts[k + 1]))
     print(counts)
-    assert counts[ILLEGAL] > 200
+    assert counts[ILLEGAL] > share(200)
 
 
 def test_the_model_agrees_with_all_orders(registers, table, oracle) -> None:

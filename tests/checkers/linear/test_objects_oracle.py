@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from object_dice import drawn
 from object_oracle import Act, Table, possible
+from table_sizes import share
 
 from checkers._linear import kinds
 from checkers._linear.batch import OK
@@ -15,8 +16,8 @@ from checkers._linear.objects import REFUSED, Objects, objects
 from checkers._linear.wrongs import Code
 from harness.operation import F
 
-BATCH, BATCHES = 3_000, 2  # of each kind
-EACH = 200  # at least, of every code
+BATCH, BATCHES = share(3_000), 2  # of each kind
+EACH = share(200)  # at least, of every code
 PUTS = {"queue": F.ENQUEUE, "log": F.APPEND}
 CODES = {
     "queue": {"PHANTOM_ELEMENT", "DUPLICATE_ELEMENT", "ELEMENT_LOST", "QUEUE_ORDER", "NOT_EMPTY"},

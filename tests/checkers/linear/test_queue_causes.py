@@ -22,12 +22,13 @@ from object_causes import (
 )
 from object_dice import drawn
 from object_oracle import Act, possible
+from table_sizes import share
 
 from checkers._linear import fifo
 from checkers._linear.wrongs import Code
 from harness.operation import F
 
-HISTORIES, EACH = 6_000, 200
+HISTORIES, EACH = share(6_000), share(200)
 BETWEEN = 0.5  # from an event to an instant before the next one
 
 Pair = tuple[Act, Act]  # how an element was put, and how it was taken

@@ -1,4 +1,4 @@
-"""Classes that only runs of our own have, in 20,000 small histories: those that need a fresh
+"""Classes that only runs of our own have, in small histories: those that need a fresh
 reader, a group that read to the end, or the replicas' logs."""
 
 from collections import Counter
@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import kafka_table
 import own_table
 import pytest
+from table_sizes import share
 
 from checkers._spark import spark_stages as _units
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BATCHES, BATCH, EACH = 8, 2_500, 200
+BATCHES, BATCH, EACH = 8, share(2_500), share(200)
 
 
 def right(table: own_table.Table, spark: "SparkSession | None") -> None:
@@ -28,7 +29,7 @@ def right(table: own_table.Table, spark: "SparkSession | None") -> None:
 
 @pytest.mark.parametrize("replicas", [True, False])
 def test_runs_of_our_own_have_what_the_definitions_say(replicas: bool, tmp_path: Path) -> None:
-    """20,000 histories; where nobody read the replicas, holes are counted in place of gaps."""
+    """Eight tables; without copies of the replicas, holes are counted in place of gaps."""
     histories = Counter[str]()
     for batch in range(BATCHES):
         table = own_table.table(tmp_path / str(batch), 41 + batch, BATCH, replicas)

@@ -17,13 +17,14 @@ from object_dice import drawn as object_drawn
 from object_oracle import Table
 from ops_run import ops_run
 from register_dice import KINDS, games
+from table_sizes import share
 from transacting import Transaction, events
 
 from checkers._linear.objects import COLUMNS
 from harness.history.reader import History
 from harness.importers._recording import run_folder as _folder
 
-HISTORIES, WRITERS = 20_000, 4
+HISTORIES, WRITERS = share(20_000), 4
 FILE_ROWS, GROUP_ROWS = 30_000, 4_096  # of messages: processes of one history are in several files
 OBJECTS = ("queue", "set", "counter", "log", "lock")
 Rows = Sequence[Mapping[str, Any]]
