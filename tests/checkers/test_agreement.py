@@ -12,7 +12,7 @@ import kafka_table
 import pytest
 import small_histories
 from register_dice import all_orders
-from table_sizes import share
+from table_sizes import at_least
 
 from checkers._linear.registers import judged
 from checkers._spark import spark_stages as _units
@@ -23,7 +23,7 @@ from harness.trial import Trial
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HISTORIES, MANY, EACH = small_histories.HISTORIES, share(2_000), share(200)
+HISTORIES, MANY, EACH = small_histories.HISTORIES, at_least(2_000), at_least(200)
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from isolation_oracle import (
     snapshot_isolated,
     weakest,
 )
-from table_sizes import share
+from table_sizes import at_least, share
 from transacting import Transaction, told
 
 from checkers import transactions as checker
@@ -36,7 +36,7 @@ from harness.trial import ISOLATION
 HISTORIES, BATCH = share(20_000), share(4_000)
 REGISTERS = share(20_000)
 SPOILT, ALONE = share(4_000), share(400)
-EACH = share(200)  # at least, of every class
+EACH = at_least(200)  # at least, of every class
 SNAPSHOTS, FEW = share(6_000), 5  # histories, and transactions of one
 
 ANYWHERE = {"INTERNAL", "PHANTOM_VALUE", "G1A", "G1B", "LOST_UPDATE"}

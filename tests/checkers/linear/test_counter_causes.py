@@ -10,13 +10,13 @@ from object_causes import UNHEARD, History, Row, compared, end, some_unheard, to
 from object_dice import drawn
 from object_oracle import Act
 from slot_oracle import Slots
-from table_sizes import share
+from table_sizes import at_least, share
 
 from checkers._linear import counters
 from checkers._linear.wrongs import Code
 from harness.operation import F
 
-HISTORIES, EACH = share(6_000), share(200)
+HISTORIES, EACH = share(6_000), at_least(200)
 
 
 class Naive:

@@ -12,13 +12,13 @@ from object_causes import History, Row, at_distinct_times, compared, end, some_u
 from object_dice import drawn
 from object_oracle import Act
 from slot_oracle import Slots
-from table_sizes import share
+from table_sizes import at_least, share
 
 from checkers._linear import appends
 from checkers._linear.wrongs import Code
 from harness.operation import F
 
-HISTORIES, EACH = share(6_000), share(200)
+HISTORIES, EACH = share(6_000), at_least(200)
 
 Named = tuple[Act, int, int | None]  # whose word it is, offset, value
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from object_dice import drawn
 from object_oracle import Act, Table, possible
-from table_sizes import share
+from table_sizes import at_least, share
 
 from checkers._linear import kinds
 from checkers._linear.batch import OK
@@ -17,7 +17,7 @@ from checkers._linear.wrongs import Code
 from harness.operation import F
 
 BATCH, BATCHES = share(3_000), 2  # of each kind
-EACH = share(200)  # at least, of every code
+EACH = at_least(200)  # at least, of every code
 PUTS = {"queue": F.ENQUEUE, "log": F.APPEND}
 CODES = {
     "queue": {"PHANTOM_ELEMENT", "DUPLICATE_ELEMENT", "ELEMENT_LOST", "QUEUE_ORDER", "NOT_EMPTY"},

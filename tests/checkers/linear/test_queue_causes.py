@@ -22,13 +22,13 @@ from object_causes import (
 )
 from object_dice import drawn
 from object_oracle import Act, possible
-from table_sizes import share
+from table_sizes import at_least, share
 
 from checkers._linear import fifo
 from checkers._linear.wrongs import Code
 from harness.operation import F
 
-HISTORIES, EACH = share(6_000), share(200)
+HISTORIES, EACH = share(6_000), at_least(200)
 BETWEEN = 0.5  # from an event to an instant before the next one
 
 Pair = tuple[Act, Act]  # how an element was put, and how it was taken

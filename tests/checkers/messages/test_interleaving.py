@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import interleaving_table
 import numpy as np
 import pytest
-from table_sizes import share
+from table_sizes import at_least, share
 
 from checkers import interleaving
 from checkers._cycles import logs, peel, telling
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Import = Callable[..., RunDir]
-HISTORIES, EACH = share(20_000), share(200)
+HISTORIES, EACH = share(20_000), at_least(200)
 STRICT = Trial(contract=(*DEMANDS, ISOLATION[-1]))
 
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import kafka_table
 import own_table
 import pytest
-from table_sizes import share
+from table_sizes import at_least, share
 
 from checkers._spark import spark_stages as _units
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BATCHES, BATCH, EACH = 8, share(2_500), share(200)
+BATCHES, BATCH, EACH = 8, share(2_500), at_least(200)
 
 
 def right(table: own_table.Table, spark: "SparkSession | None") -> None:

@@ -12,3 +12,8 @@ EXHAUSTIVE = bool(os.environ.get("SEATRIAL_EXHAUSTIVE"))
 def share(count: int) -> int:
     """Return `count` in an exhaustive run, a tenth of it otherwise."""
     return count if EXHAUSTIVE else count // 10
+
+
+def at_least(count: int) -> int:
+    """Return how often a class must occur in a share of a table: small tables vary more."""
+    return count if EXHAUSTIVE else count // 40
