@@ -28,7 +28,7 @@ class Raft:
     def __init__(self, write_timeout_s: float = 60, agreed: ReplicatedState | None = None) -> None:
         self.agreed = agreed or ReplicatedState()
         self.waiting: list[tuple[bytes, asyncio.Future[Any]]] = []
-        self.told: list[tuple[str, Key]] = []
+        self.reports: list[tuple[str, Key]] = []
         self.leads = True
         liveness = LocalLiveness(10, RULES.heartbeat_expired)
         self.liveness = liveness
@@ -44,8 +44,8 @@ class Raft:
                 self._propose,
                 self._read,
                 lambda: {"code": Status.NOT_LEADER},
-                lambda keys: self.told.extend(("heard", key) for key in keys),
-                lambda keys, why: self.told.extend((why, key) for key in keys),
+                lambda keys: self.reports.extend(("heard", key) for key in keys),
+                lambda keys, why: self.reports.extend((why, key) for key in keys),
             )
         )
 
@@ -107,7 +107,7 @@ async def test_heartbeats_share_an_entry_while_another_is_under_way() -> None:
         raft.hear(number)
     assert raft.kinds == ["hear"]
     await raft.commit()
-    assert raft.told == [("heard", KEY)]
+    assert raft.reports == [("heard", KEY)]
     [(data, _)] = raft.waiting
     assert [row["beat"] for row in json.loads(data)["content"]] == [5]
     await raft.commit()
@@ -175,7 +175,7 @@ async def test_what_closed_before_this_controller_led_is_told_when_it_leads() ->
     next_one.agreed = first.agreed
     await next_one.lead()
     await next_one.commit()
-    assert next_one.told == [("closed", KEY)]
+    assert next_one.reports == [("closed", KEY)]
     at = next_one.mode.context()
     assert [at.status("b", i) for i in (1, 2)] == [BrokerStatus.DEAD, BrokerStatus.ALIVE]
 

@@ -40,7 +40,7 @@ class NodeQ:
     def __init__(self) -> None:
         self.members: dict[int, str] = {}
         self.silent: set[int] = set()
-        self.told: dict[int, Json] = {}
+        self.notices: dict[int, Json] = {}
         self.set, self.set_epoch = [A], 1
 
     async def listen(self) -> None:
@@ -64,7 +64,7 @@ class NodeQ:
 
     async def tell(self, broker: int, info: Json) -> None:
         """A notice, one-way; polls get the same answer from then on."""
-        self.told[broker] = info
+        self.notices[broker] = info
         pool = Pool(1)
         connection = await pool.get(f"{ADDRESS}:{port(broker)}")
         connection.tell(Op.NOTIFY_ROLE, to_json(info))
@@ -104,7 +104,7 @@ class Ear:
         return {}
 
     def _info(self, fields: Json) -> Json:
-        return self._q.told.get(self._broker) or self._q.info(A, 1)
+        return self._q.notices.get(self._broker) or self._q.info(A, 1)
 
     def _alter(self, fields: Json) -> Json:
         self._q.set, self._q.set_epoch = fields["set"], fields["setEpoch"] + 1

@@ -32,30 +32,30 @@ def beat(broker_id: int, number: int = 1, *, life: int = 1, max_offset: int = 0)
     return asdict(Heartbeat(("b", broker_id), "ip:1", TIMEOUT_S, 1, max_offset, 0, 9, life, number))
 
 
-def told(
-    agreed: ReplicatedState, kind: str, at: float, content: Any = None, why: str = ""
+def applied(
+    state: ReplicatedState, kind: str, at: float, content: Any = None, why: str = ""
 ) -> ApplyResult:
-    return apply_entry(agreed, JraftCommand(kind, at, TERMS, content, why).pack(), RULES)
+    return apply_entry(state, JraftCommand(kind, at, TERMS, content, why).pack(), RULES)
 
 
-def asked(agreed: ReplicatedState, at: float, op: Op, **fields: Any) -> ApplyResult:
-    return told(agreed, "request", at, [int(op), fields])
+def requested(state: ReplicatedState, at: float, op: Op, **fields: Any) -> ApplyResult:
+    return applied(state, "request", at, [int(op), fields])
 
 
-def status(agreed: ReplicatedState, broker_id: int, at: float) -> BrokerStatus:
-    return context_at(agreed, at, TERMS, RULES).status("b", broker_id)
+def status(state: ReplicatedState, broker_id: int, at: float) -> BrokerStatus:
+    return context_at(state, at, TERMS, RULES).status("b", broker_id)
 
 
 def fleet(count: int = 3) -> ReplicatedState:
     """A leader since 0, brokers heard at 0, broker 1 the master of a full set."""
-    agreed = told(ReplicatedState(), "lead", 0).state
-    agreed = told(agreed, "hear", 0, [beat(i, max_offset=i) for i in range(1, count + 1)]).state
+    state = applied(ReplicatedState(), "lead", 0).state
+    state = applied(state, "hear", 0, [beat(i, max_offset=i) for i in range(1, count + 1)]).state
     for i in range(1, count + 1):
         fields = identity(i)
-        agreed = asked(agreed, 0, Op.APPLY_BROKER_ID, **fields, checkCode=f"c{i}").state
-    agreed = asked(agreed, 0, Op.ELECT_MASTER, brokerName="b", brokerId=1).state
+        state = requested(state, 0, Op.APPLY_BROKER_ID, **fields, checkCode=f"c{i}").state
+    state = requested(state, 0, Op.ELECT_MASTER, brokerName="b", brokerId=1).state
     change = {"masterId": 1, "masterEpoch": 1, "setEpoch": 1, "set": list(range(1, count + 1))}
-    return asked(agreed, 0, Op.ALTER_SYNC_STATE_SET, brokerName="b", **change).state
+    return requested(state, 0, Op.ALTER_SYNC_STATE_SET, brokerName="b", **change).state
 
 
 def identity(broker_id: int) -> Json:
@@ -70,50 +70,50 @@ def identity(broker_id: int) -> Json:
 
 def test_a_request_is_decided_where_it_is_applied() -> None:
     """jraft: the entry is the request; its answer and its effect result from applying it."""
-    agreed = fleet()
-    row = agreed.sets["b"]
+    state = fleet()
+    row = state.sets["b"]
     assert (row.master_id, row.sync_set, row.set_epoch) == (1, (1, 2, 3), 2)
-    agreed = told(agreed, "gone", 1, [["b", 1]], "closed").state
-    taken = told(agreed, "replace", 1, "b", "closed")
-    assert taken.state.sets["b"].master_id == 3
-    assert [event.trigger for event in taken.events] == ["closed"]  # type: ignore[union-attr]
+    state = applied(state, "gone", 1, [["b", 1]], "closed").state
+    result = applied(state, "replace", 1, "b", "closed")
+    assert result.state.sets["b"].master_id == 3
+    assert [event.trigger for event in result.events] == ["closed"]  # type: ignore[union-attr]
 
 
 def test_silence_is_measured_by_the_leader_who_asks() -> None:
     """jraft: a broker is late after its timeout and not before (apache/rocketmq#9717, #8380);
     others are left alone."""
-    agreed = told(fleet(2), "hear", 9, [beat(2, 2)]).state
+    state = applied(fleet(2), "hear", 9, [beat(2, 2)]).state
     both = [["b", 1], ["b", 2]]
-    assert told(agreed, "check", 10, both).gone == []
-    taken = told(agreed, "check", 10.1, both, "expired")
-    assert (taken.gone, taken.why) == ([("b", 1)], "expired")
-    assert status(taken.state, 1, 10.1) is BrokerStatus.DEAD
-    assert status(taken.state, 2, 10.1) is BrokerStatus.ALIVE
-    assert told(taken.state, "hear", 11, [beat(1, 2)]).returned == [("b", 1)]
+    assert applied(state, "check", 10, both).gone == []
+    result = applied(state, "check", 10.1, both, "expired")
+    assert (result.gone, result.why) == ([("b", 1)], "expired")
+    assert status(result.state, 1, 10.1) is BrokerStatus.DEAD
+    assert status(result.state, 2, 10.1) is BrokerStatus.ALIVE
+    assert applied(result.state, "hear", 11, [beat(1, 2)]).returned == [("b", 1)]
 
 
 def test_clocks_of_two_leaders_have_nothing_to_do_with_each_other() -> None:
     """jraft: in RocketMQ a skew between machines expires living brokers, or none."""
     for clock in (1e6, -1e6):
-        agreed = told(fleet(2), "lead", clock).state
+        state = applied(fleet(2), "lead", clock).state
         suspects = [["b", 1], ["b", 2]]
-        assert told(agreed, "check", clock + 9, suspects).gone == []
-        assert len(told(agreed, "check", clock + 11, suspects).gone) == 2
-        assert status(agreed, 7, clock + 9) is BrokerStatus.UNKNOWN
-        assert status(agreed, 7, clock + 11) is BrokerStatus.DEAD
+        assert applied(state, "check", clock + 9, suspects).gone == []
+        assert len(applied(state, "check", clock + 11, suspects).gone) == 2
+        assert status(state, 7, clock + 9) is BrokerStatus.UNKNOWN
+        assert status(state, 7, clock + 11) is BrokerStatus.DEAD
 
 
 def test_a_heartbeat_that_comes_late_changes_nothing() -> None:
     """The newest heartbeat counts, also when an older one is logged after it."""
-    agreed = told(fleet(1), "hear", 1, [beat(1, 5, max_offset=50)]).state
-    assert told(agreed, "hear", 2, [beat(1, 4, max_offset=90)]).state == agreed
+    state = applied(fleet(1), "hear", 1, [beat(1, 5, max_offset=50)]).state
+    assert applied(state, "hear", 2, [beat(1, 4, max_offset=90)]).state == state
 
 
 def test_what_makes_no_sense_is_refused_by_everybody() -> None:
     """The log may hold malformed requests; they must stop no controller."""
-    taken = asked(fleet(), 1, Op.ALTER_SYNC_STATE_SET, brokerName="b")
-    assert taken.reply["code"] == Status.INVALID_REQUEST
-    assert taken.state == fleet()
+    result = requested(fleet(), 1, Op.ALTER_SYNC_STATE_SET, brokerName="b")
+    assert result.reply["code"] == Status.INVALID_REQUEST
+    assert result.state == fleet()
 
 
 REQUESTS = st.builds(
@@ -190,9 +190,9 @@ def test_both_flavours_agree(commands: list[JraftCommand]) -> None:
         decision = decide(op, request, context_at(dledger, command.at, command.terms, RULES))
         if decision.events:
             dledger = apply_entry(dledger, encode(decision.events), RULES).state
-        taken = apply_entry(jraft, command.pack(), RULES)
-        jraft = taken.state
-        assert (taken.reply, jraft) == (decision.reply, dledger)
+        result = apply_entry(jraft, command.pack(), RULES)
+        jraft = result.state
+        assert (result.reply, jraft) == (decision.reply, dledger)
 
 
 VALUES = st.recursive(
@@ -211,20 +211,20 @@ KEYS = st.sampled_from(sorted(fields(1, [1])))
 def test_no_request_stops_a_controller(op: Op, nonsense: Json, whole: bool) -> None:
     """An entry that could not be applied would stop every controller, again after each start."""
     request = (fields(1, [1, 2]) if whole else {}) | nonsense
-    taken = asked(fleet(), 1, op, **request)
-    assert apply_entry(fleet(), encode(taken.events), RULES).state == taken.state
-    assert ReplicatedState.unpack(taken.state.pack()) == taken.state
+    result = requested(fleet(), 1, op, **request)
+    assert apply_entry(fleet(), encode(result.events), RULES).state == result.state
+    assert ReplicatedState.unpack(result.state.pack()) == result.state
 
 
 # registers
 
 
-def cas(agreed: ReplicatedState, expected: str | None, value: str | None) -> ApplyResult:
-    return asked(agreed, 0, Op.KV_CAS, namespace="n", key="k", expected=expected, value=value)
+def cas(state: ReplicatedState, expected: str | None, value: str | None) -> ApplyResult:
+    return requested(state, 0, Op.KV_CAS, namespace="n", key="k", expected=expected, value=value)
 
 
-def value(agreed: ReplicatedState) -> str | None:
-    at = context_at(agreed, 0, TERMS, RULES)
+def value(state: ReplicatedState) -> str | None:
+    at = context_at(state, 0, TERMS, RULES)
     reply: Mapping[str, Any] = decide(Op.KV_GET, {"namespace": "n", "key": "k"}, at).reply
     found: str | None = reply["value"]
     return found
@@ -243,9 +243,9 @@ def test_a_register_changes_only_from_what_was_expected() -> None:
 
 def test_a_put_register_holds_its_value() -> None:
     """A value is put, and removed."""
-    put = asked(ReplicatedState(), 0, Op.KV_PUT, namespace="n", key="k", value="x")
+    put = requested(ReplicatedState(), 0, Op.KV_PUT, namespace="n", key="k", value="x")
     assert value(put.state) == "x"
-    again = asked(put.state, 0, Op.KV_PUT, namespace="n", key="k", value=None)
+    again = requested(put.state, 0, Op.KV_PUT, namespace="n", key="k", value=None)
     assert value(again.state) is None
-    wrong = asked(put.state, 0, Op.KV_PUT, namespace="n", key="k", value=3)
+    wrong = requested(put.state, 0, Op.KV_PUT, namespace="n", key="k", value=3)
     assert (wrong.reply["code"], wrong.state) == (Status.INVALID_REQUEST, put.state)
