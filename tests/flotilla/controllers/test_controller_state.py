@@ -160,8 +160,8 @@ def test_cleaning_a_member_takes_it_out_of_everything() -> None:
     """Out of members and set; a removed master is no master; without members there is no set."""
     row = apply(state(), CleanBrokerData("b", (1,)))["b"]
     assert (row.master_id, row.master_epoch, row.sync_set) == (None, 5, (2, 3))
-    for nobody in ((1, 2, 3), ()):
-        assert not context(apply(state(), CleanBrokerData("b", nobody))).broker_set("b")
+    for ids in ((1, 2, 3), ()):
+        assert not context(apply(state(), CleanBrokerData("b", ids))).broker_set("b")
 
 
 def test_a_set_that_begins_again_uses_no_id_and_no_epoch_twice() -> None:
@@ -437,8 +437,8 @@ def test_info_tells_all_of_a_set() -> None:
         "sets"
     ]
     assert list(sets) == ["b"]
-    told = {i: (m["inSync"], m["alive"], m["maxOffset"]) for i, m in sets["b"]["members"].items()}
-    assert told == {"1": (True, True, 1), "2": (False, True, 2), "3": (True, True, 3)}
+    rows = {i: (m["inSync"], m["alive"], m["maxOffset"]) for i, m in sets["b"]["members"].items()}
+    assert rows == {"1": (True, True, 1), "2": (False, True, 2), "3": (True, True, 3)}
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_late_answers_start_no_more_streams(one_way_s: float) -> None:
         vote = VoteRequest(term=leader.term, source="a", last_index=99, last_term=99, pre=False)
         lives[name].step(9, vote)
         lives[name].take_effects()
-    told, now = 0, 9.0
+    sent, now = 0, 9.0
     while now < 60:
         now += 0.125
         leader.propose(now, b"x")
@@ -126,10 +126,10 @@ def test_late_answers_start_no_more_streams(one_way_s: float) -> None:
             lives[name].step(now, message)
         for life in lives.values():
             messages = life.take_effects().messages
-            told += sum(len(m.entries) for p, m in messages if p == "b" and isinstance(m, Append))
+            sent += sum(len(m.entries) for p, m in messages if p == "b" and isinstance(m, Append))
             wires.extend((now + one_way_s, peer, message) for peer, message in messages)
     assert leader.commit > 300
-    assert leader.commit <= told <= leader.log.last_index
+    assert leader.commit <= sent <= leader.log.last_index
 
 
 def test_batches_are_capped() -> None:

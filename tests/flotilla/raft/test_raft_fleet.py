@@ -83,8 +83,8 @@ async def voters(sailor: Sailor, wanted: set[str]) -> None:
     async def look() -> bool:
         for name in wanted:
             address = sailor.fleet.address(name)
-            told = await pool.ask(address, Op.CONTROLLER_METADATA, {}, 1.0)
-            if set(told["peers"]) != wanted or told["learners"]:
+            answer = await pool.ask(address, Op.CONTROLLER_METADATA, {}, 1.0)
+            if set(answer["peers"]) != wanted or answer["learners"]:
                 return False
         return True
 
@@ -197,17 +197,17 @@ def test_a_fourth_controller_replaces_the_first_under_load(
         sending = asyncio.ensure_future(sailor.send(500, every_s=0.02))
         address = fleet.address(NEWCOMER)
         for _ in range(2):  # to ask again is no mistake
-            told = await ask(sailor, Op.CHANGE_CONTROLLERS, add={NEWCOMER: address})
-            assert told["code"] == Status.SUCCESS
+            answer = await ask(sailor, Op.CHANGE_CONTROLLERS, add={NEWCOMER: address})
+            assert answer["code"] == Status.SUCCESS
         await voters(sailor, {"controller-1", "controller-2", "controller-3", NEWCOMER})
-        told = await ask(sailor, Op.CHANGE_CONTROLLERS, remove="controller-1")
-        assert told["code"] == Status.SUCCESS
+        answer = await ask(sailor, Op.CHANGE_CONTROLLERS, remove="controller-1")
+        assert answer["code"] == Status.SUCCESS
         await voters(sailor, {"controller-2", "controller-3", NEWCOMER})
         await sailor.kill("controller-1")
         await make_lead(sailor, NEWCOMER)
         await asyncio.sleep(3)  # longer than a broker may be silent
         now = await sailor.healthy()
-        assert now.epochs[BROKER_SET] == epoch, "nobody was deposed"
+        assert now.epochs[BROKER_SET] == epoch, "no master was deposed"
         old = now.masters[BROKER_SET]
         await sailor.kill(old)
         await sailor.new_master(old)
@@ -242,7 +242,7 @@ def test_a_change_without_sense_is_refused(fields: Json, why: str) -> None:
         reply = await ask(sailor, Op.CHANGE_CONTROLLERS, **fields)
         assert reply["code"] == Status.INVALID_REQUEST
         assert why in reply["remark"]
-        told = await ask(sailor, Op.CONTROLLER_METADATA)
-        assert set(told["peers"]) == set(fleet.nodes("controller"))
+        answer = await ask(sailor, Op.CONTROLLER_METADATA)
+        assert set(answer["peers"]) == set(fleet.nodes("controller"))
 
     fleet.sail(scenario)

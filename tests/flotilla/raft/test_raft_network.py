@@ -65,9 +65,9 @@ def test_after_the_storm_the_members_agree(seed: int) -> None:
 
 def test_a_voter_that_votes_for_everybody_is_caught() -> None:
     """The test can fail: without one vote a term (Raft 5.2) two leaders appear."""
-    everybody = replace(RULES, may_grant_vote=lambda voter, request: request.term >= voter.term)
+    always = replace(RULES, may_grant_vote=lambda voter, request: request.term >= voter.term)
     with pytest.raises(AssertionError, match=VIOLATION):
-        run_many(300, everybody)
+        run_many(300, always)
 
 
 def test_a_disk_that_forgets_votes_is_caught() -> None:

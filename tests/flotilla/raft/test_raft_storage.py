@@ -75,15 +75,15 @@ class Promises:
             self.saved = log.last_index
             if before > log.base.index:
                 log.compact(snapshot(before).place)
-            await storage.write(vote, self.anew(log))
+            await storage.write(vote, self.rewritten(log))
         elif kind < 0.9:
             log.compact(snapshot(log.last_index + 7).place)  # a leader's
-            got = self.anew(log, snapshot(log.base.index))
+            got = self.rewritten(log, snapshot(log.base.index))
             await storage.write(vote, got)
             self.saved = log.base.index
         self.vote, self.last = max(self.vote, vote, key=lambda v: v.term), log.last_index
 
-    def anew(self, log: RaftLog, install: Snapshot | None = None) -> LogChange:
+    def rewritten(self, log: RaftLog, install: Snapshot | None = None) -> LogChange:
         first = log.base.index + 1
         return LogChange(
             first=first, entries=log.entries_from(first), base=log.base, install=install

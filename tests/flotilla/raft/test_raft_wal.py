@@ -192,6 +192,6 @@ def test_what_came_with_the_head_is_never_cut() -> None:
 def test_what_has_no_head_is_no_log() -> None:
     """The first edition's log had none; a member that starts converts it first
     (`test_older.py`)."""
-    for nobodys in (b"", bytes(65536), b"?" + pack(*FIRST) + bytes(65536)):
+    for bytes_of_others in (b"", bytes(65536), b"?" + pack(*FIRST) + bytes(65536)):
         with pytest.raises(WalDamaged, match="byte 0: it does not begin like a Raft log"):
-            parse(nobodys)
+            parse(bytes_of_others)

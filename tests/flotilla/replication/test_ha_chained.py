@@ -127,9 +127,11 @@ def test_after_chained_failovers_all_logs_are_one(seed: int) -> None:
         assert storm.acknowledged <= set(await sailor.read_all())
 
         async def alike() -> list[str] | None:
-            said = [await sailor.admin.describe(fleet.address(b)) for b in fleet.nodes("broker")]
-            shapes = {str([row["maxOffset"], row["confirmOffset"], row["epochs"]]) for row in said}
-            whole = all(row["maxOffset"] == row["confirmOffset"] for row in said)
+            answers = [await sailor.admin.describe(fleet.address(b)) for b in fleet.nodes("broker")]
+            shapes = {
+                str([row["maxOffset"], row["confirmOffset"], row["epochs"]]) for row in answers
+            }
+            whole = all(row["maxOffset"] == row["confirmOffset"] for row in answers)
             return sorted(shapes) if whole and len(shapes) == 1 else None
 
         await eventually(alike)

@@ -16,7 +16,7 @@ class Ears:
     """A `ports.Process` that hears."""
 
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.output: list[str] = []
         self.complained: list[str] = []
 
     def pid(self) -> int:
@@ -25,7 +25,7 @@ class Ears:
     def on_stop_request(self, stop: Callable[[], object]) -> None: ...
 
     def say(self, line: str) -> None:
-        self.said.append(line)
+        self.output.append(line)
 
     def complain(self, line: str) -> None:
         self.complained.append(line)
@@ -35,7 +35,7 @@ async def run(*words: str) -> tuple[int, str, str]:
     """Return exit code, standard output and standard error."""
     ears = Ears()
     code = await operate(words, ears)
-    return code, "\n".join(ears.said), "\n".join(ears.complained)
+    return code, "\n".join(ears.output), "\n".join(ears.complained)
 
 
 class Tool:
@@ -58,18 +58,18 @@ class Tool:
     async def ask(self, words: str, *more: str) -> Json:
         """Return the JSON answer of a command that succeeds."""
         where = more or (*self.controllers, *self.nameservers)
-        code, said, complained = await run(*words.split(), *where, "--json")
+        code, output, complained = await run(*words.split(), *where, "--json")
         assert (code, complained) == (DONE, ""), words
-        answer: Json = json.loads(said)
+        answer: Json = json.loads(output)
         assert (answer["code"], answer["status"]) == (0, "SUCCESS")
         return answer
 
     async def refusal(self, words: str, *more: str) -> str:
         """Return the sentence of a refused command; its JSON has the same status."""
         where = more or (*self.controllers, *self.nameservers)
-        code, said, complained = await run(*words.split(), *where, "--json")
-        assert code == REFUSED, (said, complained)
-        assert complained.startswith(json.loads(said)["status"] + ": ")
+        code, output, complained = await run(*words.split(), *where, "--json")
+        assert code == REFUSED, (output, complained)
+        assert complained.startswith(json.loads(output)["status"] + ": ")
         assert "\n" not in complained
         return complained
 

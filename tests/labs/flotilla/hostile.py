@@ -5,7 +5,7 @@ hand it over, in pieces or whole. `Input.fate` is what must become of it:
 
     dropped    the connection is closed, and the node's event log says why
     answered   a reply that is no success, or the connection is closed as above
-    quiet      nothing: a frame that has not ended yet, a reply that nobody waits for
+    quiet      nothing: a frame that has not ended yet, a reply to no request
     free       any of these: a message that was changed at random may still make sense
 """
 

@@ -5,7 +5,7 @@
     lone.power_cut()
     lone.live(other_story)    # what is found now
 
-A process that stopped itself is told by `Life.complaint`; anything else that ends a story early
+A process that stopped itself is reported by `Life.complaint`; anything else that ends a story early
 fails the test.
 """
 

@@ -2,13 +2,13 @@
 
 Members run in memory. Messages are dropped, doubled and delivered in any order; members crash
 before, amid or after their disk gets what they promised, and come back with what it has. They take
-snapshots at any time, leaders are told to add and remove members, and are asked to read. The laws
+snapshots at any time, leaders add and remove members, and read. The laws
 are those of Raft's figure 3, and two more:
 
     election safety        at most one leader in a term
     log matching           the same index and term means the same log up to there
     leader completeness    a leader's log holds everything committed before its term
-    state machine safety   nobody applies something else at the same index, nor skips one, and a
+    state machine safety   no member applies something else at an index, nor skips one, and a
                            snapshot is what applying everything up to its index gives
     one at a time          a committed configuration differs from the one before by one voter
     reads are fresh        who answers a read has applied all that anybody had when it began

@@ -173,8 +173,8 @@ class Sailor:
 
     async def standing(self) -> Standing:
         names = [name for name in self.fleet.aboard if name != "client-1"]
-        said = [await self._described(name) for name in names]
-        return standing(dict(zip(names, said, strict=True)), self.fleet.layout.sets)
+        answers = [await self._described(name) for name in names]
+        return standing(dict(zip(names, answers, strict=True)), self.fleet.layout.sets)
 
     async def healthy(self) -> Standing:
         """Wait for full redundancy."""

@@ -75,8 +75,8 @@ class Node:
                 env={"PYTHONPATH": str(code), "PYTHONUNBUFFERED": "1"},
             )
         assert self.process.stdout
-        said = await asyncio.wait_for(self.process.stdout.readline(), PATIENCE_S)
-        if not said.startswith(b"ready "):
+        line = await asyncio.wait_for(self.process.stdout.readline(), PATIENCE_S)
+        if not line.startswith(b"ready "):
             words = (self.folder / "flotilla.log").read_text().strip().splitlines()
             raise Deviation(f"{self.name} does not start: {words[-1] if words else 'no word'}")
 
@@ -139,13 +139,13 @@ class Fleet:
             return None
 
     async def brokers(self) -> dict[str, Json]:
-        said = [(node.name, await self.described(node)) for node in self.of_role("broker")]
-        return {name: told for name, told in said if told}
+        answers = [(node.name, await self.described(node)) for node in self.of_role("broker")]
+        return {name: answer for name, answer in answers if answer}
 
     async def master(self) -> str:
         async def find() -> str | None:
-            said = await self.brokers()
-            masters = [name for name, told in said.items() if told["role"] == "master"]
+            answers = await self.brokers()
+            masters = [name for name, answer in answers.items() if answer["role"] == "master"]
             return masters[0] if len(masters) == 1 else None
 
         return await until("one master", find)
@@ -153,8 +153,8 @@ class Fleet:
     async def controller_leader(self) -> str:
         async def find() -> str | None:
             for node in self.of_role("controller"):
-                told = await self.described(node)
-                if told and told["state"] == "leader":
+                answer = await self.described(node)
+                if answer and answer["state"] == "leader":
                     return node.name
             return None
 
@@ -172,33 +172,35 @@ class Fleet:
         """All replicas have the same log, and all of it is confirmed."""
 
         async def look() -> bool | None:
-            said = [*(await self.brokers()).values()]
-            ends = {told[key] for told in said for key in ("maxOffset", "confirmOffset")}
-            return len(said) == COUNTS["broker"] and len(ends) == 1
+            answers = [*(await self.brokers()).values()]
+            ends = {answer[key] for answer in answers for key in ("maxOffset", "confirmOffset")}
+            return len(answers) == COUNTS["broker"] and len(ends) == 1
 
         await until("replicas that are abreast", look)
 
     async def _controllers_agree(self) -> bool:
-        said = [await self.described(node) for node in self.of_role("controller")]
-        if not all(said):
+        answers = [await self.described(node) for node in self.of_role("controller")]
+        if not all(answers):
             return False
-        told = [s for s in said if s]
-        same = all(len({s[key] for s in told}) == 1 for key in ("leaderId", "term", "commitIndex"))
-        return same and told[0]["leaderId"] is not None
+        answer = [s for s in answers if s]
+        same = all(
+            len({s[key] for s in answer}) == 1 for key in ("leaderId", "term", "commitIndex")
+        )
+        return same and answer[0]["leaderId"] is not None
 
     async def _brokers_are_in_step(self) -> bool:
-        said = await self.brokers()
-        masters = {name: told for name, told in said.items() if told["role"] == "master"}
-        if len(said) != COUNTS["broker"] or len(masters) != 1:
+        answers = await self.brokers()
+        masters = {name: answer for name, answer in answers.items() if answer["role"] == "master"}
+        if len(answers) != COUNTS["broker"] or len(masters) != 1:
             return False
         [(name, master)] = masters.items()
-        slaves = [told for other, told in said.items() if other != name]
+        slaves = [answer for other, answer in answers.items() if other != name]
         if len(master["set"]) != COUNTS["broker"] or master["synchronizing"]:
             return False
-        if any(told["connected"] != "transfer" for told in slaves):
+        if any(answer["connected"] != "transfer" for answer in slaves):
             return False
         routes = [await self.described(node) for node in self.of_role("nameserver")]
-        known = [told["brokers"].get(SET, {"addrs": {}})["addrs"] for told in routes if told]
+        known = [answer["brokers"].get(SET, {"addrs": {}})["addrs"] for answer in routes if answer]
         ours = set(self.addresses("broker"))
         right = [a for a in known if a.get("0") == self.nodes[name].address]
         return len(right) == COUNTS["nameserver"] and all(set(a.values()) == ours for a in right)
