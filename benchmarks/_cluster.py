@@ -20,9 +20,9 @@ from clusters.flotilla.client import Client, Outcome, Result, Settings
 from clusters.flotilla.client.admin import Admin
 from clusters.flotilla.client.calls import ERRORS
 from clusters.hosts.local.hosts import LocalHosts
-from clusters.systems._flotilla_layout import CONTROLLER, NAMESERVER, address
-from clusters.systems._flotilla_profiles import settings
-from clusters.systems.flotilla import Flotilla
+from clusters.systems.flotilla.driver import Flotilla
+from clusters.systems.flotilla.layout import CONTROLLER, NAMESERVER, address
+from clusters.systems.flotilla.profiles import settings
 from harness.contracts import CLIENT, Bed, Standing
 from harness.trial import Trial
 

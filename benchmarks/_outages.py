@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Self
 
 from _figures import quantile
 
-from clusters.systems._flotilla_profiles import settings
+from clusters.systems.flotilla.profiles import settings
 from harness import registry
 from harness.campaign.simulation import simulated
 from harness.history.reader import History

@@ -45,8 +45,8 @@ from _thin_nats import Thin
 from _windowed import Running, Sample, windowed
 
 from clusters.flotilla.client import Client, Outcome, Settings
-from clusters.systems._flotilla_layout import BROKER, CONTROLLER, NAMESERVER, Layout, laid_out
-from clusters.systems._flotilla_profiles import settings
+from clusters.systems.flotilla.layout import BROKER, CONTROLLER, NAMESERVER, Layout, cluster_nodes
+from clusters.systems.flotilla.profiles import settings
 from harness.contracts import CLIENT, Node
 from harness.trial import Trial
 
@@ -95,7 +95,7 @@ def flotilla(profile: str) -> Raise:
     async def up(folder: Path) -> AsyncIterator[Running]:
         nodes = [
             replace(node, address=f"127.88.1.{n}")
-            for n, node in enumerate(laid_out({CLIENT: 1}), start=1)
+            for n, node in enumerate(cluster_nodes({CLIENT: 1}), start=1)
         ]
         layout = Layout(nodes, settings(trial), {TOPIC: 1}, trial.seed)
         async with servers(folder) as started:

@@ -303,9 +303,9 @@ def _owner(at: _Line, lines: list[_Line]) -> str:
 def _named(module: str) -> str:
     """The plug-in whose module it is. Imports nothing: nodes do not have every package of ours."""
     for kind in KINDS.values():
-        package, _, last = module.rpartition(".")
-        if package == kind.package and not last.startswith("_"):
-            return f"the {kind.name} {_name(last)!r}"
+        within = module.removeprefix(f"{kind.package}.").partition(".")[0]
+        if module.startswith(f"{kind.package}.") and not within.startswith("_"):
+            return f"the {kind.name} {_name(within)!r}"
         for entry in entry_points(group=f"seatrial.{kind.name}"):
             if entry.value == module:
                 return f"the {kind.name} {entry.name!r}"

@@ -190,12 +190,12 @@ def _pages(root: Path) -> Iterator[Path]:
 
 def test_what_can_be_simulated_is_told(root: Path) -> None:
     """All of it, where the page says what can not."""
-    from clusters.hosts.simulated import CAN_BE
+    from clusters.hosts.simulated.hosts import SUPPORTED
 
     page = (root / "docs" / "simulation.md").read_text().partition("## What it cannot show")[2]
     told = page.partition("Of systems only")[2].partition("anything else")[0]
     assert set(re.findall("`([a-z]+)`", told)) == {
-        name for kind in CAN_BE.values() for name in kind
+        name for kind in SUPPORTED.values() for name in kind
     }
 
 

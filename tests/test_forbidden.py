@@ -89,7 +89,7 @@ AREAS = {
         ),  # a file by trade: intent must be on disk before the fault is
     ),
     "crew": Area(
-        ("harness/run/client_process.py", "clusters/systems/_*_client.py"),
+        ("harness/run/client_process.py", "clusters/systems/*/client.py"),
         EVERYTHING,
         frozenset(SEEDED | {"pathlib.Path"}),
         doors=frozenset({"main", "_session", "_print", "_die"}),

@@ -1,1 +1,1 @@
-"""Kinds of hosts: `hosts/NAME.py` is `--hosts NAME`. See `harness.contracts.Hosts`."""
+"""Kinds of hosts: `hosts/NAME/` is `--hosts NAME`. See `harness.contracts.Hosts`."""

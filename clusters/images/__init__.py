@@ -1,1 +1,1 @@
-"""What nodes on a Docker engine are made of: one Dockerfile, and a base where no registry is."""
+"""The images of nodes on a Docker engine: one Dockerfile, and a base image where no registry is."""

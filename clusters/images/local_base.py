@@ -1,13 +1,13 @@
-"""A base image out of this machine's own programs, for engines that reach no registry.
+"""A base image made of this machine's own programs, for engines that reach no registry.
 
-It holds chosen programs, the libraries that the dynamic linker says they need, the plug-ins of
-iptables, and Python with its standard library (without tests and what draws windows): some 60 MB
-that need no package manager and no network. Paths are as on this machine, symbolic links included,
-so that everything finds its own; nothing of the user's is in it.
+It holds selected programs, the libraries that the dynamic linker reports for them, the plug-ins of
+iptables, and Python with its standard library (without tests and graphics): about 60 MB that need
+no package manager and no network. Paths are those of this machine, symbolic links included, so that
+every program finds its files. No file of the user is in it.
 
-Python is the machine's own if it is complete and new enough, or else the interpreter that runs
-this. Files keep their times, because compiled modules carry the time of their source. What goes
-into the archive is sorted and without owners: the same machine gives the same bytes.
+Python is the machine's own if that is complete and new enough, else the interpreter that runs this
+module. Files keep their times, because compiled modules contain the time of their source. The
+archive is sorted and without owners, so the same machine gives the same bytes.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from pathlib import Path
 from clusters.hosts.local.requirements import search_path
 from harness.errors import BedFailed
 
-NEEDED = {  # program -> Debian's package
+REQUIRED_PROGRAMS = {  # program -> Debian's package
     "sh": "dash",
     "env": "coreutils",
     "sleep": "coreutils",
@@ -37,7 +37,7 @@ NEEDED = {  # program -> Debian's package
     "iptables-restore": "iptables",
     "iptables-save": "iptables",
 }
-WELCOME = (
+OPTIONAL_PROGRAMS = (
     *("[", "awk", "basename", "bash", "cat", "chmod", "cp", "cut", "date", "dd", "df", "dirname"),
     *("du", "echo", "false", "fallocate", "find", "free", "grep", "gzip", "head", "hostname", "id"),
     *("ip6tables", "ip6tables-restore", "ip6tables-save", "kill", "less", "ln", "ls", "mkdir"),
@@ -47,14 +47,14 @@ WELCOME = (
     *("sync", "sysctl", "tail", "tar", "tc", "tee", "test", "timeout", "top", "touch", "tr"),
     *("true", "truncate", "umount", "uname", "uniq", "wc", "which", "xargs"),
 )
-STANDARD = ("/usr/sbin", "/usr/bin", "/sbin", "/bin")
-LEAST_PYTHON = (3, 11)
-WITHOUT = {  # folders of the standard library that no node needs
+STANDARD_FOLDERS = ("/usr/sbin", "/usr/bin", "/sbin", "/bin")
+MIN_PYTHON = (3, 11)
+EXCLUDED_FOLDERS = {  # folders of the standard library that no node needs
     *("test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3", "pydoc_data"),
     *("distutils", "site-packages", "dist-packages"),
 }
-WITHOUT_MODULE = re.compile(r"_tkinter|_dbm|_gdbm|_test|_ctypes_test|_xx|xx|ossaudiodev|nis")
-HOME = "root"  # folder of the only user
+EXCLUDED_MODULES = re.compile(r"_tkinter|_dbm|_gdbm|_test|_ctypes_test|_xx|xx|ossaudiodev|nis")
+HOME = "root"  # home of the only user
 FOLDERS = {"dev": 0o755, "etc": 0o755, "proc": 0o755, HOME: 0o700, "run": 0o755, "sys": 0o755}
 FILES = {
     "etc/passwd": f"root:x:0:0:root:/{HOME}:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",
@@ -69,15 +69,15 @@ print(json.dumps([sys.version_info[:2], os.path.realpath(sys.executable), sorted
 
 
 @dataclass(frozen=True)
-class Python:
-    """An interpreter, where it really is, and the folders of its standard library."""
+class Interpreter:
+    """An interpreter: its real path, and the folders of its standard library."""
 
     executable: Path
     libraries: tuple[Path, ...]
 
 
 def name() -> str:
-    """Short, and different as soon as a program or library that matters is a different one."""
+    """Return a short name that changes with every program or library that matters."""
     telling = hashlib.sha256(Path(__file__).read_bytes())
     for path in (*_candidates(), *_programs().values(), *_c_library()):
         real = path.resolve()
@@ -87,17 +87,18 @@ def name() -> str:
 
 
 def archive() -> bytes:
-    """The image as a tar. BedFailed: a program that a node needs is missing here."""
+    """Return the image as a tar. Raises BedFailed if a program that a node needs is missing
+    here."""
     python = _python()
     started = [python.executable, *_programs().values()]
     plugins = [*_modules(python), *_iptables_plugins()]
-    files = {*_files_of(python), *started, *plugins, *_libraries([*started, *plugins])}
+    files = {*_library_files(python), *started, *plugins, *_libraries([*started, *plugins])}
     links = {"usr/bin/python3": str(python.executable), **_links_to(_programs())}
-    return _packed({entry for path in files for entry in _way_to(path)}, links)
+    return _pack({entry for path in files for entry in _with_links(path)}, links)
 
 
 def machine() -> str:
-    """This machine's architecture, in the words that Docker uses."""
+    """Return this machine's architecture as Docker spells it."""
     spoken = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
     return spoken.get(platform.machine(), platform.machine())
 
@@ -106,9 +107,12 @@ def machine() -> str:
 
 
 def _programs() -> dict[str, Path]:
-    path = os.pathsep.join([*STANDARD, search_path()])
-    found = {program: shutil.which(program, path=path) for program in (*NEEDED, *WELCOME)}
-    missing = [package for program, package in NEEDED.items() if not found[program]]
+    path = os.pathsep.join([*STANDARD_FOLDERS, search_path()])
+    found = {
+        program: shutil.which(program, path=path)
+        for program in (*REQUIRED_PROGRAMS, *OPTIONAL_PROGRAMS)
+    }
+    missing = [package for program, package in REQUIRED_PROGRAMS.items() if not found[program]]
     if missing:
         packages = " ".join(sorted(set(missing)))
         raise BedFailed(
@@ -119,49 +123,54 @@ def _programs() -> dict[str, Path]:
 
 
 def _links_to(programs: dict[str, Path]) -> dict[str, str]:
-    """For those that a container's PATH would not find where they are."""
-    away = ((name, path) for name, path in programs.items() if str(path.parent) not in STANDARD)
+    """Return links for programs that are in no folder of a container's PATH."""
+    away = (
+        (name, path) for name, path in programs.items() if str(path.parent) not in STANDARD_FOLDERS
+    )
     return {f"usr/bin/{name}": str(path) for name, path in away}
 
 
 def _candidates() -> list[Path]:
-    """Interpreters, the preferred first: the machine's own is smaller, and starts faster."""
+    """Return interpreters, the preferred one first: the machine's own is smaller and starts
+    faster."""
     running = Path(getattr(sys, "_base_executable", sys.executable))
     return [path for path in (Path("/usr/bin/python3"), running) if path.exists()]
 
 
-def _python() -> Python:
+def _python() -> Interpreter:
     for candidate in _candidates():
         done = subprocess.run(
             [candidate, "-I", "-S", "-c", _PROBE_PYTHON], capture_output=True, text=True
         )
         if done.returncode == 0:
             version, executable, libraries = json.loads(done.stdout)
-            if tuple(version) >= LEAST_PYTHON:
-                return Python(Path(executable), tuple(map(Path, libraries)))
+            if tuple(version) >= MIN_PYTHON:
+                return Interpreter(Path(executable), tuple(map(Path, libraries)))
     raise BedFailed(
         "no registry can be reached, and this machine has no complete Python 3.11 to make a node "
         "image of; to fix it: sudo apt-get install -y python3"
     )
 
 
-def _files_of(python: Python) -> Iterator[Path]:
-    """The standard library, compiled modules included."""
+def _library_files(python: Interpreter) -> Iterator[Path]:
+    """Yield the files of the standard library, compiled modules included."""
     for library in python.libraries:
         for folder, below, files in os.walk(library):
-            below[:] = [b for b in below if b not in WITHOUT and not b.startswith("config-")]
+            below[:] = [
+                b for b in below if b not in EXCLUDED_FOLDERS and not b.startswith("config-")
+            ]
             for file in files:
-                if not WITHOUT_MODULE.match(file) and not file.endswith((".opt-1.pyc", ".a")):
+                if not EXCLUDED_MODULES.match(file) and not file.endswith((".opt-1.pyc", ".a")):
                     yield Path(folder, file)
 
 
-def _modules(python: Python) -> list[Path]:
-    """The parts of the standard library that are shared objects."""
-    return [path for path in _files_of(python) if path.suffix == ".so"]
+def _modules(python: Interpreter) -> list[Path]:
+    """Return the shared objects of the standard library."""
+    return [path for path in _library_files(python) if path.suffix == ".so"]
 
 
 def _iptables_plugins() -> list[Path]:
-    """Its matches and targets (`-m statistic`, `-j DROP`)."""
+    """Return the matches and targets of iptables (`-m statistic`, `-j DROP`)."""
     folders = ("/usr/lib/*/xtables", "/usr/lib/xtables", "/usr/lib64/xtables", "/lib/xtables")
     return [plugin for folder in folders for plugin in Path("/").glob(f"{folder[1:]}/lib*.so")]
 
@@ -171,9 +180,12 @@ def _c_library() -> list[Path]:
 
 
 def _libraries(binaries: Iterable[Path]) -> set[Path]:
-    """What the dynamic linker would load for them, and what the C library loads by itself."""
+    """Return what the dynamic linker loads for these files, and what the C library loads by
+    itself."""
     asked = sorted({str(path.resolve()) for path in binaries})
-    done = subprocess.run(["ldd", *asked], capture_output=True, text=True)  # scripts fail: fine
+    done = subprocess.run(
+        ["ldd", *asked], capture_output=True, text=True
+    )  # it fails for scripts, which need nothing
     found = {Path(at) for at in re.findall(r"(?:=> |^\s+)(/\S+) \(0x", done.stdout, re.MULTILINE)}
     beside = {path.parent for path in found if path.name.startswith("libc.so")}
     unasked = ("libgcc_s.so.1", "libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2")
@@ -182,8 +194,8 @@ def _libraries(binaries: Iterable[Path]) -> set[Path]:
     return found | ({cache} if cache.exists() else set())
 
 
-def _way_to(path: Path) -> Iterator[Path]:
-    """The file, and every symbolic link on the way to it."""
+def _with_links(path: Path) -> Iterator[Path]:
+    """Yield the file, and every symbolic link on its path."""
     at = Path("/")
     parts = path.parts[1:]
     for place, part in enumerate(parts):
@@ -191,7 +203,7 @@ def _way_to(path: Path) -> Iterator[Path]:
         if at.is_symlink():
             yield at
             target = Path(os.path.normpath(at.parent / os.readlink(at)))
-            yield from _way_to(target.joinpath(*parts[place + 1 :]))
+            yield from _with_links(target.joinpath(*parts[place + 1 :]))
             return
     yield at
 
@@ -199,7 +211,7 @@ def _way_to(path: Path) -> Iterator[Path]:
 # ---------------------------------------------------------------------------------- packing
 
 
-def _packed(paths: set[Path], links: dict[str, str]) -> bytes:
+def _pack(paths: set[Path], links: dict[str, str]) -> bytes:
     entries: dict[str, tarfile.TarInfo] = {}
     for folder, mode in FOLDERS.items():
         entries[folder] = _folder(folder, mode)
@@ -210,7 +222,7 @@ def _packed(paths: set[Path], links: dict[str, str]) -> bytes:
     for entry, target in links.items():
         entries.setdefault(entry, _link(entry, target))
     for entry, text in FILES.items():
-        entries[entry] = _sized(tarfile.TarInfo(entry), len(text))
+        entries[entry] = _with_size(tarfile.TarInfo(entry), len(text))
     for entry in list(entries):
         for parent in Path(entry).parents[:-1]:
             entries.setdefault(str(parent), _folder(str(parent), 0o755))
@@ -236,12 +248,12 @@ def _entry(entry: str, path: Path) -> tarfile.TarInfo:
     if path.is_symlink():
         return _link(entry, os.readlink(path))
     stat = path.stat()
-    info = _sized(tarfile.TarInfo(entry), stat.st_size, stat.st_mode & 0o755)
+    info = _with_size(tarfile.TarInfo(entry), stat.st_size, stat.st_mode & 0o755)
     info.mtime = int(stat.st_mtime)
     return info
 
 
-def _sized(info: tarfile.TarInfo, size: int, mode: int = 0o644) -> tarfile.TarInfo:
+def _with_size(info: tarfile.TarInfo, size: int, mode: int = 0o644) -> tarfile.TarInfo:
     info.size, info.mode = size, mode
     return info
 

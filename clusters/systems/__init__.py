@@ -1,1 +1,1 @@
-"""Drivers: `systems/NAME.py` is `--system NAME`. See `harness.contracts.System`."""
+"""Drivers of systems: `systems/NAME/` is `--system NAME`. See `harness.contracts.System`."""

@@ -14,9 +14,9 @@ import paramiko
 import pytest
 
 from clusters.hosts.ssh import claims as _ssh_taken
-from clusters.hosts.ssh.claims import Taken
-from clusters.hosts.ssh.inventory import Host, load
-from clusters.hosts.ssh.problems import problems
+from clusters.hosts.ssh.claims import HostClaim
+from clusters.hosts.ssh.hosts import problems
+from clusters.hosts.ssh.inventory import InventoryHost, load
 from harness.cli.cluster import chosen
 from harness.cli.healing import heal
 from harness.errors import BadRequest, BedFailed
@@ -142,7 +142,9 @@ def test_heal_does_not_go_where_a_folder_says(
 def test_the_registry_is_believed_only_where_this_user_signed_it(tmp_path: Path) -> None:
     """And even then no folder is removed that has not the name of a run's."""
     run = tmp_path / "runs" / "it"
-    taken = Taken("a", Host("h1", jump=("j",)), "/var/tmp/seatrial-it-0a", _ssh_taken.owner(run))
+    taken = HostClaim(
+        "a", InventoryHost("h1", jump=("j",)), "/var/tmp/seatrial-it-0a", _ssh_taken.owner(run)
+    )
     _ssh_taken.write(run, [taken])
     assert _ssh_taken.read(run) == [taken]
     assert _ssh_taken.read(run.parent / "another") == []
@@ -152,7 +154,7 @@ def test_the_registry_is_believed_only_where_this_user_signed_it(tmp_path: Path)
     with pytest.raises(BedFailed, match="was not written by this user's Seatrial"):
         _ssh_taken.read(run)
     for folder in ("/etc", "seatrial-it", "/var/tmp/seatrial-x/../../../etc", "/var/tmp/seatrial-"):
-        _ssh_taken.write(run, [Taken("a", Host("h1"), folder, _ssh_taken.owner(run))])
+        _ssh_taken.write(run, [HostClaim("a", InventoryHost("h1"), folder, _ssh_taken.owner(run))])
         with pytest.raises(BedFailed, match="is not the folder of a run"):
             _ssh_taken.read(run)
     _ssh_taken.write(run, [])

@@ -11,10 +11,10 @@ import pytest
 from clusters.flotilla.client.outcomes import overall
 from clusters.flotilla_mutants import MUTANTS
 from clusters.hosts._agent import archive as _archive
-from clusters.hosts._simulated.machine import PROGRAMS
-from clusters.systems._flotilla_client import overall_of
-from clusters.systems._flotilla_layout import Layout, laid_out
-from clusters.systems._flotilla_profiles import settings
+from clusters.hosts.simulated.machine import PROGRAMS
+from clusters.systems.flotilla.client import overall_rule
+from clusters.systems.flotilla.layout import Layout, cluster_nodes
+from clusters.systems.flotilla.profiles import settings
 from harness.contracts import CLIENT
 from harness.errors import UnknownName
 from harness.trial import Trial
@@ -39,7 +39,7 @@ def test_a_node_runs_the_mutant_that_is_set() -> None:
 
 def test_a_node_does_not_learn_that_it_is_a_mutant() -> None:
     """Configurations and what clients are told are the same as a sound cluster's."""
-    nodes = laid_out({})
+    nodes = cluster_nodes({})
     servers = [node for node in nodes if node.role != CLIENT]
     sound, mutant = (
         Layout(nodes, settings(Trial(settings=chosen)), {"t": 4}, 1)
@@ -52,14 +52,14 @@ def test_a_node_does_not_learn_that_it_is_a_mutant() -> None:
 
 def test_only_clients_learn_of_a_flaw_of_clients() -> None:
     """Nodes run as ever; the client is given the name, and decides as the mutant does."""
-    nodes = laid_out({})
+    nodes = cluster_nodes({})
     layout = Layout(nodes, settings(Trial(settings={"mutant": "last-attempt-counts"})), {"t": 4}, 1)
     told = layout.client(nodes)
     assert told["mutant"] == "last-attempt-counts"
-    assert overall_of(told) is MUTANTS["last-attempt-counts"].overall
+    assert overall_rule(told) is MUTANTS["last-attempt-counts"].overall
     sound = Layout(nodes, settings(Trial()), {"t": 4}, 1)
     assert [layout.config(n, "/n") for n in nodes[:7]] == [sound.config(n, "/n") for n in nodes[:7]]
-    assert overall_of(sound.client(nodes)) is overall
+    assert overall_rule(sound.client(nodes)) is overall
 
 
 @pytest.mark.parametrize("wrong", ["no-unoin", "", 7])

@@ -67,8 +67,8 @@ FAILING: dict[str, Callable[[], Any]] = {
     "the fault 'wipe' failed at *nemesis/wipe.py:": lambda: registry.load("fault", "wipe")(1, 2),
     "the checker 'loss' failed at *": lambda: registry.load("checker", "loss")(1, 2, None),
     "the workload 'lock' failed at *lock.py:": lambda: registry.load("workload", "lock")(1),
-    "the system 'redis' failed at *redis.py:": lambda: registry.load("system", "redis")(1),
-    "the hosts 'local' failed at *local.py:": lambda: registry.load("hosts", "local")(1, 2),
+    "the system 'redis' failed at *redis/driver.py:": lambda: registry.load("system", "redis")(1),
+    "the hosts 'local' failed at *local/hosts.py:": lambda: registry.load("hosts", "local")(1, 2),
     "the report 'badge' failed at *badge.py:": lambda: registry.load("report", "badge")(1),
     "the importer 'csv' failed at *": lambda: registry.load("importer", "csv")(1),
     "Seatrial itself failed at *harness/history/faults_and_events.py:": lambda: (

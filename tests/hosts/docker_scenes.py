@@ -1,9 +1,9 @@
-"""Scenes on Docker hosts in which somebody else has a hand.
+"""Scenes on Docker hosts in which another person or a fault changes the containers.
 
     python docker_scenes.py NAME RUN [BED]
 
-Played inside the Docker lab, like `scenes.py`, with the same stage; what was seen is printed as
-JSON. Whoever meddles with the containers does so with the SDK, as with the `docker` command.
+They run inside the Docker lab, like `scenes.py`, with the same stage, and print their observations
+as JSON. Containers are changed through the SDK, as the `docker` command would do it.
 """
 
 import asyncio
@@ -36,12 +36,12 @@ Scene = Callable[[Stage, Path], Awaitable[Seen]]
 
 
 def container(run: Path, node: str) -> Any:
-    """A node's container, by hand."""
+    """Return a node's container."""
     return sdk.from_env().containers.get(_docker_marks.name(run, node))
 
 
 async def restarted(stage: Stage, run: Path) -> Seen:
-    """b is cut off from a, and somebody restarts its container."""
+    """b is cut off from a, and its container is restarted by hand."""
     for here, there in ("ab", "ba"):
         await stage.agent[here].links([LinkRule(stage.address[there])])
     b = container(run, "b")
@@ -62,7 +62,7 @@ async def restarted(stage: Stage, run: Path) -> Seen:
 
 
 async def removed(stage: Stage, run: Path) -> Seen:
-    """Somebody removes b's container while one of its processes is waited for."""
+    """b's container is removed by hand while the driver waits for one of its processes."""
     await stage.agent["b"].start("sleeper", SLEEPER)
     await stage.agent["b"].put("/seatrial/b/log", b"last words")
     waiting = asyncio.ensure_future(_refused(stage.agent["b"].exited("sleeper")))
@@ -75,7 +75,7 @@ async def removed(stage: Stage, run: Path) -> Seen:
 
 
 async def inside(stage: Stage, run: Path) -> Seen:
-    """What a node is, from within and as the engine says."""
+    """Properties of a node, from inside and as the engine reports them."""
     agent = stage.agent["a"]
 
     async def says(*argv: str) -> str:
@@ -97,7 +97,7 @@ async def inside(stage: Stage, run: Path) -> Seen:
 
 
 async def held(stage: Stage, run: Path) -> Seen:
-    """a is cut off and has a process; then nothing, until somebody kills this driver."""
+    """a is cut off and has a process; then the scene waits until this driver is killed."""
     await stage.agent["a"].start("sleeper", SLEEPER)
     await stage.agent["a"].links([LinkRule(stage.address["b"])])
     print(json.dumps({"pid": os.getpid()}), flush=True)
@@ -110,7 +110,7 @@ async def nothing(stage: Stage, run: Path) -> Seen:
 
 
 async def written(stage: Stage, run: Path) -> Seen:
-    """What nodes write: also much, and to a node that is stopped by hand."""
+    """Files of nodes: many bytes, and on a node that is stopped by hand."""
     for node in "abc":
         await stage.agent[node].put(f"{stage.hosts.folder(node)}/logs/log", node.encode() * 3)
     large = f"{stage.hosts.folder('a')}/large"
@@ -120,7 +120,7 @@ async def written(stage: Stage, run: Path) -> Seen:
 
 
 async def interrupted(run: Path, bed: Any) -> Seen:
-    """The driver changes its mind while nodes are being made."""
+    """The driver is interrupted while nodes are being started."""
     hosts = docker.hosts(Trial(bed=bed), run)
     raising = asyncio.ensure_future(hosts.raised(NODES).__aenter__())
     api, own = sdk.from_env().api, {"label": f"{_docker_marks.RUN}={run}"}
@@ -136,8 +136,8 @@ async def interrupted(run: Path, bed: Any) -> Seen:
 
 
 async def slow(stage: Stage, run: Path) -> Seen:
-    """From now on the engine answers nobody."""
-    docker.HOME_WITHIN_S = docker.LEAVE_WITHIN_S = _docker_marks.REMOVE_WITHIN_S = 0.5
+    """The engine stops answering."""
+    docker.DOWNLOAD_WITHIN_S = docker.LEAVE_WITHIN_S = _docker_marks.REMOVE_WITHIN_S = 0.5
     print(json.dumps({"pid": os.getpid()}), flush=True)
     await asyncio.to_thread(sys.stdin.readline)
     return {}

@@ -1,10 +1,10 @@
-"""Scenes on hosts of any kind, each played in a process of its own.
+"""Scenes on hosts of any kind, each run in a process of its own.
 
     python scenes.py NAME[,NAME...] FOLDER [KIND [BED]]     BED: the options of the hosts, as JSON
 
-Namespaces are entered by a process with one thread, which a test runner is not, and other kinds are
-played inside a lab. Scenes do things to nodes, one after another; what each saw is printed as JSON,
-and the tests say what must have been seen.
+Namespaces can be entered only by a process with one thread, which a test runner is not, and other
+kinds of hosts run inside a lab. A scene does things to nodes, one after another, and prints its
+observations as JSON; the tests check them.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ class Stage:
         self.hosts = hosts
 
     async def arriving(self, source: str, target: str, count: int = 200) -> int:
-        """How many probes of `count` get through. Only ever waits as long as it must."""
+        """Return how many probes of `count` arrive, without waiting longer than necessary."""
         token = os.urandom(8).hex()
         await self.agent[source].probe(self.address[target], token, count)
         arrived, quiet = 0, 0
@@ -81,7 +81,7 @@ class Stage:
         return arrived
 
     async def group(self, node: str, pgid: int) -> Mapping[str, str]:
-        """State letters of a process group's members, by pid; zombies aside."""
+        """Return the state letters of a process group's members, by pid, without zombies."""
         python = self.hosts.python(node).executable
         done = await self.agent[node].run([python, "-I", "-S", "-c", GROUP, str(pgid)])
         states: dict[str, str] = json.loads(done.out)
@@ -98,7 +98,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> bool:
 
 
 async def cut(stage: Stage) -> Seen:
-    """b no longer hears a; everything else goes on."""
+    """b no longer receives from a; all other links work."""
     seen: Seen = {"before": await stage.arriving("a", "b")}
     await stage.agent["b"].links([LinkRule(stage.address["a"])])
     seen["a to b"] = await stage.arriving("a", "b")
@@ -113,7 +113,8 @@ async def cut(stage: Stage) -> Seen:
 
 
 async def loss(stage: Stage) -> Seen:
-    """b loses 30 % of what a sends, in portions that its socket can hold however busy it is."""
+    """b loses 30 % of what a sends, in portions that fit into its socket's buffer even on a busy
+    machine."""
     a, b, token = stage.agent["a"], stage.agent["b"], os.urandom(8).hex()
     await b.links([LinkRule(stage.address["a"], 0.3)])
     arrived = dropped = sent = 0
@@ -132,7 +133,8 @@ async def loss(stage: Stage) -> Seen:
 
 
 async def late(stage: Stage) -> Seen:
-    """What b is sent by a is late, what by c is narrow, and a's own ears are as ever; then not."""
+    """b's link from a is delayed, the one from c is narrow, and a's own links are unchanged; then
+    all are healed."""
     b = stage.agent["b"]
     seen: Seen = {"lacks": await b.lacks("pace"), "before": await flown(stage, "a", "b")}
     late = LinkRule(stage.address["a"], 0.0, delay_s=0.3)
@@ -157,8 +159,8 @@ async def late(stage: Stage) -> Seen:
 
 
 async def flown(stage: Stage, source: str, sink: str, size_bytes: int = 64) -> list[list[float]]:
-    """Numbers of twenty datagrams and seconds that each took, less the quickest of nothing else
-    than the clocks, in the order of their arrival."""
+    """Return the numbers of twenty datagrams and the seconds that each took, less the clocks'
+    offset, in the order of their arrival."""
     token = os.urandom(8).hex()
     clocks = [stage.hosts.clock(node) for node in (source, sink)]
     apart_ns = clocks[1].offset_ns - clocks[0].offset_ns
@@ -174,7 +176,7 @@ async def flown(stage: Stage, source: str, sink: str, size_bytes: int = 64) -> l
 
 
 async def pause(stage: Stage) -> Seen:
-    """A stopped process is stopped with its whole group, and goes on after."""
+    """A stopped process is stopped with its whole group, and resumes."""
     agent = stage.agent["a"]
     pid = await agent.start("sleeper", SLEEPER)
 
@@ -207,7 +209,7 @@ async def pause(stage: Stage) -> Seen:
 
 
 async def processes(stage: Stage) -> Seen:
-    """Starting, talking, ending; and what is refused."""
+    """Processes start, print, and end; invalid requests are refused."""
     agent = stage.agent["a"]
     folder = stage.hosts.folder("a")
     heard: list[str] = []
@@ -231,7 +233,7 @@ async def processes(stage: Stage) -> Seen:
 
 
 async def commands(stage: Stage) -> Seen:
-    """One-off commands and files."""
+    """Single commands and files."""
     agent = stage.agent["a"]
     big = os.urandom(700_000)
     path = f"{stage.hosts.folder('a')}/deep/down/big"
@@ -266,7 +268,7 @@ async def asking(stage: Stage) -> Seen:
 
 
 async def strained(stage: Stage) -> Seen:
-    """A running process gets a wrong clock, then too few files, and tells what it finds."""
+    """A running process gets a wrong clock, then too few files, and reports both."""
     agent, heard = stage.agent["a"], list[str]()
     pid = await agent.start(
         "witness", [stage.hosts.python("a").executable, "-c", WITNESS], on_line=heard.append
@@ -299,7 +301,7 @@ async def _more(heard: list[str], count: int) -> bool:
 
 
 async def lost(stage: Stage) -> Seen:
-    """An agent that dies fails every call, the open ones too, and hangs nobody."""
+    """When an agent dies, every call fails, open ones included, and none hangs."""
     agent: Any = stage.agent["a"]
     await agent.start("sleeper", SLEEPER)
     open_call = asyncio.ensure_future(agent.exited("sleeper"))
@@ -313,7 +315,7 @@ async def lost(stage: Stage) -> Seen:
 
 
 async def apart(stage: Stage) -> Seen:
-    """What the inside looks like."""
+    """The properties of a node's namespaces."""
     agent = stage.agent["a"]
     ipv6 = (await agent.run(["cat", "/proc/sys/net/ipv6/conf/all/disable_ipv6"])).out.strip()
     chain = (await agent.run(["iptables", "-S", "INPUT"])).out

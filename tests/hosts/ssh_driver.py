@@ -1,8 +1,8 @@
 """A driver of SSH hosts that tests may stop and kill: `python ssh_driver.py RUN BED LEASE_S`.
 
-It raises `a`, `b` and `c`, cuts b off from a, starts processes on a, of which one is paused, and
-says "ready". After a line on standard input it asks a for the process, prints what it saw as JSON,
-and leaves.
+It raises `a`, `b` and `c`, cuts b off from a, starts processes on a, one of them paused, and prints
+"ready". After a line on standard input it asks a for the process, prints its observations as JSON,
+and exits.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""An ordinary user of a host that runs of root use: `python ssh_mallory.py DRIVER`.
+"""An ordinary user who attacks a host that runs of root use: `python ssh_mallory.py DRIVER`.
 
-It squats on all that it can before a run: folders and links with names of runs, processes that look
-like agents and like processes of a run, names and ports of agents. It says "ready", and on each
-line from standard input attacks what is there now; it prints what it achieved, as a JSON list.
+Before a run it occupies everything that it can: folders and links with names of runs, processes
+that look like agents and like processes of a run, names and ports of agents. It prints "ready", and
+on each line from standard input attacks what is there now; it prints what succeeded as a JSON list.
 """
 
 import fcntl
@@ -22,7 +22,7 @@ SLEEP = ["sleep", "1000"]
 
 
 def squat(driver: str) -> list[object]:
-    """Everything that an earlier, or another, run could leave."""
+    """Make everything that an earlier or another run could leave."""
     mine = "/var/tmp/seatrial-mine"
     os.mkdir(mine)
     with open(f"{mine}/owner.json", "w") as file:
@@ -53,7 +53,7 @@ def kill() -> None:
 
 
 def enter() -> None:
-    """A driver's way, through the socket of the agent."""
+    """Connect to the socket of the agent, as a driver does."""
     (folder,) = glob.glob("/var/tmp/seatrial-2*")
     socket.socket(socket.AF_UNIX).connect(f"{folder}/agent.sock")
 
@@ -77,7 +77,8 @@ def take_port() -> None:
 
 
 def shout(token: str) -> None:
-    """Datagrams that look like probes of the run. That they are sent is no harm: see who counts."""
+    """Send datagrams that look like probes of the run. Sending is harmless; the test checks that
+    none counts."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
         for _ in range(50):
             out.sendto(f"seatrial probe {token}".encode(), ("127.0.0.1", PROBE_PORT))

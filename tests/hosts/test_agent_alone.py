@@ -1,4 +1,4 @@
-"""The agent file by itself: plain Python starts it, lines drive it, and it outlives nobody."""
+"""The agent program: plain Python starts it, lines control it, and it ends with its driver."""
 
 import base64
 import json
@@ -21,7 +21,7 @@ STUBBORN = "trap '' TERM; sleep 1000 & echo $!; wait"
 
 
 class Agent:
-    """One agent on pipes, asked one thing at a time."""
+    """An agent on pipes, which is asked one question at a time."""
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
@@ -37,7 +37,7 @@ class Agent:
         self.process.stdin.flush()
 
     def answer(self) -> dict[str, Any]:
-        """The next answer; events are kept."""
+        """Return the next answer; events are kept."""
         assert self.process.stdout
         for line in self.process.stdout:
             message: dict[str, Any] = json.loads(line)
@@ -68,7 +68,7 @@ def agent() -> Iterator[Agent]:
 
 @pytest.mark.parametrize("how", ["end of input", "SIGTERM"])
 def test_a_driver_that_goes_takes_everything_along(agent: Agent, how: str) -> None:
-    """What it started dies: the stopped, the stubborn, and their children."""
+    """The processes that it started die: stopped ones, stubborn ones, and their children."""
     stopped = agent.start("stopped", "sleep", "1000")
     stubborn = agent.start("stubborn", "sh", "-c", STUBBORN, lines=True)
     agent.call("signal", name="stopped", number=signal.SIGSTOP)
@@ -87,7 +87,7 @@ def test_a_driver_that_goes_takes_everything_along(agent: Agent, how: str) -> No
 
 
 def test_bad_requests_are_answered_and_survived(agent: Agent) -> None:
-    """An unknown verb, missing fields, wrong types: a sentence each, and the agent goes on."""
+    """An unknown verb, missing fields, wrong types: each gets an error, and the agent goes on."""
     assert "no verb 'dance'" in agent.call("dance")["error"]
     assert "bad request" in agent.call("signal")["error"]
     assert "bad request" in agent.call("run", argv=["true"], stdin="abc", timeout_s=1.0)["error"]
@@ -96,32 +96,33 @@ def test_bad_requests_are_answered_and_survived(agent: Agent) -> None:
 
 @pytest.mark.parametrize("source", ["1.2.3.4 -j ACCEPT\n-A INPUT", "1.2.3", "host", "", "::1"])
 def test_nothing_but_an_address_gets_into_a_rule(source: str) -> None:
-    """A source with a newline in it could smuggle in rules of its own."""
+    """A source with a newline could add rules of its own."""
     with pytest.raises(OSError, match="illegal IP address"):
-        _agent_network.lines_of({"source": source, "drop": 1.0})
+        _agent_network.chain_rules({"source": source, "drop": 1.0})
 
 
 def test_rules_say_what_they_drop() -> None:
-    """A cut is a plain rule, loss is a throw of dice."""
-    (cut,) = _agent_network.lines_of({"source": "198.18.1.11", "drop": 1.0})
-    (loss,) = _agent_network.lines_of({"source": "198.18.1.11", "drop": 0.8})
+    """A cut is a plain rule, loss is a random match."""
+    (cut,) = _agent_network.chain_rules({"source": "198.18.1.11", "drop": 1.0})
+    (loss,) = _agent_network.chain_rules({"source": "198.18.1.11", "drop": 0.8})
     assert cut == "-A SEATRIAL -s 198.18.1.11 -j DROP"
     assert "--mode random --probability 0.800000 -j DROP" in loss
 
 
 def test_what_is_lost_is_not_late() -> None:
-    """A late link asks the queue, after the dice; a cut one does not; a sound one has no rule."""
+    """A delayed link uses the queue, after the random match; a cut one does not; an unaffected one
+    has no rule."""
     late = {"source": "198.18.1.11", "drop": 0.8, "delay_s": 0.1}
-    lost, queued = _agent_network.lines_of(late)
+    lost, queued = _agent_network.chain_rules(late)
     assert lost.endswith("-j DROP")
     assert queued.startswith("-A SEATRIAL -s 198.18.1.11 -j NFQUEUE --queue-num ")
     assert queued.endswith(" --queue-bypass"), "without its helper a link is as without a fault"
-    assert len(_agent_network.lines_of({**late, "drop": 1.0})) == 1
-    assert _agent_network.lines_of({"source": "198.18.1.11", "drop": 0.0}) == []
+    assert len(_agent_network.chain_rules({**late, "drop": 1.0})) == 1
+    assert _agent_network.chain_rules({"source": "198.18.1.11", "drop": 0.0}) == []
 
 
 def test_answers_overtake_each_other(agent: Agent) -> None:
-    """A command that takes its time holds up nobody: the second question is answered first."""
+    """A slow command delays no other: the second request is answered first."""
     stdin = base64.b64encode(b"").decode()
     slow = {"id": 1, "do": "run", "argv": ["sleep", "0.3"], "stdin": stdin, "timeout_s": 5.0}
     agent.send(json.dumps(slow))
@@ -130,7 +131,7 @@ def test_answers_overtake_each_other(agent: Agent) -> None:
 
 
 def test_it_needs_the_standard_library_only() -> None:
-    """Files that can be copied to any machine with Python."""
+    """Its files can be copied to any machine with Python."""
     for name in ("agent", "network", "nfqueue"):
         text = Path(_agent.__file__).with_name(f"{name}.py").read_text()
         imported = [

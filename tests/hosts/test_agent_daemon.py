@@ -1,7 +1,7 @@
-"""The agent that outlives its connections: they break wherever they like, and it makes no odds.
+"""The agent that outlives its connections: wherever they break, nothing is lost or done twice.
 
 A relay is a child process here, where an ssh channel would carry it; it is cut in the middle of
-lines, stopped, and left alone. No rule of any network is touched.
+lines, stopped, and left alone. No rule of any network is changed.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from typing import IO
 import pytest
 
 from clusters.hosts._agent import agent as _agent
-from clusters.hosts._agent.reconnecting_agent import LastingCarrier
+from clusters.hosts._agent.reconnecting_agent import ReconnectingConnection
 from harness.errors import NodeGone
 
 HERE = Path(_agent.__file__).parent
@@ -66,7 +66,7 @@ class Relay:
 
 
 class Fraying(Relay):
-    """Breaks after so many bytes each way, wherever in a line that is."""
+    """A stream that breaks after a number of bytes in each direction, anywhere in a line."""
 
     def __init__(self, folder: Path, dice: random.Random) -> None:
         super().__init__(folder)
@@ -153,13 +153,13 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 def test_a_connection_that_breaks_anywhere_costs_no_line_and_doubles_no_action(
     daemon: Daemon, seed: int
 ) -> None:
-    """Every line arrives once and in order, every request is carried out once and answered."""
+    """Every line arrives once and in order; every request is carried out once and answered."""
     daemon.start()
     flood: list[str] = []
     echoes: list[str] = []
 
     async def scene() -> int:
-        carrier = LastingCarrier("a", daemon.fraying(random.Random(seed)), LEASE_S)
+        carrier = ReconnectingConnection("a", daemon.fraying(random.Random(seed)), LEASE_S)
         agent = carrier.agent
         await agent.start("echo", ["sed", "-u", f"{TOLD}q"], on_line=echoes.append)
         await agent.start("flood", ["seq", str(FLOOD)], on_line=flood.append)
@@ -177,12 +177,12 @@ def test_a_connection_that_breaks_anywhere_costs_no_line_and_doubles_no_action(
 
 
 def test_many_open_requests_survive_a_break_each_on_its_own(daemon: Daemon, tmp_path: Path) -> None:
-    """What is under way when the connection breaks goes on, and is not begun again."""
+    """Requests in progress when the connection breaks continue, and are not started again."""
     daemon.start()
     done = tmp_path / "done"
 
     async def scene() -> list[int]:
-        carrier = LastingCarrier("a", daemon.dial, LEASE_S)
+        carrier = ReconnectingConnection("a", daemon.dial, LEASE_S)
         note = f"sleep 0.5; echo x >> {done}"
         runs = [carrier.agent.run(["sh", "-c", note]) for _ in range(40)]
         together = asyncio.gather(*runs)
@@ -199,11 +199,11 @@ def test_many_open_requests_survive_a_break_each_on_its_own(daemon: Daemon, tmp_
 
 
 def test_a_silent_connection_is_replaced(daemon: Daemon) -> None:
-    """A relay that neither ends nor answers does not hold up the next request."""
+    """A relay that neither ends nor answers does not delay the next request."""
     daemon.start()
 
     async def scene() -> str:
-        carrier = LastingCarrier("a", daemon.dial, lease_s=4.0)
+        carrier = ReconnectingConnection("a", daemon.dial, lease_s=4.0)
         await carrier.agent.hello()
         os.kill(daemon.relays[0].process.pid, signal.SIGSTOP)
         state = (await carrier.agent.state("nobody")).state
@@ -215,11 +215,12 @@ def test_a_silent_connection_is_replaced(daemon: Daemon) -> None:
 
 
 def test_without_a_driver_it_leaves_and_takes_everything_along(daemon: Daemon) -> None:
-    """At the end of the lease the running and the stopped die, and the next driver hears why."""
+    """At the end of the lease running and stopped processes die, and the next driver gets the
+    reason."""
     daemon.start(lease_s=3.0)
 
     async def scene() -> list[int]:
-        carrier = LastingCarrier("a", daemon.dial, LEASE_S)
+        carrier = ReconnectingConnection("a", daemon.dial, LEASE_S)
         running = await carrier.agent.start("running", ["sleep", "1000"])
         stopped = await carrier.agent.start("stopped", ["sleep", "1000"])
         await carrier.agent.signal("stopped", signal.SIGSTOP)
@@ -238,7 +239,7 @@ def test_a_driver_that_is_heard_may_be_idle(daemon: Daemon) -> None:
     daemon.start(lease_s=4.0)
 
     async def scene() -> str:
-        carrier = LastingCarrier("a", daemon.dial, lease_s=4.0)
+        carrier = ReconnectingConnection("a", daemon.dial, lease_s=4.0)
         await carrier.agent.hello()
         await asyncio.sleep(5.0)  # what is waited for is that nothing happens
         state = (await carrier.agent.state("nobody")).state
@@ -249,11 +250,11 @@ def test_a_driver_that_is_heard_may_be_idle(daemon: Daemon) -> None:
 
 
 def test_told_to_leave_it_says_so_and_fails_open_calls(daemon: Daemon) -> None:
-    """SIGTERM is the end of the lease; who waits is told at once, and by whom it was ended."""
+    """SIGTERM ends the lease; open calls fail at once, with the signal as reason."""
     daemon.start()
 
     async def scene() -> tuple[str, int]:
-        carrier = LastingCarrier("a", daemon.dial, LEASE_S)
+        carrier = ReconnectingConnection("a", daemon.dial, LEASE_S)
         pid = await carrier.agent.start("sleeper", ["sleep", "1000"])
         waiting = asyncio.ensure_future(carrier.agent.exited("sleeper"))
         await carrier.agent.hello()
@@ -264,16 +265,16 @@ def test_told_to_leave_it_says_so_and_fails_open_calls(daemon: Daemon) -> None:
         return str(error.value), pid
 
     sentence, pid = asyncio.run(scene())
-    assert sentence == "a is gone: its agent left: told to by SIGTERM"
+    assert sentence == "a is gone: its agent left: SIGTERM was received"
     eventually(lambda: not alive(pid) and not alive(daemon.pid))
 
 
 def test_an_agent_that_was_killed_is_a_node_that_is_gone(daemon: Daemon) -> None:
-    """The relay finds nobody, and nobody waits for the lease."""
+    """The relay finds no agent, and the driver does not wait for the lease."""
     daemon.start()
 
     async def scene() -> str:
-        carrier = LastingCarrier("a", daemon.dial, LEASE_S)
+        carrier = ReconnectingConnection("a", daemon.dial, LEASE_S)
         await carrier.agent.hello()
         os.kill(daemon.pid, signal.SIGKILL)
         with pytest.raises(NodeGone) as error:
@@ -281,15 +282,16 @@ def test_an_agent_that_was_killed_is_a_node_that_is_gone(daemon: Daemon) -> None
         await carrier.hang_up()
         return str(error.value)
 
-    assert asyncio.run(scene()) == "a is gone: its agent ended, and did not say why"
+    assert asyncio.run(scene()) == "a is gone: its agent ended without a reason"
 
 
 def test_what_is_kept_has_a_bound(daemon: Daemon) -> None:
-    """A driver that takes nothing costs so much memory and no more; then the agent says why."""
+    """A driver that reads nothing costs a limited amount of memory; then the agent ends with the
+    reason."""
     daemon.start(kept_bytes=2 << 20)
 
     async def scene() -> None:
-        carrier = LastingCarrier("a", daemon.dial, LEASE_S)
+        carrier = ReconnectingConnection("a", daemon.dial, LEASE_S)
         late = ["sh", "-c", "sleep 0.3; exec yes"]
         await carrier.agent.start("flood", late, on_line=lambda line: None)
         await carrier.hang_up()
@@ -300,15 +302,15 @@ def test_what_is_kept_has_a_bound(daemon: Daemon) -> None:
 
 
 def test_another_driver_replaces_the_first(daemon: Daemon) -> None:
-    """It starts afresh, with ids of its own; the first learns that it has been replaced."""
+    """It starts with ids of its own; the first driver learns that it has been replaced."""
     daemon.start()
 
     async def scene() -> str:
-        first = LastingCarrier("a", daemon.dial, LEASE_S)
+        first = ReconnectingConnection("a", daemon.dial, LEASE_S)
         await first.agent.start("sleeper", ["sleep", "1000"])
         open_call = asyncio.ensure_future(first.agent.exited("sleeper"))
         await first.agent.hello()
-        second = LastingCarrier("a", daemon.dial, LEASE_S)
+        second = ReconnectingConnection("a", daemon.dial, LEASE_S)
         assert (await second.agent.state("sleeper")).state == "running"
         with pytest.raises(NodeGone) as error:
             await open_call
@@ -317,17 +319,17 @@ def test_another_driver_replaces_the_first(daemon: Daemon) -> None:
         await second.hang_up()
         return str(error.value)
 
-    assert asyncio.run(scene()) == "a is gone: another driver took its agent over"
+    assert asyncio.run(scene()) == "a is gone: another driver took over its agent"
 
 
 def test_a_host_that_cannot_be_dialled_is_gone_after_the_lease() -> None:
-    """The last reason is in the sentence."""
+    """The error contains the last reason."""
 
     def dial() -> Relay:
         raise ConnectionRefusedError("no route")
 
     async def scene() -> str:
-        carrier = LastingCarrier("a", dial, lease_s=0.3)
+        carrier = ReconnectingConnection("a", dial, lease_s=0.3)
         with pytest.raises(NodeGone) as error:
             await carrier.agent.hello()
         await carrier.hang_up()
@@ -337,8 +339,8 @@ def test_a_host_that_cannot_be_dialled_is_gone_after_the_lease() -> None:
 
 
 def test_it_is_detached_and_holds_the_lock_of_the_host(daemon: Daemon, tmp_path: Path) -> None:
-    """A session of its own without a terminal. The lock that it inherits is held as long as it
-    lives, and by none of the processes that it starts."""
+    """It has a session of its own without a terminal. It holds the inherited lock as long as it
+    lives, and none of the processes that it starts does."""
     lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX)
     daemon.start(lock=lock)
@@ -351,7 +353,7 @@ def test_it_is_detached_and_holds_the_lock_of_the_host(daemon: Daemon, tmp_path:
     assert (daemon.folder / "agent.sock").stat().st_mode & 0o777 == 0o600
 
     async def scene() -> int:
-        carrier = LastingCarrier("a", daemon.dial, LEASE_S)
+        carrier = ReconnectingConnection("a", daemon.dial, LEASE_S)
         pid = await carrier.agent.start("astray", ["sleep", "1000"])
         await carrier.hang_up()
         return pid
@@ -367,7 +369,7 @@ def test_it_is_detached_and_holds_the_lock_of_the_host(daemon: Daemon, tmp_path:
 
 
 async def refused(daemon: Daemon) -> str:
-    carrier = LastingCarrier("a", daemon.dial, LEASE_S)
+    carrier = ReconnectingConnection("a", daemon.dial, LEASE_S)
     with pytest.raises(NodeGone) as error:
         await carrier.agent.hello()
     await carrier.hang_up()

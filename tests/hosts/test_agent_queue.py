@@ -1,4 +1,4 @@
-"""When a packet that is held back may go on, and what the kernel and its helper tell each other."""
+"""When a delayed packet may go on, and the protocol between the kernel and the helper."""
 
 import socket
 import struct
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from clusters.hosts._agent import network as _agent_network
 from clusters.hosts._agent import nfqueue as _agent_queue
-from clusters.hosts._agent.nfqueue import ACCEPTED, DROPPED, Stretch, Way, Ways
+from clusters.hosts._agent.nfqueue import ACCEPTED, DROPPED, HeldPackets, RateLimit, SourceDelay
 
 A, B = "198.18.1.11", "198.18.1.12"
 FROM_A, FROM_B = socket.inet_aton(A), socket.inet_aton(B)
@@ -22,18 +22,18 @@ def rule(source: str = A, **paces: float) -> dict[str, Any]:
     return {"source": source, **dict.fromkeys(_agent_network.PACES, 0.0), **paces}
 
 
-def way(shared: Stretch | None = None, **paces: float) -> Way:
-    return Way(rule(**paces), shared or Stretch(), Random(1))
+def way(shared: RateLimit | None = None, **paces: float) -> SourceDelay:
+    return SourceDelay(rule(**paces), shared or RateLimit(), Random(1))
 
 
-def ways(*rules: dict[str, Any]) -> Ways:
-    made = Ways()
+def ways(*rules: dict[str, Any]) -> HeldPackets:
+    made = HeldPackets()
     made.keep(list(rules))
     return made
 
 
 def test_a_late_packet_waits_for_the_delay() -> None:
-    """And no longer, however many there are."""
+    """And no longer, however many packets there are."""
     late = way(delay_s=0.1)
     assert [late.due_s(now_s, PACKET) for now_s in (1.0, 1.0, 1.5)] == [1.1, 1.1, 1.6]
 
@@ -56,7 +56,7 @@ def test_jitter_keeps_the_order(delay_s: float, jitter_s: float, gaps_s: list[fl
 
 
 def test_a_share_is_not_late() -> None:
-    """About as many as asked for; the others are, by all of the delay."""
+    """About the requested share is not delayed; the others wait for the whole delay."""
     late = way(delay_s=0.1, reorder=0.3)
     dues = [late.due_s(1.0, PACKET) for _ in range(1000)]
     assert 230 < dues.count(1.0) < 370
@@ -64,7 +64,8 @@ def test_a_share_is_not_late() -> None:
 
 
 def test_a_narrow_way_carries_one_packet_after_the_other() -> None:
-    """A tenth of a second each; what comes while it is empty does not wait for others."""
+    """Each takes a tenth of a second; one that arrives while none waits is not delayed by
+    others."""
     narrow = way(bytes_per_s=10 * PACKET)
     assert [narrow.due_s(1.0, PACKET) for _ in range(3)] == pytest.approx([1.1, 1.2, 1.3])
     assert narrow.due_s(9.0, PACKET) == pytest.approx(9.1)
@@ -77,8 +78,8 @@ def test_a_narrow_way_carries_one_packet_after_the_other() -> None:
 def test_nothing_gets_through_sooner_than_there_is_room(
     rate: float, arrivals: list[tuple[float, int]]
 ) -> None:
-    """All that got through since any packet came took at least its bytes' time; what waits is
-    never much more than a second's worth."""
+    """The packets that passed since any packet arrived took at least the time of their bytes; never
+    much more than a second's worth waits."""
     narrow, now_s, carried, begun_s = way(bytes_per_s=rate), 1.0, 0, None
     for gap_s, size in arrivals:
         now_s += gap_s
@@ -88,12 +89,12 @@ def test_nothing_gets_through_sooner_than_there_is_room(
         begun_s = now_s if begun_s is None else begun_s
         carried += size
         assert due_s - begun_s >= carried / rate * (1 - 1e-9)
-        most = max(rate, _agent_queue.LEAST_FULL_BYTES) + size
+        most = max(rate, _agent_queue.MIN_FULL_BYTES) + size
         assert (due_s - now_s) * rate <= most * (1 + 1e-9)
 
 
 def test_what_finds_too_much_waiting_is_lost() -> None:
-    """A second's worth may wait, not more; later there is room again."""
+    """At most a second's worth may wait; later there is room again."""
     narrow = way(bytes_per_s=100_000)
     dues = [narrow.due_s(1.0, PACKET) for _ in range(200)]
     assert dues[99] is not None
@@ -102,7 +103,7 @@ def test_what_finds_too_much_waiting_is_lost() -> None:
 
 
 def test_all_ways_share_the_door() -> None:
-    """Packets from two sources take turns on the last stretch, each after its own."""
+    """Packets from two sources take turns on the shared limit, each after its own."""
     both = ways(*(rule(source, node_bytes_per_s=10 * PACKET) for source in (A, B)))
     assert both.take(1, FROM_A, PACKET, 1.0) is None
     assert both.take(2, FROM_B, PACKET, 1.0) is None
@@ -111,7 +112,7 @@ def test_all_ways_share_the_door() -> None:
 
 
 def test_packets_go_on_when_they_are_due() -> None:
-    """In their order; the next wait is for the first of them; strangers do not wait at all."""
+    """In order; the next wait is for the first of them; packets of other sources do not wait."""
     late = ways(rule(delay_s=0.1), rule(B, delay_s=0.05))
     assert late.wait_s(1.0) is None
     assert late.take(1, FROM_A, PACKET, 1.0) is None
@@ -133,7 +134,7 @@ def test_what_is_lost_is_said_at_once() -> None:
 
 
 def test_a_rule_that_goes_lets_go_of_what_it_held() -> None:
-    """In its order, and of nothing else; a rule that stays goes on as it was."""
+    """In order, and no other packets; a rule that stays goes on."""
     late = ways(rule(delay_s=10.0), rule(B, bytes_per_s=10 * PACKET))
     for number, source in enumerate((FROM_A, FROM_B, FROM_A, FROM_B)):
         late.take(number, source, PACKET, 1.0)
@@ -165,8 +166,8 @@ def told(number: int, header: bytes, size: int = 0) -> bytes:
 
 
 def test_packets_are_read_as_the_kernel_tells_of_them() -> None:
-    """Number, source and full size, also where only the head was copied; other messages are not
-    packets, and half of one is none."""
+    """Number, source and full size, also if only the header was copied; other and partial messages
+    give none."""
     header = bytes(12) + FROM_A + FROM_B
     error = _agent_queue.HEAD.pack(20, 2, 0, 0, 0) + bytes(4)
     data = told(5, header, 64_000) + error + told(6, header)

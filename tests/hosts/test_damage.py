@@ -1,4 +1,4 @@
-"""Damage to a stopped node's files: where it falls, what it spares, and that it is counted."""
+"""Damage to a stopped node's files: its places, what it leaves alone, and its count."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from clusters.hosts._faults import damage as _damage
-from clusters.hosts._faults.damage import SECTOR, RealFiles
+from clusters.hosts._faults.damage import SECTOR, RealFileTree
 
 SIZE = 40 * SECTOR
 ALLOCATED = 3 * SIZE
@@ -17,7 +17,7 @@ ALLOCATED = 3 * SIZE
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """Two logs, one of them allocated in advance, and a file that no pattern of ours matches."""
+    """Two logs, one of them preallocated, and a file that no pattern matches."""
     folder = tmp_path / "node" / "store"
     (folder / "log").mkdir(parents=True)
     (folder / "log" / "0").write_bytes(b"\x55" * SIZE)
@@ -28,7 +28,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def ordered(store: Path, **order: Any) -> dict[str, Any]:
-    """As it is done on a node: a program with one argument."""
+    """Run it as on a node: a program with one argument."""
     argv = [
         sys.executable,
         "-I",
@@ -42,7 +42,7 @@ def ordered(store: Path, **order: Any) -> dict[str, Any]:
 
 
 def differing(store: Path, before: dict[str, bytes]) -> dict[str, list[int]]:
-    """Where each file is not what it was."""
+    """Return where each file has changed."""
     found = {}
     for name, data in before.items():
         now = (store / name).read_bytes()
@@ -61,7 +61,7 @@ def contents(store: Path) -> dict[str, bytes]:
 
 
 def test_bits_turn_over_within_the_data_and_are_counted(store: Path) -> None:
-    """As many bytes differ as are told, in the files that match, before the zeros at the end."""
+    """As many bytes differ as are reported, in files that match, before the zeros at the end."""
     before = contents(store)
     answer = ordered(store, do="flip", pattern="log/*", count=30, seed=7)
     found = differing(store, before)
@@ -72,7 +72,7 @@ def test_bits_turn_over_within_the_data_and_are_counted(store: Path) -> None:
 
 
 def test_the_same_seed_damages_the_same_bytes(store: Path) -> None:
-    """And does it twice: a bit that turned over twice is what it was."""
+    """And a second time restores them: a bit flipped twice is unchanged."""
     before = contents(store)
     for _ in range(2):
         ordered(store, do="flip", pattern="*", count=30, seed=7)
@@ -80,7 +80,7 @@ def test_the_same_seed_damages_the_same_bytes(store: Path) -> None:
 
 
 def test_no_sector_is_damaged_on_two_nodes(store: Path) -> None:
-    """Three nodes that hold the same bytes are damaged in stripes of their own."""
+    """Three nodes with the same bytes are damaged in different stripes."""
     before, sectors = contents(store), []
     for number in range(3):
         ordered(store, do="flip", pattern="log/0", count=60, seed=number, stripe=[number, 3])
@@ -92,7 +92,7 @@ def test_no_sector_is_damaged_on_two_nodes(store: Path) -> None:
 
 
 def test_an_end_is_cut_off_where_the_data_ends(store: Path) -> None:
-    """Not only what was allocated behind it; one file alone is shorter."""
+    """Not only the preallocated space behind it; only one file is shorter."""
     before = contents(store)
     answer = ordered(store, do="cut", pattern="log/1", size=100, seed=1)
     assert answer == {"changed": 100, "where": [["log/1", SIZE - 100]]}
@@ -102,7 +102,7 @@ def test_an_end_is_cut_off_where_the_data_ends(store: Path) -> None:
 
 
 def test_a_wiped_folder_is_empty_and_there(store: Path) -> None:
-    """What lies beside it stays; wiping it again is no error."""
+    """Files beside it stay; wiping it again is no error."""
     answer = ordered(store, do="wipe")
     assert answer == {"files": 3, "bytes": SIZE + ALLOCATED + 8, "left": 0}
     assert not list(store.iterdir())
@@ -118,5 +118,5 @@ def test_a_wiped_folder_is_empty_and_there(store: Path) -> None:
     ],
 )
 def test_where_there_is_nothing_nothing_changes(tmp_path: Path, order: dict[str, Any]) -> None:
-    """A node without data has none to lose, and that is told."""
-    assert _damage.done(RealFiles(str(tmp_path / "none")), order)["changed"] == 0
+    """A node without data loses none, and the answer says so."""
+    assert _damage.apply(RealFileTree(str(tmp_path / "none")), order)["changed"] == 0

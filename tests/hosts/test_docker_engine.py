@@ -1,7 +1,7 @@
-"""The Docker engine is found where `docker` finds it; what keeps us from it is one sentence.
+"""The Docker engine is found as the `docker` command finds it; every failure is one sentence.
 
-The engine is a real one (tests/labs). Each attempt is made by a process of its own, as by a user:
-whatever is not the error of ours would be a traceback there.
+The engine is a real one (tests/labs). Each attempt runs in a process of its own, as for a user: an
+error of another kind would be a traceback there.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ Connect = Callable[..., str]
 
 @pytest.fixture
 def connect(root: Path, tmp_path: Path) -> Connect:
-    """Connect in this environment, and give back the one line it printed."""
+    """Connect in this environment, and return the one line that was printed."""
 
     def attempt(env: Mapping[str, str], *before: str, script: str = CONNECT) -> str:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("DOCKER_")}
@@ -80,7 +80,7 @@ def client(docker_lab: DockerLab) -> Iterator[DockerClient]:
 
 @contextlib.contextmanager
 def answering(answer: bytes | None) -> Iterator[str]:
-    """Something on this machine that answers each request with these bytes, or never."""
+    """A server on this machine that answers each request with these bytes, or never."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -104,7 +104,8 @@ def http(body: str, status: str = "200 OK") -> bytes:
 
 
 def context(folder: Path, name: str, host: str) -> None:
-    """What `docker context create NAME --docker host=HOST` and `docker context use NAME` write."""
+    """Write what `docker context create NAME --docker host=HOST` and `docker context use NAME`
+    write."""
     meta = folder / "contexts" / "meta" / hashlib.sha256(name.encode()).hexdigest()
     meta.mkdir(parents=True)
     endpoints = {"docker": {"Host": host, "SkipTLSVerify": False}}
@@ -115,7 +116,8 @@ def context(folder: Path, name: str, host: str) -> None:
 
 
 def certificates(folder: Path, authority: str) -> Path:
-    """A CA of that name, and a certificate from it for this machine, as server and as client."""
+    """Make a CA of that name, and a certificate from it for this machine, as server and as
+    client."""
     folder.mkdir()
     key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
     usage = "subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n"
@@ -146,7 +148,7 @@ def tiny_image(client: DockerClient) -> str:
 
 
 def test_docker_host_is_respected(docker_lab: DockerLab, connect: Connect) -> None:
-    """DOCKER_HOST decides, also against a context."""
+    """DOCKER_HOST takes precedence over a context."""
     said = connect({"DOCKER_HOST": docker_lab.host, "DOCKER_CONTEXT": "elsewhere"})
     assert said.startswith("connected to ")
 
@@ -154,7 +156,7 @@ def test_docker_host_is_respected(docker_lab: DockerLab, connect: Connect) -> No
 def test_the_context_in_use_is_respected(
     docker_lab: DockerLab, connect: Connect, tmp_path: Path
 ) -> None:
-    """`docker context use` decides where no variable does, and DOCKER_CONTEXT before it."""
+    """`docker context use` applies without a variable; DOCKER_CONTEXT takes precedence."""
     context(tmp_path / "here", "lab", docker_lab.host)
     context(tmp_path / "lost", "gone", "unix:///no/such/socket")
     here, lost = str(tmp_path / "here"), str(tmp_path / "lost")
@@ -165,7 +167,7 @@ def test_the_context_in_use_is_respected(
 
 
 def test_a_torn_context_is_a_sentence(connect: Connect, tmp_path: Path) -> None:
-    """A context whose file is cut off is named, not a crash."""
+    """A context with a truncated file is named, without a crash."""
     context(tmp_path, "lab", "unix:///x")
     (meta,) = tmp_path.glob("contexts/meta/*/meta.json")
     meta.write_text(meta.read_text()[:20])
@@ -176,7 +178,7 @@ def test_a_torn_context_is_a_sentence(connect: Connect, tmp_path: Path) -> None:
 def test_the_doctor_finds_no_problem_with_the_engine(
     docker_lab: DockerLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An engine that answers is no problem; one that does not is one, with its remedy."""
+    """An engine that answers is no problem; one that does not is one, with a remedy."""
     monkeypatch.setenv("DOCKER_HOST", docker_lab.host)
     assert _docker_engine.problems() == []
     monkeypatch.setenv("DOCKER_HOST", "bogus")
@@ -207,7 +209,7 @@ def test_each_wrong_address_has_its_sentence(host: str, connect: Connect) -> Non
 
 
 def test_a_socket_of_another_user(connect: Connect, tmp_path: Path) -> None:
-    """No permission on the socket: who may not, and how to be let in."""
+    """Without permission for the socket: the error names the user, and how to get access."""
     path = tmp_path / "s"
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(path))
@@ -220,35 +222,35 @@ def test_a_socket_of_another_user(connect: Connect, tmp_path: Path) -> None:
 
 
 def test_an_engine_that_hangs(connect: Connect) -> None:
-    """It accepts the connection and says nothing: a deadline, not a wait."""
+    """It accepts the connection and sends nothing: the deadline applies."""
     with answering(None) as host:
-        assert "gave no answer within its time" in connect({"DOCKER_HOST": host})
+        assert "did not answer in time" in connect({"DOCKER_HOST": host})
 
 
 def test_an_engine_behind_a_hanging_sshd(connect: Connect) -> None:
-    """The SDK has no deadline of its own for ssh; we have."""
+    """The SDK has no deadline for ssh; we have one."""
     with answering(None) as host:
         said = connect({"DOCKER_HOST": host.replace("tcp://", "ssh://root@")})
-        assert "gave no answer within its time" in said
+        assert "did not answer in time" in said
 
 
 @pytest.mark.parametrize("answer", [b"SSH-2.0-x\r\n", b"", http("<html>"), http("{}")])
 def test_what_answers_is_no_engine(answer: bytes, connect: Connect) -> None:
-    """A port of something else is told apart from a broken engine."""
+    """Another service on the port is told apart from a broken engine."""
     with answering(answer) as host:
         said = connect({"DOCKER_HOST": host})
-        assert "no Docker engine" in said
+        assert "is not a Docker engine" in said or "no Docker engine can be used" in said
         assert host in said
 
 
 def test_an_engine_that_is_too_old(connect: Connect) -> None:
-    """Its API is older than anything we can speak."""
+    """Its API is older than any that the SDK supports."""
     with answering(http(json.dumps({"ApiVersion": "1.12"}))) as host:
         assert "is too old" in connect({"DOCKER_HOST": host})
 
 
 def test_an_engine_that_wants_tls(connect: Connect) -> None:
-    """Its refusal is passed on, with the variables that help."""
+    """Its error is reported, with the variables that help."""
     said = "Client sent an HTTP request to an HTTPS server."
     with answering(http(json.dumps({"message": said}), "400 Bad Request")) as host:
         assert "set DOCKER_TLS_VERIFY" in connect({"DOCKER_HOST": host})
@@ -261,7 +263,7 @@ def test_tls_without_certificates(connect: Connect, tmp_path: Path) -> None:
 
 
 def test_certificates_are_respected(connect: Connect, tmp_path: Path) -> None:
-    """An engine that demands certificates lets ours in; we do not trust one of another CA."""
+    """An engine that demands certificates accepts ours; we do not trust one of another CA."""
     ours, others = (certificates(tmp_path / name, name) for name in ("ours", "others"))
     keys = [f"--tlscacert={ours}/ca.pem", f"--tlscert={ours}/cert.pem", f"--tlskey={ours}/key.pem"]
     address = "tcp://127.0.0.1:2376"
@@ -273,7 +275,7 @@ def test_certificates_are_respected(connect: Connect, tmp_path: Path) -> None:
             return connect({"DOCKER_HOST": address, **own, **tls, **more}, *lab.inside([]))
 
         assert said(ours).startswith("connected to ")
-        assert "cannot be trusted: TLS says" in said(others)
+        assert "cannot be trusted: TLS reports" in said(others)
         bundle = str(others / "ca.pem")
         assert "to fix it: unset REQUESTS_CA_BUNDLE" in said(ours, REQUESTS_CA_BUNDLE=bundle)
 
@@ -282,29 +284,29 @@ def test_certificates_are_respected(connect: Connect, tmp_path: Path) -> None:
 
 
 def test_failing_calls_are_sentences(client: DockerClient) -> None:
-    """Within `translated`, what the engine says comes with what went wrong, and a known remedy."""
+    """Within `translate_errors`, the engine's error comes with what failed, and a known remedy."""
     with (
         pytest.raises(BedFailed, match=r"node n1 is gone: the engine says 'No such container: n1'"),
-        _docker_engine.translated("node n1 is gone"),
+        _docker_engine.translate_errors("node n1 is gone"),
     ):
         client.containers.get("n1")
     subnets = client.networks.list(names=["bridge"])[0].attrs["IPAM"]["Config"]
     with (
         pytest.raises(BedFailed, match=r"to fix it: choose a free one with --bed subnet="),
-        _docker_engine.translated("the network cannot be made"),
+        _docker_engine.translate_errors("the network cannot be made"),
     ):
         client.api.create_network("other", ipam={"Config": subnets})
 
 
 def test_an_engine_that_went_away(connect: Connect) -> None:
-    """A call to an engine that has gone says what went wrong, and that it is gone."""
+    """A call to an engine that has ended says what failed, and that the engine is gone."""
     said = connect({"DOCKER_HOST": "unix:///no/such/socket"}, script=ASK_LATER)
     assert said.startswith("node n1 cannot be asked: no Docker engine runs at unix:///no/such")
 
 
 def test_other_errors_pass(client: DockerClient) -> None:
-    """Errors that are not the engine's are nobody's business in `translated`."""
-    with pytest.raises(KeyError), _docker_engine.translated("x"):
+    """`translate_errors` does not touch errors that are not the engine's."""
+    with pytest.raises(KeyError), _docker_engine.translate_errors("x"):
         raise KeyError("ours")
 
 

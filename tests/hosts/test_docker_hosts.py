@@ -1,6 +1,6 @@
-"""Docker hosts: cuts outlive containers, one privilege is enough, and an engine is left as it was.
+"""Docker hosts: cuts outlive containers, one privilege is enough, and the engine is left as it was.
 
-What every kind of hosts must do is in `test_every_kind.py`. Each test here plays a scene
+`test_every_kind.py` has what every kind of hosts must do. Each test here runs a scene
 (docker_scenes.py) in the Docker lab, whose engine must look the same afterwards.
 """
 
@@ -47,14 +47,14 @@ def engine(docker_lab: DockerLab) -> Iterator[sdk.DockerClient]:
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
-    """A run's folder, as its command makes it; who heals finds that the run is over."""
+    """A run's folder as its command makes it; `heal` finds that the run is over."""
     with start_run(Trial(name="docker", hosts="docker"), "", tmp_path / "runs") as made:
         return made
 
 
 @pytest.fixture
 def play(docker_lab: DockerLab, engine: sdk.DockerClient, run: RunDir, root: Path) -> Play:
-    """Play a scene to its end; what it saw."""
+    """Run a scene to its end; return its observations."""
 
     def one(name: str, **bed: Any) -> dict[str, Any]:
         done = docker_lab.run(scene(name, run, bed), env=environment(root), cwd=run.path)
@@ -66,8 +66,8 @@ def play(docker_lab: DockerLab, engine: sdk.DockerClient, run: RunDir, root: Pat
 
 
 def test_a_restarted_container_cannot_talk_through_the_cut(play: Play) -> None:
-    """Each packet of the restarted node is counted by the other side's rule and none arrives; its
-    own rule counts what the other sends; who is not cut off gets through."""
+    """The other side's rule counts each packet of the restarted node and none arrives; the node's
+    own rule counts what the other sends; nodes that are not cut off are reachable."""
     seen = play("restarted")
     assert seen["shouted"] == 0
     assert seen["dropped by a"] == {seen["addresses"]["b"]: 50}
@@ -77,7 +77,7 @@ def test_a_restarted_container_cannot_talk_through_the_cut(play: Play) -> None:
 
 
 def test_a_container_removed_by_hand_is_a_node_that_is_gone(play: Play, run: RunDir) -> None:
-    """Open calls and new ones say so; the others serve on; what it wrote is brought home."""
+    """Open and new calls report it; other nodes go on; its files are copied."""
     seen = play("removed")
     assert seen["open call"] == seen["next call"]
     assert "b is gone" in seen["next call"]
@@ -105,7 +105,7 @@ def test_a_node_has_one_privilege_and_the_limits_it_was_given(play: Play) -> Non
 
 
 def test_what_nodes_wrote_is_brought_home(play: Play, run: RunDir) -> None:
-    """From running and from stopped nodes; a file above 64 MB stays behind."""
+    """From running and stopped nodes; a file above 64 MB is left out."""
     play("written")
     logs = {node: (run.node(node) / "logs" / "log").read_text() for node in "abc"}
     assert logs == {"a": "aaa", "b": "bbb", "c": "ccc"}
@@ -118,7 +118,7 @@ def test_agents_undo_all_when_the_driver_is_killed_and_heal_removes_the_rest(
     run: RunDir,
     root: Path,
 ) -> None:
-    """After kill -9: rule and process go by themselves, containers when somebody heals, once."""
+    """After kill -9 rule and process end by themselves; containers are removed by `heal`, once."""
     with begun("held", docker_lab, run, root) as driver:
         a = engine.containers.get(_docker_marks.name(run.path, "a"))
         assert "-j DROP" in ran(a, "iptables-save")
@@ -140,8 +140,8 @@ def test_the_next_run_removes_what_a_killed_one_left(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also when the folder of the killed run is gone; never what a run in progress has. A subnet
-    that will be free by then is no reason to refuse a run."""
+    """Also if the folder of the killed run is gone; never what a running trial has. A subnet that
+    will be free by then is no reason to refuse a run."""
     monkeypatch.setenv("DOCKER_HOST", docker_lab.host)
     going = RunDir(tmp_path / "going")
     going.path.mkdir()
@@ -164,7 +164,7 @@ def test_the_next_run_removes_what_a_killed_one_left(
 
 
 def test_a_raising_that_is_interrupted_leaves_nothing(play: Play) -> None:
-    """Containers are being made in threads when it happens: they are waited for and removed."""
+    """Containers that are being made in threads are waited for and removed."""
     seen = play("interrupted")
     assert seen["begun"]
     assert seen["cancelled"]
@@ -172,7 +172,7 @@ def test_a_raising_that_is_interrupted_leaves_nothing(play: Play) -> None:
 
 
 def test_a_raising_that_fails_leaves_nothing_and_says_why(play: Play) -> None:
-    """The engine refuses a limit above the machine's own."""
+    """The engine refuses a limit above its machine's."""
     failed = play("nothing", cpus=1000)["failed"]
     assert failed.startswith("the containers of ")
     assert "CPUs" in failed
@@ -181,7 +181,7 @@ def test_a_raising_that_fails_leaves_nothing_and_says_why(play: Play) -> None:
 def test_a_subnet_in_use_is_refused_before_the_run_and_in_it(
     play: Play, engine: sdk.DockerClient, docker_lab: DockerLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One sentence each, with the remedy; without the option another is chosen."""
+    """One sentence each, with the remedy; without the option another subnet is chosen."""
     monkeypatch.setenv("DOCKER_HOST", docker_lab.host)
     pool = sdk.types.IPAMPool(subnet="198.18.0.0/24")
     taken = engine.networks.create("taken", ipam=sdk.types.IPAMConfig(pool_configs=[pool]))
@@ -209,7 +209,7 @@ def test_an_engine_that_hangs_holds_nobody_up(
 
 @dataclass(frozen=True)
 class Driver:
-    """A scene that is being played: what it says first has been heard."""
+    """A running scene, whose first output has been read."""
 
     process: "subprocess.Popen[str]"
 
@@ -226,7 +226,7 @@ class Driver:
 
 @contextmanager
 def begun(name: str, lab: DockerLab, run: RunDir, root: Path) -> Iterator[Driver]:
-    """A scene in a process of its own, which this test may kill."""
+    """A scene in a process of its own, which a test may kill."""
     with (run.path.parent / "driver.log").open("a") as log:
         process = subprocess.Popen(
             lab.inside(scene(name, run, {})),
@@ -263,7 +263,7 @@ def environment(root: Path) -> dict[str, str]:
 
 
 def everything(client: sdk.DockerClient, lab: DockerLab) -> dict[str, Any]:
-    """What is on the engine, images aside, which are meant to stay."""
+    """What is on the engine, without images, which stay."""
     api = client.api
     rules = (line.split(" [")[0] for line in lab.rules().splitlines() if line[:1] != "#")
     return {

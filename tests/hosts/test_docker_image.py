@@ -1,7 +1,7 @@
-"""The node image: made without a registry, made once, and made of what it says.
+"""The node image: made without a registry, made once, and with the right content.
 
-A real engine without any network builds it (tests/labs). The base of this machine's programs is
-what most of these tests stand on, since it is the one that needs nothing.
+A real engine without any network builds it (tests/labs). Most of these tests use the base of this
+machine's programs, since it needs nothing.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ Serve = Callable[..., str]
 
 
 class Client:
-    """A client of the lab's engine, and what was said while it built."""
+    """A client of the lab's engine, and the messages during builds."""
 
     def __init__(self, docker: DockerClient) -> None:
         self.docker = docker
@@ -50,7 +50,7 @@ class Client:
         return {str(image.id) for image in self.docker.images.list()}
 
     def run(self, image: str, *argv: str, stdin: str = "") -> str:
-        """What a command prints in a container as bare as a node's, without any network."""
+        """Return a command's output in a container as bare as a node's, without any network."""
         script = f"cat <<'END' | {' '.join(argv)}\n{stdin}END\n"
         out: bytes = self.docker.containers.run(
             image,
@@ -84,7 +84,7 @@ def local() -> bytes:
 
 @pytest.fixture
 def serve(docker_lab: DockerLab, tmp_path: Path) -> Iterator[Serve]:
-    """Start a registry beside the engine; gives the name of its image."""
+    """Start a registry beside the engine; return the name of its image."""
     with contextlib.ExitStack() as running:
 
         def start(port: int, layer: bytes = b"", *how: str) -> str:
@@ -107,7 +107,7 @@ def serve(docker_lab: DockerLab, tmp_path: Path) -> Iterator[Serve]:
 
 
 def with_a_new_file(archive: bytes) -> bytes:
-    """The code, one commit later."""
+    """The code with another file."""
     out = io.BytesIO(gzip.decompress(archive))
     with tarfile.open(fileobj=out, mode="a") as tar:
         member = tarfile.TarInfo("harness/newer.py")
@@ -117,7 +117,7 @@ def with_a_new_file(archive: bytes) -> bytes:
 
 
 def without(tar: bytes, *names: str) -> bytes:
-    """The same base, but poorer."""
+    """The same base without a program."""
     out = io.BytesIO()
     with (
         tarfile.open(fileobj=io.BytesIO(tar)) as old,
@@ -180,7 +180,7 @@ def test_a_node_can_do_its_work_with_one_capability(client: Client, node: str) -
 
 
 def test_our_code_runs_and_is_compiled_already(client: Client, node: str) -> None:
-    """A node imports the cluster and the agent as they are, and compiles nothing to start."""
+    """A node imports the cluster and the agent from the image, and compiles nothing."""
     started = "import clusters.flotilla.node, clusters.hosts._agent.agent, tomli_w"
     argv = f"python3 -S -s -v -c '{started}' 2>&1"
     out = client.run(node, f"cd /opt/seatrial && {argv} | grep -c -E '^# wrote|could not' || true")
@@ -190,7 +190,7 @@ def test_our_code_runs_and_is_compiled_already(client: Client, node: str) -> Non
 
 
 def test_the_local_base_is_the_same_each_time(local: bytes) -> None:
-    """The same machine gives the same bytes and the same name, with nobody's own files in it."""
+    """The same machine gives the same bytes and the same name, without files of users."""
     assert hashlib.sha256(local_base.archive()).digest() == hashlib.sha256(local).digest()
     assert local_base.name() == local_base.name()
     with tarfile.open(fileobj=io.BytesIO(local)) as tar:
@@ -204,7 +204,7 @@ def test_the_local_base_is_the_same_each_time(local: bytes) -> None:
 def test_the_interpreter_that_runs_this_will_do(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the machine's own Python is too old, ours goes into the base, from wherever it is."""
+    """If the machine's own Python is too old, the running one is used, wherever it is."""
     monkeypatch.setattr(local_base, "_candidates", lambda: [Path(sys.executable).resolve()])
     name = client.image()
     version = client.run(name, "python3 -c 'import sys; print(sys.version)'")
@@ -217,10 +217,8 @@ def test_the_interpreter_that_runs_this_will_do(
 
 
 def test_a_base_from_a_registry(client: Client, node: str, local: bytes, serve: Serve) -> None:
-    """The base that was asked for is pulled and built on, and is found again without its registry.
-
-    The image differs from the one on the local base, since its base does.
-    """
+    """The requested base is pulled and built on, and is found again without its registry. The image
+    differs from the one on the local base."""
     name = serve(5001, local)
     built = client.image(name)
     assert client.said[0] == f"pulling {name}"
@@ -234,14 +232,15 @@ def test_a_base_from_a_registry(client: Client, node: str, local: bytes, serve: 
 
 
 def test_a_base_that_nobody_has(client: Client, serve: Serve) -> None:
-    """Named and absent, it is a sentence with what the registry said; nothing else is tried."""
+    """A requested base that does not exist is an error with the registry's message; nothing else is
+    tried."""
     name = serve(5002).replace("base:1", "other:2")
     with pytest.raises(BedFailed, match=rf"the image {name} \(--bed base\) is not on the engine"):
         client.image(name)
     with pytest.raises(BedFailed, match=r"cannot be pulled: .*; to fix it: correct its name"):
         client.image("no.such.registry.invalid/base:1")
     with pytest.raises(BedFailed, match="write the image as NAME:TAG"):
-        client.image("No Name")
+        client.image("No NameChange")
 
 
 def test_a_registry_that_hangs(
@@ -250,12 +249,12 @@ def test_a_registry_that_hangs(
     """It gets a deadline."""
     monkeypatch.setattr(_docker_image, "PULL_SILENCE_S", 0.3)
     name = serve(5003, b"", "silent")
-    with pytest.raises(BedFailed, match=r"no word from the registry for 0\.3 s"):
+    with pytest.raises(BedFailed, match=r"no answer of the registry for 0\.3 s"):
         client.image(name)
 
 
 def test_a_base_that_lacks_something(client: Client, node: str, local: bytes) -> None:
-    """What the build printed last is the sentence, and names the base."""
+    """The error has the last line of the build, and names the base."""
     client.docker.api.import_image_from_data(without(local, "ip", "ps"), "poor", "1")
     lacks = "this base has no iproute2 procps, and no apt-get to install them"
     with pytest.raises(BedFailed, match=f"cannot be built on poor:1: {lacks}; to fix it: choose"):

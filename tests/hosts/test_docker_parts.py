@@ -1,4 +1,4 @@
-"""Parts of Docker hosts without an engine: options, frames of an exec, files brought home."""
+"""Parts of Docker hosts without an engine: options, frames of an exec, copied files."""
 
 import asyncio
 import gc
@@ -29,19 +29,19 @@ from clusters.hosts._agent import download as _homecoming
 from clusters.hosts.docker import exec_stream as _docker_stream
 from clusters.hosts.docker import hosts as docker
 from clusters.hosts.docker import labels as _docker_marks
-from clusters.hosts.docker.options import Options, options
+from clusters.hosts.docker.options import DockerOptions, options
 from harness.errors import BadRequest
 from harness.history.runs import is_over, start_run
 from harness.trial import Trial
 
 
 def test_options_become_values() -> None:
-    """Sizes in bytes, a network as such; nothing given is no limit."""
+    """Sizes in bytes, a network as such; without options there are no limits."""
     bed = {"subnet": "10.7.0.0/24", "base": "debian:12", "memory": "1g", "cpus": 1.5, "disk": "64m"}
-    asked = Options(IPv4Network("10.7.0.0/24"), "debian:12", 1 << 30, 1.5, 64 << 20)
+    asked = DockerOptions(IPv4Network("10.7.0.0/24"), "debian:12", 1 << 30, 1.5, 64 << 20)
     assert options(bed) == asked
-    assert options({"memory": 1 << 30}) == Options(memory=1 << 30)
-    assert options({}) == Options()
+    assert options({"memory": 1 << 30}) == DockerOptions(memory=1 << 30)
+    assert options({}) == DockerOptions()
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_a_disk_in_memory_must_fit_into_it() -> None:
 
 @pytest.mark.parametrize("late", [False, True])
 def test_a_node_that_cannot_be_made_does_not_break_the_leaving_off(late: bool) -> None:
-    """Its error is told by who waited for it; the loop, where an unexpected error ends a run on the
-    spot, never hears of it."""
+    """The caller reports its error; the loop, where an unexpected error ends a run at once, never
+    gets it."""
     unexpected: list[dict[str, Any]] = []
 
     async def leave() -> bool:
@@ -107,14 +107,14 @@ def test_a_node_that_cannot_be_made_does_not_break_the_leaving_off(late: bool) -
 
 
 def test_names_on_an_engine_belong_to_one_run() -> None:
-    """Runs may be called alike in two folders, and by letters that no engine takes."""
+    """Runs may have the same name in two folders, and letters that no engine accepts."""
     names = {_docker_marks.name(Path(folder) / "Größe 7", "a") for folder in ("/x", "/y")}
     assert len(names) == 2
     assert all(re.fullmatch(r"[a-zA-Z0-9][a-zA-Z0-9_.-]+", name) for name in names)
 
 
 def test_whose_run_is_over(tmp_path: Path) -> None:
-    """One whose folder is gone or that nobody holds; never one in a folder that is closed to us."""
+    """One whose folder is gone or whose lock is free; never one in a folder that we cannot read."""
     assert is_over(tmp_path / "gone")
     assert is_over(Path("/etc/passwd/no/folder"))
     assert is_over(tmp_path)
@@ -126,7 +126,7 @@ def test_whose_run_is_over(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
 def test_a_run_that_we_may_not_look_at_is_not_ours_to_end(tmp_path: Path) -> None:
-    """`Path.is_dir()` would say that there is none, as of Python 3.14."""
+    """`Path.is_dir()` would return False, as of Python 3.14."""
     code = "import os, sys; from pathlib import Path; from harness.history.runs import is_over\n"
     code += "os.setresuid(65534, 65534, 65534); print(is_over(Path(sys.argv[1])))"
     tmp_path.chmod(0o700)
@@ -145,14 +145,14 @@ Pair = tuple[ssl.SSLSocket, ssl.SSLSocket]
     st.integers(1, 30),
 )
 def test_frames_of_an_exec_become_one_stream(frames: Frames, portion: int, size: int) -> None:
-    """However the bytes are cut up, output is whole and in order, and errors are kept apart."""
+    """However the bytes are split, output is complete and in order, and errors are kept apart."""
     stream = _docker_stream.ExecStream(Cut(frames, portion))
     assert b"".join(iter(lambda: stream.recv(size), b"")) == joined(frames, 1)
-    assert stream.errors == joined(frames, 2)[-_docker_stream.LAST_WORDS_BYTES :]
+    assert stream.errors == joined(frames, 2)[-_docker_stream.MAX_ERROR_BYTES :]
 
 
 def test_a_stream_is_closed_by_half_and_then_whole() -> None:
-    """The program's input ends first; who waits for its output wakes up when all is closed."""
+    """The program's input ends first; closing the stream wakes a reader of its output."""
     ours, theirs = socket.socketpair()
     with theirs:
         stream = _docker_stream.ExecStream(ours)
@@ -166,7 +166,7 @@ def test_a_stream_is_closed_by_half_and_then_whole() -> None:
 
 
 def test_over_tls_two_threads_may_read_and_write(tls: Pair) -> None:
-    """Megabytes both ways at once arrive whole, and the end is seen."""
+    """Megabytes in both directions at once arrive complete, and the end is seen."""
     ours, theirs = tls
     stream, sent = _docker_stream.ExecStream(ours), os.urandom(3_000_000)
 
@@ -186,7 +186,7 @@ def test_over_tls_two_threads_may_read_and_write(tls: Pair) -> None:
 
 
 def test_files_come_home_below_their_folder_and_nowhere_else(tmp_path: Path) -> None:
-    """Whatever the names in the stream; links and devices are no evidence."""
+    """Whatever the names in the stream; links and devices are ignored."""
     names = ["a/log", "a/deep/down/log", "./a/dot", "a/../../out", "/a/rooted", "a"]
     packed = tar([(name, b"x") for name in names], links=["a/link"])
     assert _homecoming.unpack(io.BytesIO(packed), tmp_path / "home") == []
@@ -197,12 +197,12 @@ def test_files_come_home_below_their_folder_and_nowhere_else(tmp_path: Path) -> 
 def test_zeros_take_no_room_and_large_files_stay_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A preallocated log is as long as it was, and what follows a large file is not lost."""
-    monkeypatch.setattr(_homecoming, "LARGEST_BYTES", 5 << 20)
+    """A preallocated log keeps its length, and what follows a large file is not lost."""
+    monkeypatch.setattr(_homecoming, "MAX_FILE_BYTES", 5 << 20)
     log = b"begin" + bytes(4 << 20) + b"end"
     packed = tar([("a/log", log), ("a/huge", bytes(6 << 20)), ("a/zeros", bytes(3 << 20))])
     portions = (packed[at : at + 1000] for at in range(0, len(packed), 1000))
-    left_out = _homecoming.unpack(_homecoming.Portions(portions), tmp_path)
+    left_out = _homecoming.unpack(_homecoming.IterableReader(portions), tmp_path)
     assert left_out == [f"{tmp_path}/huge (6 MB)"]
     assert (tmp_path / "log").read_bytes() == log
     assert (tmp_path / "zeros").stat().st_size == 3 << 20
@@ -246,15 +246,15 @@ def certificate(name: str) -> bytes:
 
 
 class Cut:
-    """A channel whose bytes arrive in portions, like an SSH channel in shape."""
+    """A channel whose bytes arrive in portions, with the interface of an SSH channel."""
 
     def __init__(self, frames: Frames, portion: int) -> None:
         packed = (_docker_stream.HEADER.pack(kind, len(data)) + data for kind, data in frames)
         self._bytes: Iterator[int] = iter(b"".join(packed))
-        self._portion = portion
+        self._read_frame = portion
 
     def recv(self, size: int) -> bytes:
-        wanted = range(min(size, self._portion))
+        wanted = range(min(size, self._read_frame))
         return bytes(byte for _, byte in zip(wanted, self._bytes, strict=False))
 
     def settimeout(self, timeout: float | None) -> None: ...

@@ -1,7 +1,7 @@
-"""On every kind of hosts, what an agent says it did is what the world shows.
+"""On every kind of hosts, the world shows what an agent reports.
 
-The scenes (scenes.py) are played once for each kind, one after another on the same three nodes, and
-each test says what one of them must have seen.
+The scenes (scenes.py) run once for each kind, one after another on the same three nodes, and each
+test checks the observations of one of them.
 """
 
 import json
@@ -25,7 +25,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="module", params=["local", "docker", "ssh"])
 def play(request: pytest.FixtureRequest, tmp_path_factory: Any, root: Path) -> Play:
-    """What a scene saw on this kind of hosts."""
+    """Return the observations of a scene on this kind of hosts."""
     run: Run = on_this_machine
     if request.param == "docker":
         run = request.getfixturevalue("docker_lab").run
@@ -72,8 +72,8 @@ def test_loss_is_near_its_probability_and_every_packet_is_accounted_for(play: Pl
 
 
 def test_a_link_is_late_or_narrow_and_no_other(play: Play) -> None:
-    """All that a late link carries is late, in its order, and what overtakes is not; a narrow one
-    takes the time that its rate needs; what is still held when it is healed is let go."""
+    """A delayed link delays all packets, in order, except those that overtake; a narrow one takes
+    the time of its rate; packets that are still held when it is healed are released."""
     seen = play("late")
     assert seen["lacks"] == ""
     assert [number for number, _ in seen["a to b"]] == list(range(20))
@@ -88,7 +88,7 @@ def test_a_link_is_late_or_narrow_and_no_other(play: Play) -> None:
 
 
 def test_a_signal_reaches_the_whole_group(play: Play) -> None:
-    """SIGSTOP stops parent and child, SIGCONT resumes, SIGKILL leaves nobody."""
+    """SIGSTOP stops parent and child, SIGCONT resumes them, SIGKILL kills both."""
     assert play("pause") == {
         "forked": True,
         "running": "running",
@@ -102,7 +102,7 @@ def test_a_signal_reaches_the_whole_group(play: Play) -> None:
 
 
 def test_processes_talk_end_and_start_again(play: Play) -> None:
-    """Every line is heard before the end is known; refusals are sentences."""
+    """Every line arrives before the end is known; refusals are sentences."""
     seen = play("processes")
     assert seen["code"] == 7
     assert seen["heard"] == ["hello", "ahoy!", "last"]
@@ -116,7 +116,7 @@ def test_processes_talk_end_and_start_again(play: Play) -> None:
 
 
 def test_commands_and_files(play: Play) -> None:
-    """Bytes come back as they went, whatever their number; a late command is ended."""
+    """Bytes come back unchanged, whatever their number; a command that takes too long is ended."""
     seen = play("commands")
     assert seen["same"]
     assert seen["empty"] == 0
@@ -127,7 +127,7 @@ def test_commands_and_files(play: Play) -> None:
 
 
 def test_a_node_can_be_asked_though_it_is_cut_off(play: Play) -> None:
-    """The agent asks from within; a refused or silent process is a ConnectionError."""
+    """The agent asks from inside; a refused or silent process is a ConnectionError."""
     seen = play("asking")
     assert seen["answer"] == seen["again"] == "HELLO"
     assert "port 7001 gave no answer" in seen["refused"]
@@ -135,7 +135,7 @@ def test_a_node_can_be_asked_though_it_is_cut_off(play: Play) -> None:
 
 
 def test_a_dead_agent_fails_calls_instead_of_hanging_them(play: Play) -> None:
-    """The open call and the next say which agent is gone; the other agents serve on."""
+    """The open call and the next one name the agent that is gone; other agents go on."""
     seen = play("lost")
     assert seen["open"] == seen["next"]
     assert "a is gone: its agent ended" in seen["open"]
@@ -143,7 +143,7 @@ def test_a_dead_agent_fails_calls_instead_of_hanging_them(play: Play) -> None:
 
 
 def test_a_running_process_gets_a_wrong_clock_and_few_files(play: Play) -> None:
-    """It finds out by itself, goes on, and has its own again after."""
+    """It notices both, goes on, and has its own clock and limits again afterwards."""
     seen = play("strained")
     (before, files), (ahead, few), (after, many) = seen["before"], seen["strained"], seen["after"]
     assert abs(before) < 60

@@ -1,4 +1,6 @@
-"""What a hostile node, or a stranger on its network, sends: no exception, no growth, a sentence."""
+"""Data from a hostile node, or from a stranger on its network: no exception, no growth, one
+sentence.
+"""
 
 import asyncio
 import io
@@ -62,7 +64,7 @@ def mutated(dice: random.Random, data: bytes) -> bytes:
 
 
 def test_datagrams_of_strangers_count_nothing_and_keep_nothing() -> None:
-    """Without the secret of the run none counts; with it, whatever they hold, few are kept."""
+    """Without the secret of the run none counts; with it, whatever they contain, few are kept."""
     dice, probes = random.Random(3), _agent_network.Probes()
     probes.datagram_received(probes.MARK + b" t", ("192.0.2.1", 1))
     assert not probes.counts, "an agent that no driver has greeted yet"
@@ -74,8 +76,8 @@ def test_datagrams_of_strangers_count_nothing_and_keep_nothing() -> None:
             tail = dice.choice([text, b"t 1 2 ", b"t 1", dice.randbytes(dice.randrange(60))])
             probes.datagram_received(lead + tail, ("192.0.2.1", 1))
         probes.datagram_received(dice.randbytes(50), ("192.0.2.1", 1))
-    assert len(probes.counts) <= _agent_network.YOUNG
-    assert len(probes.flights) <= _agent_network.YOUNG
+    assert len(probes.counts) <= _agent_network.MAX_TOKENS
+    assert len(probes.flights) <= _agent_network.MAX_TOKENS
     assert max(map(len, probes.flights.values())) <= _agent_network.MAX_FLIGHTS
 
 
@@ -95,7 +97,7 @@ def test_a_strangers_datagram_is_not_counted() -> None:
 
 
 def test_malformed_lines_of_an_agent_end_in_a_sentence() -> None:
-    """No exception comes out of the stream; each waiting call gets the reason."""
+    """The stream raises no exception; each open call gets the reason."""
 
     async def scene() -> set[str]:
         dice, ends = random.Random(4), set()
@@ -114,7 +116,7 @@ def test_malformed_lines_of_an_agent_end_in_a_sentence() -> None:
 
     ends = asyncio.run(scene())
     assert "a is gone: it sent a line that no agent sends" in ends
-    assert "a answered 'state' with what no agent answers" in ends
+    assert "a gave an invalid answer to 'state'" in ends
 
 
 ABSURD = (None, [], "x", {}, {"frame": 7}, {"code": []}, {"packets": [1]}, {"flights": [[1]]})
@@ -144,14 +146,14 @@ def test_an_answer_of_another_form_is_a_sentence(verb: Callable[[PipeAgent], Any
             asking = asyncio.ensure_future(verb(agent))
             await asyncio.sleep(0)
             agent.feed(json.dumps({"id": 1, "is": absurd}).encode() + b"\n")
-            with pytest.raises(BedFailed, match=r"no agent (answers|sends)"):
+            with pytest.raises(BedFailed, match=r"invalid answer|no agent sends"):
                 await asking
 
     asyncio.run(scene())
 
 
 def test_a_line_without_an_end_is_not_kept() -> None:
-    """The node is gone before its line fills the memory."""
+    """The node counts as gone before its line fills the memory."""
 
     async def scene() -> PipeAgent:
         agent = PipeAgent("a", lambda line: None)
@@ -177,7 +179,7 @@ def crew_of(tmp_path: Path, failed: "asyncio.Future[None]") -> Crew:
 
 
 def test_what_a_hostile_client_says_ends_the_trial_or_nothing(tmp_path: Path) -> None:
-    """No exception comes out of it, whatever it says of itself; what it counts can be added up."""
+    """It causes no exception, whatever it sends; its counts can be added up."""
 
     async def scene() -> set[str]:
         dice, ends = random.Random(5), set()
@@ -195,7 +197,7 @@ def test_what_a_hostile_client_says_ends_the_trial_or_nothing(tmp_path: Path) ->
 
 
 def test_rows_that_are_none_are_refused(tmp_path: Path) -> None:
-    """A bomb of zlib, too few columns, another table: nothing of them is written."""
+    """A zip bomb, too few columns, another table: nothing of them is written."""
 
     async def scene() -> None:
         good = integers([(1,) * len(OPS.names)])
@@ -240,10 +242,10 @@ def test_files_of_a_hostile_node_stay_below_its_folder_and_have_an_end(
     into = tmp_path / "nodes" / "a"
     members = [("../../out", 1), ("/../out", 1), ("x\0y", 1), ("good", 5), ("bomb", 1 << 40)]
     left_out = _homecoming.unpack(tar_of(*members), into)
-    assert left_out == [f"{into}/bomb and all after it: it is more than a node writes"]
+    assert left_out == [f"{into}/bomb and all after it: more than a node may write"]
     monkeypatch.setattr(_homecoming, "MAX_FILES", 10)
     left_out = _homecoming.unpack(tar_of(*((f"many-{n}", 1) for n in range(20))), into)
-    assert left_out == [f"{into}/many-10 and all after it: it is more than a node writes"]
+    assert left_out == [f"{into}/many-10 and all after it: more than a node may write"]
     written = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
     names = ["good", *(f"many-{n}" for n in range(10)), "x"]
     assert written == ["nodes", "nodes/a", *(f"nodes/a/{name}" for name in names)]

@@ -1,7 +1,7 @@
-"""Local hosts: apart from the machine, for any user, and nothing of ours stays behind.
+"""Local hosts: isolated from the machine, for any user, and nothing stays behind.
 
-Each test plays a scene (scenes.py) in a process that enters its own namespaces, as the user who
-runs the tests; when that is root, two are played as an ordinary user too.
+Each test runs a scene (scenes.py) in a process that enters its own namespaces, as the user who runs
+the tests; if that is root, two run as an ordinary user, too.
 """
 
 import json
@@ -56,13 +56,13 @@ def test_the_machine_is_left_as_it_was(play: Play) -> None:
 
 
 def test_this_machine_can_raise_local_nodes() -> None:
-    """The probe finds nothing wrong where the scenes play."""
+    """The check finds no problem where the scenes run."""
     assert local.problems({}) == []
 
 
 @pytest.mark.parametrize("scene", ["cut", "pause"])
 def test_an_ordinary_user_needs_no_root(scene: str, root: Path, strangers: Path) -> None:
-    """The same scenes play for a user without any privilege."""
+    """The same scenes run for a user without any privilege."""
     python = _python_for_nobody(strangers)
     drop = ["setpriv", "--reuid", str(NOBODY), "--regid", str(NOBODY), "--clear-groups"]
     command = [*drop, "--no-new-privs", python] if os.geteuid() == 0 else [sys.executable]
@@ -73,7 +73,7 @@ def test_an_ordinary_user_needs_no_root(scene: str, root: Path, strangers: Path)
 
 @pytest.fixture
 def strangers(root: Path) -> Iterator[Path]:
-    """A folder that anybody may use, with our packages and the one that they need."""
+    """A folder that every user may use, with our packages and the one that they need."""
     import tomli_w
 
     folder = Path(tempfile.mkdtemp(prefix="seatrial-"))
@@ -98,7 +98,7 @@ def _python_for_nobody(folder: Path) -> str:
 
 
 def _machine() -> dict[str, str]:
-    """What a run must not touch. Counters aside, which live traffic moves."""
+    """What a run must not change, without counters, which live traffic changes."""
     path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
     commands = {
         "links": ["ip", "-o", "link"],
@@ -118,7 +118,8 @@ def _machine() -> dict[str, str]:
 
 @pytest.mark.parametrize("apart", [True, False])
 def test_a_shell_enters_the_user_namespace_where_there_is_one(tmp_path: Path, apart: bool) -> None:
-    """Root who may not make one goes without, and nobody may enter the namespace he is in."""
+    """Root without the right to make one goes on without; a process cannot enter its own
+    namespace."""
     address = "198.18.0.9"
     (tmp_path / "run.json").write_text(json.dumps({"keeper": os.getpid()}))
     (tmp_path / "names.json").write_text(json.dumps({"addresses": {"broker-1": address}}))

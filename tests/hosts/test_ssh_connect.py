@@ -1,6 +1,6 @@
 """Against real sshds: connections that are kept, and one sentence for each way to fail.
 
-Tests that break a host break one of their own; the lab's standing hosts are left as they were.
+Tests that break a host use a host of their own; the lab's standing hosts are left as they were.
 """
 
 import os
@@ -18,17 +18,17 @@ from cryptography.hazmat.primitives import serialization
 from docker_lab import _until
 from ssh_lab import DRIVER, LabHost, SshLab
 
-from clusters.hosts._agent.errors import Unready
+from clusters.hosts._problems import Unready
 from clusters.hosts.ssh import connections as _ssh_connect
-from clusters.hosts.ssh.connections import Fleet, Machine
-from clusters.hosts.ssh.inventory import Host, load
-from clusters.hosts.ssh.problems import problems
+from clusters.hosts.ssh.connections import HostConnections, RemoteHost
+from clusters.hosts.ssh.hosts import problems
+from clusters.hosts.ssh.inventory import InventoryHost, load
 from harness.cli.doctor import refuse_unready
 from harness.errors import BadRequest, BedFailed
 
 pytestmark = pytest.mark.bed
 
-Listed = Callable[..., Host]
+Listed = Callable[..., InventoryHost]
 AHEAD = """#!/usr/bin/env {python}
 import sys, time
 real = time.time
@@ -43,7 +43,7 @@ OLD = AHEAD.replace("real = time.time\n", "sys.version_info = (3, 9, 2)\n").repl
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Nobody's own keys, configuration or ssh-agent."""
+    """A home without keys, configuration or ssh-agent."""
     (tmp_path / ".ssh").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
@@ -52,7 +52,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def lab(ssh_lab: SshLab) -> Iterator[SshLab]:
-    """The lab, with this test in the driver's place."""
+    """The lab, with this test as the driver."""
     with ssh_lab.network():
         yield ssh_lab
 
@@ -61,20 +61,20 @@ def lab(ssh_lab: SshLab) -> Iterator[SshLab]:
 def listed(lab: SshLab) -> Listed:
     """A host of the lab as an inventory gives it."""
 
-    def entry(host: LabHost, **more: object) -> Host:
+    def entry(host: LabHost, **more: object) -> InventoryHost:
         return load(lab.inventory([host], **more)).hosts[0]
 
     return entry
 
 
 @contextmanager
-def connected(hosts: Sequence[Host], **options: bool) -> Iterator[list[Machine]]:
-    with Fleet(**options) as fleet:
+def connected(hosts: Sequence[InventoryHost], **options: bool) -> Iterator[list[RemoteHost]]:
+    with HostConnections(**options) as fleet:
         yield fleet.connect_all(hosts)
 
 
-def refused(host: Host, **options: bool) -> str:
-    with Fleet(**options) as fleet, pytest.raises(Unready) as failed:
+def refused(host: InventoryHost, **options: bool) -> str:
+    with HostConnections(**options) as fleet, pytest.raises(Unready) as failed:
         fleet.connect(host)
     return str(failed.value)
 
@@ -96,13 +96,14 @@ def test_all_hosts_are_connected_and_each_is_itself(lab: SshLab) -> None:
 
 
 @pytest.fixture
-def machine(lab: SshLab, listed: Listed) -> Iterator[Machine]:
+def machine(lab: SshLab, listed: Listed) -> Iterator[RemoteHost]:
     with connected([listed(lab.standing[0])]) as machines:
         yield machines[0]
 
 
-def test_a_command_has_its_input_output_and_code(machine: Machine) -> None:
-    """Words arrive as they are, both streams come back, large ones too, and a signal is a code."""
+def test_a_command_has_its_input_output_and_code(machine: RemoteHost) -> None:
+    """Arguments arrive unchanged, both outputs come back, even large ones, and a signal is
+    a code."""
     said = machine.run(["sh", "-c", 'printf "%s|" "$@"; echo no >&2; exit 7', "x", "a b", "*", ""])
     assert (said.code, said.out, said.err) == (7, "a b|*||", "no\n")
     blob = b"x" * 3_000_000
@@ -112,15 +113,15 @@ def test_a_command_has_its_input_output_and_code(machine: Machine) -> None:
     assert machine.run(["no-such-program"]).code == 127
 
 
-def test_a_command_has_a_deadline(machine: Machine) -> None:
-    """One that takes too long is left, and the connection goes on."""
+def test_a_command_has_a_deadline(machine: RemoteHost) -> None:
+    """One that takes too long is left running, and the connection can be used."""
     with pytest.raises(BedFailed, match=r"`sleep` on 198\.18\.1\.11 took longer than 0\.2 s"):
         machine.run(["sleep", "30"], timeout_s=0.2)
     assert machine.run(["echo", "still"]).out == "still\n"
 
 
-def test_a_channel_is_a_stream_both_ways(machine: Machine) -> None:
-    """What an agent's lines travel on."""
+def test_a_channel_is_a_stream_both_ways(machine: RemoteHost) -> None:
+    """It carries an agent's lines."""
     channel = machine.open_channel(["cat"])
     channel.settimeout(10)
     channel.sendall(b"line\n")
@@ -130,15 +131,15 @@ def test_a_channel_is_a_stream_both_ways(machine: Machine) -> None:
     assert channel.recv_exit_status() == 0
 
 
-def test_small_requests_are_not_held_back(machine: Machine) -> None:
+def test_small_requests_are_not_held_back(machine: RemoteHost) -> None:
     """TCP_NODELAY is set on the connection's socket."""
     assert machine.transport.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_a_machine_can_be_reached_again(lab: SshLab, listed: Listed) -> None:
-    """A broken connection is told, and a new one takes its place."""
+    """A broken connection is reported, and a new one replaces it."""
     host = lab.add()
-    with Fleet() as fleet:
+    with HostConnections() as fleet:
         machine = fleet.connect(listed(host))
         host.kill_sshd()
         with pytest.raises(BedFailed, match=rf"the connection to {host.address} broke"):
@@ -184,7 +185,7 @@ def test_no_host_may_be_the_way_to_another(lab: SshLab, listed: Listed) -> None:
     """A fault between the two would cut the driver off."""
     jump, inner = lab.standing[:2]
     hosts = [listed(jump), listed(inner, jump=f"root@{jump.address}")]
-    with Fleet() as fleet, pytest.raises(BedFailed) as failed:
+    with HostConnections() as fleet, pytest.raises(BedFailed) as failed:
         fleet.connect_all(hosts)
     assert str(failed.value).startswith(
         f"{inner.address} sees us come from {jump.address}, which is {jump.address}'s address"
@@ -192,7 +193,7 @@ def test_no_host_may_be_the_way_to_another(lab: SshLab, listed: Listed) -> None:
 
 
 def test_it_is_said_which_leg_fails(lab: SshLab, listed: Listed) -> None:
-    """The jump host itself, what is behind it, and a jump host that forbids to go on."""
+    """The jump host itself, the host behind it, and a jump host that forbids forwarding."""
     jump, inner = lab.add(), lab.add()
     behind = listed(inner, jump=f"root@{jump.address}")
     inner.kill_sshd()
@@ -216,7 +217,7 @@ def test_it_is_said_which_leg_fails(lab: SshLab, listed: Listed) -> None:
 def test_an_unknown_host_key_is_refused_with_the_line_that_adds_it(
     lab: SshLab, listed: Listed, tmp_path: Path
 ) -> None:
-    """The command in the message, run as it is, makes the host known."""
+    """The command in the message makes the host known."""
     known = tmp_path / "known hosts"
     host = listed(lab.standing[0], known_hosts=str(known))
     said = refused(host)
@@ -233,7 +234,8 @@ def test_an_unknown_host_key_is_refused_with_the_line_that_adds_it(
 def test_an_unknown_host_key_behind_a_jump_is_added_by_ssh(
     lab: SshLab, listed: Listed, tmp_path: Path
 ) -> None:
-    """ssh-keyscan knows no jump hosts, so the message has an ssh command, which works as it is."""
+    """ssh-keyscan supports no jump hosts, so the message has an ssh command, which works as
+    it is."""
     known = tmp_path / "known hosts"
     jump, inner = lab.add(), lab.add()
     inner.cut_off(DRIVER)
@@ -296,21 +298,23 @@ def test_who_is_not_let_in_is_told_with_which_key(
     assert f"the key {none}, which is not a private key" in refused(listed(host, key=str(none)))
     needs = f"the key {locked} needs a passphrase, and no ssh-agent runs"
     assert needs in refused(listed(host, key=str(locked)))
-    keyless = Host(host.address, host.address, user="root", known_hosts=str(lab.known_hosts))
+    keyless = InventoryHost(
+        host.address, host.address, user="root", known_hosts=str(lab.known_hosts)
+    )
     assert "wants a key for root, and there is none" in refused(keyless)
 
 
 def test_a_locked_key_is_left_to_the_agent(
     lab: SshLab, listed: Listed, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that the agent does not hold is named; one that it holds lets us in. A locked key of
-    ~/.ssh does not keep us from trying the next."""
+    """One that the agent does not hold is named; with one that it holds we can log in. A locked key
+    of ~/.ssh does not keep us from trying the next."""
     host = lab.standing[0]
     locked = home / ".ssh" / "id_rsa"
     shutil.copy(lab.key, locked)
     change = ["ssh-keygen", "-q", "-p", "-P", "", "-N", "secret", "-f", str(locked)]
     subprocess.run(change, check=True, capture_output=True)
-    entry = Host(
+    entry = InventoryHost(
         host.address,
         host.address,
         user="root",
@@ -369,7 +373,7 @@ def test_every_kind_of_key_is_read_in_pkcs8(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_server_that_wants_a_password_is_told(lab: SshLab, listed: Listed) -> None:
-    """Nobody can type it while a trial runs."""
+    """It cannot be typed while a trial runs."""
     host = lab.add()
     host.kill_sshd()
     host.start_sshd("PubkeyAuthentication no", "PasswordAuthentication yes")
@@ -381,7 +385,7 @@ def test_silence_is_told_from_refusal(lab: SshLab, listed: Listed) -> None:
     host = lab.add()
     entry = listed(host)
     host.signal_sshd("STOP")
-    assert "accepts connections on port 22, but its SSH server says nothing" in refused(entry)
+    assert "accepts connections on port 22, but its SSH server sends nothing" in refused(entry)
     host.signal_sshd("CONT")
     host.kill_sshd()
     assert f"{host.address} refuses connections to port 22" in refused(entry)
@@ -391,9 +395,9 @@ def test_silence_is_told_from_refusal(lab: SshLab, listed: Listed) -> None:
 
 
 def test_a_port_of_something_else_is_told(lab: SshLab) -> None:
-    """A server that hangs up, and one that talks of other things."""
+    """A server that closes the connection, and one with another protocol."""
     with socket.create_server((DRIVER, 0)) as server:
-        host = Host(DRIVER, DRIVER, port=server.getsockname()[1], key=str(lab.key))
+        host = InventoryHost(DRIVER, DRIVER, port=server.getsockname()[1], key=str(lab.key))
         with ThreadPoolExecutor(1) as pool:
             asked = pool.submit(refused, host)
             server.accept()[0].close()
@@ -407,7 +411,7 @@ def test_a_port_of_something_else_is_told(lab: SshLab) -> None:
 def test_a_key_may_be_the_agents(
     lab: SshLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where no key is named and none lies in ~/.ssh, the ssh-agent's are tried."""
+    """If no key is named and none is in ~/.ssh, the ssh-agent's are tried."""
     at = tmp_path / "agent"
     agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(at)], stdout=subprocess.DEVNULL)
     try:
@@ -415,7 +419,9 @@ def test_a_key_may_be_the_agents(
         monkeypatch.setenv("SSH_AUTH_SOCK", str(at))
         subprocess.run(["ssh-add", "-q", str(lab.key)], check=True)
         name = lab.standing[0].address
-        with connected([Host(name, name, user="root", known_hosts=str(lab.known_hosts))]) as ready:
+        with connected(
+            [InventoryHost(name, name, user="root", known_hosts=str(lab.known_hosts))]
+        ) as ready:
             assert len(ready) == 1
     finally:
         agent.kill()
@@ -425,8 +431,8 @@ def test_a_key_may_be_the_agents(
 def test_a_server_that_can_not_decide_is_told(
     lab: SshLab, listed: Listed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not said to refuse the key."""
-    monkeypatch.setattr(_ssh_connect, "LET_IN_WITHIN_S", 3)
+    """The error does not say that the server refused the key."""
+    monkeypatch.setattr(_ssh_connect, "AUTHENTICATE_WITHIN_S", 3)
     host = lab.add()
     host.kill_sshd()
     host.write("/etc/keys", "#!/bin/sh\nsleep 30\n", program=True)
@@ -437,11 +443,11 @@ def test_a_server_that_can_not_decide_is_told(
 
 
 def test_a_host_that_nobody_knows_is_told(lab: SshLab) -> None:
-    """An address that nobody has on the network, and a name."""
-    missing = Host("198.18.99.99", "198.18.99.99", key=str(lab.key))
+    """An address that no host on the network has, and a name."""
+    missing = InventoryHost("198.18.99.99", "198.18.99.99", key=str(lab.key))
     assert re.match(r"198\.18\.99\.99 (does not answer on port 22|cannot be)", refused(missing))
-    unnamed = Host("no.such.invalid", "198.18.1.11", key=str(lab.key))
-    assert "has a name that nobody knows (no.such.invalid)" in refused(unnamed)
+    unnamed = InventoryHost("no.such.invalid", "198.18.1.11", key=str(lab.key))
+    assert "has a name that cannot be resolved (no.such.invalid)" in refused(unnamed)
 
 
 # ------------------------------------------------------------------------- what a node must have
@@ -460,7 +466,7 @@ def test_who_is_not_root_acts_as_root_by_sudo(lab: SshLab, listed: Listed) -> No
 
 
 def test_who_may_not_act_as_root_is_told(lab: SshLab, listed: Listed) -> None:
-    """In sudo's own words, and with the line that allows it."""
+    """With sudo's own message, and the line that allows it."""
     host = lab.add()
     host.add_user("ops", sudo=False)
     said = refused(listed(host, user="ops"))
@@ -484,7 +490,7 @@ def test_a_sudo_that_demands_a_terminal_is_named(lab: SshLab, listed: Listed) ->
 
 @pytest.mark.parametrize("shell", ["/usr/sbin/nologin", "/bin/false"])
 def test_a_user_without_a_shell_is_named(lab: SshLab, listed: Listed, shell: str) -> None:
-    """That commands cannot be run is not that sudo is refused."""
+    """It is not reported as a refusal of sudo."""
     host = lab.add()
     host.add_user("ops", sudo=True)
     host.run("usermod", "--shell", shell, "ops")
@@ -494,7 +500,7 @@ def test_a_user_without_a_shell_is_named(lab: SshLab, listed: Listed, shell: str
 
 
 def test_what_a_host_lacks_is_told(lab: SshLab, listed: Listed) -> None:
-    """Python missing, broken or too old; no folder; no room; a clock that is off; no iptables."""
+    """Python missing, broken or too old; no folder; no space; a wrong clock; no iptables."""
     host = lab.add()
     host.write("/etc/old", OLD.format(python=lab.python), program=True)
     host.write("/etc/ahead", AHEAD.format(python=lab.python), program=True)
@@ -514,7 +520,7 @@ def test_what_a_host_lacks_is_told(lab: SshLab, listed: Listed) -> None:
 
 
 def test_a_login_that_talks_disturbs_nothing(lab: SshLab, listed: Listed) -> None:
-    """A .bashrc may print what it likes."""
+    """A .bashrc may print anything."""
     host = lab.add()
     host.write(os.path.expanduser("~root/.bashrc"), "echo welcome; echo '{'")
     with connected([listed(host)]) as (machine,):
@@ -525,10 +531,11 @@ def test_a_login_that_talks_disturbs_nothing(lab: SshLab, listed: Listed) -> Non
 
 
 def test_several_hosts_fail_in_one_message(lab: SshLab, listed: Listed) -> None:
-    """A line for each of the first five, and how many more; those that were open are closed."""
+    """A line for each of the first five, and the number of the others; open connections are
+    closed."""
     host = lab.standing[0]
     wrong = [listed(host, port=3000 + at) for at in range(7)]
-    with Fleet() as fleet, pytest.raises(BedFailed) as failed:
+    with HostConnections() as fleet, pytest.raises(BedFailed) as failed:
         fleet.connect_all([listed(host), *wrong])
     lines = str(failed.value).splitlines()
     assert [f"port {3000 + at}" in line for at, line in enumerate(lines)] == [True] * 5 + [False]
@@ -536,13 +543,13 @@ def test_several_hosts_fail_in_one_message(lab: SshLab, listed: Listed) -> None:
 
 
 def test_problems_are_a_row_for_each_host(lab: SshLab) -> None:
-    """For the doctor: what, why, remedy, in the order of the inventory; none: all are ready."""
+    """For the doctor: what, why, remedy, in the order of the inventory; empty if all are ready."""
     assert not problems({"inventory": str(lab.inventory(lab.standing[:2]))})
     found = problems({"inventory": str(lab.inventory(lab.standing[:2], port=1))})
     assert [what for what, _, _ in found] == [
         f"{host.address} refuses connections to port 1" for host in lab.standing[:2]
     ]
-    assert {why for _, why, _ in found} == {"a node of the trial is to live there"}
+    assert {why for _, why, _ in found} == {"a node of the trial is to run there"}
 
 
 @pytest.mark.parametrize(
@@ -554,7 +561,7 @@ def test_problems_are_a_row_for_each_host(lab: SshLab) -> None:
     ],
 )
 def test_options_that_make_no_sense_are_refused(bed: dict[str, object], said: str) -> None:
-    """By the key."""
+    """The error names the key."""
     with pytest.raises(BadRequest) as wrong:
         problems(bed)
     assert str(wrong.value).startswith(said)

@@ -1,7 +1,7 @@
 """SSH hosts: faults end by themselves, broken connections cost nothing, and a host is given back as
 it was.
 
-What every kind of hosts must do is in `test_every_kind.py`. The sshds are real (tests/labs); each
+`test_every_kind.py` has what every kind of hosts must do. The sshds are real (tests/labs); each
 host that a test used must look the same afterwards.
 """
 
@@ -55,14 +55,14 @@ Agents = Mapping[str, Agent]
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody's own keys, configuration or ssh-agent."""
+    """A home without keys, configuration or ssh-agent."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
 
 
 @pytest.fixture
 def lab(ssh_lab: SshLab) -> Iterator[SshLab]:
-    """The lab, with this test in the driver's place; its hosts must be left as they were."""
+    """The lab, with this test as the driver; its hosts must be left as they were."""
     with ssh_lab.network():
         yield ssh_lab
     for host in ssh_lab.standing:
@@ -81,7 +81,7 @@ def bed(lab: SshLab, three: list[LabHost]) -> dict[str, Any]:
 
 @pytest.fixture
 def run(tmp_path: Path, bed: dict[str, Any]) -> RunDir:
-    """A run's folder, as its command makes it; who heals finds that the run is over."""
+    """A run's folder as its command makes it; `heal` finds that the run is over."""
     return made_run(tmp_path, bed)
 
 
@@ -93,8 +93,8 @@ def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_nodes_wrote_comes_home_and_nothing_stays(
     run: RunDir, bed: dict[str, Any], three: list[LabHost], capfd: Any
 ) -> None:
-    """Files of every node are in the run's folder; one that is too large is told of. Processes
-    that left their session end with the rest; folder, rules and agent are gone."""
+    """The files of every node are in the run's folder; one that is too large is listed. Processes
+    that left their session end, too; folder, rules and agent are gone."""
 
     async def scene(hosts: ssh.SshHosts, nodes: Sequence[Node], agents: Agents) -> None:
         assert [node.address for node in nodes] == [host.address for host in three]
@@ -125,7 +125,7 @@ def test_what_nodes_wrote_comes_home_and_nothing_stays(
 def test_a_killed_connection_is_made_anew_and_no_line_is_lost(
     run: RunDir, bed: dict[str, Any], three: list[LabHost]
 ) -> None:
-    """All sessions of an sshd die in the middle of a run; it costs the time of a connection."""
+    """All sessions of an sshd die during a run; it costs the time of a connection."""
     lines: list[str] = []
 
     async def scene(hosts: ssh.SshHosts, nodes: Sequence[Node], agents: Agents) -> None:
@@ -148,7 +148,7 @@ def test_a_killed_connection_is_made_anew_and_no_line_is_lost(
 def test_a_silent_link_is_noticed_and_survived(
     run: RunDir, bed: dict[str, Any], lab: SshLab, three: list[LabHost]
 ) -> None:
-    """Packets to the driver's address vanish for a while, shorter than the lease."""
+    """Packets to the driver's address are dropped for a while, shorter than the lease."""
 
     async def scene(hosts: ssh.SshHosts, nodes: Sequence[Node], agents: Agents) -> str:
         await asyncio.to_thread(three[0].signal_sshd, "STOP")
@@ -165,8 +165,8 @@ def test_a_silent_link_is_noticed_and_survived(
 def test_a_host_whose_sshd_hangs_beyond_the_lease_is_gone(
     run: RunDir, bed: dict[str, Any], three: list[LabHost]
 ) -> None:
-    """Open calls and new ones say so, the others serve on, its faults end by themselves; leaving
-    does not wait for it, says what is left there, and `heal` removes that."""
+    """Open and new calls report it, other hosts go on, its faults end by themselves; leaving does
+    not wait for it and says what is left there, and `heal` removes that."""
 
     async def scene(hosts: ssh.SshHosts, nodes: Sequence[Node], agents: Agents) -> None:
         await agents["a"].start("sleeper", ["sleep", "1001"])
@@ -195,8 +195,8 @@ def test_a_host_whose_sshd_hangs_beyond_the_lease_is_gone(
 def test_a_driver_that_is_stopped_leaves_no_fault_behind(
     lab: SshLab, run: RunDir, bed: dict[str, Any], three: list[LabHost], root: Path
 ) -> None:
-    """SIGSTOP of the driver during a partition: at the end of the lease the rule is gone and what
-    it had started is dead. Going on, it learns that its nodes are gone, and still cleans up."""
+    """SIGSTOP of the driver during a partition: at the end of the lease the rule is gone and its
+    processes are dead. When it resumes, it learns that its nodes are gone, and still cleans up."""
     with begun(lab, run, bed, root, SHORT_LEASE_S) as driver:
         a, b, _ = three
         assert "-j DROP" in b.run("iptables", "-S")
@@ -213,7 +213,7 @@ def test_a_driver_that_is_stopped_leaves_no_fault_behind(
 def test_after_a_killed_driver_faults_end_by_themselves_and_heal_removes_the_rest(
     lab: SshLab, run: RunDir, bed: dict[str, Any], three: list[LabHost], root: Path
 ) -> None:
-    """kill -9 during a partition; what left its session, and the folders, are `heal`'s."""
+    """kill -9 during a partition; `heal` removes folders and processes that left their session."""
     with begun(lab, run, bed, root, SHORT_LEASE_S) as driver:
         driver.kill()
     a, b, _ = three
@@ -227,7 +227,8 @@ def test_after_a_killed_driver_faults_end_by_themselves_and_heal_removes_the_res
 def test_heal_need_not_wait_for_the_lease(
     lab: SshLab, run: RunDir, bed: dict[str, Any], three: list[LabHost], root: Path
 ) -> None:
-    """Agents that still hold a partition are told to leave; one that was killed is done for."""
+    """Agents that still hold a partition are asked to leave; the work of one that was killed is
+    done for it."""
     with begun(lab, run, bed, root, 20.0) as driver:
         driver.kill()
     kill_agent = "kill -9 $(cat /var/tmp/seatrial-*/agent.pid)"
@@ -239,7 +240,7 @@ def test_heal_need_not_wait_for_the_lease(
 def test_the_next_run_sweeps_what_a_killed_one_left_but_not_what_is_in_use(
     lab: SshLab, run: RunDir, bed: dict[str, Any], root: Path, tmp_path: Path, capfd: Any
 ) -> None:
-    """A run in progress keeps its hosts, and who wants them is told whose they are."""
+    """A running trial keeps its hosts, and the error of another one names its run."""
     with begun(lab, run, bed, root, 20.0) as driver:
         with held(run), pytest.raises(BedFailed, match=f"is in use by the run {run.path}"):
             play(made_run(tmp_path, bed, "greedy"), bed, nothing)
@@ -253,7 +254,7 @@ def test_the_next_run_sweeps_what_a_killed_one_left_but_not_what_is_in_use(
 def test_a_run_of_another_machine_keeps_its_files_but_nothing_that_goes_on(
     run: RunDir, bed: dict[str, Any], three: list[LabHost]
 ) -> None:
-    """Only that machine knows whether it still wants them; a stray process would spoil ours."""
+    """Only that machine knows whether it needs them; a stray process would disturb our run."""
     theirs = "/var/tmp/seatrial-theirs"
     owner = json.dumps({"driver": "elsewhere/0", "run": "/runs/theirs"})
     three[0].run("sh", "-c", f"mkdir {theirs} && cat > {theirs}/owner.json", stdin=owner)
@@ -267,7 +268,7 @@ def test_a_run_of_another_machine_keeps_its_files_but_nothing_that_goes_on(
 def test_who_looks_at_our_files_is_no_agent(
     run: RunDir, bed: dict[str, Any], three: list[LabHost]
 ) -> None:
-    """A pager on a file of that name neither keeps a host from us nor is ended by us."""
+    """A pager on a file of that name neither blocks a host nor is ended by us."""
     name = "/tmp/daemon.py"
     pager = f"touch {name}; setsid tail -f {name} /dev/null > /dev/null 2>&1 & echo $!"
     pid = three[0].run("sh", "-c", pager).strip()
@@ -279,7 +280,7 @@ def test_who_looks_at_our_files_is_no_agent(
 def test_one_machine_under_two_names_is_refused(
     run: RunDir, lab: SshLab, three: list[LabHost]
 ) -> None:
-    """Two addresses of one machine: links are cut by address, so one of them would lie."""
+    """Two addresses of one machine: links are cut by address, so one of them would be wrong."""
     twin = "198.18.9.9"
     three[0].run("ip", "addr", "add", f"{twin}/16", "dev", "eth0")
     known = lab.known_hosts.read_text()
@@ -294,7 +295,7 @@ def test_one_machine_under_two_names_is_refused(
 
 
 def test_a_host_that_is_not_fit_leaves_nothing_on_the_others(run: RunDir, lab: SshLab) -> None:
-    """The sentence names it; nobody is left with half a run."""
+    """The error names it; no other host is left occupied."""
     bare = lab.add()
     bare.remove_iptables()
     bed = {"inventory": str(lab.inventory([*lab.standing[:2], bare]))}
@@ -306,7 +307,7 @@ def test_a_host_that_is_not_fit_leaves_nothing_on_the_others(run: RunDir, lab: S
 def test_a_raising_that_is_interrupted_leaves_nothing(
     run: RunDir, bed: dict[str, Any], three: list[LabHost]
 ) -> None:
-    """While archives are unpacked and agents started in threads: they are waited for."""
+    """While archives are unpacked and agents started in threads: these are waited for."""
 
     async def interrupted() -> None:
         hosts = ssh.hosts(Trial(hosts="ssh", bed=bed), run.path)
@@ -329,7 +330,7 @@ def test_a_raising_that_is_interrupted_leaves_nothing(
 def test_a_host_that_cannot_be_healed_now_is_healed_later(
     lab: SshLab, run: RunDir, bed: dict[str, Any], three: list[LabHost], root: Path
 ) -> None:
-    """The others are healed at once, and the sentence names the one that was not."""
+    """The others are healed at once, and the error names the one that was not."""
     with begun(lab, run, bed, root, SHORT_LEASE_S) as driver:
         driver.kill()
     three[2].kill_sshd()
@@ -341,7 +342,7 @@ def test_a_host_that_cannot_be_healed_now_is_healed_later(
 
 
 def test_a_shell_opens_in_the_folder_of_a_node_as_root(run: RunDir, lab: SshLab) -> None:
-    """What `cluster shell` becomes: the command of ssh itself, words and spaces kept."""
+    """The command of `cluster shell`: ssh itself, with arguments and spaces kept."""
     host = lab.add()
     host.add_user("ops", sudo=True)
 
@@ -357,7 +358,8 @@ def test_a_shell_opens_in_the_folder_of_a_node_as_root(run: RunDir, lab: SshLab)
 
 
 def test_a_clock_of_its_own_is_compared(run: RunDir, lab: SshLab) -> None:
-    """A host that was up for longer reads more; the error covers what the comparison missed."""
+    """The monotonic clock of a host with a longer uptime reads more; the error covers the
+    comparison's own."""
     host = lab.add()
     host.kill_sshd()
     later = ["unshare", "--time", "--monotonic", str(AHEAD_S), "--"]
@@ -393,13 +395,13 @@ def test_whoever_is_not_root_needs_sudo_and_no_more(run: RunDir, lab: SshLab) ->
 def test_another_user_of_a_host_can_do_a_run_no_harm_and_comes_to_none(
     run: RunDir, lab: SshLab, three: list[LabHost], tmp_path: Path
 ) -> None:
-    """Whatever an ordinary user squats on beforehand or attacks meanwhile (`ssh_mallory.py`): a run
-    begins, is not ended, counts its own probes only, and ends; neither that user's files and
+    """Whatever an ordinary user makes before or attacks during a run (`ssh_mallory.py`): the run
+    starts, is not ended, counts its own probes only, and ends; neither that user's files and
     processes nor others of root's are touched."""
     host = lab.add()
     host.add_user("mallory", sudo=False)
     host.run("sh", "-c", "mkdir /var/tmp/precious; echo mine > /var/tmp/precious/file")
-    owner = json.dumps({"driver": _driver.driver(), "run": "/gone"})
+    owner = json.dumps({"driver": _driver.driver_id(), "run": "/gone"})
     host.write("/var/tmp/precious/owner.json", owner)
     bed = {"inventory": str(lab.inventory([host, *three[:2]]))}
     with mallory(lab, host) as (ask, end):
@@ -430,7 +432,7 @@ def test_another_user_of_a_host_can_do_a_run_no_harm_and_comes_to_none(
 
 
 def test_a_login_that_talks_disturbs_no_run(run: RunDir, lab: SshLab) -> None:
-    """A .bashrc may print what it likes: files come home all the same, and nothing stays."""
+    """A .bashrc may print anything: files are copied all the same, and nothing stays."""
     host = lab.add()
     host.write(os.path.expanduser("~root/.bashrc"), "echo welcome; echo '{'")
 
@@ -450,7 +452,7 @@ def test_an_agent_that_does_not_start_says_why(
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout
         holder.stdout.readline()
-        with pytest.raises(BedFailed, match="another agent of Seatrial is at work on this host"):
+        with pytest.raises(BedFailed, match="another agent of Seatrial is running on this host"):
             play(run, bed, nothing)
         holder.communicate("\n")
 
@@ -460,7 +462,7 @@ async def nothing(hosts: ssh.SshHosts, nodes: Sequence[Node], agents: Agents) ->
 
 
 def play(run: RunDir, bed: dict[str, Any], scene: Any, nodes: Sequence[Node] = NODES) -> Any:
-    """A scene on raised hosts; what it returned."""
+    """Run a scene on raised hosts; return its result."""
 
     async def played() -> Any:
         hosts = ssh.hosts(Trial(hosts="ssh", bed=bed), run.path)
@@ -499,10 +501,10 @@ def begun(
 def mallory(
     lab: SshLab, host: LabHost
 ) -> Iterator[tuple[Callable[[str], list[str]], Callable[[], str]]]:
-    """An ordinary user at work on a host: have it attack, and hear how it ended."""
+    """Run the attacks of an ordinary user on a host; return the result."""
     user = ("setpriv", "--reuid=mallory", "--regid=mallory", "--clear-groups", "--")
     script = Path(__file__).with_name("ssh_mallory.py").read_text()
-    argv = host.inside([*user, lab.python, "-S", "-c", script, _driver.driver()])
+    argv = host.inside([*user, lab.python, "-S", "-c", script, _driver.driver_id()])
     with subprocess.Popen(
         argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -529,7 +531,7 @@ def output(argv: Sequence[str]) -> str:
 
 
 def left_on(host: LabHost) -> str:
-    """What of ours is on a host."""
+    """Return what of ours is on a host."""
     rules = [line for line in host.run("iptables", "-S").splitlines() if "SEATRIAL" in line]
     folders = host.run("sh", "-c", "ls -d /var/tmp/seatrial-* 2> /dev/null || :")
     return " ".join([*rules, folders, host.run("sh", "-c", OURS)]).strip()

@@ -1,4 +1,4 @@
-"""The inventory is read strictly, filled up from ~/.ssh/config, and shared out one node a host."""
+"""The inventory is read strictly, completed from ~/.ssh/config, and assigned: one node per host."""
 
 import itertools
 from collections.abc import Callable
@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.hosts.ssh.config import resolved, route
-from clusters.hosts.ssh.inventory import Host, Inventory, assign, load, with_addresses
+from clusters.hosts.ssh.config import route, with_resolved_addresses
+from clusters.hosts.ssh.inventory import Inventory, InventoryHost, assign, load, with_addresses
 from harness.contracts import Node
 from harness.errors import BadRequest
 
@@ -44,9 +44,10 @@ def written(tmp_path: Path) -> Written:
 
 
 def test_a_host_is_what_it_says_over_the_defaults(written: Written) -> None:
-    """Own keys win over [defaults]; an address as the name is the address; a jump is a list."""
+    """Own keys take precedence over [defaults]; an address as the name is the address; a jump is a
+    list."""
     one, two = load(written(TWO)).hosts
-    assert one == Host(
+    assert one == InventoryHost(
         "db1.example",
         "10.0.0.11",
         user="ops",
@@ -55,7 +56,7 @@ def test_a_host_is_what_it_says_over_the_defaults(written: Written) -> None:
         zone="a",
         roles=("broker",),
     )
-    assert two == Host("10.0.0.12", "10.0.0.12", user="ops", zone="b")
+    assert two == InventoryHost("10.0.0.12", "10.0.0.12", user="ops", zone="b")
     assert (str(one), str(two)) == ("db1.example (10.0.0.11)", "10.0.0.12")
 
 
@@ -89,7 +90,7 @@ WRONG = {
 
 @pytest.mark.parametrize("text", WRONG)
 def test_what_is_wrong_is_said_with_its_line_and_key(written: Written, text: str) -> None:
-    """One sentence: file, line, key, and what it must be."""
+    """One sentence: file, line, key, and the expected value."""
     path = written(text)
     with pytest.raises(BadRequest) as refused:
         load(path)
@@ -97,7 +98,7 @@ def test_what_is_wrong_is_said_with_its_line_and_key(written: Written, text: str
 
 
 def test_a_file_that_is_none_is_said(tmp_path: Path) -> None:
-    """Missing, a folder, not text: each in a sentence."""
+    """Missing, a folder, not text: each is one sentence."""
     with pytest.raises(BadRequest, match="does not exist; write it"):
         load(tmp_path / "nowhere.toml")
     with pytest.raises(BadRequest, match="cannot be read: Is a directory"):
@@ -119,8 +120,11 @@ some_nodes = st.lists(st.sampled_from(ROLES), min_size=1, max_size=5)
 def test_every_node_gets_a_host_whenever_that_is_possible(
     allowed: list[set[str]], roles: list[str]
 ) -> None:
-    """Against all permutations: one host a node, roles respected; else both numbers, rightly."""
-    hosts = tuple(Host(f"h{at}", roles=tuple(sorted(own))) for at, own in enumerate(allowed))
+    """Compared with all permutations: one node per host, roles respected; else the right
+    numbers."""
+    hosts = tuple(
+        InventoryHost(f"h{at}", roles=tuple(sorted(own))) for at, own in enumerate(allowed)
+    )
     nodes = [Node(f"n{at}", role) for at, role in enumerate(roles)]
     possible = any(
         all(host.takes(node.role) for node, host in zip(nodes, chosen, strict=True))
@@ -142,15 +146,19 @@ def test_too_few_hosts_are_told_in_both_numbers() -> None:
     """How many nodes compete, and for how many hosts."""
     brokers = [Node(f"broker-{at}", "broker") for at in range(3)]
     with pytest.raises(BadRequest, match=r"has 3 nodes, one host each, and i\.toml lists 2 hosts"):
-        assign(Inventory("i.toml", (Host("a"), Host("b"))), brokers)
-    two = (Host("a", roles=("broker",)), Host("b"), Host("c", roles=("client",)))
+        assign(Inventory("i.toml", (InventoryHost("a"), InventoryHost("b"))), brokers)
+    two = (
+        InventoryHost("a", roles=("broker",)),
+        InventoryHost("b"),
+        InventoryHost("c", roles=("client",)),
+    )
     with pytest.raises(BadRequest, match=r"has 3 nodes of role broker, and i\.toml has 2 hosts"):
         assign(Inventory("i.toml", two), brokers)
 
 
 def test_a_host_that_asks_for_a_role_gets_it_first() -> None:
-    """Hosts that take anything are kept for whoever else there is."""
-    hosts = (Host("any"), Host("for-clients", roles=("client",)))
+    """Hosts for any role are kept for other nodes."""
+    hosts = (InventoryHost("any"), InventoryHost("for-clients", roles=("client",)))
     assert assign(Inventory("i.toml", hosts), [Node("c", "client")])["c"].host == "for-clients"
 
 
@@ -180,7 +188,7 @@ Host odd
 
 def test_what_the_inventory_leaves_out_comes_from_the_config(config: paramiko.SSHConfig) -> None:
     """HostName, Port, User, IdentityFile, UserKnownHostsFile and ProxyJump, hop by hop."""
-    way = route(Host("db1"), config)
+    way = route(InventoryHost("db1"), config)
     assert (way.hostname, way.port, way.user) == ("10.0.0.11", 2022, "carol")
     assert way.keys == ("/keys/carol",)
     assert way.known_hosts == ("/keys/known", "/keys/more")
@@ -193,8 +201,8 @@ def test_what_the_inventory_leaves_out_comes_from_the_config(config: paramiko.SS
 
 
 def test_what_the_inventory_says_wins(config: paramiko.SSHConfig) -> None:
-    """Each key that a host has replaces the config's."""
-    mine = Host("db1", user="me", port=22, key="/mine", known_hosts="/known", jump=("j",))
+    """Each key of a host replaces the config's."""
+    mine = InventoryHost("db1", user="me", port=22, key="/mine", known_hosts="/known", jump=("j",))
     way = route(mine, config)
     assert (way.user, way.port, way.keys, way.known_hosts) == ("me", 22, ("/mine",), ("/known",))
     assert way.jump is not None
@@ -202,24 +210,28 @@ def test_what_the_inventory_says_wins(config: paramiko.SSHConfig) -> None:
 
 
 def test_a_proxy_command_and_a_malformed_jump_are_refused(config: paramiko.SSHConfig) -> None:
-    """Not ignored: who wrote it counts on it."""
+    """They are not ignored: the user relies on them."""
     with pytest.raises(BadRequest, match="by ProxyCommand, which cannot be used here"):
-        route(Host("odd"), config)
+        route(InventoryHost("odd"), config)
     with pytest.raises(BadRequest, match="the jump host 'a@b:c' must look like user@host:port"):
-        route(Host("db1", jump=("a@b:c",)), config)
+        route(InventoryHost("db1", jump=("a@b:c",)), config)
 
 
 def test_an_alias_has_the_address_of_its_host(config: paramiko.SSHConfig) -> None:
-    """The address that a host leaves out is what its name, or its HostName, resolves to."""
-    found = resolved(Inventory("i.toml", (Host("db1"), Host("x", "10.0.0.7"))), config)
+    """The default of the address is what its name, or its HostName, resolves to."""
+    found = with_resolved_addresses(
+        Inventory("i.toml", (InventoryHost("db1"), InventoryHost("x", "10.0.0.7"))), config
+    )
     assert [host.address for host in found.hosts] == ["10.0.0.11", "10.0.0.7"]
 
 
 def test_an_address_that_others_can_not_reach_is_refused(config: paramiko.SSHConfig) -> None:
     """Loopback, unknown names, and two names for one machine."""
     with pytest.raises(BadRequest, match=r"localhost resolves to 127\.0\.0\.1, which other hosts"):
-        resolved(Inventory("i.toml", (Host("localhost"),)), config)
+        with_resolved_addresses(Inventory("i.toml", (InventoryHost("localhost"),)), config)
     with pytest.raises(BadRequest, match=r"no\.such\.invalid has no IPv4 address"):
-        resolved(Inventory("i.toml", (Host("no.such.invalid"),)), config)
+        with_resolved_addresses(Inventory("i.toml", (InventoryHost("no.such.invalid"),)), config)
     with pytest.raises(BadRequest, match=r"a and b both have the address 10\.0\.0\.1"):
-        with_addresses(Inventory("i.toml", (Host("a"), Host("b"))), ["10.0.0.1", "10.0.0.1"])
+        with_addresses(
+            Inventory("i.toml", (InventoryHost("a"), InventoryHost("b"))), ["10.0.0.1", "10.0.0.1"]
+        )

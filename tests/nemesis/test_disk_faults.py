@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from clusters.hosts._faults.disk_faults import merged
+from clusters.hosts._faults.disk_faults import merge
 from harness import registry
 from harness.campaign.simulation import Outcome, simulated
 from harness.contracts import DiskFault, DiskSeen, Observation, Scene
@@ -374,7 +374,7 @@ def test_a_fault_under_a_worse_one_is_hidden(
     own: DiskFault, others: DiskFault, hidden: bool
 ) -> None:
     """The prober meets the other one's effect, with this one or without it."""
-    wanted = merged([own, others])
+    wanted = merge([own, others])
     assert wanted
     assert is_hidden(wanted, own) is hidden
 

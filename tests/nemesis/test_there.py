@@ -174,4 +174,4 @@ def test_memory_is_limited_and_given_back(victim: Victim) -> None:
 )
 def test_the_least_limit_with_room(used: Sequence[int], room: int, limit: int) -> None:
     """A new file gets the lowest number that is free."""
-    assert _limits.least(list(used), room) == limit
+    assert _limits.lowest_limit(list(used), room) == limit

@@ -1,4 +1,4 @@
-"""What the tests of the simulated world share: no world outlives its test."""
+"""Fixtures of the tests of the simulated world: no world outlives its test."""
 
 from collections.abc import Iterator
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from clusters.flotilla.client.admin import Admin
 from clusters.hosts.local import hosts as local
-from clusters.systems import flotilla
+from clusters.systems.flotilla import driver as flotilla
 from harness.contracts import Bed
 from harness.errors import BedFailed
 from harness.operation import Completion, Type, value_of

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from clusters.systems import _flotilla_digest
-from clusters.systems._flotilla_compared import in_common
-from clusters.systems._flotilla_digest import digest
-from clusters.systems._flotilla_standing import BrokerSet
+from clusters.systems.flotilla import log_digest
+from clusters.systems.flotilla.cluster_state import BrokerSetLayout, common_range
+from clusters.systems.flotilla.log_digest import digest
 from harness.contracts import Standing
 
-SET = BrokerSet("broker-a", ("broker-1", "broker-2"), {})
+SET = BrokerSetLayout("broker-a", ("broker-1", "broker-2"), {})
 
 
 def log(folder: Path, *segments: tuple[int, bytes]) -> Path:
@@ -53,21 +52,21 @@ def test_what_is_not_there_has_no_digest(tmp_path: Path) -> None:
 def test_it_is_a_program_of_its_own(tmp_path: Path) -> None:
     """Nodes have the standard library and nothing else."""
     folder = log(tmp_path / "log", (0, b"abcd"))
-    argv = [sys.executable, "-S", "-s", _flotilla_digest.__file__, str(folder), "1", "3"]
+    argv = [sys.executable, "-S", "-s", log_digest.__file__, str(folder), "1", "3"]
     ran = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == digest(folder, 1, 3)
 
 
-def test_what_replicas_have_in_common() -> None:
+def test_the_common_range_of_replicas() -> None:
     """Confirmed, and in everybody's files; nothing when somebody does not answer."""
     said = {"minOffset": 0, "flushedOffset": 900, "confirmOffset": 800}
     other = {"minOffset": 100, "flushedOffset": 700, "confirmOffset": 600}
     masters = {"broker-a": "broker-1"}
     both = Standing(masters=masters, detail={"broker-1": said, "broker-2": other})
-    assert in_common(both, SET) == (100, 700)
+    assert common_range(both, SET) == (100, 700)
     behind = {**said, "confirmOffset": 500}
     waits = Standing(masters=masters, detail={"broker-1": behind, "broker-2": other})
-    assert in_common(waits, SET) == (100, 500)
+    assert common_range(waits, SET) == (100, 500)
     silent = Standing(masters=masters, detail={"broker-1": said, "broker-2": None})
     headless = Standing(detail={"broker-1": said, "broker-2": other})
-    assert in_common(silent, SET) == in_common(headless, SET) == (0, 0)
+    assert common_range(silent, SET) == common_range(headless, SET) == (0, 0)

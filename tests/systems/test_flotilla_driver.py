@@ -53,5 +53,5 @@ def test_a_cluster_from_start_to_its_history(play: Play) -> None:
 def test_a_node_that_does_not_start_is_named_with_its_last_words(play: Play) -> None:
     """The bed failed, and the sentence says which node, and why in its own words."""
     said = play("refusal")["said"]
-    assert said.startswith("controller-1 did not start: it ended; its last words: ")
+    assert said.startswith("controller-1 did not start: it ended; its last output: ")
     assert "role" in said

@@ -8,9 +8,9 @@ import pytest
 
 from clusters.flotilla.client.routes import Table
 from clusters.flotilla.config import loads
-from clusters.systems._flotilla_layout import Layout, broker_sets, laid_out
-from clusters.systems._flotilla_profiles import profiles, settings
-from clusters.systems.flotilla import system
+from clusters.systems.flotilla.driver import system
+from clusters.systems.flotilla.layout import Layout, broker_sets, cluster_nodes
+from clusters.systems.flotilla.profiles import profiles, settings
 from harness.contracts import Node
 from harness.errors import BadRequest
 from harness.run.broker_sets import Dealt
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def addressed(counts: dict[str, int] | None = None) -> list[Node]:
-    nodes = laid_out(counts or {})
+    nodes = cluster_nodes(counts or {})
     return [replace(node, address=f"10.0.0.{n}") for n, node in enumerate(nodes, start=1)]
 
 
@@ -69,7 +69,7 @@ def test_the_manual_says_what_the_profiles_say() -> None:
 def test_a_semi_synchronous_set_is_whole_with_two() -> None:
     """Its third replica is never a member (spec 5.2), and nothing is missing."""
     nodes = addressed()
-    of = {name: layout(nodes, Trial(profile=name), {}).sets[0].whole for name in PROFILES}
+    of = {name: layout(nodes, Trial(profile=name), {}).sets[0].full_size for name in PROFILES}
     assert of == {name: 2 if name == "semi-sync" else 3 for name in PROFILES}
 
 
@@ -219,8 +219,8 @@ def test_queues_keep_their_names_across_broker_sets() -> None:
     made = layout(nodes, trial, {"orders": 4})
     first, second = made.sets
     assert [len(s.nodes) for s in made.sets] == [3, 3]
-    assert [made.key(first, "orders", q) for q in (0, 1)] == ["orders-0", "orders-1"]
-    assert [made.key(second, "orders", q) for q in (0, 1)] == ["orders-2", "orders-3"]
+    assert [made.queue_key(first, "orders", q) for q in (0, 1)] == ["orders-0", "orders-1"]
+    assert [made.queue_key(second, "orders", q) for q in (0, 1)] == ["orders-2", "orders-3"]
     config = loads(made.config(next(n for n in nodes if n.name == "broker-4"), "/n"))
     assert (config.broker_name, config.total_replicas, config.topics) == ("set-2", 3, {"orders": 2})
 
@@ -236,7 +236,7 @@ def test_clients_know_nodes_by_address() -> None:
 
 
 def test_broker_sets_are_blocks() -> None:
-    sets = broker_sets(laid_out({"broker": 4}), settings(Trial(settings={"brokerSets": 2})))
+    sets = broker_sets(cluster_nodes({"broker": 4}), settings(Trial(settings={"brokerSets": 2})))
     assert [s.nodes for s in sets] == [["broker-1", "broker-2"], ["broker-3", "broker-4"]]
 
 

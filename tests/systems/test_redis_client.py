@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.systems import _redis_client
-from clusters.systems._redis_client import (
-    Link,
+from clusters.systems.redis import client
+from clusters.systems.redis.client import (
+    RedisConnection,
     Refusal,
     Silence,
-    connected,
-    decoded,
-    encoded,
+    connect,
+    decode,
+    encode,
     outcome,
 )
 from harness.operation import Type
@@ -43,31 +43,31 @@ def spoken(answer: Any) -> bytes:
 def test_an_answer_is_read_as_it_was_written(answer: Any, rest: bytes) -> None:
     """And where the next one begins is known; no part of it is taken for the whole."""
     written = spoken(answer)
-    assert decoded(written + rest) == (answer, len(written))
-    assert not any(decoded(written[:cut]) for cut in range(len(written)))
+    assert decode(written + rest) == (answer, len(written))
+    assert not any(decode(written[:cut]) for cut in range(len(written)))
 
 
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=5))
 def test_a_command_is_an_array_of_bulks(words: list[bytes]) -> None:
     """Whatever bytes are in it."""
-    assert encoded(*words) == spoken(words)
+    assert encode(*words) == spoken(words)
 
 
 def test_words_and_numbers_are_bulks_too() -> None:
-    assert encoded("LRANGE", "a-0", 7) == b"*3\r\n$6\r\nLRANGE\r\n$3\r\na-0\r\n$1\r\n7\r\n"
+    assert encode("LRANGE", "a-0", 7) == b"*3\r\n$6\r\nLRANGE\r\n$3\r\na-0\r\n$1\r\n7\r\n"
 
 
 def test_simple_answers() -> None:
     """Texts, errors, and an array that is not there."""
-    assert decoded(b"+OK\r\n") == ("OK", 5)
-    assert decoded(b"-ERR no\r\n") == (Refusal("ERR no"), 9)
-    assert decoded(b"*-1\r\n") == (None, 5)
+    assert decode(b"+OK\r\n") == ("OK", 5)
+    assert decode(b"-ERR no\r\n") == (Refusal("ERR no"), 9)
+    assert decode(b"*-1\r\n") == (None, 5)
 
 
 @pytest.mark.parametrize("written", [b"?1\r\n", b":one\r\n", b"$x\r\n", b"HTTP/1.1 400\r\n"])
 def test_what_is_no_answer_is_refused(written: bytes) -> None:
-    with pytest.raises(ValueError, match=r"no answer|invalid literal"):
-        decoded(written)
+    with pytest.raises(ValueError, match=r"no reply|invalid literal"):
+        decode(written)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_what_is_not_proven_is_unknown(told: Any, kind: Type) -> None:
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-def played(serve: Serve, ask: Callable[[Link], Awaitable[Any]]) -> Any:
+def played(serve: Serve, ask: Callable[[RedisConnection], Awaitable[Any]]) -> Any:
     """What comes of `ask` on a connection to such a server."""
 
     async def play() -> Any:
@@ -105,7 +105,7 @@ def played(serve: Serve, ask: Callable[[Link], Awaitable[Any]]) -> Any:
 
         server = await asyncio.start_server(served, "127.0.0.1", 0)
         host, port = server.sockets[0].getsockname()
-        link = await connected(f"{host}:{port}")
+        link = await connect(f"{host}:{port}")
         try:
             return await ask(link)
         finally:
@@ -116,8 +116,8 @@ def played(serve: Serve, ask: Callable[[Link], Awaitable[Any]]) -> Any:
     return asyncio.run(play())
 
 
-async def both(link: Link) -> Any:
-    return await asyncio.gather(link.told("A"), link.told("B"))
+async def both(link: RedisConnection) -> Any:
+    return await asyncio.gather(link.request("A"), link.request("B"))
 
 
 def test_answers_come_in_the_order_of_the_questions() -> None:
@@ -135,17 +135,17 @@ def test_answers_come_in_the_order_of_the_questions() -> None:
 
 def test_whoever_is_not_answered_in_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first question was answered, the second never; the connection is given up."""
-    monkeypatch.setattr(_redis_client, "ANSWER_WITHIN_S", 0.2)
+    monkeypatch.setattr(client, "ANSWER_WITHIN_S", 0.2)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"B\r\n")
         writer.write(b":1\r\n")
 
-    async def ask(link: Link) -> Any:
+    async def send(link: RedisConnection) -> Any:
         told = await both(link)
-        return told, link.closed.done(), await link.told("C")
+        return told, link.closed.done(), await link.request("C")
 
-    (first, second), closed, third = played(serve, ask)
+    (first, second), closed, third = played(serve, send)
     assert (first, second) == (1, Silence("no answer within 0.2 s"))
     assert closed
     assert isinstance(third, Silence)

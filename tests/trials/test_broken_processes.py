@@ -235,7 +235,7 @@ def test_nobody_gives_the_only_copy_away(tmp_path: Path) -> None:
     assert outcome.acknowledged > 0
     (row,) = faults(outcome.run)
     assert row["state"] == "failed"
-    assert "nobody else is in the SyncStateSet of set-1" in row["observation"]
+    assert "there is no other member in the SyncStateSet of set-1" in row["observation"]
     started = [row["t"] for row in rows(outcome.run, "events") if row["kind"] == "start"]
     again = [t for t in started if t > row["begin"]]
     assert len(again) == 1
@@ -266,7 +266,8 @@ def test_who_leaves_together_does_not_give_the_whole_set_away(all_at_once: Outco
     assert len(gone) == 1, gone
     (stays,) = {"broker-1", "broker-2"} - {*gone}
     assert (row["state"], bool(row["healed"])) == ("failed", True)
-    why = f"the controllers did not forget {stays}: nobody else is in the SyncStateSet of set-1"
+    alone = "there is no other member in the SyncStateSet of set-1"
+    why = f"the controllers did not forget {stays}: {alone}"
     assert json.loads(row["observation"])["error"] == why
 
 

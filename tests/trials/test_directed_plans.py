@@ -17,9 +17,9 @@ import sailing
 from clusters.flotilla import node as flotilla
 from clusters.flotilla.raft import leading
 from clusters.flotilla.rules import RULES, Rules
-from clusters.hosts._simulated import machine
-from clusters.hosts._simulated.ports import ports_of
-from clusters.hosts._simulated.process import Process
+from clusters.hosts.simulated import machine
+from clusters.hosts.simulated.ports import ports_of
+from clusters.hosts.simulated.process import SimProcess
 from harness.campaign.simulation import Outcome, simulated
 from harness.history.reader import History
 from harness.trial import Trial
@@ -96,8 +96,8 @@ def variant(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Make every node of simulated hosts decide by these rules, and send entries one by one."""
 
     def use(rules: Rules) -> None:
-        def program(place: machine.Machine, arguments: Any) -> Any:
-            async def main(process: Process) -> int:
+        def program(place: machine.SimNode, arguments: Any) -> Any:
+            async def main(process: SimProcess) -> int:
                 return await flotilla.serve(
                     list(arguments), partial(ports_of, process, place.disk), rules
                 )

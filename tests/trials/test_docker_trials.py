@@ -88,7 +88,7 @@ def test_an_engine_that_is_not_there_is_one_sentence(
         (
             {"subnet": "198.19.77.128/25"},
             255,
-            f"overlaps {TAKEN}.*to fix it: leave bed.subnet away",
+            f"overlaps {TAKEN}.*to fix it: leave out bed.subnet",
         ),
         ({"subnet": "somewhere"}, 254, "bed.subnet must be an IPv4 network"),
         ({"room": "large"}, 254, "bed.room is not an option of docker hosts; there are: base"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import sailing
 
-from clusters.systems._flotilla_profiles import profiles
+from clusters.systems.flotilla.profiles import profiles
 from harness.campaign.simulation import simulated
 from harness.trial import Trial
 from nemesis import dump, load

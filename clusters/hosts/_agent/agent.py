@@ -1,21 +1,21 @@
-"""The node agent: our hands on one node, in files that lie together and need nothing but Python.
+"""The node agent: runs commands and processes on one node, on the driver's request.
 
-A driver starts it on a node as `python3 -I -S agent.py ADDRESS` and speaks JSON lines with it: on
-standard input `{"id": 7, "do": "signal", "name": "broker", "number": 9}`, on standard output the
-answer `{"id": 7, "is": {...}}` or `{"id": 7, "error": "a sentence", "kind": "failed"}`, and,
-unasked, `{"line": "crew", "text": "..."}` for each line a started process prints. Bytes travel as
-base64. A command costs about a millisecond, where a `docker exec` costs forty; what carries the
-lines (a socket pair, a docker exec, an ssh channel) is no concern of this file. What it does to the
-network is in `network`.
+It is a folder of files that need only Python. A driver starts it on a node as `python3 -I -S
+agent.py ADDRESS` and exchanges JSON lines with it: on standard input `{"id": 7, "do": "signal",
+"name": "broker", "number": 9}`, on standard output the answer `{"id": 7, "is": {...}}` or `{"id":
+7, "error": "a sentence", "kind": "failed"}`, and, without a request, `{"line": "crew", "text":
+"..."}` for each line that a started process prints. Bytes are base64. A request takes about a
+millisecond, a `docker exec` forty. This file does not depend on what carries the lines (a socket
+pair, a docker exec, an ssh channel). What it does to the network is in `network`.
 
-Answers come in any order, because commands run beside each other: asking a paused node does not
-hold up the command that resumes it.
+Answers arrive in any order, because requests are served concurrently: a request to a paused node
+does not delay the one that resumes it.
 
-*Dead-man rule.* When standard input ends, the driver is gone: the agent heals its links, resumes
-and kills what it started, and leaves.
+*Dead man's switch.* When standard input ends, the driver is gone. Then the agent heals its links,
+resumes and kills what it started, and exits.
 
-*Processes.* Each has a session of its own, so a signal reaches its whole group, and a Ctrl-C at
-somebody's terminal reaches none of them.
+*Processes.* Each has a session of its own, so that a signal reaches its whole group, and Ctrl-C in
+a terminal reaches none of them.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __package__:
-    from clusters.hosts._agent import network as _agent_network
-else:  # the folder of a program is not searched by itself when it is started as ours is
+    from clusters.hosts._agent import network
+else:  # `-I` removes the folder of the program from the path
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
-    import network as _agent_network
+    import network
 
 LINE_LIMIT_BYTES = 64 * 1024 * 1024
 SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # often not in an ordinary user's PATH
 
 Json = dict[str, Any]  # what a line holds
-Refused = _agent_network.Refused
-NoAnswer = _agent_network.NoAnswer
+CommandFailed = network.CommandFailed
+ProcessNoAnswer = network.ProcessNoAnswer
 
 
 class Child:
-    """A process we started, and its pipes if it has any."""
+    """A process that the agent started, and its pipes if it has any."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -61,12 +61,12 @@ class Child:
         self.ended.set_result(code)
 
     def signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):  # it ended meanwhile: `state` says so
+        with contextlib.suppress(ProcessLookupError):  # it has ended, as `state` reports
             os.killpg(self.pid, number)
 
 
 class Children:
-    """Starts processes and reaps them."""
+    """Starts and reaps processes."""
 
     def __init__(self) -> None:
         self.alive: dict[int, Child] = {}
@@ -76,7 +76,7 @@ class Children:
     ) -> Child:
         """Start `argv` with standard input, output and error from `files`."""
         actions = [(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(files)]
-        os.chdir(cwd or "/")  # posix_spawn has no folder of its own, and we have one thread
+        os.chdir(cwd or "/")  # posix_spawn takes no folder; there is only one thread
         pid = os.posix_spawnp(
             argv[0],
             argv,
@@ -98,13 +98,13 @@ class Children:
                     child.end(os.waitstatus_to_exitcode(status))
 
     def kill(self) -> None:
-        """End every group we started; the stopped ones wake up to die."""
+        """Kill every process group, and resume the stopped ones so that they die."""
         for child in self.alive.values():
             child.signal(signal.SIGKILL)
             child.signal(signal.SIGCONT)
 
     async def run(self, argv: list[str], stdin: bytes, timeout_s: float) -> tuple[int, str, str]:
-        """Run a command to its end. Its files are memory, so no pipe can fill up and block."""
+        """Run a command to its end. Its files are in memory, so no full pipe can block it."""
         files = os.memfd_create("in"), os.memfd_create("out"), os.memfd_create("err")
         try:
             _fill(files[0], stdin)
@@ -124,52 +124,52 @@ class Children:
             return await asyncio.wait_for(asyncio.shield(child.ended), timeout_s)
         except TimeoutError:
             child.signal(signal.SIGKILL)
-            raise Refused(f"{what} took longer than {timeout_s:g} s") from None
+            raise CommandFailed(f"{what} took longer than {timeout_s:g} s") from None
 
 
-class Agent:
-    """The verbs; each `do_` method is one, its parameters are the fields of the request."""
+class NodeAgent:
+    """The verbs of the protocol: each method `do_VERB` takes the fields of the request."""
 
     def __init__(
         self,
         address: str,
-        say: Callable[[Json], None],
-        probe_port: int = _agent_network.PROBE_PORT,
+        send: Callable[[Json], None],
+        probe_port: int = network.PROBE_PORT,
     ) -> None:
         self.address = address
-        self.say = say
+        self.send = send
         self.children = Children()
-        self.links = _agent_network.Links(self.children.run, self._helper)
-        self.probes = _agent_network.Probes(probe_port)
-        self.named: dict[str, Child] = {}
+        self.links = network.LinkChain(self.children.run, self._helper)
+        self.probes = network.Probes(probe_port)
+        self.processes: dict[str, Child] = {}
 
     async def answer(self, request: Json) -> None:
         number, verb = request.pop("id", None), request.pop("do", "")
         try:
             method: Callable[..., Awaitable[Json | None]] | None = getattr(self, f"do_{verb}", None)
             if method is None:
-                raise Refused(f"this agent knows no verb {verb!r}")
-            self.say({"id": number, "is": await method(**request) or {}})
-        except Refused as e:
-            self.say({"id": number, "error": str(e), "kind": e.kind})
+                raise CommandFailed(f"this agent knows no verb {verb!r}")
+            self.send({"id": number, "is": await method(**request) or {}})
+        except CommandFailed as e:
+            self.send({"id": number, "error": str(e), "kind": e.kind})
         except OSError as e:
-            self.say({"id": number, "error": f"{verb}: {e}", "kind": "failed"})
+            self.send({"id": number, "error": f"{verb}: {e}", "kind": "failed"})
         except (TypeError, ValueError) as e:
-            self.say({"id": number, "error": f"{verb}: bad request: {e}", "kind": "failed"})
+            self.send({"id": number, "error": f"{verb}: bad request: {e}", "kind": "failed"})
 
     async def leave(self) -> None:
         self.children.kill()
-        with contextlib.suppress(Refused, OSError):
+        with contextlib.suppress(CommandFailed, OSError):
             await self.links.remove()
 
     async def do_hello(self, secret: str = "") -> Json:
-        """`secret`: of the run; datagrams without it are ignored."""
+        """Take the secret of the run; datagrams without it are ignored."""
         self.probes.secret = secret.encode()
         return {
             "pid": os.getpid(),
             "python": sys.version.split()[0],
             "address": self.address,
-            "clock": clock(),
+            "clock": clock_id(),
         }
 
     async def do_clock(self) -> Json:
@@ -196,14 +196,14 @@ class Agent:
     async def do_start(
         self, name: str, argv: list[str], env: Json | None, cwd: str, log: str, lines: bool
     ) -> Json:
-        if name in self.named and not self.named[name].ended.done():
-            raise Refused(f"{name} is running already; stop it before it is started again")
-        start = self._start_talking if lines else self._start_silent
-        with _log(log) as error_fd:
+        if name in self.processes and not self.processes[name].ended.done():
+            raise CommandFailed(f"{name} is running already; stop it before it is started again")
+        start = self._start_with_pipes if lines else self._start_silent
+        with _open_log(log) as error_fd:
             try:
-                child = self.named[name] = await start(name, argv, env, cwd, error_fd)
+                child = self.processes[name] = await start(name, argv, env, cwd, error_fd)
             except OSError as e:
-                raise Refused(f"{name} did not start: {argv[0]}: {e.strerror}") from e
+                raise CommandFailed(f"{name} did not start: {argv[0]}: {e.strerror}") from e
         return {"pid": child.pid}
 
     async def _start_silent(
@@ -212,20 +212,20 @@ class Agent:
         with open(os.devnull, "rb") as nothing:
             return self.children.spawn(argv, (nothing.fileno(), error_fd, error_fd), env, cwd)
 
-    async def _start_talking(
+    async def _start_with_pipes(
         self, name: str, argv: list[str], env: Json | None, cwd: str, error_fd: int
     ) -> Child:
-        """Its lines become events, `tell` writes to it."""
-        say = self.say
-        return await self._talking(
-            argv, env, cwd, error_fd, lambda text: say({"line": name, "text": text})
+        """Start a process whose lines are sent to the driver, and which `tell` writes to."""
+        send = self.send
+        return await self._spawn_with_pipes(
+            argv, env, cwd, error_fd, lambda text: send({"line": name, "text": text})
         )
 
     async def _helper(self, argv: list[str], on_line: Callable[[str], None]) -> Child:
-        """A process of the agent's own."""
-        return await self._talking(argv, None, "", sys.stderr.fileno(), on_line)
+        """Start a process of the agent's own."""
+        return await self._spawn_with_pipes(argv, None, "", sys.stderr.fileno(), on_line)
 
-    async def _talking(
+    async def _spawn_with_pipes(
         self,
         argv: list[str],
         env: Json | None,
@@ -233,7 +233,7 @@ class Agent:
         error_fd: int,
         on_line: Callable[[str], None],
     ) -> Child:
-        """Keep both ends of its pipes."""
+        """Start a process and keep the other ends of its pipes."""
         loop = asyncio.get_running_loop()
         theirs_in, ours_out = os.pipe()
         ours_in, theirs_out = os.pipe()
@@ -246,7 +246,7 @@ class Agent:
         finally:
             os.close(theirs_in)
             os.close(theirs_out)
-        lines = Lines(ours_in, on_line)
+        lines = LineReader(ours_in, on_line)
         child.before_end = lines.finish
         child.stdin, _ = await loop.connect_write_pipe(
             asyncio.BaseProtocol, os.fdopen(ours_out, "wb", buffering=0)
@@ -256,14 +256,16 @@ class Agent:
     async def do_tell(self, name: str, line: str) -> None:
         child = self._child(name)
         if not child.stdin or child.stdin.is_closing():
-            raise Refused(f"{name} does not listen: it ended, or was started without a pipe")
+            raise CommandFailed(
+                f"{name} takes no lines: it has ended, or was started without a pipe"
+            )
         child.stdin.write(line.encode() + b"\n")
 
     async def do_signal(self, name: str, number: int) -> None:
         self._child(name).signal(number)
 
     async def do_state(self, name: str) -> Json:
-        child = self.named.get(name)
+        child = self.processes.get(name)
         if child is None:
             return {"state": "absent", "pid": 0, "code": 0}
         if child.ended.done():
@@ -274,9 +276,9 @@ class Agent:
         return {"code": await asyncio.shield(self._child(name).ended)}
 
     def _child(self, name: str) -> Child:
-        if name not in self.named:
-            raise Refused(f"no process {name!r} was started on this node")
-        return self.named[name]
+        if name not in self.processes:
+            raise CommandFailed(f"no process {name!r} was started on this node")
+        return self.processes[name]
 
     # ------------------------------------------------------------------------------------ net
 
@@ -299,15 +301,15 @@ class Agent:
         return {"flights": self.probes.flights.get(token, [])}
 
     async def do_lacks(self, ability: str) -> Json:
-        return {"why": await self.links.lacks_pace() if ability == "pace" else "it is unknown"}
+        return {"why": await self.links.why_no_pace() if ability == "pace" else "it is unknown"}
 
     async def do_ask(self, port: int, frame: str, timeout_s: float) -> Json:
         try:
             answer = await asyncio.wait_for(self._ask(port, base64.b64decode(frame)), timeout_s)
         except TimeoutError:
-            raise NoAnswer(f"port {port} gave no answer within {timeout_s:g} s") from None
+            raise ProcessNoAnswer(f"port {port} gave no answer within {timeout_s:g} s") from None
         except (OSError, EOFError) as e:
-            raise NoAnswer(f"port {port} gave no answer: {e}") from e
+            raise ProcessNoAnswer(f"port {port} gave no answer: {e}") from e
         return {"frame": base64.b64encode(answer).decode()}
 
     async def _ask(self, port: int, frame: bytes) -> bytes:
@@ -320,18 +322,18 @@ class Agent:
             writer.close()
 
 
-class Lines:
-    """Lines from a pipe, told one by one."""
+class LineReader:
+    """Reads lines from a pipe."""
 
-    def __init__(self, fd: int, tell: Callable[[str], None]) -> None:
+    def __init__(self, fd: int, on_line: Callable[[str], None]) -> None:
         self.fd = fd
-        self.tell = tell
+        self.on_line = on_line
         self.rest = b""
         os.set_blocking(fd, False)
         asyncio.get_running_loop().add_reader(fd, self.read)
 
     def read(self) -> bool:
-        """Take what is there; whether there may be more."""
+        """Read what is there; return whether there may be more."""
         try:
             data = os.read(self.fd, 65536)
         except BlockingIOError:
@@ -341,15 +343,16 @@ class Lines:
             return False
         *lines, self.rest = (self.rest + data).split(b"\n")
         for line in lines:
-            self.tell(line.decode(errors="replace"))
+            self.on_line(line.decode(errors="replace"))
         return True
 
     def finish(self) -> None:
-        """The process ended: what it wrote last comes before the news of its end."""
+        """Read the rest when the process has ended, so that its last lines precede the news of its
+        end."""
         while self.fd >= 0 and self.read():
             pass
         if self.rest:
-            self.tell(self.rest.decode(errors="replace"))
+            self.on_line(self.rest.decode(errors="replace"))
             self.rest = b""
         self._close()
 
@@ -361,8 +364,8 @@ class Lines:
 
 
 @contextlib.contextmanager
-def _log(path: str) -> Any:
-    """A file to append to; nowhere if there is no path."""
+def _open_log(path: str) -> Any:
+    """Open a file for appending, or /dev/null without a path."""
     if path:
         os.makedirs(os.path.dirname(path) or "/", exist_ok=True)
     fd = os.open(path or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -373,7 +376,7 @@ def _log(path: str) -> Any:
 
 
 def _state(pid: int) -> str:
-    """What /proc says of a process of ours that was not reaped yet."""
+    """Return the state of a child that has not been reaped, from /proc."""
     with open(f"/proc/{pid}/stat") as file:
         letter = file.read().rpartition(")")[2].split()[0]
     return "stopped" if letter in "Tt" else "running"
@@ -390,14 +393,15 @@ def _text(fd: int) -> str:
     return os.pread(fd, os.fstat(fd).st_size, 0).decode(errors="replace")
 
 
-def clock() -> str:
-    """Names the monotonic clock that this process reads: of which boot, in which time namespace."""
+def clock_id() -> str:
+    """Return an id of the monotonic clock that this process reads: the boot and the time
+    namespace."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         boot = file.read().strip()
     try:
         namespace = os.readlink("/proc/self/ns/time")
     except OSError:
-        namespace = ""  # a kernel without them
+        namespace = ""  # a kernel without time namespaces
     return f"{boot} {namespace}"
 
 
@@ -407,7 +411,7 @@ async def serve(address: str) -> None:
     reader = asyncio.StreamReader(limit=LINE_LIMIT_BYTES)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     out, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, sys.stdout)
-    agent = Agent(address, lambda message: out.write(json.dumps(message).encode() + b"\n"))
+    agent = NodeAgent(address, lambda message: out.write(json.dumps(message).encode() + b"\n"))
     loop.add_signal_handler(signal.SIGCHLD, agent.children.reap)
     for number in (signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, reader.feed_eof)

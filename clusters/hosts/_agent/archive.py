@@ -1,7 +1,8 @@
-"""What a node is given of ours: one archive of plain Python, for Python 3.11 without packages.
+"""Our code for nodes: one archive of plain Python, for Python 3.11 without packages.
 
-It holds the cluster under test, the crew and their driver, and `tomli_w`, which is pure Python too.
-The same sources give the same bytes, so that an image made of them can be found again by its name.
+It holds the cluster under test, the client process with its driver, and `tomli_w`, which is plain
+Python, too. The same sources give the same bytes, so an image made of them can be found by its
+name.
 """
 
 import gzip
@@ -22,7 +23,7 @@ SUFFIXES = {".py", ".toml"}
 
 @cache
 def archive() -> bytes:
-    """A .tar.gz of `harness/`, `clusters/` and `tomli_w/`."""
+    """Return a .tar.gz of `harness/`, `clusters/` and `tomli_w/`."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for name, data in sources(*map(_root, (clusters, harness, tomli_w))):
@@ -33,7 +34,7 @@ def archive() -> bytes:
 
 
 def sources(*roots: Path) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of the code in these packages' folders, in the order of the names."""
+    """Yield names and contents of the code in these packages' folders, sorted by name."""
     for root in roots:
         for path in sorted(root.rglob("*")):
             if path.suffix in SUFFIXES and path.is_file():

@@ -1,8 +1,8 @@
-"""What a node wrote, brought home: a tar stream unpacked into the run's folder.
+"""Copies a node's files into the run's folder: unpacks a tar stream.
 
-Logs and data of a node are evidence, and nothing in them is trusted to be well formed: only plain
-files are written, and only below the folder. A file that is too large is left out with a line in
-the run's log. The long runs of zeros in a preallocated log take no room here.
+Logs and data of a node are evidence, and may be malformed or hostile: only regular files are
+written, and only below the folder. A file that is too large is left out with a line in the run's
+log. Long runs of zeros, as in a preallocated log, become holes.
 """
 
 import os
@@ -11,26 +11,26 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Protocol
 
-LARGEST_BYTES = 64 << 20
-MAX_BYTES = 16 << 30  # of a node
+MAX_FILE_BYTES = 64 << 20
+MAX_NODE_BYTES = 16 << 30  # per node
 MAX_FILES = 200_000
 PORTION_BYTES = 1 << 20
 ZEROS = bytes(PORTION_BYTES)
 
 
-class Readable(Protocol):
+class ByteStream(Protocol):
     def read(self, size: int = -1, /) -> bytes: ...
 
 
-class Portions:
-    """An iterable of bytes, to be read like a file."""
+class IterableReader:
+    """Reads an iterable of bytes like a file."""
 
     def __init__(self, portions: Iterable[bytes]) -> None:
         self._portions: Iterator[bytes] = iter(portions)
         self._rest = b""
 
     def read(self, size: int = -1, /) -> bytes:
-        """Up to so many bytes; nothing at the end."""
+        """Return up to so many bytes, or b"" at the end."""
         if not self._rest:
             self._rest = next(self._portions, b"")
         data = self._rest[:size] if size >= 0 else self._rest
@@ -38,31 +38,33 @@ class Portions:
         return data
 
 
-def unpack(stream: Readable, into: Path) -> list[str]:
-    """Write the files of a tar stream below `into`; the names of those that were left out.
+def unpack(stream: ByteStream, into: Path) -> list[str]:
+    """Write the files of a tar stream below `into`; return descriptions of those that were left
+    out.
 
-    Names in the stream are below one folder, whose own name does not matter.
+    Names in the stream are below one folder, whose own name is ignored.
     """
     left_out: list[str] = []
     files, size_bytes = 0, 0
     with tarfile.open(fileobj=stream, mode="r|", bufsize=PORTION_BYTES) as tar:  # type: ignore[call-overload]
         for member in tar:
-            path = _below(into, member.name)
+            path = _path_below(into, member.name)
             if path is None or not member.isreg():
                 continue
             files, size_bytes = files + 1, size_bytes + member.size
-            if files > MAX_FILES or size_bytes > MAX_BYTES:
-                return [*left_out, f"{path} and all after it: it is more than a node writes"]
+            if files > MAX_FILES or size_bytes > MAX_NODE_BYTES:
+                return [*left_out, f"{path} and all after it: more than a node may write"]
             content = tar.extractfile(member)
-            if member.size > LARGEST_BYTES or content is None:
+            if member.size > MAX_FILE_BYTES or content is None:
                 left_out.append(f"{path} ({member.size >> 20} MB)")
             else:
                 _write(path, content, member.size)
     return left_out
 
 
-def _below(into: Path, name: str) -> Path | None:
-    """Where a member goes; nowhere when it is the folder itself, leads out of it or is no name."""
+def _path_below(into: Path, name: str) -> Path | None:
+    """Return the target of a member, or None if it is the folder itself, leads out of it or is no
+    valid name."""
     parts = [part for part in PurePosixPath(name).parts if part != "."][1:]
     return into.joinpath(*parts) if parts and ".." not in parts and "\0" not in name else None
 

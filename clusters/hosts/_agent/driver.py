@@ -1,12 +1,12 @@
 """The driver's side of the agent protocol: `harness.contracts.Agent` over two byte streams.
 
-Whatever carries the lines (pipes to a process in a namespace, a docker exec, an ssh channel), this
-turns calls into requests and answers into results. Every call has a deadline of its own, because
-an agent that is stopped or cut off does not say so; when the stream ends, every open call fails at
-once with the same sentence.
+It turns calls into requests and answers into results, whatever carries the lines (pipes to a
+process in a namespace, a docker exec, an ssh channel). Every call has a deadline of its own,
+because an agent that is stopped or cut off does not report it; when the stream ends, every open
+call fails at once with the same message.
 
-Where a stream may break and be replaced by another (`reconnecting_agent`), `last` and `unanswered`
-are what the two sides must tell each other to go on where they were.
+Where a stream may break and be replaced (`reconnecting_agent`), `last` and `unanswered` are what
+both sides exchange to continue.
 """
 
 import asyncio
@@ -24,53 +24,53 @@ from harness.contracts import Completed, Flight, LinkRule, ProcessState
 from harness.errors import BedFailed, NodeGone
 
 CHUNK_BYTES = 256 * 1024
-MAX_LINE_BYTES = 64 << 20  # as much as an agent reads
+MAX_LINE_BYTES = 64 << 20  # the agent's own limit
 MALFORMED = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
-SECRET = secrets.token_hex(16)  # of the runs of this process, for the probes between their nodes
-PATIENCE_S = 20.0  # for an answer that should take a millisecond
+SECRET = secrets.token_hex(16)  # of this process's runs, for probes between their nodes
+PATIENCE_S = 20.0  # an answer usually takes a millisecond
 
 
 Result = TypeVar("Result")
 
 
 class NoAnswer(BedFailed, ConnectionError):
-    """The node's own process did not answer `ask`: a fact about the node, for its driver to use."""
+    """The node's own process did not answer `ask`: a fact about the node, which its driver uses."""
 
 
 @dataclass(frozen=True)
-class _Request:
-    """A line that was written, and who waits for its answer."""
+class _PendingRequest:
+    """A request that was written, and the future of its answer."""
 
     line: bytes
     answer: "asyncio.Future[dict[str, Any]]"
 
 
 class PipeAgent:
-    """An agent that is spoken to over a stream: `feed` takes its lines, `write` sends ours."""
+    """An agent at the end of a stream: `feed` takes its bytes, `write` sends ours."""
 
     def __init__(
         self, node: str, write: Callable[[bytes], Any], patience_s: float = PATIENCE_S
     ) -> None:
         self.node = node
-        self.gone = ""  # why nothing will be answered any more
-        self.last = 0  # the number of the agent's last message, where it numbers them
+        self.gone = ""  # why the agent will not answer any more
+        self.last = 0  # number of the agent's last message, if it numbers them
         self._write = write
         self._patience_s = patience_s
-        self._waiting: dict[int, _Request] = {}
+        self._pending: dict[int, _PendingRequest] = {}
         self._listeners: dict[str, Callable[[str], None]] = {}
-        self._asked = 0
+        self._last_id = 0
         self._rest = b""
-        self._heard = False  # a line of an agent, over this stream
+        self._heard = False  # whether this stream has carried a line of an agent
 
     # ------------------------------------------------------------------------------- the verbs
 
     async def hello(self) -> Mapping[str, Any]:
-        """Who answers there; waits until the agent is up."""
+        """Return the agent's identity, once it is up."""
         identity: Mapping[str, Any] = await self._call("hello", dict, secret=SECRET)
         return identity
 
     async def monotonic_ns(self) -> int:
-        """What the node's monotonic clock reads."""
+        """Return the reading of the node's monotonic clock."""
         return await self._call("clock", lambda found: int(found["mono_ns"]))
 
     async def run(
@@ -81,13 +81,13 @@ class PipeAgent:
             lambda done: Completed(int(done["code"]), str(done["out"]), str(done["err"])),
             within_s=timeout_s + self._patience_s,
             argv=list(argv),
-            stdin=_encoded(stdin),
+            stdin=_encode(stdin),
             timeout_s=timeout_s,
         )
 
     async def put(self, path: str, data: bytes) -> None:
         for start in range(0, max(len(data), 1), CHUNK_BYTES):
-            piece = _encoded(data[start : start + CHUNK_BYTES])
+            piece = _encode(data[start : start + CHUNK_BYTES])
             await self._call("put", dict, path=path, data=piece, append=start > 0)
 
     async def get(self, path: str) -> bytes:
@@ -95,7 +95,7 @@ class PipeAgent:
         while not pieces or len(pieces[-1]) == CHUNK_BYTES:
             offset = len(pieces) * CHUNK_BYTES
             where: dict[str, Any] = {"path": path, "offset": offset, "size": CHUNK_BYTES}
-            pieces.append(await self._call("get", lambda got: _decoded(got["data"]), **where))
+            pieces.append(await self._call("get", lambda got: _decode(got["data"]), **where))
         return b"".join(pieces)
 
     async def start(
@@ -167,18 +167,18 @@ class PipeAgent:
     async def ask(self, port: int, frame: bytes, timeout_s: float) -> bytes:
         return await self._call(
             "ask",
-            lambda found: _decoded(found["frame"]),
+            lambda found: _decode(found["frame"]),
             within_s=timeout_s + self._patience_s,
             port=port,
-            frame=_encoded(frame),
+            frame=_encode(frame),
             timeout_s=timeout_s,
         )
 
     # ------------------------------------------------------------------------------ the stream
 
     def feed(self, data: bytes) -> None:
-        """Bytes from the agent, in any portions. A node may be hostile, or broken: one that sends
-        what no agent does is gone."""
+        """Take bytes from the agent, in portions of any size. A node may be hostile or broken: if
+        it sends what no agent sends, it counts as gone."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > MAX_LINE_BYTES:
             self._rest = b""
@@ -189,21 +189,21 @@ class PipeAgent:
                     self._take(json.loads(line))
                     self._heard = True
                 except (*MALFORMED, RecursionError):
-                    if self._heard:  # before that a login shell may have something to say
+                    if self._heard:  # before that a login shell may print something
                         self.lost("it sent a line that no agent sends")
 
     def renew(self) -> None:
-        """Another stream takes over: half a line of the old one is none."""
+        """Begin a new stream; a partial line of the old one is dropped."""
         self._rest, self._heard = b"", False
 
     def unanswered(self) -> list[bytes]:
-        """The lines of all open calls, in the order of their ids."""
-        return [request.line for request in self._waiting.values()]
+        """Return the lines of all open calls, in the order of their ids."""
+        return [request.line for request in self._pending.values()]
 
     def lost(self, why: str = "its agent ended") -> None:
-        """The stream ended: nothing will be answered any more."""
+        """The stream ended: fail all open calls and all later ones."""
         self.gone = self.gone or f"{self.node} is gone: {why}"
-        for request in self._waiting.values():
+        for request in self._pending.values():
             if not request.answer.done():
                 request.answer.set_exception(NodeGone(self.gone))
 
@@ -217,7 +217,7 @@ class PipeAgent:
                 asyncio.get_running_loop().call_soon(listener, str(message["text"]))
         elif "gone" in message:
             self.lost(str(message["gone"]))
-        elif request := self._waiting.get(message.get("id", 0)):
+        elif request := self._pending.get(message.get("id", 0)):
             self._answer(request.answer, message)
 
     def _answer(self, answer: "asyncio.Future[dict[str, Any]]", message: dict[str, Any]) -> None:
@@ -237,15 +237,17 @@ class PipeAgent:
         within_s: float | None = None,
         **fields: Any,
     ) -> Result:
-        """Ask, and wait for the answer, by default as long as patience lasts; what `read` makes of
-        it. Raises BedFailed if there is none, or `read` can make nothing of it."""
+        """Send a request and return what `read` makes of its answer.
+
+        Raises BedFailed if there is no answer in time, or if `read` cannot use it.
+        """
         if self.gone:
             raise NodeGone(self.gone)
         limit_s = self._patience_s if within_s is None else within_s
-        self._asked = number = self._asked + 1
+        self._last_id = number = self._last_id + 1
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         line = json.dumps({"id": number, "do": verb, **fields}).encode() + b"\n"
-        self._waiting[number] = _Request(line, answer)
+        self._pending[number] = _PendingRequest(line, answer)
         try:
             self._write(line)
             async with asyncio.timeout(limit_s):
@@ -255,14 +257,14 @@ class PipeAgent:
                 f"the agent of {self.node} did not answer {verb!r} within {limit_s:g} s"
             ) from None
         finally:
-            del self._waiting[number]
+            del self._pending[number]
         try:
             return read(found)
         except MALFORMED:
-            raise BedFailed(f"{self.node} answered {verb!r} with what no agent answers") from None
+            raise BedFailed(f"{self.node} gave an invalid answer to {verb!r}") from None
 
 
-class Connection(asyncio.Protocol):
+class PipeConnection(asyncio.Protocol):
     """The two pipes to an agent."""
 
     def __init__(self, node: str, from_agent: int, to_agent: int) -> None:
@@ -280,7 +282,8 @@ class Connection(asyncio.Protocol):
         await self.agent.hello()
 
     async def hang_up(self, within_s: float) -> bool:
-        """Close our end; whether the agent closed its own, having ended all that it started."""
+        """Close our end; return whether the agent closed its own, having ended all that it
+        started."""
         (self._writer or self._out).close()
         if self._reader:
             with suppress(TimeoutError):
@@ -301,9 +304,9 @@ class Connection(asyncio.Protocol):
             self._writer.write(data)
 
 
-def _encoded(data: bytes) -> str:
+def _encode(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def _decoded(text: str) -> bytes:
+def _decode(text: str) -> bytes:
     return base64.b64decode(text)

@@ -1,7 +1,7 @@
-"""Which machine is this? What a run makes elsewhere carries the name of the machine that drives it.
+"""The id of the driver's machine, which marks what a run makes on other machines.
 
-Several drivers may share an engine or a set of hosts, and a folder of the same name on another
-machine is another run. The host name alone is not enough: images of machines are copied.
+Several drivers may share an engine or hosts, and a folder of the same name on another machine is
+another run. The host name is not enough: images of machines are copied.
 """
 
 import socket
@@ -11,8 +11,8 @@ from pathlib import Path
 ID_LENGTH = 12
 
 
-def driver() -> str:
-    """The name of this machine: its host name and the beginning of its machine id."""
+def driver_id() -> str:
+    """Return this machine's host name and the beginning of its machine id."""
     identity = ""
     with suppress(OSError):
         identity = Path("/etc/machine-id").read_text().strip()

@@ -1,19 +1,19 @@
-"""What the node agent does to the network of its node, and how that is seen.
+"""What the node agent does to the network of its node, and how that is observed.
 
-*Links.* A cut is a set of rules by source address in one chain of ours, SEATRIAL, which INPUT jumps
-to first. Declaring the chain in `iptables-restore --noflush` empties and refills it in one step and
-touches nothing else.
+*Links.* A cut is a set of rules by source address in the chain SEATRIAL, which INPUT jumps to
+first. Declaring the chain in `iptables-restore --noflush` empties and refills it in one step and
+changes nothing else.
 
-*Pace.* What is late or narrow waits in a queue of the kernel, NFQUEUE, until a helper process of
-the agent (`nfqueue`) lets it go on. It must be the receiver that holds packets back: what a
-sender holds back still counts as not sent, so that its TCP sends hardly anything. The rules have
-`--queue-bypass`, so a helper that dies leaves a link as it is without a fault, and it dies with us.
-A packet that waited is accepted: rules of others in the table `filter` do not see it.
+*Pace.* Packets that a rule delays or limits wait in a queue of the kernel, NFQUEUE, until a helper
+process of the agent (`nfqueue`) releases them. The receiver must hold packets back: what a sender
+holds back still counts as not sent, so its TCP would send hardly anything. The rules have
+`--queue-bypass`, so a link whose helper has died works as without a fault, and the helper dies with
+the agent. A packet that waited is accepted without meeting other rules of the table `filter`.
 
-*Probes* are datagrams between agents: whether they arrive shows that a link is open or cut.
-*Flights* are probes that tell when they were sent: they show how late a link is. Anybody can send
-to a UDP port, so datagrams carry a secret of the run, which the driver gives to its agents when it
-greets them; all others are dropped, and so is what has another form than ours.
+*Probes* are datagrams between agents: whether they arrive shows if a link is open or cut. *Flights*
+are probes with the time at which they were sent: they show the latency of a link. Any process can
+send to a UDP port, so datagrams carry a secret of the run, which the driver gives its agents in
+`hello`; datagrams without it or of another form are dropped.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from typing import Any
 
 PROBE_PORT = 61007
 PROBE_BURST = 50  # datagrams sent before the receiver gets a chance to empty its buffer
-BUFFER_BYTES = 4 << 20  # for probes that all arrive at once; the kernel gives what it may
-YOUNG = 256  # tokens that are remembered
-MAX_FLIGHTS = 16_384  # of a token
+BUFFER_BYTES = 4 << 20  # for probes that all arrive at once; the kernel may grant less
+MAX_TOKENS = 256  # tokens whose probes are counted
+MAX_FLIGHTS = 16_384  # per token
 QUEUE = 61007  # its number, in the node's network namespace
 QUEUE_WITHIN_S = 10.0
 CHAIN, TRIAL = "SEATRIAL", "SEATRIAL-TRIAL"
@@ -42,50 +42,56 @@ PACES = ("delay_s", "jitter_s", "reorder", "bytes_per_s", "node_bytes_per_s")
 
 Json = dict[str, Any]
 Run = Callable[[list[str], bytes, float], Awaitable[tuple[int, str, str]]]
-Start = Callable[[list[str], Callable[[str], None]], Awaitable[Any]]  # a process that talks
-TRIED: Json = {"source": "192.0.2.1", "drop": 0.0, "delay_s": 1.0}  # an address that nobody has
+Start = Callable[[list[str], Callable[[str], None]], Awaitable[Any]]  # of a process with pipes
+TRIAL_RULE: Json = {
+    "source": "192.0.2.1",
+    "drop": 0.0,
+    "delay_s": 1.0,
+}  # TEST-NET-1 (RFC 5737): no packets come from it
 
 
-class Refused(Exception):
-    """A command that cannot be done; the text goes back to the driver."""
+class CommandFailed(Exception):
+    """A request that cannot be carried out; the driver gets the text."""
 
     kind = "failed"
 
 
-class NoAnswer(Refused):
-    """The process that was asked did not answer: a fact about the node, not about us."""
+class ProcessNoAnswer(CommandFailed):
+    """The node's process did not answer: a fact about the node, not an error of the test
+    environment."""
 
     kind = "no-answer"
 
 
-class Links:
+class LinkChain:
     """The SEATRIAL chain of this node."""
 
     def __init__(self, run: Run, start: Start) -> None:
         self.run = run
-        self.pace = Pace(start)
+        self.pace = PacketHolder(start)
         self.hooked = False
-        self.turn = asyncio.Lock()  # the last set of rules asked for is the one that stays
+        self.turn = asyncio.Lock()  # rules are applied in the order of the requests
 
     async def make(self, rules: list[Json]) -> None:
         async with self.turn:
-            await self.pace.keep([rule for rule in rules if is_paced(rule)])
+            await self.pace.hold([rule for rule in rules if is_paced(rule)])
             hook = [] if self.hooked else await self._hook()
-            lines = [line for rule in rules for line in lines_of(rule)]
+            lines = [line for rule in rules for line in chain_rules(rule)]
             await self._restore([*hook, *lines])
             self.hooked = True
 
-    async def lacks_pace(self) -> str:
-        """Why packets cannot be held back here; nothing when they can: it is tried, and undone."""
+    async def why_no_pace(self) -> str:
+        """Return why this node cannot hold packets back, or an empty string; a rule is tried and
+        removed."""
         async with self.turn:
             try:
-                await self.pace.keep([TRIED])
+                await self.pace.hold([TRIAL_RULE])
                 text = "\n".join(["*filter", f":{TRIAL} - [0:0]", _queued(TRIAL, ""), "COMMIT", ""])
                 await self._iptables("iptables-restore", "-w", "--noflush", stdin=text.encode())
                 await self._iptables("iptables", "-w", "-F", TRIAL)
                 await self._iptables("iptables", "-w", "-X", TRIAL)
-                await self.pace.keep([])
-            except Refused as e:
+                await self.pace.hold([])
+            except CommandFailed as e:
                 return f"this node's kernel does not let packets be held back (NFQUEUE): {e}"
             return ""
 
@@ -107,7 +113,7 @@ class Links:
         return counts
 
     async def _hook(self) -> list[str]:
-        """The lines that make INPUT jump to our chain; none if it does so already."""
+        """Return the lines that make INPUT jump to our chain, or none if it does already."""
         code, _, _ = await self.run(["iptables", "-w", "-C", "INPUT", "-j", CHAIN], b"", 10.0)
         return [] if code == 0 else [f"-I INPUT -j {CHAIN}"]
 
@@ -118,11 +124,11 @@ class Links:
     async def _iptables(self, *argv: str, stdin: bytes = b"") -> str:
         code, out, err = await self.run(list(argv), stdin, 10.0)
         if code != 0:
-            raise Refused(f"{argv[0]} failed: {' '.join(err.split()) or code}")
+            raise CommandFailed(f"{argv[0]} failed: {' '.join(err.split()) or code}")
         return out
 
 
-class Pace:
+class PacketHolder:
     """The helper that holds packets back, started when it is first needed."""
 
     def __init__(self, start: Start) -> None:
@@ -130,15 +136,15 @@ class Pace:
         self.child: Any = None
         self.heard: asyncio.Queue[str] = asyncio.Queue()
 
-    async def keep(self, rules: list[Json]) -> None:
-        """Hold back what comes from these sources, by their rules, and let go of all else."""
+    async def hold(self, rules: list[Json]) -> None:
+        """Hold back packets from these sources by their rules, and release all others."""
         if self.child is None or self.child.ended.done():
             if not rules:
                 return
             await self._begin()
         table = [{"source": _address(rule["source"]), **_pace(rule)} for rule in rules]
         self.child.stdin.write(json.dumps(table).encode() + b"\n")
-        await self._hear("done")
+        await self._expect("done")
 
     async def _begin(self) -> None:
         program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "nfqueue.py")
@@ -147,21 +153,21 @@ class Pace:
         heard = self.heard
         self.child = await self.start(argv, heard.put_nowait)
         self.child.ended.add_done_callback(lambda _: heard.put_nowait("it ended"))
-        await self._hear("ready")
+        await self._expect("ready")
 
-    async def _hear(self, word: str) -> None:
+    async def _expect(self, word: str) -> None:
         try:
-            said = await asyncio.wait_for(self.heard.get(), QUEUE_WITHIN_S)
+            line = await asyncio.wait_for(self.heard.get(), QUEUE_WITHIN_S)
         except TimeoutError:
-            said = f"nothing was heard of it within {QUEUE_WITHIN_S:g} s"
-        if said != word:
+            line = f"it printed nothing within {QUEUE_WITHIN_S:g} s"
+        if line != word:
             child, self.child = self.child, None
             child.signal(signal.SIGKILL)
-            raise Refused(f"the helper that holds packets back does not work: {said}")
+            raise CommandFailed(f"the helper that holds packets back does not work: {line}")
 
 
 class Probes(asyncio.DatagramProtocol):
-    """Datagrams between agents: the proof that a link is cut, or open."""
+    """Datagrams between agents, which prove that a link is cut or open."""
 
     MARK, FLIGHT = b"seatrial probe ", b"seatrial flight "
 
@@ -174,7 +180,7 @@ class Probes(asyncio.DatagramProtocol):
 
     async def listen(self) -> None:
         loop = asyncio.get_running_loop()
-        with contextlib.suppress(OSError):  # another agent on this address: no probes here
+        with contextlib.suppress(OSError):  # another agent has the port: no probes here
             await loop.create_datagram_endpoint(lambda: self, ("0.0.0.0", self.port))
 
     def connection_made(self, transport: Any) -> None:
@@ -189,17 +195,18 @@ class Probes(asyncio.DatagramProtocol):
             return
         if kind == self.MARK:
             token = text.decode(errors="replace")
-            _make_room(self.counts, token)
+            _forget_oldest(self.counts, token)
             self.counts[token] = self.counts.get(token, 0) + 1
         elif kind == self.FLIGHT:
             with contextlib.suppress(ValueError):
                 self.land(text, time.monotonic_ns())
 
     def land(self, data: bytes, now_ns: int) -> None:
-        """A datagram that tells its token, its number and when it was sent. ValueError: another."""
+        """Take a datagram with token, number and time of sending. Raises ValueError if it is
+        malformed."""
         token, number, sent_ns, *_ = data.decode(errors="replace").split(" ")
         flight = int(number), int(sent_ns), now_ns
-        _make_room(self.flights, token)
+        _forget_oldest(self.flights, token)
         flights = self.flights.setdefault(token, [])
         if len(flights) < MAX_FLIGHTS:
             flights.append(flight)
@@ -219,21 +226,21 @@ class Probes(asyncio.DatagramProtocol):
 
     async def _send(self, target: str, count: int, datagram: Callable[[int], bytes]) -> None:
         if not self.transport:
-            raise Refused(f"UDP port {self.port} of this node is taken, so it cannot probe")
+            raise CommandFailed(f"UDP port {self.port} of this node is taken, so it cannot probe")
         for number in range(count):
             self.transport.sendto(datagram(number), (target, self.port))
             if number % PROBE_BURST == PROBE_BURST - 1:
                 await asyncio.sleep(0.001)
 
 
-def _make_room(kept: dict[str, Any], token: str) -> None:
-    """Forget the oldest token, if a new one would be too many."""
-    if token not in kept and len(kept) >= YOUNG:
+def _forget_oldest(kept: dict[str, Any], token: str) -> None:
+    """Remove the oldest token if a new one would exceed the limit."""
+    if token not in kept and len(kept) >= MAX_TOKENS:
         del kept[next(iter(kept))]
 
 
 def is_paced(rule: Json) -> bool:
-    """Whether packets have to wait for it."""
+    """Return whether packets wait because of this rule."""
     return any(_pace(rule).values())
 
 
@@ -241,8 +248,8 @@ def _pace(rule: Json) -> dict[str, float]:
     return {name: float(rule.get(name, 0.0)) for name in PACES}
 
 
-def lines_of(rule: Json) -> list[str]:
-    """The lines of a rule in our chain: what is lost is not late."""
+def chain_rules(rule: Json) -> list[str]:
+    """Return the lines of a rule in our chain; a packet that is dropped does not wait before."""
     chance = float(rule["drop"])
     source = f" -s {_address(rule['source'])}"
     dice = "" if chance >= 1.0 else f" -m statistic --mode random --probability {chance:.6f}"
@@ -255,5 +262,6 @@ def _queued(chain: str, source: str) -> str:
 
 
 def _address(source: str) -> str:
-    """Nothing but an address gets into a rule."""
+    """Return the address in canonical form. Raises OSError for anything else, so that no other text
+    can get into a rule."""
     return socket.inet_ntop(socket.AF_INET, socket.inet_pton(socket.AF_INET, source))

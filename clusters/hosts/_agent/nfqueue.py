@@ -1,21 +1,21 @@
-"""Holds packets back: the node agent's helper for links that are late or narrow.
+"""Holds packets back: the node agent's helper for links with latency or limited bandwidth.
 
     python3 -I -S nfqueue.py NUMBER
 
-It is given the packets of the kernel's queue NUMBER (NFQUEUE) in this network namespace, tells the
-kernel of each when it may go on, and never changes one. On standard input it takes tables, one JSON
-line each: `[{"source": "198.18.1.11", "delay_s": 0.1, ...}]`, the rules of `LinkRule` for what
-waits; it answers `done`. What is held of a source whose rule changed or went is let go at once, in
-order. When standard input ends it leaves, and what it held is lost. So is what comes faster than it
-can be looked at: a packet may be lost here, but is never early.
+It reads the packets of the kernel's queue NUMBER (NFQUEUE) in this network namespace, tells the
+kernel when each may go on, and never changes one. On standard input it takes tables, one JSON line
+each: `[{"source": "198.18.1.11", "delay_s": 0.1, ...}]`, the fields of `LinkRule` that make packets
+wait; it answers `done`. Held packets of a source whose rule was changed or removed are released at
+once, in order. When standard input ends it exits, and the packets that it held are lost. So are
+packets that arrive faster than it can read them: a packet may be lost here, but is never early.
 
-*When is a packet due?* First it passes the narrow stretches, one packet after another, each taking
-its size at the stretch's rate; what finds more than a second's worth waiting there is lost. Then it
-is late by the delay and by lot, but never due before one that came earlier on its link. A share is
-not late at all, and so overtakes.
+*When is a packet due?* First it passes the bandwidth limits, one packet after another, each taking
+its size divided by the rate; a packet that finds more than a second's worth of data waiting there
+is dropped. Then the delay and a random jitter are added, but it is never due before an earlier
+packet of its link. A share of the packets gets no delay, and so overtakes others.
 
-The kernel hands over packets of up to 64 KB that a network card would cut up, which is cheap. Where
-a link is narrow it has to cut them up before, or a single one would take seconds.
+The kernel hands over packets of up to 64 KB that a network card would split, which is cheap. If the
+bandwidth is limited it has to split them first, or a single one would take seconds.
 """
 
 from __future__ import annotations
@@ -40,50 +40,50 @@ FAMILY = struct.Struct("!BBH")  # nfgenmsg: family, version, queue
 REQUEST, ACK = 1, 4
 ERROR, DONE = 2, 3  # types of netlink's own messages
 PACKET, VERDICT, CONFIG = 0x300, 0x301, 0x302
-COMMAND, PARAMETERS, LONGEST, MASK, FLAGS = 1, 2, 3, 4, 5  # attributes of a CONFIG
+COMMAND, PARAMETERS, MAX_LENGTH, MASK, FLAGS = 1, 2, 3, 4, 5  # attributes of CONFIG
 BIND = struct.pack("!BBH", 1, 0, socket.AF_INET)
-COPIED_BYTES = 20  # of each packet: its IP header
-WHOLE = 4  # a flag: large packets are not cut up
-LONGEST_QUEUE = 1 << 16
-PACKET_HEAD, VERDICT_HEAD, PAYLOAD, FULL_SIZE = 1, 2, 10, 13  # attributes of a PACKET
+COPIED_BYTES = 20  # of each packet: the IP header
+WHOLE = 4  # flag NFQA_CFG_F_GSO: large packets are not split
+MAX_QUEUE_PACKETS = 1 << 16
+PACKET_HEAD, VERDICT_HEAD, PAYLOAD, FULL_SIZE = 1, 2, 10, 13  # attributes of PACKET
 DROPPED, ACCEPTED = 0, 1
-AT_ONCE = 200  # verdicts in one message to the kernel, packets taken in a row
-FULL_S, LEAST_FULL_BYTES = 1.0, 16_384
+AT_ONCE = 200  # verdicts per message to the kernel, packets per read
+FULL_S, MIN_FULL_BYTES = 1.0, 16_384
 
 Rule = dict[str, Any]
 
 
-class Stretch:
-    """A part of a way that carries one packet after the other."""
+class RateLimit:
+    """A bandwidth limit: packets pass one after another."""
 
     def __init__(self) -> None:
         self.free_s = 0.0
 
     def full(self, now_s: float, rate: float) -> bool:
-        return (self.free_s - now_s) * rate > max(FULL_S * rate, LEAST_FULL_BYTES)
+        return (self.free_s - now_s) * rate > max(FULL_S * rate, MIN_FULL_BYTES)
 
-    def passed_s(self, at_s: float, size: int, rate: float) -> float:
-        """When the last byte of a packet that comes then is through."""
+    def pass_s(self, at_s: float, size: int, rate: float) -> float:
+        """Return when the last byte of a packet that arrives at `at_s` has passed."""
         self.free_s = max(self.free_s, at_s) + size / rate
         return self.free_s
 
 
-class Way:
-    """The way from one source, by its rule. `shared`: the stretch that all ways here end with."""
+class SourceDelay:
+    """The delay of packets from one source. `shared`: the limit of the whole node."""
 
-    def __init__(self, rule: Rule, shared: Stretch, luck: random.Random) -> None:
+    def __init__(self, rule: Rule, shared: RateLimit, luck: random.Random) -> None:
         self.rule, self.luck = rule, luck
-        stretches = ((Stretch(), rule["bytes_per_s"]), (shared, rule["node_bytes_per_s"]))
-        self.stretches = [(stretch, rate) for stretch, rate in stretches if rate]
+        stretches = ((RateLimit(), rule["bytes_per_s"]), (shared, rule["node_bytes_per_s"]))
+        self.limits = [(stretch, rate) for stretch, rate in stretches if rate]
         self.last_s = 0.0
 
     def due_s(self, now_s: float, size: int) -> float | None:
-        """When a packet that comes now may go on; None: never."""
-        if any(stretch.full(now_s, rate) for stretch, rate in self.stretches):
+        """Return when a packet that arrives now may go on, or None if it is dropped."""
+        if any(stretch.full(now_s, rate) for stretch, rate in self.limits):
             return None
         at_s = now_s
-        for stretch, rate in self.stretches:
-            at_s = stretch.passed_s(at_s, size, rate)
+        for stretch, rate in self.limits:
+            at_s = stretch.pass_s(at_s, size, rate)
         rule, luck = self.rule, self.luck
         if rule["reorder"] and luck.random() < rule["reorder"]:
             return at_s
@@ -92,27 +92,27 @@ class Way:
         return self.last_s
 
 
-class Ways:
-    """All ways into this node, and the packets on them."""
+class HeldPackets:
+    """The delays of all sources, and the packets held."""
 
     def __init__(self) -> None:
-        self.shared = Stretch()
+        self.shared = RateLimit()
         self.luck = random.Random()
-        self.ways: dict[bytes, Way] = {}
+        self.sources: dict[bytes, SourceDelay] = {}
         self.held: list[tuple[float, int, int, bytes]] = []  # due, turn, packet, source
         self.turns = 0
 
     @property
     def whole(self) -> bool:
-        """Whether packets may come in one piece, however large."""
-        return not any(way.stretches for way in self.ways.values())
+        """Whether packets may arrive unsplit, however large."""
+        return not any(way.limits for way in self.sources.values())
 
     def keep(self, rules: list[Rule]) -> list[int]:
-        """From now on these rules; the packets that need not wait any more, in their order."""
+        """Replace the rules; return the packets that need not wait any more, in order."""
         wanted = {socket.inet_aton(rule["source"]): rule for rule in rules}
-        same = {s: way for s, way in self.ways.items() if wanted.get(s) == way.rule}
-        self.ways = {
-            source: same.get(source) or Way(rule, self.shared, self.luck)
+        same = {s: way for s, way in self.sources.items() if wanted.get(s) == way.rule}
+        self.sources = {
+            source: same.get(source) or SourceDelay(rule, self.shared, self.luck)
             for source, rule in wanted.items()
         }
         free = [packet for packet in sorted(self.held) if packet[3] not in same]
@@ -121,8 +121,8 @@ class Ways:
         return [number for _, _, number, _ in free]
 
     def take(self, number: int, source: bytes, size: int, now_s: float) -> int | None:
-        """A packet has come; its verdict, if there is one yet."""
-        way = self.ways.get(source)
+        """Take a packet; return its verdict, if it is known yet."""
+        way = self.sources.get(source)
         due_s = way.due_s(now_s, size) if way else now_s
         if due_s is None:
             return DROPPED
@@ -133,7 +133,7 @@ class Ways:
         return None
 
     def due(self, now_s: float) -> list[int]:
-        """The packets that may go on now."""
+        """Return the packets that may go on now."""
         numbers = []
         while self.held and self.held[0][0] <= now_s:
             numbers.append(heapq.heappop(self.held)[2])
@@ -143,14 +143,14 @@ class Ways:
         return max(0.0, self.held[0][0] - now_s) if self.held else None
 
 
-class Queue:
+class NetfilterQueue:
     """The kernel's queue, over netlink."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER)
         self.socket.bind((0, 0))
-        for option in (socket.SO_RCVBUF, SO_RCVBUFFORCE):  # the second is for root alone
+        for option in (socket.SO_RCVBUF, SO_RCVBUFFORCE):  # the second needs root
             with contextlib.suppress(OSError):
                 self.socket.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
         with contextlib.suppress(OSError):
@@ -158,37 +158,37 @@ class Queue:
         self._configure(attribute(COMMAND, BIND))
         self._configure(
             attribute(PARAMETERS, struct.pack("!IB", COPIED_BYTES, 2))
-            + attribute(LONGEST, struct.pack("!I", LONGEST_QUEUE))
+            + attribute(MAX_LENGTH, struct.pack("!I", MAX_QUEUE_PACKETS))
         )
         self.whole(True)
         self.socket.setblocking(False)
 
     def whole(self, wanted: bool) -> None:
-        """Whether large packets come in one piece."""
+        """Set whether large packets arrive unsplit."""
         flags, mask = (struct.pack("!I", bits) for bits in (WHOLE if wanted else 0, WHOLE))
         self._send(CONFIG, attribute(FLAGS, flags) + attribute(MASK, mask))
 
-    def tell(self, verdict: int, numbers: list[int]) -> None:
-        """What becomes of these packets."""
+    def answer(self, verdict: int, numbers: list[int]) -> None:
+        """Send the verdict on these packets."""
         for first in range(0, len(numbers), AT_ONCE):
             some = numbers[first : first + AT_ONCE]
-            said = (struct.pack("!II", verdict, number) for number in some)
+            verdicts = (struct.pack("!II", verdict, number) for number in some)
             self.socket.send(
-                b"".join(self._message(VERDICT, attribute(VERDICT_HEAD, text)) for text in said)
+                b"".join(self._message(VERDICT, attribute(VERDICT_HEAD, text)) for text in verdicts)
             )
 
     def packets(self) -> list[tuple[int, bytes, int]]:
-        """Those that have come: number, source, size."""
+        """Return the packets that have arrived: number, source, size."""
         found: list[tuple[int, bytes, int]] = []
         for _ in range(AT_ONCE):
             try:
                 found += packets_in(self.socket.recv(1 << 16))
-            except OSError:  # nothing more just now
+            except OSError:  # nothing more for now
                 break
         return found
 
     def _configure(self, attributes: bytes) -> None:
-        """OSError when the kernel refuses."""
+        """Send a configuration. Raises OSError if the kernel refuses it."""
         self._send(CONFIG, attributes, ACK)
         while True:
             for kind, body in messages(self.socket.recv(1 << 16)):
@@ -213,7 +213,7 @@ def attribute(kind: int, value: bytes) -> bytes:
 
 
 def messages(data: bytes) -> list[tuple[int, bytes]]:
-    """Types and bodies of netlink messages."""
+    """Return types and bodies of netlink messages."""
     found: list[tuple[int, bytes]] = []
     at = 0
     while at + HEAD.size <= len(data):
@@ -238,25 +238,25 @@ def attributes_in(data: bytes) -> dict[int, bytes]:
 
 
 def packets_in(data: bytes) -> list[tuple[int, bytes, int]]:
-    """Number, source and size of the packets that the kernel tells of."""
+    """Return number, source and size of the packets in a message of the kernel."""
     found = []
     for kind, body in messages(data):
         if kind != PACKET:
             continue
-        told = attributes_in(body[FAMILY.size :])
-        (number,) = struct.unpack_from("!I", told[PACKET_HEAD])
-        header = told.get(PAYLOAD, b"")
-        if FULL_SIZE in told:
-            (size,) = struct.unpack("!I", told[FULL_SIZE])
+        attributes = attributes_in(body[FAMILY.size :])
+        (number,) = struct.unpack_from("!I", attributes[PACKET_HEAD])
+        header = attributes.get(PAYLOAD, b"")
+        if FULL_SIZE in attributes:
+            (size,) = struct.unpack("!I", attributes[FULL_SIZE])
         else:
             size = len(header)
         found.append((number, header[12:16], size))
     return found
 
 
-def serve(queue: Queue, orders: int) -> None:
-    """Until the orders end."""
-    ways, rest = Ways(), b""
+def serve(queue: NetfilterQueue, orders: int) -> None:
+    """Serve until standard input ends."""
+    ways, rest = HeldPackets(), b""
     watched: list[Any] = [queue.socket, orders]
     while True:
         now_s = time.monotonic()
@@ -267,30 +267,30 @@ def serve(queue: Queue, orders: int) -> None:
                 return
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
-                queue.tell(ACCEPTED, ways.keep(json.loads(line)))
+                queue.answer(ACCEPTED, ways.keep(json.loads(line)))
                 queue.whole(ways.whole)
                 print("done", flush=True)
         if queue.socket in ready:
             _take_all(queue, ways)
-        queue.tell(ACCEPTED, ways.due(time.monotonic()))
+        queue.answer(ACCEPTED, ways.due(time.monotonic()))
 
 
-def _take_all(queue: Queue, ways: Ways) -> None:
-    said: dict[int, list[int]] = {ACCEPTED: [], DROPPED: []}
+def _take_all(queue: NetfilterQueue, ways: HeldPackets) -> None:
+    verdicts: dict[int, list[int]] = {ACCEPTED: [], DROPPED: []}
     now_s = time.monotonic()
     for number, source, size in queue.packets():
         verdict = ways.take(number, source, size, now_s)
         if verdict is not None:
-            said[verdict].append(number)
-    for verdict, numbers in said.items():
-        queue.tell(verdict, numbers)
+            verdicts[verdict].append(number)
+    for verdict, numbers in verdicts.items():
+        queue.answer(verdict, numbers)
 
 
 def main() -> None:
     try:
-        queue = Queue(int(sys.argv[1]))
+        queue = NetfilterQueue(int(sys.argv[1]))
     except OSError as e:
-        print(f"the kernel refuses its queue: {e.strerror or e}", flush=True)
+        print(f"the kernel refuses the queue: {e.strerror or e}", flush=True)
         sys.exit(1)
     print("ready", flush=True)
     serve(queue, sys.stdin.fileno())

@@ -1,9 +1,9 @@
-"""An agent that outlives its connections, seen from the driver. `daemon` is the other side.
+"""The driver's side of an agent that outlives its connections; `daemon` is the other side.
 
-`dial` opens a stream to the agent, blocking, over whatever connection it finds or makes; this
-attaches, tells the agent what it has, asks again what was not answered, and listens. A connection
-that breaks, or is silent though it was asked something, is replaced, until nothing was heard for
-the length of the lease: by then the agent has healed and left, and the node is gone.
+`dial` opens a stream to the agent, blocking, over an existing or a new connection. This class
+attaches, acknowledges what it has received, repeats unanswered requests, and listens. A connection
+that breaks, or that stays silent after a ping, is replaced, until the agent was silent for the
+length of its lease: by then it has healed its faults and exited, and the node is gone.
 """
 
 import asyncio
@@ -16,127 +16,130 @@ from typing import Any
 
 from clusters.hosts._agent.driver import PATIENCE_S, PipeAgent
 from clusters.hosts._agent.stream_agent import BROKEN, Pump, Stream
-from clusters.hosts._agent.threads import aside
+from clusters.hosts._agent.threads import in_thread
 from harness.errors import BedFailed, NodeGone
 
 PING_EVERY_S = 3.0
 SILENCE_S = 5.0  # how long an answer to a ping may take
 DIAL_AGAIN_S = 0.2
-OWED_BYTES = 256 * 1024  # taken since the agent was last told so: it keeps them until then
+ACKNOWLEDGE_EVERY_BYTES = 256 * 1024  # the agent keeps messages until they are acknowledged
 
 
-class LastingCarrier:
+class ReconnectingConnection:
     """The agent of one node, as long as its lease is renewed."""
 
     def __init__(self, node: str, dial: Callable[[], Stream], lease_s: float) -> None:
         self.agent = PipeAgent(node, self._write, PATIENCE_S + lease_s)
-        self.attachments = 0  # how many connections it took
+        self.attachments = 0  # connections so far
         self._dial, self._lease_s = dial, lease_s
         self._name = os.urandom(8).hex()
         self._loop = asyncio.get_running_loop()
         self._heard_s = self._loop.time()
-        self._spoken, self._ended = asyncio.Event(), asyncio.Event()
-        self._owed_bytes = 0
+        self._heard, self._ended = asyncio.Event(), asyncio.Event()
+        self._unacknowledged_bytes = 0
         self._pump: Pump | None = None
-        self._holding = asyncio.create_task(self._hold())
+        self._task = asyncio.create_task(self._keep_connected())
 
     async def hang_up(self) -> None:
-        """Leave the agent to itself: it goes on until its lease ends, or it is told to leave."""
-        self._holding.cancel()
+        """Close the connection. The agent runs on until its lease ends or it is asked to leave."""
+        self._task.cancel()
         with suppress(asyncio.CancelledError):
-            await self._holding
+            await self._task
         self.agent.lost("the run is over")
 
-    async def _hold(self) -> None:
+    async def _keep_connected(self) -> None:
         try:
             while not self.agent.gone:
                 began_s = self._loop.time()
-                await self._talk(await self._dialled())
+                await self._serve(await self._dial_until_lease())
                 if self._heard_s < began_s:
                     await asyncio.sleep(DIAL_AGAIN_S)
-        except Exception as e:  # nobody awaits this task: whatever ends it must be said
+        except Exception as e:  # this task is not awaited, so its failure is reported here
             self.agent.lost(str(e) or repr(e))
 
-    async def _dialled(self) -> Stream:
-        """A stream to the agent. NodeGone when there was none for as long as the lease."""
+    async def _dial_until_lease(self) -> Stream:
+        """Return a stream to the agent. Raises NodeGone if there is none for the length of the
+        lease."""
         why = "it does not answer"
         try:
             async with asyncio.timeout_at(self._heard_s + self._lease_s):
                 while True:
                     try:
-                        return await _unless_abandoned(self._dial)
+                        return await _dial_or_close(self._dial)
                     except (BedFailed, *BROKEN) as e:
                         why = str(e)
                     await asyncio.sleep(DIAL_AGAIN_S)
         except TimeoutError:
             raise NodeGone(f"it was not heard for {self._lease_s:g} s: {why}") from None
 
-    async def _talk(self, stream: Stream) -> None:
-        """Over this stream, until it breaks."""
-        self._spoken.clear()
+    async def _serve(self, stream: Stream) -> None:
+        """Exchange messages over this stream until it breaks."""
+        self._heard.clear()
         self._ended.clear()
-        self._owed_bytes = 0
+        self._unacknowledged_bytes = 0
         self.attachments += 1
         self.agent.renew()
         pump = self._pump = Pump(
             self.agent.node,
             stream,
             lambda data: self._take(pump, data),
-            lambda: self._over(pump),
+            lambda: self._stream_ended(pump),
         )
-        self._say({"attach": self.agent.last, "driver": self._name})
+        self._send({"attach": self.agent.last, "driver": self._name})
         for line in self.agent.unanswered():
             pump.put(line)
         try:
-            await self._pinging()
+            await self._ping()
         finally:
             self._pump = None
             _in_background(pump.close)
 
-    async def _pinging(self) -> None:
-        """Returns when the stream ended, or is silent."""
+    async def _ping(self) -> None:
+        """Ping until the stream has ended or is silent."""
         every_s = min(PING_EVERY_S, self._lease_s / 6)
         with suppress(TimeoutError):
             while not self._ended.is_set():
                 async with asyncio.timeout(min(SILENCE_S, self._lease_s / 2)):
-                    await self._spoken.wait()
+                    await self._heard.wait()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(every_s):
                         await self._ended.wait()
-                self._spoken.clear()
-                self._tell_heard()
+                self._heard.clear()
+                self._acknowledge()
 
     def _take(self, pump: Pump, data: bytes) -> None:
         if pump is not self._pump:
-            return  # it was given up: the agent says it again over the new one
+            return  # it was given up; the agent sends this again over the new one
         self._heard_s = self._loop.time()
-        self._spoken.set()
+        self._heard.set()
         self.agent.feed(data)
-        self._owed_bytes += len(data)
-        if self._owed_bytes > OWED_BYTES:
-            self._tell_heard()
+        self._unacknowledged_bytes += len(data)
+        if self._unacknowledged_bytes > ACKNOWLEDGE_EVERY_BYTES:
+            self._acknowledge()
 
-    def _over(self, pump: Pump) -> None:
+    def _stream_ended(self, pump: Pump) -> None:
         if pump is self._pump:
             self._ended.set()
-            self._spoken.set()
+            self._heard.set()
 
-    def _tell_heard(self) -> None:
-        self._owed_bytes = 0
-        self._say({"heard": self.agent.last})
+    def _acknowledge(self) -> None:
+        self._unacknowledged_bytes = 0
+        self._send({"heard": self.agent.last})
 
-    def _say(self, message: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, Any]) -> None:
         self._write(json.dumps(message).encode() + b"\n")
 
     def _write(self, line: bytes) -> None:
-        """Without a stream nothing is lost: what is not answered is asked again over the next."""
+        """Send a line. Without a stream it is dropped: unanswered requests are repeated over the
+        next one."""
         if self._pump:
             self._pump.put(line)
 
 
-async def _unless_abandoned(dial: Callable[[], Stream]) -> Stream:
-    """A stream that comes when nobody waits for it any more is closed."""
-    dialling = asyncio.ensure_future(aside(dial))
+async def _dial_or_close(dial: Callable[[], Stream]) -> Stream:
+    """Return a stream; if the caller is cancelled meanwhile, the stream is closed when it
+    arrives."""
+    dialling = asyncio.ensure_future(in_thread(dial))
     try:
         return await asyncio.shield(dialling)
     except asyncio.CancelledError:

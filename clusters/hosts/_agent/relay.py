@@ -1,9 +1,9 @@
-"""What an ssh channel carries: standard input and output joined to the socket of an agent daemon.
+"""Connects standard input and output to the socket of an agent daemon; an ssh channel runs it.
 
     python3 -S -s -E relay.py FOLDER
 
-It ends when either side does, and the agent goes on. Where there is no agent any more, it says so
-in a line of the agent's protocol: `{"gone": "why"}`.
+It ends when either side does, and the agent runs on. If there is no agent any more, it prints the
+reason as a line of the agent's protocol: `{"gone": "why"}`.
 """
 
 import json
@@ -16,7 +16,7 @@ PORTION_BYTES = 256 * 1024
 
 
 def main() -> None:
-    os.chdir(sys.argv[1])  # the paths of sockets are short, so it is named from here
+    os.chdir(sys.argv[1])  # paths of sockets are limited to 107 bytes
     agent = socket.socket(socket.AF_UNIX)
     try:
         agent.connect("agent.sock")
@@ -48,16 +48,16 @@ def _write(fd: int, data: bytes) -> None:
 
 
 def _end() -> str:
-    """Why there is no agent."""
+    """Return why there is no agent."""
     try:
         with open("agent.end") as file:
             return f"left: {file.read()}"
     except OSError:
-        return "ended, and did not say why"
+        return "ended without a reason"
 
 
 if __name__ == "__main__":
     try:
         main()
     except OSError:
-        sys.exit(1)  # the connection broke, here or there
+        sys.exit(1)  # a connection broke, on either side

@@ -1,8 +1,8 @@
 """An agent at the other end of a blocking stream: a docker exec, an ssh channel.
 
 Their libraries block, so each stream has two threads: one reads and hands portions to the event
-loop, one writes what the loop has put in its queue. A slow or silent stream therefore holds up
-nobody but its own node, and no thread holds up the end of the program.
+loop, one writes what the loop has queued. So a slow or silent stream delays only its own node, and
+no thread delays the end of the program.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from clusters.hosts._agent.driver import PipeAgent
-from clusters.hosts._agent.threads import aside
+from clusters.hosts._agent.threads import in_thread
 
 PORTION_BYTES = 256 * 1024
 BROKEN = (OSError, EOFError)
@@ -23,7 +23,7 @@ class Stream(Protocol):
     """Standard input and output of a program that runs elsewhere."""
 
     def recv(self, size: int) -> bytes:
-        """Wait for output; nothing at its end. OSError when the stream breaks."""
+        """Wait for output; return b"" at its end. Raises OSError if the stream breaks."""
         ...
 
     def sendall(self, data: bytes) -> None: ...
@@ -33,13 +33,13 @@ class Stream(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go; whoever waits in `recv` wakes up."""
+        """Close the stream and wake a thread that waits in `recv`."""
         ...
 
 
 class Pump:
-    """A stream's two threads: `take` gets what arrives, `ended` is called once nothing more will,
-    both in the event loop."""
+    """The two threads of a stream. In the event loop, `take` gets the data and `ended` is called at
+    its end."""
 
     def __init__(
         self,
@@ -58,11 +58,11 @@ class Pump:
         self._out.put(data)
 
     def finish(self) -> None:
-        """End the program's standard input, once all that was put has been sent."""
+        """End the program's standard input when all queued data has been sent."""
         self._out.put(None)
 
     def close(self) -> None:
-        """May block, like the stream's own."""
+        """Close the stream. May block, as the stream's own method may."""
         self._out.put(None)
         with suppress(*BROKEN):
             self._stream.close()
@@ -70,8 +70,8 @@ class Pump:
     def _read(self) -> None:
         with suppress(*BROKEN):
             while data := self._stream.recv(PORTION_BYTES):
-                self._tell(self._take, data)
-        self._tell(self._ended)
+                self._call_in_loop(self._take, data)
+        self._call_in_loop(self._ended)
 
     def _write(self) -> None:
         with suppress(*BROKEN):
@@ -79,28 +79,29 @@ class Pump:
                 self._stream.sendall(data)
             self._stream.shutdown()
 
-    def _tell(self, what: Callable[..., None], *args: object) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody wants to know
+    def _call_in_loop(self, what: Callable[..., None], *args: object) -> None:
+        with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(what, *args)
 
 
-class Carrier:
-    """The agent of one node, whose life hangs on one stream."""
+class StreamConnection:
+    """The agent of one node, which ends with its stream."""
 
     def __init__(self, node: str, stream: Stream) -> None:
         self._ended = asyncio.Event()
-        self._pump = Pump(node, stream, lambda data: self.agent.feed(data), self._lost)
+        self._pump = Pump(node, stream, lambda data: self.agent.feed(data), self._connection_lost)
         self.agent = PipeAgent(node, self._pump.put)
 
     async def hang_up(self, within_s: float) -> bool:
-        """Close our end; whether the agent closed its own, having ended all that it started."""
+        """Close our end; return whether the agent closed its own, having ended all that it
+        started."""
         self._pump.finish()
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._ended.wait()
-        await aside(self._pump.close)
+        await in_thread(self._pump.close)
         return self._ended.is_set()
 
-    def _lost(self) -> None:
+    def _connection_lost(self) -> None:
         self._ended.set()
         self.agent.lost()

@@ -1,8 +1,8 @@
-"""Work that blocks, in threads of its own.
+"""Blocking work in threads of its own.
 
-The libraries that reach engines and machines block, for as long as these please. A thread for each
-piece of work delays no other, as a pool would, and being a daemon it does not delay the end of the
-program either. Whoever stops waiting leaves the work to itself.
+The libraries for engines and machines block, for as long as the other side takes. A thread for each
+piece of work delays no other work, as a pool would, and as a daemon it does not delay the end of
+the program. A caller that stops waiting leaves the work running.
 """
 
 import asyncio
@@ -14,15 +14,15 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def started(work: Callable[[], T]) -> "Future[T]":
-    """Begin it; what it will give."""
+def start_thread(work: Callable[[], T]) -> "Future[T]":
+    """Start the work in a thread; return the future of its result."""
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()
 
     def carry_out() -> None:
         try:
             result = work()
-        except BaseException as e:  # of whatever kind: it belongs to who waits
+        except BaseException as e:  # any kind; the caller decides
             future.set_exception(e)
         else:
             future.set_result(result)
@@ -31,6 +31,6 @@ def started(work: Callable[[], T]) -> "Future[T]":
     return future
 
 
-async def aside(work: Callable[[], T]) -> T:
-    """Do it, and let everybody else go on meanwhile."""
-    return await asyncio.wrap_future(started(work))
+async def in_thread(work: Callable[[], T]) -> T:
+    """Run the work in a thread and return its result."""
+    return await asyncio.wrap_future(start_thread(work))

@@ -1,12 +1,12 @@
-"""Damage to the files of a node that does not run: bits turned over, ends cut off, all of it gone.
+"""Damages files of a stopped node: flips bits, cuts off ends, or removes everything.
 
     python3 -S -s damage.py '{"do": "flip", "folder": "/seatrial/broker-1/store", ...}'
 
-It is run on the node by the node's own Python and needs nothing else; the answer is one JSON line.
-Where the damage falls is drawn from a seed, within the data: logs are often allocated in advance,
-and a bit of the zeros behind their end is nobody's. With `stripe = [i, n]`, only every nth sector
-from the ith on is touched, so that n nodes with the same bytes are never damaged at the same place.
-What was changed is counted by reading it again.
+The node's own Python runs it, and it needs nothing else; the answer is one JSON line. The places
+are drawn from a seed, within the data: logs are often preallocated, and flipping a bit in the zeros
+behind their end would damage nothing. With `stripe = [i, n]`, only every nth sector from the ith on
+is changed, so that n nodes with the same bytes are never damaged at the same place. The changes are
+counted by reading the bytes again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SHOWN = 10
 Json = dict[str, Any]
 
 
-class Files(Protocol):
+class FileTree(Protocol):
     """The files below a folder, by path."""
 
     def sizes(self) -> dict[str, int]: ...
@@ -40,8 +40,8 @@ class Files(Protocol):
     def empty(self) -> None: ...
 
 
-def wipe(files: Files) -> Json:
-    """Nothing is left."""
+def wipe(files: FileTree) -> Json:
+    """Remove everything."""
     sizes = files.sizes()
     files.empty()
     left = files.sizes()
@@ -49,9 +49,9 @@ def wipe(files: Files) -> Json:
 
 
 def flip(
-    files: Files, pattern: str, count: int, seed: int, stripe: tuple[int, int] = (0, 1)
+    files: FileTree, pattern: str, count: int, seed: int, stripe: tuple[int, int] = (0, 1)
 ) -> Json:
-    """So many bits turned over, shared out by lot among the files that match."""
+    """Flip so many random bits in the files that match."""
     dice = random.Random(seed)
     places = [
         (path, sector)
@@ -70,8 +70,9 @@ def flip(
     return {"changed": len(changed), "where": [[*place] for place in changed[:SHOWN]]}
 
 
-def cut(files: Files, pattern: str, size: int, seed: int) -> Json:
-    """The last bytes of one file's data are gone, by lot, and what was allocated behind them."""
+def cut(files: FileTree, pattern: str, size: int, seed: int) -> Json:
+    """Cut a number of bytes off the end of one random file's data, and the preallocated space
+    behind them."""
     dice = random.Random(seed)
     found = list(_data(files, pattern))
     if not found:
@@ -82,15 +83,15 @@ def cut(files: Files, pattern: str, size: int, seed: int) -> Json:
     return {"changed": end - files.sizes()[path], "where": [[path, point]]}
 
 
-def _data(files: Files, pattern: str) -> Iterator[tuple[str, int]]:
-    """Files that match and are not empty, and where their data ends."""
+def _data(files: FileTree, pattern: str) -> Iterator[tuple[str, int]]:
+    """Yield the files that match and are not empty, and where their data ends."""
     for path, size in sorted(files.sizes().items()):
         if fnmatch(path, pattern) and (end := _data_end(files, path, size)):
             yield path, end
 
 
-def _data_end(files: Files, path: str, size: int) -> int:
-    """Behind the last byte that is not zero."""
+def _data_end(files: FileTree, path: str, size: int) -> int:
+    """Return the offset behind the last byte that is not zero."""
     while size:
         start = (size - 1) // BLOCK * BLOCK
         if block := files.read(path, size - start, start).rstrip(b"\0"):
@@ -99,8 +100,8 @@ def _data_end(files: Files, path: str, size: int) -> int:
     return 0
 
 
-class RealFiles:
-    """Below a folder of this machine."""
+class RealFileTree:
+    """The files below a folder of this machine."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -138,19 +139,19 @@ class RealFiles:
                 (os.remove if os.path.islink(path) else os.rmdir)(path)
 
 
-DEEDS: dict[str, Callable[..., Json]] = {"wipe": wipe, "flip": flip, "cut": cut}
+ACTIONS: dict[str, Callable[..., Json]] = {"wipe": wipe, "flip": flip, "cut": cut}
 
 
-def done(files: Files, order: Json) -> Json:
-    """What an order asks for, and what came of it. `order` has no folder any more."""
-    return DEEDS[order.pop("do")](files, **order)
+def apply(files: FileTree, order: Json) -> Json:
+    """Carry out an order, from which `folder` was removed; return its result."""
+    return ACTIONS[order.pop("do")](files, **order)
 
 
 def main() -> None:
     order = json.loads(sys.argv[1])
-    files = RealFiles(order.pop("folder"))
+    files = RealFileTree(order.pop("folder"))
     try:
-        print(json.dumps(done(files, order)))
+        print(json.dumps(apply(files, order)))
     except OSError as e:
         sys.exit(f"{e.filename or 'it'}: {e.strerror or e}")
 

@@ -1,12 +1,12 @@
-"""What several faults together want of one disk: the worst of each. Pure."""
+"""Several faults on one disk at the same time: the worst of each kind applies. Pure."""
 
 from collections.abc import Iterable
 
 from harness.contracts import DiskFault
 
 
-def merged(faults: Iterable[DiskFault]) -> DiskFault | None:
-    """None when nobody wants anything. All of them concern the same folder of the node."""
+def merge(faults: Iterable[DiskFault]) -> DiskFault | None:
+    """Return the fault in force, or None. All faults concern the same folder of the node."""
     every = tuple(faults)
     if not every:
         return None

@@ -1,13 +1,13 @@
-"""How much a running process may still take: files or memory; it runs on the node.
+"""Limits the files or the memory that running processes may still take. It runs on their node.
 
-    python -S -s rlimits.py take GROUP descriptors|memory ROOM     what is left from now on
-    python -S -s rlimits.py look GROUP descriptors|memory
-    python -S -s rlimits.py give GROUP descriptors|memory LIMIT    what it was before
+    python -S -s rlimits.py take GROUP descriptors|memory ROOM     leave so much room
+    python -S -s rlimits.py look GROUP descriptors|memory          show the limits
+    python -S -s rlimits.py give GROUP descriptors|memory LIMIT    restore the old limit
 
-Limits are the kernel's own for each process, changed from outside (prlimit): nothing is shared with
-others, and a process that ends takes them along. ROOM is a number of files, or bytes. For each
-process of the group is told its limit, what it uses of it, and how much room that leaves. -1 is no
-limit.
+The limits are the kernel's own for each process, changed from outside (prlimit): they are not
+shared with other processes, and end with the process. ROOM is a number of files, or bytes. The
+answer has for each process of the group its limit, how much it uses, and the room that is left. -1
+means no limit.
 """
 
 from __future__ import annotations
@@ -20,38 +20,39 @@ import sys
 KINDS = {"descriptors": resource.RLIMIT_NOFILE, "memory": resource.RLIMIT_AS}
 
 
-class Refused(Exception):
-    """It can not be done here; the text says why."""
+class LimitError(Exception):
+    """The change is impossible here; the text says why."""
 
 
 def members(group: int) -> list[int]:
-    """The processes of a group that live."""
+    """Return the living processes of a group."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{name}/stat") as file:
                 fields = file.read().rpartition(")")[2].split()
         except OSError:
-            continue  # it ended meanwhile
+            continue  # the process has ended
         if fields[2] == str(group) and fields[0] not in "ZX":
             found.append(int(name))
     return sorted(found)
 
 
-def opened(pid: int) -> list[int]:
-    """The numbers of its open files."""
+def open_files(pid: int) -> list[int]:
+    """Return the descriptors of its open files."""
     return sorted(map(int, os.listdir(f"/proc/{pid}/fd")))
 
 
-def mapped(pid: int) -> int:
-    """Bytes of its address space."""
+def address_space_bytes(pid: int) -> int:
+    """Return the size of its address space in bytes."""
     with open(f"/proc/{pid}/status") as file:
         sizes = [line.split()[1] for line in file if line.startswith("VmSize:")]
     return int(sizes[0]) * 1024 if sizes else 0
 
 
-def least(used: list[int], room: int) -> int:
-    """The limit below which so many numbers are free: a new file gets the lowest of them."""
+def lowest_limit(used: list[int], room: int) -> int:
+    """Return the limit below which so many descriptors are free: a new file gets the lowest free
+    one."""
     limit, taken = 0, set(used)
     while room or limit in taken:
         room -= limit not in taken
@@ -66,35 +67,40 @@ def set_soft(pid: int, kind: str, limit: int) -> None:
     resource.prlimit(pid, KINDS[kind], (limit, hard))
 
 
-def told(pid: int, kind: str) -> dict[str, int]:
+def usage(pid: int, kind: str) -> dict[str, int]:
     limit = resource.prlimit(pid, KINDS[kind])[0]
     if kind == "memory":
-        used = mapped(pid)
+        used = address_space_bytes(pid)
         return {"limit": limit, "used": used, "room": limit - used if limit >= 0 else -1}
-    numbers = opened(pid)
+    numbers = open_files(pid)
     below = sum(number < limit for number in numbers)
     return {"limit": limit, "used": len(numbers), "room": limit - below if limit >= 0 else -1}
 
 
 def main(verb: str, group: int, kind: str, amount: int = 0) -> dict[str, dict[str, int]]:
-    """By process: its limit before, its limit now, what it uses, and the room that is left."""
+    """Carry out a command; return by process its old limit, its limit, its use and the room that is
+    left."""
     found = members(group)
     if not found:
-        raise Refused(f"no process of group {group} lives")
+        raise LimitError(f"no process of group {group} lives")
     answer = {}
     for pid in found:
         was = resource.prlimit(pid, KINDS[kind])[0]
         if verb == "take":
-            wanted = mapped(pid) + amount if kind == "memory" else least(opened(pid), amount)
+            wanted = (
+                address_space_bytes(pid) + amount
+                if kind == "memory"
+                else lowest_limit(open_files(pid), amount)
+            )
             set_soft(pid, kind, wanted)
         elif verb == "give":
             set_soft(pid, kind, amount)
-        answer[str(pid)] = {"was": was, **told(pid, kind)}
+        answer[str(pid)] = {"was": was, **usage(pid, kind)}
     return answer
 
 
 if __name__ == "__main__":
     try:
         print(json.dumps(main(sys.argv[1], int(sys.argv[2]), sys.argv[3], *map(int, sys.argv[4:]))))
-    except (Refused, OSError, ValueError) as e:
+    except (LimitError, OSError, ValueError) as e:
         sys.exit(str(e))

@@ -1,25 +1,24 @@
-"""A gate between a node's process and its disk: system calls that change files pass it one by one.
+"""Intercepts the system calls by which a node's processes change files, one by one.
 
-    python3 -S -s syscall_tracer.py watch NAME [FOLDER]      the gate's warden; reads orders, JSON
-    lines python3 -S -s syscall_tracer.py enter NAME -- PROGRAM    become a program behind the gate
-    python3 -S -s syscall_tracer.py try NAME FOLDER SECONDS  what a program behind the gate meets
-    there
+    python3 -S -s syscall_tracer.py watch NAME [FOLDER]      the supervisor; reads JSON orders
+    python3 -S -s syscall_tracer.py enter NAME -- PROGRAM    become a traced program
+    python3 -S -s syscall_tracer.py try NAME FOLDER SECONDS  probe the disk as a traced program
 
-The kernel's seccomp filter hands the calls that write, sync, make, rename and remove to the warden
-(SECCOMP_RET_USER_NOTIF), which lets them pass, holds them up, or answers them with an error. It
-works for every program, in whatever language, and needs no compiler, no privilege and no file
-system of our own. Calls that read or send never meet it. What a program maps into its memory, or
-hands to io_uring, goes past it.
+The kernel's seccomp filter passes calls that write, sync, create, rename and remove to the
+supervisor (SECCOMP_RET_USER_NOTIF), which allows them, delays them, or answers them with an error.
+This works for every program, in any language, and needs no compiler, no privilege and no file
+system of our own. Calls that read or send are not intercepted. Writes through memory mappings and
+io_uring are not seen.
 
-Given a folder, the warden keeps a ledger of what is changed below it and not synced
-(`unsynced_writes.py`), so that it can be taken away once the node is dead: {"lose": SEED},
-answered with what was at stake and what is gone; {"settle": true} says that what is there now is
-to stay. An order may have a number, {"order": 7, ...}, and its answer begins with it: `7 obeyed`.
+Given a folder, the supervisor records the unsynced changes below it (`unsynced_writes.py`), so that
+they can be taken away once the node is dead: {"lose": SEED} is answered with what was at stake and
+what is lost; {"settle": true} makes everything that is there now durable. An order may have a
+number, {"order": 7, ...}, and its answer begins with it: `7 obeyed`.
 
-Any other order says what holds below one folder: {"below": ..., "full": ..., "read_only": ...,
-"sync_fails": ..., "sync_s": ...}, seconds, or null for a sync that hangs; an empty one, nothing.
-Without the warden the calls would fail, so it stays until nobody is behind its gate any more; when
-whoever gives orders is gone, all pass.
+Any other order sets the faults below one folder: {"below": ..., "full": ..., "read_only": ...,
+"sync_fails": ..., "sync_s": ...}; sync_s is in seconds, or null for a sync that hangs. An empty
+order ends all faults. Without the supervisor the calls would fail, so it runs until the last traced
+process has ended. When its standard input ends, it allows all calls.
 """
 
 from __future__ import annotations
@@ -44,44 +43,44 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
-if not __package__:  # a program lies three folders below our packages
+if not __package__:  # the packages are four folders above this file
     sys.path.append(os.path.abspath(f"{__file__}/../../../.."))
 from clusters.hosts._faults.syscalls import (
+    ALWAYS_ALLOWED,
     MACHINES,
     NAMES,
     ONLY_WITH,
     SYNCS,
-    UNSPOILT,
     WRITES,
     Call,
     grows,
     is_below,
-    tell,
-    tell_refused,
+    record,
+    record_failed_sync,
 )
 
 if TYPE_CHECKING:
-    from clusters.hosts._faults.unsynced_writes import Ledger
+    from clusters.hosts._faults.unsynced_writes import UnsyncedWrites
 
 ALLOW, NOTIFY = 0x7FFF0000, 0x7FC00000
 LOAD, EQUAL, ANY_BIT, RETURN = 0x20, 0x15, 0x45, 0x06
 SET_MODE_FILTER, NEW_LISTENER = 1, 8
 PR_SET_PTRACER, PR_SET_NO_NEW_PRIVS = 0x59616D61, 38
 RECEIVE, SEND = 0xC0502100, 0xC0182101
-NOTICE = struct.Struct("=QIIiIQ6Q")  # id, thread, flags, call, machine, where, arguments
+NOTICE = struct.Struct("=QIIiIQ6Q")  # id, thread, flags, call, machine, address, arguments
 ANSWER = struct.Struct("=QqiI")  # id, value, error, flags
 DEAD_WITHIN_S = 1.0
-PASS = 1  # a flag of an answer: carry the call out
+PASS = 1  # flag of an answer: carry out the call
 PEER = socket.SOL_SOCKET, socket.SO_PEERCRED, 12
-NOBODY: tuple[bytes, list[int], int, Any] = b"", [], 0, None
-OLDEST = "it needs Linux 5.5 or later, and a container runtime that allows seccomp"
+NO_LISTENER: tuple[bytes, list[int], int, Any] = b"", [], 0, None
+NEEDS_LINUX = "it needs Linux 5.5 or later, and a container runtime that allows seccomp"
 
 
 # ---------------------------------------------------------------------------------- the filter
 
 
 def program() -> bytes:
-    """The filter of this machine: for each call comparisons and an answer."""
+    """Return this machine's filter: for each call, comparisons and an answer."""
     machine, numbers, _ = _machine()
     code = [_op(LOAD, 4), _op(EQUAL, machine, 1, 0), _op(RETURN, ALLOW), _op(LOAD, 0)]
     for name, number in numbers.items():
@@ -100,12 +99,12 @@ def _op(code: int, value: int, if_so: int = 0, if_not: int = 0) -> bytes:
 
 def _machine() -> tuple[int, dict[str, int], int]:
     if platform.machine() not in MACHINES:
-        sys.exit(f"the gate knows no system calls of {platform.machine()}, only {list(MACHINES)}")
+        sys.exit(f"system calls of {platform.machine()} cannot be traced, only of {list(MACHINES)}")
     return MACHINES[platform.machine()]
 
 
-def _put_up() -> int:
-    """Put this process behind a filter; the descriptor that the warden listens at."""
+def _install_filter() -> int:
+    """Install the filter in this process; return the descriptor that the supervisor listens on."""
     libc = ctypes.CDLL(None, use_errno=True)
     code = program()
     held = ctypes.create_string_buffer(code, len(code))
@@ -117,23 +116,27 @@ def _put_up() -> int:
         listener = libc.syscall(seccomp, SET_MODE_FILTER, NEW_LISTENER, head)
         if listener >= 0:
             return int(listener)
-        libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)  # and again: now no privilege is needed
-    sys.exit(f"the kernel refused the gate: {os.strerror(ctypes.get_errno())}; {OLDEST}")
+        libc.prctl(
+            PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0
+        )  # with this, the second attempt needs no privilege
+    sys.exit(
+        f"the kernel refused the syscall filter: {os.strerror(ctypes.get_errno())}; {NEEDS_LINUX}"
+    )
 
 
-def _behind(name: str) -> None:
-    """This process is behind the gate when this returns."""
+def _enter_filter(name: str) -> None:
+    """Put this process under the filter of a supervisor."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as warden:
         warden.connect(f"\0{name}")
-        listener = _put_up()
+        listener = _install_filter()
         socket.send_fds(warden, [b"!"], [listener])
         os.close(listener)
         if not warden.recv(1):
-            sys.exit("the gate's warden is gone")
+            sys.exit("the supervisor of the syscall tracer is gone")
 
 
 def enter(name: str, argv: list[str]) -> NoReturn:
-    _behind(name)
+    _enter_filter(name)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)  # Python ignores them, and children would too
     try:
@@ -146,29 +149,32 @@ def enter(name: str, argv: list[str]) -> NoReturn:
 
 
 @dataclass(frozen=True)
-class Order:
-    """What holds below a folder."""
+class DiskOrder:
+    """The faults below a folder."""
 
     below: str = ""
     full: bool = False
     read_only: bool = False
     sync_fails: bool = False
-    sync_s: float | None = 0.0  # None: it hangs
+    sync_s: float | None = 0.0  # None: syncs hang
 
 
 @dataclass
-class Warden:
-    """Who is asked about every call. `held`: syncs, with when they may go on. `losing`: orders to
-    lose what is unsynced, each with until when to wait for the last process to be gone, the seed,
-    and its number; there are two when nobody waited for the first one's answer."""
+class Supervisor:
+    """Answers every intercepted call.
 
-    ledger: Ledger | None = None
+    held: delayed syncs, with the time when each may go on losing: orders to lose unsynced changes:
+    until when to wait for the last process to end, the seed, the number of the order. There are two
+    if the caller did not wait for the answer to the first one.
+    """
+
+    recorder: UnsyncedWrites | None = None
     losing: list[tuple[float, int, int]] = field(default_factory=list)
-    orders: int = 0  # the descriptor that they come from; -1: from nobody any more
-    order: Order = field(default_factory=Order)
+    orders: int = 0  # the descriptor of standard input; -1: it has ended
+    order: DiskOrder = field(default_factory=DiskOrder)
     listeners: set[int] = field(default_factory=set)
     held: list[tuple[float, int, Call]] = field(default_factory=list)
-    seen: int = 0
+    held_count: int = 0
     rest: bytes = b""
 
     def serve(self, door: socket.socket) -> None:
@@ -176,78 +182,81 @@ class Warden:
         poll.register(self.orders, select.POLLIN)
         poll.register(door, select.POLLIN)
         while self.orders >= 0 or self.listeners:
-            for fd, events in poll.poll(self._patience_ms()):
+            for fd, events in poll.poll(self._timeout_ms()):
                 if fd == self.orders:
-                    self._hear(poll)
+                    self._read_orders(poll)
                 elif fd == door.fileno():
-                    self._let_in(door, poll)
+                    self._add_listener(door, poll)
                 elif events & select.POLLIN:
-                    self._ask(fd)
+                    self._receive(fd)
                 else:
                     poll.unregister(fd)
-                    self._let_out(fd)
-            self._let_go()
-            self._lose()
+                    self._remove_listener(fd)
+            self._release_due()
+            self._lose_when_ended()
 
-    def _patience_ms(self) -> float | None:
+    def _timeout_ms(self) -> float | None:
         times = [self.held[0][0]] if self.held else []
         times += [self.losing[0][0]] if self.losing else []
         if min(times, default=float("inf")) == float("inf"):
             return None
         return max(0.0, (min(times) - time.monotonic()) * 1000)
 
-    def _hear(self, poll: select.poll) -> None:
+    def _read_orders(self, poll: select.poll) -> None:
         data = os.read(self.orders, 65536)
         *lines, self.rest = (self.rest + data).split(b"\n")
         for line in lines:
-            self._heed(json.loads(line))
+            self._handle_order(json.loads(line))
         if not data:
             poll.unregister(self.orders)
             self.orders = -1
-            self._obey(Order())
+            self._apply(DiskOrder())
 
-    def _heed(self, order: dict[str, Any]) -> None:
+    def _handle_order(self, order: dict[str, Any]) -> None:
         number = order.pop("order", 0)
         if "lose" in order:
             self.losing.append((time.monotonic() + DEAD_WITHIN_S, order["lose"], number))
             return
         if "settle" not in order:
-            self._obey(Order(**order))
-        elif self.ledger:
-            self.ledger.settle()
+            self._apply(DiskOrder(**order))
+        elif self.recorder:
+            self.recorder.settle()
         print(f"{number} obeyed", flush=True)
 
-    def _lose(self) -> None:
-        """As soon as nobody is behind the gate, whom older kernels do not tell to be gone."""
+    def _lose_when_ended(self) -> None:
+        """Carry out orders to lose as soon as no traced process is left. Older kernels do not
+        report that, so there is a deadline."""
         while self.losing and (not self.listeners or self.losing[0][0] <= time.monotonic()):
             _, seed, number = self.losing.pop(0)
-            told = json.dumps(self.ledger.lose(seed) if self.ledger else {})
-            print(f"{number} {told}", flush=True)
+            result = json.dumps(self.recorder.lose(seed) if self.recorder else {})
+            print(f"{number} {result}", flush=True)
 
-    def _obey(self, order: Order) -> None:
-        """From now on; what is held up is decided anew."""
+    def _apply(self, order: DiskOrder) -> None:
+        """Apply an order from now on; delayed calls are decided again."""
         self.order, held, self.held = order, self.held, []
         for _, _, call in held:
             self._decide(call)
 
-    def _let_in(self, door: socket.socket, poll: select.poll) -> None:
+    def _add_listener(self, door: socket.socket, poll: select.poll) -> None:
         visitor, _ = door.accept()
         with visitor, suppress(OSError):
             _, uid, _ = struct.unpack("3i", visitor.getsockopt(*PEER))
-            _, listeners, _, _ = socket.recv_fds(visitor, 1, 1) if uid == os.getuid() else NOBODY
+            _, listeners, _, _ = (
+                socket.recv_fds(visitor, 1, 1) if uid == os.getuid() else NO_LISTENER
+            )
             for listener in listeners:
                 self.listeners.add(listener)
                 poll.register(listener, select.POLLIN)
                 visitor.send(b"!")
 
-    def _let_out(self, listener: int) -> None:
-        """Nobody is behind it any more: syncs that were held up will never be carried out."""
+    def _remove_listener(self, listener: int) -> None:
+        """The last process of a listener has ended: its delayed syncs are dropped."""
         self.listeners.discard(listener)
         self.held = [each for each in self.held if each[2].listener != listener]
         heapq.heapify(self.held)
         os.close(listener)
 
-    def _ask(self, listener: int) -> None:
+    def _receive(self, listener: int) -> None:
         notice = array.array("B", bytes(NOTICE.size))
         with suppress(FileNotFoundError):  # the thread was killed meanwhile
             fcntl.ioctl(listener, RECEIVE, notice)
@@ -256,49 +265,49 @@ class Warden:
 
     def _decide(self, call: Call) -> None:
         order = self.order
-        if not order.below or call.name in UNSPOILT:
-            return self._pass(call)
+        if not order.below or call.name in ALWAYS_ALLOWED:
+            return self._allow(call)
         if call.name in SYNCS:
             return self._decide_sync(call)
         if order.read_only and is_below(call, order.below):
             return _answer(call, errno.EROFS)
         if order.full and call.name in WRITES and is_below(call, order.below) and grows(call):
             return _answer(call, errno.ENOSPC)
-        return self._pass(call)
+        return self._allow(call)
 
     def _decide_sync(self, call: Call) -> None:
         order = self.order
         if call.name != "msync" and not is_below(call, order.below):
-            return self._pass(call)
+            return self._allow(call)
         delay_s = float("inf") if order.sync_s is None else order.sync_s
         if not delay_s:
-            return self._sync(call)
-        self.seen += 1
-        heapq.heappush(self.held, (time.monotonic() + delay_s, self.seen, call))
+            return self._finish_sync(call)
+        self.held_count += 1
+        heapq.heappush(self.held, (time.monotonic() + delay_s, self.held_count, call))
         return None
 
-    def _let_go(self) -> None:
+    def _release_due(self) -> None:
         while self.held and self.held[0][0] <= time.monotonic():
-            self._sync(heapq.heappop(self.held)[2])
+            self._finish_sync(heapq.heappop(self.held)[2])
 
-    def _sync(self, call: Call) -> None:
-        """Its time has come. What holds now held already when it began, or was decided anew."""
+    def _finish_sync(self, call: Call) -> None:
+        """Finish a delayed sync. The order in force held when it began, or it was decided again."""
         if self.order.sync_fails:
-            self._tell(tell_refused, call)
+            self._record(record_failed_sync, call)
             _answer(call, errno.EIO)
         else:
-            self._pass(call)
+            self._allow(call)
 
-    def _pass(self, call: Call) -> None:
-        self._tell(tell, call)
+    def _allow(self, call: Call) -> None:
+        self._record(record, call)
         _answer(call)
 
-    def _tell(self, deed: Callable[[Call, Ledger], None], call: Call) -> None:
-        if self.ledger:
+    def _record(self, deed: Callable[[Call, UnsyncedWrites], None], call: Call) -> None:
+        if self.recorder:
             try:
-                deed(call, self.ledger)
-            except Exception:  # whatever the node has asked for: the kernel answers it
-                self.ledger.missed += os.path.exists(call.proc)  # or it was killed meanwhile
+                deed(call, self.recorder)
+            except Exception:  # invalid arguments, which the kernel answers
+                self.recorder.missed += os.path.exists(call.proc)  # else it was killed
 
 
 def _answer(call: Call, error: int = 0) -> None:
@@ -313,22 +322,24 @@ def watch(name: str, below: str = "") -> None:
         door.listen()
         _try_filter()
         print("0 ready", flush=True)
-        Warden(_ledger(below)).serve(door)
+        Supervisor(_recorder(below)).serve(door)
 
 
-def _ledger(below: str) -> Ledger | None:
+def _recorder(below: str) -> UnsyncedWrites | None:
     if not below:
         return None
-    from clusters.hosts._faults.unsynced_writes import Ledger  # of use to the warden alone
+    from clusters.hosts._faults.unsynced_writes import (
+        UnsyncedWrites,  # needed by the supervisor only
+    )
 
-    return Ledger(below)
+    return UnsyncedWrites(below)
 
 
 def _try_filter() -> None:
-    """Leave with a sentence where the kernel has no such gates."""
+    """Exit with an error if the kernel supports no such filters."""
     child = os.fork()
     if not child:
-        os.close(_put_up())
+        os.close(_install_filter())
         os._exit(0)
     if os.waitpid(child, 0)[1]:
         sys.exit(1)
@@ -337,20 +348,25 @@ def _try_filter() -> None:
 # --------------------------------------------------------------------------------- the prober
 
 
-def attempt(name: str, folder: str, patience_s: float) -> dict[str, Any]:
-    """Write below the folder and sync it, behind the gate; names of errors, and seconds."""
-    _behind(name)
-    told: dict[str, Any] = {"write": _write(f"{folder}/.seatrial-probe"), "sync": "", "sync_s": -1}
-    thread = threading.Thread(target=_sync, args=(folder, told), daemon=True)
+def probe(name: str, folder: str, patience_s: float) -> dict[str, Any]:
+    """Write below the folder and sync it, as a traced process; return names of errors, and
+    seconds."""
+    _enter_filter(name)
+    result: dict[str, Any] = {
+        "write": _write(f"{folder}/.seatrial-probe"),
+        "sync": "",
+        "sync_s": -1,
+    }
+    thread = threading.Thread(target=_sync, args=(folder, result), daemon=True)
     thread.start()
     thread.join(patience_s)
-    return told
+    return result
 
 
 def _write(path: str) -> str:
-    """The name of the error that is met, if any."""
+    """Return the name of the error, or an empty string."""
     try:
-        fd = _made(path)
+        fd = _create(path)
     except OSError as e:
         return errno.errorcode[e.errno or 0]
     try:
@@ -364,8 +380,8 @@ def _write(path: str) -> str:
     return ""
 
 
-def _made(path: str) -> int:
-    """A new file; one that an earlier try had to leave goes first."""
+def _create(path: str) -> int:
+    """Create the file; one that an earlier probe could not remove is removed first."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
     try:
         return os.open(path, flags, 0o600)
@@ -374,14 +390,14 @@ def _made(path: str) -> int:
         return os.open(path, flags, 0o600)
 
 
-def _sync(folder: str, told: dict[str, Any]) -> None:
+def _sync(folder: str, result: dict[str, Any]) -> None:
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     began_s = time.monotonic()
     try:
         os.fsync(fd)
     except OSError as e:
-        told["sync"] = errno.errorcode[e.errno or 0]
-    told["sync_s"] = time.monotonic() - began_s
+        result["sync"] = errno.errorcode[e.errno or 0]
+    result["sync_s"] = time.monotonic() - began_s
 
 
 def main() -> None:
@@ -391,9 +407,9 @@ def main() -> None:
         case ["enter", name, "--", *argv]:
             enter(name, argv)
         case ["try", name, folder, patience_s]:
-            told = attempt(name, folder, float(patience_s))
-            os.write(1, json.dumps(told).encode())
-            os._exit(0)  # a sync that hangs holds up nobody's end
+            result = probe(name, folder, float(patience_s))
+            os.write(1, json.dumps(result).encode())
+            os._exit(0)  # a hanging sync must not delay the exit
         case _:
             sys.exit(__doc__)
 

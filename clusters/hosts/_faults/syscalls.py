@@ -1,9 +1,8 @@
-"""The system calls that pass the gate: their numbers, and what their arguments say.
+"""The system calls that the tracer intercepts: their numbers and the meaning of their arguments.
 
-The kernel hands over a call's number and six arguments; what these point to is read from the
-caller's memory and from what /proc says of its descriptors. A call is always looked at just before
-it is carried out. `tell` puts it into the words of the ledger of unsynced changes
-(`unsynced_writes.py`).
+The kernel passes the number of a call and six arguments; the data behind them is read from the
+caller's memory, and descriptors are looked up in /proc. A call is always inspected just before it
+is carried out. `tell` reports it to the recorder of unsynced changes (`unsynced_writes.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-# what each call is: its number here, and which of its arguments say what it is about
+# numbers of the calls on each machine
 _X86 = {
     "write": 1, "open": 2, "mmap": 9, "pwrite64": 18, "writev": 20, "msync": 26, "fsync": 74,
     "fdatasync": 75, "truncate": 76, "ftruncate": 77, "rename": 82, "mkdir": 83, "rmdir": 84,
@@ -36,10 +35,10 @@ NAMES = {number: name for name, number in MACHINES.get(platform.machine(), (0, {
 
 SYNCS = frozenset({"fsync", "fdatasync", "sync_file_range", "msync"})
 SYNC_ALL = frozenset({"sync", "syncfs"})
-UNSPOILT = SYNC_ALL | {"mmap"}  # looked at, and always let pass
+ALWAYS_ALLOWED = SYNC_ALL | {"mmap"}  # recorded, and always allowed
 WRITES = frozenset({"write", "writev", "pwrite64", "pwritev", "pwritev2", "fallocate"})
-AT_OFFSET = frozenset({"pwrite64", "pwritev", "pwritev2"})  # the fourth argument says where
-# the arguments that hold a folder's descriptor (-1: none) and a path, for each path that changes
+AT_OFFSET = frozenset({"pwrite64", "pwritev", "pwritev2"})  # the fourth argument is the offset
+# for each changed path: the arguments with the folder's descriptor (-1: none) and the path
 PATHS = {
     "open": [(-1, 0)], "creat": [(-1, 0)], "truncate": [(-1, 0)], "mkdir": [(-1, 0)],
     "rmdir": [(-1, 0)], "unlink": [(-1, 0)], "link": [(-1, 1)], "symlink": [(-1, 1)],
@@ -50,9 +49,9 @@ PATHS = {
 REMOVING = frozenset({"rmdir", "unlink", "unlinkat"})
 RENAMING = frozenset({"rename", "renameat", "renameat2"})
 MAKING = frozenset({"mkdir", "mkdirat", "link", "linkat", "symlink", "symlinkat"})
-# calls that are handed over only when these arguments have one of these bits
+# calls that are intercepted only if one of these arguments has one of these bits
 FOR_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
-CREAT = os.O_CREAT | os.O_TRUNC  # what `creat` means
+CREAT = os.O_CREAT | os.O_TRUNC  # flags of `creat`
 PROT_WRITE, MAP_SHARED = 2, 1
 ONLY_WITH = {
     "open": [(1, FOR_WRITING)],
@@ -63,14 +62,14 @@ MS_SYNC = 4
 KEEPS_SIZE, EXCHANGES, NO_REPLACE = 1, 2, 1
 WRITES_DURABLY, APPENDS = 2 | 4, 16  # flags of pwritev2
 AT_CWD, NO_OFFSET = 0xFFFFFF9C, 0xFFFFFFFFFFFFFFFF
-MOST_PATH, MOST_PIECES = 4096, 1024
+MAX_PATH_BYTES, MAX_PIECES = 4096, 1024
 PAGE = 4096
-PIECE = struct.Struct("=QQ")  # of a vector: where, how long
+PIECE = struct.Struct("=QQ")  # of an iovec: address, length
 
 
 @dataclass(frozen=True)
 class Call:
-    """A system call that waits for its answer."""
+    """A system call that waits for an answer."""
 
     listener: int
     id: int
@@ -83,12 +82,13 @@ class Call:
         return f"/proc/{self.thread}"
 
     def file(self, argument: int = 0) -> str:
-        """What an argument that is a descriptor stands for: a path to read and to open."""
+        """Return the path under /proc by which the descriptor in this argument can be read and
+        opened."""
         return f"{self.proc}/fd/{self.args[argument] & 0xFFFFFFFF}"
 
 
-class Ledger(Protocol):
-    """Who is told what calls change."""
+class ChangeRecorder(Protocol):
+    """The recorder of changes."""
 
     def has(self, path: str) -> bool: ...
 
@@ -117,8 +117,8 @@ class Ledger(Protocol):
 
 
 def is_below(call: Call, folder: str) -> bool:
-    """Whether the call is about a file below the folder, or the folder itself. One about nothing
-    that there can be is not: the kernel refuses it."""
+    """Return whether the call concerns a file below the folder, or the folder itself. A call with
+    invalid arguments does not: the kernel refuses it."""
     with suppress(OSError, OverflowError):
         return any(path == folder or path.startswith(f"{folder}/") for path in _paths(call))
     return False
@@ -136,12 +136,12 @@ def _paths(call: Call) -> Iterator[str]:
 
 
 def grows(call: Call) -> bool:
-    """Whether a write needs room that the file has not been given yet."""
+    """Return whether a write needs space that the file does not have yet."""
     info = os.stat(call.file())
     given = info.st_blocks * 512
     if call.name == "fallocate":
         return call.args[2] + call.args[3] > given
-    pos, flags = (0, 0) if call.name in AT_OFFSET else _opened(call)
+    pos, flags = (0, 0) if call.name in AT_OFFSET else _offset_and_flags(call)
     start = call.args[3] if call.name in AT_OFFSET else pos
     if flags & os.O_APPEND:
         start = info.st_size
@@ -149,8 +149,8 @@ def grows(call: Call) -> bool:
     return start + length > given or start + length > info.st_size
 
 
-def _opened(call: Call) -> tuple[int, int]:
-    """Where the file's descriptor stands, and the flags that it was opened with."""
+def _offset_and_flags(call: Call) -> tuple[int, int]:
+    """Return the offset of the descriptor, and the flags with which it was opened."""
     fd = os.open(f"{call.proc}/fdinfo/{call.args[0] & 0xFFFFFFFF}", os.O_RDONLY | os.O_CLOEXEC)
     try:
         words = os.read(fd, 256).split()
@@ -160,10 +160,10 @@ def _opened(call: Call) -> tuple[int, int]:
 
 
 def _text(call: Call, at: int) -> str:
-    """A string in the caller's memory, page by page. OSError: there is none."""
+    """Read a string from the caller's memory, page by page. Raises OSError if there is none."""
     data = b""
     with open(f"{call.proc}/mem", "rb", buffering=0) as memory:
-        while b"\0" not in data and len(data) < MOST_PATH:
+        while b"\0" not in data and len(data) < MAX_PATH_BYTES:
             memory.seek(at + len(data))
             if not (piece := memory.read(PAGE - (at + len(data)) % PAGE)):
                 raise ProcessLookupError(f"{call.proc} was killed meanwhile")
@@ -172,57 +172,57 @@ def _text(call: Call, at: int) -> str:
 
 
 def _length(call: Call) -> int:
-    """How many bytes a write writes."""
+    """Return how many bytes a write writes."""
     if call.name in ("write", "pwrite64"):
         return call.args[2]
     with open(f"{call.proc}/mem", "rb", buffering=0) as memory:
         memory.seek(call.args[1])
-        vector = memory.read(PIECE.size * min(call.args[2], MOST_PIECES))
+        vector = memory.read(PIECE.size * min(call.args[2], MAX_PIECES))
     return sum(length for _, length in PIECE.iter_unpack(vector))
 
 
 # ---------------------------------------------------------------------- telling the ledger
 
 
-def tell(call: Call, ledger: Ledger) -> None:
-    """What the call will change, if that is the ledger's. OSError when it can not be seen."""
+def record(call: Call, ledger: ChangeRecorder) -> None:
+    """Report the changes of a call to the recorder. Raises OSError if they cannot be determined."""
     name = call.name
     if name in SYNC_ALL:
         ledger.settle()
     elif name == "msync":
-        _tell_memory_sync(call, ledger)
+        _record_memory_sync(call, ledger)
     elif name == "mmap":
         anonymous = call.args[4] & 0x80000000  # -1: no file
         if not anonymous and ledger.has(os.readlink(call.file(4))):
             ledger.map(call.file(4))
     elif name in PATHS:
-        _tell_path(call, ledger)
+        _record_names(call, ledger)
     elif name in ("fsync", "fdatasync"):
         if not _is_prober(call):
             ledger.sync(call.file())
     elif name != "sync_file_range" and ledger.has(os.readlink(call.file())):
-        _tell_bytes(call, ledger)
+        _record_write(call, ledger)
 
 
-def tell_refused(call: Call, ledger: Ledger) -> None:
-    """A sync that the gate refuses in the disk's stead. OSError when it can not be seen."""
+def record_failed_sync(call: Call, ledger: ChangeRecorder) -> None:
+    """Report a sync that the tracer makes fail. Raises OSError if its file cannot be determined."""
     if call.name in ("fsync", "fdatasync"):
         ledger.fail(call.file())
 
 
 def _is_prober(call: Call) -> bool:
-    """The gate's own prober, which syncs the folder to see how that goes: no word of the node's."""
+    """Return whether the caller is the tracer's own probe, whose syncs are not the node's."""
     with open(f"{call.proc}/cmdline", "rb") as line:
         words = line.read().split(b"\0")
     return b"try" in words and any(word.endswith(b"/syscall_tracer.py") for word in words)
 
 
-def _tell_bytes(call: Call, ledger: Ledger) -> None:
+def _record_write(call: Call, ledger: ChangeRecorder) -> None:
     if call.name == "ftruncate":
         return ledger.resize(call.file(), call.args[1])
     if call.name == "fallocate":
-        return _tell_allocation(call, ledger)
-    at, flags = _opened(call)
+        return _record_allocation(call, ledger)
+    at, flags = _offset_and_flags(call)
     durable, appends = flags & os.O_DSYNC, flags & os.O_APPEND
     if call.name in AT_OFFSET and not (call.name == "pwritev2" and call.args[3] == NO_OFFSET):
         at = call.args[3]
@@ -232,8 +232,8 @@ def _tell_bytes(call: Call, ledger: Ledger) -> None:
     return ledger.write(call.file(), None if appends else at, _length(call), bool(durable))
 
 
-def _tell_allocation(call: Call, ledger: Ledger) -> None:
-    """Room that is given shows as a longer file; what else this call can do is not followed."""
+def _record_allocation(call: Call, ledger: ChangeRecorder) -> None:
+    """Report the new size of the file; other effects of fallocate are not followed."""
     mode = call.args[1] & 0xFFFFFFFF
     if not mode:
         ledger.resize(call.file(), call.args[2] + call.args[3], only_longer=True)
@@ -241,7 +241,7 @@ def _tell_allocation(call: Call, ledger: Ledger) -> None:
         ledger.overlooked(call.file())
 
 
-def _tell_path(call: Call, ledger: Ledger) -> None:
+def _record_names(call: Call, ledger: ChangeRecorder) -> None:
     paths = list(_paths(call))
     if not any(map(ledger.has, paths)):
         return
@@ -258,10 +258,10 @@ def _tell_path(call: Call, ledger: Ledger) -> None:
     elif call.name == "truncate":
         ledger.resize(paths[0], call.args[1])
     else:
-        _tell_opening(call, paths[0], ledger)
+        _record_opening(call, paths[0], ledger)
 
 
-def _tell_opening(call: Call, path: str, ledger: Ledger) -> None:
+def _record_opening(call: Call, path: str, ledger: ChangeRecorder) -> None:
     flags = CREAT if call.name == "creat" else call.args[ONLY_WITH[call.name][0][0]]
     exists = os.path.exists(path)
     if flags & os.O_CREAT and not exists:
@@ -270,8 +270,9 @@ def _tell_opening(call: Call, path: str, ledger: Ledger) -> None:
         ledger.resize(path, 0)
 
 
-def _tell_memory_sync(call: Call, ledger: Ledger) -> None:
-    """Files that are mapped there: their other changes are synced with them."""
+def _record_memory_sync(call: Call, ledger: ChangeRecorder) -> None:
+    """Report a sync of the files that are mapped in the range; their other changes are
+    synced, too."""
     start, end = call.args[0], call.args[0] + call.args[1]
     if not call.args[2] & MS_SYNC:
         return

@@ -1,9 +1,9 @@
-"""Nodes whose processes run behind a gate to their disk, so that faults can spoil it, and take
-away what was not synced (`syscall_tracer`).
+"""Agents that start processes under the syscall tracer, so that faults can break the disk and take
+away unsynced data (`syscall_tracer`).
 
-The gate's warden is one more process of the node's agent, and every other process is started
-through the gate; the agent itself knows nothing of it. So it works wherever an agent runs. When the
-agent leaves, it ends the warden with all the rest.
+The tracer's supervisor is one more process of the node's agent, and every other process is started
+through the tracer; the agent itself does not know it. So it works wherever an agent runs. When the
+agent exits, it ends the supervisor with all other processes.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from math import inf
 from typing import Any, cast
 from zlib import crc32
 
-from clusters.hosts._faults.disk_faults import merged
+from clusters.hosts._faults.disk_faults import merge
 from harness.contracts import Agent, DiskFault, DiskSeen, Forgotten, Hosts, Node, Python
 from harness.errors import BedFailed
 from harness.run.tasks import together
@@ -25,15 +25,18 @@ LOG = "gate.log"  # in the node's folder
 READY_WITHIN_S = 20.0
 OBEYS_WITHIN_S = 5.0
 LOSES_WITHIN_S = 20.0
-TRIED_WITHIN_S = 15.0  # beside the patience of whoever tries
+TRIED_WITHIN_S = 15.0  # in addition to the probe's own timeout
 
 
-async def behind_gates(
+async def trace_agents(
     hosts: Hosts, nodes: Sequence[Node], agents: Mapping[str, Agent], unsynced: str
 ) -> Mapping[str, Agent]:
-    """All agents, those of these nodes with gates, which keep a ledger of that folder's changes."""
+    """Return all agents; those of these nodes start processes under a tracer.
+
+    unsynced: the folder, below the node's own, whose unsynced changes are recorded; empty: none
+    """
     gated = {
-        node.name: GatedAgent(
+        node.name: TracedAgent(
             node.name,
             agents[node.name],
             hosts.python(node.name),
@@ -42,37 +45,37 @@ async def behind_gates(
         )
         for node in nodes
     }
-    await together(*(agent.put_up() for agent in gated.values()))
+    await together(*(agent.start_tracer() for agent in gated.values()))
     return {**agents, **{name: cast(Agent, agent) for name, agent in gated.items()}}
 
 
-class GatedAgent:
-    """An agent, but that its processes are started behind a gate, to which it gives orders."""
+class TracedAgent:
+    """An agent that starts its processes under a tracer, to which it sends orders."""
 
     def __init__(
         self, node: str, agent: Agent, python: Python, folder: str, unsynced: str = ""
     ) -> None:
-        self._unsynced = unsynced  # the folder whose changes are kept in mind until a sync
-        self._started: set[str] = set()  # names of processes behind the gate
-        self._number = 0  # of the last order; an answer to an earlier one is nobody's any more
+        self._unsynced = unsynced  # the folder whose unsynced changes are recorded
+        self._started: set[str] = set()  # names of traced processes
+        self._number = 0  # of the last order; answers to earlier ones are ignored
         self._node, self._agent, self._folder = node, agent, folder
         self._name = f"seatrial-gate-{crc32(folder.encode()):08x}"
-        self._gate = [python.executable, "-I", "-S", f"{python.packages}/{SCRIPT}"]
-        self._spoilt: dict[str, DiskFault] = {}  # what each fault wants of the disk
-        self._turn = asyncio.Lock()  # the last order given is the one that stays
-        self._said: asyncio.Future[str] | None = None  # the answer to it
+        self._tracer = [python.executable, "-I", "-S", f"{python.packages}/{SCRIPT}"]
+        self._disk_faults: dict[str, DiskFault] = {}  # by owner
+        self._lock = asyncio.Lock()  # orders are carried out in turn
+        self._reply: asyncio.Future[str] | None = None  # the answer to it
 
     def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
         call: Callable[..., Awaitable[Any]] = getattr(self._agent, verb)
         return call
 
-    async def put_up(self) -> None:
-        """The warden listens when this returns."""
+    async def start_tracer(self) -> None:
+        """Start the supervisor and wait until it listens."""
         log = f"{self._folder}/{LOG}"
-        watching = [*self._gate, "watch", self._name]
+        watching = [*self._tracer, "watch", self._name]
         watching += [f"{self._folder}/{self._unsynced}"] if self._unsynced else []
-        listening = self._said = asyncio.get_running_loop().create_future()
-        await self._agent.start(PROCESS, watching, log=log, on_line=self._heard)
+        listening = self._reply = asyncio.get_running_loop().create_future()
+        await self._agent.start(PROCESS, watching, log=log, on_line=self._on_line)
         ended = asyncio.ensure_future(self._agent.exited(PROCESS))
         both = (listening, ended)
         await asyncio.wait(both, timeout=READY_WITHIN_S, return_when=asyncio.FIRST_COMPLETED)
@@ -80,33 +83,33 @@ class GatedAgent:
         for waiting in both:
             waiting.cancel()
         if not listens:
-            raise BedFailed(f"{self._node} has no gate to its disk: {await self._last_words()}")
+            raise BedFailed(f"{self._node} has no syscall tracer: {await self._log_tail()}")
 
     async def start(self, name: str, argv: Sequence[str], **given: Any) -> int:
         self._started.add(name)
-        through = [*self._gate, "enter", self._name, "--", *argv]
+        through = [*self._tracer, "enter", self._name, "--", *argv]
         return await self._agent.start(name, through, **given)
 
     async def disk(self, owner: str, fault: DiskFault | None) -> None:
-        self._spoilt.pop(owner, None)
+        self._disk_faults.pop(owner, None)
         if fault is not None:
-            self._spoilt[owner] = fault
-        await self._ordered(lambda: _order(merged(self._spoilt.values())))
+            self._disk_faults[owner] = fault
+        await self._send_order(lambda: _as_order(merge(self._disk_faults.values())))
 
-    async def _ordered(
+    async def _send_order(
         self, order: Callable[[], Mapping[str, Any]], within_s: float = OBEYS_WITHIN_S
     ) -> str:
-        """What the warden answers to an order, which is made when its turn has come."""
-        async with self._turn:
+        """Send an order, built when the lock is held, and return the supervisor's answer."""
+        async with self._lock:
             self._number += 1
-            said: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-            self._said = said
+            reply: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+            self._reply = reply
             await self._agent.tell(PROCESS, json.dumps({"order": self._number, **order()}))
             try:
                 async with asyncio.timeout(within_s):
-                    return await said
+                    return await reply
             except TimeoutError:
-                why = f"the gate to its disk did not obey within {within_s:g} s"
+                why = f"its syscall tracer did not answer within {within_s:g} s"
                 raise BedFailed(f"{self._node}: {why}") from None
 
     async def forget_unsynced(self, seed: int) -> Forgotten:
@@ -115,40 +118,45 @@ class GatedAgent:
                 raise BedFailed(f"{self._node}: {name} runs, and would remember")
         if not self._unsynced:
             raise BedFailed(f"{self._node}: its gate does not know what was not synced")
-        told = json.loads(await self._ordered(lambda: {"lose": seed}, LOSES_WITHIN_S))
-        return Forgotten(**{**told, "unseen": tuple(told["unseen"])})
+        result = json.loads(await self._send_order(lambda: {"lose": seed}, LOSES_WITHIN_S))
+        return Forgotten(**{**result, "unseen": tuple(result["unseen"])})
 
     async def keep_unsynced(self) -> None:
         if self._unsynced:
-            await self._ordered(lambda: {"settle": True})
+            await self._send_order(lambda: {"settle": True})
 
     async def disk_wanted(self) -> DiskFault | None:
-        return merged(self._spoilt.values())
+        return merge(self._disk_faults.values())
 
     async def disk_seen(self, below: str, patience_s: float) -> DiskSeen:
-        trying = [*self._gate, "try", self._name, below, str(patience_s)]
+        trying = [*self._tracer, "try", self._name, below, str(patience_s)]
         ran = await self._agent.run(trying, timeout_s=patience_s + TRIED_WITHIN_S)
         if ran.code:
-            said = ran.err.strip().splitlines() or [f"exit code {ran.code}"]
-            raise BedFailed(f"{self._node}: its disk could not be tried: {said[-1]}")
-        told = ran.answer(self._node)
-        return DiskSeen(told["write"], told["sync"], told["sync_s"] if told["sync_s"] >= 0 else inf)
+            reply = ran.err.strip().splitlines() or [f"exit code {ran.code}"]
+            raise BedFailed(f"{self._node}: its disk could not be tried: {reply[-1]}")
+        result = ran.answer(self._node)
+        return DiskSeen(
+            result["write"], result["sync"], result["sync_s"] if result["sync_s"] >= 0 else inf
+        )
 
-    def _heard(self, line: str) -> None:
-        """It listens, or it has obeyed the order of that number, for which nobody may wait now."""
-        number, _, said = line.partition(" ")
-        if number == str(self._number) and self._said and not self._said.done():
-            self._said.set_result(said)
+    def _on_line(self, line: str) -> None:
+        """Take a line of the supervisor: it listens, or it has carried out the order of that
+        number."""
+        number, _, reply = line.partition(" ")
+        if number == str(self._number) and self._reply and not self._reply.done():
+            self._reply.set_result(reply)
 
-    async def _last_words(self) -> str:
+    async def _log_tail(self) -> str:
         try:
-            said = (await self._agent.get(f"{self._folder}/{LOG}")).decode(errors="replace").split()
+            reply = (
+                (await self._agent.get(f"{self._folder}/{LOG}")).decode(errors="replace").split()
+            )
         except BedFailed:
-            said = []
-        return " ".join(said[-40:]) or f"it did not listen within {READY_WITHIN_S:g} s"
+            reply = []
+        return " ".join(reply[-40:]) or f"it did not listen within {READY_WITHIN_S:g} s"
 
 
-def _order(wanted: DiskFault | None) -> dict[str, Any]:
-    """As the warden takes it: JSON has no infinity."""
+def _as_order(wanted: DiskFault | None) -> dict[str, Any]:
+    """Return the order for the supervisor. JSON has no infinity, so a hanging sync is null."""
     order = asdict(wanted) if wanted else {}
     return {**order, "sync_s": None} if order.get("sync_s") == inf else order

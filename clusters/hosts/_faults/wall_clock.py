@@ -1,19 +1,19 @@
-"""Another wall clock for running processes, and for them alone; it runs on their node.
+"""Changes the wall clock of running processes, and of no others. It runs on their node.
 
     python -S -s wall_clock.py set GROUP AHEAD_NS RATE
     python -S -s wall_clock.py read|clear GROUP
 
 Programs read clocks through a small library that the kernel maps into each process, the vDSO. In
-every process of the group, the three functions there that tell the wall clock get a jump to code
-of ours in the unused end of that mapping: it asks the kernel, and adds to what the kernel says. So
-it works for whatever is written in C, Java, Go or Python, at any moment of its life, without root
-and without a compiler. The pages are the process's own from then on: nobody else's clock changes,
-and it ends with the process. The monotonic clock, and so every timer, is left alone.
+every process of the group, the three functions there that return the wall clock get a jump to our
+code in the unused end of that mapping. It asks the kernel, and adds an offset to the answer. So it
+works for programs in C, Java, Go or Python, at any moment, without root and without a compiler. The
+changed pages belong to the process alone: no other clock changes, and the change ends with the
+process. The monotonic clock, and so every timer, stays as it is.
 
-Processes are stopped for the moment of the change. What is told is measured: the very code and data
-that a process has are run here, beside the kernel's clock.
+The processes are stopped during the change. The answer is measured: the code and the data in the
+process are run here, and compared with the kernel's clock.
 
-Machine code is for x86-64, which is refused elsewhere in one sentence. It was made by `as` from:
+The machine code is for x86-64; other machines are refused with an error. It was made by `as` from:
 
     anchor: .quad 0        frac: .quad 0        ahead: .quad 0
     clock_gettime:                              gettimeofday: test rdi, rdi
@@ -63,28 +63,28 @@ CODE = bytes.fromhex(
     "03000048f7f1488947084885f6740748c7060000000031c0c3574883ec104889e631ffe854ffffff488b0424"
     "4883c4105f4885ff7403488907c3"
 )
-DATA = struct.Struct("<qqq")  # anchor, frac, ahead: before the code
-PLACES = {  # where the code for each begins
+DATA = struct.Struct("<qqq")  # anchor, frac, ahead; in front of the code
+PLACES = {  # offsets of our functions
     "__vdso_clock_gettime": 0x18,
     "__vdso_gettimeofday": 0x6E,
     "__vdso_time": 0xB5,
 }
-KEPT = DATA.size + len(CODE)  # after the code: what the jumps replaced
+KEPT = DATA.size + len(CODE)  # offset of the bytes that the jumps replaced
 JUMP_BYTES = 5
 WHOLE = KEPT + JUMP_BYTES * len(PLACES)
 ALIGNED = 64
-X86_64, DYNAMIC_SYMBOLS = 62, 11  # as ELF numbers them
+X86_64, DYNAMIC_SYMBOLS = 62, 11  # ELF numbers
 STOPPED_WITHIN_S = 5.0
-APART_S = 0.05  # between the two readings that tell a rate
+APART_S = 0.05  # between the two readings of a rate
 READINGS = 5
 
 
-class Refused(Exception):
-    """It can not be done here; the text says why."""
+class ClockError(Exception):
+    """The change is impossible here; the text says why."""
 
 
 class Vdso:
-    """The mapping in one process: where its functions are, and room for ours."""
+    """The vDSO of one process: its functions, and the room for our code."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -92,31 +92,31 @@ class Vdso:
         self.memory = os.open(f"/proc/{pid}/mem", os.O_RDWR | os.O_CLOEXEC)
         image = os.pread(self.memory, end - begin, begin)
         if len(image) < 64 or image[4] != 2 or struct.unpack_from("<H", image, 18)[0] != X86_64:
-            raise Refused("clocks are shifted by code for x86-64, and this is another machine")
+            raise ClockError("clocks are shifted by code for x86-64, and this is another machine")
         self.entries = {name: begin + at for name, at in _functions(image).items()}
         room = -(-_length(image) // ALIGNED) * ALIGNED
         if room + WHOLE > len(image) or self.entries.keys() != PLACES.keys():
-            raise Refused("this kernel's vDSO has no room for another clock")
+            raise ClockError("this kernel's vDSO has no room for another clock")
         self.room = begin + room
         held = image[room : room + WHOLE]
         self.ours = held[DATA.size : KEPT] == CODE
         if not self.ours and held.strip(b"\0"):
-            raise Refused("this kernel's vDSO has no room for another clock")
+            raise ClockError("this kernel's vDSO has no room for another clock")
 
     def jump(self, name: str) -> bytes:
-        """What stands at the beginning of a function that leads to ours."""
+        """Return the jump from the beginning of a function to our code."""
         to = self.room + PLACES[name]
         return b"\xe9" + struct.pack("<i", to - self.entries[name] - JUMP_BYTES)
 
     def shifted(self) -> bool:
-        """Whether every one of them does."""
+        """Return whether all functions jump to our code."""
         return self.ours and all(
             os.pread(self.memory, JUMP_BYTES, at) == self.jump(name)
             for name, at in self.entries.items()
         )
 
     def shift(self, ahead_ns: int, rate: float) -> None:
-        """Processes of the group are stopped."""
+        """Set the clock. The processes of the group must be stopped."""
         data = DATA.pack(time.time_ns(), round((rate - 1) * (1 << 32)), ahead_ns)
         if not self.ours:
             were = (os.pread(self.memory, JUMP_BYTES, at) for at in self.entries.values())
@@ -126,16 +126,16 @@ class Vdso:
         for name, at in self.entries.items():
             self._write(at, self.jump(name))
 
-    def give_back(self) -> None:
+    def restore(self) -> None:
         if not self.shifted():
             return
         kept = os.pread(self.memory, WHOLE, self.room)[KEPT:]
-        self._write(self.room, DATA.pack(0, 0, 0))  # for who is just inside
+        self._write(self.room, DATA.pack(0, 0, 0))  # for threads that are inside
         for number, at in enumerate(self.entries.values()):
             self._write(at, kept[number * JUMP_BYTES :][:JUMP_BYTES])
 
-    def measured(self) -> dict[str, float]:
-        """By how much the process's clock is ahead of the kernel's, and how fast it goes."""
+    def measure(self) -> dict[str, float]:
+        """Return how far the process's clock is ahead of the kernel's, and its rate."""
         if not self.shifted():
             return {"ahead_s": 0.0, "rate": 1.0}
         page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
@@ -152,7 +152,7 @@ class Vdso:
         try:
             os.pwrite(self.memory, data, at)
         except OSError as e:
-            raise Refused(
+            raise ClockError(
                 f"the kernel keeps us from the memory of another process ({e.strerror}), so its"
                 " clock cannot be shifted; try: sudo sysctl kernel.yama.ptrace_scope=0"
             ) from e
@@ -164,7 +164,7 @@ def _mapped(pid: int) -> tuple[int, int]:
             if line.rstrip().endswith("[vdso]"):
                 begin, end = line.split()[0].split("-")
                 return int(begin, 16), int(end, 16)
-    raise Refused(f"process {pid} has no vDSO")
+    raise ClockError(f"process {pid} has no vDSO")
 
 
 def _sections(image: bytes) -> list[tuple[int, ...]]:
@@ -174,14 +174,14 @@ def _sections(image: bytes) -> list[tuple[int, ...]]:
 
 
 def _length(image: bytes) -> int:
-    """Of the library; the rest of its last page is unused."""
+    """Return the length of the library; the rest of its last page is unused."""
     at = struct.unpack_from("<Q", image, 40)[0]
     size, count = struct.unpack_from("<HH", image, 58)
     return int(max([at + size * count, *(s[4] + s[5] for s in _sections(image))]))
 
 
 def _functions(image: bytes) -> dict[str, int]:
-    """Those that tell the wall clock, by where they are in the mapping."""
+    """Return the offsets of the functions that return the wall clock."""
     found, sections = {}, _sections(image)
     for section in sections:
         if section[1] != DYNAMIC_SYMBOLS:
@@ -197,7 +197,8 @@ def _functions(image: bytes) -> dict[str, int]:
 
 
 def _reading(read: Callable[[int, int], int]) -> tuple[int, int]:
-    """Theirs, and the kernel's at the same moment, in ns: the one that took least of a few."""
+    """Return the process's clock and the kernel's at the same moment, in ns: the quickest of a few
+    readings."""
     spec = (ctypes.c_int64 * 2)()
     readings = []
     for _ in range(READINGS):
@@ -214,7 +215,7 @@ def _reading(read: Callable[[int, int], int]) -> tuple[int, int]:
 
 
 def members(group: int) -> list[int]:
-    """The processes of a group that live."""
+    """Return the living processes of a group."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         fields = _stat(f"/proc/{name}/stat")
@@ -228,11 +229,11 @@ def _stat(path: str) -> list[str]:
         with open(path) as file:
             return file.read().rpartition(")")[2].split()
     except OSError:
-        return []  # it ended meanwhile
+        return []  # the process has ended
 
 
-class Stopped:
-    """The processes of a group stand still for the length of a block, outside of what changes."""
+class StoppedGroup:
+    """Stops the processes of a group inside the block, at instructions that are not changed."""
 
     def __init__(self, group: int) -> None:
         self.group = group
@@ -249,7 +250,7 @@ class Stopped:
                 os.killpg(self.group, signal.SIGCONT)
             time.sleep(0.002)
         os.killpg(self.group, signal.SIGCONT)
-        raise Refused(f"the processes of group {self.group} did not stop")
+        raise ClockError(f"the processes of group {self.group} did not stop")
 
     def __exit__(self, *exc: object) -> None:
         os.killpg(self.group, signal.SIGCONT)
@@ -265,7 +266,7 @@ def _stands(pid: int) -> bool:
 
 
 def _within(vdso: Vdso) -> bool:
-    """Whether a thread stands in the few bytes that a jump replaces."""
+    """Return whether a thread is at an instruction that a jump replaces."""
     for task in os.listdir(f"/proc/{vdso.pid}/task"):
         try:
             with open(f"/proc/{vdso.pid}/task/{task}/syscall") as file:
@@ -278,22 +279,22 @@ def _within(vdso: Vdso) -> bool:
 
 
 def main(verb: str, group: int, *words: str) -> dict[str, dict[str, float]]:
-    """What each process's clock shows, measured."""
+    """Carry out a command; return each process's clock, measured."""
     if not members(group):
-        raise Refused(f"no process of group {group} lives")
+        raise ClockError(f"no process of group {group} lives")
     if verb == "read":
-        return {str(pid): Vdso(pid).measured() for pid in members(group)}
-    with Stopped(group) as mapped:
+        return {str(pid): Vdso(pid).measure() for pid in members(group)}
+    with StoppedGroup(group) as mapped:
         for vdso in mapped:
             if verb == "set":
                 vdso.shift(int(words[0]), float(words[1]))
             else:
-                vdso.give_back()
-    return {str(vdso.pid): vdso.measured() for vdso in mapped}
+                vdso.restore()
+    return {str(vdso.pid): vdso.measure() for vdso in mapped}
 
 
 if __name__ == "__main__":
     try:
         print(json.dumps(main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])))
-    except (Refused, OSError) as e:
+    except (ClockError, OSError) as e:
         sys.exit(str(e))

@@ -1,10 +1,10 @@
-"""The input and output of a program that was started by `docker exec`, as a stream of bytes.
+"""Standard input and output of a `docker exec` as a stream of bytes.
 
-The engine answers the request with "101 Switching Protocols" and from then on the connection is the
-program's: what we write is its standard input, and its output arrives in frames, each with eight
-bytes before it that say which of the two outputs it is and how long it is. What carries the
-connection (a unix socket, TCP, TLS, an ssh channel) differs a little in how it is half closed, and
-TLS in that two threads must not use it at the same time.
+The engine answers the request with "101 Switching Protocols"; from then on the connection is the
+program's. What we write is its standard input, and its output arrives in frames with a header of
+eight bytes: which of the two outputs it is, and its length. The kinds of connection (a unix socket,
+TCP, TLS, an ssh channel) differ in how they are half closed, and a TLS connection must not be used
+by two threads at the same time.
 """
 
 import select
@@ -17,32 +17,32 @@ from typing import Any
 
 STDOUT = 1
 HEADER = struct.Struct(">BxxxL")
-LAST_WORDS_BYTES = 4096
+MAX_ERROR_BYTES = 4096
 KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 4}  # seconds, seconds, times
 
 
 class ExecStream:
-    """A `clusters.hosts._agent.stream_agent.Stream`. `found`: what the SDK's
-    `exec_start(socket=True)` gave.
+    """A `clusters.hosts._agent.stream_agent.Stream`.
 
-    `errors`: the last the program wrote to its standard error.
+    found: the result of the SDK's `exec_start(socket=True)` errors: the end of what the program
+    wrote to its standard error
     """
 
     def __init__(self, found: Any) -> None:
-        self._kept = found  # it holds the response, whose end would close the connection
+        self._kept = found  # keeps the response alive, which owns the connection
         self._channel = getattr(found, "_sock", found)
         self._channel.settimeout(None)
         if isinstance(self._channel, ssl.SSLSocket):
-            self._channel = _Turns(self._channel)
+            self._channel = _LockedTls(self._channel)
         self._frame, self._left = 0, 0
         self.errors = b""
-        _notice_silence(found)
+        _set_keepalive(found)
 
     def recv(self, size: int) -> bytes:
-        while data := self._portion(size):
+        while data := self._read_frame(size):
             if self._frame == STDOUT:
                 return data
-            self.errors = (self.errors + data)[-LAST_WORDS_BYTES:]
+            self.errors = (self.errors + data)[-MAX_ERROR_BYTES:]
         return b""
 
     def sendall(self, data: bytes) -> None:
@@ -51,19 +51,19 @@ class ExecStream:
     def shutdown(self) -> None:
         if hasattr(self._channel, "shutdown_write"):  # an ssh channel
             self._channel.shutdown_write()
-        elif isinstance(self._channel, _Turns):  # TLS can not be closed by half
+        elif isinstance(self._channel, _LockedTls):  # TLS cannot be half closed
             self.close()
         else:
             self._channel.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         with suppress(OSError):
-            self._channel.shutdown(socket.SHUT_RDWR)  # wakes up who waits in recv
+            self._channel.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits in recv
         self._channel.close()
         self._kept.close()
 
-    def _portion(self, size: int) -> bytes:
-        """Some bytes of the frame that is arriving; nothing at the end."""
+    def _read_frame(self, size: int) -> bytes:
+        """Return some bytes of the current frame, or b"" at the end."""
         while not self._left:
             header = self._exactly(HEADER.size)
             if not header:
@@ -83,8 +83,9 @@ class ExecStream:
         return pieces
 
 
-class _Turns:
-    """A TLS connection for two threads. OpenSSL serves one at a time, so nobody waits within it."""
+class _LockedTls:
+    """A TLS connection for two threads. OpenSSL serves one at a time, so no call may block inside
+    it."""
 
     def __init__(self, tls: ssl.SSLSocket) -> None:
         tls.setblocking(False)
@@ -97,7 +98,7 @@ class _Turns:
                     return self._tls.recv(size)
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as e:
                 self._wait(e)
-            except ValueError:  # closed meanwhile
+            except ValueError:  # closed
                 return b""
 
     def sendall(self, data: bytes) -> None:
@@ -119,14 +120,14 @@ class _Turns:
 
     def _wait(self, e: ssl.SSLError) -> None:
         poll = select.poll()
-        with suppress(ValueError):  # closed: the next attempt says so
+        with suppress(ValueError):  # closed; the next attempt fails
             reads = isinstance(e, ssl.SSLWantReadError)
             poll.register(self._tls, select.POLLIN if reads else select.POLLOUT)
             poll.poll()
 
 
-def _notice_silence(found: Any) -> None:
-    """An engine that is lost without a word counts as lost after a quarter of a minute."""
+def _set_keepalive(found: Any) -> None:
+    """Make a connection to a silent engine break after a quarter of a minute."""
     channel = getattr(found, "_sock", found)
     if isinstance(channel, socket.socket) and channel.family != socket.AF_UNIX:
         channel.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

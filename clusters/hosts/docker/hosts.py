@@ -1,18 +1,19 @@
 """Nodes as containers of a Docker engine, on this machine or another.
 
-The driver talks to the engine alone and never to a node: each node's agent is reached through the
-stream of a `docker exec`, and clients live on nodes of their own. So it makes no difference whether
-the engine routes its containers' addresses to us; remote, rootless and desktop engines do not.
+The driver uses the engine only and opens no connection to a node: it reaches each node's agent
+through the stream of a `docker exec`, and clients run on nodes of their own. So it does not matter
+whether the engine routes its containers' addresses to this machine; remote, rootless and desktop
+engines do not.
 
 Containers outlive a driver that is killed. Then the streams end, and each agent heals its links and
-ends what it started; the containers stay, idle, until `seatrial heal` or the next run of this
-machine finds them by their labels and removes them.
+ends what it started; the idle containers stay until `seatrial heal` or the next run of this machine
+finds them by their labels and removes them.
 """
 
 import asyncio
 import sys
 import tarfile
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
@@ -22,21 +23,17 @@ from typing import Any
 
 from docker import DockerClient
 
-from clusters.hosts._agent import clock_sync as _clocks
+from clusters.hosts._agent import clock_sync
 from clusters.hosts._agent.driver import PipeAgent
-from clusters.hosts._agent.stream_agent import Carrier
-from clusters.hosts._agent.threads import aside, started
-from clusters.hosts._faults.traced_agent import behind_gates
-from clusters.hosts.docker import containers as _docker_nodes
-from clusters.hosts.docker import engine as _docker_engine
-from clusters.hosts.docker import image as _docker_image
-from clusters.hosts.docker import labels as _docker_marks
-from clusters.hosts.docker.containers import Yard
-from clusters.hosts.docker.engine import translated
+from clusters.hosts._agent.stream_agent import StreamConnection
+from clusters.hosts._agent.threads import in_thread, start_thread
+from clusters.hosts._problems import Problem
+from clusters.hosts._real_hosts import ABILITIES, RealHosts, clock_ability
+from clusters.hosts.docker import containers, engine, image, labels
+from clusters.hosts.docker.containers import DockerProject
+from clusters.hosts.docker.engine import translate_errors
 from clusters.hosts.docker.exec_stream import ExecStream
 from clusters.hosts.docker.options import options
-from clusters.hosts.local.capabilities import clocks
-from clusters.hosts.local.requirements import Problem
 from harness.contracts import Agent, Clock, HostsPlugin, Node, Python
 from harness.errors import BedFailed, NodeGone
 from harness.history.rundir import RunDir
@@ -46,7 +43,7 @@ from harness.trial import Trial
 
 RAISE_WITHIN_S = 60.0
 LEAVE_WITHIN_S = 3.0
-HOME_WITHIN_S = 30.0
+DOWNLOAD_WITHIN_S = 30.0
 
 NEEDS = (  # what `problems` tries, for the doctor's table
     "a Docker engine that answers",
@@ -61,47 +58,42 @@ def hosts(trial: Trial, folder: Path) -> "DockerHosts":
 
 def problems(bed: Mapping[str, Any]) -> list[Problem]:
     asked = options(bed).subnet
-    if found := _docker_engine.problems():
+    if found := engine.problems():
         return found
-    with closing(_docker_engine.connect()) as client, translated("its networks are not known"):
-        taken = [one for one in _docker_nodes.subnets(client) if asked and one.overlaps(asked)]
+    with closing(engine.connect()) as client, translate_errors("its networks are not known"):
+        taken = [one for one in containers.subnets(client) if asked and one.overlaps(asked)]
     if taken:
         return [
             Problem(
                 f"bed.subnet {asked} overlaps {taken[0]}, which a network of the engine has",
                 "each run has a network of its own, and addresses must be unambiguous",
-                "leave bed.subnet away, or choose one that `docker network inspect` shows nowhere",
+                "leave out bed.subnet, or choose one that no network of the engine has",
             )
         ]
     return []
 
 
 def heal(run: RunDir, entries: Sequence[Any]) -> list[str]:
-    """Remove what a run that is over left on the engine; what was removed, in words. Its faults
-    ended with it, because the agents undo them when their driver is gone."""
-    with closing(_docker_engine.connect()) as client:
-        return _cleared(client, run.path)
+    """Remove what a finished run left on the engine; return a list of it. The run's faults have
+    ended before, because agents undo them when their driver is gone."""
+    with closing(engine.connect()) as client:
+        return _remove_run(client, run.path)
 
 
 def shell(run: RunDir, node: str, command: Sequence[str]) -> list[str]:
-    """How a terminal is joined to a command on a node."""
+    """Return the command line that runs a command on a node, in a terminal if there is one."""
     terminal = ["-t"] if sys.stdin.isatty() and sys.stdout.isatty() else []
-    place = ["-w", _docker_nodes.folder(node), _docker_marks.name(run.path, node)]
+    place = ["-w", containers.folder(node), labels.name(run.path, node)]
     return ["docker", "exec", "-i", *terminal, *place, *command]
 
 
 PLUGIN = HostsPlugin(hosts=hosts, problems=problems, needs=NEEDS, shell=shell, heal=heal)
 
 
-class DockerHosts:
-    """The containers of one run, whose files are brought to `folder` at its end."""
+class DockerHosts(RealHosts):
+    """The containers of one run, whose files are copied to `folder` at its end."""
 
-    can = frozenset(
-        {
-            *("links", "loss", "delay", "bandwidth", "signal", "restart"),
-            *("files", "disk", "unsynced", "limits"),
-        }
-    ) | clocks(as_root=False)
+    can = ABILITIES | clock_ability(as_root=False)
     shares_files = False
 
     def __init__(self, trial: Trial, folder: Path) -> None:
@@ -109,165 +101,157 @@ class DockerHosts:
         self._run = folder
         self._clocks: dict[str, Clock] = {}
         self._agents: dict[str, PipeAgent] = {}
-        self._whole_s = _clocks.whole_s(trial)
-
-    def enter(self) -> None:
-        """Nothing to prepare, and no death signal either: a driver ends with its standard input,
-        and one that keeps a cluster must outlive the command that started it."""
+        self._max_run_s = clock_sync.max_run_s(trial)
 
     def check(self, nodes: Sequence[Node]) -> None:
-        _docker_nodes.check_room(self._options, len(nodes))
-
-    def run(self, main: Coroutine[Any, Any, int]) -> int:
-        return asyncio.run(main)
+        containers.check_room(self._options, len(nodes))
 
     @asynccontextmanager
     async def raised(
         self, nodes: Sequence[Node]
     ) -> AsyncIterator[tuple[Sequence[Node], Mapping[str, Agent]]]:
-        client = await aside(_docker_engine.connect)
-        berths: list[_Berth] = []
+        client = await in_thread(engine.connect)
+        started: list[_ContainerNode] = []
         try:
-            yield await self._raised(client, nodes, berths)
+            yield await self._start_nodes(client, nodes, started)
         finally:
-            stuck = await self._left(client, berths)
+            stuck = await self._release(client, started)
             client.close()
         if stuck:
             raise BedFailed(stuck)
 
-    async def gated(
-        self, nodes: Sequence[Node], agents: Mapping[str, Agent], unsynced: str = ""
-    ) -> Mapping[str, Agent]:
-        return await behind_gates(self, nodes, agents, unsynced)
-
     def folder(self, node: str) -> str:
-        return _docker_nodes.folder(node)
+        return containers.folder(node)
 
     def python(self, node: str) -> Python:
-        return Python(_docker_image.PYTHON, _docker_image.PACKAGES)
+        return Python(image.PYTHON, image.PACKAGES)
 
     def clock(self, node: str) -> Clock:
         return self._clocks[node]
 
     async def clocks_again(self) -> Mapping[str, Clock]:
-        return await _clocks.again(self._agents, self._clocks)
+        return await clock_sync.compare_again(self._agents, self._clocks)
 
     # ------------------------------------------------------------------------------- raising
 
-    async def _raised(
-        self, client: DockerClient, nodes: Sequence[Node], berths: list["_Berth"]
+    async def _start_nodes(
+        self, client: DockerClient, nodes: Sequence[Node], started: list["_ContainerNode"]
     ) -> tuple[Sequence[Node], Mapping[str, Agent]]:
-        yard, network = await aside(partial(self._prepared, client, len(nodes), listener.get()))
+        yard, network = await in_thread(partial(self._prepare, client, len(nodes), listener.get()))
         addressed = [replace(node, address=network.address(at)) for at, node in enumerate(nodes)]
-        berths += [
-            _Berth(node.name, partial(_docker_nodes.raised, yard, network, node.name, node.address))
+        started += [
+            _ContainerNode(
+                node.name, partial(containers.start_node, yard, network, node.name, node.address)
+            )
             for node in addressed
         ]
         try:
             async with asyncio.timeout(RAISE_WITHIN_S):
-                await together(*map(self._man, berths))
+                await together(*map(self._connect, started))
         except TimeoutError:
             raise BedFailed(
                 f"raising {len(nodes)} containers took longer than {RAISE_WITHIN_S:g} s; is the "
                 "machine of the engine overloaded?"
             ) from None
-        return addressed, {berth.node: berth.agent for berth in berths}
+        return addressed, {each.node: each.agent for each in started}
 
-    async def _man(self, berth: "_Berth") -> None:
-        self._clocks[berth.node] = await berth.manned(self._whole_s)
-        self._agents[berth.node] = berth.agent
+    async def _connect(self, each: "_ContainerNode") -> None:
+        self._clocks[each.node] = await each.connect(self._max_run_s)
+        self._agents[each.node] = each.agent
 
-    def _prepared(
+    def _prepare(
         self, client: DockerClient, nodes: int, say: Say
-    ) -> tuple[Yard, _docker_nodes.Network]:
-        """What all nodes need, once what crashed runs left is out of the way."""
-        _sweep(client, self._run)
-        image = _docker_image.image(client, self._options.base, say)
-        yard = Yard(client, self._run, image, self._options)
-        with translated("the network of the trial cannot be made"):
-            return yard, _docker_nodes.joined(yard, nodes)
+    ) -> tuple[DockerProject, containers.DockerNetwork]:
+        """Remove what crashed runs left, and make what all nodes need."""
+        _remove_abandoned(client, self._run)
+        tag = image.image(client, self._options.base, say)
+        yard = DockerProject(client, self._run, tag, self._options)
+        with translate_errors("the network of the trial cannot be made"):
+            return yard, containers.create_network(yard, nodes)
 
     # ------------------------------------------------------------------------------- leaving
 
-    async def _left(self, client: DockerClient, berths: Sequence["_Berth"]) -> str:
-        """Bring home what the nodes wrote, and remove all; what could not be removed, if any."""
-        await asyncio.gather(*(berth.left() for berth in berths))
-        homes = [started(partial(self._bring_home, client, berth.node)) for berth in berths]
-        if not await _all_done(homes, HOME_WITHIN_S):
-            _log(f"not all files of the nodes could be copied within {HOME_WITHIN_S:g} s")
-        clearing = started(partial(_cleared, client, self._run))
-        if not await _all_done([clearing], _docker_marks.REMOVE_WITHIN_S + LEAVE_WITHIN_S):
-            return f"the engine does not answer; {_by_hand(self._run)}"
+    async def _release(self, client: DockerClient, started: Sequence["_ContainerNode"]) -> str:
+        """Copy the nodes' files and remove all containers; return what could not be removed, if
+        anything."""
+        await asyncio.gather(*(each.release() for each in started))
+        homes = [start_thread(partial(self._download, client, each.node)) for each in started]
+        if not await _all_done(homes, DOWNLOAD_WITHIN_S):
+            _log(f"not all files of the nodes could be copied within {DOWNLOAD_WITHIN_S:g} s")
+        clearing = start_thread(partial(_remove_run, client, self._run))
+        if not await _all_done([clearing], labels.REMOVE_WITHIN_S + LEAVE_WITHIN_S):
+            return f"the engine does not answer; {_heal_command(self._run)}"
         error = clearing.exception()
         return str(error) if error else ""
 
-    def _bring_home(self, client: DockerClient, node: str) -> None:
+    def _download(self, client: DockerClient, node: str) -> None:
         into = RunDir(self._run).node(node)
         try:
-            for left_out in _docker_nodes.brought_home(client, self._run, node, into):
+            for left_out in containers.download_folder(client, self._run, node, into):
                 _log(f"{node}: too large to be copied: {left_out}")
-        except (*_docker_engine.FAILURES, tarfile.TarError) as e:
+        except (*engine.FAILURES, tarfile.TarError) as e:
             _log(f"the files of {node} could not be copied: {e}")
 
 
-class _Berth:
-    """One node: its containers being made in a thread, then its agent, and what carries it."""
+class _ContainerNode:
+    """A node: its containers, which a thread starts, then its agent and the connection to it."""
 
     def __init__(self, node: str, work: Callable[[], ExecStream]) -> None:
         self.node = node
-        self._made = started(work)
-        self._carrier: Carrier | None = None
+        self._starting = start_thread(work)
+        self._connection: StreamConnection | None = None
 
     @property
     def agent(self) -> PipeAgent:
-        assert self._carrier
-        return self._carrier.agent
+        assert self._connection
+        return self._connection.agent
 
-    async def manned(self, for_s: float) -> Clock:
-        """Wait until the node's agent answers; the node's clock."""
-        with translated(f"the containers of {self.node} cannot be made"):
-            stream = await asyncio.wrap_future(self._made)
-        self._carrier = Carrier(self.node, stream)
+    async def connect(self, for_s: float) -> Clock:
+        """Wait until the node's agent answers; return the node's clock."""
+        with translate_errors(f"the containers of {self.node} cannot be made"):
+            stream = await asyncio.wrap_future(self._starting)
+        self._connection = StreamConnection(self.node, stream)
         try:
             identity = await self.agent.hello()
             await self.agent.links(())  # so that the first fault finds its chain
-            return await _clocks.compared(self.agent, identity, for_s)
+            return await clock_sync.compare_clock(self.agent, identity, for_s)
         except NodeGone:
-            said = " ".join(stream.errors.decode(errors="replace").split()[-40:])
+            output = " ".join(stream.errors.decode(errors="replace").split()[-40:])
             raise BedFailed(
-                f"the agent of {self.node} ended as it began: {said or 'it said nothing'}"
+                f"the agent of {self.node} ended at its start: {output or 'it printed nothing'}"
             ) from None
 
-    async def left(self) -> None:
-        """Hang up: the agent ends what it started, and itself."""
-        if self._carrier:
-            await self._carrier.hang_up(LEAVE_WITHIN_S)
-        elif await _all_done([self._made], RAISE_WITHIN_S) and not self._made.exception():
-            self._made.result().close()
+    async def release(self) -> None:
+        """Close the stream: the agent ends what it started, and exits."""
+        if self._connection:
+            await self._connection.hang_up(LEAVE_WITHIN_S)
+        elif await _all_done([self._starting], RAISE_WITHIN_S) and not self._starting.exception():
+            self._starting.result().close()
 
 
-def _sweep(client: DockerClient, own: Path) -> None:
-    """What runs of this machine that are over left on the engine."""
-    with translated("the engine does not list its containers"):
-        runs = _docker_marks.abandoned(client, own)
+def _remove_abandoned(client: DockerClient, own: Path) -> None:
+    """Remove what finished runs of this machine left on the engine."""
+    with translate_errors("the engine does not list its containers"):
+        runs = labels.abandoned_runs(client, own)
     for run in runs:
         try:
-            _log(f"removed what {run} left: {', '.join(_cleared(client, run))}")
+            _log(f"removed what {run} left: {', '.join(_remove_run(client, run))}")
         except BedFailed as e:
             _log(str(e))
 
 
-def _cleared(client: DockerClient, run: Path) -> list[str]:
-    """What was removed, in words. BedFailed: what could not be, and what to do."""
+def _remove_run(client: DockerClient, run: Path) -> list[str]:
+    """Remove a run; return a list of what was removed. Raises BedFailed if something could
+    not be."""
     try:
-        with translated(f"what {run.name} made cannot be removed"):
-            return _docker_marks.removed(client, run)
+        with translate_errors(f"what {run.name} made cannot be removed"):
+            return labels.remove(client, run)
     except TimeoutError as e:
-        raise BedFailed(f"the engine did not remove {e} in time; {_by_hand(run)}") from None
+        raise BedFailed(f"the engine did not remove {e} in time; {_heal_command(run)}") from None
 
 
-def _by_hand(run: Path) -> str:
-    return f"when it is well again, remove what is left with: seatrial heal {run}"
+def _heal_command(run: Path) -> str:
+    return f"once the engine answers again, run: seatrial heal {run}"
 
 
 def _log(line: str) -> None:
@@ -275,8 +259,11 @@ def _log(line: str) -> None:
 
 
 async def _all_done(futures: "Sequence[Future[Any]]", within_s: float) -> bool:
-    """Whether all have ended in time. What failed is for the caller to ask: an error that nobody
-    asked the loop's own future for would be taken for one that nobody expected, and end the run."""
+    """Return whether all futures are done in time.
+
+    The caller handles their exceptions. An exception of the wrapping future that is never retrieved
+    would be reported by the loop as unexpected, and end the run; so it is retrieved here.
+    """
     waited = [asyncio.wrap_future(future) for future in futures]
     for one in waited:
         one.add_done_callback(lambda one: one.cancelled() or one.exception())

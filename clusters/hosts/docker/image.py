@@ -1,11 +1,10 @@
-"""The image that nodes are made of: built once, found again by what is in it.
+"""The image of the nodes, built once and found by its content.
 
-Its name is a hash of the Dockerfile, of the base and of our own code, so that a change of any makes
-another image and nothing else does. There are two bases: the one that was asked for (by default
-python:3.11-slim), if the engine has it or can pull it; and, where nobody asked for one and no
-registry is in reach, programs of this machine (`clusters.images.local_base`). Neither pip nor, on
-the second, any network is needed. What a run leaves on an engine are these images and nothing else;
-all carry the label `seatrial=image`:
+Its name is a hash of the Dockerfile, of the base and of our own code, so a change of any of them
+makes another image. There are two bases: the requested one (by default python:3.11-slim), if the
+engine has it or can pull it; and, if none was requested and no registry can be reached, programs of
+this machine (`clusters.images.local_base`). Building needs no pip and, on the second base, no
+network. A run leaves nothing on an engine but these images; all carry the label `seatrial=image`:
 
     docker image prune --all --filter label=seatrial=image
 """
@@ -24,42 +23,43 @@ from docker import DockerClient
 from docker.errors import BuildError, ImageNotFound
 from docker.utils import parse_repository_tag
 
-from clusters.hosts._agent import archive as _archive
-from clusters.hosts.docker.engine import FAILURES, translated
+from clusters.hosts._agent import archive
+from clusters.hosts.docker.engine import FAILURES, translate_errors
 from clusters.images import local_base
 from harness.errors import BedFailed
 
 DEFAULT_BASE = "python:3.11-slim"
 NODE, LOCAL_BASE = "seatrial-node", "seatrial-base"  # repositories
 PYTHON, PACKAGES = "python3", "/opt/seatrial"  # of `harness.contracts.Python`, in a container
-PULL_SILENCE_S = 20.0  # without a word from the registry
+PULL_SILENCE_S = 20.0  # without an event from the registry
 DOCKERFILE = Path(local_base.__file__).with_name("Dockerfile")
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
-BUILDERS_OWN = ("Step ", "--->", "Removing intermediate", "Removed intermediate")
+BUILDERS_OWN = ("Step ", "--->", "Removing intermediate", "Removal intermediate")
 
 Say = Callable[[str], None]
 
 
 def image(client: DockerClient, base: str, say: Say) -> str:
-    """The tag of an image for nodes, built if it is not there; `base`: empty for the default.
+    """Return the tag of an image for nodes; build it if it is missing. `base`: empty for the
+    default.
 
-    BedFailed: there is no base, or building on it went wrong.
+    Raises BedFailed if there is no base, or if the build fails.
     """
     chosen = _base(client, base, say)
-    tag = f"{NODE}:{_content(chosen)}"
-    if _there(client, tag) is None:
+    tag = f"{NODE}:{_content_hash(chosen)}"
+    if _find(client, tag) is None:
         _build(client, chosen, tag, say)
     return tag
 
 
-def _content(base: Any) -> str:
-    parts = (DOCKERFILE.read_bytes(), str(base.id).encode(), _archive.archive())
+def _content_hash(base: Any) -> str:
+    parts = (DOCKERFILE.read_bytes(), str(base.id).encode(), archive.archive())
     digests = b"".join(hashlib.sha256(part).digest() for part in parts)
     return hashlib.sha256(digests).hexdigest()[:16]
 
 
-def _there(client: DockerClient, name: str) -> Any | None:
-    with translated(f"the engine does not say whether it has the image {name}"):
+def _find(client: DockerClient, name: str) -> Any | None:
+    with translate_errors(f"the engine does not say whether it has the image {name}"):
         try:
             return client.images.get(name)
         except ImageNotFound:
@@ -70,40 +70,42 @@ def _there(client: DockerClient, name: str) -> Any | None:
 
 
 def _base(client: DockerClient, named: str, say: Say) -> Any:
-    """The image to build on: what is there already before what has to be fetched or made."""
+    """Return the image to build on: an existing one before one that has to be pulled or made."""
     wanted = named or DEFAULT_BASE
-    if found := _there(client, wanted):
+    if found := _find(client, wanted):
         return found
     if not named and (made := _local_base_if_made(client)):
         return made
     refused = _pull(client, wanted, say)
-    if not refused and (found := _there(client, wanted)):
+    if not refused and (found := _find(client, wanted)):
         return found
     if named:
         raise BedFailed(
             f"the image {named} (--bed base) is not on the engine and cannot be pulled: {refused}; "
-            "to fix it: correct its name, load it with `docker load`, or leave --bed base away"
+            "to fix it: correct its name, load it with `docker load`, or leave out --bed base"
         )
     say(f"{wanted} cannot be pulled ({refused}): making a base of this machine's own programs")
     return _make_local_base(client)
 
 
 def _pull(client: DockerClient, name: str, say: Say) -> str:
-    """Pull it; why that did not work, or nothing."""
+    """Pull an image; return why that failed, or an empty string."""
     repository, tag = parse_repository_tag(name)
     say(f"pulling {name}")
     try:
-        for event in _each_within(PULL_SILENCE_S, lambda: _pulled(client, repository, tag)):
+        for event in _each_within(PULL_SILENCE_S, lambda: _pull_events(client, repository, tag)):
             if error := event.get("error"):
                 return " ".join(str(error).split())
     except TimeoutError:
-        return f"no word from the registry for {PULL_SILENCE_S:g} s"
+        return f"no answer of the registry for {PULL_SILENCE_S:g} s"
     except FAILURES as e:
         return " ".join(str(getattr(e, "explanation", None) or e).split())
     return ""
 
 
-def _pulled(client: DockerClient, repository: str, tag: str | None) -> Iterator[dict[str, Any]]:
+def _pull_events(
+    client: DockerClient, repository: str, tag: str | None
+) -> Iterator[dict[str, Any]]:
     events: Iterator[dict[str, Any]] = client.api.pull(
         repository, tag=tag or "latest", stream=True, decode=True
     )
@@ -113,7 +115,10 @@ def _pulled(client: DockerClient, repository: str, tag: str | None) -> Iterator[
 def _each_within(
     silence_s: float, events: Callable[[], Iterator[dict[str, Any]]]
 ) -> Iterator[dict[str, Any]]:
-    """The events, read in a thread, because the SDK waits for a registry without a deadline."""
+    """Yield the events, read in a thread, because the SDK waits for a registry without a deadline.
+
+    Raises TimeoutError after a silence.
+    """
     read: queue.Queue[dict[str, Any] | BaseException | None] = queue.Queue()
 
     def pass_on() -> None:
@@ -139,13 +144,13 @@ def _each_within(
 
 def _local_base_if_made(client: DockerClient) -> Any | None:
     try:
-        return _there(client, f"{LOCAL_BASE}:{local_base.name()}")
-    except (BedFailed, OSError):  # it cannot be made here: no reason to fail before it is needed
+        return _find(client, f"{LOCAL_BASE}:{local_base.name()}")
+    except (BedFailed, OSError):  # it cannot be made here; fail only if it is needed
         return None
 
 
 def _make_local_base(client: DockerClient) -> Any:
-    _demand_same_machine(client)
+    _check_architecture(client)
     try:
         name, packed = local_base.name(), local_base.archive()
     except OSError as e:
@@ -153,15 +158,15 @@ def _make_local_base(client: DockerClient) -> Any:
             f"no registry can be reached, and reading this machine's own programs failed: {e}; "
             f"to fix it: give the engine a base with `docker load` and --bed base={DEFAULT_BASE}"
         ) from e
-    with translated("the base of this machine's programs cannot be put on the engine"):
+    with translate_errors("the base of this machine's programs cannot be put on the engine"):
         client.api.import_image_from_data(
             packed, LOCAL_BASE, name, changes=["LABEL seatrial=image", 'CMD ["sleep", "infinity"]']
         )
         return client.images.get(f"{LOCAL_BASE}:{name}")
 
 
-def _demand_same_machine(client: DockerClient) -> None:
-    with translated("the engine does not say what it runs on"):
+def _check_architecture(client: DockerClient) -> None:
+    with translate_errors("the engine does not say what it runs on"):
         theirs = client.version().get("Arch", "")
     if theirs and theirs != local_base.machine():
         raise BedFailed(
@@ -176,8 +181,8 @@ def _demand_same_machine(client: DockerClient) -> None:
 
 def _build(client: DockerClient, base: Any, tag: str, say: Say) -> None:
     say(f"building the node image {tag}, once for this version of the code")
-    ours = _called(base).startswith(f"{LOCAL_BASE}:")
-    with translated(f"the node image cannot be built on {_called(base)}"):
+    ours = _name_of(base).startswith(f"{LOCAL_BASE}:")
+    with translate_errors(f"the node image cannot be built on {_name_of(base)}"):
         try:
             client.images.build(
                 fileobj=io.BytesIO(_context()),
@@ -193,12 +198,12 @@ def _build(client: DockerClient, base: Any, tag: str, say: Say) -> None:
 
 
 def _context() -> bytes:
-    """What the Dockerfile is built with: itself, and our code."""
+    """Return the build context: the Dockerfile and our code."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
         for name, data in (
             ("Dockerfile", DOCKERFILE.read_bytes()),
-            ("seatrial.tar.gz", _archive.archive()),
+            ("seatrial.tar.gz", archive.archive()),
         ):
             member = tarfile.TarInfo(name)
             member.size = len(data)
@@ -206,17 +211,17 @@ def _context() -> bytes:
     return out.getvalue()
 
 
-def _called(base: Any) -> str:
+def _name_of(base: Any) -> str:
     return str(base.tags[0] if base.tags else base.id)
 
 
 def _why_not_built(e: BuildError, base: Any) -> str:
-    """The last line that the build printed, which says more than the SDK does."""
+    """Return an error message with the last line that the build printed."""
     printed = "".join(str(line.get("stream", "")) for line in e.build_log)
     lines = [line.strip() for line in ESCAPES.sub("", printed).splitlines()]
-    told = [line for line in lines if line and not line.startswith(BUILDERS_OWN)]
-    last = told[-1] if told else str(e.msg)
+    output = [line for line in lines if line and not line.startswith(BUILDERS_OWN)]
+    last = output[-1] if output else str(e.msg)
     return (
-        f"the node image cannot be built on {_called(base)}: {last.rstrip('.')}; to fix it: choose "
-        "a base that has Python 3.11, iptables, ip and ps, with --bed base=NAME"
+        f"the node image cannot be built on {_name_of(base)}: {last.rstrip('.')}; to fix it: "
+        "choose a base that has Python 3.11, iptables, ip and ps, with --bed base=NAME"
     )

@@ -1,10 +1,10 @@
-"""The options of Docker hosts: the table `bed` of a trial, each checked before anything starts.
+"""Options of Docker hosts: the table `bed` of a trial, checked before anything starts.
 
-    subnet   where the nodes' addresses come from, such as 198.18.7.0/24; else a free /24 is taken
-    base     the image that the nodes' own is built on; else python:3.11-slim, or this machine
-    memory   what a node may use, such as 512m; a node that needs more is killed by the kernel
-    cpus     how many processors a node may keep busy, such as 1.5
-    disk     how much a node may write into its folder, such as 256m; it is then kept in memory
+    subnet   the nodes' addresses, such as 198.18.7.0/24; default: a free /24
+    base     the base of the nodes' image; default: python:3.11-slim, or this machine
+    memory   memory of a node, such as 512m; the kernel kills a node that needs more
+    cpus     number of processors of a node, such as 1.5
+    disk     size of a node's folder, such as 256m, which is then kept in memory
 
 Without limits a node has what the engine's machine has, as on local hosts.
 """
@@ -17,17 +17,17 @@ from typing import Any
 
 from harness.errors import BadRequest
 
-LEAST_MEMORY = 64 << 20  # a Python that serves, and the agent beside it
-LEAST_DISK = 1 << 20
-SMALLEST_NETWORK_BITS = 28
-UNFIT = ("unspecified", "loopback", "multicast", "link_local", "reserved")
+MIN_MEMORY_BYTES = 64 << 20  # a node process and the agent, both Python
+MIN_DISK_BYTES = 1 << 20
+MAX_PREFIX_LENGTH = 28
+UNUSABLE = ("unspecified", "loopback", "multicast", "link_local", "reserved")
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 SIZE = re.compile(r"(\d+)\s*([kmg]?)i?b?")
 
 
 @dataclass(frozen=True)
-class Options:
-    """Zero or nothing: no limit, or the engine's choice."""
+class DockerOptions:
+    """The options. Zero or empty: no limit, or the engine's choice."""
 
     subnet: IPv4Network | None = None
     base: str = ""
@@ -36,13 +36,13 @@ class Options:
     disk: int = 0
 
 
-def options(bed: Mapping[str, Any]) -> Options:
-    """What the table says. BadRequest names the key."""
+def options(bed: Mapping[str, Any]) -> DockerOptions:
+    """Return the options. Raises BadRequest that names the key."""
     for key in bed:
         if key not in _CHECKS:
             known = ", ".join(sorted(_CHECKS))
             raise BadRequest(f"bed.{key} is not an option of docker hosts; there are: {known}")
-    found = Options(**{key: _CHECKS[key](f"bed.{key}", raw) for key, raw in bed.items()})
+    found = DockerOptions(**{key: _CHECKS[key](f"bed.{key}", raw) for key, raw in bed.items()})
     if found.memory and found.disk >= found.memory:
         raise BadRequest(
             "bed.disk must be smaller than bed.memory, because a limited disk is kept in memory"
@@ -58,9 +58,9 @@ def _subnet(key: str, raw: Any) -> IPv4Network:
         raise BadRequest(
             f"{key} must be an IPv4 network such as 198.18.7.0/24, not {raw!r}: {why}"
         ) from None
-    if network.prefixlen > SMALLEST_NETWORK_BITS:
-        raise BadRequest(f"{key} is too small: {raw} must be a /{SMALLEST_NETWORK_BITS} or larger")
-    if why := next((word for word in UNFIT if getattr(network, f"is_{word}")), ""):
+    if network.prefixlen > MAX_PREFIX_LENGTH:
+        raise BadRequest(f"{key} is too small: {raw} must be a /{MAX_PREFIX_LENGTH} or larger")
+    if why := next((word for word in UNUSABLE if getattr(network, f"is_{word}")), ""):
         raise BadRequest(f"{key} must be a network that hosts may have, but {raw} is {why}")
     return network
 
@@ -93,7 +93,7 @@ def _number(key: str, raw: Any) -> float:
 _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "subnet": _subnet,
     "base": _image,
-    "memory": _size(LEAST_MEMORY),
+    "memory": _size(MIN_MEMORY_BYTES),
     "cpus": _number,
-    "disk": _size(LEAST_DISK),
+    "disk": _size(MIN_DISK_BYTES),
 }

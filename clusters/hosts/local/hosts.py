@@ -1,13 +1,13 @@
-"""Nodes as network namespaces of this machine. No root is needed, and nothing outlives the run.
+"""Nodes as network namespaces of this machine, without root; nothing outlives the run.
 
-The runner enters its own user, network, mount and pid namespaces and is process 1 there. Each node
-is one more network namespace inside, joined to a bridge by a pair of virtual links, with a real
-address, real TCP and real `iptables`. All of it hangs on process 1: when that dies, by whatever
-signal, the kernel kills every process of the run and takes the namespaces, links, mounts and rules
-away. The machine's own network, rules and mounts are never touched.
+The runner enters its own user, network, mount and pid namespaces, where it is process 1. Each node
+is one more network namespace, connected to a bridge by a pair of virtual links, with a real
+address, real TCP and real `iptables`. Everything depends on process 1: when it ends, by whatever
+signal, the kernel kills all processes of the run and removes the namespaces, links, mounts and
+rules. The machine's own network, rules and mounts are never changed.
 
 Three things tie process 1 to the command that started it: the kernel's death signal to the process
-that waits outside, the same from there to process 1, and standard input, whose end means the same.
+that waits outside, the same from that one to process 1, and the end of standard input.
 """
 
 import asyncio
@@ -16,20 +16,19 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import clusters
-from clusters.hosts._agent import agent as _agent
-from clusters.hosts._agent.driver import Connection, PipeAgent
-from clusters.hosts._faults.traced_agent import behind_gates
-from clusters.hosts.local import namespaces as _namespaces
-from clusters.hosts.local import requirements as _probe
-from clusters.hosts.local.addresses import address
-from clusters.hosts.local.capabilities import clocks
+from clusters.hosts._addresses import address
+from clusters.hosts._agent import agent as agent_program
+from clusters.hosts._agent.driver import PipeAgent, PipeConnection
+from clusters.hosts._problems import Problem
+from clusters.hosts._real_hosts import ABILITIES, RealHosts, clock_ability
+from clusters.hosts.local import namespaces, requirements
 from harness.contracts import Agent, Clock, HostsPlugin, Node, Python
 from harness.errors import BadRequest, BedFailed
 from harness.history.rundir import RunDir
@@ -55,13 +54,14 @@ def hosts(trial: Trial, folder: Path) -> "LocalHosts":
     return LocalHosts(Path(folder).resolve())
 
 
-def problems(bed: Mapping[str, Any]) -> list[_probe.Problem]:
+def problems(bed: Mapping[str, Any]) -> list[Problem]:
     _check(bed)
-    return _probe.problems()
+    return requirements.problems()
 
 
 def shell(run: RunDir, node: str, command: Sequence[str]) -> list[str]:
-    """What runs a command on a node of a run in progress, from outside its namespaces."""
+    """Return the command line that runs a command on a node of a running trial, from outside its
+    namespaces."""
     pid = _outside_pid(run.names()["addresses"][node], run.state()["keeper"])
     enter = ["nsenter", "-t", str(pid), "--net", "--mount", "--pid"]
     if os.readlink(f"/proc/{pid}/ns/user") != os.readlink("/proc/self/ns/user"):
@@ -73,11 +73,11 @@ PLUGIN = HostsPlugin(hosts=hosts, problems=problems, needs=NEEDS, shell=shell)
 
 
 def _outside_pid(node_address: str, keeper: int) -> int:
-    """The agent of an address below the keeper, as processes are numbered outside."""
+    """Return the pid, outside, of the agent with this address below the keeper process."""
     for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             words = cmdline.read_bytes().split(b"\0")
-            if words[-2:-1] == [node_address.encode()] and _agent.__file__.encode() in words:
+            if words[-2:-1] == [node_address.encode()] and agent_program.__file__.encode() in words:
                 pid = int(cmdline.parent.name)
                 if keeper in _ancestors(pid):
                     return pid
@@ -95,40 +95,32 @@ def _check(bed: Mapping[str, Any]) -> None:
         raise BadRequest(f"local hosts have no options, so bed.{min(bed)} means nothing to them")
 
 
-class LocalHosts:
+class LocalHosts(RealHosts):
     """The namespaces of one run, whose files are below `folder`."""
 
-    can = frozenset(
-        {
-            *("links", "loss", "delay", "bandwidth", "signal", "restart"),
-            *("files", "disk", "unsynced", "limits"),
-        }
-    ) | clocks(as_root=True)
+    can = ABILITIES | clock_ability(as_root=True)
     shares_files = True
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def enter(self) -> None:
-        """Go on as process 1 of the run's own namespaces; the caller must have one thread."""
-        os.environ["PATH"] = _probe.search_path()
+        """Continue as process 1 of the run's own namespaces; the caller must have one thread."""
+        os.environ["PATH"] = requirements.search_path()
         parent = os.getppid()
         try:
-            _namespaces.enter(_namespaces.NEWNET | _namespaces.NEWNS | _namespaces.NEWPID)
+            namespaces.enter(namespaces.NEWNET | namespaces.NEWNS | namespaces.NEWPID)
         except OSError as e:
-            raise BedFailed(_probe.explain(e)) from e
-        _namespaces.die_with_parent()
+            raise BedFailed(requirements.explain(e)) from e
+        namespaces.die_with_parent()
         if os.getppid() != parent:
-            os._exit(1)  # it ended before the kernel was asked to tell us
-        _go_on_as_process_1()
+            os._exit(1)  # it ended before the death signal was set
+        _fork_as_process_1()
         _make_mounts(self._folder)
         _disable_ipv6()
 
     def check(self, nodes: Sequence[Node]) -> None:
-        """There is room for more than anybody wants."""
-
-    def run(self, main: Coroutine[Any, Any, int]) -> int:
-        return asyncio.run(main)
+        """Accept any number of nodes."""
 
     @asynccontextmanager
     async def raised(
@@ -136,11 +128,11 @@ class LocalHosts:
     ) -> AsyncIterator[tuple[Sequence[Node], Mapping[str, Agent]]]:
         addressed = [replace(node, address=address(at)) for at, node in enumerate(nodes)]
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, _reap)
-        carriers = [_Carrier(node) for node in addressed]
+        started = [_NamespaceNode(node) for node in addressed]
         try:
-            _join_all([carrier.pid for carrier in carriers])
+            _make_network([node.pid for node in started])
             async with asyncio.timeout(RAISE_WITHIN_S):
-                agents = await asyncio.gather(*(carrier.raised() for carrier in carriers))
+                agents = await asyncio.gather(*(node.connect() for node in started))
             yield addressed, {agent.node: agent for agent in agents}
         except TimeoutError:
             raise BedFailed(
@@ -148,13 +140,8 @@ class LocalHosts:
                 "is this machine overloaded?"
             ) from None
         finally:
-            await asyncio.gather(*(carrier.left() for carrier in carriers))
-            _leave_all()
-
-    async def gated(
-        self, nodes: Sequence[Node], agents: Mapping[str, Agent], unsynced: str = ""
-    ) -> Mapping[str, Agent]:
-        return await behind_gates(self, nodes, agents, unsynced)
+            await asyncio.gather(*(node.release() for node in started))
+            _remove_network()
 
     def folder(self, node: str) -> str:
         return str(self._folder / "nodes" / node)
@@ -166,22 +153,22 @@ class LocalHosts:
         return Clock()
 
 
-class _Carrier:
-    """An agent in a network namespace of its own, and the pipes to it."""
+class _NamespaceNode:
+    """A node: an agent in a network namespace of its own, and the pipes to it."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
         theirs_in, to_agent = os.pipe()
         from_agent, theirs_out = os.pipe()
-        with _namespaces.elsewhere(_namespaces.NEWNET, "net"):
+        with namespaces.elsewhere(namespaces.NEWNET, "net"):
             _disable_ipv6()
             self.pid = _spawn_agent(node.address, theirs_in, theirs_out)
         os.close(theirs_in)
         os.close(theirs_out)
-        self._connection = Connection(node.name, from_agent, to_agent)
+        self._connection = PipeConnection(node.name, from_agent, to_agent)
 
-    async def raised(self) -> PipeAgent:
-        """The agent, when it answers and its node is on the network."""
+    async def connect(self) -> PipeAgent:
+        """Return the agent, when it answers and its node is on the network."""
         agent = self._connection.agent
         await self._connection.open()
         own = f"link set lo up\naddr add {self.node.address}/{NETWORK_BITS} dev eth0\n"
@@ -191,15 +178,23 @@ class _Carrier:
         await agent.links(())  # so that the first fault finds its chain
         return agent
 
-    async def left(self) -> None:
-        """Hang up: the agent ends what it started, and itself."""
+    async def release(self) -> None:
+        """Close the pipes: the agent ends what it started, and exits."""
         if not await self._connection.hang_up(LEAVE_WITHIN_S):
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
 
 def _spawn_agent(node_address: str, stdin: int, stdout: int) -> int:
-    argv = [sys.executable, "-I", "-S", "-X", "frozen_modules=on", _agent.__file__, node_address]
+    argv = [
+        sys.executable,
+        "-I",
+        "-S",
+        "-X",
+        "frozen_modules=on",
+        agent_program.__file__,
+        node_address,
+    ]
     files = [(os.POSIX_SPAWN_DUP2, stdin, 0), (os.POSIX_SPAWN_DUP2, stdout, 1)]
     default = [signal.SIGPIPE, signal.SIGTERM, signal.SIGCHLD]
     return os.posix_spawn(
@@ -207,8 +202,8 @@ def _spawn_agent(node_address: str, stdin: int, stdout: int) -> int:
     )
 
 
-def _join_all(pids: Sequence[int]) -> None:
-    """One bridge, and a pair of links from it into each node's namespace, in one batch."""
+def _make_network(pids: Sequence[int]) -> None:
+    """Make a bridge, and a pair of links from it into each node's namespace, in one batch."""
     script = [
         "link set lo up",
         f"link add {BRIDGE} type bridge forward_delay 0",
@@ -221,7 +216,7 @@ def _join_all(pids: Sequence[int]) -> None:
     _ip(script)
 
 
-def _leave_all() -> None:
+def _remove_network() -> None:
     with suppress(BedFailed):
         _ip([f"link del {BRIDGE}"])
     asyncio.get_running_loop().remove_signal_handler(signal.SIGCHLD)
@@ -237,23 +232,24 @@ def _ip(script: Sequence[str]) -> None:
 
 
 def _reap() -> None:
-    """Process 1 inherits every orphan of its namespace, and buries it."""
+    """Reap orphans, as process 1 of a pid namespace must."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
 
 
-def _go_on_as_process_1() -> None:
-    """Return in a child, which a new pid namespace calls 1; this process waits for it outside."""
+def _fork_as_process_1() -> None:
+    """Return in a child process, which is process 1 of the new pid namespace; this process waits
+    outside."""
     alive, held = os.pipe()
     child = os.fork()
     if child:
         os.close(alive)
         _wait_outside(child)
     os.close(held)
-    _namespaces.die_with_parent()
+    namespaces.die_with_parent()
     if select.select([alive], [], [], 0)[0]:
-        os._exit(1)  # the one outside ended before the kernel was asked to tell us
+        os._exit(1)  # the outer process ended before the death signal was set
     os.close(alive)
 
 
@@ -269,16 +265,16 @@ def _wait_outside(child: int) -> NoReturn:
 
 
 def _make_mounts(folder: Path) -> None:
-    """Our own /proc, and an empty /run for the locks of iptables and ip."""
-    _namespaces.make_mounts_private()
-    _namespaces.mount("proc", "/proc")
+    """Mount our own /proc, and an empty /run for the lock files of iptables and ip."""
+    namespaces.make_mounts_private()
+    namespaces.mount("proc", "/proc")
     needed = (folder, Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve())
     if not any(path.is_relative_to("/run") for path in needed):
-        _namespaces.mount("tmpfs", "/run")
+        namespaces.mount("tmpfs", "/run")
 
 
 def _disable_ipv6() -> None:
-    """Links are cut by IPv4 address, so there must be no other way round."""
+    """Disable IPv6: links are cut by IPv4 address, so there must be no other path."""
     for scope in ("all", "default"):
         with suppress(FileNotFoundError):  # a kernel without IPv6
             Path(f"/proc/sys/net/ipv6/conf/{scope}/disable_ipv6").write_text("1")

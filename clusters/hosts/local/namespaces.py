@@ -1,11 +1,11 @@
-"""Namespaces of Linux by way of libc: what `unshare`, `setns`, `mount` and `prctl` do in a shell.
+"""Linux namespaces through libc: what `unshare`, `setns`, `mount` and `prctl` do in a shell.
 
-Python has `os.unshare` only since 3.12, so these are ctypes. A process may enter a new user
-namespace only while it has one thread, which is why a runner does it before anything else.
+Python has `os.unshare` only since 3.12, so these functions use ctypes. A process may enter a new
+user namespace only while it has one thread, so a runner does it before anything else.
 
-An ordinary user is mapped to root of the new user namespace, so all the rest needs no privilege.
-Root maps every id to itself, by a helper that stays outside for it: in a container or under sudo,
-files of other users must stay readable.
+An ordinary user is mapped to root of the new user namespace, so everything else needs no privilege.
+Root maps every id to itself, with a helper process that stays outside: in a container or under
+sudo, files of other users must stay readable.
 """
 
 import contextlib
@@ -36,35 +36,35 @@ def join(fd: int, flags: int) -> None:
 
 
 def mount(kind: str, target: str) -> None:
-    """Mount a file system that has no device: proc, tmpfs."""
+    """Mount a file system without a device: proc, tmpfs."""
     flags = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
     _mount(kind, target, kind, flags)
 
 
 def make_mounts_private() -> None:
-    """What is mounted from now on is seen here only."""
+    """Keep later mounts from being seen outside."""
     _mount("none", "/", None, _MS_REC | _MS_PRIVATE)
 
 
 def die_with_parent() -> None:
-    """SIGKILL for this process when the *thread* that started it ends.
+    """Have this process killed when the *thread* that started it ends.
 
-    The kernel forgets it when credentials change, so it is asked for again after `unshare`.
+    The kernel forgets this when credentials change, so call it again after `unshare`.
     """
     _checked(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
 
 
 def enter(others: int) -> None:
-    """The namespaces in `others`, in a user namespace where we are root.
+    """Enter the namespaces in `others`, in a user namespace where this process is root.
 
-    Where user namespaces are refused but this is root already, it goes without one.
+    If user namespaces are refused but this process is root already, it enters without one.
     """
     uid, gid = os.geteuid(), os.getegid()
     try:
         with _map_by_helper() if uid == 0 else _map_by_self(uid, gid):
             unshare(NEWUSER | others)
     except OSError as refused:
-        if os.geteuid() != 0:  # not root, or in a user namespace that maps nobody
+        if os.geteuid() != 0:  # not root, or in a user namespace without mapped ids
             raise
         try:
             unshare(others)
@@ -74,7 +74,7 @@ def enter(others: int) -> None:
 
 @contextlib.contextmanager
 def elsewhere(flags: int, kind: str) -> Iterator[None]:
-    """In a new namespace for the length of a block; children started there stay there."""
+    """Run the block in a new namespace; children started there stay there."""
     home = os.open(f"/proc/self/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC)
     try:
         unshare(flags)
@@ -94,7 +94,7 @@ def _map_by_self(uid: int, gid: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _map_by_helper() -> Iterator[None]:
-    """Root's way: only a process outside may map more than one id into the namespace."""
+    """Map all ids, as root: only a process outside may map more than one id into the namespace."""
     to_helper, from_us = os.pipe()
     parent = os.getpid()
     helper = os.fork()
@@ -108,7 +108,7 @@ def _map_by_helper() -> Iterator[None]:
     finally:
         os.close(from_us)
         _, status = os.waitpid(helper, 0)
-    if status != 0:  # root of a container may lack the right: its own id will do
+    if status != 0:  # root of a container may lack the right: map its own id only
         _map_own_root()
 
 

@@ -1,9 +1,8 @@
-"""Can this machine raise local nodes? If not: what is missing, why it matters, and the one cure.
+"""Checks whether this machine can run local nodes; if not: what is missing, why, and how to fix it.
 
-The question is answered by trying, in a process of its own: namespaces, mounts, a bridge with a
-pair of links, and a rule that drops packets by chance. What fails is then explained from the few
-known causes (distributions that restrict user namespaces, containers, missing programs or kernel
-modules).
+The check tries it, in a process of its own: namespaces, mounts, a bridge with a pair of links, and
+a rule that drops packets at random. A failure is then explained by the few known causes
+(distributions that restrict user namespaces, containers, missing programs or kernel modules).
 """
 
 import errno
@@ -14,10 +13,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
-from clusters.hosts._agent import agent as _agent
-from clusters.hosts.local import namespaces as _namespaces
+from clusters.hosts._agent import agent as agent_program
+from clusters.hosts._problems import Problem
+from clusters.hosts.local import namespaces
 
 PROBE_WITHIN_S = 20.0
 _KERNEL = Path("/proc/sys/kernel")
@@ -42,37 +41,22 @@ _LOSS = (
 )
 
 
-class Problem(NamedTuple):
-    """Why local trials cannot run here."""
-
-    what: str
-    why: str
-    fix: str
-
-    def sentence(self) -> str:
-        return f"{self.what}: {self.why}; to fix it: {self.fix}"
-
-    def advice(self) -> str:
-        """The sentence for somebody who does not have to be told why it matters."""
-        return f"{self.what}; to fix it: {self.fix}"
-
-
 def problems() -> list[Problem]:
-    """Everything that keeps a local trial from running; nothing: it will run."""
+    """Return everything that prevents a local trial."""
     missing = list(_missing_programs())
     if missing:
         return missing
-    failed = _try_it()
-    return [_explained(failed)] if failed else []
+    failed = _run_attempt()
+    return [_explain(failed)] if failed else []
 
 
 def search_path() -> str:
-    """PATH, and where administrators' programs are."""
-    return os.pathsep.join([os.environ.get("PATH", os.defpath), *_agent.SYSTEM_FOLDERS])
+    """Return PATH with the folders of administrators' programs."""
+    return os.pathsep.join([os.environ.get("PATH", os.defpath), *agent_program.SYSTEM_FOLDERS])
 
 
 def explain(error: OSError) -> str:
-    """A refused entry into namespaces, in a sentence."""
+    """Return a message for a refused entry into namespaces."""
     return _refused_namespaces(error.errno or 0).sentence()
 
 
@@ -100,8 +84,8 @@ def _install(package: str) -> str:
 # -------------------------------------------------------------------------- trying it, in a child
 
 
-def _try_it() -> dict[str, object] | None:
-    """The step that failed, as the child told it."""
+def _run_attempt() -> dict[str, object] | None:
+    """Return the step that failed, as the child process reported it."""
     root = str(Path(__file__).resolve().parents[3])
     try:
         done = subprocess.run(
@@ -117,15 +101,15 @@ def _try_it() -> dict[str, object] | None:
     if done.returncode == 0:
         return None
     if done.stdout.strip():
-        told: dict[str, object] = json.loads(done.stdout.strip().splitlines()[-1])
-        return told
+        failed: dict[str, object] = json.loads(done.stdout.strip().splitlines()[-1])
+        return failed
     return {"step": "unknown", "number": 0, "text": done.stderr.strip()[-300:]}
 
 
 def _attempt() -> int:
-    """In the child: do once what a trial does. Says which step failed."""
+    """Do once what a trial does, in the child process; print the step that failed."""
     try:
-        _namespaces.enter(_namespaces.NEWNET | _namespaces.NEWNS | _namespaces.NEWPID)
+        namespaces.enter(namespaces.NEWNET | namespaces.NEWNS | namespaces.NEWPID)
     except OSError as e:
         return _failed("namespaces", e.errno or 0, str(e))
     inside = os.fork()
@@ -147,8 +131,8 @@ def _failed(step: str, number: int, text: str) -> int:
 
 
 def _mount() -> None:
-    _namespaces.make_mounts_private()
-    _namespaces.mount("proc", "/proc")
+    namespaces.make_mounts_private()
+    namespaces.mount("proc", "/proc")
 
 
 def _feed(argv: list[str], text: str) -> None:
@@ -166,7 +150,7 @@ _STEPS: Mapping[str, Callable[[], None]] = {
 # -------------------------------------------------------------------------------- explaining it
 
 
-def _explained(failed: dict[str, object]) -> Problem:
+def _explain(failed: dict[str, object]) -> Problem:
     text = str(failed["text"])
     match failed["step"]:
         case "namespaces":
@@ -196,20 +180,18 @@ def _explained(failed: dict[str, object]) -> Problem:
                 "sudo modprobe xt_statistic",
             )
         case _:
-            return Problem(
-                f"raising a test network did not work ({text})", _NAMESPACES_MATTER, _by_hand()
-            )
+            return Problem(f"making a test network failed ({text})", _NAMESPACES_MATTER, _by_hand())
 
 
 def _refused_namespaces(number: int) -> Problem:
-    """The known places where user namespaces are blocked, told apart."""
-    if _reads(_KERNEL / "apparmor_restrict_unprivileged_userns") == "1" and os.geteuid() != 0:
+    """Return the problem among the known restrictions of user namespaces."""
+    if _read(_KERNEL / "apparmor_restrict_unprivileged_userns") == "1" and os.geteuid() != 0:
         what = "AppArmor keeps ordinary users from user namespaces"
         fix = "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
-    elif _reads(_KERNEL / "unprivileged_userns_clone") == "0" and os.geteuid() != 0:
+    elif _read(_KERNEL / "unprivileged_userns_clone") == "0" and os.geteuid() != 0:
         what = "the kernel keeps ordinary users from user namespaces"
         fix = "sudo sysctl -w kernel.unprivileged_userns_clone=1"
-    elif number == errno.ENOSPC or _reads("/proc/sys/user/max_user_namespaces") == "0":
+    elif number == errno.ENOSPC or _read("/proc/sys/user/max_user_namespaces") == "0":
         what = "the limit of user namespaces is reached"
         fix = "sudo sysctl -w user.max_user_namespaces=15000"
     elif number == errno.EINVAL:
@@ -231,7 +213,7 @@ def _by_hand() -> str:
     return "see what `unshare --user --map-root-user --net --mount --pid --fork true` says"
 
 
-def _reads(path: str | Path) -> str:
+def _read(path: str | Path) -> str:
     try:
         return Path(path).read_text().strip()
     except OSError:
@@ -240,9 +222,7 @@ def _reads(path: str | Path) -> str:
 
 def _in_container() -> bool:
     marks = ("/.dockerenv", "/run/.containerenv")
-    return any(Path(mark).exists() for mark in marks) or "Seccomp:\t2" in _reads(
-        "/proc/self/status"
-    )
+    return any(Path(mark).exists() for mark in marks) or "Seccomp:\t2" in _read("/proc/self/status")
 
 
 def _in_chroot() -> bool:

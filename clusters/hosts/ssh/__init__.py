@@ -1,4 +1,4 @@
-"""Nodes as machines that are reached by SSH: one node a machine, chosen from an inventory."""
+"""Nodes as machines that are reached by SSH: one node per machine, chosen from an inventory."""
 
 from clusters.hosts.ssh.hosts import PLUGIN
 

@@ -1,9 +1,9 @@
-"""The way to a host: what the inventory says, filled up from ~/.ssh/config, as ssh would do it.
+"""The route to a host: the inventory's settings, completed from ~/.ssh/config, as ssh would do it.
 
-HostName, Port, User, IdentityFile, ProxyJump and UserKnownHostsFile are honoured, for jump hosts
-too. A jump host has what its own entry says, else the key and the known hosts of the host behind
-it. ProxyCommand is refused: a program of somebody's own can neither be asked for TCP_NODELAY nor
-be told apart from the host that it leads to.
+HostName, Port, User, IdentityFile, ProxyJump and UserKnownHostsFile apply, to jump hosts too. A
+jump host has the settings of its own entry, else the key and the known hosts of the host behind it.
+ProxyCommand is refused: TCP_NODELAY cannot be set through another program, and its failures cannot
+be told from those of the host.
 """
 
 import getpass
@@ -18,23 +18,23 @@ from pathlib import Path
 
 import paramiko
 
-from clusters.hosts.ssh.inventory import Host, Inventory, with_addresses
+from clusters.hosts.ssh.inventory import Inventory, InventoryHost, with_addresses
 from harness.errors import BadRequest
 
 SSH_PORT = 22
 CONFIGS = ("~/.ssh/config", "/etc/ssh/ssh_config")
 KNOWN_HOSTS = ("~/.ssh/known_hosts",)
-KNOWN_TO_ALL = "/etc/ssh/ssh_known_hosts"
-USUAL_KEYS = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
+SYSTEM_KNOWN_HOSTS = "/etc/ssh/ssh_known_hosts"
+DEFAULT_KEYS = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
 LOOKUPS_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
 class Route:
-    """One leg: where to connect and as whom, and the leg before it.
+    """One leg: address and user, and the leg before it.
 
-    `name` is as its author wrote it. `keys` were asked for by name; none: the usual ones, and the
-    agent's. New host keys are written to the first of `known_hosts`.
+    name: as the user wrote it keys: requested by name; empty: the default keys and the agent's
+    known_hosts: new host keys are written to the first file
     """
 
     name: str
@@ -47,7 +47,7 @@ class Route:
 
     @property
     def known_as(self) -> str:
-        """What known_hosts calls it."""
+        """The host's name in known_hosts."""
         return self.hostname if self.port == SSH_PORT else f"[{self.hostname}]:{self.port}"
 
     @property
@@ -56,7 +56,8 @@ class Route:
 
 
 def ssh_config() -> paramiko.SSHConfig:
-    """The user's configuration of ssh, then the machine's. BadRequest when one is no such thing."""
+    """Return the user's configuration of ssh, then the machine's. Raises BadRequest if one is
+    malformed."""
     config = paramiko.SSHConfig()
     for path in CONFIGS:
         file = Path(path).expanduser()
@@ -69,8 +70,8 @@ def ssh_config() -> paramiko.SSHConfig:
     return config
 
 
-def route(host: Host, config: paramiko.SSHConfig) -> Route:
-    """How to reach a host of the inventory."""
+def route(host: InventoryHost, config: paramiko.SSHConfig) -> Route:
+    """Return the route to a host of the inventory."""
     entry = _lookup(host.host, config)
     keys = (host.key,) if host.key else tuple(entry.get("identityfile", ()))
     known = (host.known_hosts,) if host.known_hosts else _known_hosts(entry)
@@ -79,19 +80,19 @@ def route(host: Host, config: paramiko.SSHConfig) -> Route:
         str(entry["hostname"]),
         host.port or int(entry.get("port", SSH_PORT)),
         host.user or entry.get("user") or getpass.getuser(),
-        _expanded(keys),
-        _expanded(known),
+        _expand(keys),
+        _expand(known),
         _jumps(host, entry, config, keys, known),
     )
 
 
-def resolved(inventory: Inventory, config: paramiko.SSHConfig) -> Inventory:
-    """The inventory with an address for each host that names none. BadRequest: it has none."""
+def with_resolved_addresses(inventory: Inventory, config: paramiko.SSHConfig) -> Inventory:
+    """Return the inventory with an address for each host. Raises BadRequest if a host has none."""
     missing = [host for host in inventory.hosts if not host.address]
     with ThreadPoolExecutor(LOOKUPS_AT_ONCE) as pool:
         found = dict(zip(missing, pool.map(lambda h: _address(h, config), missing), strict=True))
     for host, address in found.items():
-        if why := _unfit(address):
+        if why := _unusable(address):
             raise BadRequest(
                 f'{inventory.source}: {host.host} {why}; add address = "IPv4" to it, the one that '
                 "the other hosts reach it by"
@@ -100,25 +101,25 @@ def resolved(inventory: Inventory, config: paramiko.SSHConfig) -> Inventory:
 
 
 def _jumps(
-    host: Host,
+    host: InventoryHost,
     entry: Mapping[str, str],
     config: paramiko.SSHConfig,
     keys: Sequence[str],
     known: Sequence[str],
 ) -> Route | None:
-    """The legs before the last one, each behind the one before."""
+    """Return the legs before the last one, each behind the one before."""
     hops = host.jump or tuple(h for h in entry.get("proxyjump", "none").split(",") if h != "none")
     leg: Route | None = None
     for hop in hops:
-        user, name, port = _parts(hop)
+        user, name, port = _parse_hop(hop)
         own = _lookup(name, config)
         leg = Route(
             hop,
             str(own["hostname"]),
             port or int(own.get("port", SSH_PORT)),
             user or own.get("user") or getpass.getuser(),
-            _expanded(own.get("identityfile", ()) or keys),
-            _expanded(_known_hosts(own) if "userknownhostsfile" in own else known),
+            _expand(own.get("identityfile", ()) or keys),
+            _expand(_known_hosts(own) if "userknownhostsfile" in own else known),
             leg,
         )
     return leg
@@ -137,8 +138,8 @@ def _lookup(name: str, config: paramiko.SSHConfig) -> Mapping[str, str]:
     return entry
 
 
-def _parts(hop: str) -> tuple[str, str, int]:
-    """`user@host:port`; the user and the port may be missing."""
+def _parse_hop(hop: str) -> tuple[str, str, int]:
+    """Parse `user@host:port`, in which user and port are optional."""
     match = re.fullmatch(r"(?:(.+)@)?([^@:]+|\[.+\])(?::(\d+))?", hop)
     if not match:
         raise BadRequest(f"the jump host {hop!r} must look like user@host:port")
@@ -153,11 +154,11 @@ def _known_hosts(entry: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
-def _expanded(paths: Sequence[str]) -> tuple[str, ...]:
+def _expand(paths: Sequence[str]) -> tuple[str, ...]:
     return tuple(os.path.expanduser(path) for path in paths)
 
 
-def _address(host: Host, config: paramiko.SSHConfig) -> str:
+def _address(host: InventoryHost, config: paramiko.SSHConfig) -> str:
     hostname = str(_lookup(host.host, config)["hostname"])
     try:
         found = socket.getaddrinfo(hostname, None, socket.AF_INET, socket.SOCK_STREAM)
@@ -166,7 +167,7 @@ def _address(host: Host, config: paramiko.SSHConfig) -> str:
     return str(found[0][4][0])
 
 
-def _unfit(address: str) -> str:
+def _unusable(address: str) -> str:
     if not address:
         return "has no IPv4 address that this machine knows"
     if ipaddress.IPv4Address(address).is_loopback:

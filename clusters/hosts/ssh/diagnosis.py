@@ -1,8 +1,9 @@
-"""Why a host can not be reached, in a sentence: what is wrong, why, and the command that mends it.
+"""Explains why a host cannot be reached: what is wrong, why it matters, and the command that fixes
+it.
 
-paramiko and the operating system between them have a dozen exceptions for it, some of which say
-little ("No existing session": the server accepted and then said nothing). Here each becomes one
-sentence, in the words of somebody who has to do something about it.
+paramiko and the operating system have a dozen exceptions for that, and some say little ("No
+existing session": the server accepted the connection and then sent nothing). Here each becomes one
+sentence for the user who has to fix it.
 """
 
 import base64
@@ -15,87 +16,90 @@ from collections.abc import Sequence
 
 import paramiko
 
-from clusters.hosts.local.requirements import Problem
+from clusters.hosts._problems import Problem
 from clusters.hosts.ssh.config import KNOWN_HOSTS, SSH_PORT, Route
 
 CONNECT_WITHIN_S = 3.0
-LET_IN_WITHIN_S = 10  # a server that asks a slow DNS server for our name takes five
-_NODES_LIVE_THERE = "a node of the trial is to live there"
+AUTHENTICATE_WITHIN_S = 10  # a server that waits for a slow DNS server takes five
+_NODES_LIVE_THERE = "a node of the trial is to run there"
 _PROHIBITED, _CONNECT_FAILED = 1, 2  # RFC 4254, 5.1
 
 
-class Refused(Exception):
-    """Why we, or the server, would not go on."""
+class SshRefusal(Exception):
+    """Why we or the server ended the connection."""
 
 
-class UnknownHostKey(Refused):
-    """Nobody vouches for this key yet."""
+class UnknownHostKey(SshRefusal):
+    """The host's key is not in known_hosts."""
 
     def __init__(self, key: paramiko.PKey) -> None:
         super().__init__("unknown host key")
         self.key = key
 
 
-class NoKey(Refused):
-    """A private key that can not be used, and why."""
+class UnusableKey(SshRefusal):
+    """A private key that cannot be used, and why."""
 
 
-class NotKnownHosts(Refused):
-    """A new host key was to be written to a file that is something else. `str`: its path."""
+class InvalidKnownHosts(SshRefusal):
+    """A new host key would be written to a file that is not a known_hosts file. `str`: its path."""
 
 
-class Undecided(Refused):
-    """The server took too long over a key."""
+class AuthenticationTimeout(SshRefusal):
+    """The server took too long to check a key."""
 
 
-class NotLetIn(Refused):
-    """The server refused every key. `tried`: how many; `allowed`: what it would take instead;
-    `locked`: files of keys that were not tried, as they need a passphrase."""
+class AuthenticationRefused(SshRefusal):
+    """The server refused every key.
+
+    tried: how many keys allowed: methods that the server accepts instead locked: files of keys that
+    were not tried, because they need a passphrase
+    """
 
     def __init__(self, tried: int, allowed: Sequence[str], locked: Sequence[str] = ()) -> None:
         super().__init__("refused")
         self.tried, self.allowed, self.locked = tried, tuple(allowed), tuple(locked)
 
 
-BROKEN = (Refused, paramiko.SSHException, OSError, EOFError)  # whatever a connection may raise
+BROKEN = (SshRefusal, paramiko.SSHException, OSError, EOFError)  # what a connection may raise
 
 
-def explained(error: BaseException, route: Route, called: str) -> Problem:
-    """Why the last leg of a route failed; `called`: the host's name for people."""
-    what, fix = _explained(error, route)
+def explain(error: BaseException, route: Route, called: str) -> Problem:
+    """Explain why the last leg of a route failed. `called`: the host's name for the user."""
+    what, fix = _explain(error, route)
     return Problem(f"{called} {what}", _NODES_LIVE_THERE, fix)
 
 
-def _explained(error: BaseException, route: Route) -> tuple[str, str]:
+def _explain(error: BaseException, route: Route) -> tuple[str, str]:
     try_it = f"try `{ssh_command(route)}` by hand"
     match error:
         case UnknownHostKey():
             return _unknown_key(error.key, route)
-        case NotKnownHosts():
+        case InvalidKnownHosts():
             return (
                 f"has a new host key, and {error} is not a known_hosts file, so it is not written",
                 "name another `known_hosts`; a new file must have known_hosts in its name",
             )
         case paramiko.BadHostKeyException():
             return _changed_key(error, route)
-        case NotLetIn():
-            return _not_let_in(error, route)
-        case NoKey():
+        case AuthenticationRefused():
+            return _authentication_refused(error, route)
+        case UnusableKey():
             return str(error), "correct `key` in the inventory or IdentityFile in ~/.ssh/config"
-        case Undecided():
+        case AuthenticationTimeout():
             return (
-                f"did not decide within {LET_IN_WITHIN_S} s whether to let {route.user} in",
+                f"did not decide within {AUTHENTICATE_WITHIN_S} s whether to let {route.user} in",
                 f"see what its sshd waits for (UseDNS, PAM, a full disk); {try_it}",
             )
         case paramiko.ChannelException():
-            return _no_way_on(error, route)
+            return _channel_refused(error, route)
         case paramiko.SSHException() if "opening channel" in str(error):
-            return _no_way_on(paramiko.ChannelException(_CONNECT_FAILED, str(error)), route)
+            return _channel_refused(paramiko.ChannelException(_CONNECT_FAILED, str(error)), route)
         case paramiko.IncompatiblePeer():
-            return f"speaks another SSH than we do ({error})", "update its SSH server"
+            return f"has an incompatible SSH server ({error})", "update its SSH server"
         case socket.gaierror():
             return (
-                f"has a name that nobody knows ({route.hostname})",
+                f"has a name that cannot be resolved ({route.hostname})",
                 "correct `host` in the inventory, or HostName in ~/.ssh/config",
             )
         case ConnectionRefusedError():
@@ -109,10 +113,10 @@ def _explained(error: BaseException, route: Route) -> tuple[str, str]:
                 "see that it is up and that no firewall is between",
             )
         case paramiko.SSHException() if isinstance(error.__context__, EOFError | ConnectionError):
-            return _explained(error.__context__, route)
+            return _explain(error.__context__, route)
         case paramiko.SSHException() if "session" in str(error) or "banner" in str(error):
             return (
-                f"accepts connections on port {route.port}, but its SSH server says nothing",
+                f"accepts connections on port {route.port}, but its SSH server sends nothing",
                 f"see whether sshd hangs there, or whether that port is another service; {try_it}",
             )
         case OSError(errno=errno.EHOSTUNREACH | errno.ENETUNREACH):
@@ -127,13 +131,15 @@ def _explained(error: BaseException, route: Route) -> tuple[str, str]:
 
 
 def ssh_command(route: Route, *options: str) -> str:
-    """What somebody would type to try the same."""
-    return shlex.join(["ssh", *options, *_asked(route), f"{route.user}@{route.hostname}", "true"])
+    """Return the command by which the user can try the same."""
+    return shlex.join(
+        ["ssh", *options, *_options_of(route), f"{route.user}@{route.hostname}", "true"]
+    )
 
 
-def _asked(route: Route) -> list[str]:
-    """ssh's options for a route. ssh's own -J would lead through with neither key nor known_hosts,
-    which are the last leg's alone."""
+def _options_of(route: Route) -> list[str]:
+    """Return ssh's options for a route. ssh's own -J would not use the key and known_hosts for the
+    jump hosts, as it applies them to the last leg only."""
     argv: list[str] = []
     if route.keys:
         argv += ["-i", route.keys[0]]
@@ -146,13 +152,13 @@ def _asked(route: Route) -> list[str]:
     if route.port != SSH_PORT:
         argv += ["-p", str(route.port)]
     if jump := route.jump:
-        before = ["ssh", *_asked(jump), "-W", "%h:%p", f"{jump.user}@{jump.hostname}"]
+        before = ["ssh", *_options_of(jump), "-W", "%h:%p", f"{jump.user}@{jump.hostname}"]
         argv += ["-o", f"ProxyCommand={shlex.join(before)}"]
     return argv
 
 
 def fingerprint(key: paramiko.PKey) -> str:
-    """As ssh-keygen -l prints it."""
+    """Return the fingerprint as ssh-keygen -l prints it."""
     digest = base64.b64encode(hashlib.sha256(key.asbytes()).digest()).decode().rstrip("=")
     return f"{key.get_name()} SHA256:{digest}"
 
@@ -181,11 +187,11 @@ def _changed_key(error: paramiko.BadHostKeyException, route: Route) -> tuple[str
     )
 
 
-def _not_let_in(error: NotLetIn, route: Route) -> tuple[str, str]:
+def _authentication_refused(error: AuthenticationRefused, route: Route) -> tuple[str, str]:
     copy = f"ssh-copy-id -i KEY.pub -p {route.port} {route.user}@{route.hostname}"
     if error.allowed and "publickey" not in error.allowed:
         return (
-            f"takes no keys, only {' or '.join(error.allowed)}, and nobody can type a password "
+            f"takes no keys, only {' or '.join(error.allowed)}, and no password can be typed "
             "while a trial runs",
             "set PubkeyAuthentication yes in its sshd_config",
         )
@@ -204,8 +210,8 @@ def _not_let_in(error: NotLetIn, route: Route) -> tuple[str, str]:
     )
 
 
-def _locked_key(error: NotLetIn, route: Route) -> tuple[str, str]:
-    """A key that needs a passphrase, and no agent that holds it."""
+def _locked_key(error: AuthenticationRefused, route: Route) -> tuple[str, str]:
+    """A key needs a passphrase, and no agent holds it."""
     path = shlex.quote(error.locked[0])
     what = f"does not let {route.user} in: the key {error.locked[0]} needs a passphrase, and "
     if os.environ.get("SSH_AUTH_SOCK"):
@@ -214,7 +220,7 @@ def _locked_key(error: NotLetIn, route: Route) -> tuple[str, str]:
     return f"{what}no ssh-agent runs", fix
 
 
-def _no_way_on(error: paramiko.ChannelException, route: Route) -> tuple[str, str]:
+def _channel_refused(error: paramiko.ChannelException, route: Route) -> tuple[str, str]:
     jump = route.jump.shorthand if route.jump else "the server"
     if error.code == _PROHIBITED:
         return (

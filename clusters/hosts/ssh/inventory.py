@@ -1,4 +1,4 @@
-"""The inventory: which machines an SSH trial may use, and how each is reached.
+"""The inventory: the machines that an SSH trial may use, and how each is reached.
 
     [defaults]            # any key of a host; optional
     user = "ops"
@@ -13,10 +13,10 @@
     python = "python3"        # Python 3.11 or later there
     folder = "/var/tmp"       # where a run makes its folder
     zone = "a"
-    roles = ["broker"]        # which nodes may live here; default: any
+    roles = ["broker"]        # which nodes may run here; default: any
 
 What a host leaves out comes from the defaults, then from ~/.ssh/config, then from ssh's own. Links
-are cut by address, so one host carries one node of a trial, and no two hosts may share an address.
+are cut by address, so each host carries one node of a trial, and no two hosts may share an address.
 """
 
 import ipaddress
@@ -31,12 +31,12 @@ from harness.contracts import Node
 from harness.errors import BadRequest
 from harness.text.parsing import parsed
 
-HIGHEST_PORT = 65535
+MAX_PORT = 65535
 
 
 @dataclass(frozen=True)
-class Host:
-    """A machine as the inventory names it. Empty or 0: left to ~/.ssh/config, then to ssh."""
+class InventoryHost:
+    """A machine of the inventory. Empty or 0: left to ~/.ssh/config, then to ssh."""
 
     host: str
     address: str = ""
@@ -63,14 +63,14 @@ class Inventory:
     """The hosts of a file, in its order."""
 
     source: str
-    hosts: tuple[Host, ...]
+    hosts: tuple[InventoryHost, ...]
 
 
 def load(path: str | Path) -> Inventory:
-    """The inventory in a file. BadRequest names file, line and key."""
+    """Return the inventory in a file. Raises BadRequest that names file, line and key."""
     text = _read(Path(path))
     table = parsed(text, str(path))
-    section = _Sections(str(path), text)
+    section = _SourceLines(str(path), text)
     for key in table:
         if key not in ("defaults", "host"):
             section.refuse(key, f"unknown table {key!r}; known: [defaults], [[host]]")
@@ -83,12 +83,13 @@ def load(path: str | Path) -> Inventory:
         raise BadRequest(f'{path} names no host; add [[host]] and host = "NAME" for each machine')
     shared = _checked(section, -1, defaults)
     hosts = [_host(section, at, shared, entry) for at, entry in enumerate(listed)]
-    _refuse_twins(section, hosts)
+    _refuse_duplicates(section, hosts)
     return Inventory(str(path), tuple(hosts))
 
 
 def with_addresses(inventory: Inventory, addresses: Sequence[str]) -> Inventory:
-    """The same with an address for each host. BadRequest when two of them are one."""
+    """Return the inventory with an address for each host. Raises BadRequest if two hosts have the
+    same one."""
     hosts = tuple(
         replace(host, address=address)
         for host, address in zip(inventory.hosts, addresses, strict=True)
@@ -102,16 +103,16 @@ def with_addresses(inventory: Inventory, addresses: Sequence[str]) -> Inventory:
     return Inventory(inventory.source, hosts)
 
 
-def assign(inventory: Inventory, nodes: Sequence[Node]) -> Mapping[str, Host]:
-    """A host for each node, by name; one node a host, roles respected, and always the same.
+def assign(inventory: Inventory, nodes: Sequence[Node]) -> Mapping[str, InventoryHost]:
+    """Assign a host to each node, by name: one node per host, roles respected, and always the same.
 
-    A node takes a host that asks for its role before one that takes any. Where the only host it
-    could have is taken, whoever has that moves on to another, if it can (augmenting paths).
+    A node prefers a host that is listed for its role to one for any role. If the only host for it
+    is taken, the holder moves to another host if it can (augmenting paths).
     """
     holder: dict[int, Node] = {}
     for node in nodes:
         seen: set[int] = set()
-        if not _placed(node, inventory.hosts, holder, seen):
+        if not _place(node, inventory.hosts, holder, seen):
             raise BadRequest(_too_few(inventory, nodes, node, holder, seen))
     by_name = {node.name: inventory.hosts[at] for at, node in holder.items()}
     return {node.name: by_name[node.name] for node in nodes}
@@ -120,14 +121,16 @@ def assign(inventory: Inventory, nodes: Sequence[Node]) -> Mapping[str, Host]:
 # ------------------------------------------------------------------------------- placing nodes
 
 
-def _placed(node: Node, hosts: Sequence[Host], holder: dict[int, Node], seen: set[int]) -> bool:
+def _place(
+    node: Node, hosts: Sequence[InventoryHost], holder: dict[int, Node], seen: set[int]
+) -> bool:
     fitting = [at for at, host in enumerate(hosts) if host.takes(node.role)]
     fitting.sort(key=lambda at: (at in holder, not hosts[at].roles, at))
     for at in fitting:
         if at in seen:
             continue
         seen.add(at)
-        if at not in holder or _placed(holder[at], hosts, holder, seen):
+        if at not in holder or _place(holder[at], hosts, holder, seen):
             holder[at] = node
             return True
     return False
@@ -140,7 +143,7 @@ def _too_few(
     holder: Mapping[int, Node],
     seen: set[int],
 ) -> str:
-    """The nodes that compete for too few hosts, in numbers (Hall's condition)."""
+    """Return which nodes compete for too few hosts, in numbers (Hall's condition)."""
     if len(inventory.hosts) < len(nodes):
         return (
             f"this trial has {len(nodes)} nodes, one host each, and {inventory.source} lists "
@@ -161,8 +164,8 @@ def _hosts(count: int) -> str:
 # ----------------------------------------------------------------------------- reading the file
 
 
-class _Sections:
-    """Where things stand in the text: TOML's reader gives values, and forgets their lines."""
+class _SourceLines:
+    """The lines of keys in the text: TOML's reader returns values without lines."""
 
     def __init__(self, source: str, text: str) -> None:
         self.source = source
@@ -179,7 +182,8 @@ class _Sections:
                 self._lines.setdefault((at, key[1]), number)
 
     def where(self, at: int, key: str) -> str:
-        """`FILE line 7`: of host number `at`, of the defaults (-1), or of the file (-2)."""
+        """Return `FILE line 7` of a key of host number `at`, of the defaults (-1), or of the file
+        (-2)."""
         line = self._lines.get((at, key)) or self._lines.get((-1, key)) or self._headers.get(at)
         return f"{self.source} line {line}" if line else self.source
 
@@ -202,36 +206,36 @@ def _read(path: Path) -> str:
 
 
 def _host(
-    section: _Sections, at: int, defaults: Mapping[str, Any], entry: Mapping[str, Any]
-) -> Host:
+    section: _SourceLines, at: int, defaults: Mapping[str, Any], entry: Mapping[str, Any]
+) -> InventoryHost:
     values = {**defaults, **_checked(section, at, entry)}
     if not values.get("host"):
         section.refuse("", f'host number {at + 1} has no name; add host = "NAME"', at)
     if not values.get("address") and _is_ipv4(values["host"]):
         values["address"] = values["host"]
-    return Host(**values)
+    return InventoryHost(**values)
 
 
-def _checked(section: _Sections, at: int, entry: Mapping[str, Any]) -> dict[str, Any]:
-    """A table's values in the shape of a Host's."""
-    known = {field.name: field for field in fields(Host)}
+def _checked(section: _SourceLines, at: int, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table's values as fields of a Host."""
+    known = {field.name: field for field in fields(InventoryHost)}
     values: dict[str, Any] = {}
     for key, raw in entry.items():
         if key not in known:
             section.refuse(key, f"unknown key {key!r}; known: {', '.join(known)}", at)
         if at < 0 and key in ("host", "address"):
             section.refuse(key, f"{key} is each host's own, it cannot be a default", at)
-        for what in _wrong(key, raw):
+        for what in _expected_value(key, raw):
             section.refuse(key, f"{key} must be {what}, not {raw!r}", at)
-        values[key] = _shaped(key, raw)
+        values[key] = _as_field(key, raw)
     return values
 
 
-def _wrong(key: str, raw: Any) -> Iterator[str]:
-    """What the value must be, when it is not."""
+def _expected_value(key: str, raw: Any) -> Iterator[str]:
+    """Yield what the value must be, if it is not."""
     if key == "port":
-        if type(raw) is not int or not 0 < raw <= HIGHEST_PORT:
-            yield f"a port from 1 to {HIGHEST_PORT}"
+        if type(raw) is not int or not 0 < raw <= MAX_PORT:
+            yield f"a port from 1 to {MAX_PORT}"
     elif key in ("jump", "roles"):
         items = [raw] if isinstance(raw, str) and key == "jump" else raw
         if not isinstance(items, list) or not all(_is_word(item) for item in items):
@@ -248,15 +252,15 @@ def _wrong(key: str, raw: Any) -> Iterator[str]:
         yield "a string without control characters"
 
 
-def _shaped(key: str, raw: Any) -> Any:
+def _as_field(key: str, raw: Any) -> Any:
     if key in ("jump", "roles"):
         return (raw,) if isinstance(raw, str) else tuple(raw)
     return raw
 
 
 def _is_word(raw: Any) -> bool:
-    """A name that command lines and known_hosts can carry: no white space, nothing that a shell
-    interprets, and no option in disguise."""
+    """Return whether the text is safe on command lines and in known_hosts: no white space, nothing
+    that a shell interprets, and no option."""
     return isinstance(raw, str) and bool(re.fullmatch(r"[\w.:@%+\[\]][\w.:@%+\[\]-]*", raw))
 
 
@@ -268,7 +272,7 @@ def _is_ipv4(text: str) -> bool:
     return True
 
 
-def _refuse_twins(section: _Sections, hosts: Sequence[Host]) -> None:
+def _refuse_duplicates(section: _SourceLines, hosts: Sequence[InventoryHost]) -> None:
     for key in ("host", "address"):
         counts = Counter(value for host in hosts if (value := getattr(host, key)))
         for at, host in reversed(list(enumerate(hosts))):

@@ -1,17 +1,18 @@
-"""Errands: what is done on a host by its own Python, before there is an agent and after.
+"""Scripts that a host's own Python runs before there is an agent and after.
 
-The driver sends this file and the order on standard input (BOOT reads the file), so nothing has to
-be installed for it, and other users of the host do not see the order. An order is one line, a JSON
-object; `do` names the errand, the rest are its parameters. The answer is one JSON line; a failure
-is a sentence on standard error. It needs the standard library of Python 3.11, and root.
+The driver sends this file and an order on standard input (BOOT reads the file), so nothing has to
+be installed, and other users of the host do not see the order. An order is one line, a JSON object;
+`do` names the script, the other fields are its parameters. The answer is one JSON line; an error is
+a sentence on standard error. The scripts need the standard library of Python 3.11, and root.
 
-A run's folder on a host is FOLDER = `<parent>/seatrial-<run>`: `owner.json` says whose it is,
+A run's folder on a host is FOLDER = `<parent>/seatrial-<run>`: `owner.json` names its run,
 `packages/` holds our code, `agent.*` belong to the agent, and `NODE/` is the node's own. Every
-process of a run inherits SEATRIAL_RUN=FOLDER, so those that outlived their agent are found too.
+process of a run inherits SEATRIAL_RUN=FOLDER, so processes that outlived their agent are found,
+too.
 
-*Other users of the host.* Anybody may start processes and make folders with such names, so neither
-counts by its name. A process counts if it is root's, real and effective. A folder counts if it is a
-real folder (no link) that root owns, that others cannot write to and whose owner.json is readable;
+*Other users of the host.* Any user may start processes and make folders with such names, so a name
+proves nothing. A process counts if it is root's, by its real and effective user. A folder counts if
+it is a real folder (not a link) of root that others cannot write to, with a readable owner.json;
 nothing else is ever removed. A host has one agent at a time: it holds a lock on a file in /run,
 where only root can make files.
 """
@@ -38,10 +39,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 BOOT = "import sys; exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())))"
-MARK = "SEATRIAL_RUN="
+RUN_VARIABLE = "SEATRIAL_RUN="
 CHAIN, TRIAL = "SEATRIAL", "SEATRIAL-TRIAL"
 AGENT, RELAY = "daemon.py", "relay.py"
-LOCK = "/run/seatrial-agent.lock"  # held by a host's one agent
+LOCK = "/run/seatrial-agent.lock"  # the host's one agent holds it
 PREFIX = "seatrial-"
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 AGENT_LEAVES_WITHIN_S = 5.0
@@ -52,14 +53,17 @@ SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 Json = dict[str, Any]
 
 
-# ------------------------------------------------------------------------------------- errands
+# ------------------------------------------------------------------------------------ scripts
 
 
 def occupy(
     folder: str, node: str, owner: Json, address: str, lease_s: float, known: list[str]
 ) -> Json:
-    """Take the host for a run: make its folder, unpack the archive from standard input, start the
-    agent. Where there are other runs, not `known`, only return those."""
+    """Occupy the host for a run: make its folder, unpack the archive from standard input, start the
+    agent.
+
+    If there are other runs that are not in `known`, only return those.
+    """
     parent = os.path.dirname(folder)
     others = [run for run in _runs(parent) if run["folder"] not in known]
     if not others and not _claim(folder, owner):
@@ -74,15 +78,15 @@ def occupy(
     return {"python": sys.executable}
 
 
-def end(folder: str, owner: Json, remove: bool) -> Json:
-    """End everything of a run here: agent, processes, link rules, and if wanted its folder.
+def end_run(folder: str, owner: Json, remove: bool) -> Json:
+    """End everything of a run here: agent, processes, link rules, and if `remove` its folder.
 
-    `shared`: another run's agent is at work, so the link rules are that run's and stay.
+    shared: another run's agent is running, so the link rules are that run's and stay
     """
     exists = os.path.lexists(folder)
     if exists and owner_of(folder) != owner:
         sys.exit(f"{folder} is not the folder of this run, so nothing was removed; look at it")
-    run = _scan().get(folder, Run())
+    run = _scan().get(folder, RunProcesses())
     _end_agents(run.agents)
     killed, left = _kill_processes(folder)
     rules = _remove_rules()
@@ -99,10 +103,10 @@ def end(folder: str, owner: Json, remove: bool) -> Json:
     }
 
 
-def home(folder: str, owner: Json, node: str, largest_bytes: int) -> None:
-    """The end of a run, and on standard output a tar of what its node wrote. What is too large is
-    left out, and told."""
-    end(folder, owner, remove=False)
+def send_files(folder: str, owner: Json, node: str, largest_bytes: int) -> None:
+    """End the run and write a tar of the node's files to standard output. Files that are too large
+    are left out, and listed on standard error."""
+    end_run(folder, owner, remove=False)
     with (
         gzip.GzipFile(fileobj=sys.stdout.buffer, mode="wb", compresslevel=1) as out,
         tarfile.open(fileobj=out, mode="w|") as tar,
@@ -118,8 +122,9 @@ def home(folder: str, owner: Json, node: str, largest_bytes: int) -> None:
 # --------------------------------------------------------------------------- what there is here
 
 
-class Run:
-    """The processes of one run: its agents, which can be but one, their relays, and the rest."""
+class RunProcesses:
+    """The processes of one run: its agents, of which there can be only one, their relays, and the
+    others."""
 
     def __init__(self) -> None:
         self.agents: list[int] = []
@@ -127,17 +132,17 @@ class Run:
         self.processes: list[int] = []
 
 
-def _scan() -> dict[str, Run]:
-    """Return all runs with processes of root here, by folder."""
-    runs: dict[str, Run] = {}
+def _scan() -> dict[str, RunProcesses]:
+    """Return all runs that have processes of root here, by folder."""
+    runs: dict[str, RunProcesses] = {}
     for pid in filter(_is_roots, _pids()):
-        argv = _words(pid, "cmdline")
+        argv = _proc_words(pid, "cmdline")
         if folder := _folder_of(pid, argv, AGENT):
-            runs.setdefault(folder, Run()).agents.append(pid)
+            runs.setdefault(folder, RunProcesses()).agents.append(pid)
         elif folder := _folder_of(pid, argv, RELAY):
-            runs.setdefault(folder, Run()).relays.append(pid)
-        elif folder := _marked(_words(pid, "environ")):
-            runs.setdefault(folder, Run()).processes.append(pid)
+            runs.setdefault(folder, RunProcesses()).relays.append(pid)
+        elif folder := _run_of(_proc_words(pid, "environ")):
+            runs.setdefault(folder, RunProcesses()).processes.append(pid)
     return runs
 
 
@@ -145,7 +150,7 @@ def _runs(parent: str) -> list[Json]:
     """Return all runs that left something here: processes, or a folder below `parent`."""
     found = {folder: run for folder, run in _scan().items() if run.agents or run.processes}
     for folder in glob.glob(f"{glob.escape(parent)}/{PREFIX}*"):
-        found.setdefault(folder, Run())
+        found.setdefault(folder, RunProcesses())
     return [
         {"folder": folder, "owner": owner, "agents": len(run.agents)}
         for folder, run in found.items()
@@ -154,7 +159,8 @@ def _runs(parent: str) -> list[Json]:
 
 
 def owner_of(folder: str) -> dict[str, str] | None:
-    """Return the owner.json of a run's folder; None if root did not make this folder for a run."""
+    """Return the owner.json of a run's folder, or None if root did not make this folder for
+    a run."""
     if folder != os.path.abspath(folder) or not os.path.basename(folder).startswith(PREFIX):
         return None
     try:
@@ -173,14 +179,14 @@ def owner_of(folder: str) -> dict[str, str] | None:
 
 
 def _only_roots(fd: int) -> bool:
-    """Whether root owns a file or folder, and only root can write to it."""
+    """Return whether root owns the file or folder, and only root can write to it."""
     found = os.fstat(fd)
     plain = stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
     return plain and found.st_uid == os.geteuid() and not found.st_mode & OTHERS_MAY_WRITE
 
 
 def _is_roots(pid: int) -> bool:
-    """Whether a process has no other user id than ours: real, effective, saved."""
+    """Return whether all user ids of a process are ours: real, effective, saved."""
     try:
         with open(f"/proc/{pid}/status") as file:
             ids = next(line for line in file if line.startswith("Uid:")).split()[1:]
@@ -195,8 +201,9 @@ def _pids() -> Iterator[int]:
             yield int(entry)
 
 
-def _words(pid: int, what: str) -> list[str]:
-    """What /proc says of a process; nothing when it has ended, or is no process of a user."""
+def _proc_words(pid: int, what: str) -> list[str]:
+    """Return command line or environment of a process, or an empty list if it has none or has
+    ended."""
     try:
         with open(f"/proc/{pid}/{what}", "rb") as file:
             return [os.fsdecode(word) for word in file.read().split(b"\0")]
@@ -217,21 +224,23 @@ def _folder_of(pid: int, argv: list[str], program: str) -> str:
     return ""
 
 
-def _marked(environment: list[str]) -> str:
-    return next((word[len(MARK) :] for word in environment if word.startswith(MARK)), "")
+def _run_of(environment: list[str]) -> str:
+    return next(
+        (word[len(RUN_VARIABLE) :] for word in environment if word.startswith(RUN_VARIABLE)), ""
+    )
 
 
 # ------------------------------------------------------------------------------- the beginning
 
 
 def _claim(folder: str, owner: Json) -> bool:
-    """Make a run's folder; False if there is one. Its owner is in it from the first moment, lest
-    another machine, or this one under another name, takes it for a run that is over."""
+    """Make a run's folder; return False if there is one. Its owner.json is there from the first
+    moment, so that no other run takes the folder for one of a finished run."""
     parent = os.path.dirname(folder)
     _refuse_unsafe(parent)
     with tempfile.TemporaryDirectory(prefix=f".{PREFIX}", dir=parent) as made:
         os.mkdir(f"{made}/it", 0o700)
-        with open(f"{made}/it/owner.json", "w", opener=_private) as file:
+        with open(f"{made}/it/owner.json", "w", opener=_open_private) as file:
             json.dump(owner, file)
         try:
             os.rename(f"{made}/it", folder)
@@ -243,7 +252,7 @@ def _claim(folder: str, owner: Json) -> bool:
 
 
 def _refuse_unsafe(parent: str) -> None:
-    """Exit with a sentence if another user could put a folder of his own in a run's place."""
+    """Exit with an error if another user could replace a run's folder by one of his own."""
     found = os.stat(parent)
     trusted = {0, os.geteuid(), int(os.environ.get("SUDO_UID", 0))}
     shared = found.st_mode & OTHERS_MAY_WRITE and not found.st_mode & stat.S_ISVTX
@@ -251,7 +260,7 @@ def _refuse_unsafe(parent: str) -> None:
         sys.exit(f"other users may replace folders in {parent}; set another `folder`: /var/tmp")
 
 
-def _private(path: str, flags: int) -> int:
+def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
@@ -265,12 +274,12 @@ def _start_agent(folder: str, address: str, lease_s: float) -> None:
     """Start the agent, which inherits the host's lock; return when it listens."""
     lock = hold_lock()
     if lock is None:
-        sys.exit("another agent of Seatrial is at work on this host")
+        sys.exit("another agent of Seatrial is running on this host")
     program = f"{folder}/packages/clusters/hosts/_agent/{AGENT}"
     options = ("--lease", str(lease_s), "--lock", str(lock))
     done = subprocess.run(
         [sys.executable, "-S", "-s", "-E", program, folder, address, *options],
-        env={**os.environ, MARK[:-1]: folder},
+        env={**os.environ, RUN_VARIABLE[:-1]: folder},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -279,12 +288,13 @@ def _start_agent(folder: str, address: str, lease_s: float) -> None:
     )
     os.close(lock)
     if done.returncode != 0:
-        said = done.stderr.strip() or _last_words(f"{folder}/agent.log")
-        sys.exit(f"the node agent did not start: {said.splitlines()[-1] if said else 'silent'}")
+        output = done.stderr.strip() or _log_text(f"{folder}/agent.log")
+        sys.exit(f"the node agent did not start: {output.splitlines()[-1] if output else 'silent'}")
 
 
 def hold_lock() -> int | None:
-    """Return a descriptor that holds the lock of this host's one agent; None if one has it."""
+    """Return a descriptor that holds the lock of the host's one agent, or None if an agent holds
+    it."""
     while True:
         lock = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
@@ -295,10 +305,10 @@ def hold_lock() -> int | None:
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(lock), os.stat(LOCK)):
                 return lock
-        os.close(lock)  # who held it before us has removed the file
+        os.close(lock)  # the previous holder has removed the file
 
 
-def _last_words(path: str) -> str:
+def _log_text(path: str) -> str:
     try:
         with open(path) as file:
             return file.read().strip()
@@ -310,21 +320,22 @@ def _last_words(path: str) -> str:
 
 
 def _end_agents(pids: list[int]) -> None:
-    """Let them heal and leave; those that do not are killed."""
+    """Let the agents heal and exit; kill those that do not."""
     for number, within_s in ((signal.SIGTERM, AGENT_LEAVES_WITHIN_S), (signal.SIGKILL, 1.0)):
         for pid in pids:
             _signal(pid, number)
             _signal(pid, signal.SIGCONT)
-        _until(lambda: not any(_lives(pid) for pid in pids), within_s)
+        _wait_until(lambda: not any(_is_alive(pid) for pid in pids), within_s)
 
 
 def _kill_processes(folder: str) -> tuple[set[int], list[int]]:
-    """Kill what the agent left behind, and what that starts meanwhile; what did not end."""
+    """Kill what the agent left, and what that starts meanwhile; return what was killed and what did
+    not end."""
     killed: set[int] = set()
     left: list[int] = []
 
     def none_left() -> bool:
-        run = _scan().get(folder, Run())
+        run = _scan().get(folder, RunProcesses())
         for pid in run.relays + run.processes:
             _signal(pid, signal.SIGKILL)
             _signal(pid, signal.SIGCONT)
@@ -332,13 +343,13 @@ def _kill_processes(folder: str) -> tuple[set[int], list[int]]:
         left[:] = run.processes
         return not left
 
-    _until(none_left, DIE_WITHIN_S)
+    _wait_until(none_left, DIE_WITHIN_S)
     return killed, left
 
 
 def _remove_rules() -> int | None:
-    """Take our chain away; how many rules it had. None if another run's agent is at work here: it
-    has emptied the chain when it began."""
+    """Remove our chain; return how many rules it had, or None if another run's agent is running,
+    which emptied the chain at its start."""
     lock = hold_lock()
     if lock is None:
         return None
@@ -359,13 +370,13 @@ def _remove_rules() -> int | None:
 
 
 def _iptables(*words: str) -> str | None:
-    """What it says; None when it refuses."""
+    """Return its output, or None if it fails."""
     done = subprocess.run(["iptables", "-w", *words], capture_output=True, text=True, check=False)
     return done.stdout if done.returncode == 0 else None
 
 
 def _files(folder: str, node: str) -> Iterator[tuple[str, str]]:
-    """Plain files of the node, and what its agent said, with their names in the tar."""
+    """Yield the regular files of the node and the log of its agent, with their names in the tar."""
     for where, _, names in os.walk(f"{folder}/{node}"):
         for path in (f"{where}/{name}" for name in names):
             if os.path.isfile(path) and not os.path.islink(path):
@@ -375,7 +386,7 @@ def _files(folder: str, node: str) -> Iterator[tuple[str, str]]:
         yield log, f"{node}/agent.log"
 
 
-def _lives(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] not in "ZX"
@@ -388,19 +399,23 @@ def _signal(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def _until(condition: Callable[[], bool], within_s: float) -> None:
+def _wait_until(condition: Callable[[], bool], within_s: float) -> None:
     deadline_s = time.monotonic() + within_s
     while not condition() and time.monotonic() < deadline_s:
         time.sleep(LOOK_EVERY_S)
 
 
 def main() -> None:
-    errands: dict[str, Callable[..., Json | None]] = {"occupy": occupy, "end": end, "home": home}
+    scripts: dict[str, Callable[..., Json | None]] = {
+        "occupy": occupy,
+        "end": end_run,
+        "home": send_files,
+    }
     order = json.loads(sys.stdin.buffer.readline())
-    errand = errands[order.pop("do")]
+    script = scripts[order.pop("do")]
     os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), *SYSTEM_FOLDERS])
     try:
-        answer = errand(**order)
+        answer = script(**order)
     except OSError as e:
         sys.exit(f"{e.filename or 'it'}: {e.strerror or e}")
     if answer is not None:

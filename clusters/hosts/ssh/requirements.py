@@ -1,9 +1,10 @@
-"""What a machine must have to be a node, asked in one command: root, Python 3.11, iptables, room.
+"""What a machine must have to run a node, checked by one command: root, Python 3.11, iptables,
+space.
 
-The questions are a Python program that any Python since 2.6 can run, so that one that is too old
-says so itself. It tries what a trial will do, in ways that change nothing: list the rules, test the
-folder. The clock is read in the middle of it; the driver compares that with its own clock before
-and after, so half the time between is how far off the comparison may be.
+The checks are a Python program that any Python since 2.6 can run, so that one that is too old
+reports its version. It tries what a trial will do, in ways that change nothing: it lists the rules
+and tests the folder. It reads the clock, and the driver compares that with its own clock before and
+after, so the comparison is off by half of the time between at most.
 """
 
 import json
@@ -13,16 +14,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from clusters.hosts.local.requirements import Problem
-from clusters.hosts.ssh.inventory import Host
+from clusters.hosts._problems import Problem
+from clusters.hosts.ssh.inventory import InventoryHost
 from harness.contracts import Completed
 
-OLDEST_PYTHON = (3, 11)
-LEAST_DISK_BYTES = 200_000_000
-MOST_SKEW_S = 5.0
+MIN_PYTHON = (3, 11)
+MIN_DISK_BYTES = 200_000_000
+MAX_SKEW_S = 5.0
 SURVEY_WITHIN_S = 15.0
-NEEDS_TTY = "must have a tty"  # what sudo answers where `Defaults requiretty` is set
-MISSING = (126, 127)  # a shell's exit codes for a program that can not be run
+NEEDS_TTY = "must have a tty"  # sudo's error with `Defaults requiretty`
+MISSING = (126, 127)  # exit codes of a shell if a program cannot be run
 _QUESTIONS = """
 import json, os, subprocess, sys, time
 os.environ["PATH"] = os.environ.get("PATH", os.defpath) + ":/usr/local/sbin:/usr/sbin:/sbin"
@@ -50,32 +51,32 @@ print("\\n" + json.dumps({
 """
 
 
-class Runs(Protocol):
-    """A machine that is connected, as far as it matters here."""
+class ConnectedHost(Protocol):
+    """A connected machine, as far as these checks need it."""
 
-    host: Host
+    host: InventoryHost
     user: str
-    sudo: str  # why root is out of reach; empty: it is not
+    sudo_error: str  # why we cannot act as root; empty: we can
 
     def run(self, argv: list[str], stdin: bytes = b"", timeout_s: float = 10.0) -> Completed: ...
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What a machine says of itself. `skew_s`: its clock minus ours, `skew_error_s`: either way."""
+class HostFacts:
+    """The answers of a machine. `skew_s`: its clock minus ours, give or take `skew_error_s`."""
 
     python: tuple[int, int]
     system: str
-    iptables: str  # why it does not work; empty: it does
+    iptables: str  # why it does not work, or empty
     restore: str
     room_bytes: int  # -1: no such folder, or not writable
     skew_s: float
     skew_error_s: float
 
 
-def facts(machine: Runs, now_s: Callable[[], float] = time.time) -> Facts | Problem:
-    """Ask everything; a Problem when the questions themselves can not be asked."""
-    if machine.sudo:
+def facts(machine: ConnectedHost, now_s: Callable[[], float] = time.time) -> HostFacts | Problem:
+    """Run the checks. Return a Problem if they cannot be run."""
+    if machine.sudo_error:
         return no_root(machine)
     host = machine.host
     before = now_s()
@@ -84,7 +85,7 @@ def facts(machine: Runs, now_s: Callable[[], float] = time.time) -> Facts | Prob
     after = now_s()
     try:
         answer = _answer(done.out)
-        return Facts(
+        return HostFacts(
             python=(int(answer["python"][0]), int(answer["python"][1])),
             system=str(answer["system"]),
             iptables=str(answer["iptables"]),
@@ -97,37 +98,38 @@ def facts(machine: Runs, now_s: Callable[[], float] = time.time) -> Facts | Prob
         return _no_python(host, done)
 
 
-def lacking(host: Host, found: Facts) -> Iterator[Problem]:
-    """What keeps a node from living there, the first thing first."""
-    wanted = ".".join(str(part) for part in OLDEST_PYTHON)
+def lacking(host: InventoryHost, found: HostFacts) -> Iterator[Problem]:
+    """Yield what prevents a node from running there, the first obstacle first."""
+    wanted = ".".join(str(part) for part in MIN_PYTHON)
     if found.system != "Linux":
         yield Problem(
             f"{host} runs {found.system}",
             "links are cut by iptables, which is Linux's",
             "take it out of the inventory",
         )
-    if found.python < OLDEST_PYTHON:
+    if found.python < MIN_PYTHON:
         version = ".".join(str(part) for part in found.python)
         yield Problem(
             f"{host} has Python {version} as {host.python}",
             f"the node agent and Flotilla need Python {wanted} or later",
             f'install it there, and name it in the inventory: python = "python{wanted}"',
         )
-    if said := found.iptables or found.restore:
-        yield _no_iptables(host, said)
-    if found.room_bytes < LEAST_DISK_BYTES:
+    if error := found.iptables or found.restore:
+        yield _no_iptables(host, error)
+    if found.room_bytes < MIN_DISK_BYTES:
         yield _no_room(host, found.room_bytes)
-    if abs(found.skew_s) - found.skew_error_s > MOST_SKEW_S:
+    if abs(found.skew_s) - found.skew_error_s > MAX_SKEW_S:
         yield Problem(
             f"{host} has a clock that is {abs(found.skew_s):.0f} s "
             f"{'ahead of' if found.skew_s > 0 else 'behind'} this machine's",
-            f"more than {MOST_SKEW_S:g} s make the nodes' own logs misleading",
+            f"more than {MAX_SKEW_S:g} s make the nodes' own logs misleading",
             "set it right there, and keep it so (sudo apt-get install chrony)",
         )
 
 
 def _answer(out: str) -> dict[str, Any]:
-    """The last line that is ours, as a login may print things; LookupError if there is none."""
+    """Return the last line that is ours, since a login may print others. Raises LookupError if
+    there is none."""
     for line in reversed(out.splitlines()):
         if line.startswith("{"):
             try:
@@ -138,8 +140,8 @@ def _answer(out: str) -> dict[str, Any]:
     raise LookupError
 
 
-def no_shell(machine: Runs, done: Completed) -> Problem:
-    """A user that is let in but may not run commands: nologin, false, or a forced command."""
+def no_shell(machine: ConnectedHost, done: Completed) -> Problem:
+    """The user may log in but not run commands: nologin, false, or a forced command."""
     says = " ".join((done.out or done.err).split())[:200]
     answer = f"it says: {says}" if says else f"it exits with {done.code} and says nothing"
     user = machine.user
@@ -151,8 +153,8 @@ def no_shell(machine: Runs, done: Completed) -> Problem:
     )
 
 
-def no_root(machine: Runs) -> Problem:
-    if NEEDS_TTY in machine.sudo:
+def no_root(machine: ConnectedHost) -> Problem:
+    if NEEDS_TTY in machine.sudo_error:
         return Problem(
             f"{machine.host} lets {machine.user} in, but its sudo demands a terminal (requiretty)",
             "commands are run as root without one",
@@ -160,19 +162,19 @@ def no_root(machine: Runs) -> Problem:
         )
     return Problem(
         f"{machine.host} lets {machine.user} in, but not act as root (sudo -n says: "
-        f"{machine.sudo})",
+        f"{machine.sudo_error})",
         "rules of iptables and other users' processes are root's",
         f"add a line to its sudoers (sudo visudo): {machine.user} ALL=(ALL) NOPASSWD: ALL; or set "
         'user = "root" in the inventory',
     )
 
 
-def _no_python(host: Host, done: Completed) -> Problem:
-    said = " ".join((done.err or done.out).split())[-200:]
-    if done.code in MISSING or "not found" in said:
+def _no_python(host: InventoryHost, done: Completed) -> Problem:
+    error = " ".join((done.err or done.out).split())[-200:]
+    if done.code in MISSING or "not found" in error:
         what = f"{host} has no program {host.python}"
     else:
-        what = f"{host} cannot run {host.python}: {said or f'it exits with {done.code}'}"
+        what = f"{host} cannot run {host.python}: {error or f'it exits with {done.code}'}"
     return Problem(
         what,
         "the node agent is a Python program",
@@ -181,20 +183,20 @@ def _no_python(host: Host, done: Completed) -> Problem:
     )
 
 
-def _no_iptables(host: Host, said: str) -> Problem:
+def _no_iptables(host: InventoryHost, error: str) -> Problem:
     why = "it cuts the links between nodes"
-    if said == "missing":
+    if error == "missing":
         return Problem(
             f"{host} has no iptables", why, "install it there: sudo apt-get install iptables"
         )
     return Problem(
-        f"{host} has an iptables that does not work ({' '.join(said.split())})",
+        f"{host} has an iptables that does not work ({' '.join(error.split())})",
         why,
         "run `sudo iptables -L` there; in a container it needs the capability NET_ADMIN",
     )
 
 
-def _no_room(host: Host, room_bytes: int) -> Problem:
+def _no_room(host: InventoryHost, room_bytes: int) -> Problem:
     why = "a run makes its folder there"
     if room_bytes < 0:
         return Problem(
@@ -206,5 +208,5 @@ def _no_room(host: Host, room_bytes: int) -> Problem:
     return Problem(
         f"{host} has {room_bytes / 1e6:.0f} MB left in {host.folder}",
         why,
-        f"make room for {LEAST_DISK_BYTES / 1e6:.0f} MB, or choose another `folder`",
+        f"make room for {MIN_DISK_BYTES / 1e6:.0f} MB, or choose another `folder`",
     )

@@ -5,7 +5,7 @@ from random import Random
 
 from simulated_fleet import HOME, Fleet, Sailor, acknowledged
 
-from clusters.hosts._simulated.disk import Disk, Folder
+from clusters.hosts.simulated.disk import Disk, Folder
 
 STORE = f"{HOME}/store"
 
@@ -52,7 +52,7 @@ def test_no_damaged_file_is_met_with_a_traceback() -> None:
                 await sailor.start(slave)
                 await asyncio.sleep(1.5)
                 process = fleet.latest[slave]
-                said = "\n".join(process.complained)
+                said = "\n".join(process.error_lines)
                 assert "Traceback" not in said, (path, said)
                 if process.alive:
                     assert (await sailor._described(slave) or {})["connected"] == "transfer", path

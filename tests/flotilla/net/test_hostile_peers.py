@@ -35,9 +35,9 @@ from clusters.flotilla.replication.ha_protocol import (
 from clusters.flotilla.replication.ha_slave import FollowTarget
 from clusters.flotilla.rules import RULES
 from clusters.flotilla.store import record
-from clusters.hosts._simulated.disk import Disk
-from clusters.hosts._simulated.ports import disk_of, ports_of
-from clusters.hosts._simulated.process import Process
+from clusters.hosts.simulated.disk import Disk
+from clusters.hosts.simulated.ports import disk_of, ports_of
+from clusters.hosts.simulated.process import SimProcess
 
 ADDRESS = "10.0.0.1"
 INPUTS, BATCH = 50_000, 500  # for each flavour of the controllers
@@ -102,7 +102,7 @@ class Attack:
 class Rig:
     """The nodes, and what they wrote into their event logs."""
 
-    def __init__(self, process: Process, disk: Disk) -> None:
+    def __init__(self, process: SimProcess, disk: Disk) -> None:
         self._process, self.disk = process, disk
 
     def config(self, name: str, role: str, port: int, **more: Any) -> Config:

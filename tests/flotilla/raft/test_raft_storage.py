@@ -15,10 +15,10 @@ from clusters.flotilla.raft.snapshot import Snapshot
 from clusters.flotilla.raft.storage import RecoveredState, Storage, StorageDamaged
 from clusters.flotilla.raft.votes import Vote
 from clusters.flotilla.world.ports import Ports, real
-from clusters.hosts._simulated.network import Network
-from clusters.hosts._simulated.ports import disk_of, ports_of
-from clusters.hosts._simulated.process import Host, Process
-from clusters.hosts._simulated.world import SECOND, World
+from clusters.hosts.simulated.network import SimNetwork
+from clusters.hosts.simulated.ports import disk_of, ports_of
+from clusters.hosts.simulated.process import SimHost, SimProcess
+from clusters.hosts.simulated.world import SECOND, World
 
 FOLDER = "/var/lib/node/store"
 MEMBERS = Configuration({"a": "at a"})
@@ -37,7 +37,7 @@ class Promises:
 
     def __init__(self, seed: int) -> None:
         self.world = World(seed)
-        self.host = Host(self.world, Network(self.world), "a", "10.0.0.1")
+        self.host = SimHost(self.world, SimNetwork(self.world), "a", "10.0.0.1")
         self.disk = disk_of(self.host)
         self.luck = self.world.random("what happens")
         self.vote = Vote()
@@ -53,7 +53,7 @@ class Promises:
         self.world.run()
         self.host.power_on()
 
-    async def work(self, process: Process) -> int:
+    async def work(self, process: SimProcess) -> int:
         storage, found = await Storage.recover(ports_of(process, self.disk).files, FOLDER)
         self.holds(found)
         log = RaftLog(found.entries, found.base)
@@ -123,7 +123,7 @@ def test_a_log_that_was_found_can_not_be_taken_back(seed: int) -> None:
     disk, wal = promises.disk, f"{FOLDER}/raft.wal"
     found: list[RecoveredState] = []
 
-    async def vote(process: Process) -> int:
+    async def vote(process: SimProcess) -> int:
         storage, before = await Storage.recover(ports_of(process, disk).files, FOLDER)
         found.append(before)
         await storage.write(Vote(before.vote.term + 1, "b"), LogChange())
@@ -153,14 +153,14 @@ def test_a_vote_whose_sync_failed_is_given_durably_or_not_at_all(seed: int) -> N
     disk = promises.disk
     found: list[Vote] = []
 
-    async def vote(process: Process) -> int:
+    async def vote(process: SimProcess) -> int:
         storage, before = await Storage.recover(ports_of(process, disk).files, FOLDER)
         found.append(before.vote)
         disk.sync_error = errno.EIO if len(found) == 2 else 0
         await storage.write(Vote(len(found), "b"), LogChange())
         return 0
 
-    async def look(process: Process) -> int:
+    async def look(process: SimProcess) -> int:
         _, before = await Storage.recover(ports_of(process, disk).files, FOLDER)
         found.append(before.vote)
         return 0
@@ -184,7 +184,7 @@ def test_a_snapshot_that_had_to_wait_is_not_written_over_a_newer_one() -> None:
     disk = promises.disk
     found: list[RecoveredState] = []
 
-    async def saved(process: Process) -> int:
+    async def saved(process: SimProcess) -> int:
         storage, _ = await Storage.recover(ports_of(process, disk).files, FOLDER)
         disk.no_descriptors = True
         own = asyncio.ensure_future(storage.save_snapshot(snapshot(100)))
@@ -196,7 +196,7 @@ def test_a_snapshot_that_had_to_wait_is_not_written_over_a_newer_one() -> None:
         await asyncio.gather(own, theirs)
         return 0
 
-    async def again(process: Process) -> int:
+    async def again(process: SimProcess) -> int:
         found.append((await Storage.recover(ports_of(process, disk).files, FOLDER))[1])
         return 0
 

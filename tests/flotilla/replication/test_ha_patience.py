@@ -17,10 +17,10 @@ from clusters.flotilla.replication.divergence import LogShape
 from clusters.flotilla.replication.epochs import EpochTable
 from clusters.flotilla.replication.ha_slave import FollowTarget, HaSlave
 from clusters.flotilla.rules import RULES
-from clusters.hosts._simulated.network import Network
-from clusters.hosts._simulated.ports import disk_of, ports_of
-from clusters.hosts._simulated.process import Host, Process
-from clusters.hosts._simulated.world import SECOND, World
+from clusters.hosts.simulated.network import SimNetwork
+from clusters.hosts.simulated.ports import disk_of, ports_of
+from clusters.hosts.simulated.process import SimHost, SimProcess
+from clusters.hosts.simulated.world import SECOND, World
 
 MASTER, SLAVE, PORT = "10.0.0.1", "10.0.0.2", 10912
 CONFIG = """
@@ -53,15 +53,15 @@ class Rude:
 def test_a_slave_that_is_turned_away_waits_before_it_asks_again(minutes: int) -> None:
     """About once in a haReconnectInterval, a few times more in the beginning, and without end."""
     world, rude = World(1), Rude()
-    network = Network(world)
-    master, host = Host(world, network, "m", MASTER), Host(world, network, "s", SLAVE)
+    network = SimNetwork(world)
+    master, host = SimHost(world, network, "m", MASTER), SimHost(world, network, "s", SLAVE)
     disk = disk_of(host)
 
-    async def listen(process: Process) -> None:
+    async def listen(process: SimProcess) -> None:
         await net.serve(MASTER, PORT, rude)
         await asyncio.get_running_loop().create_future()
 
-    async def follow(process: Process) -> None:
+    async def follow(process: SimProcess) -> None:
         config, ports = loads(CONFIG), ports_of(process, disk)
         copy: Any = SimpleNamespace(shape=lambda: LogShape(0, 0, EpochTable()))
         log = SimpleNamespace(max_offset=0, written=0, flushed=0, full=False)
@@ -73,7 +73,7 @@ def test_a_slave_that_is_turned_away_waits_before_it_asks_again(minutes: int) ->
     master.start("m", listen)
     process = host.start("s", follow)
     world.run(until_ns=minutes * 60 * SECOND)
-    assert process.complained == []
+    assert process.error_lines == []
     assert minutes * 60 - 2 <= rude.asked <= minutes * 60 + 10
     process.kill()
     world.close()

@@ -29,11 +29,11 @@ from clusters.flotilla.replication.ha_slave import FollowTarget, HaSlave
 from clusters.flotilla.replication.replica import Replica
 from clusters.flotilla.rules import RULES
 from clusters.flotilla.store import record
-from clusters.hosts._simulated.disk import Disk
-from clusters.hosts._simulated.network import Network
-from clusters.hosts._simulated.ports import disk_of, ports_of
-from clusters.hosts._simulated.process import Host, Process
-from clusters.hosts._simulated.world import SECOND, World
+from clusters.hosts.simulated.disk import Disk
+from clusters.hosts.simulated.network import SimNetwork
+from clusters.hosts.simulated.ports import disk_of, ports_of
+from clusters.hosts.simulated.process import SimHost, SimProcess
+from clusters.hosts.simulated.world import SECOND, World
 
 SEGMENT, RECORD, PORT = 100, 50, 10912
 ADDRESS = "10.0.0.1"
@@ -48,7 +48,7 @@ def record_at(offset: int, epoch: int) -> bytes:
 class Side:
     """One broker's replica, as master or as slave; it also plays the broker of its links."""
 
-    def __init__(self, process: Process, disk: Disk, number: int, settings: Json) -> None:
+    def __init__(self, process: SimProcess, disk: Disk, number: int, settings: Json) -> None:
         self.number, self.epoch, self.elected = number, 0, False
         self.told: list[int] = []  # slaves that acknowledged something
         self._disk = disk
@@ -172,7 +172,7 @@ class Side:
 class HaLab:
     """The host of all sides, in one process."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: SimProcess) -> None:
         self.process = process
         self.disk = disk_of(process.host)
         self._sides = 0
@@ -187,13 +187,13 @@ def play(scenario: Callable[[HaLab], Coroutine[Any, Any, None]], seed: int = 1) 
     world = World(seed)
     failures: list[BaseException] = []
 
-    async def main(process: Process) -> None:
+    async def main(process: SimProcess) -> None:
         try:
             await scenario(HaLab(process))
         except BaseException as e:
             failures.append(e)
 
-    process = Host(world, Network(world), "host", ADDRESS).start("lab", main)
+    process = SimHost(world, SimNetwork(world), "host", ADDRESS).start("lab", main)
     process.on_exit(lambda _: world.stop())
     try:
         world.run(until_ns=LIMIT_S * SECOND)
@@ -202,7 +202,7 @@ def play(scenario: Callable[[HaLab], Coroutine[Any, Any, None]], seed: int = 1) 
         world.close()
     if failures:
         raise failures[0]
-    assert (process.code, process.complained) == (0, []), "\n".join(process.complained)
+    assert (process.code, process.error_lines) == (0, []), "\n".join(process.error_lines)
 
 
 async def eventually(true: Callable[[], object], within_s: float = 120.0) -> None:

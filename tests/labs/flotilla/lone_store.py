@@ -18,10 +18,10 @@ from clusters.flotilla.store import recovery
 from clusters.flotilla.store.commit_log import StoreError
 from clusters.flotilla.store.message_store import MessageStore
 from clusters.flotilla.world.ports import Ports
-from clusters.hosts._simulated.network import Network
-from clusters.hosts._simulated.ports import disk_of, ports_of
-from clusters.hosts._simulated.process import Host, Process
-from clusters.hosts._simulated.world import SECOND, World
+from clusters.hosts.simulated.network import SimNetwork
+from clusters.hosts.simulated.ports import disk_of, ports_of
+from clusters.hosts.simulated.process import SimHost, SimProcess
+from clusters.hosts.simulated.world import SECOND, World
 
 SEGMENT = 4096
 PLACE = recovery.Place("/store", SEGMENT, 1024)
@@ -71,7 +71,7 @@ class LoneStore:
 
     def __init__(self, seed: int = 1, place: recovery.Place = PLACE, rules: Rules = RULES) -> None:
         self.world = World(seed)
-        self.host = Host(self.world, Network(self.world), "a", "10.0.0.1")
+        self.host = SimHost(self.world, SimNetwork(self.world), "a", "10.0.0.1")
         self.disk = disk_of(self.host)
         self.place, self.rules = place, rules
         self.refusal = ""
@@ -80,7 +80,7 @@ class LoneStore:
         """Run a story in a process. Return its complaint, or "" if it came to its end."""
         self.refusal = ""
 
-        async def whole(process: Process) -> int:
+        async def whole(process: SimProcess) -> int:
             ports = ports_of(process, self.disk)
             try:
                 found = await recovery.recover(self.place, ports, self.rules)
@@ -95,7 +95,7 @@ class LoneStore:
         process = self.host.start("p", whole)
         self.world.run(until_ns=self.world.now_ns + int(seconds * SECOND))
         assert not process.alive, "the story did not end in time"
-        return "\n".join(process.complained)
+        return "\n".join(process.error_lines)
 
     def power_cut(self) -> None:
         self.host.power_cut()

@@ -28,14 +28,14 @@ from clusters.flotilla.client.admin import Admin
 from clusters.flotilla.client.calls import ERRORS
 from clusters.flotilla.net.wire import Json
 from clusters.flotilla.node import serve
-from clusters.hosts._simulated.disk import Disk, Folder
-from clusters.hosts._simulated.network import Network
-from clusters.hosts._simulated.ports import disk_of, ports_of
-from clusters.hosts._simulated.process import Host, Process
-from clusters.hosts._simulated.world import SECOND, Transcript, World
-from clusters.systems import _flotilla_layout as layout
-from clusters.systems._flotilla_profiles import settings as settings_of
-from clusters.systems._flotilla_standing import standing
+from clusters.hosts.simulated.disk import Disk, Folder
+from clusters.hosts.simulated.network import SimNetwork
+from clusters.hosts.simulated.ports import disk_of, ports_of
+from clusters.hosts.simulated.process import SimHost, SimProcess
+from clusters.hosts.simulated.world import SECOND, Transcript, World
+from clusters.systems.flotilla import layout as layout
+from clusters.systems.flotilla.cluster_state import cluster_state
+from clusters.systems.flotilla.profiles import settings as settings_of
 from harness.contracts import CLIENT, Node, Standing
 from harness.trial import Trial
 
@@ -51,7 +51,7 @@ class Aboard:
     """A node's host and its disk."""
 
     node: Node
-    host: Host
+    host: SimHost
     disk: Disk
 
 
@@ -69,20 +69,20 @@ class Fleet:
         topics: Mapping[str, int] = MappingProxyType({TOPIC: QUEUES}),
     ) -> None:
         self.world = World(seed, transcript=Transcript(keep))
-        self.network = Network(self.world)
+        self.network = SimNetwork(self.world)
         chosen = {"mappedFileSizeCommitLog": 1 << 22, **settings}
         trial = Trial(profile=profile, seed=seed, settings=chosen)
         crew = [
             replace(node, address=f"10.0.0.{number}")
-            for number, node in enumerate(layout.laid_out({CLIENT: 1, **nodes}), start=1)
+            for number, node in enumerate(layout.cluster_nodes({CLIENT: 1, **nodes}), start=1)
         ]
         self.layout = layout.Layout(crew, settings_of(trial), topics, seed)
         self.aboard = {node.name: self._board(node) for node in crew}
-        self.latest: dict[str, Process] = {}  # dead ones too
+        self.latest: dict[str, SimProcess] = {}  # dead ones too
         self.client_settings = self.layout.client(crew)
 
     def _board(self, node: Node) -> Aboard:
-        host = Host(self.world, self.network, node.name, node.address)
+        host = SimHost(self.world, self.network, node.name, node.address)
         disk = disk_of(host)
         if node.role != CLIENT:
             disk.put(CONFIG, self.layout.config(node, HOME).encode())
@@ -95,13 +95,13 @@ class Fleet:
     def address(self, name: str) -> str:
         return layout.address(self.aboard[name].node)
 
-    def process(self, name: str) -> Process | None:
+    def process(self, name: str) -> SimProcess | None:
         return self.aboard[name].host.processes.get(name)
 
     def start(self, name: str) -> None:
         aboard = self.aboard[name]
 
-        async def node(process: Process) -> int:
+        async def node(process: SimProcess) -> int:
             return await serve([CONFIG], lambda seed: ports_of(process, aboard.disk))
 
         self.latest[name] = aboard.host.start(name, node)
@@ -131,7 +131,7 @@ class Fleet:
             for name in self.nodes(role):
                 self.start(name)
 
-        async def main(process: Process) -> int:
+        async def main(process: SimProcess) -> int:
             await scenario(Sailor(self, process))
             return 0
 
@@ -139,7 +139,7 @@ class Fleet:
         crew.on_exit(lambda code: self.world.stop())
         try:
             self.world.run(until_ns=int(within_s * SECOND))
-            assert crew.code == 0, "\n".join(crew.complained) or "the scenario took too long"
+            assert crew.code == 0, "\n".join(crew.error_lines) or "the scenario took too long"
             return self.world.digest()
         finally:
             self.sink()
@@ -163,7 +163,7 @@ def _empty(disk: Disk, folder: str) -> None:
 class Sailor:
     """What a scenario has in hand: the client library, the nodes, and faults."""
 
-    def __init__(self, fleet: Fleet, process: Process) -> None:
+    def __init__(self, fleet: Fleet, process: SimProcess) -> None:
         self.fleet, self.world = fleet, fleet.world
         self.client = Client(Settings.of(fleet.client_settings))
         self.client.start()
@@ -174,7 +174,7 @@ class Sailor:
     async def standing(self) -> Standing:
         names = [name for name in self.fleet.aboard if name != "client-1"]
         answers = [await self._described(name) for name in names]
-        return standing(dict(zip(names, answers, strict=True)), self.fleet.layout.sets)
+        return cluster_state(dict(zip(names, answers, strict=True)), self.fleet.layout.sets)
 
     async def healthy(self) -> Standing:
         """Wait for full redundancy."""

@@ -24,11 +24,11 @@ from network_stages import (
     Stage,
 )
 
-from clusters.hosts._simulated.network import Network
-from clusters.hosts._simulated.process import Host, Process
-from clusters.hosts._simulated.tcp import Kernel
-from clusters.hosts._simulated.world import World
 from clusters.hosts.local import hosts as local
+from clusters.hosts.simulated.network import SimNetwork
+from clusters.hosts.simulated.process import SimHost, SimProcess
+from clusters.hosts.simulated.tcp import Kernel
+from clusters.hosts.simulated.world import World
 from harness.contracts import Agent, Node
 from harness.trial import Trial
 
@@ -338,18 +338,18 @@ SCENES: Mapping[str, Scene] = {
 def simulated(name: str, seed: int) -> Said:
     """A scene's transcript in the simulated world."""
     world = World(seed)
-    network = Network(world, kernel=Kernel(syn_retries=SYN_RETRIES, retries=RETRIES))
+    network = SimNetwork(world, kernel=Kernel(syn_retries=SYN_RETRIES, retries=RETRIES))
     stage: list[SimStage] = []
 
-    async def direct(_process: Process) -> None:
+    async def direct(_process: SimProcess) -> None:
         stage.append(SimStage(world, network))
         await SCENES[name](stage[0])
         world.stop()
 
-    director = Host(world, network, "director", "198.18.0.1").start("director", direct)
+    director = SimHost(world, network, "director", "198.18.0.1").start("director", direct)
     world.run()
     world.close()
-    assert not director.complained, "\n".join(director.complained)
+    assert not director.error_lines, "\n".join(director.error_lines)
     return stage[0].said
 
 

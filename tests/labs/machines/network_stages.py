@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 import network_party
 
-from clusters.hosts._simulated.network import Network
-from clusters.hosts._simulated.process import Host, Process
-from clusters.hosts._simulated.world import World
+from clusters.hosts.simulated.network import SimNetwork
+from clusters.hosts.simulated.process import SimHost, SimProcess
+from clusters.hosts.simulated.world import World
 from harness.contracts import Agent, LinkRule
 
 Said = dict[str, list[str]]  # by node
@@ -151,12 +151,12 @@ class RealStage(Ears):
 class SimStage(Ears):
     """Simulated processes, played from a simulated process too: its time is theirs."""
 
-    def __init__(self, world: World, network: Network) -> None:
+    def __init__(self, world: World, network: SimNetwork) -> None:
         super().__init__()
         self._network = network
-        self._hosts = {node: Host(world, network, node, ADDRESSES[node]) for node in NODES}
+        self._hosts = {node: SimHost(world, network, node, ADDRESSES[node]) for node in NODES}
         self._cuts: list[tuple[str, str]] = []
-        self._parties: dict[str, Process] = {}
+        self._parties: dict[str, SimProcess] = {}
 
     async def start(self, node: str) -> None:
         loop: Any = asyncio.get_running_loop()

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from clusters.hosts.simulated import SimulatedHosts
+from clusters.hosts.simulated.hosts import SimulatedHosts
 from harness.contracts import Node
 from harness.contracts.agent import Agent
 from harness.history.rundir import RunDir

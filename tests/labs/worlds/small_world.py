@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
 
-from clusters.hosts._simulated.network import Network, Wire
-from clusters.hosts._simulated.process import Host, Process
-from clusters.hosts._simulated.tcp import Kernel
-from clusters.hosts._simulated.world import SECOND, World
+from clusters.hosts.simulated.network import SimNetwork, Wire
+from clusters.hosts.simulated.process import SimHost, SimProcess
+from clusters.hosts.simulated.tcp import Kernel
+from clusters.hosts.simulated.world import SECOND, World
 
 CALM = Wire(latency_ns=1_000_000, jitter_ns=0, split=0, join=0)
 PORT = 7000
@@ -23,9 +23,9 @@ class SmallWorld:
     ) -> None:
         self.world = World(seed, **more)
         self._open.append(self)
-        self.network = Network(self.world, wire, kernel)
+        self.network = SimNetwork(self.world, wire, kernel)
         self.hosts = {
-            name: Host(self.world, self.network, name, f"10.0.0.{number}")
+            name: SimHost(self.world, self.network, name, f"10.0.0.{number}")
             for number, name in enumerate(("a", "b", "c", "d", "driver"), start=1)
         }
 
@@ -36,10 +36,12 @@ class SmallWorld:
     def address(self, host: str) -> str:
         return self.hosts[host].address
 
-    def start(self, host: str, main: Callable[[], Awaitable[Any]], name: str = "main") -> Process:
+    def start(
+        self, host: str, main: Callable[[], Awaitable[Any]], name: str = "main"
+    ) -> SimProcess:
         """A process whose main needs nothing but the loop."""
 
-        async def run(_process: Process) -> int | None:
+        async def run(_process: SimProcess) -> int | None:
             result = await main()
             return result if isinstance(result, int) else None
 
@@ -64,7 +66,7 @@ class SmallWorld:
         process = self.start(host, run, "play")
         process.on_exit(lambda _: self.world.stop())
         self.world.run()
-        assert came, f"it never ended; code {process.code}, {process.complained}"
+        assert came, f"it never ended; code {process.code}, {process.error_lines}"
         result, error = came[0]
         if error is not None:
             raise error

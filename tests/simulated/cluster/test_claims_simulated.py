@@ -1,4 +1,4 @@
-"""Claims in whole trials of simulated worlds: what convicts, and what is excused."""
+"""Claims in whole trials of simulated worlds: what is a violation, and what is excused."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -65,7 +65,7 @@ def finding(outcome: Outcome, code: str) -> Finding:
 
 
 def test_one_harmless_fault_excuses_no_loss(tmp_path: Path) -> None:
-    """A slow fsync that nobody claims to survive, long after the loss: invalid all the same."""
+    """A slow fsync that no profile claims to survive, long after the loss: still invalid."""
     plan = LOSING.format(at=2.0) + SLOW
     claims = {"fsync": "none"}
     lost = carried_out(tmp_path, plan, profile="unsafe-default", seed=1, claims=claims)
@@ -77,7 +77,7 @@ def test_one_harmless_fault_excuses_no_loss(tmp_path: Path) -> None:
 def test_a_power_cut_of_all_is_excused_where_no_profile_promises_it(
     tmp_path: Path, claims: dict[str, str]
 ) -> None:
-    """Every lost message was held only by brokers whose unsynced data went: unknown, EXCUSED."""
+    """Only brokers that lost unsynced data held each lost message: unknown, EXCUSED."""
     settings = {"flushIntervalCommitLog": 20000}
     trial = {"profile": "allack-min2", "seed": 2, "settings": settings, "claims": claims}
     dark = carried_out(tmp_path, BLACKOUT, **trial)
@@ -118,8 +118,8 @@ target = "all broker"
 
 @pytest.mark.parametrize("claim", ["none", "all"])
 def test_all_that_follows_from_a_power_cut_is_excused_with_it(tmp_path: Path, claim: str) -> None:
-    """Lost messages, offsets that were given again, and what consumers of those missed: unknown
-    where no power cut is claimed, else invalid."""
+    """Lost messages, offsets that were used again, and what their consumers missed: unknown if no
+    power cut is claimed, else invalid."""
     dark = carried_out(
         tmp_path,
         ALONE,
@@ -144,7 +144,7 @@ def test_all_that_follows_from_a_power_cut_is_excused_with_it(tmp_path: Path, cl
 
 
 def test_a_power_cut_of_all_convicts_where_it_is_claimed(tmp_path: Path) -> None:
-    """The same world under a trial that claims it."""
+    """The same world with a trial that claims it."""
     settings = {"flushIntervalCommitLog": 20000}
     trial = {"profile": "allack-min2", "seed": 2, "settings": settings}
     dark = carried_out(tmp_path, BLACKOUT, **trial, claims={"power": "all"})
@@ -153,7 +153,7 @@ def test_a_power_cut_of_all_convicts_where_it_is_claimed(tmp_path: Path) -> None
 
 
 def test_a_mutant_that_forgets_convicts_under_the_profiles_own_claims(tmp_path: Path) -> None:
-    """sync-flush claims power cuts of everything, so nothing of a broken fsync is excused."""
+    """sync-flush claims power cuts of all nodes, so nothing of a broken fsync is excused."""
     settings = {"mutant": "no-fsync"}
     dark = carried_out(tmp_path, BLACKOUT, profile="sync-flush", seed=1, settings=settings)
     assert finding(dark, "LOST_ACKED").excused == 0
@@ -161,7 +161,8 @@ def test_a_mutant_that_forgets_convicts_under_the_profiles_own_claims(tmp_path: 
 
 
 def test_a_power_cut_excuses_nothing_that_was_acknowledged_after_it(tmp_path: Path) -> None:
-    """Healed at 3 s; what a kill costs at 8 s convicts, what the cut cost is counted apart."""
+    """Healed at 3 s; the loss by a kill at 8 s is a violation, the loss by the cut is counted
+    apart."""
     plan = BLACKOUT + LOSING.format(at=8.0)
     settings = {"flushIntervalCommitLog": 20000}
     both = carried_out(tmp_path, plan, profile="unsafe-default", seed=2, settings=settings)
@@ -172,7 +173,7 @@ def test_a_power_cut_excuses_nothing_that_was_acknowledged_after_it(tmp_path: Pa
 
 
 def test_a_fault_that_was_not_seen_at_work_excuses_nothing(tmp_path: Path) -> None:
-    """The plan names a power cut of a node that does not run then: it failed."""
+    """The plan names a power cut of a node that does not run then, so the fault failed."""
     plan = LOSING.format(at=2.0)
     cut = '\n[[fault]]\nkind = "power"\nat_s = 3.0\nfor_s = 0.1\ntarget = "fault-1"\n'
     lost = carried_out(tmp_path, plan + cut, profile="unsafe-default", seed=1)

@@ -1,7 +1,7 @@
-"""The control plane may fail as a whole: brokers that have a master serve without it.
+"""The control plane may fail as a whole: brokers with a master serve without it.
 
 All controllers of a simulated cluster are killed, stopped, cut off or hard to reach, for several
-times as long as any timeout of theirs. Nothing that clients see may hang on it.
+times as long as any of their timeouts. Clients must not notice.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ async def paused(sailor: Sailor) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def cut_off(sailor: Sailor) -> AsyncIterator[None]:
-    """From everybody; they have each other."""
+    """From all other nodes, but not from each other."""
     network = sailor.fleet.network
     for source, sink in links(sailor):
         network.cut(source, sink)
@@ -53,7 +53,7 @@ async def cut_off(sailor: Sailor) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def restarted_and_cut_off(sailor: Sailor) -> AsyncIterator[None]:
-    """They know of no broker's heartbeats when the first ones come."""
+    """They know no broker's heartbeats when the first ones arrive."""
     async with cut_off(sailor):
         async with killed(sailor):
             pass
@@ -62,7 +62,7 @@ async def restarted_and_cut_off(sailor: Sailor) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def hard_to_reach(sailor: Sailor) -> AsyncIterator[None]:
-    """Four of five packets are lost, each way."""
+    """Four of five packets are lost, in each direction."""
     network = sailor.fleet.network
     for source, sink in links(sailor):
         network.link(source, sink).loss = LOST
@@ -72,7 +72,7 @@ async def hard_to_reach(sailor: Sailor) -> AsyncIterator[None]:
 
 
 def links(sailor: Sailor) -> Iterator[tuple[str, str]]:
-    """Between controllers and all others, both ways."""
+    """Between controllers and all others, in both directions."""
     hosts = {name: aboard.node.address for name, aboard in sailor.fleet.aboard.items()}
     inner = [hosts[name] for name in sailor.fleet.nodes("controller")]
     for outer in hosts.values():
@@ -83,7 +83,7 @@ def links(sailor: Sailor) -> Iterator[tuple[str, str]]:
 
 
 def elections(sailor: Sailor) -> int:
-    """In all; the first one is the set's foundation."""
+    """Return the number of elections; the first one founds the set."""
     fleet = sailor.fleet
     rows = [row for name in fleet.nodes("controller") for row in fleet.events(name, "election")]
     return max(int(row["epoch"]) for row in rows)
@@ -99,7 +99,7 @@ def sail(flavour: str, seed: int, scenario: Callable[[Sailor], Awaitable[None]])
 @FLAVOURS
 @pytest.mark.parametrize("fault", [killed, paused, cut_off, restarted_and_cut_off])
 def test_no_send_fails_without_controllers(fault: Fault, flavour: str) -> None:
-    """Nor when they come back: what they missed meanwhile is no reason to depose a master."""
+    """Nor when they return: missed heartbeats are no reason to depose a master."""
 
     async def scenario(sailor: Sailor) -> None:
         await sailor.healthy()
@@ -117,7 +117,7 @@ def test_no_send_fails_without_controllers(fault: Fault, flavour: str) -> None:
 @FLAVOURS
 def test_what_is_acknowledged_beside_controllers_that_are_hard_to_reach_stays(flavour: str) -> None:
     """They may hear some brokers and not others, and depose a master that they do not hear. Sends
-    that are under way then may fail; those that were acknowledged are there in the end."""
+    in progress may fail; acknowledged ones are there in the end."""
 
     async def scenario(sailor: Sailor) -> None:
         await sailor.healthy()
@@ -134,8 +134,8 @@ def test_what_is_acknowledged_beside_controllers_that_are_hard_to_reach_stays(fl
 @FLAVOURS
 @pytest.mark.parametrize("who", ["a slave", "the master", "all"])
 def test_brokers_restarted_meanwhile_come_back_with_the_controllers(who: str, flavour: str) -> None:
-    """They wait for somebody who knows what they are, make nobody master by themselves, and then
-    serve again with everything that was acknowledged."""
+    """They wait for the controllers, elect no master by themselves, and then serve again with
+    everything that was acknowledged."""
 
     async def scenario(sailor: Sailor) -> None:
         now = await sailor.healthy()

@@ -1,4 +1,4 @@
-"""Controllers of both flavours in a simulated cluster: elections, handovers, registers."""
+"""Controllers of both types in a simulated cluster: elections, handovers, registers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -56,7 +56,7 @@ async def resume(sailor: Sailor, name: str) -> None:
 
 
 async def in_epoch(sailor: Sailor, epoch: int) -> None:
-    """The controllers have elected so often; a hung broker need not say so."""
+    """Wait until the controllers have reached this epoch; a hung broker need not report it."""
 
     async def look() -> bool:
         try:
@@ -78,7 +78,7 @@ async def drill(sailor: Sailor, to: int | None = None) -> Json:
 @FLAVOURS
 @pytest.mark.parametrize("seed", range(2))
 def test_master_and_leading_controller_may_die_together(flavour: str, seed: int) -> None:
-    """Bugs 12 and 13: the next leader knows who is gone, and what was acknowledged stays."""
+    """Bugs 12 and 13: the next leader knows which broker died, and what was acknowledged stays."""
 
     async def scenario(sailor: Sailor) -> None:
         now = await sailor.healthy()
@@ -99,7 +99,7 @@ def test_master_and_leading_controller_may_die_together(flavour: str, seed: int)
 
 @FLAVOURS
 def test_a_hung_master_is_replaced_whoever_leads(flavour: str) -> None:
-    """Bugs 10, 11 and 13: silence is noticed, also by a leader that has only just become one."""
+    """Bugs 10, 11 and 13: silence is noticed, even by a leader that has just been elected."""
 
     async def scenario(sailor: Sailor) -> None:
         old = (await sailor.healthy()).masters[BROKER_SET]
@@ -115,8 +115,8 @@ def test_a_hung_master_is_replaced_whoever_leads(flavour: str) -> None:
 
 @FLAVOURS
 def test_nobody_is_elected_without_need(flavour: str) -> None:
-    """Bugs 11 and 14: a sound cluster under load keeps its master, and so it does when
-    controllers change their leader."""
+    """Bugs 11 and 14: a sound cluster under load keeps its master, even if the controllers change
+    their leader."""
 
     async def scenario(sailor: Sailor) -> None:
         await sailor.healthy()
@@ -153,7 +153,8 @@ async def members(sailor: Sailor) -> Json:
 
 @FLAVOURS
 def test_a_dead_member_is_cleaned_and_may_come_back(flavour: str) -> None:
-    """Spec 4.5, cleanBrokerData: the living are refused; who was cleaned returns as the same."""
+    """Spec 4.5, cleanBrokerData: living members are refused; a removed one returns with its
+    old id."""
 
     async def scenario(sailor: Sailor) -> None:
         now = await sailor.healthy()
@@ -180,7 +181,7 @@ def test_a_dead_member_is_cleaned_and_may_come_back(flavour: str) -> None:
 
 @FLAVOURS
 def test_a_living_master_that_is_cleaned_away_loses_nothing(flavour: str) -> None:
-    """On purpose: the set elects another, and the forgotten one asks for its old id."""
+    """Forced: the set elects another, and the removed one registers again with its old id."""
 
     async def scenario(sailor: Sailor) -> None:
         old = (await sailor.healthy()).masters[BROKER_SET]
@@ -203,7 +204,7 @@ def test_a_living_master_that_is_cleaned_away_loses_nothing(flavour: str) -> Non
 @FLAVOURS
 @pytest.mark.parametrize("seed", range(2))
 def test_a_handover_under_load_fails_no_send(flavour: str, seed: int) -> None:
-    """Spec 5.1, operator: sends wait for the new master, none is lost, none is told to fail."""
+    """Spec 5.1, operator: sends wait for the new master, and none is lost or fails."""
 
     async def scenario(sailor: Sailor) -> None:
         await sailor.healthy()
@@ -223,7 +224,7 @@ def test_a_handover_under_load_fails_no_send(flavour: str, seed: int) -> None:
 
 
 def test_a_handover_goes_to_whom_it_should() -> None:
-    """Spec 4.5: by name, if it is in the set and alive; a master keeps what it has."""
+    """Spec 4.5: to the named broker, if it is in the set and alive; a master keeps its role."""
 
     async def scenario(sailor: Sailor) -> None:
         await sailor.healthy()
@@ -238,7 +239,7 @@ def test_a_handover_goes_to_whom_it_should() -> None:
 
 
 def test_a_successor_that_does_not_catch_up_is_not_elected() -> None:
-    """The master goes on, and what it held is appended: only the time is lost."""
+    """The master goes on, and appends the sends that it held: only time is lost."""
 
     async def scenario(sailor: Sailor) -> None:
         old = (await sailor.healthy()).masters[BROKER_SET]
@@ -263,7 +264,7 @@ def test_a_successor_that_does_not_catch_up_is_not_elected() -> None:
 
 
 def test_a_master_whose_controllers_fall_silent_goes_on() -> None:
-    """A handover that nobody finishes: held sends are served when the time is over."""
+    """A handover that is never finished: held sends are served after the timeout."""
 
     async def scenario(sailor: Sailor) -> None:
         old = (await sailor.healthy()).masters[BROKER_SET]
@@ -288,7 +289,7 @@ SELDOM = {"syncSlaveMetadataPeriod": 600_000}  # a minute here: no slave asks by
 
 
 async def committed(sailor: Sailor, group: str) -> int:
-    """How far the group has come, once somebody says so."""
+    """Return the committed offset of the group, once a broker answers."""
 
     async def look() -> tuple[int] | None:
         with suppress(*ERRORS):
@@ -300,8 +301,8 @@ async def committed(sailor: Sailor, group: str) -> int:
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_metadata_goes_with_the_mastership(strict: bool) -> None:
-    """Spec 10.4: the successor asks for what is new before the old master gives up, however seldom
-    slaves do; also at the second time, when all slaves have connected long ago."""
+    """Spec 10.4: the successor asks for new metadata before the old master gives up, however rarely
+    slaves do; also the second time, when all slaves have been connected for long."""
 
     async def scenario(sailor: Sailor) -> None:
         await sailor.healthy()
@@ -319,7 +320,7 @@ def test_metadata_goes_with_the_mastership(strict: bool) -> None:
 
 
 def test_a_commit_waits_while_the_mastership_moves() -> None:
-    """Or it would be answered by a master whose successor has stopped asking it."""
+    """Otherwise a master whose successor has stopped asking it would answer it."""
 
     async def scenario(sailor: Sailor) -> None:
         await sailor.healthy()
@@ -352,8 +353,8 @@ def test_a_commit_waits_while_the_mastership_moves() -> None:
 @FLAVOURS
 @pytest.mark.parametrize("seed", range(2))
 def test_a_counter_in_a_register_loses_no_step(flavour: str, seed: int) -> None:
-    """Linearizable compare-and-set while leaders die: the counter has each step that was
-    acknowledged and none that was refused, and no read goes back."""
+    """Linearizable compare-and-set while leaders die: the counter has each acknowledged step and no
+    refused one, and no read goes back."""
 
     async def scenario(sailor: Sailor) -> None:
         await sailor.healthy()

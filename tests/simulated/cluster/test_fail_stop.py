@@ -1,4 +1,4 @@
-"""A fault of a node's own, wherever in a request it shows, ends the node aloud."""
+"""A bug of a node, wherever in a request it shows, ends the node with a message."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,8 +12,8 @@ from clusters.flotilla.net.wire import Op, Status, from_json, to_json
 from clusters.flotilla.node import SOFTWARE
 from clusters.flotilla.node import serve as serve_node
 from clusters.flotilla.rules import RULES, Rules
-from clusters.hosts._simulated.ports import ports_of
-from clusters.hosts._simulated.process import Process
+from clusters.hosts.simulated.ports import ports_of
+from clusters.hosts.simulated.process import SimProcess
 
 
 def faulty(error: type[Exception]) -> Callable[..., Any]:
@@ -33,7 +33,7 @@ class FaultyFleet(Fleet):
     def start(self, name: str) -> None:
         aboard = self.aboard[name]
 
-        async def node(process: Process) -> int:
+        async def node(process: SimProcess) -> int:
             return await serve_node(
                 [CONFIG], lambda seed: ports_of(process, aboard.disk), self._rules
             )
@@ -60,7 +60,7 @@ FAULTS: dict[str, tuple[Rules, str]] = {
 @pytest.mark.parametrize("flavour", ["dledger", "jraft"])
 @pytest.mark.parametrize("where", FAULTS)
 def test_a_fault_of_ours_stops_the_node(where: str, flavour: str) -> None:
-    """It is not answered as if the request were to blame; its place is in the event log."""
+    """It is not answered as if the request were wrong; its place is in the event log."""
     rules, error = FAULTS[where]
     fleet = FaultyFleet(rules, controllerType=flavour)
     fleet.sail(one_stops)
@@ -70,7 +70,7 @@ def test_a_fault_of_ours_stops_the_node(where: str, flavour: str) -> None:
 
 
 def test_nonsense_is_refused_and_told_once() -> None:
-    """The node serves on, and its event log says who sent what."""
+    """The node goes on, and its event log names the sender and the reason."""
 
     async def scenario(sailor: Sailor) -> None:
         fleet = sailor.fleet

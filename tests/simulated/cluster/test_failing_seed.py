@@ -1,5 +1,5 @@
-"""A failing seed fails again from its run folder alone: elsewhere, for somebody else, with nothing
-in the environment.
+"""A failing seed fails again from its run folder alone: elsewhere, for another user, with an empty
+environment.
 """
 
 import json
@@ -41,7 +41,8 @@ FORGETFUL = Trial(
 
 
 def failed(folder: Path) -> Outcome:
-    """A seed whose cluster forgot, as a campaign keeps it; where it was made it is no more."""
+    """A seed whose cluster lost data, as a campaign keeps it; its original place does not exist any
+    more."""
     made = simulated(FORGETFUL, PLAN, folder / "made" / "seed-1")
     shutil.move(folder / "made" / "seed-1", folder / "received")
     (folder / "made").rmdir()
@@ -65,7 +66,7 @@ def clone(folder: Path) -> Path:
 
 
 def _by_nobody(python: Path, command: str, *words: object) -> "subprocess.CompletedProcess[str]":
-    """Run this as another user, without a single variable: no HOME, no PATH, no hash seed."""
+    """Run this as another user, without any variable: no HOME, no PATH, no hash seed."""
     unshare = shutil.which("unshare")
     assert unshare, "util-linux is not installed"
     argv = (unshare, "--user", f"--map-user={NOBODY}", python, "-c", command, *words)
@@ -84,7 +85,7 @@ def _by_nobody(python: Path, command: str, *words: object) -> "subprocess.Comple
 @pytest.mark.spark
 def test_a_failing_seed_fails_again_from_its_folder_alone(tmp_path: Path) -> None:
     """In a clone at another path, as another user, with an empty environment: the same findings,
-    event by event the same run."""
+    and event by event the same run."""
     before = failed(tmp_path)
     assert before.failure
     python = clone(tmp_path / "elsewhere" / "clone")

@@ -1,7 +1,7 @@
-"""The whole of Flotilla, client included, in a simulated world: the same code, another world.
+"""All of Flotilla, with its client, in a simulated world.
 
 What takes real clusters minutes takes a second here, and the same seed gives the same run, byte for
-byte, whatever the interpreter does with its hashes.
+byte, whatever the interpreter's hashes are.
 """
 
 import asyncio
@@ -16,14 +16,14 @@ import pytest
 from simulated_fleet import BROKER_SET, Fleet, Sailor, acknowledged, eventful
 
 from clusters.flotilla.client import Outcome
-from clusters.hosts._simulated.world import SECOND
+from clusters.hosts.simulated.world import SECOND
 
 NEWER = ("python3.12", "python3.13", "python3.14")
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_a_cluster_becomes_healthy_and_acknowledges() -> None:
-    """All roles up, everybody in the SyncStateSet, 200 sends acknowledged and read back."""
+    """All roles up, all brokers in the SyncStateSet, 200 sends acknowledged and read back."""
     fleet = Fleet(seed=1)
 
     async def scenario(sailor: Sailor) -> None:
@@ -61,7 +61,7 @@ def test_a_killed_master_is_replaced(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_power_cut_of_the_master_loses_nothing_acknowledged(seed: int) -> None:
-    """SYNC_FLUSH: whatever its disk lost, the set had it on disk."""
+    """SYNC_FLUSH: whatever its disk lost, the set had on disk."""
 
     async def scenario(sailor: Sailor) -> None:
         old = (await sailor.healthy()).masters[BROKER_SET]
@@ -79,7 +79,7 @@ def test_a_power_cut_of_the_master_loses_nothing_acknowledged(seed: int) -> None
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_power_cut_of_everything_loses_nothing_acknowledged(seed: int) -> None:
-    """Every broker and controller at one instant: their disks alone carry it over."""
+    """Every broker and controller at one instant: only their disks keep it."""
     fleet = Fleet(seed)
     names = [name for name in fleet.aboard if name.startswith(("broker", "controller"))]
 
@@ -101,7 +101,7 @@ def test_a_power_cut_of_everything_loses_nothing_acknowledged(seed: int) -> None
 
 
 def test_under_async_flush_a_power_cut_of_everything_may_lose() -> None:
-    """The disks do lose: the profile that does not wait for them is convicted by some seed."""
+    """The disks do lose data: some seed shows it for the profile that does not wait for them."""
     lost = 0
     for seed in range(6):
         lost += _lost_without_sync(seed)
@@ -130,7 +130,8 @@ def _lost_without_sync(seed: int) -> int:
 
 
 def test_the_same_seed_is_the_same_run() -> None:
-    """Twice in this process, and in others with other hashes: one digest; another seed, another."""
+    """Twice in this process, and in others with other hashes: one digest; another seed, another
+    one."""
     digest = Fleet(seed=3).sail(eventful)
     assert Fleet(seed=3).sail(eventful) == digest
     assert Fleet(seed=4).sail(eventful) != digest
@@ -148,7 +149,7 @@ def test_other_interpreters_give_the_same_run() -> None:
 
 
 def _interpreter(name: str) -> str | None:
-    """One that starts: a version manager may have a shim for what it has not."""
+    """Return one that starts: a version manager may have a shim for a missing one."""
     candidates = [shutil.which(name), *map(str, Path.home().glob(f".pyenv/versions/*/bin/{name}"))]
     for path in filter(None, candidates):
         if subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode == 0:
@@ -176,7 +177,7 @@ def _digest_elsewhere(interpreter: str, hashes: str) -> str:
 
 
 def test_an_outcome_that_nobody_knows_stays_unknown() -> None:
-    """A client cut off from everybody gets no answer, and is told so in the client's own time."""
+    """A client that is cut off gets no answer, and an unknown outcome in its own time."""
 
     async def scenario(sailor: Sailor) -> None:
         await sailor.healthy()

@@ -1,7 +1,7 @@
 """A broker's id survives the end of its process at any instant of its registration (spec 5.3).
 
-The original deletes the file that it is about to replace (bug 32): a crash in between costs the
-broker its identity, and its old id stays a member of the set that never comes alive.
+RocketMQ deletes the file that it is about to replace (bug 32): a crash in between costs the broker
+its identity, and its old id stays in the set as a member that never comes alive.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ import pytest
 from simulated_fleet import BROKER_SET, HOME, Fleet, Sailor, acknowledged, eventually
 
 from clusters.flotilla.net.wire import Json, Op
-from clusters.hosts._simulated.disk import Disk
-from clusters.hosts._simulated.world import SECOND
+from clusters.hosts.simulated.disk import Disk
+from clusters.hosts.simulated.world import SECOND
 
 ALONE = {"broker": 1, "controller": 1}
 SETTINGS = {"minInSyncReplicas": 1, "inSyncReplicas": 1}
@@ -41,7 +41,7 @@ async def reigns(sailor: Sailor) -> None:
 
 
 def registration() -> tuple[float, float]:
-    """From when to when it takes in an undisturbed world: leader known, role known."""
+    """Return its begin and end in an undisturbed world: leader known, role known."""
     calm = fleet()
     calm.sail(reigns)
     [led] = [e["mono"] for e in calm.events("controller-1", "raft") if e["state"] == "leader"]
@@ -57,7 +57,7 @@ def instants() -> Iterator[float]:
 
 @pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
 def test_an_id_is_kept_from_any_instant_on(power: bool) -> None:
-    """Killed or cut from power at each of many instants, the broker comes back as the same."""
+    """Killed or cut from power at each of many instants, the broker returns with the same id."""
     files = set()
     for at_s in instants():
         world = fleet()
@@ -87,15 +87,14 @@ def test_an_id_is_kept_from_any_instant_on(power: bool) -> None:
 
 
 async def ids(sailor: Sailor) -> Json:
-    """Who belongs to the broker set, by address."""
+    """Return the members of the broker set, by address."""
     row = (await sailor.admin.sync_state_data()).get(BROKER_SET, {"members": {}})
     return {member["addr"]: int(i) for i, member in row["members"].items()}
 
 
 def test_a_forgotten_set_and_the_new_one_of_its_name_are_told_apart() -> None:
-    """All brokers are cleaned away while they are down, a new one is set up, and the former ones
-    come back with their disks: no id and no epoch is used twice, and nobody reigns beside anybody.
-    """
+    """All brokers are removed while they are down, a new set is made, and the old brokers return
+    with their disks: no id and no epoch is used twice, and there is never a second master."""
 
     async def scenario(sailor: Sailor) -> None:
         fleet = sailor.fleet

@@ -1,5 +1,6 @@
-"""A set whose only member lost its disk: nobody makes that final by accident, and there is a way
-out."""
+"""A set whose only member lost its disk: this does not become final by accident, and there is a way
+out.
+"""
 
 import asyncio
 
@@ -23,7 +24,7 @@ async def cleaned(sailor: Sailor, broker_id: int, *, living: bool) -> Json:
 
 
 async def elected(stage: Stage) -> str:
-    """The new master, at the moment it is one: nobody else is in its set yet."""
+    """Return the new master, at the moment of its election, when its set has no other member."""
     while True:
         for name in stage.slaves:
             if any(row["role"] == "master" for row in stage.fleet.events(name, "role")):
@@ -33,8 +34,8 @@ async def elected(stage: Stage) -> str:
 
 @pytest.mark.parametrize("flavour", ["dledger", "jraft"])
 def test_the_last_member_is_forgotten_only_where_others_may_be_elected(flavour: str) -> None:
-    """Its disk is gone, and with it the only broker that may be elected: forgetting it is refused
-    with the way out, which gives the set a master again, and then the dead one may be forgotten."""
+    """Its disk is gone, and with it the only broker that may be elected: removing it is refused
+    with a hint, which gives the set a master again, and then the dead one can be removed."""
 
     async def scenario(sailor: Sailor) -> None:
         stage = await Stage.of(sailor)

@@ -1,4 +1,6 @@
-"""The laws that are watched while a world runs: each is seen broken, and none without a reason."""
+"""The laws that are checked while a world runs: each is violated in some test, and none without a
+reason.
+"""
 
 import asyncio
 import json
@@ -23,10 +25,10 @@ from clusters.flotilla.replication.epochs import EpochTable
 from clusters.flotilla.replication.quorum import LogPosition, SendTimeouts
 from clusters.flotilla.replication.sync_state import SyncState
 from clusters.flotilla.rules import RULES, Rules
-from clusters.hosts._simulated.content import Content
-from clusters.hosts._simulated.ports import ports_of
-from clusters.hosts._simulated.process import Process
-from clusters.systems._flotilla_laws import Law, Laws, log_bytes
+from clusters.hosts.simulated.content import Content
+from clusters.hosts.simulated.ports import ports_of
+from clusters.hosts.simulated.process import SimProcess
+from clusters.systems.flotilla.laws import Law, Laws, log_bytes
 
 SEGMENT = 1 << 22
 BROKERS = ("broker-1", "broker-2", "broker-3")
@@ -34,7 +36,7 @@ SERVERS = ("controller-1", "controller-2", "controller-3", *BROKERS)
 
 
 class WatchedFleet(Fleet):
-    """A fleet whose every decision and event is looked at."""
+    """A fleet whose every decision and event is checked."""
 
     def __init__(
         self,
@@ -54,7 +56,7 @@ class WatchedFleet(Fleet):
     def start(self, name: str) -> None:
         aboard, variant = self.aboard[name], self._rules
 
-        async def node(process: Process) -> int:
+        async def node(process: SimProcess) -> int:
             rules = self.laws.rules(name, process.boot, variant)
             return await serve([CONFIG], lambda seed: ports_of(process, aboard.disk), rules)
 
@@ -64,7 +66,7 @@ class WatchedFleet(Fleet):
         for line in lines.splitlines():
             if line:
                 fields = json.loads(line)
-                self.laws.saw(self.world.now_ns, node, fields["kind"], fields)
+                self.laws.read_event(self.world.now_ns, node, fields["kind"], fields)
 
     def _log_bytes(self, node: str, start: int, end: int) -> bytes | None:
         def segment(base: int) -> Content | None:
@@ -77,7 +79,7 @@ class WatchedFleet(Fleet):
 
 
 async def storm(sailor: Sailor, seconds: float = 25.0) -> None:
-    """Kills, power cuts, pauses and cut links, one over the other, under load."""
+    """Kills, power cuts, pauses and cut links, overlapping, under load."""
     fleet, world = sailor.fleet, sailor.world
     random = world.random("storm")
     await sailor.healthy()
@@ -144,12 +146,12 @@ def _links(sailor: Sailor, node: str, change: Callable[[str, str], object]) -> N
 @pytest.mark.parametrize("profile", ["sync-flush", "allack-min2", "allack-min1", "unsafe-default"])
 @pytest.mark.parametrize("seed", range(2))
 def test_no_law_is_broken_in_a_storm(profile: str, seed: int) -> None:
-    """Kills, power cuts, pauses and cut links; what a profile permits is no offence."""
+    """Kills, power cuts, pauses and cut links; what a profile permits is no violation."""
     fleet = WatchedFleet(seed, profile)
     fleet.sail(storm)
-    assert fleet.laws.broken == []
-    assert fleet.laws.unseen == 0
-    looked = fleet.laws.looked
+    assert fleet.laws.violations == []
+    assert fleet.laws.unreadable == 0
+    looked = fleet.laws.checks
     for law in (Law.ONE_LEADER, Law.ONE_MASTER, Law.ELECTED_OUTSIDE, Law.COMMITTED_CHANGED):
         assert looked[law]
     if profile == "sync-flush":
@@ -159,7 +161,7 @@ def test_no_law_is_broken_in_a_storm(profile: str, seed: int) -> None:
 
 
 def test_being_watched_changes_nothing() -> None:
-    """The same seed gives the same run, watched or not."""
+    """The same seed gives the same run, with and without checks."""
 
     async def brief(sailor: Sailor) -> None:
         await storm(sailor, 5)
@@ -189,14 +191,14 @@ async def returning_fork(sailor: Sailor) -> None:
 
 
 def test_a_log_cut_too_high() -> None:
-    """A slave that keeps its fork keeps bytes which its master has otherwise."""
+    """A slave that keeps its fork keeps bytes that differ from its master's."""
     rules = replace(RULES, find_consistent_point=lambda local, end, remote, remote_end: end)
     assert broken_by(rules, returning_fork).counts[Law.CUT_TOO_HIGH]
     assert not broken_by(RULES, returning_fork).counts
 
 
 def test_a_log_cut_too_low() -> None:
-    """A slave that throws everything away goes below what consumers may have read."""
+    """A slave that removes everything goes below what consumers may have read."""
 
     def nothing(local: EpochTable, end: int, remote: EpochTable, remote_end: int) -> int:
         return 0
@@ -213,7 +215,7 @@ def test_a_log_cut_too_low() -> None:
 
 
 def test_elected_from_outside() -> None:
-    """Whoever lags behind the set becomes master: told at once, and so is what it lacks."""
+    """A broker that lags behind the set becomes master: reported at once, with what it lacks."""
 
     def anybody(ballot: Ballot) -> int | None:
         return RULES.elect(replace(ballot, unclean=True))
@@ -237,7 +239,7 @@ def test_elected_from_outside() -> None:
 
 
 def test_acknowledged_too_early() -> None:
-    """A master that waits for nobody acknowledges what members of the set do not hold."""
+    """A master that waits for no slave acknowledges what members of the set do not hold."""
 
     def alone(needed: int, end: int, acks: object, members: object, least: int) -> int:
         return end
@@ -247,7 +249,7 @@ def test_acknowledged_too_early() -> None:
 
 
 def test_acknowledged_before_it_is_on_disk() -> None:
-    """Under SYNC_FLUSH only what was flushed is held."""
+    """Under SYNC_FLUSH only flushed data counts as held."""
 
     def eager(sync_flush: bool, appended: int, written: int, flushed: int) -> int:
         return written
@@ -258,7 +260,7 @@ def test_acknowledged_before_it_is_on_disk() -> None:
 
 
 def answered(instead_of: Status) -> Rules:
-    """The client is told SUCCESS instead of this."""
+    """The client gets SUCCESS instead of this."""
 
     def outcome_of(
         sent: LogPosition,
@@ -275,7 +277,7 @@ def answered(instead_of: Status) -> Rules:
 
 
 async def _copies_do_not_come(sailor: Sailor) -> None:
-    """Nobody copies; then nobody is master any more."""
+    """No slave copies; then there is no master any more."""
     fleet, now = sailor.fleet, await sailor.healthy()
     await sailor.send(20)
     slaves = [process for name in now.slaves if (process := fleet.process(name))]
@@ -299,12 +301,13 @@ async def _copies_do_not_come(sailor: Sailor) -> None:
 def test_a_send_that_is_answered_with_more_than_is_known(
     instead_of: Status, timeout_ms: int
 ) -> None:
-    """SUCCESS after too long a wait, or at the end of a reign, for what was never acknowledged."""
+    """SUCCESS after too long a wait, or at the end of a mastership, for what was never
+    acknowledged."""
 
     def laws(rules: Rules) -> Laws:
         fleet = WatchedFleet(1, settings={"slaveTimeout": timeout_ms}, rules=rules)
         fleet.sail(_copies_do_not_come)
-        assert fleet.laws.looked[Law.ANSWERED_EARLY]
+        assert fleet.laws.checks[Law.ANSWERED_EARLY]
         return fleet.laws
 
     assert not laws(RULES).counts
@@ -312,7 +315,7 @@ def test_a_send_that_is_answered_with_more_than_is_known(
 
 
 def test_the_proposed_set_not_counted() -> None:
-    """A member that the controllers may have agreed to is not waited for."""
+    """The master does not wait for a member that the controllers may have agreed to."""
 
     def old_set(state: SyncState) -> tuple[int, ...]:
         return sync_state.counted_members(replace(state, proposed=None))
@@ -368,7 +371,7 @@ def test_a_term_that_is_led_twice() -> None:
 
 
 def test_everybody_gets_a_vote() -> None:
-    """One that votes for whoever asks makes two leaders of one term sooner or later."""
+    """A controller that votes for every candidate makes two leaders of one term sooner or later."""
 
     def always(voter: Voter, request: VoteRequest) -> bool:
         return True
@@ -383,7 +386,7 @@ async def _some_load(sailor: Sailor) -> None:
 
 
 def test_a_controller_that_takes_another_entry() -> None:
-    """Only in a whole fleet: one flips a letter of what the others take."""
+    """Only in a whole fleet: one applies other bytes than the others."""
 
     def garbled(index: int, entry: LogEntry) -> LogEntry:
         return replace(entry, data=entry.data.replace(b"orders", b"ardors")) if index > 3 else entry
@@ -407,7 +410,8 @@ def test_a_controller_that_takes_another_entry() -> None:
 
 
 def test_a_slave_that_sends_nonsense() -> None:
-    """An ack of what its master does not have: the master refuses it, and the law is broken."""
+    """It acknowledges what its master does not have: the master refuses it, and the law is
+    violated."""
 
     def boastful(sync_flush: bool, appended: int, written: int, flushed: int) -> int:
         return appended + 1_000_000

@@ -1,7 +1,7 @@
 """Metadata over failovers, in a simulated world: topics, offsets, groups, locks (spec 10.3, 10.4).
 
-What a strict cluster has answered is there after any failover; what a cluster answered that copies
-metadata from time to time, as the original does, may be gone.
+What a strict cluster has answered is there after any failover; what was answered by a cluster that
+copies metadata from time to time, as RocketMQ does, may be lost.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ FORGETFUL_S = 6.0  # rebalanceLockMaxLiveTime at timeScale 0.1
 
 
 async def known(sailor: Sailor) -> Json:
-    """What the master answers, once it does."""
+    """Return what the master answers, once it does."""
 
     async def ask() -> Json | None:
         with suppress(*ERRORS):
@@ -32,7 +32,7 @@ async def known(sailor: Sailor) -> Json:
 
 
 async def fail_over(sailor: Sailor) -> None:
-    """The master is killed, another is elected, and the old one comes back."""
+    """The master is killed, another is elected, and the old one returns."""
     old = (await sailor.standing()).masters[BROKER_SET]
     assert old
     await sailor.kill(old)
@@ -41,7 +41,7 @@ async def fail_over(sailor: Sailor) -> None:
 
 
 async def ordered(sailor: Sailor, topic: str) -> None:
-    """Made, as soon as a master is there to make it."""
+    """Make it as soon as there is a master."""
 
     async def attempt() -> bool:
         with suppress(*ERRORS):
@@ -53,7 +53,7 @@ async def ordered(sailor: Sailor, topic: str) -> None:
 
 
 async def cut_off(sailor: Sailor) -> str:
-    """The master, which reaches no other node any more, the client aside."""
+    """The master, which reaches no other node any more except the client."""
     fleet = sailor.fleet
     old = (await sailor.healthy()).masters[BROKER_SET]
     assert old
@@ -75,8 +75,8 @@ def _each_way(fleet: Fleet, node: str, change: Callable[[str, str], None]) -> No
 
 @pytest.mark.parametrize("seed", range(3))
 def test_what_a_strict_master_answered_outlives_it(seed: int) -> None:
-    """spec 12, 19 (apache/rocketmq#9804): create a topic, kill the master at once; three times,
-    so that every broker has been master on what another one knew."""
+    """spec 12, 19 (apache/rocketmq#9804): create a topic, kill the master at once; three times, so
+    that every broker has been master based on what another one knew."""
 
     async def scenario(sailor: Sailor) -> None:
         await sailor.healthy()
@@ -101,7 +101,7 @@ def test_what_a_strict_master_answered_outlives_it(seed: int) -> None:
 
 
 def test_as_the_original_copies_it_a_topic_may_be_gone() -> None:
-    """The same without strictMetadata: what was answered last is lost by some seed."""
+    """The same without strictMetadata: some seed loses the last answer."""
     lost = 0
 
     async def scenario(sailor: Sailor) -> None:
@@ -144,7 +144,7 @@ def test_an_old_masters_own_topics_go_when_it_comes_back() -> None:
 
 
 def test_a_strict_master_that_is_cut_off_answers_no_change() -> None:
-    """Its slaves do not hold it, so nobody can say; the next reign has never heard of it."""
+    """Its slaves do not hold it, so the outcome is unknown; the next master does not have it."""
     fleet = Fleet(6, settings=STRICT)
 
     async def scenario(sailor: Sailor) -> None:
@@ -185,8 +185,8 @@ def test_an_offset_behind_the_end_is_refused() -> None:
 
 
 def test_a_slave_holds_what_is_on_its_disk() -> None:
-    """The master is strict and the slaves are not, as while a setting is being changed: what is
-    answered outlives a power cut of them all, though the master stays away."""
+    """The master is strict and the slaves are not, as while a setting is being changed: an answer
+    survives a power cut of all, even if the master stays away."""
     fleet = Fleet(6, "allack-min2", settings=STRICT)
 
     async def scenario(sailor: Sailor) -> None:
@@ -226,7 +226,7 @@ def test_nobody_holds_what_was_not_offered() -> None:
 
 
 def test_a_topic_does_not_shrink_by_orders_that_cross() -> None:
-    """strictMetadata: two orders are under way at once, the second for fewer queues."""
+    """strictMetadata: two orders in progress at once, the second for fewer queues."""
 
     async def scenario(sailor: Sailor) -> None:
         await sailor.healthy()
@@ -238,8 +238,7 @@ def test_a_topic_does_not_shrink_by_orders_that_cross() -> None:
 
 
 def test_a_topic_that_is_gone_is_not_read() -> None:
-    """Nor is one that never was, nor a queue that it has not; and nobody reads all there is in one
-    answer."""
+    """Nor is one that never existed, nor a missing queue; and one answer never holds everything."""
 
     async def scenario(sailor: Sailor) -> None:
         master = sailor.fleet.address((await sailor.healthy()).masters[BROKER_SET])
@@ -260,7 +259,7 @@ def test_a_topic_that_is_gone_is_not_read() -> None:
 
 
 def test_an_offset_behind_what_is_confirmed_waits() -> None:
-    """A message that no slave holds yet was given to nobody, and may still be cut off."""
+    """A message that no slave holds yet was not delivered, and may still be cut off."""
 
     async def scenario(sailor: Sailor) -> None:
         calls, place = sailor.client.calls, {"topic": TOPIC, "queueId": 0}
@@ -285,8 +284,8 @@ def test_an_offset_behind_what_is_confirmed_waits() -> None:
 
 
 def test_a_slave_that_gets_no_metadata_says_so() -> None:
-    """Once, and why: without a word nobody would know before the failover that takes the changes
-    back."""
+    """Once, with the reason: otherwise it would be noticed only at the failover that loses the
+    changes."""
     fleet = Fleet(7, "allack-min1", {"controllerHeartBeatTimeoutMills": 600_000})
 
     async def scenario(sailor: Sailor) -> None:
@@ -309,7 +308,7 @@ def test_a_slave_that_gets_no_metadata_says_so() -> None:
 
 
 def test_a_group_shares_its_queues_and_takes_over_those_of_the_dead() -> None:
-    """Average allocation over the members that the broker has heard of; over a failover too."""
+    """Average allocation over the members that the broker knows; over a failover, too."""
 
     async def scenario(sailor: Sailor) -> None:
         await sailor.healthy()
@@ -337,8 +336,8 @@ def test_a_group_shares_its_queues_and_takes_over_those_of_the_dead() -> None:
 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_who_lags_is_sent_to_a_slave(enabled: bool) -> None:
-    """slaveReadEnable: behind 40 % of what memory holds, a slave is suggested, and answers;
-    who has caught up is sent back. A slave knows nothing of what is behind its end (spec 10.3)."""
+    """slaveReadEnable: a reader behind 40 % of the memory is sent to a slave, which answers; one
+    that has caught up is sent back. A slave knows nothing behind its own end (spec 10.3)."""
     settings = {"slaveReadEnable": enabled, "accessMessageInMemoryBytes": 5000}
     fleet = Fleet(9, settings=settings)
 
@@ -370,8 +369,8 @@ def test_who_lags_is_sent_to_a_slave(enabled: bool) -> None:
 
 @pytest.mark.parametrize("strict", [True, False])
 def test_a_lock_over_a_failover(strict: bool) -> None:
-    """lockInStrictMode: no other consumer gets the queue while its owner believes in his lease;
-    without it the new master knows of none and gives it away (spec 10.3)."""
+    """lockInStrictMode: no other consumer gets the queue while its owner believes in its lease;
+    without it the new master knows no lock and grants it again (spec 10.3)."""
 
     async def scenario(sailor: Sailor) -> None:
         await sailor.healthy()
@@ -403,7 +402,7 @@ def test_a_lock_over_a_failover(strict: bool) -> None:
 
 
 def test_a_lock_needs_a_majority() -> None:
-    """lockInStrictMode: a master whose slaves are gone grants none, so nobody grants one twice."""
+    """lockInStrictMode: a master without slaves grants none, so none is granted twice."""
     fleet = Fleet(10, settings={"lockInStrictMode": True})
 
     async def scenario(sailor: Sailor) -> None:
@@ -418,8 +417,8 @@ def test_a_lock_needs_a_majority() -> None:
 
 
 def test_who_has_had_two_ids_has_one_vote() -> None:
-    """lockInStrictMode: a slave that was emptied is there under a new id, at the same address; the
-    master and that slave are two of five."""
+    """lockInStrictMode: an emptied slave returns under a new id at the same address; the master and
+    that slave are two of five."""
     fleet = Fleet(11, settings={"lockInStrictMode": True}, nodes={"broker": 5})
 
     async def scenario(sailor: Sailor) -> None:

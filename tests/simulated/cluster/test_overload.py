@@ -1,4 +1,4 @@
-"""Guarantees of capacity with whole clusters in a simulated world (spec 10.5, 10.7; seed 003)."""
+"""Capacity limits with whole clusters in a simulated world (spec 10.5, 10.7; seed 003)."""
 
 import asyncio
 from collections import Counter
@@ -11,7 +11,7 @@ from simulated_fleet import TOPIC, Fleet, Sailor, eventually
 
 from clusters.flotilla.client import Outcome, Result
 from clusters.flotilla.client.calls import ERRORS
-from clusters.hosts._simulated.world import SECOND
+from clusters.hosts.simulated.world import SECOND
 
 RATE = 100  # sends a second that a broker takes
 OFFERED = {"pay": 40, "orders": 360, "trace": 600}  # a second: five times what two brokers take
@@ -28,7 +28,7 @@ class Sent:
 
 
 async def offer(sailor: Sailor, rates: Mapping[str, int], seconds: float) -> list[Sent]:
-    """Sends of each topic at its rate, to queues that the producer chooses."""
+    """Send to each topic at its rate, to queues that the producer chooses."""
     sent: list[Sent] = []
 
     def ended(topic: str, began_s: float, result: Result) -> None:
@@ -58,7 +58,7 @@ def p99_s(sent: list[Sent], topic: str) -> float:
 
 
 def share(sent: list[Sent], topic: str) -> float:
-    """Of a topic's sends that were acknowledged."""
+    """Return the share of a topic's sends that were acknowledged."""
     mine = [one.result.outcome for one in sent if one.topic == topic]
     return mine.count(Outcome.HAPPENED) / len(mine)
 
@@ -89,7 +89,7 @@ def test_the_core_class_keeps_its_p99_under_overload_with_a_dead_broker() -> Non
 
 
 def test_refused_sends_are_told_at_once_and_stored_nowhere() -> None:
-    """[OVERLOAD] and [TIMEOUT_CLEAN_QUEUE] are definite: what was refused is in no queue."""
+    """[OVERLOAD] and [TIMEOUT_CLEAN_QUEUE] are definite: a refused send is in no queue."""
     settings = {**SETTINGS, "brokerSets": 1, "retryTimesWhenSendFailed": 0}
     fleet = Fleet(2, "allack-min2", settings, topics={TOPIC: 4})
 
@@ -109,7 +109,7 @@ def test_refused_sends_are_told_at_once_and_stored_nowhere() -> None:
 
 
 def test_a_patient_gate_refuses_nobody() -> None:
-    """brokerFastFailureEnable = false: who waits, waits; the rate is the same."""
+    """brokerFastFailureEnable = false: sends wait; the rate is the same."""
     settings = {**SETTINGS, "brokerSets": 1, "brokerFastFailureEnable": False}
     fleet = Fleet(3, "allack-min2", settings, topics={TOPIC: 4})
 

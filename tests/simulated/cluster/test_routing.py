@@ -1,4 +1,4 @@
-"""Nameservers, routes and producers that choose, with whole clusters in a simulated world.
+"""Nameservers, routes and producers that choose queues, with whole clusters in a simulated world.
 
 Times are RocketMQ's own (timeScale 1) where a test is about seconds.
 """
@@ -13,7 +13,7 @@ import pytest
 from simulated_fleet import TOPIC, Fleet, Sailor, acknowledged, eventually
 
 from clusters.flotilla.client import Client, Outcome, Result, Settings
-from clusters.hosts._simulated.world import SECOND
+from clusters.hosts.simulated.world import SECOND
 
 REAL = {"timeScale": 1.0}
 NAMESERVER = "nameserver-1"
@@ -21,7 +21,7 @@ NAMESERVER = "nameserver-1"
 
 @dataclass(frozen=True)
 class Sent:
-    """A send: when it began and when it ended, in seconds, and how."""
+    """A send: begin and end in seconds, and its outcome."""
 
     began_s: float
     ended_s: float
@@ -37,7 +37,7 @@ def now_s(sailor: Sailor) -> float:
 
 
 async def load(sailor: Sailor, seconds: float, every_s: float = 0.01) -> list[Sent]:
-    """Sends whose queue the producer chooses, in the order of their ends."""
+    """Send with queues that the producer chooses; return the sends in the order of their ends."""
     sent: list[Sent] = []
     count = round(seconds / every_s)
 
@@ -57,7 +57,7 @@ async def load(sailor: Sailor, seconds: float, every_s: float = 0.01) -> list[Se
 
 
 def cut(sailor: Sailor, one: str, others: list[str], change: str = "cut") -> None:
-    """Between a node and others, both ways."""
+    """Between a node and others, in both directions."""
     mine = sailor.fleet.aboard[one].host.address
     for other in others:
         theirs = sailor.fleet.aboard[other].host.address
@@ -66,12 +66,12 @@ def cut(sailor: Sailor, one: str, others: list[str], change: str = "cut") -> Non
 
 
 async def members(sailor: Sailor) -> Mapping[int, str]:
-    """Of set-1, as the nameserver has them."""
+    """Return the members of set-1, as the nameserver has them."""
     return await sailor.admin.member_group(sailor.fleet.address(NAMESERVER), "set-1")
 
 
 async def until(sailor: Sailor, condition: Callable[[Mapping[int, str]], bool]) -> float:
-    """The seconds until the member group of set-1 is as wanted."""
+    """Return the seconds until the member group of set-1 is as wanted."""
     began = now_s(sailor)
 
     async def look() -> bool:
@@ -182,8 +182,8 @@ def test_a_nameserver_that_hung_removes_nobody_before_it_has_read_what_waits(see
 
 
 def test_a_nameserver_that_knows_nobody_takes_no_route_away() -> None:
-    """Spec 10.1: it starts again, cut off from all brokers and not from the client; the other one
-    knows them, so no send fails, and a master that is elected then is found."""
+    """Spec 10.1: it restarts, cut off from all brokers and not from the client; the other one knows
+    them, so no send fails, and a master that is elected then is found."""
     fleet = Fleet(5, "allack-min1", nodes={"nameserver": 2})
 
     async def scenario(sailor: Sailor) -> None:
@@ -226,7 +226,7 @@ def test_without_nameservers_clients_keep_their_last_route() -> None:
     ("lite", "least_s", "most_s"), [(True, 4, 7.5), (False, 90, 125)], ids=["lite", "legacy"]
 )
 def test_a_silent_broker_is_isolated(lite: bool, least_s: int, most_s: float) -> None:
-    """The article: heartbeats each second, removal after five, against two minutes before."""
+    """The article: a heartbeat each second, removal after five instead of two minutes."""
     fleet = Fleet(5, "allack-min2", {**REAL, "liteHeartBeat": lite, **SPEC})
 
     async def scenario(sailor: Sailor) -> None:
@@ -248,7 +248,8 @@ SPEC = {"registerNameServerPeriod": 30000, "brokerNotActiveTimeoutMillis": 5000}
 
 
 def test_a_deaf_nameserver_removes_nobody() -> None:
-    """The article: a jitter of its network must not take every broker from every client at once."""
+    """The article: a jitter of its network must not remove every broker for every client at
+    once."""
     fleet = Fleet(6, "allack-min2", {**REAL, **SPEC})
 
     async def scenario(sailor: Sailor) -> None:
@@ -266,7 +267,7 @@ def test_a_deaf_nameserver_removes_nobody() -> None:
 
 
 def test_a_nameserver_that_starts_again_knows_everybody_in_seconds() -> None:
-    """Long before the next registration: whoever is answered that it is not known registers."""
+    """Long before the next registration: a broker that is answered that it is unknown registers."""
     fleet = Fleet(7, "allack-min2", {**REAL, **SPEC})
 
     async def scenario(sailor: Sailor) -> None:
@@ -281,7 +282,7 @@ def test_a_nameserver_that_starts_again_knows_everybody_in_seconds() -> None:
 
 
 def test_brokers_learn_from_nameservers_that_the_lowest_id_is_another() -> None:
-    """Spec 10.1, NOTIFY_MIN_BROKER_ID: a set that was not told of an election asks at once."""
+    """Spec 10.1, NOTIFY_MIN_BROKER_ID: a set that missed an election asks at once."""
     settings = {**REAL, **SPEC, "notifyBrokerRoleChanged": False}
     fleet = Fleet(8, "allack-min2", {**settings, "syncBrokerMetadataPeriod": 60000})
 
@@ -324,7 +325,7 @@ def test_without_nameserver_and_master_the_set_is_whole_again() -> None:
 
 def test_an_old_master_is_not_shown_when_all_others_are_gone() -> None:
     """Cut off from controllers and slaves it goes on registering, while the set has another master;
-    then that one and its slave lose power, and nobody else is left in the table."""
+    then that one and its slave lose power, and no other broker is left in the table."""
     fleet = Fleet(13, "allack-min1", SPEC)
 
     async def scenario(sailor: Sailor) -> None:
@@ -348,8 +349,8 @@ def test_an_old_master_is_not_shown_when_all_others_are_gone() -> None:
 
 @pytest.mark.parametrize("old_lives", [False, True], ids=["dead", "cut off"])
 def test_a_nameserver_that_does_not_hear_the_new_master_misleads_nobody(old_lives: bool) -> None:
-    """It hears the old master alone, which dies, or goes on registering there. Another nameserver
-    knows the new one; the client had asked the first, and gets its messages in."""
+    """It hears only the old master, which dies, or goes on registering there. Another nameserver
+    knows the new one; the client asked the first, and its messages are stored."""
     fleet = Fleet(6, "allack-min1", REAL, nodes={"nameserver": 2})
 
     async def scenario(sailor: Sailor) -> None:
@@ -386,7 +387,7 @@ def test_a_dead_nameserver_holds_up_nobody() -> None:
 
 
 def test_the_detector_finds_out_that_a_broker_is_back() -> None:
-    """Spec 10.2, startDetectorEnable: probes reach it, no send has to try."""
+    """Spec 10.2, startDetectorEnable: probes reach it, and no send has to try."""
     chosen = {"sendLatencyFaultEnable": True, "startDetectorEnable": True, "brokerSets": 2}
     fleet = Fleet(13, "allack-min2", {**REAL, **chosen}, nodes={"broker": 6}, topics={TOPIC: 8})
 
@@ -416,7 +417,7 @@ def test_the_detector_finds_out_that_a_broker_is_back() -> None:
 
 
 def test_a_send_can_be_awaited_and_one_can_be_let_go() -> None:
-    """Sync, with its own retries; one-way, which nobody answers."""
+    """Sync, with its own retries; one-way, without an answer."""
     fleet = Fleet(9, "allack-min2")
 
     async def scenario(sailor: Sailor) -> None:
@@ -435,7 +436,7 @@ def test_a_send_can_be_awaited_and_one_can_be_let_go() -> None:
 
 
 def test_each_way_has_its_own_number_of_tries() -> None:
-    """retryTimesWhenSendFailed for who waits, retryTimesWhenSendAsyncFailed for who does not."""
+    """retryTimesWhenSendFailed for awaited sends, retryTimesWhenSendAsyncFailed for the others."""
     fleet = Fleet(10, "allack-min2")
     tries = {"retryTimesWhenSendFailed": 4, "retryTimesWhenSendAsyncFailed": 1}
 

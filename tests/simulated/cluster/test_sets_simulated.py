@@ -18,7 +18,7 @@ def two_sets() -> Fleet:
 
 
 async def heard_of_masters(sailor: Sailor, *sets: str) -> None:
-    """The client knows the masters of these sets and no others."""
+    """Wait until the client knows the masters of these sets and no others."""
 
     async def known() -> bool:
         return tuple(await sailor.client.calls.masters()) == sets
@@ -27,8 +27,8 @@ async def heard_of_masters(sailor: Sailor, *sets: str) -> None:
 
 
 def test_a_topic_is_ordered_of_every_set_or_of_none() -> None:
-    """A set without a master would go without the topic, or keep it: nothing is ordered then, and
-    whoever orders hears that nothing was done."""
+    """A set without a master would not make the topic, or would keep it: so nothing is ordered, and
+    the caller gets a definite failure."""
 
     async def scenario(sailor: Sailor) -> None:
         now = await sailor.healthy()
@@ -51,7 +51,7 @@ def test_a_topic_is_ordered_of_every_set_or_of_none() -> None:
 
 
 def test_an_order_that_only_one_set_took_is_given_again() -> None:
-    """The other died unheard of: the outcome is unknown, and once more makes it whole."""
+    """The other died without an answer: the outcome is unknown, and repeating it completes it."""
 
     async def scenario(sailor: Sailor) -> None:
         await sailor.healthy()
@@ -79,8 +79,8 @@ def test_an_order_that_only_one_set_took_is_given_again() -> None:
 
 
 def test_members_of_a_group_believe_the_same_set() -> None:
-    """set-2 has heard of a member that set-1 has not: queues are dealt as set-1 says. Once set-1 is
-    gone, set-2 knows who is there, since all sets are told, whoever does not answer."""
+    """set-2 knows a member that set-1 does not: queues are assigned as set-1 says. Once set-1 is
+    gone, set-2 knows all members, since all sets are informed, whichever answers."""
 
     async def scenario(sailor: Sailor) -> None:
         await sailor.healthy()
@@ -111,7 +111,7 @@ def test_members_of_a_group_believe_the_same_set() -> None:
 
 
 def test_a_topic_that_one_set_has_lost_already_is_deleted() -> None:
-    """An order that stood on one set only is given again until it is done; what no set has, is
+    """An order that only one set has carried out is repeated until it is done; what no set has is
     refused."""
 
     async def scenario(sailor: Sailor) -> None:

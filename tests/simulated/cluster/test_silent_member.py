@@ -1,5 +1,6 @@
-"""A slave that replicates, and that the controllers do not hear, holds no other one in the set, and
-keeps no other one out of it."""
+"""A slave that replicates, and that the controllers do not hear, keeps no other slave in the set or
+out of it.
+"""
 
 import pytest
 from quorum_stage import Stage
@@ -11,8 +12,8 @@ from clusters.flotilla.replication.sync_state import NewcomerQueue
 
 @pytest.mark.parametrize("member", [True, False])
 def test_the_dead_leave_beside_one_that_the_controllers_do_not_hear(member: bool) -> None:
-    """Whether that one is in the set, or would come in with the same change: it is in step, and
-    sends are acknowledged again."""
+    """Whether that one is in the set or would enter with the same change: it is in step, and sends
+    are acknowledged again."""
 
     async def scenario(sailor: Sailor) -> None:
         stage = await Stage.of(sailor)

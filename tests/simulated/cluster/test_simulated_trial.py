@@ -1,4 +1,4 @@
-"""Whole trials in the simulated world, by the real command: the same crew, workload, nemesis,
+"""Whole trials in the simulated world, by the real command: the same clients, workload, nemesis,
 checkers and report as on real hosts, from one seed.
 """
 
@@ -85,7 +85,7 @@ def test_another_seed_is_another_run(first: RunDir, tmp_path: Path) -> None:
 
 @pytest.mark.bed
 def test_faults_are_seen_and_files_come_home(first: RunDir) -> None:
-    """What the probes and /proc show on real hosts is shown here; what nodes wrote is kept."""
+    """Observations of probes and /proc as on real hosts; the nodes' files are kept."""
     faults = sailing.faults(first.path)
     assert {row["kind"] for row in faults} == {"kill", "pause", "partition", "loss"}
     assert {row["state"] for row in faults} == {"installed"}
@@ -99,7 +99,8 @@ def test_faults_are_seen_and_files_come_home(first: RunDir) -> None:
 @pytest.mark.bed
 @pytest.mark.spark
 def test_a_replay_elsewhere_is_the_same_run(first: RunDir, tmp_path: Path) -> None:
-    """From the run's folder and a copy of the code, with an empty environment; it says so."""
+    """From the run's folder and a copy of the code, with an empty environment; the command
+    says so."""
     copy, runs = tmp_path / "copy", tmp_path / "runs"
     for package in ("checkers", "clusters", "harness", "nemesis", "reports"):
         shutil.copytree(ROOT / package, copy / package)
@@ -149,7 +150,7 @@ def test_another_edition_of_the_code_replays_nothing(first: RunDir, tmp_path: Pa
 @pytest.mark.bed
 @pytest.mark.spark
 def test_the_smoke_trial_is_valid_here(tmp_path: Path) -> None:
-    """With the whole report, and nothing but the kind of hosts is different."""
+    """With the whole report; only the kind of hosts is different."""
     voyage = sailing.seatrial("run", SMOKE, *ON, "--duration", "30s", runs=tmp_path)
     assert voyage.code == 0, voyage.words
     assert voyage.verdict["verdict"] == "valid"
@@ -170,7 +171,8 @@ def test_what_loses_messages_loses_them_here(tmp_path: Path) -> None:
 @pytest.mark.bed
 @pytest.mark.spark
 def test_a_power_cut_takes_what_no_disk_had(tmp_path: Path) -> None:
-    """All brokers at once: who waits for the disks loses nothing, who does not is convicted."""
+    """All brokers at once: a profile that waits for the disks loses nothing, one that does not is
+    invalid."""
     blackout = ("--plan", sailing.PLANS / "blackout.toml", "--duration", "16s")
     safe = sailing.seatrial("run", *blackout, "--profile", "sync-flush", runs=tmp_path / "safe")
     assert safe.code == 0, safe.words
@@ -183,7 +185,7 @@ def test_a_power_cut_takes_what_no_disk_had(tmp_path: Path) -> None:
 @pytest.mark.bed
 @pytest.mark.spark
 def test_a_stopped_run_is_judged(tmp_path: Path) -> None:
-    """Ctrl-C reaches through to the simulated driver, which heals, reads and ends."""
+    """Ctrl-C reaches the simulated driver, which heals, reads and ends."""
     asked = ("run", *ON, "--duration", "60m", "--load", "rate=10")
     with closing(sailing.Sailing(*asked, runs=tmp_path)) as command:
         command.until("phase: load")

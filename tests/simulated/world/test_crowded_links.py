@@ -1,4 +1,4 @@
-"""Faults that meet on links of the simulated world are all seen, and seen healed."""
+"""Faults that meet on links of the simulated world are all observed, and so is their healing."""
 
 import json
 from pathlib import Path
@@ -29,8 +29,8 @@ fault = [
 
 
 def test_what_meets_on_a_far_and_narrow_link_is_seen_healed(tmp_path: Path) -> None:
-    """Looking at a narrow link does not clog it, nor does what waited while it was narrower; and a
-    delay that began while others made packets wait knows how far the nodes are apart."""
+    """Probes of a narrow link do not fill it, nor does what waited while it was narrower; and a
+    delay that began while others made packets wait knows the distance between the nodes."""
     run = simulated(FAR, PLAN, tmp_path / "run").run
     last: dict[int, dict[str, Any]] = {}
     for row in History.open(run).read("faults").to_pylist():

@@ -1,6 +1,6 @@
-"""The virtual disk's laws: what a sync covered stays, and what it did not goes as disks lose it.
+"""The virtual disk: synced data stays, and the rest is lost as on real disks.
 
-The oracle keeps a copy of the whole file after every change, which is what the disk avoids.
+The oracle keeps a copy of the whole file after every change, which the disk avoids.
 """
 
 import errno
@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lone_disk import Change, Clock, carry_out
 
-from clusters.hosts._faults.power_loss import MOST_WAITING, SECTOR
-from clusters.hosts._simulated.content import Content
-from clusters.hosts._simulated.disk import Disk, Folder, Pace
+from clusters.hosts._faults.power_loss import MAX_WAITING, SECTOR
+from clusters.hosts.simulated.content import Content
+from clusters.hosts.simulated.disk import Disk, Folder, SyncTimes
 
 MOST = 6 * SECTOR
 
 
 class Answers:
-    """What syncs ended with."""
+    """The results of syncs."""
 
     def __init__(self) -> None:
         self.ends: list[OSError | None] = []
@@ -58,7 +58,7 @@ CHANGES = st.lists(
 def test_a_power_cut_keeps_a_torn_prefix_of_what_no_sync_covered(
     synced: list[Change], uncovered: list[Change], seed: int
 ) -> None:
-    """The file is as it was after some change since the sync, but for the next write's first
+    """The file is as it was after some change since the sync, except for the next write's first
     sectors, and for at most one sector that was left behind."""
     d, clock = disk(seed)
     file = d.file("/f", create=True)
@@ -83,7 +83,7 @@ def test_a_power_cut_keeps_a_torn_prefix_of_what_no_sync_covered(
 
 
 def explains(found: bytes, state: bytes, then: bytes, torn: tuple[int, int]) -> bool:
-    """Whether `found` is `state`, torn on its way to `then`, with one sector of its own."""
+    """Return whether `found` is `state`, torn on its way to `then`, with one sector of its own."""
     sizes = {len(state), len(then)} | {n * SECTOR for n in range(torn[0] // SECTOR, 2 * MOST)}
     if len(found) not in sizes or len(found) > max(len(state), len(then)):
         return False
@@ -111,7 +111,7 @@ def differing_sectors(a: bytes, b: bytes) -> set[int]:
 def test_every_byte_is_one_that_was_there_since_the_sync(
     synced: list[Change], uncovered: list[Change], seed: int
 ) -> None:
-    """So bytes that did not change since the sync are untouched, whatever chance does."""
+    """So bytes that did not change since the sync are unchanged, whatever chance does."""
     d, clock = disk(seed)
     file = d.file("/f", create=True)
     for mark, change in enumerate(synced, start=1):
@@ -133,7 +133,7 @@ def test_every_byte_is_one_that_was_there_since_the_sync(
 
 
 def after_cut(seed: int) -> bytes:
-    """Sixteen sectors of zeros on disk, twice four sectors written over them, the power cut."""
+    """Sixteen sectors of zeros on disk, two writes of four sectors over them, a power cut."""
     d, clock = disk(seed)
     file = d.file("/f", create=True)
     d.allocate(file, 16 * SECTOR)
@@ -159,7 +159,7 @@ def test_every_kind_of_loss_happens() -> None:
 
 
 def test_a_torn_append_may_leave_its_length_behind() -> None:
-    """The file is as long as it was to be, and ends in zeros: not every zero is old."""
+    """The file has its new length, and ends in zeros: not every zero is old."""
     seen = set()
     for seed in range(200):
         d, clock = disk(seed)
@@ -174,14 +174,14 @@ def test_a_torn_append_may_leave_its_length_behind() -> None:
 
 
 def test_the_death_of_a_process_takes_nothing() -> None:
-    """What was written is the kernel's: without a power cut it reads back, synced or not."""
+    """What was written is in the kernel: without a power cut it can be read, synced or not."""
     d, _ = disk()
     d.write(d.file("/f", create=True), b"abc", 0)
     assert whole(d.file("/f")) == b"abc"
 
 
 def test_a_sync_covers_what_was_written_before_it_was_asked_for() -> None:
-    """And only once it has ended: what came in between is not covered."""
+    """And only once it has ended: later writes are not covered."""
     outcomes = set()
     for seed in range(100):
         d, clock = disk(seed)
@@ -197,7 +197,7 @@ def test_a_sync_covers_what_was_written_before_it_was_asked_for() -> None:
 
 
 def test_a_sync_that_the_power_cut_overtook_covers_nothing() -> None:
-    """It had not ended; and it never does: whoever waited is gone."""
+    """It had not ended, and it never does."""
     outcomes = set()
     for seed in range(50):
         d, clock = disk(seed)
@@ -222,7 +222,7 @@ def test_the_kernel_writes_back_the_oldest() -> None:
         file = d.file("/f", create=True)
         d.sync_folder(d.folder("/"), Answers())
         clock.run()
-        for at in range(MOST_WAITING + 10):
+        for at in range(MAX_WAITING + 10):
             d.write(file, b"x", at)
         d.power_cut()
         assert whole(d.file("/f"))[:10] == b"x" * 10
@@ -287,7 +287,7 @@ def names_of(d: Disk) -> dict[str, str]:
 
 
 def test_a_folder_that_was_synced_has_the_folders_above_it() -> None:
-    """The journal is one: what came before the last entry about a folder is durable with it."""
+    """There is one journal: everything before the last entry about a folder is durable with it."""
     for seed in range(30):
         d, clock = disk(seed)
         d.make_folders("/var/store/log")
@@ -299,7 +299,7 @@ def test_a_folder_that_was_synced_has_the_folders_above_it() -> None:
 
 
 def test_syncing_a_file_does_not_save_its_name() -> None:
-    """As POSIX has it; who forgets to sync the folder may lose the file with all its bytes."""
+    """As in POSIX: without a sync of the folder the file may be lost with all its bytes."""
     survived = set()
     for seed in range(30):
         d, clock = disk(seed)
@@ -313,7 +313,7 @@ def test_syncing_a_file_does_not_save_its_name() -> None:
 
 
 def test_what_the_driver_puts_there_is_durable() -> None:
-    """A configuration file is not what a trial is about."""
+    """Configuration files are not under test."""
     for seed in range(30):
         d, _ = disk(seed)
         d.put("/etc/node/node.toml", b"role")
@@ -322,7 +322,7 @@ def test_what_the_driver_puts_there_is_durable() -> None:
 
 
 def test_evidence_is_spared() -> None:
-    """What was added to a spared file is there after any power cut, synced or not."""
+    """Data added to a spared file is there after any power cut, synced or not."""
     for seed in range(30):
         d, _ = disk(seed)
         d.put("/events", b"", spared=True)
@@ -335,14 +335,14 @@ def test_evidence_is_spared() -> None:
 
 
 def test_syncs_take_time_and_queue_up() -> None:
-    """One device: the second ends after the first, each takes at least the least time."""
+    """One device: the second ends after the first, each takes at least the minimum."""
     d, clock = disk()
     file, ends = d.file("/f", create=True), []
     for _ in range(3):
         d.sync_file(file, lambda error: ends.append(clock.now_ns))
     clock.run()
     gaps = [after - before for before, after in zip([0, *ends], ends, strict=False)]
-    assert all(Pace().least_ns <= gap <= Pace().slow_ns for gap in gaps)
+    assert all(SyncTimes().least_ns <= gap <= SyncTimes().slow_ns for gap in gaps)
 
 
 def test_a_slow_disk_delays_each_sync() -> None:
@@ -355,7 +355,7 @@ def test_a_slow_disk_delays_each_sync() -> None:
 
 
 def test_a_full_disk_takes_what_fits() -> None:
-    """Then ENOSPC; preallocated room is still there, and removing gives room back."""
+    """Then ENOSPC; preallocated space is still there, and removing frees space."""
     d, _ = disk()
     file, other = d.file("/f", create=True), d.file("/g", create=True)
     d.allocate(file, 100)
@@ -384,7 +384,7 @@ def test_a_disk_that_can_not_be_written_says_so() -> None:
 
 
 def test_a_flipped_bit_stays() -> None:
-    """Neither a sync nor a power cut turns it back."""
+    """Neither a sync nor a power cut restores it."""
     d, _ = disk()
     d.put("/f", b"\x00" * 10)
     d.flip_bit("/f", 13)
@@ -393,7 +393,7 @@ def test_a_flipped_bit_stays() -> None:
 
 
 def test_preallocated_zeros_cost_no_memory() -> None:
-    """A segment of a gigabyte, written at its front, cut, and made long again."""
+    """A segment of a gigabyte, written at its front, cut, and extended again."""
     d, clock = disk()
     file = d.file("/f", create=True)
     d.allocate(file, 1 << 30)

@@ -1,8 +1,8 @@
 """One script of file calls, on the real disk and on the virtual one: the same answers.
 
-Answers are what came back, or the class and number of the OSError. The script is drawn from a seed
-and knows nothing of either side; at its end the process is killed, another one looks at every file,
-and both sides must show it the same again.
+An answer is the result, or the class and number of the OSError. The script is drawn from a seed and
+does not know which side it runs on; at its end the process is killed, another one reads every file,
+and both sides must show the same again.
 """
 
 import ast
@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from clusters.flotilla.world.ports import File, Files, real
-from clusters.hosts._simulated.network import Network
-from clusters.hosts._simulated.ports import disk_of, ports_of
-from clusters.hosts._simulated.process import Host, Process
-from clusters.hosts._simulated.world import World
+from clusters.hosts.simulated.network import SimNetwork
+from clusters.hosts.simulated.ports import disk_of, ports_of
+from clusters.hosts.simulated.process import SimHost, SimProcess
+from clusters.hosts.simulated.world import World
 
 STEPS = 150
 PATHS = ("a", "b", "d/a", "d/b", "d/e/a", "gone/a", "a/x", "a/x/y", "d", "d/e", "d//a", "d/./b")
@@ -31,7 +31,7 @@ Answer = tuple[str, Any]
 
 
 class Script:
-    """One process's calls, drawn as they go: both sides draw alike as long as they answer alike."""
+    """One process's calls, drawn on the way: both sides draw alike as long as they answer alike."""
 
     def __init__(self, seed: int, files: Files, root: str) -> None:
         self._random = Random(seed)
@@ -133,7 +133,7 @@ async def answer(call: Callable[[], Awaitable[Any]]) -> Any:
 
 
 def everything(files: Files, root: str, path: str = "") -> dict[str, bytes | None]:
-    """Every path under `root` with its bytes; folders have none."""
+    """Return every path under `root` with its bytes; folders have none."""
     found: dict[str, bytes | None] = {}
     for name in files.listdir(f"{root}/{path}"):
         try:
@@ -152,16 +152,16 @@ def on_the_real_disk(seed: int, folder: Path) -> tuple[list[Answer], dict[str, b
 
 def on_the_virtual_disk(seed: int, root: str) -> tuple[list[Answer], dict[str, bytes | None]]:
     world = World(seed)
-    host = Host(world, Network(world), "broker-1", "10.0.0.1")
+    host = SimHost(world, SimNetwork(world), "broker-1", "10.0.0.1")
     disk, scripts = disk_of(host), []
     disk.make_folders(root)
 
-    async def play(process: Process) -> None:
+    async def play(process: SimProcess) -> None:
         scripts.append(Script(seed, ports_of(process, disk).files, root))
         await scripts[0].play()
         await asyncio.get_running_loop().create_future()
 
-    async def look(process: Process) -> None:
+    async def look(process: SimProcess) -> None:
         found.update(everything(ports_of(process, disk).files, root))
 
     found: dict[str, bytes | None] = {}
@@ -206,7 +206,7 @@ PAGE = 4096  # a file system gives room by the page
 
 
 async def fill(files: Files, root: str) -> list[Any]:
-    """What a disk with room for 16 pages says, one call after the other."""
+    """Return the answers of a disk with space for 16 pages, call by call."""
     a, b = files.open(f"{root}/a"), files.open(f"{root}/b")
 
     calls: list[Callable[[], Any]] = [
@@ -235,7 +235,7 @@ async def fill(files: Files, root: str) -> list[Any]:
 
 @pytest.mark.bed
 def test_full_disks_say_the_same(tmp_path: Path) -> None:
-    """ENOSPC where the real one has it, after what fitted; preallocated room is still there."""
+    """ENOSPC where the real one has it, after what fitted; preallocated space is still there."""
     mount = f"mount -t tmpfs -o size={16 * PAGE} tmpfs {tmp_path}"
     played = f"{mount} && exec {sys.executable} {__file__} full {tmp_path}"
     ran = subprocess.run(
@@ -246,11 +246,11 @@ def test_full_disks_say_the_same(tmp_path: Path) -> None:
     )
     assert ran.returncode == 0, ran.stderr
     world = World(1)
-    host = Host(world, Network(world), "a", "10.0.0.1")
+    host = SimHost(world, SimNetwork(world), "a", "10.0.0.1")
     disk, answers = disk_of(host), list[Any]()
     disk.room_bytes = 16 * PAGE
 
-    async def play(process: Process) -> None:
+    async def play(process: SimProcess) -> None:
         answers.extend(await fill(ports_of(process, disk).files, ""))
 
     host.start("p", play)
@@ -265,7 +265,7 @@ def made(folder: Path) -> Path:
 
 
 def test_the_scripts_reach_every_answer(tmp_path: Path) -> None:
-    """A parity of scripts that only fail, or never do, would say little."""
+    """The parity of scripts that only fail, or never fail, would prove little."""
     folders = [made(tmp_path / str(seed)) for seed in range(12)]
     answers = [a for n, folder in enumerate(folders) for a in on_the_real_disk(n, folder)[0]]
     said = {(name, what[0]) for name, what in answers if isinstance(what, tuple)}

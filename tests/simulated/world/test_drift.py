@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from clusters.hosts._simulated.options import Options, swarm
+from clusters.hosts.simulated.options import SimulationOptions, swarm
 from harness.campaign.simulation import simulated
 from harness.contracts import Clock
 from harness.errors import BadRequest
@@ -30,8 +30,8 @@ SOON_NS = 20_000_000
 
 
 def test_what_nodes_tell_of_is_dated_by_the_worlds_clock(tmp_path: Path) -> None:
-    """Whoever was elected is master right after, although the clocks of the two are apart by more.
-    Each clock is wrong in a way of its own; the clients' are right."""
+    """An elected broker is master right after its election, although their two clocks differ by
+    more. Each clock has its own error; the clients' have none."""
     made = simulated(TRIAL, PLAN, tmp_path / "run")
     assert not made.failure, made.why
     clocks = made.run.state()["clocks"]
@@ -50,7 +50,7 @@ def test_what_nodes_tell_of_is_dated_by_the_worlds_clock(tmp_path: Path) -> None
 
 
 def test_without_drift_nothing_is_different(tmp_path: Path) -> None:
-    """Neither a world that has none, nor what a campaign draws."""
+    """Neither in a world without it, nor in the options that a campaign draws."""
     quick = replace(TRIAL, duration_s=0.5)
     none, right = replace(quick, bed={}), replace(quick, bed={"drift_ppm": 0.0})
     made = [simulated(t, "", tmp_path / str(n)) for n, t in enumerate((none, right, quick))]
@@ -62,7 +62,7 @@ def test_without_drift_nothing_is_different(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ppm", [-1, 20_001, "much"])
 def test_no_clock_is_that_wrong(ppm: object) -> None:
     with pytest.raises(BadRequest, match=r"bed.drift_ppm must be a number from 0 to 20000"):
-        Options.of({"drift_ppm": ppm})
+        SimulationOptions.of({"drift_ppm": ppm})
 
 
 def test_a_reading_is_told_in_the_drivers_time() -> None:

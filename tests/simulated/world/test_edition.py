@@ -1,11 +1,13 @@
-"""The edition covers whatever a simulated run is made of, and nothing that only looks on."""
+"""The edition covers everything that a simulated run depends on, and no code that only shows
+results.
+"""
 
 import json
 import subprocess
 import sys
 from pathlib import Path
 
-from clusters.hosts._simulated.edition import ROOT, sources
+from clusters.hosts.simulated.edition import ROOT, sources
 
 RUN = """
 import json, sys
@@ -22,7 +24,7 @@ print(json.dumps(modules))
 
 
 def test_whatever_a_run_imports_is_covered(tmp_path: Path) -> None:
-    """A seed is drawn, carried out and judged in a fresh process: no module of ours is left out."""
+    """A seed is drawn, run and judged in a fresh process: no module of ours is left out."""
     command = [sys.executable, "-c", RUN, str(tmp_path)]
     out = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
     loaded = {Path(file) for file in json.loads(out.splitlines()[-1]) if file}
@@ -34,7 +36,7 @@ def test_whatever_a_run_imports_is_covered(tmp_path: Path) -> None:
 def test_what_looks_on_is_not() -> None:
     """Commands, reports and other hosts may change without making evidence worthless."""
     names = {path.relative_to(ROOT).as_posix() for path in sources()}
-    assert "clusters/systems/_profiles/flotilla.toml" in names
+    assert "clusters/systems/flotilla/profiles.toml" in names
     assert "checkers/loss.py" in names
     for name in (
         "harness/cli/main.py",

@@ -1,5 +1,6 @@
-"""Syncs that fail: what is read afterwards, and what a power cut leaves of it (Rebello et al., "Can
-Applications Recover from fsync Failures?", ATC 2020)."""
+"""Failed syncs: what reads return afterwards, and what a power cut leaves (Rebello et al., "Can
+Applications Recover from fsync Failures?", ATC 2020).
+"""
 
 import errno
 from random import Random
@@ -9,8 +10,8 @@ from hypothesis import strategies as st
 from lone_disk import Change, Clock, carry_out
 
 from clusters.hosts._faults.power_loss import PAGE
-from clusters.hosts._simulated.content import Content
-from clusters.hosts._simulated.disk import Disk
+from clusters.hosts.simulated.content import Content
+from clusters.hosts.simulated.disk import Disk
 
 
 def whole(file: Content) -> bytes:
@@ -36,8 +37,9 @@ def succeeds(d: Disk, clock: Clock, file: Content) -> None:
 
 
 def test_a_sync_after_one_that_failed_saves_nothing() -> None:
-    """The pages are clean to the kernel. Mostly they are read on until a power cut shows that the
-    disk never had them; now and then they are gone at once, or had reached it before it failed."""
+    """The pages are clean to the kernel. Mostly they can be read until a power cut shows that the
+    disk never had them; sometimes they are lost at once, or had reached the disk before the
+    failure."""
     seen = []
     for seed in range(100):
         clock = Clock()
@@ -68,7 +70,7 @@ DEEDS = st.lists(
 
 
 class Middling(Random):
-    """Luck that drops no page, and tears no write."""
+    """Random numbers that drop no page, and tear no write."""
 
     def random(self) -> float:
         return 0.9
@@ -76,8 +78,8 @@ class Middling(Random):
 
 @given(DEEDS)
 def test_a_page_is_covered_only_by_a_sync_after_its_last_write(deeds: list[Change]) -> None:
-    """The oracle is a page cache: the file as it is read, the file as the disk has it, and which
-    pages are dirty."""
+    """The oracle is a page cache: the file as it is read, the file as the disk has it, and the
+    dirty pages."""
     clock = Clock()
     d = Disk(clock, Middling())
     d.put("/f", b"old")
@@ -107,7 +109,7 @@ def test_a_page_is_covered_only_by_a_sync_after_its_last_write(deeds: list[Chang
 
 
 def test_what_is_written_while_a_sync_fails_is_dirty_with_its_page() -> None:
-    """The next sync covers it, and what that page had from before; no other page."""
+    """The next sync covers it, with what that page had from before; no other page."""
     clock = Clock()
     d = Disk(clock, Middling())
     d.put("/f", bytes(2 * PAGE))

@@ -1,7 +1,7 @@
-"""What a protocol sees of the simulated network is what it sees of Linux's.
+"""A protocol sees the same on the simulated network as on Linux's.
 
-The scenes are in network_scenes.py; they are played by the same parties on real sockets in
-namespaces and in the simulated world, and what the parties say must agree word for word.
+The scenes are in network_scenes.py; the same parties run them on real sockets in namespaces and in
+the simulated world, and their transcripts must be equal.
 """
 
 import json
@@ -37,7 +37,8 @@ def real(tmp_path_factory: pytest.TempPathFactory, root: Path) -> dict[str, Said
 
 
 def by_talk(said: Said) -> Told:
-    """What each connection's protocol saw. No network orders what happens to two connections."""
+    """Return what each connection's protocol saw. No network orders the events of two
+    connections."""
     told: Told = {}
     for node, lines in said.items():
         for line in lines:
@@ -49,7 +50,8 @@ def by_talk(said: Said) -> Told:
 @pytest.mark.bed
 @pytest.mark.parametrize("scene", ONE_END)
 def test_the_same_is_seen_on_real_sockets(scene: str, real: dict[str, Said]) -> None:
-    """Which callbacks, in which order, with which errno: no difference, whatever the luck."""
+    """Which callbacks, in which order, with which errno: no difference, whatever the random
+    numbers."""
     for seed in SEEDS:
         assert by_talk(simulated(scene, seed)) == by_talk(real[scene])
 
@@ -57,7 +59,7 @@ def test_the_same_is_seen_on_real_sockets(scene: str, real: dict[str, Said]) -> 
 @pytest.mark.bed
 @pytest.mark.parametrize("scene", sorted(EITHER))
 def test_where_real_sockets_show_either_so_does_luck(scene: str, real: dict[str, Said]) -> None:
-    """Both ends are drawn, and a real one is among them."""
+    """Both outcomes are drawn, and a real one is among them."""
     ends = [by_talk(simulated(scene, seed)) for seed in range(10)]
     assert sum(end not in ends[:at] for at, end in enumerate(ends)) == 2
     assert by_talk(real[scene]) in ends
@@ -65,5 +67,5 @@ def test_where_real_sockets_show_either_so_does_luck(scene: str, real: dict[str,
 
 @pytest.mark.parametrize("scene", ONE_END)
 def test_a_scene_comes_to_its_end_in_the_simulated_world(scene: str) -> None:
-    """Nobody waits in vain, and luck changes nothing that a party can tell."""
+    """No party waits in vain, and random numbers change nothing that a party can tell."""
     assert by_talk(simulated(scene, 1)) == by_talk(simulated(scene, 2))

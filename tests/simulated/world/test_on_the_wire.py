@@ -1,14 +1,14 @@
-"""What is on its way when a machine loses power, or a process its connections: sent is sent."""
+"""What is on the wire when a machine loses power, or a process its connections, arrives."""
 
 import asyncio
 
 from small_world import Ear, SmallWorld, dial, met, serving
 
-from clusters.hosts._simulated.world import SECOND
+from clusters.hosts.simulated.world import SECOND
 
 
 def test_what_a_machine_sent_before_its_power_was_cut_arrives() -> None:
-    """On the wire it is nobody's any more; there is no end behind it, and nothing is sent anew."""
+    """There is no end behind it, and nothing is sent again."""
     sea = SmallWorld()
     ears = sea.server("a")
     sent: list[Ear] = []
@@ -25,7 +25,7 @@ def test_what_a_machine_sent_before_its_power_was_cut_arrives() -> None:
 
 
 def test_what_waits_before_a_narrow_link_dies_with_its_machine() -> None:
-    """Of 100 kB at 50 kB a second, so much as was through when the power was cut."""
+    """Of 100 kB at 50 kB per second, as much as had passed when the power was cut."""
     sea = SmallWorld()
     ears = sea.server("a")
 
@@ -43,7 +43,7 @@ def test_what_waits_before_a_narrow_link_dies_with_its_machine() -> None:
 
 
 def test_a_piece_that_was_lost_is_not_sent_anew_without_power() -> None:
-    """Nor is what came behind it handed over."""
+    """Nor is what was behind it delivered."""
     sea = SmallWorld()
     ears = sea.server("a")
 
@@ -62,7 +62,8 @@ def test_a_piece_that_was_lost_is_not_sent_anew_without_power() -> None:
 
 
 def test_what_was_sent_before_a_reset_arrives_before_it() -> None:
-    """Who is killed with bytes unread resets his connections, and his own bytes are on the wire."""
+    """A process that is killed with unread bytes resets its connections, and its own bytes are on
+    the wire."""
     sea = SmallWorld()
     ears = sea.server("a")
 
@@ -81,7 +82,8 @@ def test_what_was_sent_before_a_reset_arrives_before_it() -> None:
 
 
 def test_a_dial_goes_on_though_its_target_lost_power_in_mid_handshake() -> None:
-    """What that machine knew of the dial is gone: the next SYN begins anew, and both are open."""
+    """That machine has forgotten the handshake: the next SYN begins it again, and both ends are
+    open."""
     sea = SmallWorld()
     sea.server()
     later: list[Ear] = []

@@ -1,4 +1,4 @@
-"""A simulated process's event loop: asyncio in virtual time, wrong clocks, and what is refused."""
+"""A simulated process's event loop: asyncio in virtual time, wrong clocks, and refused calls."""
 
 import asyncio
 import math
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_world import SmallWorld
 
-from clusters.hosts._simulated.world import Livelock, NotSimulated
+from clusters.hosts.simulated.world import Livelock, NotSimulated
 
 ENDLESS = 1_000.0
 
@@ -133,7 +133,7 @@ async def left_half_way() -> list[str]:
 def test_asyncio_works_in_no_time(
     main: Callable[[], Awaitable[Any]], result: object, lasts_s: float
 ) -> None:
-    """Its own tools give their results, at the very instant that they ask for."""
+    """Its tools give their results, at the requested instants."""
     sea = SmallWorld()
     assert sea.play(main) == result
     assert sea.now_s == lasts_s
@@ -174,7 +174,7 @@ def test_a_rate_that_changes_moves_the_timers_that_wait() -> None:
 
 
 def test_hosts_have_clocks_of_their_own() -> None:
-    """A step moves one host's wall clock and nobody's timers."""
+    """A step moves one host's wall clock and no timers."""
     sea = SmallWorld()
     clock, other = sea.hosts["a"].clock, sea.hosts["b"].clock
     sea.at(1, lambda: clock.step(-3_600_000_000_000))
@@ -187,7 +187,7 @@ def test_hosts_have_clocks_of_their_own() -> None:
 
 
 def test_a_failing_callback_goes_to_the_exception_handler() -> None:
-    """The process lives on, unless its handler says otherwise."""
+    """The process lives on, unless its handler decides otherwise."""
     sea, seen = SmallWorld(), []
 
     async def main() -> None:
@@ -201,12 +201,12 @@ def test_a_failing_callback_goes_to_the_exception_handler() -> None:
     process = sea.start("a", main)
     sea.world.run()
     assert process.code == 0
-    assert "ZeroDivisionError: division by zero" in process.complained
+    assert "ZeroDivisionError: division by zero" in process.error_lines
     assert seen == ["ZeroDivisionError('division by zero')"]
 
 
 def test_a_process_that_spins_within_an_instant_is_stopped() -> None:
-    """`sleep(0)` until a time that can not come, for nothing lets time pass."""
+    """`sleep(0)` until a time that cannot come, because no time passes."""
     sea = SmallWorld()
 
     async def main() -> None:
@@ -259,7 +259,7 @@ REFUSED: dict[str, Callable[[asyncio.AbstractEventLoop], Any]] = {
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_is_not_simulated_is_refused_with_its_place(what: str) -> None:
-    """File and line of who asked; the world stops even if the process catches it."""
+    """File and line of the caller; the world stops even if the process catches it."""
     sea = SmallWorld()
 
     async def main() -> None:

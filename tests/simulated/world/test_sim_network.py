@@ -1,6 +1,6 @@
-"""Simulated TCP beyond what the parity scenes can show: luck, long waits, lost power, full queues.
+"""Simulated TCP beyond the parity scenes: random loss, long waits, lost power, full queues.
 
-Times are the world's own, so they are part of the law.
+Times are the world's own, so they are part of the test.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_world import CALM, PORT, Ear, SmallWorld, dial, met
 
-from clusters.hosts._simulated.network import Wire
-from clusters.hosts._simulated.tcp import Kernel
-from clusters.hosts._simulated.world import SECOND
+from clusters.hosts.simulated.network import Wire
+from clusters.hosts.simulated.tcp import Kernel
+from clusters.hosts.simulated.world import SECOND
 
 ROUGH = Wire(latency_ns=2_000_000, jitter_ns=5_000_000, split=0.3, join=0.3)
 QUICK = Kernel(syn_retries=1, retries=3)
@@ -67,7 +67,7 @@ def test_every_byte_arrives_once_and_in_order(
 
 
 def test_pieces_are_cut_in_two_and_joined() -> None:
-    """So that no parser can rely on one read for one write."""
+    """So no parser can rely on one read for one write."""
     sea = SmallWorld(1, ROUGH)
     ears = sea.server()
 
@@ -84,7 +84,7 @@ def test_pieces_are_cut_in_two_and_joined() -> None:
 
 
 def test_a_lost_piece_comes_with_the_retransmission() -> None:
-    """After the round trip and 200 ms; everything behind it waits, and comes with it."""
+    """After the round trip and 200 ms; everything behind it waits, and arrives with it."""
     sea = SmallWorld()
     ears = sea.server()
     arrived: list[float] = []
@@ -185,7 +185,7 @@ def test_giving_up_a_dial_leaves_nothing() -> None:
 
 
 def test_a_power_cut_leaves_the_peer_with_half_a_connection() -> None:
-    """Who does not write notices nothing, for ever."""
+    """A peer that does not write never notices."""
     sea = SmallWorld()
     sea.server()
 
@@ -214,7 +214,7 @@ def test_a_machine_with_power_again_resets_what_it_does_not_know() -> None:
 
 
 def test_bytes_wait_for_a_machine_without_power_and_are_reset_by_it() -> None:
-    """They are retransmitted until somebody says that nobody knows them."""
+    """They are retransmitted until the machine answers that it does not know the connection."""
     sea = SmallWorld()
     sea.server()
 
@@ -249,7 +249,7 @@ def test_a_machine_without_power_runs_nothing() -> None:
 
 
 def test_a_paused_listener_is_full_at_some_point() -> None:
-    """Its kernel accepts as many as fit its backlog; the rest knock again."""
+    """Its kernel accepts as many as fit its backlog; the others try again."""
     sea = SmallWorld(kernel=QUICK)
 
     async def few() -> None:
@@ -270,7 +270,7 @@ def test_a_paused_listener_is_full_at_some_point() -> None:
 
 
 def test_diallers_that_gave_up_do_not_fill_a_listener() -> None:
-    """As on Linux with its SYN cookies: nobody waits until their handshakes are given up."""
+    """As on Linux with its SYN cookies: no dialler waits until their handshakes time out."""
     sea = SmallWorld(kernel=QUICK)
     sea.server()
     sea.world.run(SECOND)
@@ -377,7 +377,7 @@ def test_wait_closed_waits_for_the_connections() -> None:
 
 
 def test_a_slow_link_takes_its_time() -> None:
-    """A megabyte at a megabyte a second, after the latency."""
+    """A megabyte at a megabyte per second, after the latency."""
     sea = SmallWorld()
     ears = sea.server()
     sea.network.link(sea.address("a"), sea.address("b")).bytes_per_s = 1_000_000
@@ -443,7 +443,7 @@ def test_traffic_elsewhere_does_not_change_a_links_luck() -> None:
 
 @pytest.mark.parametrize("fault", ["loss", "cut"])
 def test_what_a_fault_did_is_over_when_it_is_healed(fault: str) -> None:
-    """The next dial is as quick as the first."""
+    """The next connection is as quick as the first."""
     sea = SmallWorld()
     sea.server()
     link = sea.network.link(sea.address("a"), sea.address("b"))
@@ -488,6 +488,6 @@ def test_the_window_is_per_direction_and_bounded() -> None:
 
 
 def test_addresses_are_given_once() -> None:
-    """Two hosts with one address would hear each other's bytes."""
+    """Two hosts with one address would receive each other's bytes."""
     with pytest.raises(ValueError, match=r"10\.0\.0\.1 is given to two hosts"):
         SmallWorld().network.attach("10.0.0.1")

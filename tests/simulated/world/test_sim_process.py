@@ -1,4 +1,4 @@
-"""A simulated process: how it ends, what a kill and a pause do to it, what it prints and reads."""
+"""A simulated process: its end, the effects of a kill and a pause, its output and input."""
 
 import asyncio
 import signal
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from small_world import SmallWorld, dial, serving
 
-from clusters.hosts._simulated.process import Process
+from clusters.hosts.simulated.process import SimProcess
 from harness.run.client_process import Session
 
 ENDLESS = 1_000.0
@@ -22,7 +22,7 @@ ENDLESS = 1_000.0
     ("result", "code"), [(None, 0), (0, 0), (3, 3), (sys.exit, 0), ("sorry", 1), (7, 7)]
 )
 def test_a_process_ends_with_its_code(result: Any, code: int) -> None:
-    """What main returns, or what it gives sys.exit."""
+    """The result of main, or the argument of sys.exit."""
     sea = SmallWorld()
 
     async def main() -> Any:
@@ -35,7 +35,7 @@ def test_a_process_ends_with_its_code(result: Any, code: int) -> None:
     process = sea.start("a", main)
     sea.world.run()
     assert process.code == code
-    assert process.complained == (["sorry"] if result == "sorry" else [])
+    assert process.error_lines == (["sorry"] if result == "sorry" else [])
 
 
 def test_a_failed_main_leaves_its_traceback() -> None:
@@ -48,8 +48,8 @@ def test_a_failed_main_leaves_its_traceback() -> None:
     process = sea.start("a", main)
     sea.world.run()
     assert process.code == 1
-    assert "ValueError: no such luck" in process.complained
-    assert any("test_sim_process.py" in line for line in process.complained)
+    assert "ValueError: no such luck" in process.error_lines
+    assert any("test_sim_process.py" in line for line in process.error_lines)
 
 
 def test_the_end_of_main_cancels_the_rest_in_order() -> None:
@@ -72,8 +72,8 @@ def test_the_end_of_main_cancels_the_rest_in_order() -> None:
     assert (seen, sea.now_s) == (["x", "y", "z"], 2)
 
 
-def killed(sea: SmallWorld, how: Callable[[Process], object]) -> tuple[Process, list[str]]:
-    """A process with everything that Python runs on the way out, ended at 1 s."""
+def killed(sea: SmallWorld, how: Callable[[SimProcess], object]) -> tuple[SimProcess, list[str]]:
+    """A process with everything that Python runs on exit, killed at 1 s."""
     seen: list[str] = []
 
     async def stubborn() -> None:
@@ -100,7 +100,7 @@ def killed(sea: SmallWorld, how: Callable[[Process], object]) -> tuple[Process, 
     return process, seen
 
 
-ENDINGS: dict[str, Callable[[Process], object]] = {
+ENDINGS: dict[str, Callable[[SimProcess], object]] = {
     "kill": lambda process: process.kill(),
     "signal": lambda process: process.signal(signal.SIGKILL),
     "power cut": lambda process: process.host.power_cut(),
@@ -109,7 +109,7 @@ ENDINGS: dict[str, Callable[[Process], object]] = {
 
 @pytest.mark.parametrize("how", ENDINGS)
 def test_a_kill_runs_nothing_of_the_process(how: str) -> None:
-    """No `except`, no `finally`, no timer; not even when Python clears up."""
+    """No `except`, no `finally`, no timer; not even when Python collects its objects."""
     sea = SmallWorld()
     process, seen = killed(sea, ENDINGS[how])
     assert (process.code, seen) == (-signal.SIGKILL, [])
@@ -117,9 +117,9 @@ def test_a_kill_runs_nothing_of_the_process(how: str) -> None:
 
 
 def test_the_end_of_the_world_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
-    """Released tasks, refusing ones too, warn of nothing and print nothing."""
+    """Released tasks, even refusing ones, cause no warnings and no output."""
     sea = SmallWorld()
-    killed(sea, Process.kill)
+    killed(sea, SimProcess.kill)
     sea.start("b", lambda: asyncio.sleep(ENDLESS))
     sea.world.run(sea.world.now_ns + 1)
     SmallWorld.close_all()
@@ -127,11 +127,11 @@ def test_the_end_of_the_world_is_silent(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_process_that_ends_itself_does_nothing_more() -> None:
-    """Its stack unwinds, and nothing that it tries has an effect."""
+    """Its stack unwinds, and nothing that it does has an effect."""
     sea = SmallWorld()
     ears: list[Any] = []
     sea.start("b", serving(ears, sea.address("b")))
-    mine: list[Process] = []
+    mine: list[SimProcess] = []
 
     async def main() -> None:
         ear = await dial(sea.address("b"))
@@ -159,7 +159,7 @@ def test_a_signal_without_a_handler_means_what_it_means(number: int, code: int |
 
 
 def test_a_signal_with_a_handler_is_the_process_own_affair() -> None:
-    """SIGTERM ends it in order, as a node does it; a paused one hears of it when it goes on."""
+    """SIGTERM ends it gracefully, as a node does; a paused one gets it when it resumes."""
     sea = SmallWorld()
 
     async def main() -> int:
@@ -192,7 +192,7 @@ def test_one_process_can_wait_for_another() -> None:
 
 
 def test_a_paused_process_does_nothing_and_misses_nothing() -> None:
-    """Timers that one before them cancels stay silent; what arrived is told in its order."""
+    """Timers that an earlier one cancels do not fire; what arrived is delivered in order."""
     sea, seen = SmallWorld(), []
     ears: list[Any] = []
     timers: dict[str, asyncio.TimerHandle] = {}
@@ -231,7 +231,7 @@ def test_a_paused_process_does_nothing_and_misses_nothing() -> None:
 
 
 def test_paused_again_at_once_means_paused() -> None:
-    """The last word of an instant holds."""
+    """The last action of an instant holds."""
     sea = SmallWorld()
     process = sea.start("a", lambda: asyncio.sleep(2))
 
@@ -249,7 +249,7 @@ def test_paused_again_at_once_means_paused() -> None:
 
 
 def test_a_paused_process_can_be_killed() -> None:
-    """And what it missed is never told."""
+    """And what it missed is never delivered."""
     sea, seen = SmallWorld(), []
 
     async def main() -> None:
@@ -283,7 +283,7 @@ def test_tasks_are_counted_by_process() -> None:
 
 
 def test_each_process_prints_for_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    """Lines are kept with the process and told; nothing reaches the real streams."""
+    """Lines are kept with the process and reported; nothing reaches the real streams."""
     sea, told = SmallWorld(), []
 
     async def main() -> None:
@@ -296,13 +296,13 @@ def test_each_process_prints_for_itself(capsys: pytest.CaptureFixture[str]) -> N
     first.on_line = lambda line: told.append((sea.now_s, line))
     sea.world.run()
     assert first.printed == second.printed == ["one line", "two lines"]
-    assert first.complained == ["trouble"]
+    assert first.error_lines == ["trouble"]
     assert told == [(1.0, "one line"), (1.0, "two lines")]
     assert capsys.readouterr() == ("", "")
 
 
 def test_a_crew_takes_its_orders_from_standard_input() -> None:
-    """`harness.run.client_process.Session` runs as it is, on `sys.stdin.buffer`, until the runner
+    """`harness.run.client_process.Session` runs unchanged, on `sys.stdin.buffer`, until the runner
     is gone."""
     sea, told = SmallWorld(), []
 
@@ -349,7 +349,7 @@ def test_a_crew_takes_its_orders_from_standard_input() -> None:
     sea.at(6, lambda: process.stdin.feed(b'{"do": "quit"}\n'))
     sea.at(9, orphan.stdin.close)
     sea.world.run()
-    assert not process.complained, "\n".join(process.complained)
+    assert not process.error_lines, "\n".join(process.error_lines)
     words = [message for message in told if "stats" not in message]
     assert (process.code, orphan.code) == (0, 255)
     assert words.count({"is": "ready"}) == 2

@@ -1,4 +1,4 @@
-"""The simulated agent's verbs: what it says it did is what the world shows, as on real hosts."""
+"""The simulated agent's verbs: the world shows what it reports, as on real hosts."""
 
 import asyncio
 import time
@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 from simulated_agents import NODES, play
 
-from clusters.hosts._simulated import machine
-from clusters.hosts._simulated.agent import SimulatedAgent
-from clusters.hosts._simulated.process import Process
-from clusters.hosts.simulated import SimulatedHosts
+from clusters.hosts.simulated import machine
+from clusters.hosts.simulated.agent import SimulatedAgent
+from clusters.hosts.simulated.hosts import SimulatedHosts
+from clusters.hosts.simulated.process import SimProcess
 from harness.contracts import Agent, DiskFault, LinkRule, Powered, ProcessState
 from harness.errors import EXIT_BED_FAILED, BedFailed
 from harness.history.rundir import RunDir
@@ -31,7 +31,7 @@ storePath = "/a"
 
 
 async def passed(agents: Mapping[str, Agent], at: Mapping[str, str], way: str, count: int) -> int:
-    """How many probes of `a>b` arrive."""
+    """Return how many probes of `a>b` arrive."""
     source, sink = way.split(">")
     before = await agents[sink].probed(way)
     await agents[source].probe(at[sink], way, count)
@@ -69,7 +69,7 @@ def test_every_packet_of_a_lossy_link_is_accounted_for(tmp_path: Path) -> None:
 
 
 def test_a_process_ends_and_its_words_are_kept(tmp_path: Path) -> None:
-    """A node without a configuration says so and exits with 64; the log comes home."""
+    """A node without a configuration prints an error and exits with 64; the log is copied."""
 
     async def scene(agents: Mapping[str, Agent], at: Mapping[str, str]) -> None:
         a, log = agents["a"], "/seatrial/a/out.log"
@@ -96,7 +96,7 @@ def test_a_process_ends_and_its_words_are_kept(tmp_path: Path) -> None:
 def test_what_it_can_not_do_it_says(
     ask: Callable[[Agent], Awaitable[Any]], sentence: str, tmp_path: Path
 ) -> None:
-    """A sentence with the node's name."""
+    """An error with the node's name."""
 
     async def scene(agents: Mapping[str, Agent], at: Mapping[str, str]) -> str:
         with pytest.raises(BedFailed) as refused:
@@ -109,7 +109,7 @@ def test_what_it_can_not_do_it_says(
 
 
 def test_a_look_at_the_disk_leaves_names_as_they_are(tmp_path: Path) -> None:
-    """A file that was made and not synced is as easily lost after it as before, and so is room."""
+    """A file that was made and not synced is as easily lost after it as before, and so is space."""
     hosts = SimulatedHosts(Trial(hosts="simulated"), tmp_path)
 
     async def main() -> int:
@@ -130,7 +130,7 @@ def test_a_look_at_the_disk_leaves_names_as_they_are(tmp_path: Path) -> None:
 
 
 def test_a_node_without_power_does_nothing_until_it_is_back(tmp_path: Path) -> None:
-    """Its processes are dead and nothing starts there; who asks it hears so at once."""
+    """Its processes are dead and nothing starts there; a request fails at once."""
 
     async def scene(agents: Mapping[str, Agent], at: Mapping[str, str]) -> None:
         a = cast(Powered, agents["a"])
@@ -158,7 +158,7 @@ def test_a_node_without_power_does_nothing_until_it_is_back(tmp_path: Path) -> N
 
 
 def test_an_answer_that_does_not_come_is_a_connection_error(tmp_path: Path) -> None:
-    """It is a fact about the node, for who asks."""
+    """It is a fact about the node, which the caller uses."""
 
     async def scene(agents: Mapping[str, Agent], at: Mapping[str, str]) -> None:
         with pytest.raises(ConnectionError):
@@ -185,8 +185,8 @@ def test_who_else_reaches_for_it_ends_the_run(
 ) -> None:
     """The test bed failed, and run.json names the file and the line."""
 
-    def reaching(_: object, arguments: object) -> Callable[[Process], Awaitable[int]]:
-        async def main(process: Process) -> int:
+    def reaching(_: object, arguments: object) -> Callable[[SimProcess], Awaitable[int]]:
+        async def main(process: SimProcess) -> int:
             return int(time.time())
 
         return main

@@ -1,4 +1,4 @@
-"""Links that are late or narrow in the simulated world, and what TCP makes of them."""
+"""Delayed and narrow links in the simulated world, and TCP on them."""
 
 import asyncio
 from collections.abc import Mapping
@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 from simulated_agents import play
 
-from clusters.hosts._simulated.network import Link, Wire
+from clusters.hosts.simulated.network import SimLink, Wire
 from harness.contracts import Agent, LinkRule
 
 CALM = Wire(latency_ns=1_000_000, jitter_ns=0, split=0, join=0)
 MS = 1_000_000
 
 
-def link() -> Link:
-    return Link(CALM, lambda: 0.5)
+def link() -> SimLink:
+    return SimLink(CALM, lambda: 0.5)
 
 
 def test_a_link_is_late_and_in_time_again() -> None:
-    """By the delay and the lot, and afterwards as it was."""
+    """By the delay and the jitter, and afterwards as before."""
     slow = link()
     slow.slow_down(100 * MS, 20 * MS, 0.0)
     assert slow.way_ns() == (1 + 100 + 10) * MS
@@ -28,7 +28,7 @@ def test_a_link_is_late_and_in_time_again() -> None:
 
 
 def test_what_overtakes_is_not_late() -> None:
-    """It takes its natural time."""
+    """It takes its usual time."""
     slow = link()
     slow.slow_down(100 * MS, 0, 0.6)
     assert slow.way_ns() == 1 * MS
@@ -37,20 +37,20 @@ def test_what_overtakes_is_not_late() -> None:
 
 
 def test_narrow_stretches_come_one_after_the_other() -> None:
-    """A link's own, and then the door that it shares."""
-    one = Link(CALM, lambda: 0.5)
-    other = Link(CALM, lambda: 0.5, one.door)
+    """A link's own limit, and then the one that it shares."""
+    one = SimLink(CALM, lambda: 0.5)
+    other = SimLink(CALM, lambda: 0.5, one.door)
     one.bytes_per_s = 1_000_000
-    one.door_bytes_per_s = other.door_bytes_per_s = 500_000
+    one.host_bytes_per_s = other.host_bytes_per_s = 500_000
     assert one.queued_ns(0, 1000) == 3 * MS
     assert other.queued_ns(0, 1000) == 5 * MS
-    one.bytes_per_s = one.door_bytes_per_s = 0
+    one.bytes_per_s = one.host_bytes_per_s = 0
     assert not one.narrow
     assert other.narrow
 
 
 def test_the_agents_rules_make_links_late_and_narrow(tmp_path: Path) -> None:
-    """What is told of flights is what happens on the link, on no other, and until it is healed."""
+    """Flights report what happens on the link, on no other, and until it is healed."""
 
     async def scene(agents: Mapping[str, Agent], at: Mapping[str, str]) -> None:
         async def took_s(way: str, count: int = 10) -> list[float]:
@@ -77,7 +77,7 @@ def test_the_agents_rules_make_links_late_and_narrow(tmp_path: Path) -> None:
 
 
 def test_a_question_waits_for_a_late_answer(tmp_path: Path) -> None:
-    """TCP over a late link takes as much longer, each way that is late."""
+    """TCP over a delayed link takes as much longer, for each delayed direction."""
 
     async def scene(agents: Mapping[str, Agent], at: Mapping[str, str]) -> None:
         hosts_loop = asyncio.get_running_loop()
@@ -91,16 +91,16 @@ def test_a_question_waits_for_a_late_answer(tmp_path: Path) -> None:
 
 
 def test_a_narrow_link_is_not_overwhelmed() -> None:
-    """A sender has about a second's worth under way, so that what a fault did is soon over."""
+    """A sender has about a second's worth under way, so that the effect of a fault is soon over."""
     narrow = link()
     narrow.bytes_per_s = 200_000
-    assert narrow.bearable_bytes == 200_000
-    narrow.door_bytes_per_s = 10
-    assert narrow.bearable_bytes == 16_384
+    assert narrow.window_bytes == 200_000
+    narrow.host_bytes_per_s = 10
+    assert narrow.window_bytes == 16_384
 
 
 def test_flights_do_not_clog_a_narrow_link() -> None:
-    """What finds too much waiting is lost, and takes no room."""
+    """One that finds too much waiting is lost, and takes no space."""
     narrow = link()
     narrow.bytes_per_s = 10_000
     assert 20 <= len(narrow.flights_ns(0, 1000, 1000)) <= 22
@@ -108,10 +108,10 @@ def test_flights_do_not_clog_a_narrow_link() -> None:
 
 
 def test_flights_are_in_nobodys_way() -> None:
-    """Looked at, they wait for what is there and for each other, also where links share a door."""
-    one = Link(CALM, lambda: 0.5)
-    other = Link(CALM, lambda: 0.5, one.door)
-    one.door_bytes_per_s = other.door_bytes_per_s = 10_000
+    """They wait for what is there and for each other, also on links that share a limit."""
+    one = SimLink(CALM, lambda: 0.5)
+    other = SimLink(CALM, lambda: 0.5, one.door)
+    one.host_bytes_per_s = other.host_bytes_per_s = 10_000
     assert one.queued_ns(0, 1000) == 100 * MS
     assert one.flights_ns(0, 2, 1000) == [(201 * MS, 0), (301 * MS, 1)]
     assert other.flights_ns(0, 1, 1000) == [(401 * MS, 0)]
@@ -120,7 +120,7 @@ def test_flights_are_in_nobodys_way() -> None:
 
 
 def test_what_waits_goes_on_at_the_rate_in_force() -> None:
-    """A backlog of the narrower days does not outlast them."""
+    """A backlog of a lower rate does not outlast it."""
     narrow = link()
     narrow.bytes_per_s = 10_000
     assert [narrow.queued_ns(0, 1000) for _ in range(10)][-1] == 1000 * MS

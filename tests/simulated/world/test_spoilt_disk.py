@@ -1,4 +1,4 @@
-"""A virtual disk that is full, read-only, slow to sync, or hung, and sound again afterwards."""
+"""A virtual disk that is full, read-only, slow to sync, or hung, and healed afterwards."""
 
 import errno
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from lone_disk import Clock
 
-from clusters.hosts._simulated.disk import Disk
+from clusters.hosts.simulated.disk import Disk
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def disk(clock: Clock) -> Disk:
-    """With a file of ten bytes, and a log that is evidence."""
+    """With a file of ten bytes, and an event log."""
     disk = Disk(clock, Random(1))
     disk.put("/node/store/f", b"0123456789")
     disk.put("/node/events", b"", spared=True)
@@ -34,7 +34,7 @@ def content(disk: Disk, path: str) -> bytes:
 
 
 def test_a_full_disk_takes_what_needs_no_room(disk: Disk) -> None:
-    """Writing over is possible, growing is not; a new file has a name and nothing in it."""
+    """Overwriting is possible, growing is not; a new file has a name and no content."""
     disk.full = True
     file = disk.file("/node/store/f")
     disk.write(file, b"abc", 0)
@@ -46,14 +46,14 @@ def test_a_full_disk_takes_what_needs_no_room(disk: Disk) -> None:
     with failing(errno.ENOSPC):
         disk.write(disk.file("/node/store/g", create=True), b"x", 0)
     assert disk.free_bytes == 0
-    assert disk.given_bytes > 0
+    assert disk.room_left_bytes > 0
     disk.full = False
     disk.write(file, b"xyz", 8)
     assert content(disk, "/node/store/f") == b"abc34567xyz"
 
 
 def test_nothing_changes_on_a_read_only_disk(disk: Disk) -> None:
-    """No byte and no name, by any call; and what is read is what there was."""
+    """No byte and no name, by any call; reads return what was there."""
     disk.read_only = True
     file = disk.file("/node/store/f")
     deeds: list[Callable[[], object]] = [
@@ -77,7 +77,7 @@ def test_nothing_changes_on_a_read_only_disk(disk: Disk) -> None:
 
 
 def test_evidence_is_written_on_any_disk(disk: Disk) -> None:
-    """The event log is not what is tried; and the driver's own files get there."""
+    """The event log is not under test; and the driver's own files are written."""
     disk.full = disk.read_only = True
     log = disk.file("/node/events")
     disk.write(log, b"{}", 0)
@@ -87,7 +87,7 @@ def test_evidence_is_written_on_any_disk(disk: Disk) -> None:
 
 
 def test_a_sync_that_hangs_ends_with_the_fault(disk: Disk, clock: Clock) -> None:
-    """Neither succeeds nor fails meanwhile; what it covers is durable only afterwards."""
+    """It neither succeeds nor fails before; what it covers is durable only afterwards."""
     ends: list[OSError | None] = []
     disk.hang(True)
     disk.write(disk.file("/node/store/f"), b"new", 0)
@@ -116,9 +116,9 @@ def test_a_sync_that_hung_when_the_power_went_never_ends(disk: Disk, clock: Cloc
 
 
 def test_damage_outlives_a_power_cut(disk: Disk) -> None:
-    """An end that was cut off and a folder that was emptied are the medium's own state."""
+    """A cut end and an emptied folder are the medium's own state."""
     disk.put("/node/store/sub/g", b"x" * 50)
-    disk.chop("/node/store/f", 4)
+    disk.cut_end("/node/store/f", 4)
     disk.power_cut()
     assert content(disk, "/node/store/f") == b"0123"
     used = disk.used_bytes()

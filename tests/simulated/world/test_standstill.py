@@ -1,5 +1,6 @@
-"""A world in which cluster or clients hang has failed: nobody was too slow, and nobody was in a
-hurry."""
+"""A world in which cluster or clients hang has failed: slowness is no explanation in
+virtual time.
+"""
 
 import asyncio
 from dataclasses import replace
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from clusters.systems._flotilla_client import FlotillaClient
+from clusters.systems.flotilla.client import FlotillaClient
 from harness.campaign.simulation import STOPPED, Outcome, outcome, simulated, stood_still
 from harness.history.reader import History
 from harness.judge.verdict import Judgement, Verdict
@@ -29,7 +30,7 @@ PLAN = 'fault = [{ kind = "pause", at_s = 1.0, for_s = 0.2, target = "one slave"
 
 
 def hanging(folder: Path, what: str, from_s: float, monkeypatch: pytest.MonkeyPatch) -> Outcome:
-    """The trial with clients whose calls do not come back from some time on."""
+    """The trial with clients whose calls do not return from some time on."""
     real = getattr(FlotillaClient, what)
 
     def call(self: FlotillaClient, *args: Any) -> Any:
@@ -42,14 +43,14 @@ def hanging(folder: Path, what: str, from_s: float, monkeypatch: pytest.MonkeyPa
 
 
 def test_producers_that_hang_fail_the_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No send comes back since the fault, so none is begun any more."""
+    """No send has returned since the fault, so none is started any more."""
     made = hanging(tmp_path / "run", "send", 1.05, monkeypatch)
     assert made.failure == ("NOT_RECOVERED",)
 
 
 def test_consumers_that_hang_fail_the_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cluster serves, and the final phase never comes; the run can be shrunk. Where the
-    contract does not demand that it goes on, or when somebody ended it, it proves nothing."""
+    """The cluster serves, and the final phase never comes; the run can be shrunk. If the contract
+    does not demand that it goes on, or if the run was interrupted, it proves nothing."""
     made = hanging(tmp_path / "run", "poll", 2.0, monkeypatch)
     assert made.failure == ("NO_FINAL_READ",)
     assert made.why.startswith("all was healed, and it did not go on: ")
@@ -64,7 +65,7 @@ def test_consumers_that_hang_fail_the_seed(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_an_operation_is_counted_once(tmp_path: Path) -> None:
-    """However many rows tell of it: its invocation, its end, and each message that it brought."""
+    """However many rows it has: its invocation, its end, and each message that it read."""
     made = simulated(replace(TRIAL, duration_s=0.5), "", tmp_path / "run")
     rows = History.open(made.run).read("ops").select(["op", "type"]).to_pylist()
     assert made.operations == len({row["op"] for row in rows}) < len(rows)

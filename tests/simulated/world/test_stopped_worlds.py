@@ -1,4 +1,4 @@
-"""What was seen of a world counts, however the world ended."""
+"""Observations of a world count, however the world ended."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clusters.hosts._simulated.world import Livelock
+from clusters.hosts.simulated.world import Livelock
 from harness.campaign.simulation import STOPPED, outcome
 from harness.errors import BedFailed
 from harness.history.faults_and_events import events
@@ -45,14 +45,14 @@ async def stands_still(voyage: Voyage) -> None:
 def test_what_was_broken_until_then_stays_broken(
     tmp_path: Path, ends: Callable[[Voyage], Awaitable[None]]
 ) -> None:
-    """By an exception, by a guard of the world, by a deadline, by its bed."""
+    """By an exception, by a guard of the world, by a deadline, by its hosts."""
 
     async def story(voyage: Voyage) -> None:
         async with voyage.raised() as bed:
             await voyage.started(bed)
             hosts: Any = voyage.hosts
             nonsense = {"peer": "10.0.0.1:1", "why": "half a frame"}
-            hosts._laws.saw(voyage.now_ns(), "broker-1", "senseless", nonsense)
+            hosts._laws.read_event(voyage.now_ns(), "broker-1", "senseless", nonsense)
             await ends(voyage)
 
     run = begun(TRIAL, "", tmp_path)
@@ -64,7 +64,7 @@ def test_what_was_broken_until_then_stays_broken(
 
 
 def test_nothing_was_broken(tmp_path: Path) -> None:
-    """Then the world's end is all there is."""
+    """Then the world's end is the only result."""
 
     async def story(voyage: Voyage) -> None:
         async with voyage.raised() as bed:

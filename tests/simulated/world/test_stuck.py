@@ -1,4 +1,4 @@
-"""Code that never gives the world its turn back ends the world, and it is said where it was."""
+"""Code that never returns ends the world, with a message that names its place."""
 
 import asyncio
 import signal
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from clusters.hosts._simulated import stuck
-from clusters.hosts._simulated.network import Network
-from clusters.hosts._simulated.process import Host, Process
-from clusters.hosts._simulated.world import Livelock, World
+from clusters.hosts.simulated import guards
+from clusters.hosts.simulated.network import SimNetwork
+from clusters.hosts.simulated.process import SimHost, SimProcess
+from clusters.hosts.simulated.world import Livelock, World
 
 HERE = Path(__file__).name
 MOST_ROUNDS = 1_000_000_000
@@ -18,13 +18,13 @@ MOST_ROUNDS = 1_000_000_000
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stuck, "STUCK_S", 0.05)
+    monkeypatch.setattr(guards, "STUCK_S", 0.05)
 
 
 def test_a_loop_without_an_end_is_left() -> None:
-    """Though it holds on to whatever goes wrong in it."""
+    """Although it catches every exception."""
 
-    async def whole(process: Process) -> int:
+    async def whole(process: SimProcess) -> int:
         await asyncio.sleep(1.5)
         for _ in range(MOST_ROUNDS):
             try:
@@ -34,7 +34,7 @@ def test_a_loop_without_an_end_is_left() -> None:
         return 0
 
     world = World(1)
-    Host(world, Network(world), "a", "10.0.0.1").start("p", whole)
+    SimHost(world, SimNetwork(world), "a", "10.0.0.1").start("p", whole)
     before = signal.getsignal(signal.SIGVTALRM)
     with pytest.raises(Livelock, match=rf"spins: one event at 1\.5.* never ends.*{HERE}:\d+"):
         world.run()

@@ -1,4 +1,4 @@
-"""A node's process in the simulated world: how it starts, hears, stops and dies."""
+"""A node's process in the simulated world: its start, its signals, its stop and its death."""
 
 import asyncio
 import errno
@@ -12,11 +12,11 @@ from simulated_fleet import BROKER_SET, CONFIG, HOME, Fleet, Sailor, acknowledge
 from clusters.flotilla.events import EventLog
 from clusters.flotilla.node import SOFTWARE, UNAVAILABLE, USAGE, serve
 from clusters.flotilla.world.ports import Ports
-from clusters.hosts._simulated.disk import Disk
-from clusters.hosts._simulated.network import Network
-from clusters.hosts._simulated.ports import disk_of, ports_of
-from clusters.hosts._simulated.process import Host, Process
-from clusters.hosts._simulated.world import SECOND, World
+from clusters.hosts.simulated.disk import Disk
+from clusters.hosts.simulated.network import SimNetwork
+from clusters.hosts.simulated.ports import disk_of, ports_of
+from clusters.hosts.simulated.process import SimHost, SimProcess
+from clusters.hosts.simulated.world import SECOND, World
 
 Main = Callable[[Ports], Awaitable[None]]
 
@@ -26,20 +26,20 @@ class Alone:
 
     def __init__(self, seed: int = 1) -> None:
         self.world = World(seed)
-        self.host = Host(self.world, Network(self.world), "a", "10.0.0.1")
+        self.host = SimHost(self.world, SimNetwork(self.world), "a", "10.0.0.1")
         self.disk: Disk = disk_of(self.host)
 
-    def start(self, main: Main, name: str = "p") -> Process:
-        async def whole(process: Process) -> int:
+    def start(self, main: Main, name: str = "p") -> SimProcess:
+        async def whole(process: SimProcess) -> int:
             await main(ports_of(process, self.disk))
             return 0
 
         return self.host.start(name, whole)
 
-    def node(self, config: str, name: str = "node") -> Process:
+    def node(self, config: str, name: str = "node") -> SimProcess:
         self.disk.put(CONFIG, config.encode())
 
-        async def whole(process: Process) -> int:
+        async def whole(process: SimProcess) -> int:
             return await serve([CONFIG], lambda seed: ports_of(process, self.disk))
 
         return self.host.start(name, whole)
@@ -88,12 +88,12 @@ def _lines(alone: Alone) -> list[bytes]:
     ],
 )
 def test_a_node_that_can_not_be_says_so(config: str, code: int, word: str) -> None:
-    """The exit codes and sentences of a real process."""
+    """The exit codes and messages of a real process."""
     alone = Alone()
     node = alone.node(config)
     alone.run(1)
     assert node.code == code
-    assert [word in line for line in node.complained] == [True]
+    assert [word in line for line in node.error_lines] == [True]
     alone.world.close()
 
 
@@ -110,7 +110,7 @@ def test_a_second_node_finds_the_port_taken() -> None:
 
 
 def test_nothing_is_written_after_fatal() -> None:
-    """Neither by what follows, nor by `finally` on the way out, nor by other tasks."""
+    """Neither by the code behind it, nor by `finally` on the way out, nor by other tasks."""
     alone = Alone()
 
     async def main(ports: Ports) -> None:
@@ -128,13 +128,13 @@ def test_nothing_is_written_after_fatal() -> None:
     process = alone.start(main)
     alone.run()
     assert process.code == SOFTWARE
-    assert process.complained == ["FATAL the disk failed"]
+    assert process.error_lines == ["FATAL the disk failed"]
     assert "log" not in alone.disk.folder("/").entries
     alone.world.close()
 
 
 def test_a_paused_process_hears_of_its_sync_later() -> None:
-    """The disk goes on without it, and so the sync covers; it is told when it goes on."""
+    """The disk goes on without it, so the sync covers; the process is told when it resumes."""
     alone = Alone()
     ended: list[float] = []
 
@@ -188,7 +188,7 @@ def _syncing(begun: list[int]) -> Main:
 
 
 def test_each_boot_has_luck_of_its_own() -> None:
-    """Or every restart would repeat the election timeouts of the one before."""
+    """Otherwise every restart would repeat the election timeouts of the one before."""
     alone = Alone()
     drawn: list[int] = []
 
@@ -236,7 +236,7 @@ def test_a_master_whose_disk_fails_stops_and_is_replaced(fault: str) -> None:
         setattr(disk, fault, errno.EIO)
         await sailor.new_master(old)
         assert process.code == SOFTWARE
-        assert [line.startswith("FATAL the commit log") for line in process.complained] == [True]
+        assert [line.startswith("FATAL the commit log") for line in process.error_lines] == [True]
         setattr(disk, fault, 0)
         await sailor.start(old)
         got = acknowledged(await sending)
@@ -249,8 +249,8 @@ def test_a_master_whose_disk_fails_stops_and_is_replaced(fault: str) -> None:
 @pytest.mark.parametrize("fault", ["write_error", "sync_error"])
 @pytest.mark.parametrize("role", ["leading controller", "slave"])
 def test_a_node_whose_disk_fails_stops_whatever_it_was_doing(role: str, fault: str) -> None:
-    """In the middle of a peer's frame too: a disk's failure is never taken for a malformed peer,
-    and an event log that can not be written keeps nobody from stopping."""
+    """Even in the middle of a peer's frame: a failure of the disk is never taken for a malformed
+    peer, and an event log that cannot be written keeps no node from stopping."""
     fleet = Fleet(seed=8)
 
     async def scenario(sailor: Sailor) -> None:
@@ -278,7 +278,7 @@ def test_a_node_whose_disk_fails_stops_whatever_it_was_doing(role: str, fault: s
 
 
 def test_an_event_that_the_disk_refuses_is_counted_and_nothing_else() -> None:
-    """A log for people decides over nothing; the next event says how many are missing."""
+    """An event log decides nothing; the next event says how many are missing."""
     alone = Alone()
 
     async def main(ports: Ports) -> None:
@@ -316,8 +316,9 @@ def test_a_slow_disk_slows_the_cluster() -> None:
 
 
 def test_a_flipped_bit_in_the_log_is_never_served() -> None:
-    """A slave whose log lost a record that was on disk does not start: it might be elected. It says
-    which byte. With an empty store it comes back as a new member and copies everything."""
+    """A slave whose log lost a record that was on disk does not start, since it might be elected;
+    it prints the byte's offset. With an empty store it returns as a new member and copies
+    everything."""
     fleet = Fleet(seed=6)
 
     async def scenario(sailor: Sailor) -> None:

@@ -1,4 +1,6 @@
-"""The world: events in order, luck by name, a guard against spinning, the same digest anywhere."""
+"""The world: events in order, named random streams, a guard against spinning, the same digest
+anywhere.
+"""
 
 import gc
 import itertools
@@ -13,7 +15,7 @@ import simulated_traffic
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.hosts._simulated.world import SECOND, Livelock, NotSimulated, Transcript, World
+from clusters.hosts.simulated.world import SECOND, Livelock, NotSimulated, Transcript, World
 
 NEWEST = 20  # minor versions of Python that may exist one day
 
@@ -29,7 +31,7 @@ def test_events_happen_in_time_and_then_in_the_order_of_planning(times: list[int
 
 
 def test_the_past_is_now() -> None:
-    """Nothing happens before what has happened."""
+    """Nothing happens before what has happened already."""
     world, seen = World(1), []
     world.at(10, lambda: world.at(3, lambda: seen.append(world.now_ns)))
     world.run()
@@ -48,7 +50,7 @@ def test_run_goes_up_to_an_instant_and_can_go_on() -> None:
 
 
 def test_stop_ends_after_the_present_event() -> None:
-    """What comes after is still planned."""
+    """Later events are still planned."""
     world, seen = World(1), []
     world.at(1, world.stop)
     world.at(1, seen.append, "later")
@@ -59,7 +61,7 @@ def test_stop_ends_after_the_present_event() -> None:
 
 
 def test_an_error_of_the_world_itself_comes_out() -> None:
-    """It is nobody else's to handle."""
+    """No process handles it."""
     world = World(1)
     world.at(1, lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -78,21 +80,21 @@ def test_luck_has_a_name_and_is_the_same_on_every_python() -> None:
 
 
 def test_a_world_that_spins_is_stopped_and_says_what_spins() -> None:
-    """Events without end that hardly take time."""
-    world = World(1, busiest=1_000)
+    """Endless events that hardly take time."""
+    world = World(1, max_events_per_s=1_000)
 
     def spin() -> None:
         world.after(1, spin)
 
     world.at(0, spin)
-    with pytest.raises(Livelock, match=r"more than 1,000 events within one .*spin"):
+    with pytest.raises(Livelock, match=r"over 1,000 events in a .*spin"):
         world.run()
     assert world.now_ns < SECOND
 
 
 def test_a_busy_world_is_not_one_that_spins() -> None:
     """As many events spread over more time are fine."""
-    world, left = World(1, busiest=1_000), itertools.repeat(None, 5_000)
+    world, left = World(1, max_events_per_s=1_000), itertools.repeat(None, 5_000)
 
     def step() -> None:
         if next(left, 0) is None:
@@ -104,12 +106,12 @@ def test_a_busy_world_is_not_one_that_spins() -> None:
 
 
 def test_a_trespass_names_the_place_and_can_not_be_swallowed() -> None:
-    """Whoever catches the exception does not save the world from stopping."""
+    """Catching the exception does not save the world from stopping."""
     world = World(1)
 
     def reach() -> None:
         try:
-            raise world.trespass("a thread")
+            raise world.not_simulated("a thread")
         except NotSimulated:
             pass
 
@@ -120,7 +122,7 @@ def test_a_trespass_names_the_place_and_can_not_be_swallowed() -> None:
 
 
 def test_the_collector_waits_and_is_put_back() -> None:
-    """Inside, collections come at counted events; outside, everything is as before."""
+    """Inside, collections happen at counted events; outside, everything is as before."""
     world, seen = World(1), []
     world.at(1, lambda: seen.append(gc.isenabled()))
     world.run()
@@ -136,7 +138,7 @@ def test_cancelled_timers_are_swept_out() -> None:
         _cancelled = True
 
     for _ in range(10_000):
-        world.carry(10**12, print, Timer())
+        world.at_in_loop(10**12, print, Timer())
         world.cancelled()
     assert len(world._heap) < 5_000
 
@@ -153,7 +155,7 @@ def test_the_digest_tells_runs_apart() -> None:
 
 
 def test_keeping_the_text_changes_nothing() -> None:
-    """The digest is the same with and without; the text says what happened."""
+    """The digest is the same with and without; the text describes what happened."""
     plain, kept = Transcript(), Transcript(keep=True)
     for transcript in (plain, kept):
         transcript.add(5, "a starts")
@@ -163,7 +165,7 @@ def test_keeping_the_text_changes_nothing() -> None:
 
 
 def pythons() -> Iterator[str]:
-    """This interpreter, and one of each other version that this machine has and we support."""
+    """This interpreter, and one of each other supported version on this machine."""
     mine = sys.version_info[1]
     yield sys.executable
     home = Path.home()
@@ -178,7 +180,7 @@ def pythons() -> Iterator[str]:
 
 
 def _runs(python: Path, minor: int) -> bool:
-    """A name on the path may be a shim for a version that is not there."""
+    """A name on the path may be a shim for a missing version."""
     argv = [python, "-c", "import sys; print(sys.version_info[1])"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     return done.stdout.strip() == str(minor)

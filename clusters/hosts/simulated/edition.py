@@ -1,0 +1,73 @@
+"""The edition of the code: a hash of all files that decide how a simulated run goes.
+
+A seed means the same run only to the same code. So the edition is stored with the run, and a run of
+another edition is not replayed as if it were one of this edition. The edition covers everything
+that drawing, running and judging a seed can import, and nothing else: a new report does not
+invalidate yesterday's evidence.
+"""
+
+import ast
+import hashlib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+PACKAGES = ("clusters", "harness", "nemesis", "checkers")
+BEGINNINGS = (
+    "harness/campaign/simulation.py",
+    "harness/campaign/swarm.py",
+    "clusters/hosts/simulated/hosts.py",
+)
+PLUGINS = ("clusters/systems", "harness/workloads", "nemesis", "checkers")  # imported by name
+PROGRAMS = ("clusters/flotilla", "clusters/flotilla_mutants")
+SUFFIXES = (".py", ".toml")
+
+
+@cache
+def edition() -> str:
+    """Return the hash of the files as they are on disk."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path in sorted(sources()):
+        digest.update(f"{path.relative_to(ROOT).as_posix()}\0".encode())
+        digest.update(hashlib.blake2b(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def sources() -> frozenset[Path]:
+    """Return the files that a simulated run depends on."""
+    found: set[Path] = set()
+    waiting = [ROOT / name for name in BEGINNINGS]
+    for folder in (*PLUGINS, *PROGRAMS):
+        waiting += [path for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES]
+    while waiting:
+        path = waiting.pop()
+        if path not in found:
+            found.add(path)
+            waiting += _imported_files(path) if path.suffix == ".py" else ()
+    return frozenset(found)
+
+
+def _imported_files(path: Path) -> Iterator[Path]:
+    """Yield our files that a module imports, anywhere in it."""
+    package = path.parent.relative_to(ROOT).parts
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            names = [tuple(alias.name.split(".")) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) + 1 - node.level] if node.level else ()
+            module = (*above, *(node.module.split(".") if node.module else ()))
+            names = [module, *((*module, alias.name) for alias in node.names)]
+        else:
+            continue
+        for name in names:
+            yield from _files(name)
+
+
+def _files(name: tuple[str, ...]) -> Iterator[Path]:
+    """Yield the file of a module and of its packages; none if the module is not ours."""
+    if name[0] not in PACKAGES:
+        return
+    for depth in range(1, len(name) + 1):
+        folder = ROOT.joinpath(*name[:depth])
+        yield from (p for p in (folder / "__init__.py", folder.with_suffix(".py")) if p.is_file())

@@ -1,0 +1,212 @@
+"""Flotilla's client as the harness uses it: ok, fail and info from the client library's outcomes.
+
+The mapping is the table in `clusters.flotilla.client.outcomes`; nothing is decided here. A read has
+no effect, so a read without a result is a fail, whatever the reason.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from clusters.flotilla.client import Client, GroupMember, Outcome, Result, Settings
+from clusters.flotilla.client.calls import ERRORS, outcome_of
+from clusters.flotilla.client.kv import Answer
+from clusters.flotilla.client.kv import Registers as ControllerRegisters
+from clusters.flotilla.client.outcomes import overall
+from clusters.flotilla.client.producer import Overall
+from clusters.flotilla_mutants import MUTANTS
+from harness.contracts import Batch, Received
+from harness.operation import NONE, Completion, Type
+
+NEVER_WRITTEN = -2
+NAMESPACE = "registers"  # in the controllers' key-value store
+TYPES = {Outcome.HAPPENED: Type.OK, Outcome.REFUSED: Type.FAIL, Outcome.UNKNOWN: Type.INFO}
+
+
+def overall_rule(settings: Mapping[str, Any]) -> Overall:
+    """Return how a client decides the outcome of several attempts, which a mutant of clients
+    changes."""
+    name = settings.get("mutant")
+    return MUTANTS[name].overall if name else overall
+
+
+class FlotillaClient:
+    """`harness.contracts.MetadataClient` on Flotilla's client library."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = settings
+        self._nodes: Mapping[str, int] = settings["nodes"]  # address -> index in names.json
+        self._names: Mapping[str, str] = settings["names"]  # address -> node, for people
+        self._client: Client
+        self._registers: list[FlotillaRegisters] = []
+
+    async def open(self) -> None:
+        self._client = Client(Settings.of(self._settings), overall_rule(self._settings))
+        self._client.start()
+
+    async def close(self) -> None:
+        if hasattr(self, "_client"):
+            self._client.close()
+        for registers in self._registers:
+            registers.close()
+
+    def send(
+        self, topic: str, queue: int, key: bytes, body: bytes, done: Callable[[Completion], None]
+    ) -> None:
+        self._send(topic, queue, key, body, done)
+
+    # harness.contracts.SelectingClient
+
+    def send_to_any(
+        self, topic: str, queues: int, key: bytes, body: bytes, done: Callable[[Completion], None]
+    ) -> None:
+        self._send(topic, range(queues), key, body, done)
+
+    def selections(self) -> Mapping[str, int]:
+        producer = self._client.producer
+        return {
+            "detours": producer.selections.detours,
+            "avoided": producer.selections.avoided,
+            "breakers_opened": producer.breaker_openings(),
+        }
+
+    def _send(
+        self,
+        topic: str,
+        queue: int | range,
+        key: bytes,
+        body: bytes,
+        done: Callable[[Completion], None],
+    ) -> None:
+        def ended(result: Result) -> None:
+            done(
+                Completion(
+                    TYPES[result.outcome],
+                    result.queue_offset,
+                    result.epoch,
+                    self._nodes.get(result.address, NONE),
+                    result.attempts,
+                    self._error_text(result.error),
+                    queue=result.queue,
+                )
+            )
+
+        self._client.producer.send(topic, queue, key, body, ended)
+
+    async def poll(self, topic: str, queue: int, offset: int, limit: int, wait_s: float) -> Batch:
+        try:
+            pulled = await self._client.consumer.pull(topic, queue, offset, limit, wait_s)
+        except ERRORS as e:
+            return Batch(Completion(Type.FAIL, error=self._error_text(str(e))))
+        messages = [
+            Received(m.queue_offset, m.epoch, m.body, m.key, m.stored_ms) for m in pulled.messages
+        ]
+        return Batch(Completion(Type.OK), messages, pulled.next_offset, pulled.max_offset)
+
+    async def range(self, topic: str, queue: int) -> tuple[int, int]:
+        try:
+            return await self._client.consumer.range(topic, queue)
+        except ERRORS as e:
+            raise ConnectionError(str(e)) from e
+
+    async def committed(self, group: str, topic: str, queue: int) -> int:
+        try:
+            return await self._client.consumer.committed(group, topic, queue)
+        except ERRORS as e:
+            raise ConnectionError(str(e)) from e
+
+    async def commit(self, group: str, topic: str, queue: int, offset: int) -> Completion:
+        return await self._completion(self._client.consumer.commit(group, topic, queue, offset))
+
+    # harness.contracts.MetadataClient
+
+    async def create_topic(self, topic: str, queues: int) -> Completion:
+        return await self._completion(self._client.topics.create(topic, queues))
+
+    async def delete_topic(self, topic: str) -> Completion:
+        return await self._completion(self._client.topics.delete(topic))
+
+    async def topics(self) -> Mapping[str, int]:
+        try:
+            return await self._client.topics.all()
+        except ERRORS as e:
+            raise ConnectionError(str(e)) from e
+
+    async def reset(self, group: str, topic: str, queue: int, offset: int) -> Completion:
+        return await self._completion(self._client.consumer.reset(group, topic, queue, offset))
+
+    async def lock(self, group: str, client: str, topic: str, queue: int) -> Completion:
+        began_s = asyncio.get_running_loop().time()
+        try:
+            until_s = await self._client.consumer.lock(group, client, topic, queue)
+        except ERRORS as e:
+            return Completion(TYPES[outcome_of(e)], error=self._error_text(str(e)))
+        if not until_s:
+            return Completion(Type.FAIL, error="another client holds it")
+        return Completion(Type.OK, offset=int((until_s - began_s) * 1000))
+
+    async def unlock(self, group: str, client: str, topic: str, queue: int) -> Completion:
+        return await self._completion(self._client.consumer.unlock(group, client, topic, queue))
+
+    # harness.contracts.GroupClient
+
+    def member(self, group: str, me: str, topics: Mapping[str, int]) -> GroupMember:
+        return self._client.member(group, me, topics)
+
+    # harness.workloads.register
+
+    def registers(self, client: int) -> "FlotillaRegisters":
+        """Return a client of registers. Clients have connections of their own and prefer different
+        controllers."""
+        known: Sequence[str] = self._settings["controllerAddr"]
+        first = client % len(known)
+        timeout_s = Settings.of(self._settings).request_timeout_s
+        asked = ControllerRegisters([*known[first:], *known[:first]], timeout_s)
+        self._registers.append(FlotillaRegisters(asked, self._error_text))
+        return self._registers[-1]
+
+    async def _completion(self, order: Awaitable[None]) -> Completion:
+        try:
+            await order
+        except ERRORS as e:
+            return Completion(TYPES[outcome_of(e)], error=self._error_text(str(e)))
+        return Completion(Type.OK)
+
+    def _error_text(self, error: str) -> str:
+        """Return an error text with the node's name in place of its address."""
+        address, colon, rest = error.partition(": ")
+        return f"{self._names.get(address, address)}{colon}{rest}"
+
+
+class FlotillaRegisters:
+    """`harness.workloads.register.Registers`: integers, stored by the controllers as strings."""
+
+    def __init__(self, real: ControllerRegisters, error_text: Callable[[str], str]) -> None:
+        self._real, self._error_text = real, error_text
+
+    async def get(self, key: str) -> tuple[Completion, int]:
+        answer = await self._real.get(NAMESPACE, key)
+        return self._completion(answer), _number(answer.value)
+
+    async def put(self, key: str, value: int) -> Completion:
+        return self._completion(await self._real.put(NAMESPACE, key, str(value)))
+
+    async def cas(self, key: str, expected: int, value: int) -> Completion:
+        before = None if expected == NONE else str(expected)
+        answer = await self._real.cas(NAMESPACE, key, expected=before, value=str(value))
+        return self._completion(answer)
+
+    def close(self) -> None:
+        self._real.close()
+
+    def _completion(self, answer: Answer) -> Completion:
+        if answer.differs:
+            return Completion(Type.FAIL, pos=0)
+        return Completion(TYPES[answer.outcome], error=self._error_text(answer.error))
+
+
+def _number(value: str | None) -> int:
+    """Return the integer, NONE if there is no value, or a value that no client ever wrote."""
+    if value is None:
+        return NONE
+    return int(value) if value.isdecimal() else NEVER_WRITTEN

@@ -1,0 +1,162 @@
+"""The roles of all nodes, from the nodes' answers to `describe`. Pure.
+
+Every node is asked through its own agent, so a partition hides none; a node that is paused or dead
+gives no answer (None). Brokers may disagree, since an old master that does not know its successor
+keeps its role, and controllers may lag behind. The highest epoch is the latest election, whichever
+node reports it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.contracts import Standing
+
+Descriptions = Mapping[str, Mapping[str, Any] | None]  # node -> its `describe`
+
+
+@dataclass(frozen=True)
+class BrokerSetLayout:
+    """A broker set of the layout. `addresses`: "ip:port" -> node.
+
+    `full_size`: the size of a full SyncStateSet, 2 for a semi-synchronous set; 0: all brokers.
+    """
+
+    name: str
+    nodes: Sequence[str]
+    addresses: Mapping[str, str]
+    full_size: int = 0
+
+    def is_full(self, in_set: frozenset[str]) -> bool:
+        return len(in_set & frozenset(self.nodes)) == (self.full_size or len(self.nodes))
+
+
+@dataclass(frozen=True)
+class _SetView:
+    """A node's view of a set; the greatest is the latest."""
+
+    epoch: int
+    set_epoch: int
+    master: str
+    in_set: frozenset[str]
+
+
+def cluster_state(described: Descriptions, broker_sets: Sequence[BrokerSetLayout]) -> Standing:
+    views = {s.name: _latest(described, s) for s in broker_sets}
+    masters = {name: view.master for name, view in views.items() if view.master}
+    brokers = [node for s in broker_sets for node in s.nodes]
+    members = {node for view in views.values() for node in view.in_set}
+    return Standing(
+        masters=masters,
+        slaves=tuple(node for node in brokers if node not in masters.values()),
+        in_set=tuple(node for node in brokers if node in members),
+        out_of_set=tuple(node for node in brokers if node not in members),
+        controller_leader=_leader(described),
+        epochs={name: view.epoch for name, view in views.items()},
+        redundant=all(_redundant(described, s, views[s.name]) for s in broker_sets),
+        detail=described,
+    )
+
+
+def _latest(described: Descriptions, broker_set: BrokerSetLayout) -> _SetView:
+    """Return the latest view of a set. Among equal ones a broker's takes precedence: it knows its
+    own role."""
+    claims = [*_broker_views(described, broker_set), *_controller_views(described, broker_set)]
+    none = _SetView(0, 0, "", frozenset())
+    return max(claims, key=lambda c: (c.epoch, c.set_epoch, c.master != ""), default=none)
+
+
+def _broker_views(described: Descriptions, broker_set: BrokerSetLayout) -> list[_SetView]:
+    """Return the masters' views. A master reports the members of its set by number; controllers
+    know the numbers of nodes that do not answer now, too."""
+    ids: dict[int, str] = {}
+    for row in _rows(described, broker_set):
+        ids |= _ids(row, broker_set)
+    for node in broker_set.nodes:
+        answer = described.get(node)
+        if answer:
+            ids[answer["controllerBrokerId"]] = node
+    return [
+        _SetView(answer["masterEpoch"], answer["setEpoch"], node, _names_of(answer["set"], ids))
+        for node in broker_set.nodes
+        if (answer := described.get(node)) and answer["role"] == "master"
+    ]
+
+
+def _controller_views(described: Descriptions, broker_set: BrokerSetLayout) -> list[_SetView]:
+    claims = []
+    for row in _rows(described, broker_set):
+        ids = _ids(row, broker_set)
+        master, in_set = ids.get(row["masterId"], ""), _names_of(row["set"], ids)
+        claims.append(_SetView(row["masterEpoch"], row["setEpoch"], master, in_set))
+    return claims
+
+
+def _rows(described: Descriptions, broker_set: BrokerSetLayout) -> list[Mapping[str, Any]]:
+    """Return what each controller knows of the set."""
+    rows = [each["sets"] for each in described.values() if each and each["role"] == "controller"]
+    return [sets[broker_set.name] for sets in rows if sets.get(broker_set.name)]
+
+
+def _ids(row: Mapping[str, Any], broker_set: BrokerSetLayout) -> dict[int, str]:
+    """Return the broker of each number, as a controller knows them."""
+    return {
+        int(number): broker_set.addresses.get(member["addr"], "")
+        for number, member in row["members"].items()
+    }
+
+
+def _names_of(numbers: Sequence[int], ids: Mapping[int, str]) -> frozenset[str]:
+    return frozenset(ids[number] for number in numbers if ids.get(number))
+
+
+def _redundant(described: Descriptions, broker_set: BrokerSetLayout, view: _SetView) -> bool:
+    """Return whether the set has a master, is full, and every slave follows the master's epoch."""
+    if not view.master or not broker_set.is_full(view.in_set):
+        return False
+    answers = [described.get(node) for node in broker_set.nodes]
+    roles = [s["role"] for s in answers if s and s["masterEpoch"] == view.epoch]
+    return sorted(roles) == ["master", *["slave"] * (len(broker_set.nodes) - 1)]
+
+
+def _leader(described: Descriptions) -> str:
+    """Return the controller that leads; of two that claim it, the one of the later term."""
+    leaders = {
+        node: answer["term"]
+        for node, answer in described.items()
+        if answer and answer["role"] == "controller" and answer["state"] == "leader"
+    }
+    return max(leaders, key=lambda node: leaders[node], default="")
+
+
+def missing_redundancy(now: Standing, broker_sets: Sequence[BrokerSetLayout]) -> str:
+    """Return what the cluster lacks for full redundancy, as a sentence, or an empty string."""
+    silent = [node for node, answer in now.detail.items() if answer is None]
+    if silent:
+        return f"{', '.join(silent)} did not answer"
+    if not now.controller_leader:
+        return "no controller leads"
+    for broker_set in broker_sets:
+        if broker_set.name not in now.masters:
+            return f"{broker_set.name} has no master"
+        out = [node for node in broker_set.nodes if node in now.out_of_set]
+        if out and not broker_set.is_full(frozenset(now.in_set)):
+            return f"{', '.join(out)} is not in the SyncStateSet of {broker_set.name}"
+    return "" if now.redundant else "a broker does not follow the current epoch"
+
+
+def common_range(now: Standing, broker_set: BrokerSetLayout) -> tuple[int, int]:
+    """Return the range in which all logs of the set must be equal, and are on disk.
+
+    A slave's log is a byte-for-byte copy of its master's, so up to the confirm offset all replicas
+    must hold the same bytes. Bytes that a broker has not flushed may be missing in its files, so
+    the range ends at the smallest of the master's confirm offset and all flushed offsets. It begins
+    where the log that begins last does, since a copy may lack the oldest bytes.
+    """
+    answers = [now.detail.get(node) for node in broker_set.nodes]
+    master = now.detail.get(now.masters.get(broker_set.name, ""))
+    if master is None or not all(answers):
+        return 0, 0
+    begin = max(int(each["minOffset"]) for each in answers if each)
+    end = min(int(each["flushedOffset"]) for each in answers if each)
+    return begin, min(end, int(master["confirmOffset"]))

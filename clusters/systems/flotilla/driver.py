@@ -1,0 +1,400 @@
+"""The driver of Flotilla: installs, starts, queries and stops its nodes.
+
+It starts each node as `python -m clusters.flotilla NODE.toml` through the node's agent, asks it for
+its role, and at the end reads the log of every broker. Profiles are in `profiles.toml`. The setting
+`mutant` starts a known-bad variant instead.
+"""
+
+import asyncio
+import json
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from clusters.flotilla.net.wire import HEADER, Op, frame, from_json
+from clusters.systems.flotilla import log_dump, membership
+from clusters.systems.flotilla.client import FlotillaClient
+from clusters.systems.flotilla.cluster_state import (
+    BrokerSetLayout,
+    cluster_state,
+    common_range,
+    missing_redundancy,
+)
+from clusters.systems.flotilla.event_view import EventView
+from clusters.systems.flotilla.laws import Laws, LogSegment, log_bytes
+from clusters.systems.flotilla.layout import (
+    BROKER,
+    CONTROLLER,
+    NAMESERVER,
+    PORTS,
+    Layout,
+    address,
+    broker_sets,
+    cluster_nodes,
+)
+from clusters.systems.flotilla.profiles import (
+    FlotillaSettings,
+    claims,
+    in_force,
+    mutants,
+    profiles,
+    refuse_impossible,
+    settings,
+)
+from clusters.systems.flotilla.swarm import swarm
+from harness.contracts import CLIENT, Agent, Bed, Clock, MessageClient, Node, Standing, SystemPlugin
+from harness.errors import BedFailed, NodeGone
+from harness.registry import load
+from harness.run.broker_sets import Dealt
+from harness.trial import Trial
+
+__all__ = ["Flotilla", "claims", "in_force", "mutants", "profiles", "swarm", "system"]
+
+PROCESS = "flotilla"
+STORE = "store"
+LOG = f"{STORE}/commitlog"  # its segment files, each named by its first offset
+OUTPUT = "flotilla.log"  # standard output and error of the node
+START_WITHIN_S = 20.0
+ANSWER_WITHIN_S = 0.5  # a paused node never answers
+STOP_WITHIN_S = 5.0
+READ_WITHIN_S = 120.0
+DIGEST_WITHIN_S = 60.0
+LOOK_EVERY_S = 0.1
+_DESCRIBE = frame(Op.DESCRIBE, 1, b"{}")
+_REPLY_HEAD = HEADER.size - 4  # the agent removes the length
+
+
+def system(trial: Trial) -> "Flotilla":
+    wanted = load("workload", trial.workload)(trial).client_settings()
+    chosen = settings(trial)
+    if wanted.get("once"):
+        chosen = chosen.without_retries()
+    (first, *_) = broker_sets(cluster_nodes(trial.nodes), chosen)
+    electable = len(first.nodes) - chosen.learners
+    refuse_impossible(chosen.values, electable, wanted.get("body_bytes", 0))
+    return Flotilla(trial, chosen, wanted.get("topics", {}))
+
+
+PLUGIN = SystemPlugin(
+    system=system,
+    profiles=profiles,
+    claims=claims,
+    mutants=mutants,
+    in_force=in_force,
+    swarm=swarm,
+)
+
+
+class Flotilla:
+    """Installs, starts, watches and stops a Flotilla cluster."""
+
+    log = "events.jsonl"
+    can = frozenset({"handover", "members"})
+    members = membership.ROLES
+    stopped_first = membership.STOPPED_FIRST
+    data = STORE
+
+    def __init__(self, trial: Trial, chosen: FlotillaSettings, topics: Mapping[str, int]) -> None:
+        self._settings, self._topics, self._seed = chosen, topics, trial.seed
+        self._nodes = cluster_nodes(trial.nodes)
+        self.detection_s = _detection_s(chosen)
+
+    def nodes(self) -> Sequence[Node]:
+        return self._nodes
+
+    def process(self, node: str) -> str:
+        return PROCESS
+
+    def client_settings(self, nodes: Sequence[Node]) -> Mapping[str, Any]:
+        return self._layout(nodes).client(nodes)
+
+    def dealt(self, nodes: Sequence[Node], keys: Sequence[str]) -> Mapping[str, Dealt]:
+        return self._layout(nodes).dealt(keys)
+
+    def client(self, settings: Mapping[str, Any]) -> MessageClient:
+        return FlotillaClient(settings)
+
+    # starting the cluster
+
+    async def install(self, bed: Bed) -> None:
+        layout = self._layout(bed.nodes)
+
+        async def put(node: Node) -> None:
+            folder = bed.hosts.folder(node.name)
+            config = layout.config(node, folder)
+            await bed.agents[node.name].put(f"{folder}/node.toml", config.encode())
+
+        await asyncio.gather(*(put(node) for node in bed.nodes if node.role != CLIENT))
+
+    async def start(self, bed: Bed) -> None:
+        for role in (NAMESERVER, CONTROLLER, BROKER):
+            nodes = [node.name for node in bed.of_role(role)]
+            await asyncio.gather(*(self._start_ready(bed, node) for node in nodes))
+
+    async def start_node(self, bed: Bed, node: str) -> None:
+        """Start the node's process, and do not wait until it serves."""
+        await self._spawn(bed, node, lambda line: None)
+
+    async def _start_ready(self, bed: Bed, node: str) -> None:
+        """Start a node and wait until it listens. Raises BedFailed with the last line of its
+        output."""
+        ready = asyncio.Event()
+        await self._spawn(bed, node, lambda line: ready.set() if line[:6] == "ready " else None)
+        listening = asyncio.ensure_future(ready.wait())
+        exited = asyncio.ensure_future(bed.agents[node].exited(PROCESS))
+        both = (listening, exited)
+        await asyncio.wait(both, timeout=START_WITHIN_S, return_when=asyncio.FIRST_COMPLETED)
+        for task in both:
+            task.cancel()
+        if not ready.is_set():
+            why = "it ended" if exited.done() else f"it does not listen after {START_WITHIN_S:g} s"
+            raise BedFailed(f"{node} did not start: {why}; {await self._last_output(bed, node)}")
+
+    async def _spawn(self, bed: Bed, node: str, on_line: Callable[[str], None]) -> None:
+        folder = bed.hosts.folder(node)
+        python = bed.hosts.python(node)
+        # -S -s: a node needs the standard library and our packages only
+        argv = [python.executable, "-P", "-S", "-s", "-X", "frozen_modules=on", "-m"]
+        await bed.agents[node].start(
+            PROCESS,
+            [*argv, *self._settings.program, f"{folder}/node.toml"],
+            env={"PYTHONPATH": python.packages, "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"},
+            cwd=folder,
+            log=f"{folder}/{OUTPUT}",
+            on_line=on_line,
+        )
+
+    async def _last_output(self, bed: Bed, node: str) -> str:
+        log = f"{bed.hosts.folder(node)}/{OUTPUT}"
+        try:
+            words = (await bed.agents[node].get(log)).decode(errors="replace").strip()
+        except BedFailed:
+            words = ""
+        return f"its last output: {words.splitlines()[-1]}" if words else "it printed nothing"
+
+    # changing its members, as an operator does
+
+    async def dismiss(self, bed: Bed, node: str) -> None:
+        if bed.node(node).role == BROKER:
+            await membership.remove_broker(bed, bed.node(node), self._set_of(bed, node))
+        else:
+            await membership.change_controllers(bed, {"remove": node})
+
+    async def start_newcomer(self, bed: Bed, node: str) -> None:
+        if bed.node(node).role != BROKER:
+            folder = bed.hosts.folder(node)
+            config = self._layout(bed.nodes).new_member_config(bed.node(node), folder)
+            await bed.agents[node].put(f"{folder}/node.toml", config.encode())
+        await self.start_node(bed, node)
+
+    async def enrol(self, bed: Bed, node: str) -> None:
+        if bed.node(node).role != BROKER:  # a broker registers by itself
+            await membership.change_controllers(bed, {"add": {node: address(bed.node(node))}})
+
+    async def enrolled(self, bed: Bed, node: str) -> bool:
+        if bed.node(node).role == BROKER:
+            return await membership.is_replica(bed, bed.node(node), self._set_of(bed, node))
+        return await membership.is_voter(bed, node)
+
+    async def hand_over(self, bed: Bed, node: str) -> str:
+        return await membership.hand_over(bed, self._set_of(bed, node))
+
+    def _set_of(self, bed: Bed, broker: str) -> str:
+        return next(each.name for each in self._sets(bed) if broker in each.nodes)
+
+    # querying it
+
+    async def standing(self, bed: Bed) -> Standing:
+        nodes = [node for node in bed.nodes if node.role in PORTS]
+        answers = await asyncio.gather(*(_describe(bed, node) for node in nodes))
+        described = {n.name: answer for n, answer in zip(nodes, answers, strict=True)}
+        return cluster_state(described, self._sets(bed))
+
+    # for hosts that see all decisions and events of the nodes
+
+    def event_view(self, nodes: Sequence[Node]) -> EventView:
+        """Return a view of the cluster that follows the nodes' event logs."""
+        return EventView(self._layout(nodes).sets)
+
+    def laws(
+        self,
+        nodes: Sequence[Node],
+        now_ns: Callable[[], int],
+        file: Callable[[str, str], LogSegment | None],
+    ) -> Laws:
+        """Return the laws of this cluster, which hosts report its decisions and events to.
+
+        file: returns an open file of a node, by its path in the node's folder
+        """
+        values = self._settings.values
+        size = int(values["mappedFileSizeCommitLog"])
+
+        def read(node: str, start: int, end: int) -> bytes | None:
+            def segment(base: int) -> LogSegment | None:
+                return file(node, f"{LOG}/{base:020d}")
+
+            return log_bytes(segment, size, start, end)
+
+        return Laws(self._layout(nodes).sets, values, now_ns, read)
+
+    async def healthy(self, bed: Bed, within_s: float) -> Mapping[str, Any]:
+        deadline_ns = bed.now_ns() + round(within_s * 1e9)
+        while why := _unhealthy(now := await self.standing(bed), self._sets(bed), self._topics):
+            if bed.now_ns() >= deadline_ns:
+                raise BedFailed(f"the cluster is not healthy after {within_s:g} s: {why}")
+            await bed.sleep(LOOK_EVERY_S)
+        return {
+            "masters": now.masters,
+            "epochs": now.epochs,
+            "in_set": now.in_set,
+            "controller_leader": now.controller_leader,
+        }
+
+    async def compared(self, bed: Bed) -> Mapping[str, Any] | None:
+        """Return digests of all replicas' logs, for `harness.run.replica_comparison`."""
+        now = await self.standing(bed)
+        found = {}
+        for broker_set in self._sets(bed):
+            begin, end = common_range(now, broker_set)
+            if begin < end:
+                digests = (_digest(bed, node, begin, end) for node in broker_set.nodes)
+                by_node = dict(zip(broker_set.nodes, await asyncio.gather(*digests), strict=True))
+                found[broker_set.name] = {"bytes": end - begin, "digests": by_node}
+        return found or None
+
+    # collecting its history
+
+    async def collect(self, bed: Bed) -> None:
+        for role in (CONTROLLER, BROKER):  # in this order no broker is elected meanwhile
+            await asyncio.gather(*(_stop_if_there(bed, node.name) for node in bed.of_role(role)))
+        nodes = [node.name for node in bed.nodes if node.role in PORTS]
+        logs = await asyncio.gather(*(_events(bed, node) for node in nodes))
+        for t, node, kind, fields in sorted((e for log in logs for e in log), key=_order):
+            bed.record.event(t, node, kind, fields)
+        for broker_set in self._sets(bed):
+            reads = (self._replica(bed, broker_set, node) for node in broker_set.nodes)
+            await asyncio.gather(*reads)
+
+    async def _replica(self, bed: Bed, broker_set: BrokerSetLayout, node: str) -> None:
+        """Write one broker's copy of the log into the history, or a note if it cannot be read."""
+        folder, agent = bed.hosts.folder(node), bed.agents[node]
+        python, out = bed.hosts.python(node), f"{folder}/messages.bin"
+        script = f"{python.packages}/clusters/systems/flotilla/log_dump.py"
+        argv = [python.executable, "-S", "-s", script, f"{folder}/store", out]
+        try:
+            ran = await agent.run(argv, timeout_s=READ_WITHIN_S)
+            if ran.code:
+                raise BedFailed(ran.err.strip() or "no reason")
+            read = await agent.get(out)
+            await agent.run(["rm", "-f", out])
+        except BedFailed as e:
+            bed.record.note(f"NO_REPLICA {node}: {str(e)[-500:]}")
+            return
+        layout = self._layout(bed.nodes)
+        queues = [layout.queue_key(broker_set, *place) for place in json.loads(ran.out)["queues"]]
+        rows = log_dump.ROW.iter_unpack(read)
+        bed.record.replicas(node, [(queues[queue], *rest) for queue, *rest in rows])
+
+    def _layout(self, nodes: Sequence[Node]) -> Layout:
+        return Layout(nodes, self._settings, self._topics, self._seed)
+
+    def _sets(self, bed: Bed) -> list[BrokerSetLayout]:
+        return broker_sets(bed.nodes, self._settings)
+
+
+async def _digest(bed: Bed, node: str, begin: int, end: int) -> str:
+    python, folder = bed.hosts.python(node), bed.hosts.folder(node)
+    script = f"{python.packages}/clusters/systems/flotilla/log_digest.py"
+    argv = [python.executable, "-S", "-s", script, f"{folder}/{LOG}", str(begin), str(end)]
+    ran = await bed.agents[node].run(argv, timeout_s=DIGEST_WITHIN_S)
+    if ran.code:
+        words = ran.err.strip().splitlines()[-1:] or ["no reason"]
+        raise BedFailed(f"the log of {node} could not be read: {words[0]}")
+    return ran.out.strip()
+
+
+async def _describe(bed: Bed, node: Node) -> Mapping[str, Any] | None:
+    """Return the node's answer to `describe`, or None if it does not answer."""
+    asked = bed.agents[node.name].ask(PORTS[node.role], _DESCRIBE, ANSWER_WITHIN_S)
+    try:
+        return from_json((await asked)[_REPLY_HEAD:])
+    except (BedFailed, ConnectionError, TimeoutError, ValueError):
+        return None
+
+
+def _unhealthy(now: Standing, sets: Sequence[BrokerSetLayout], topics: Mapping[str, int]) -> str:
+    """Return why clients cannot work with full redundancy, or an empty string."""
+    if why := missing_redundancy(now, sets):
+        return why
+    for node, answer in now.detail.items():
+        if answer["role"] != NAMESERVER:
+            continue
+        for broker_set in sets:
+            route = answer["brokers"].get(broker_set.name, {"addrs": {}})
+            if broker_set.addresses.get(route["addrs"].get("0")) != now.masters[broker_set.name]:
+                return f"{node} does not know the master of {broker_set.name}"
+        if unknown := sorted(set(topics) - set(answer["topics"])):
+            return f"{node} does not know the topic {unknown[0]}"
+    return ""
+
+
+async def _stop_if_there(bed: Bed, node: str) -> None:
+    """End the node's process, unless the node is gone."""
+    with suppress(NodeGone):
+        await _stop(bed.agents[node])
+
+
+async def _stop(agent: Agent) -> None:
+    """Ask the process to end, then kill it."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if (await agent.state(PROCESS)).state not in ("running", "stopped"):
+            return
+        await agent.signal(PROCESS, number)
+        try:
+            async with asyncio.timeout(STOP_WITHIN_S):
+                await agent.exited(PROCESS)
+        except TimeoutError:
+            continue
+
+
+Event = tuple[int, str, str, Mapping[str, Any]]
+
+
+async def _events(bed: Bed, node: str) -> list[Event]:
+    """Return a node's event log on the clock of record. Each node writes times of its own monotonic
+    clock."""
+    epoch_ns = round(asyncio.get_running_loop().time() * 1e9) - bed.now_ns()
+    clock = bed.hosts.clock(node)
+    try:
+        log = await bed.agents[node].get(f"{bed.hosts.folder(node)}/{Flotilla.log}")
+    except BedFailed as e:
+        bed.record.note(f"NO_EVENTS {node}: {e}")
+        return []
+    return list(filter(None, (_event(line, clock, epoch_ns) for line in log.splitlines())))
+
+
+def _event(line: bytes, clock: Clock, epoch_ns: int) -> Event | None:
+    """Return the event of one line, or None if the line is torn, as the last one of a
+    killed node."""
+    try:
+        fields = from_json(line)
+        t = clock.drivers_ns(round(fields.pop("mono") * 1e9)) - epoch_ns
+        fields.pop("t")
+        return t, fields.pop("node"), fields.pop("kind"), fields
+    except (ValueError, KeyError):
+        return None
+
+
+def _order(event: Event) -> tuple[int, str]:
+    return event[0], event[1]
+
+
+def _detection_s(chosen: FlotillaSettings) -> float:
+    """Return the longest time to notice a silent master: its last heartbeat ages, then a scan
+    follows."""
+    ms = (
+        chosen.values["controllerHeartBeatTimeoutMills"]
+        + chosen.values["scanNotActiveBrokerInterval"]
+    )
+    return float(ms) / 1000 * float(chosen.values["timeScale"])

@@ -1,0 +1,216 @@
+"""Laws that are checked on the lines of the event logs: leaders, masters, elections, sets,
+truncations.
+
+Lines arrive in the order in which they are written, on any node.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from clusters.systems.flotilla.law_state import Fields, Law, LawState, NodeProcess, SetState
+
+SUCCESS = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EventLine:
+    """A line of an event log."""
+
+    t_ns: int
+    node: str
+    fields: Fields
+
+
+class EventLaws:
+    """Checks the event logs of one cluster, line by line."""
+
+    def __init__(self, book: LawState) -> None:
+        self._state = book
+        self._leaders: dict[int, tuple[str, int]] = {}
+
+    def read(self, kind: str, line: EventLine) -> None:
+        self._state.lines += 1
+        try:
+            missed = int(line.fields.get("missed", 0))
+            self._state.lines += missed
+            self._state.unreadable += missed
+            if look := _CHECKS.get(kind):
+                look(self, line)
+        except (KeyError, TypeError, ValueError):
+            self._state.unreadable += 1
+
+    def unreadable(self) -> None:
+        """Count data in an event log that is not a line."""
+        self._state.lines += 1
+        self._state.unreadable += 1
+
+    def _start(self, line: EventLine) -> None:
+        """A process begins; `Laws.rules` has announced it if this node's decisions are watched."""
+        life = self._state.process(line.node)
+        if life.started:
+            life = self._state.start_process(line.node, life.boot + 1)
+        life.started = True
+        self._state.checks[Law.UNACCEPTABLE] += not self._state.damaged
+
+    def _protocol_error(self, line: EventLine) -> None:
+        """A node received a message that violates the protocol. Only our own nodes send messages in
+        this world, and its wires change no bits."""
+        if self._state.damaged:
+            return
+        self._state.checks[Law.UNACCEPTABLE] += 1
+        peer, error = line.fields["peer"], line.fields["why"]
+        why = f"{line.node} received a message that violates the protocol from {peer}: {error}"
+        self._state.report(Law.UNACCEPTABLE, line.node, why, {"peer": peer}, line.t_ns)
+
+    def _raft(self, line: EventLine) -> None:
+        if line.fields["state"] != "leader":
+            return
+        self._state.checks[Law.ONE_LEADER] += 1
+        term, life = int(line.fields["term"]), self._state.process(line.node)
+        leads = (life.node, life.boot)
+        known = self._leaders.setdefault(term, leads)
+        if known != leads:
+            why = f"{life.node} leads term {term}, which {_owner(known, life)} led already"
+            fields = {"term": term, "other": known[0]}
+            self._state.report(Law.ONE_LEADER, life.node, why, fields, line.t_ns)
+
+    def _role(self, line: EventLine) -> None:
+        of, life = self._set_of(line), self._state.process(line.node)
+        self._state.log_changed(life)
+        life.epoch, life.acked, life.confirmed = int(line.fields["epoch"]), 0, -1
+        life.master = of.by_address.get(str(line.fields.get("masterAddr")), "")
+        of.ids[int(line.fields["brokerId"])] = line.node
+        master = int(line.fields["masterId"])
+        if life.master:
+            of.ids.setdefault(master, life.master)
+        if line.fields["role"] == "master":
+            life.master_since = (
+                life.master_since or life.epoch
+            )  # elected again without a gap: it stays master
+            self._check_one_master(of, life, line.t_ns)
+        else:
+            life.master_since = 0
+        self._begin_epoch(of, master, life.epoch, line)
+
+    def _check_one_master(self, of: SetState, life: NodeProcess, t_ns: int) -> None:
+        self._state.checks[Law.ONE_MASTER] += 1
+        reigns = (life.node, life.boot)
+        known = of.masters.setdefault(life.epoch, reigns)
+        if known != reigns:
+            other = _owner(known, life)
+            why = f"{life.node} is master of {of.name} in epoch {life.epoch}, and {other} was, too"
+            fields = {"set": of.name, "epoch": life.epoch, "other": known[0]}
+            self._state.report(Law.ONE_MASTER, life.node, why, fields, t_ns)
+
+    def _election(self, line: EventLine) -> None:
+        of = self._state.sets[str(line.fields["brokerName"])]
+        epoch, winner = int(line.fields["epoch"]), line.fields["masterId"]
+        known = of.elections.setdefault(epoch, winner)
+        if known != winner:
+            why = f"broker {known} was elected for epoch {epoch} of {of.name}, now {winner}"
+            fields = {"set": of.name, "epoch": epoch}
+            self._state.report(Law.COMMITTED_CHANGED, line.node, why, fields, line.t_ns)
+        if winner is None:
+            of.epoch = max(of.epoch, epoch)
+            return
+        self._check_elected_in_set(of, int(winner), line)
+        self._begin_epoch(of, int(winner), epoch, line)
+
+    def _check_elected_in_set(self, of: SetState, winner: int, line: EventLine) -> None:
+        before = line.fields.get("previousSet") or ()
+        if self._state.unclean:
+            return
+        self._state.checks[Law.ELECTED_OUTSIDE] += 1
+        if before and winner not in before:
+            node = of.ids.get(winner, f"broker {winner}")
+            why = f"{node} was elected, from outside the SyncStateSet {list(before)} of {of.name}"
+            fields = {"set": of.name, "epoch": line.fields["epoch"], "elected": winner}
+            self._state.report(Law.ELECTED_OUTSIDE, line.node, why, fields, line.t_ns)
+
+    def _begin_epoch(self, of: SetState, master: int, epoch: int, line: EventLine) -> None:
+        """Begin an epoch with the first event about it: its set is the new master alone."""
+        if epoch > of.epoch:
+            of.epoch, of.members = epoch, (master,)
+            self._check_all_hold(of, line)
+
+    def _check_all_hold(self, of: SetState, line: EventLine) -> None:
+        if of.exempt:
+            return
+        self._state.checks[Law.SET_LACKS_ACKED] += 1
+        for member in of.members:
+            if node := of.ids.get(member):
+                self._state.check_holds(of, node, of.acked.end, node, line.t_ns)
+
+    def _set(self, line: EventLine) -> None:
+        """A new SyncStateSet, reported by a controller or by the master."""
+        name = line.fields.get("brokerName")
+        of = self._state.sets[str(name)] if name else self._set_of(line)
+        number, members = int(line.fields["setEpoch"]), sorted(line.fields["set"])
+        known = of.sets.setdefault(number, members)
+        if known != members:
+            why = f"SyncStateSet {number} of {of.name} was {known}, and now {members}"
+            fields = {"set": of.name, "setEpoch": number}
+            self._state.report(Law.COMMITTED_CHANGED, line.node, why, fields, line.t_ns)
+        if number > of.set_epoch:
+            of.set_epoch, of.members = number, tuple(members)
+            self._check_all_hold(of, line)
+
+    def _handshake(self, line: EventLine) -> None:
+        of = self._set_of(line)
+        if line.fields["status"] == SUCCESS:
+            slave = of.ids[line.fields["peer"]]
+            of.handshakes[line.node, slave] = self._state.process(line.node).log_version
+
+    def _recover(self, line: EventLine) -> None:
+        of = self._state.set_of.get(line.node)
+        if of is not None:  # else it is the log of a controller
+            end, confirm = int(line.fields["max"]), int(line.fields["confirm"])
+            of.acked.restart(line.node, end)
+            known = of.confirmed_by.get(line.node, 0)
+            of.confirmed_by[line.node] = max(known, min(confirm, end))
+            self._check_still_holds(of, line)
+
+    def _truncate(self, line: EventLine) -> None:
+        of, fields = self._set_of(line), line.fields
+        point, reported = int(fields["point"]), int(fields["confirm"])
+        of.acked.cut(line.node, point)
+        if of.exempt:
+            return
+        self._state.checks[Law.CUT_TOO_LOW] += 1
+        confirm = max(
+            reported, of.confirmed_by.get(line.node, 0)
+        )  # an earlier process may have had more
+        of.confirmed_by[line.node] = min(confirm, point)
+        if point < confirm:
+            why = f"{line.node} cut its log at {point}, below its confirm offset {confirm}"
+            shown = {"set": of.name, "point": point, "confirm": confirm, "case": fields["case"]}
+            self._state.report(Law.CUT_TOO_LOW, line.node, why, shown, line.t_ns)
+        self._check_still_holds(of, line)
+
+    def _set_of(self, line: EventLine) -> SetState:
+        """Return the set of the node that wrote the line. Raises KeyError if it is not a broker."""
+        return self._state.set_of[line.node]
+
+    def _check_still_holds(self, of: SetState, line: EventLine) -> None:
+        """Check a member of the set after its log was cut by the node or by a power cut."""
+        if of.exempt or line.node not in (of.ids.get(member) for member in of.members):
+            return
+        self._state.checks[Law.SET_LACKS_ACKED] += 1
+        self._state.check_holds(of, line.node, of.acked.end, line.node, line.t_ns)
+
+
+_CHECKS: Mapping[str, Callable[[EventLaws, EventLine], None]] = {
+    "start": EventLaws._start,
+    "raft": EventLaws._raft,
+    "role": EventLaws._role,
+    "election": EventLaws._election,
+    "set": EventLaws._set,
+    "handshake": EventLaws._handshake,
+    "recover": EventLaws._recover,
+    "truncate": EventLaws._truncate,
+    "senseless": EventLaws._protocol_error,
+}
+
+
+def _owner(known: tuple[str, int], life: NodeProcess) -> str:
+    return known[0] if known[0] != life.node else f"its process number {known[1]}"

@@ -1,0 +1,103 @@
+"""The roles of nodes, from their event logs: no node has to be asked.
+
+The events contain what `cluster_state` learns from the nodes' answers, only earlier: elections and
+sets from the controllers, roles and sets from the brokers, terms from the controllers. Of several
+views the latest counts, by epoch and set epoch. A node that is dead or paused keeps its last role.
+`redundant` stays False: events do not show that a slave follows.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clusters.systems.flotilla.cluster_state import BrokerSetLayout
+from harness.contracts import Standing
+
+LEADER = "leader"
+
+
+@dataclass(frozen=True, order=True)
+class _View:
+    """A view of a broker set; the greatest is the latest. Ids are the controllers' numbers of
+    brokers."""
+
+    epoch: int = 0
+    set_epoch: int = 0
+    master: int = 0
+    members: tuple[int, ...] = ()
+
+
+class EventView:
+    """The state of the cluster, as far as its events show it."""
+
+    def __init__(self, sets: Sequence[BrokerSetLayout]) -> None:
+        self._sets = sets
+        self._set_of = {node: each.name for each in sets for node in each.nodes}
+        self._ids: dict[str, dict[int, str]] = {each.name: {} for each in sets}
+        self._views = {each.name: _View() for each in sets}
+        self._terms: dict[str, int] = {}  # by controller that leads, as far as its events show
+        self._standing: Standing | None = None
+
+    def read(self, node: str, kind: str, fields: Mapping[str, Any]) -> None:
+        """Read a line of the node's event log."""
+        match kind:
+            case "role" if node in self._set_of:
+                self._role(node, fields)
+            case "election" | "set":
+                self._election_or_set(
+                    str(fields.get("brokerName") or self._set_of.get(node, "")), fields
+                )
+            case "raft":
+                self._raft(node, fields)
+            case "start":
+                self._terms.pop(node, None)
+            case _:
+                return
+        self._standing = None
+
+    def standing(self) -> Standing:
+        if self._standing is None:
+            self._standing = self._now()
+        return self._standing
+
+    def _role(self, node: str, fields: Mapping[str, Any]) -> None:
+        name = self._set_of[node]
+        self._ids[name][int(fields["brokerId"])] = node
+        if fields["role"] == "master" and int(fields["epoch"]) > self._views[name].epoch:
+            me = int(fields["brokerId"])
+            self._views[name] = _View(int(fields["epoch"]), 0, me, (me,))
+
+    def _election_or_set(self, name: str, fields: Mapping[str, Any]) -> None:
+        if name not in self._views:
+            return
+        before, members = self._views[name], tuple(sorted(fields.get("set") or ()))
+        if "masterId" in fields:
+            epoch, master = int(fields["epoch"] or 0), int(fields["masterId"] or 0)
+            new = _View(epoch, int(fields.get("setEpoch") or 0), master, members)
+        else:
+            new = _View(before.epoch, int(fields.get("setEpoch") or 0), before.master, members)
+        self._views[name] = max(before, new, key=lambda view: (view.epoch, view.set_epoch))
+
+    def _raft(self, node: str, fields: Mapping[str, Any]) -> None:
+        if fields["state"] == LEADER:
+            self._terms[node] = int(fields["term"])
+        else:
+            self._terms.pop(node, None)
+
+    def _now(self) -> Standing:
+        masters, epochs, members = {}, {}, set()
+        for name, view in self._views.items():
+            ids = self._ids[name]
+            epochs[name] = view.epoch
+            members |= {ids[one] for one in view.members if one in ids}
+            if view.master in ids:
+                masters[name] = ids[view.master]
+        brokers = [node for each in self._sets for node in each.nodes]
+        return Standing(
+            masters=masters,
+            slaves=tuple(node for node in brokers if node not in masters.values()),
+            in_set=tuple(node for node in brokers if node in members),
+            out_of_set=tuple(node for node in brokers if node not in members),
+            controller_leader=max(self._terms, key=lambda node: self._terms[node], default=""),
+            epochs=epochs,
+        )

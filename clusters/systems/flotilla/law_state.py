@@ -1,0 +1,195 @@
+"""State that the laws of Flotilla share: nodes, broker sets, and the violations found so far.
+
+The laws of decisions (`laws`) and of event logs (`event_laws`) write to one state, since a law may
+need observations of both. The first few violations of each law are kept in full, all are counted.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from clusters.flotilla.replication.sync_state import SyncState
+from clusters.systems.flotilla.acked_log import AckedLog, LogBytes
+from clusters.systems.flotilla.cluster_state import BrokerSetLayout
+
+MAX_SHOWN = 20  # violations of each law that are kept in full
+LAWS_WATCHED, LAW_BROKEN = "laws-watched", "broken-law"  # kinds of events in a history
+Fields = Mapping[str, Any]
+
+
+class Law(StrEnum):
+    """Codes of findings."""
+
+    ONE_LEADER = "ONE_LEADER"
+    ONE_MASTER = "ONE_MASTER"
+    ELECTED_OUTSIDE = "ELECTED_OUTSIDE"
+    COMMITTED_CHANGED = "COMMITTED_CHANGED"
+    CONFIRM_WENT_BACK = "CONFIRM_WENT_BACK"
+    SET_LACKS_ACKED = "SET_LACKS_ACKED"
+    CUT_TOO_HIGH = "CUT_TOO_HIGH"
+    CUT_TOO_LOW = "CUT_TOO_LOW"
+    ANSWERED_EARLY = "ANSWERED_EARLY"
+    UNACCEPTABLE = "UNACCEPTABLE"
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A violation of a law: when, on which node, a sentence, and its numbers."""
+
+    law: Law
+    t_ns: int
+    node: str
+    sentence: str
+    fields: Fields
+
+
+@dataclass(slots=True)
+class NodeProcess:
+    """One process of a node. `turn` changes with every event that may change its log anywhere but
+    at its end."""
+
+    node: str
+    boot: int
+    log_version: int = 0
+    started: bool = False
+    # of a broker
+    epoch: int = 0
+    master_since: int = 0  # the epoch in which it became master; 0: it is not master
+    master: str = ""  # the node that it follows
+    state: SyncState | None = None
+    own_offset: int = 0
+    written: int = 0
+    acked: int = 0
+    confirmed: int = -1
+    # of a controller
+    term: int = 0
+    committed: int = 0
+
+
+@dataclass(slots=True)
+class SetState:
+    """What is known of a broker set. `bases`: the first confirm offset of each epoch's master."""
+
+    name: str
+    acked: AckedLog
+    by_address: Mapping[str, str]
+    ids: dict[int, str] = field(default_factory=dict)
+    epoch: int = 0
+    set_epoch: int = 0
+    members: tuple[int, ...] = ()
+    exempt: bool = False
+    masters: dict[int, tuple[str, int]] = field(default_factory=dict)
+    elections: dict[int, Any] = field(default_factory=dict)
+    sets: dict[int, list[int]] = field(default_factory=dict)
+    handshakes: dict[tuple[str, str], int] = field(default_factory=dict)
+    first_confirmed: dict[int, int] = field(default_factory=dict)
+    last_confirming_epoch: int = 0  # the latest epoch in `bases`
+    confirmed: int = 0  # the highest of all masters
+    confirmed_epoch: int = 0
+    confirmed_by: dict[str, int] = field(
+        default_factory=dict
+    )  # by node, the highest of all its processes
+
+
+class LawState:
+    """The state of one cluster."""
+
+    def __init__(
+        self,
+        sets: Sequence[BrokerSetLayout],
+        settings: Fields,
+        now_ns: Callable[[], int],
+        log_bytes: LogBytes,
+    ) -> None:
+        self.violations: list[Violation] = []
+        self.counts: Counter[Law] = Counter()
+        self.checks: Counter[Law] = Counter()
+        self.lines = 0  # read from event logs
+        self.unreadable = 0  # of these, unreadable or lost
+        self.damaged = False  # nodes may send data from damaged disks
+        self.unclean = bool(settings.get("enableElectUncleanMaster", False))
+        self.log_bytes = log_bytes
+        self.set_of: dict[str, SetState] = {}  # by node
+        self.sets: dict[str, SetState] = {}
+        self.processes: dict[str, NodeProcess] = {}
+        self._sync_flush = settings.get("flushDiskType") == "SYNC_FLUSH"
+        self._now_ns = now_ns
+        self._log_versions = 0
+        excused = self.unclean or not settings.get("allAckInSyncStateSet", False)
+        for each in sets:
+            known = SetState(each.name, AckedLog(log_bytes), each.addresses, exempt=excused)
+            self.sets[each.name] = known
+            self.set_of |= dict.fromkeys(each.nodes, known)
+
+    def start_process(self, node: str, boot: int) -> NodeProcess:
+        life = self.processes[node] = NodeProcess(node, boot)
+        self.log_changed(life)
+        return life
+
+    def process(self, node: str) -> NodeProcess:
+        return self.processes.get(node) or self.start_process(node, 0)
+
+    def log_changed(self, life: NodeProcess) -> None:
+        self._log_versions += 1
+        life.log_version = self._log_versions
+
+    def report(self, law: Law, node: str, sentence: str, fields: Fields, t_ns: int = -1) -> None:
+        self.counts[law] += 1
+        if self.counts[law] <= MAX_SHOWN:
+            at_ns = self._now_ns() if t_ns < 0 else t_ns
+            self.violations.append(Violation(law, at_ns, node, sentence, fields))
+
+    def check_holds(self, of: SetState, node: str, until: int, blamed: str, t_ns: int = -1) -> None:
+        at = of.acked.first_missing(node, until)
+        if at is not None:
+            why = (
+                f"{node} is in the SyncStateSet of {of.name}, which acknowledged {until} bytes, "
+                f"and does not hold byte {at}"
+            )
+            fields = {"set": of.name, "epoch": of.epoch, "member": node}
+            fields |= {"acknowledged": until, "lacks": at}
+            self.report(Law.SET_LACKS_ACKED, blamed, why, fields, t_ns)
+
+    def power_lost(self, node: str) -> None:
+        """The node lost what its disk had not synced; without synchronous flush, acknowledged
+        bytes, too."""
+        if node in self.processes:
+            self.log_changed(self.processes[node])
+        of = self.set_of.get(node)
+        if of is not None:
+            of.acked.power_lost(node)
+            of.exempt = of.exempt or not self._sync_flush
+
+    def syncs_fail(self, node: str) -> None:
+        """Data that the disk had not synced may be lost, although the node runs on."""
+        of = self.set_of.get(node)
+        if of is not None:
+            of.acked.power_lost(node)
+            of.exempt = of.exempt or not self._sync_flush
+
+    def disk_damaged(self, node: str) -> None:
+        """Acknowledged bytes may be lost or changed on this node, whatever the configuration waits
+        for."""
+        self.damaged = True
+        if node in self.processes:
+            self.log_changed(self.processes[node])
+        of = self.set_of.get(node)
+        if of is not None:
+            of.acked.power_lost(node)
+            of.exempt = True
+
+    def events(self) -> Iterator[tuple[int, str, str, Fields]]:
+        """Yield (t, node, kind, fields) of all checks and violations, for the history, at
+        the end."""
+        looked = {law.value: self.checks[law] for law in Law}
+        seen = {"looked": looked, "lines": self.lines, "unseen": self.unreadable}
+        yield self._now_ns(), "", LAWS_WATCHED, seen
+        left = self.counts.copy()
+        for broken in self.violations:
+            left[broken.law] -= 1
+        for broken in self.violations:
+            untold = {"untold": n} if (n := left.pop(broken.law, 0)) else {}
+            head = {"law": broken.law.value, "why": broken.sentence}
+            yield broken.t_ns, broken.node, LAW_BROKEN, {**head, **broken.fields, **untold}

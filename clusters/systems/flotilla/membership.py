@@ -1,0 +1,131 @@
+"""Membership changes of Flotilla's controllers and brokers while the cluster runs.
+
+They are what an operator does, but sent through agents, so that no partition prevents them.
+
+A new controller is started without peers and waits. It becomes a learner first; the leader makes it
+a voter by itself when it holds the whole log.
+
+A broker that has ended is removed (`cleanBrokerData`), with its place in the SyncStateSet. When it
+is started again it registers by itself: with an empty disk under a new id, else under its old one.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from clusters.flotilla.net.wire import HEADER, Op, Status, frame, from_json, to_json
+from clusters.systems.flotilla.layout import BROKER, CONTROLLER, PORTS, address
+from harness.contracts import Bed, Node
+from harness.errors import BedFailed
+
+ROLES = (CONTROLLER, BROKER)
+STOPPED_FIRST = (BROKER,)
+AGREE_WITHIN_S = 15.0
+ANSWER_WITHIN_S = 2.0
+DRILLED_WITHIN_S = 5.0  # it waits for the new master to catch up, and then for the election
+REFUSED_WITHIN_S = 1.0  # the set may be about to change
+ASK_AGAIN_S = 0.1
+ALONE = "there is no other member in the SyncStateSet of"
+_REPLY_HEAD = HEADER.size - 4  # the agent removes the length
+
+
+async def change_controllers(bed: Bed, change: Mapping[str, Any]) -> None:
+    """Change the controllers' members, and wait until that is committed. Raises BedFailed on
+    timeout."""
+    deadline_ns, why = bed.now_ns() + AGREE_WITHIN_S * 1e9, "no controller answers"
+    while True:
+        async for answer in _answers(bed, Op.CHANGE_CONTROLLERS, change):
+            if answer.get("code") == Status.SUCCESS:
+                return
+            why = str(answer.get("remark") or why)
+        if bed.now_ns() >= deadline_ns:
+            raise BedFailed(f"the controllers did not change their members: {why}")
+        await bed.sleep(ASK_AGAIN_S)
+
+
+async def is_voter(bed: Bed, node: str) -> bool:
+    """Return whether the leader counts this controller as a voter; False while there is no
+    leader."""
+    async for answer in _answers(bed, Op.CONTROLLER_METADATA, {}):
+        if answer.get("isLeader"):
+            return node in answer["peers"]
+    return False
+
+
+async def remove_broker(bed: Bed, broker: Node, broker_set: str) -> None:
+    """Remove a broker that has ended from its set, and wait until that is committed.
+
+    Raises BedFailed on timeout; and soon if the SyncStateSet has no other member, because then no
+    other broker holds everything that was acknowledged, and none will while this one is down.
+    """
+    began_ns = bed.now_ns()
+    while why := await _try_remove(bed, broker, broker_set):
+        within_s = REFUSED_WITHIN_S if why.startswith(ALONE) else AGREE_WITHIN_S
+        if bed.now_ns() >= began_ns + within_s * 1e9:
+            raise BedFailed(f"the controllers did not forget {broker.name}: {why}")
+        await bed.sleep(ASK_AGAIN_S)
+
+
+async def _try_remove(bed: Bed, broker: Node, broker_set: str) -> str:
+    """Try once. Return why the broker is still a member, or an empty string."""
+    info = await _replica_info(bed, broker_set)
+    if info is None:
+        return "they have no leader"
+    ids = _ids(info, broker)
+    if not ids:
+        return ""
+    if set(info["set"]) <= ids:
+        return f"{ALONE} {broker_set}"
+    why = "no controller answers"
+    order = {"brokerName": broker_set, "brokerIds": sorted(ids), "cleanLiving": False}
+    async for answer in _answers(bed, Op.CLEAN_BROKER_DATA, order):
+        if answer.get("code") == Status.SUCCESS:
+            return ""
+        why = str(answer.get("remark") or why)
+    return why
+
+
+async def hand_over(bed: Bed, broker_set: str) -> str:
+    """Have the leading controller hand over the mastership. Return why it did not, or an empty
+    string."""
+    why = "no controller answers"
+    order = {"brokerName": broker_set, "to": None}
+    async for answer in _answers(bed, Op.DRILL, order, DRILLED_WITHIN_S):
+        if answer.get("code") == Status.SUCCESS:
+            return ""
+        if answer.get("code") != Status.NOT_LEADER or why == "no controller answers":
+            why = str(answer.get("remark") or why)
+    return why
+
+
+async def is_replica(bed: Bed, broker: Node, broker_set: str) -> bool:
+    """Return whether the leader counts this broker as a live member; False while there is no
+    leader."""
+    info = await _replica_info(bed, broker_set)
+    return info is not None and any(
+        member["alive"] for i, member in info["members"].items() if int(i) in _ids(info, broker)
+    )
+
+
+async def _replica_info(bed: Bed, broker_set: str) -> Mapping[str, Any] | None:
+    """Return the state of the broker set; of several answers the latest."""
+    answers = _answers(bed, Op.REPLICA_INFO, {"brokerName": broker_set})
+    known = [answer async for answer in answers if answer.get("code") == Status.SUCCESS]
+    return max(known, key=lambda info: (info["masterEpoch"], info["setEpoch"]), default=None)
+
+
+def _ids(info: Mapping[str, Any], broker: Node) -> set[int]:
+    """Return the ids of this broker, found by its address: an earlier process may have left one."""
+    return {int(i) for i, m in info["members"].items() if m["addr"] == address(broker)}
+
+
+async def _answers(
+    bed: Bed, op: Op, fields: Mapping[str, Any], within_s: float = ANSWER_WITHIN_S
+) -> AsyncIterator[Mapping[str, Any]]:
+    """Yield the answers of the controllers that answer."""
+    asked = frame(op, 1, to_json(dict(fields)))
+    for node in bed.of_role(CONTROLLER):
+        try:
+            answer = await bed.agents[node.name].ask(PORTS[CONTROLLER], asked, within_s)
+            yield from_json(answer[_REPLY_HEAD:])
+        except (BedFailed, ConnectionError, ValueError):
+            continue

@@ -1,0 +1,247 @@
+"""Flotilla's profiles, and the settings of a trial.
+
+A profile is data in `profiles.toml`; the trial's own settings override it. Flotilla's configuration
+reader checks the result before anything is started.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from clusters.flotilla.client.outcomes import overall
+from clusters.flotilla.client.settings import KEYS as CLIENT_KEYS
+from clusters.flotilla.client.settings import why_not
+from clusters.flotilla.config import Config, ConfigError, loads
+from clusters.flotilla.net.wire import MAX_FRAME
+from clusters.flotilla_mutants import MUTANTS, Mutant
+from harness.errors import BadRequest, UnknownName
+from harness.trial import Trial
+
+# keys that the driver sets for each node
+_DRIVER_KEYS = frozenset(
+    {
+        "role", "nodeName", "listenHost", "listenPort", "haListenPort", "storePath",
+        "eventLogPath", "brokerName", "namesrvAddr", "controllerAddr", "controllerDLegerSelfId",
+        "controllerDLegerPeers", "topics", "totalReplicas", "seed", "enableControllerInNamesrv",
+        "zone", "nodeResources",
+    }
+)  # fmt: skip
+_NODE_KEYS = frozenset(f.metadata["key"] for f in fields(Config)) - _DRIVER_KEYS
+_ANY_SIZE = 1_000_000  # the size of the set is not known yet
+BROKER_SETS = "brokerSets"
+RETRIES = ("retryTimesWhenSendFailed", "retryTimesWhenSendAsyncFailed")
+LEARNERS = "learners"  # brokers of each set that are never elected
+MUTANT = "mutant"  # the known-bad variant that all nodes run; unset: none
+KEYS = _NODE_KEYS | CLIENT_KEYS | {BROKER_SETS, LEARNERS, MUTANT}
+
+
+@dataclass(frozen=True)
+class FlotillaProfile:
+    """A named configuration.
+
+    expected: plan -> verdict, or the code of the finding that makes it invalid claims: kind of
+    fault -> extent that it survives (harness.judge.claims)
+    """
+
+    name: str
+    about: str
+    settings: Mapping[str, Any]
+    expected: Mapping[str, str]
+    claims: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class FlotillaSettings:
+    """The configuration of a trial's cluster: RocketMQ's keys, milliseconds at timeScale 1."""
+
+    values: Mapping[str, Any]
+
+    @property
+    def node(self) -> dict[str, Any]:
+        return {key: value for key, value in self.values.items() if key in _NODE_KEYS}
+
+    @property
+    def client(self) -> dict[str, Any]:
+        wanted = CLIENT_KEYS | {"timeScale"}
+        return {key: value for key, value in self.values.items() if key in wanted}
+
+    @property
+    def client_mutant(self) -> str:
+        """The mutant whose flaw is in clients, or an empty string."""
+        name = str(self.values.get(MUTANT, ""))
+        return name if name and MUTANTS[name].overall is not overall else ""
+
+    def without_retries(self) -> "FlotillaSettings":
+        """Return the same settings with clients that never send twice."""
+        return FlotillaSettings({**self.values, **dict.fromkeys(RETRIES, 0)})
+
+    @property
+    def broker_sets(self) -> int:
+        return int(self.values.get(BROKER_SETS, 1))
+
+    @property
+    def learners(self) -> int:
+        return int(self.values.get(LEARNERS, 0))
+
+    def full_set_size(self, size: int) -> int:
+        """Return the size of the full SyncStateSet of a set with so many brokers."""
+        electable = size - self.learners
+        return min(2, electable) if self.values.get("enableSemiSync", False) else electable
+
+    @property
+    def program(self) -> tuple[str, ...]:
+        """The module that a node runs, and the arguments before the path of its configuration."""
+        mutant = self.values.get(MUTANT)
+        return ("clusters.flotilla_mutants", mutant) if mutant else ("clusters.flotilla",)
+
+
+@cache
+def _file() -> Mapping[str, Any]:
+    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
+
+
+def profiles() -> Mapping[str, FlotillaProfile]:
+    """Return all profiles by name."""
+    return {
+        name: FlotillaProfile(
+            name,
+            table["about"],
+            table["settings"],
+            table.get("expected", {}),
+            {**_file()["claims"], **table.get("claims", {})},
+        )
+        for name, table in _file()["profiles"].items()
+    }
+
+
+def mutants() -> Mapping[str, Mutant]:
+    """Return all known-bad variants by name."""
+    return MUTANTS
+
+
+def settings(trial: Trial) -> FlotillaSettings:
+    """Return the profile's settings with the trial's over them. Raises UnknownName, or BadRequest
+    that names the key."""
+    known = profiles()
+    name = trial.profile or _file()["default"]
+    if name not in known:
+        raise UnknownName("profile", name, known)
+    for key in trial.settings:
+        if key not in KEYS:
+            raise UnknownName("setting", key, KEYS)
+    values = {**_file()["common"], **known[name].settings, **trial.settings}
+    _check(values)
+    return FlotillaSettings(values)
+
+
+def claims(trial: Trial) -> Mapping[str, str]:
+    """Return the faults that the trial's profile claims to survive. Raises UnknownName."""
+    known = profiles()
+    name = trial.profile or _file()["default"]
+    if name not in known:
+        raise UnknownName("profile", name, known)
+    return known[name].claims
+
+
+def in_force(trial: Trial) -> Mapping[str, Any]:
+    """Return all settings of a trial's cluster, whether from the trial, its profile or a
+    default."""
+    return settings(trial).values
+
+
+def _check(values: Mapping[str, Any]) -> None:
+    """Check the type and range of every value. Raises BadRequest that names the key."""
+    node = {key: value for key, value in values.items() if key in _NODE_KEYS}
+    here = {"role": "broker", "nodeName": "n", "listenHost": "h", "storePath": "s"}
+    sample = {**here, "totalReplicas": _ANY_SIZE, **node}
+    try:
+        loads(tomli_w.dumps(sample))
+    except ConfigError as e:
+        raise BadRequest(f"the trial's settings: {e}") from e
+    for key in CLIENT_KEYS & set(values):
+        if why := why_not(key, values[key]):
+            raise BadRequest(f"the trial's settings: {why}")
+    _check_whole(BROKER_SETS, values.get(BROKER_SETS, 1), 1)
+    _check_whole(LEARNERS, values.get(LEARNERS, 0), 0)
+    if MUTANT in values and values[MUTANT] not in MUTANTS:
+        raise UnknownName("mutant", str(values[MUTANT]), MUTANTS)
+
+
+def _check_whole(key: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise BadRequest(
+            f"the trial's settings: {key} must be a whole number from {least}, not {value!r}"
+        )
+
+
+# ------------------------------------------------------------------------- impossible settings
+#
+# Whether a setting can work depends on the other settings, on the number of brokers in a set and on
+# the size of messages. A cluster that refuses every send, or declares every broker dead, would be
+# started, loaded and judged for minutes for nothing.
+
+HEAD_BYTES = 512  # more than the header of a record
+MIN_BATCH_BYTES = 1024  # the minimum of a node's own configuration
+MIN_SEGMENT_BYTES = 64 * 1024  # brokers keep every segment open
+MAX_SEGMENT_BYTES = 1 << 30  # RocketMQ's default; each broker allocates it at once
+MAX_SENT_BYTES = MAX_FRAME // 2
+SHORTER_THAN = (  # an interval, the timeout that must be longer, and what happens otherwise
+    ("brokerHeartbeatInterval", "controllerHeartBeatTimeoutMills", "brokers are declared dead"),
+    ("raftHeartbeatInterval", "raftElectionTimeout", "controllers depose every leader"),
+    ("brokerHeartbeatInterval", "brokerNotActiveTimeoutMillis", "nameservers forget brokers"),
+    ("registerNameServerPeriod", "brokerChannelExpiredTime", "nameservers forget brokers"),
+    ("haSendHeartbeatInterval", "haHousekeepingInterval", "idle slaves are cut off"),
+)
+_DEFAULTS = {
+    f.metadata["key"]: f.default * 1000 if f.metadata["ms"] else f.default
+    for f in fields(Config)
+    if f.default is not MISSING
+}
+
+Values = Mapping[str, Any]
+
+
+def refuse_impossible(values: Values, brokers: int, body_bytes: int) -> None:
+    """Raise BadRequest if a setting cannot work in broker sets of this size, for bodies of this
+    size."""
+    every = {**_DEFAULTS, **values}
+    _check_copies("minInSyncReplicas", every, brokers)
+    if not every["allAckInSyncStateSet"]:
+        _check_copies("inSyncReplicas", every, brokers)
+    least = max(MIN_SEGMENT_BYTES, body_bytes + HEAD_BYTES)
+    _check_size("mappedFileSizeCommitLog", every, least, MAX_SEGMENT_BYTES)
+    _check_size("haTransferBatchSize", every, MIN_BATCH_BYTES, MAX_SENT_BYTES)
+    if "maxMessageSize" in values:
+        most = min(every["mappedFileSizeCommitLog"], MAX_SENT_BYTES) - HEAD_BYTES
+        _check_size("maxMessageSize", every, max(body_bytes, 1), most)
+    _check_intervals(every)
+
+
+def _check_copies(key: str, every: Values, brokers: int) -> None:
+    if every[key] > brokers:
+        raise BadRequest(
+            f"the trial's settings: {key} is {every[key]}, but a broker set here has {brokers}, so "
+            f"nothing could ever be acknowledged; lower it, or raise nodes.broker"
+        )
+
+
+def _check_size(key: str, every: Values, least: int, most: int) -> None:
+    if not least <= every[key] <= most:
+        raise BadRequest(
+            f"the trial's settings: {key} must be from {least} to {most} bytes here, "
+            f"not {every[key]}"
+        )
+
+
+def _check_intervals(every: Values) -> None:
+    for often, limit, otherwise in SHORTER_THAN:
+        if every[often] >= every[limit]:
+            raise BadRequest(
+                f"the trial's settings: {often} ({every[often]:g} ms) must be less than {limit} "
+                f"({every[limit]:g} ms), or {otherwise}"
+            )
