@@ -38,7 +38,6 @@ STEADY = Trial(
     load={"rate": 100.0},
 )
 LAYERS = {  # the first that a file's path begins with
-    "clusters/hosts/simulated": "the world: clock, network, disks",
     "clusters/hosts": "the world: clock, network, disks",
     "clusters/flotilla/client": "Flotilla's clients",
     "clusters/flotilla/raft": "Flotilla's controllers: Raft",

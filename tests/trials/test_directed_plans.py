@@ -17,9 +17,9 @@ import sailing
 from clusters.flotilla import node as flotilla
 from clusters.flotilla.raft import leading
 from clusters.flotilla.rules import RULES, Rules
+from clusters.hosts._world.ports import ports_of
+from clusters.hosts._world.process import SimProcess
 from clusters.hosts.simulated import machine
-from clusters.hosts.simulated.ports import ports_of
-from clusters.hosts.simulated.process import SimProcess
 from harness.campaign.simulation import Outcome, simulated
 from harness.history.reader import History
 from harness.trial import Trial

@@ -11,7 +11,7 @@ about. If a write that extended the file is torn, the new length may have reache
 the bytes, and the rest is zeros as well. The kernel writes back on its own: of more than
 MAX_WAITING changes the oldest are on disk.
 
-Simulated files (`simulated/content.py`) and real ones (`unsynced_writes.py`) follow these rules.
+Simulated files (`_world/content.py`) and real ones (`unsynced_writes.py`) follow these rules.
 """
 
 from __future__ import annotations

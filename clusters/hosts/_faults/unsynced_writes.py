@@ -6,7 +6,7 @@ just before the call is carried out. So the recorder can still read what will be
 off or replaced, and keeps that until a sync covers it: bytes by file, and names in one journal, in
 order. A removed file is kept open, so that it can be restored. When the node has been killed,
 `lose` takes a random part of its files' changes by the rules of `power_loss.py`, and the end of the
-journal, like the simulated disk (`simulated/disk.py`): a sync of a folder makes the journal durable
+journal, like the simulated disk (`_world/disk.py`): a sync of a folder makes the journal durable
 up to the last entry about that folder, while a sync of a file does not save its name.
 
 A sync counts as soon as it is allowed: data that a node was told to be durable is never taken. Data

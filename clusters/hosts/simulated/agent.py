@@ -18,13 +18,13 @@ from typing import Any
 
 from clusters.hosts._agent.driver import NoAnswer
 from clusters.hosts._faults.disk_faults import merge
-from clusters.hosts.simulated.content import Content
-from clusters.hosts.simulated.disk import Disk
-from clusters.hosts.simulated.driver import DriverLoop
+from clusters.hosts._world.content import Content
+from clusters.hosts._world.disk import Disk
+from clusters.hosts._world.driver import DriverLoop
+from clusters.hosts._world.network import SimLink
+from clusters.hosts._world.process import SimProcess
+from clusters.hosts._world.world import SECOND
 from clusters.hosts.simulated.machine import SimNode, command, program
-from clusters.hosts.simulated.network import SimLink
-from clusters.hosts.simulated.process import SimProcess
-from clusters.hosts.simulated.world import SECOND
 from harness.contracts import (
     Completed,
     DiskFault,

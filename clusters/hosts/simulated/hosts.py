@@ -22,14 +22,14 @@ from typing import Any
 
 from clusters.hosts._addresses import address
 from clusters.hosts._problems import Problem
+from clusters.hosts._world.content import Content
+from clusters.hosts._world.driver import Driver, DriverLoop
+from clusters.hosts._world.network import SimNetwork
+from clusters.hosts._world.world import SECOND, Livelock, NotSimulated, World
 from clusters.hosts.simulated.agent import SimulatedAgent
-from clusters.hosts.simulated.content import Content
-from clusters.hosts.simulated.driver import Driver, DriverLoop
 from clusters.hosts.simulated.edition import edition
 from clusters.hosts.simulated.machine import SimNode, download
-from clusters.hosts.simulated.network import SimNetwork
 from clusters.hosts.simulated.options import SimulationOptions, swarm
-from clusters.hosts.simulated.world import SECOND, Livelock, NotSimulated, World
 from harness.contracts import CLIENT, Agent, Clock, HostsPlugin, Node, Python
 from harness.contracts.cluster_view import Observed, Standing, Told
 from harness.errors import EXIT_BED_FAILED, BadRequest, Unsupported

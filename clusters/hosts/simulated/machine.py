@@ -18,12 +18,12 @@ from clusters.flotilla import node as flotilla
 from clusters.flotilla.rules import RULES, Rules
 from clusters.flotilla_mutants import MUTANTS
 from clusters.hosts._faults import damage
-from clusters.hosts.simulated.content import Content
-from clusters.hosts.simulated.disk import Disk, Folder, SyncTimes
-from clusters.hosts.simulated.network import SimNetwork
-from clusters.hosts.simulated.ports import VirtualFiles, disk_of, ports_of
-from clusters.hosts.simulated.process import Main, SimHost, SimProcess
-from clusters.hosts.simulated.world import SECOND, World
+from clusters.hosts._world.content import Content
+from clusters.hosts._world.disk import Disk, Folder, SyncTimes
+from clusters.hosts._world.network import SimNetwork
+from clusters.hosts._world.ports import VirtualFiles, disk_of, ports_of
+from clusters.hosts._world.process import Main, SimHost, SimProcess
+from clusters.hosts._world.world import SECOND, World
 from clusters.systems.flotilla import log_dump
 from harness.contracts import Completed, Forgotten, Node
 from harness.errors import BedFailed

@@ -16,8 +16,8 @@ from dataclasses import dataclass, fields
 from random import Random
 from typing import Any
 
-from clusters.hosts.simulated.disk import SyncTimes
-from clusters.hosts.simulated.network import Wire
+from clusters.hosts._world.disk import SyncTimes
+from clusters.hosts._world.network import Wire
 from harness.errors import BadRequest
 
 MS = 1_000_000

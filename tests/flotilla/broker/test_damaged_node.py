@@ -5,7 +5,7 @@ from random import Random
 
 from simulated_fleet import HOME, Fleet, Sailor, acknowledged
 
-from clusters.hosts.simulated.disk import Disk, Folder
+from clusters.hosts._world.disk import Disk, Folder
 
 STORE = f"{HOME}/store"
 

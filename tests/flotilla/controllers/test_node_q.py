@@ -23,7 +23,7 @@ from clusters.flotilla.net import connection as net
 from clusters.flotilla.net.connection import Connection, JsonHandler, Pool
 from clusters.flotilla.net.wire import Json, Op, Send, Sent, Status, to_json
 from clusters.flotilla.rules import RULES
-from clusters.hosts.simulated.ports import disk_of, ports_of
+from clusters.hosts._world.ports import disk_of, ports_of
 
 A, B, C = 1, 2, 3
 QUORUM = "inSyncReplicas = 2"

@@ -35,9 +35,9 @@ from clusters.flotilla.replication.ha_protocol import (
 from clusters.flotilla.replication.ha_slave import FollowTarget
 from clusters.flotilla.rules import RULES
 from clusters.flotilla.store import record
-from clusters.hosts.simulated.disk import Disk
-from clusters.hosts.simulated.ports import disk_of, ports_of
-from clusters.hosts.simulated.process import SimProcess
+from clusters.hosts._world.disk import Disk
+from clusters.hosts._world.ports import disk_of, ports_of
+from clusters.hosts._world.process import SimProcess
 
 ADDRESS = "10.0.0.1"
 INPUTS, BATCH = 50_000, 500  # for each flavour of the controllers

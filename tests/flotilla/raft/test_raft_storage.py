@@ -15,10 +15,10 @@ from clusters.flotilla.raft.snapshot import Snapshot
 from clusters.flotilla.raft.storage import RecoveredState, Storage, StorageDamaged
 from clusters.flotilla.raft.votes import Vote
 from clusters.flotilla.world.ports import Ports, real
-from clusters.hosts.simulated.network import SimNetwork
-from clusters.hosts.simulated.ports import disk_of, ports_of
-from clusters.hosts.simulated.process import SimHost, SimProcess
-from clusters.hosts.simulated.world import SECOND, World
+from clusters.hosts._world.network import SimNetwork
+from clusters.hosts._world.ports import disk_of, ports_of
+from clusters.hosts._world.process import SimHost, SimProcess
+from clusters.hosts._world.world import SECOND, World
 
 FOLDER = "/var/lib/node/store"
 MEMBERS = Configuration({"a": "at a"})

@@ -17,10 +17,10 @@ from clusters.flotilla.replication.divergence import LogShape
 from clusters.flotilla.replication.epochs import EpochTable
 from clusters.flotilla.replication.ha_slave import FollowTarget, HaSlave
 from clusters.flotilla.rules import RULES
-from clusters.hosts.simulated.network import SimNetwork
-from clusters.hosts.simulated.ports import disk_of, ports_of
-from clusters.hosts.simulated.process import SimHost, SimProcess
-from clusters.hosts.simulated.world import SECOND, World
+from clusters.hosts._world.network import SimNetwork
+from clusters.hosts._world.ports import disk_of, ports_of
+from clusters.hosts._world.process import SimHost, SimProcess
+from clusters.hosts._world.world import SECOND, World
 
 MASTER, SLAVE, PORT = "10.0.0.1", "10.0.0.2", 10912
 CONFIG = """

@@ -29,11 +29,11 @@ from clusters.flotilla.replication.ha_slave import FollowTarget, HaSlave
 from clusters.flotilla.replication.replica import Replica
 from clusters.flotilla.rules import RULES
 from clusters.flotilla.store import record
-from clusters.hosts.simulated.disk import Disk
-from clusters.hosts.simulated.network import SimNetwork
-from clusters.hosts.simulated.ports import disk_of, ports_of
-from clusters.hosts.simulated.process import SimHost, SimProcess
-from clusters.hosts.simulated.world import SECOND, World
+from clusters.hosts._world.disk import Disk
+from clusters.hosts._world.network import SimNetwork
+from clusters.hosts._world.ports import disk_of, ports_of
+from clusters.hosts._world.process import SimHost, SimProcess
+from clusters.hosts._world.world import SECOND, World
 
 SEGMENT, RECORD, PORT = 100, 50, 10912
 ADDRESS = "10.0.0.1"

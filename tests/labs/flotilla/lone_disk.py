@@ -4,8 +4,8 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from clusters.hosts.simulated.content import Content
-from clusters.hosts.simulated.disk import Disk
+from clusters.hosts._world.content import Content
+from clusters.hosts._world.disk import Disk
 
 Change = tuple[str, int, int]  # what is done, where, and to how many bytes
 

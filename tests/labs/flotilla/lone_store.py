@@ -18,10 +18,10 @@ from clusters.flotilla.store import recovery
 from clusters.flotilla.store.commit_log import StoreError
 from clusters.flotilla.store.message_store import MessageStore
 from clusters.flotilla.world.ports import Ports
-from clusters.hosts.simulated.network import SimNetwork
-from clusters.hosts.simulated.ports import disk_of, ports_of
-from clusters.hosts.simulated.process import SimHost, SimProcess
-from clusters.hosts.simulated.world import SECOND, World
+from clusters.hosts._world.network import SimNetwork
+from clusters.hosts._world.ports import disk_of, ports_of
+from clusters.hosts._world.process import SimHost, SimProcess
+from clusters.hosts._world.world import SECOND, World
 
 SEGMENT = 4096
 PLACE = recovery.Place("/store", SEGMENT, 1024)

@@ -28,11 +28,11 @@ from clusters.flotilla.client.admin import Admin
 from clusters.flotilla.client.calls import ERRORS
 from clusters.flotilla.net.wire import Json
 from clusters.flotilla.node import serve
-from clusters.hosts.simulated.disk import Disk, Folder
-from clusters.hosts.simulated.network import SimNetwork
-from clusters.hosts.simulated.ports import disk_of, ports_of
-from clusters.hosts.simulated.process import SimHost, SimProcess
-from clusters.hosts.simulated.world import SECOND, Transcript, World
+from clusters.hosts._world.disk import Disk, Folder
+from clusters.hosts._world.network import SimNetwork
+from clusters.hosts._world.ports import disk_of, ports_of
+from clusters.hosts._world.process import SimHost, SimProcess
+from clusters.hosts._world.world import SECOND, Transcript, World
 from clusters.systems.flotilla import layout as layout
 from clusters.systems.flotilla.cluster_state import cluster_state
 from clusters.systems.flotilla.profiles import settings as settings_of

@@ -24,11 +24,11 @@ from network_stages import (
     Stage,
 )
 
+from clusters.hosts._world.network import SimNetwork
+from clusters.hosts._world.process import SimHost, SimProcess
+from clusters.hosts._world.tcp import Kernel
+from clusters.hosts._world.world import World
 from clusters.hosts.local import hosts as local
-from clusters.hosts.simulated.network import SimNetwork
-from clusters.hosts.simulated.process import SimHost, SimProcess
-from clusters.hosts.simulated.tcp import Kernel
-from clusters.hosts.simulated.world import World
 from harness.contracts import Agent, Node
 from harness.trial import Trial
 

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 import network_party
 
-from clusters.hosts.simulated.network import SimNetwork
-from clusters.hosts.simulated.process import SimHost, SimProcess
-from clusters.hosts.simulated.world import World
+from clusters.hosts._world.network import SimNetwork
+from clusters.hosts._world.process import SimHost, SimProcess
+from clusters.hosts._world.world import World
 from harness.contracts import Agent, LinkRule
 
 Said = dict[str, list[str]]  # by node

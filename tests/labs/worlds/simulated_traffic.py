@@ -10,8 +10,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from small_world import PORT, Ear, SmallWorld, serving
 
-from clusters.hosts.simulated.network import Wire
-from clusters.hosts.simulated.tcp import Kernel
+from clusters.hosts._world.network import Wire
+from clusters.hosts._world.tcp import Kernel
 
 NAMES = "abcd"
 LASTS_S = 40.0

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
 
-from clusters.hosts.simulated.network import SimNetwork, Wire
-from clusters.hosts.simulated.process import SimHost, SimProcess
-from clusters.hosts.simulated.tcp import Kernel
-from clusters.hosts.simulated.world import SECOND, World
+from clusters.hosts._world.network import SimNetwork, Wire
+from clusters.hosts._world.process import SimHost, SimProcess
+from clusters.hosts._world.tcp import Kernel
+from clusters.hosts._world.world import SECOND, World
 
 CALM = Wire(latency_ns=1_000_000, jitter_ns=0, split=0, join=0)
 PORT = 7000

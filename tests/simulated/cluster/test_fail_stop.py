@@ -12,8 +12,8 @@ from clusters.flotilla.net.wire import Op, Status, from_json, to_json
 from clusters.flotilla.node import SOFTWARE
 from clusters.flotilla.node import serve as serve_node
 from clusters.flotilla.rules import RULES, Rules
-from clusters.hosts.simulated.ports import ports_of
-from clusters.hosts.simulated.process import SimProcess
+from clusters.hosts._world.ports import ports_of
+from clusters.hosts._world.process import SimProcess
 
 
 def faulty(error: type[Exception]) -> Callable[..., Any]:

@@ -16,7 +16,7 @@ import pytest
 from simulated_fleet import BROKER_SET, Fleet, Sailor, acknowledged, eventful
 
 from clusters.flotilla.client import Outcome
-from clusters.hosts.simulated.world import SECOND
+from clusters.hosts._world.world import SECOND
 
 NEWER = ("python3.12", "python3.13", "python3.14")
 ROOT = Path(__file__).resolve().parents[3]

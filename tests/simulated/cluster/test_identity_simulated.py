@@ -12,8 +12,8 @@ import pytest
 from simulated_fleet import BROKER_SET, HOME, Fleet, Sailor, acknowledged, eventually
 
 from clusters.flotilla.net.wire import Json, Op
-from clusters.hosts.simulated.disk import Disk
-from clusters.hosts.simulated.world import SECOND
+from clusters.hosts._world.disk import Disk
+from clusters.hosts._world.world import SECOND
 
 ALONE = {"broker": 1, "controller": 1}
 SETTINGS = {"minInSyncReplicas": 1, "inSyncReplicas": 1}

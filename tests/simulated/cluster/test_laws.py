@@ -25,9 +25,9 @@ from clusters.flotilla.replication.epochs import EpochTable
 from clusters.flotilla.replication.quorum import LogPosition, SendTimeouts
 from clusters.flotilla.replication.sync_state import SyncState
 from clusters.flotilla.rules import RULES, Rules
-from clusters.hosts.simulated.content import Content
-from clusters.hosts.simulated.ports import ports_of
-from clusters.hosts.simulated.process import SimProcess
+from clusters.hosts._world.content import Content
+from clusters.hosts._world.ports import ports_of
+from clusters.hosts._world.process import SimProcess
 from clusters.systems.flotilla.laws import Law, Laws, log_bytes
 
 SEGMENT = 1 << 22

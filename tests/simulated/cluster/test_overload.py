@@ -11,7 +11,7 @@ from simulated_fleet import TOPIC, Fleet, Sailor, eventually
 
 from clusters.flotilla.client import Outcome, Result
 from clusters.flotilla.client.calls import ERRORS
-from clusters.hosts.simulated.world import SECOND
+from clusters.hosts._world.world import SECOND
 
 RATE = 100  # sends a second that a broker takes
 OFFERED = {"pay": 40, "orders": 360, "trace": 600}  # a second: five times what two brokers take

@@ -13,7 +13,7 @@ import pytest
 from simulated_fleet import TOPIC, Fleet, Sailor, acknowledged, eventually
 
 from clusters.flotilla.client import Client, Outcome, Result, Settings
-from clusters.hosts.simulated.world import SECOND
+from clusters.hosts._world.world import SECOND
 
 REAL = {"timeScale": 1.0}
 NAMESERVER = "nameserver-1"

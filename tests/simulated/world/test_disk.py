@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from lone_disk import Change, Clock, carry_out
 
 from clusters.hosts._faults.power_loss import MAX_WAITING, SECTOR
-from clusters.hosts.simulated.content import Content
-from clusters.hosts.simulated.disk import Disk, Folder, SyncTimes
+from clusters.hosts._world.content import Content
+from clusters.hosts._world.disk import Disk, Folder, SyncTimes
 
 MOST = 6 * SECTOR
 

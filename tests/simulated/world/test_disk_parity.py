@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from clusters.flotilla.world.ports import File, Files, real
-from clusters.hosts.simulated.network import SimNetwork
-from clusters.hosts.simulated.ports import disk_of, ports_of
-from clusters.hosts.simulated.process import SimHost, SimProcess
-from clusters.hosts.simulated.world import World
+from clusters.hosts._world.network import SimNetwork
+from clusters.hosts._world.ports import disk_of, ports_of
+from clusters.hosts._world.process import SimHost, SimProcess
+from clusters.hosts._world.world import World
 
 STEPS = 150
 PATHS = ("a", "b", "d/a", "d/b", "d/e/a", "gone/a", "a/x", "a/x/y", "d", "d/e", "d//a", "d/./b")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from lone_disk import Change, Clock, carry_out
 
 from clusters.hosts._faults.power_loss import PAGE
-from clusters.hosts.simulated.content import Content
-from clusters.hosts.simulated.disk import Disk
+from clusters.hosts._world.content import Content
+from clusters.hosts._world.disk import Disk
 
 
 def whole(file: Content) -> bytes:

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from clusters.hosts.simulated.guards import GUARDED
-from clusters.hosts.simulated.network import SimNetwork
-from clusters.hosts.simulated.process import SimHost, SimProcess
-from clusters.hosts.simulated.world import NotSimulated, World
+from clusters.hosts._world.guards import GUARDED
+from clusters.hosts._world.network import SimNetwork
+from clusters.hosts._world.process import SimHost, SimProcess
+from clusters.hosts._world.world import NotSimulated, World
 from harness.history.journal import Journal, rows_of
 from harness.history.row_stream import FLUSH_AFTER_S
 from harness.operation import F, Type

@@ -4,7 +4,7 @@ import asyncio
 
 from small_world import Ear, SmallWorld, dial, met, serving
 
-from clusters.hosts.simulated.world import SECOND
+from clusters.hosts._world.world import SECOND
 
 
 def test_what_a_machine_sent_before_its_power_was_cut_arrives() -> None:

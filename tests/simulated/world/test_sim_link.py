@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.hosts.simulated.network import SimLink, Wire
+from clusters.hosts._world.network import SimLink, Wire
 
 
 def link(cut: bool, loss: float, seed: int) -> SimLink:

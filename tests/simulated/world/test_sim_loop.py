@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_world import SmallWorld
 
-from clusters.hosts.simulated.world import Livelock, NotSimulated
+from clusters.hosts._world.world import Livelock, NotSimulated
 
 ENDLESS = 1_000.0
 

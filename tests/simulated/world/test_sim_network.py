@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_world import CALM, PORT, Ear, SmallWorld, dial, met
 
-from clusters.hosts.simulated.network import Wire
-from clusters.hosts.simulated.tcp import Kernel
-from clusters.hosts.simulated.world import SECOND
+from clusters.hosts._world.network import Wire
+from clusters.hosts._world.tcp import Kernel
+from clusters.hosts._world.world import SECOND
 
 ROUGH = Wire(latency_ns=2_000_000, jitter_ns=5_000_000, split=0.3, join=0.3)
 QUICK = Kernel(syn_retries=1, retries=3)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from small_world import SmallWorld, dial, serving
 
-from clusters.hosts.simulated.process import SimProcess
+from clusters.hosts._world.process import SimProcess
 from harness.run.client_process import Session
 
 ENDLESS = 1_000.0

@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 from simulated_agents import NODES, play
 
+from clusters.hosts._world.process import SimProcess
 from clusters.hosts.simulated import machine
 from clusters.hosts.simulated.agent import SimulatedAgent
 from clusters.hosts.simulated.hosts import SimulatedHosts
-from clusters.hosts.simulated.process import SimProcess
 from harness.contracts import Agent, DiskFault, LinkRule, Powered, ProcessState
 from harness.errors import EXIT_BED_FAILED, BedFailed
 from harness.history.rundir import RunDir

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from simulated_agents import play
 
-from clusters.hosts.simulated.network import SimLink, Wire
+from clusters.hosts._world.network import SimLink, Wire
 from harness.contracts import Agent, LinkRule
 
 CALM = Wire(latency_ns=1_000_000, jitter_ns=0, split=0, join=0)

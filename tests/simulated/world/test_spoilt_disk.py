@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from lone_disk import Clock
 
-from clusters.hosts.simulated.disk import Disk
+from clusters.hosts._world.disk import Disk
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clusters.hosts.simulated.world import Livelock
+from clusters.hosts._world.world import Livelock
 from harness.campaign.simulation import STOPPED, outcome
 from harness.errors import BedFailed
 from harness.history.faults_and_events import events

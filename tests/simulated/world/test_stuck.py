@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from clusters.hosts.simulated import guards
-from clusters.hosts.simulated.network import SimNetwork
-from clusters.hosts.simulated.process import SimHost, SimProcess
-from clusters.hosts.simulated.world import Livelock, World
+from clusters.hosts._world import guards
+from clusters.hosts._world.network import SimNetwork
+from clusters.hosts._world.process import SimHost, SimProcess
+from clusters.hosts._world.world import Livelock, World
 
 HERE = Path(__file__).name
 MOST_ROUNDS = 1_000_000_000

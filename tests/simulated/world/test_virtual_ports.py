@@ -12,11 +12,11 @@ from simulated_fleet import BROKER_SET, CONFIG, HOME, Fleet, Sailor, acknowledge
 from clusters.flotilla.events import EventLog
 from clusters.flotilla.node import SOFTWARE, UNAVAILABLE, USAGE, serve
 from clusters.flotilla.world.ports import Ports
-from clusters.hosts.simulated.disk import Disk
-from clusters.hosts.simulated.network import SimNetwork
-from clusters.hosts.simulated.ports import disk_of, ports_of
-from clusters.hosts.simulated.process import SimHost, SimProcess
-from clusters.hosts.simulated.world import SECOND, World
+from clusters.hosts._world.disk import Disk
+from clusters.hosts._world.network import SimNetwork
+from clusters.hosts._world.ports import disk_of, ports_of
+from clusters.hosts._world.process import SimHost, SimProcess
+from clusters.hosts._world.world import SECOND, World
 
 Main = Callable[[Ports], Awaitable[None]]
 

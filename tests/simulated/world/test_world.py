@@ -15,7 +15,7 @@ import simulated_traffic
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.hosts.simulated.world import SECOND, Livelock, NotSimulated, Transcript, World
+from clusters.hosts._world.world import SECOND, Livelock, NotSimulated, Transcript, World
 
 NEWEST = 20  # minor versions of Python that may exist one day
 

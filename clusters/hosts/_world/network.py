@@ -17,8 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from clusters.hosts.simulated.tcp import Address, Kernel, Socket
-from clusters.hosts.simulated.world import SECOND, World
+from clusters.hosts._world.tcp import Address, Kernel, Socket
+from clusters.hosts._world.world import SECOND, World
 
 LOOPBACK = "127.0.0.1"
 ANYWHERE = "0.0.0.0"

@@ -9,12 +9,12 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from clusters.hosts.simulated.console import StdinPipe
-from clusters.hosts.simulated.network import Listener
-from clusters.hosts.simulated.tcp import Address, Socket
+from clusters.hosts._world.console import StdinPipe
+from clusters.hosts._world.network import Listener
+from clusters.hosts._world.tcp import Address, Socket
 
 if TYPE_CHECKING:
-    from clusters.hosts.simulated.loop import SimLoop
+    from clusters.hosts._world.loop import SimLoop
 
 Factory = Callable[[], asyncio.BaseProtocol]
 READ_BYTES = 256 * 1024

@@ -15,10 +15,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from clusters.hosts.simulated.loop import Factory, SimLoop
-from clusters.hosts.simulated.network import SimNetwork
-from clusters.hosts.simulated.process import Main, SimHost, SimProcess
-from clusters.hosts.simulated.world import World
+from clusters.hosts._world.loop import Factory, SimLoop
+from clusters.hosts._world.network import SimNetwork
+from clusters.hosts._world.process import Main, SimHost, SimProcess
+from clusters.hosts._world.world import World
 
 NAME, ADDRESS = "driver", "198.18.0.1"
 PORTION_BYTES = 1 << 16

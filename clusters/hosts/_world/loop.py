@@ -24,11 +24,11 @@ from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextvars import Context
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
-from clusters.hosts.simulated.clock import HostClock
-from clusters.hosts.simulated.console import StdinPipe
-from clusters.hosts.simulated.network import Stack
-from clusters.hosts.simulated.transport import Server, dial, listen, read_pipe
-from clusters.hosts.simulated.world import Call, Event, Livelock, World
+from clusters.hosts._world.clock import HostClock
+from clusters.hosts._world.console import StdinPipe
+from clusters.hosts._world.network import Stack
+from clusters.hosts._world.transport import Server, dial, listen, read_pipe
+from clusters.hosts._world.world import Call, Event, Livelock, World
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

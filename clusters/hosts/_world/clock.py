@@ -10,7 +10,7 @@ rate. A fault sets this error and removes it.
 
 from fractions import Fraction
 
-from clusters.hosts.simulated.world import World
+from clusters.hosts._world.world import World
 
 WALL_EPOCH_NS = 1_800_000_000 * 1_000_000_000  # an arbitrary but constant date
 

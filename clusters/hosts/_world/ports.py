@@ -16,9 +16,9 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from clusters.flotilla.world.ports import Buffer, File, Ports, Space
-from clusters.hosts.simulated.content import Content
-from clusters.hosts.simulated.disk import Disk, SyncDone, SyncTimes, error_of
-from clusters.hosts.simulated.process import ProcessExit, SimHost, SimProcess
+from clusters.hosts._world.content import Content
+from clusters.hosts._world.disk import Disk, SyncDone, SyncTimes, error_of
+from clusters.hosts._world.process import ProcessExit, SimHost, SimProcess
 
 SOFTWARE = 70
 

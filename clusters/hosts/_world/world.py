@@ -29,8 +29,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, Protocol
 
-from clusters.hosts.simulated.console import route_stdio
-from clusters.hosts.simulated.guards import EventAborted, guard_endless_events, guard_real_world
+from clusters.hosts._world.console import route_stdio
+from clusters.hosts._world.guards import EventAborted, guard_endless_events, guard_real_world
 
 Call = Callable[..., object]
 Event = tuple[int, int, Call, tuple[Any, ...]]
@@ -47,7 +47,7 @@ COMPACT_ABOVE = 4_096  # cancelled timers that may stay in the heap
 _MOVED = struct.Struct(">QIII")
 _OURS = __name__.rpartition(".")[0] + "."
 _LIBRARY = ("asyncio", "pathlib", "random", "secrets", "socket", "subprocess", "tempfile", "uuid")
-_PASSED = (_OURS, *(f"{name}." for name in _LIBRARY))
+_PASSED = (_OURS, "clusters.hosts.simulated.", *(f"{name}." for name in _LIBRARY))
 
 
 class Livelock(RuntimeError):

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
-from clusters.hosts.simulated.content import Content
+from clusters.hosts._world.content import Content
 
 PLENTY_BYTES = 1 << 40  # space of a disk without a limit
 DROP_CHANCE = 0.25  # chance that the changes of a failed sync are lost at once

@@ -17,11 +17,11 @@ import traceback
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
-from clusters.hosts.simulated.clock import HostClock
-from clusters.hosts.simulated.console import LineWriter, StdinPipe
-from clusters.hosts.simulated.loop import SimLoop, fires_on
-from clusters.hosts.simulated.network import SimNetwork, Stack
-from clusters.hosts.simulated.world import World
+from clusters.hosts._world.clock import HostClock
+from clusters.hosts._world.console import LineWriter, StdinPipe
+from clusters.hosts._world.loop import SimLoop, fires_on
+from clusters.hosts._world.network import SimNetwork, Stack
+from clusters.hosts._world.world import World
 
 Main = Callable[["SimProcess"], Coroutine[Any, Any, int | None]]
 FIRST_PID = 100

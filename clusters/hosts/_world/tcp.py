@@ -27,10 +27,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from clusters.hosts.simulated.world import SECOND
+from clusters.hosts._world.world import SECOND
 
 if TYPE_CHECKING:
-    from clusters.hosts.simulated.network import Listener, SimLink, Stack
+    from clusters.hosts._world.network import Listener, SimLink, Stack
 
 Address = tuple[str, int]
 
