@@ -186,7 +186,9 @@ class Laws:
                 self._state.report(Law.COMMITTED_CHANGED, life.node, why, fields)
                 return
 
-    def _committed_entry(self, life: NodeProcess, rules: Rules) -> Callable[[int, LogEntry], LogEntry]:
+    def _committed_entry(
+        self, life: NodeProcess, rules: Rules
+    ) -> Callable[[int, LogEntry], LogEntry]:
         decide = rules.committed_entry
 
         def committed_entry(index: int, entry: LogEntry) -> LogEntry:
