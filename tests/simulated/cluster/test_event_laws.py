@@ -305,11 +305,11 @@ def test_who_lacks_which_byte() -> None:
     assert [acked.first_missing(node, 4) for node in logs] == [None, None, None]
     acked.acknowledge("a", 8)
     assert [acked.first_missing(node, 8) for node in logs] == [None, None, 5]
-    assert acked.in_common("a", "b") == 8
+    assert acked.common_prefix("a", "b") == 8
     acked.cut("b", 6)
     assert acked.first_missing("b", 8) == 6
     acked.restart("a", 3)
-    assert (acked.first_missing("a", 8), acked.in_common("a", "b")) == (3, 3)
+    assert (acked.first_missing("a", 8), acked.common_prefix("a", "b")) == (3, 3)
     logs["b"] = b"0120"
     acked.restart("b", 8)
     acked.power_lost("b")

@@ -39,7 +39,7 @@ def test_what_overtakes_is_not_late() -> None:
 def test_narrow_stretches_come_one_after_the_other() -> None:
     """A link's own limit, and then the one that it shares."""
     one = SimLink(CALM, lambda: 0.5)
-    other = SimLink(CALM, lambda: 0.5, one.door)
+    other = SimLink(CALM, lambda: 0.5, one.host_bottleneck)
     one.bytes_per_s = 1_000_000
     one.host_bytes_per_s = other.host_bytes_per_s = 500_000
     assert one.queued_ns(0, 1000) == 3 * MS
@@ -110,7 +110,7 @@ def test_flights_do_not_clog_a_narrow_link() -> None:
 def test_flights_are_in_nobodys_way() -> None:
     """They wait for what is there and for each other, also on links that share a limit."""
     one = SimLink(CALM, lambda: 0.5)
-    other = SimLink(CALM, lambda: 0.5, one.door)
+    other = SimLink(CALM, lambda: 0.5, one.host_bottleneck)
     one.host_bytes_per_s = other.host_bytes_per_s = 10_000
     assert one.queued_ns(0, 1000) == 100 * MS
     assert one.flights_ns(0, 2, 1000) == [(201 * MS, 0), (301 * MS, 1)]
