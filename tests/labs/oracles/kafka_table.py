@@ -22,8 +22,8 @@ from checkers._messages import message_census as _survey
 from checkers._messages import queue_log as _logbook
 from checkers._messages import witness as _witness
 from harness.history.reader import History
+from harness.importers import _run_folder as _folder
 from harness.importers import jepsen_kafka
-from harness.importers._recording import run_folder as _folder
 from harness.judge.verdict import Result
 from harness.trial import Trial
 
