@@ -97,7 +97,7 @@ def sentence(ran: "CompletedProcess[str]") -> str:
             ["list", "faults", "--verify", "--faults", "noop", "--hosts", "simulated"],
             "noop breaks nothing, so nothing can be verified",
         ),
-        (["heal", "--all", "--runs", "nope"], "there is no folder nope with runs in it"),
+        (["heal", "--all", "--runs", "nope"], "there is no folder nope with runs"),
         (["doctor", "--hosts", "cloud"], "unknown hosts 'cloud'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

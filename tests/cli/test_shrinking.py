@@ -99,7 +99,7 @@ def test_a_stopped_search_keeps_the_best_so_far(
             command.signal(number)
         voyage = command.end()
     assert voyage.code == 0, voyage.words
-    assert "stopped before its end" in voyage.out
+    assert "The search was stopped early" in voyage.out
     assert "LOST_ACKED" in Verdict.read(RunDir(voyage.run).verdict_file).convicting
 
 
