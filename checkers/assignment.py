@@ -1,12 +1,12 @@
-"""Every queue of a consumer group finds an owner, and never has two. A queue that no member owned
-for longer than `recover_within_s`, although members belonged to the group and nothing was broken,
-is `QUEUE_WITHOUT_OWNER`, as is one that none owned in the final phase; `QUEUE_OWNED_TWICE` is one
+"""Every queue of a consumer group has an owner, and never two. A queue that no member owned for
+longer than `recover_within_s`, although the group had members and no fault was in force, is
+`QUEUE_WITHOUT_OWNER`, as is one that had no owner in the final phase; `QUEUE_OWNED_TWICE` is one
 that two members held at the same time.
 
-A member owns a queue from the moment at which it knows that it has the lock until the lease that it
-was given ends, counted from when it asked, or until it asks to give the lock back. While a fault
-lasts, and where no member is sure to belong to the group, a queue may be without an owner for any
-time. With gaps among the operations nothing is concluded.
+A member owns a queue from the moment at which it knows that it has the lock until its lease ends,
+counted from the request, or until it requests the release of the lock. While a fault is in force,
+and where no member is certain to belong to the group, a queue may be without an owner for any time.
+With gaps among the operations nothing is concluded.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,9 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkers._messages.final_reads import given_up
-from checkers._run.metadata_changes import Breach, Changes, Did, changes
+from checkers._run.metadata_changes import (
+    MetadataBreach,
+    MetadataChanges,
+    MetadataOp,
+    metadata_changes,
+)
 from checkers.metadata import MEANING as OF_LOCKS
-from checkers.metadata import TWICE, of_lock, stretches
+from checkers.metadata import TWICE, held_spans, of_lock
 from harness.contracts import CheckerPlugin
 from harness.history.faults_and_events import Window, merged, quiet
 from harness.history.notes import FINAL_PHASE
@@ -32,16 +37,16 @@ OF = " on "  # a lock is called "group-0 on orders-3"
 
 
 @dataclass(frozen=True)
-class Groups:
+class GroupLocks:
     """Each group's members and locks, by name; times in ns since the run's start."""
 
     locks: Mapping[str, Sequence[int]]  # keys
-    present: Mapping[str, Sequence[Window]]  # when some member was sure to belong to it
+    present: Mapping[str, Sequence[Window]]  # when a member belonged to it for certain
     moves: int  # joins and leaves
 
 
 def check(history: History, trial: Trial, spark: Any) -> Result:
-    found = changes(history)
+    found = metadata_changes(history)
     groups = _groups(history, found)
     bound_ns = round(trial.recover_within_s * 1e9)
     breaches = [
@@ -52,7 +57,7 @@ def check(history: History, trial: Trial, spark: Any) -> Result:
     ]
     findings, reasons = found.judged(breaches, MEANING, DEMANDS)
     held = sum(
-        did.type is Type.OK for row in found.of(F.LOCK).values() for did in row if did.f is F.LOCK
+        op.type is Type.OK for row in found.of(F.LOCK).values() for op in row if op.f is F.LOCK
     )
     stats: dict[str, Any] = {"moves": groups.moves, "locked": held}
     reasons += _reasons(history, groups, held)
@@ -74,12 +79,12 @@ PLUGIN = CheckerPlugin(
 )
 
 
-def _reasons(history: History, groups: Groups, held: int) -> Iterator[Reason]:
+def _reasons(history: History, groups: GroupLocks, held: int) -> Iterator[Reason]:
     if groups.moves < 2 or not held:
         why = "no member of a group joined and took a queue, so no queue could be without an owner"
         yield Reason("NO_MEMBERS", f"{why}; make the load longer, or see harness.log")
     elif not _has_final_phase(history):
-        why = "the final phase, in which every queue must find its owner, did not finish"
+        why = "the final phase, in which every queue must find its owner, op not finish"
         yield Reason("NO_FINAL_LOOK", f"{why}; let the run finish, or raise recover_within_s")
 
 
@@ -88,7 +93,7 @@ def _has_final_phase(history: History) -> bool:
     return whole and not given_up(history, FINAL_PHASE)
 
 
-def _groups(history: History, found: Changes) -> Groups:
+def _groups(history: History, found: MetadataChanges) -> GroupLocks:
     locks: dict[str, list[int]] = {}
     for key, name in enumerate(history.names.get("keys", ())):
         group, on, _ = str(name).partition(OF)
@@ -96,31 +101,31 @@ def _groups(history: History, found: Changes) -> Groups:
             locks.setdefault(group, []).append(key)
     last: dict[int, int] = {}  # process -> its last completion
     for row in found.of_key.values():
-        for did in row:
-            last[did.process] = max(last.get(did.process, 0), did.ended or did.begun)
+        for op in row:
+            last[op.process] = max(last.get(op.process, 0), op.ended or op.begun)
     moves = found.of(F.JOIN, F.LEAVE)
     present = {found.name(key): merged(_stays(row, last)) for key, row in moves.items()}
-    return Groups(locks, present, sum(map(len, moves.values())))
+    return GroupLocks(locks, present, sum(map(len, moves.values())))
 
 
-def _stays(row: Sequence[Did], last: Mapping[int, int]) -> Iterator[Window]:
-    """From each join to the leave after it, or to the last that is known of the member."""
+def _stays(row: Sequence[MetadataOp], last: Mapping[int, int]) -> Iterator[Window]:
+    """Yield the time from each join to the leave after it, or to the member's last operation."""
     joined: dict[int, int] = {}
-    for did in row:
-        if did.f is F.JOIN and did.ended is not None:
-            joined[did.process] = did.ended
-        elif did.f is F.LEAVE and did.process in joined:
-            yield Window(joined.pop(did.process), did.begun)
+    for op in row:
+        if op.f is F.JOIN and op.ended is not None:
+            joined[op.process] = op.ended
+        elif op.f is F.LEAVE and op.process in joined:
+            yield Window(joined.pop(op.process), op.begun)
     for process, since in joined.items():
         yield Window(since, max(since, last[process]))
 
 
 def _of_queue(
-    history: History, found: Changes, key: int, present: Sequence[Window], bound_ns: int
-) -> Iterator[Breach]:
+    history: History, found: MetadataChanges, key: int, present: Sequence[Window], bound_ns: int
+) -> Iterator[MetadataBreach]:
     row = found.of_key.get(key, ())
     yield from of_lock(row)
-    owned = merged(Window(begin, end) for begin, end, _ in stretches(row))
+    owned = merged(Window(begin, end) for begin, end, _ in held_spans(row))
     phases = history.phases()
     if "load" not in phases or "drain" not in phases:
         return
@@ -129,10 +134,10 @@ def _of_queue(
         for gap in _without(calm, owned):
             if gap.end - gap.begin > bound_ns:
                 why = f"no member owned it for {gap.length_s:.1f} s, while no fault was active"
-                yield Breach(WITHOUT, gap.begin + bound_ns, NONE, key, why)
+                yield MetadataBreach(WITHOUT, gap.begin + bound_ns, NONE, key, why)
     if _has_final_phase(history) and not any(window.end > load.end for window in owned):
         why = "no member came to own it in the final phase, which all had joined"
-        yield Breach(WITHOUT, load.end, NONE, key, why)
+        yield MetadataBreach(WITHOUT, load.end, NONE, key, why)
 
 
 def _common(some: Iterable[Window], others: Sequence[Window]) -> Iterator[Window]:
@@ -144,7 +149,7 @@ def _common(some: Iterable[Window], others: Sequence[Window]) -> Iterator[Window
 
 
 def _without(whole: Window, taken: Iterable[Window]) -> Iterator[Window]:
-    """The parts of a window that none of these cover; they are in order and apart."""
+    """Yield the parts of a window that none of these cover; they are in order and disjoint."""
     at = whole.begin
     for window in taken:
         if window.begin > at:

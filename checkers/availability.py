@@ -1,15 +1,16 @@
 """Measures how long each fault kept senders waiting, and how available the cluster was.
 
-The time to recover is told both ways. *Applied to acknowledged*: from the moment the fault was in
-force to the first acknowledgement of a send invoked after it. *First failure to first success*: the
-published meaning, from the invocation of the first send that failed to the next success, which is
-nothing at all when clients retry in silence. Beside them stands the longest *silence*, a stretch
-without any acknowledgement, because a fault often bites only once it is detected.
+The time to recover is measured in two ways. *Applied to acknowledged*: from the moment at which the
+fault was in force to the first acknowledgement of a send invoked after it. *First failure to first
+success*: the published definition, from the invocation of the first send that failed to the next
+success, which does not exist if clients retry silently. The longest *silence*, a stretch without
+any acknowledgement, is measured too, because many faults have an effect only once they are
+detected.
 
-Availability is MTBF / (MTBF + MTTR) of this trial, where an outage is a silence much longer than
-the load's own rhythm, which is how often senders ask: how often they are answered is what an outage
-changes. Silence counts while somebody asks, or waits in vain. Where no send was ever acknowledged,
-all of it is an outage. Faults come far more often in a trial than in a year, so the yearly
+Availability is MTBF / (MTBF + MTTR) of this trial. An outage is a silence much longer than the
+usual interval between two invocations; the interval between answers is no measure, since outages
+change it. Silence counts while clients send, or wait for an answer. If no send was ever
+acknowledged, all of it is an outage. A trial has far more faults than a year, so the yearly
 equivalent says what this rate of faults would mean. Numbers only: this checker never convicts.
 """
 
@@ -22,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from checkers._run.run_facts import IN_FAULTS, QUIET, Facts, Outline, facts, full_set_at, latest
-from checkers._run.timeline import What
-from checkers._run.timeline_query import Answers
+from checkers._run.run_facts import IN_FAULTS, QUIET, Outline, RunFacts, facts, full_set_at, latest
+from checkers._run.timeline import CellKind
+from checkers._run.timeline_query import Timeline
 from harness.contracts import CheckerPlugin
 from harness.history.faults_and_events import FaultInterval, Window
 from harness.history.reader import History
@@ -34,8 +35,8 @@ from harness.trial import Trial
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 YEAR_S = 365.25 * 24 * 3600
-LEAST_OUTAGE_S = 0.2
-RHYTHMS = 20  # an outage is this many times the usual time between two invocations
+MIN_OUTAGE_S = 0.2
+RHYTHMS = 20  # an outage is this many times the usual interval between two invocations
 RESAMPLES = 2000
 
 
@@ -46,18 +47,19 @@ def check(history: History, trial: Trial, spark: Any) -> Result:
 PLUGIN = CheckerPlugin(check=check, findings=frozenset(), decides=frozenset())
 
 
-def judge(known: Facts) -> Result:
-    """Numbers for the report; lanes are words of numbers, so that the verdict stays readable."""
+def judge(known: RunFacts) -> Result:
+    """Return numbers for the report. Lanes are strings of numbers, so that the verdict stays
+    readable."""
     times = [
         _fault_times(known, fault, group)
         for fault in known.outline.applied
         for group in _sets_hit(known.outline, fault)
     ]
     stats = {
-        "sends": _sends(known.answers),
+        "sends": _sends(known.timeline),
         "sends_in_faults": _sends_in_faults(known),
-        "delivered": known.answers.messages(F.POLL),
-        "read": known.answers.messages(F.READ),
+        "delivered": known.timeline.messages(F.POLL),
+        "read": known.timeline.messages(F.READ),
         "latency_ms": _latencies(known),
         "success": _success(known),
         "faults": times,
@@ -71,14 +73,14 @@ def judge(known: Facts) -> Result:
 # -------------------------------------------------------------------------------------- faults
 
 
-def _fault_times(known: Facts, fault: FaultInterval, group: int) -> dict[str, Any]:
-    """Both times to recover, and the longest silence up to the next fault."""
+def _fault_times(known: RunFacts, fault: FaultInterval, group: int) -> dict[str, Any]:
+    """Return both times to recover, and the longest silence up to the next fault."""
     mark = known.force_number(fault)
     applied = fault.applied
     if mark is None or applied is None:
         raise ValueError(f"fault {fault.id} was never applied")
     only = group if known.outline.set_of_key else None
-    acked = known.answers.answer(mark, (F.SEND,), only)
+    acked = known.timeline.answer(mark, (F.SEND,), only)
     until = _next_begin(known.outline, fault)
     return {
         "fault": fault.id,
@@ -89,14 +91,14 @@ def _fault_times(known: Facts, fault: FaultInterval, group: int) -> dict[str, An
         "to_ack_s": None if acked is None else _s(acked - applied),
         "only_after_healing": acked is not None and fault.heal is not None and acked > fault.heal,
         **_published(known, mark, only, until),
-        "silence_s": _longest(known.answers.silences(_sending(known, applied, until), only)),
+        "silence_s": _longest(known.timeline.silences(_active_part(known, applied, until), only)),
         "to_full_set_s": _to_full_set(known.outline, fault, group),
     }
 
 
 def _sets_hit(outline: Outline, fault: FaultInterval) -> Sequence[int]:
-    """Numbers of the broker sets that it hit brokers of, else of all that take sends; one where
-    they are judged together."""
+    """Return the numbers of the broker sets whose brokers a fault hit, else of all that take sends;
+    one if they are judged together."""
     if not outline.set_of_key:
         return (0,)
     sending = sorted({n for n in outline.set_of_key if n >= 0}) or range(len(outline.sets))
@@ -105,9 +107,10 @@ def _sets_hit(outline: Outline, fault: FaultInterval) -> Sequence[int]:
     return hit or sending
 
 
-def _published(known: Facts, mark: int, group: int | None, until: int) -> dict[str, Any]:
-    """First failure to first success, if a send failed before the next fault began."""
-    outage = known.answers.outage(mark, group)
+def _published(known: RunFacts, mark: int, group: int | None, until: int) -> dict[str, Any]:
+    """Return the time from first failure to first success, if a send failed before the next fault
+    began."""
+    outage = known.timeline.outage(mark, group)
     if outage is None or outage.seen >= until:
         return {"failed": False, "failure_to_success_s": None}
     took = None if outage.end is None else _s(outage.end - outage.begin)
@@ -115,37 +118,37 @@ def _published(known: Facts, mark: int, group: int | None, until: int) -> dict[s
 
 
 def _next_begin(outline: Outline, fault: FaultInterval) -> int:
-    """When the next fault begins, or the load ends."""
+    """Return when the next fault begins, or the load ends."""
     applied = fault.applied or 0
     later = outline.begins[bisect_right(outline.begins, applied) :][:1]
     ends = outline.load.end if outline.load else outline.end
     return max(applied, min([*later, ends]))
 
 
-def _sending(known: Facts, begin: int, end: int) -> Window:
-    """The part of a stretch in which somebody still asked, or waited in vain."""
-    asking = _asking(known)
+def _active_part(known: RunFacts, begin: int, end: int) -> Window:
+    """Return the part of a stretch in which clients sent, or waited for an answer."""
+    asking = _client_activity(known)
     return Window(begin, max(begin, min(end, asking.end if asking else begin)))
 
 
-def _asking(known: Facts) -> Window | None:
-    """From the first send's invocation to the last one's, or to the end of the last that was tried
-    after the last acknowledgement: at most the load's end, when it never completed. Where a part of
-    the record is missing, so may be its answer; but of a run that was killed all is recorded up to
-    about the last operation."""
-    sending, outline = known.answers.sending, known.outline
-    killed = outline.interrupted and bool(known.answers.bins)
-    in_vain = known.answers.in_vain(never=killed or "ops" not in outline.gaps)
+def _client_activity(known: RunFacts) -> Window | None:
+    """Return the time from the invocation of the first send to that of the last one, or to the end
+    of the last send that was invoked after the last acknowledgement; to the end of the load if that
+    one never completed. Where a part of the record is missing, so may be its answer; but the record
+    of a run that was killed is complete up to about the last operation."""
+    sending, outline = known.timeline.sending, known.outline
+    killed = outline.interrupted and bool(known.timeline.bins)
+    in_vain = known.timeline.in_vain(never=killed or "ops" not in outline.gaps)
     if sending is None or in_vain is None:
         return sending
     until = min(in_vain, outline.load.end if outline.load else outline.end)
     if "ops" in outline.gaps:
-        until = min(until, known.answers.bins.stop * known.answers.ask.bin_ns)
+        until = min(until, known.timeline.bins.stop * known.timeline.query.bin_ns)
     return Window(sending.begin, max(sending.end, until))
 
 
 def _to_full_set(outline: Outline, fault: FaultInterval, group: int) -> float | None:
-    """From the healing to the full SyncStateSet, when it came before the next fault."""
+    """Return the time from the healing to the full SyncStateSet, if before the next fault."""
     if fault.heal is None:
         return None
     names = outline.sets[group : group + 1] if outline.set_of_key else outline.sets
@@ -160,8 +163,8 @@ def _longest(silences: Iterable[Window]) -> float | None:
 
 
 def _summary(times: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Median and worst of each time, over the faults that have one; None: never. Full redundancy
-    that did not come before the next fault may have come after it."""
+    """Return median and maximum of each time, over the faults that have one; None: never. Full
+    redundancy that was not reached before the next fault may have been reached after it."""
     never = {"to_ack_s": times, "failure_to_success_s": [t for t in times if t["failed"]]}
     summary: dict[str, Any] = {}
     for name in ("to_ack_s", "failure_to_success_s", "silence_s", "to_full_set_s"):
@@ -180,43 +183,44 @@ def _finite(value: float) -> float | None:
 # ---------------------------------------------------------------------------------- the whole
 
 
-def _sends(answers: Answers) -> dict[str, int]:
+def _sends(answers: Timeline) -> dict[str, int]:
     return {kind.name.lower(): answers.total(F.SEND, kind) for kind in Type}
 
 
-def _sends_in_faults(known: Facts) -> dict[str, int]:
-    """Completed sends by outcome, while a fault was in force; overlapping faults count twice."""
+def _sends_in_faults(known: RunFacts) -> dict[str, int]:
+    """Return completed sends by outcome, while a fault was in force; overlapping faults count
+    twice."""
     forced = range(len(known.outline.force))
     return {
-        kind.name.lower(): sum(known.answers.in_window(w, F.SEND, kind) for w in forced)
+        kind.name.lower(): sum(known.timeline.in_window(w, F.SEND, kind) for w in forced)
         for kind in (Type.OK, Type.FAIL, Type.INFO)
     }
 
 
-def _latencies(known: Facts) -> dict[str, Any]:
+def _latencies(known: RunFacts) -> dict[str, Any]:
     rows = {"all": None, "in_faults": IN_FAULTS, "quiet": QUIET}
     found: dict[str, Any] = {
         name: {
             label: None if value is None else round(value, 3)
             for label, value in zip(
-                QUANTILES, known.answers.quantiles_ms(QUANTILES.values(), span), strict=True
+                QUANTILES, known.timeline.quantiles_ms(QUANTILES.values(), span), strict=True
             )
         }
         for name, span in rows.items()
     }
-    worst = known.answers.worst_ms()
+    worst = known.timeline.worst_ms()
     found["all"]["max"] = None if worst is None else round(worst, 3)
     return found
 
 
-def _success(known: Facts) -> dict[str, float | None]:
-    """The share of completed sends that were acknowledged, with and without faults in force."""
+def _success(known: RunFacts) -> dict[str, float | None]:
+    """Return the share of completed sends that were acknowledged, with and without faults."""
     forced = range(len(known.outline.force))
     rest = range(len(known.outline.force), len(known.outline.force) + len(known.outline.quiet))
-    return {"in_faults": _share(known.answers, forced), "quiet": _share(known.answers, rest)}
+    return {"in_faults": _share(known.timeline, forced), "quiet": _share(known.timeline, rest)}
 
 
-def _share(answers: Answers, windows: Iterable[int]) -> float | None:
+def _share(answers: Timeline, windows: Iterable[int]) -> float | None:
     counts = {
         kind: sum(answers.in_window(w, F.SEND, kind) for w in windows)
         for kind in (Type.OK, Type.FAIL, Type.INFO)
@@ -225,13 +229,13 @@ def _share(answers: Answers, windows: Iterable[int]) -> float | None:
     return round(counts[Type.OK] / total, 6) if total else None
 
 
-def _availability(known: Facts) -> dict[str, Any]:
-    """MTBF / (MTBF + MTTR) while somebody asked; 95 % interval by resampling fault cycles."""
-    load = _asking(known)
+def _availability(known: RunFacts) -> dict[str, Any]:
+    """Return MTBF / (MTBF + MTTR) while clients sent; 95 % interval by resampling fault cycles."""
+    load = _client_activity(known)
     if load is None or load.end <= load.begin:
         return {}
-    silences = known.answers.silences(load)
-    limit_s = _outage_limit_s(known.answers, load)
+    silences = known.timeline.silences(load)
+    limit_s = _outage_limit_s(known.timeline, load)
     outages = [s for s in silences if s.length_s > limit_s]
     down_s = sum(s.length_s for s in outages)
     share = 1 - down_s / load.length_s
@@ -248,11 +252,11 @@ def _availability(known: Facts) -> dict[str, Any]:
     }
 
 
-def _outage_limit_s(answers: Answers, load: Window) -> float:
+def _outage_limit_s(answers: Timeline, load: Window) -> float:
     if not answers.total(F.SEND, Type.OK):
         return 0.0
     usual_s = load.length_s / answers.total(F.SEND, Type.INVOKE)
-    return max(LEAST_OUTAGE_S, RHYTHMS * usual_s)
+    return max(MIN_OUTAGE_S, RHYTHMS * usual_s)
 
 
 def _mean(total_s: float, count: int) -> float | None:
@@ -260,14 +264,14 @@ def _mean(total_s: float, count: int) -> float | None:
 
 
 def _cycles(outline: Outline, load: Window) -> list[Window]:
-    """The load cut where each fault begins: a fault and the recovery that follows it."""
+    """Return the load, divided where each fault begins: a fault and the recovery after it."""
     cuts = {f.begin for f in outline.faults if f.begin is not None}
     edges = sorted({load.begin, load.end, *(c for c in cuts if load.begin < c < load.end)})
     return [Window(begin, end) for begin, end in pairwise(edges)]
 
 
 def _interval(cycles: Sequence[Window], outages: Sequence[Window]) -> list[float] | None:
-    """The middle 95 % of the share over resampled cycles; None when there are too few."""
+    """Return the middle 95 % of the share over resampled cycles; None if there are too few."""
     if len(cycles) < 4:
         return None
     length = np.array([c.length_s for c in cycles])
@@ -285,24 +289,24 @@ def _overlap_s(cycle: Window, outage: Window) -> float:
 # --------------------------------------------------------------------------------------- lanes
 
 
-def _lanes(known: Facts) -> dict[str, Any]:
-    """Series by bin, for the report: numbers in words, `-` where there is none."""
-    answers = known.answers
-    bin_s = answers.ask.bin_ns / 1e9
+def _lanes(known: RunFacts) -> dict[str, Any]:
+    """Return series by bin, for the report: numbers as text, `-` where there is none."""
+    answers = known.timeline
+    bin_s = answers.query.bin_ns / 1e9
     series: dict[str, Sequence[float | None]] = {
-        "ok": answers.lane(What.OPS, F.SEND, Type.OK),
-        "fail": answers.lane(What.OPS, F.SEND, Type.FAIL),
-        "info": answers.lane(What.OPS, F.SEND, Type.INFO),
-        "delivered": answers.lane(What.MESSAGES, F.POLL, Type.OK),
-        "read": answers.lane(What.MESSAGES, F.READ, Type.OK),
+        "ok": answers.lane(CellKind.OPS, F.SEND, Type.OK),
+        "fail": answers.lane(CellKind.OPS, F.SEND, Type.FAIL),
+        "info": answers.lane(CellKind.OPS, F.SEND, Type.INFO),
+        "delivered": answers.lane(CellKind.MESSAGES, F.POLL, Type.OK),
+        "read": answers.lane(CellKind.MESSAGES, F.READ, Type.OK),
         "p50_ms": answers.latency_lane(0.5),
         "p99_ms": answers.latency_lane(0.99),
     }
-    words = {name: " ".join(map(_word, values)) for name, values in series.items()}
+    words = {name: " ".join(map(_number, values)) for name, values in series.items()}
     return {"bin_s": bin_s, "from_s": round(answers.bins.start * bin_s, 3), **words}
 
 
-def _word(value: float | None) -> str:
+def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
 
 

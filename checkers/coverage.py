@@ -1,12 +1,12 @@
 """Whether the run proved anything: load, faults that took effect, answers around them.
 
-A trial in which nothing happened must never be *valid*. What counts is what the plan asked for:
-without faults, load and a final read. With faults: every planned one has an outcome; at least 80 %
-of them, and one of each kind, were seen in the world with operations invoked while they were in
-force; and something was acknowledged before the first, after the last, and in each gap long enough
-to recover in. A fault that should silence a master counts only if the cluster noticed, unless
-nobody could have been elected. Everything else is *unknown*, with what to do about it.
-This checker never convicts the cluster.
+A trial in which nothing happened must never be *valid*. The plan says what is needed. Without
+faults: load and a final read. With faults: every planned one has an outcome; at least 80 % of them,
+and one of each kind, were observed, and operations were invoked while they were in force; and
+something was acknowledged before the first fault, after the last one, and in each gap that is long
+enough to recover. A fault that should silence a master counts only if the cluster noticed, unless
+no broker was eligible. Everything else is *unknown*, with advice. This checker never convicts the
+cluster.
 
 A run in which nothing succeeded for more than half of its load carries a warning, whatever its
 verdict. So does offered load that was never invoked, since clients had no free slot.
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkers._run.fault_effects import links_of, was_hidden
-from checkers._run.run_facts import Facts, Outline, facts
+from checkers._run.run_facts import Outline, RunFacts, facts
 from harness.contracts import CheckerPlugin
 from harness.history.faults_and_events import Event, FaultInterval, Window, in_force, overlap
 from harness.history.reader import History
@@ -28,11 +28,11 @@ from harness.trial import Trial
 
 ENOUGH = 0.8  # of the planned faults
 NAMESERVERS_MASTER_ID = 0  # in a route the master is broker 0; controllers use its own id
-LEAST_IDLE_S, RHYTHMS = 1.0, 20  # without success so long, or so many times the usual time
+MIN_IDLE_S, RHYTHMS = 1.0, 20  # an idle time: this long, and this many times the usual interval
 OPERATIONS = tuple(f for f in F if f not in (F.SEND, F.POLL, F.READ))
-LONG_GAP = 0.9  # of the rhythm's recovery time; part of it goes into watching the healing
+LONG_GAP = 0.9  # of the rhythm's recovery time; observing the healing takes a part of it
 
-FINAL_READS = {  # who shows what was written
+FINAL_READS = {  # operations that read what was written
     F.SEND: (F.READ,),
     F.ADD: (F.LIST, F.COUNT),
     F.APPEND: (F.LIST, F.GET),
@@ -57,8 +57,8 @@ ADVICE = {
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What one planned fault is worth."""
+class FaultOutcome:
+    """Whether a planned fault counts, and why not."""
 
     id: int
     kind: str
@@ -108,8 +108,8 @@ PLUGIN = CheckerPlugin(
 )
 
 
-def judge(known: Facts) -> Result:
-    """The verdict on the run itself."""
+def judge(known: RunFacts) -> Result:
+    """Judge the run itself."""
     outcomes = tuple(_outcomes(known))
     reasons = tuple(_reasons(known, outcomes))
     stats = _stats(known, outcomes) | {"effective": effective(known)}
@@ -128,14 +128,14 @@ def _loaded(outline: Outline) -> Window | None:
     return Window(outline.load.begin, max(outline.load.begin, until))
 
 
-def _warning(known: Facts, load: Window) -> str:
+def _warning(known: RunFacts, load: Window) -> str:
     """Say for how much of the load nothing succeeded, if that is more than half of it."""
-    sends = known.answers.total(F.SEND, Type.INVOKE)
-    invoked = sends or sum(known.answers.total(f, Type.INVOKE) for f in OPERATIONS)
+    sends = known.timeline.total(F.SEND, Type.INVOKE)
+    invoked = sends or sum(known.timeline.total(f, Type.INVOKE) for f in OPERATIONS)
     if not invoked or load.end <= load.begin:
         return ""
-    idle = known.answers.silences(load) if sends else known.answers.idle(load, OPERATIONS)
-    least_s = max(LEAST_IDLE_S, RHYTHMS * load.length_s / invoked)
+    idle = known.timeline.silences(load) if sends else known.timeline.idle(load, OPERATIONS)
+    least_s = max(MIN_IDLE_S, RHYTHMS * load.length_s / invoked)
     idle_s = sum(window.length_s for window in idle if window.length_s > least_s)
     if idle_s <= load.length_s / 2:
         return ""
@@ -143,16 +143,16 @@ def _warning(known: Facts, load: Window) -> str:
     return f"{what} for {idle_s:.0f} of {load.length_s:.0f} s"
 
 
-def _proved(outcomes: tuple[Outcome, ...]) -> str:
+def _proved(outcomes: tuple[FaultOutcome, ...]) -> str:
     planned, worth = len(outcomes), Counter(o.worth for o in outcomes)
     if worth[INSTALLED] == planned:
         what = f"all {planned} planned faults" if planned > 1 else "the planned fault"
         return f"{what} took effect"
-    told = f"{worth[INSTALLED]} of {planned} planned faults took effect"
-    return f"{told}, {worth[HIDDEN]} {_plural(HIDDEN, worth[HIDDEN])}" if worth[HIDDEN] else told
+    some = f"{worth[INSTALLED]} of {planned} planned faults took effect"
+    return f"{some}, {worth[HIDDEN]} {_plural(HIDDEN, worth[HIDDEN])}" if worth[HIDDEN] else some
 
 
-def _reasons(known: Facts, outcomes: tuple[Outcome, ...]) -> Iterator[Reason]:
+def _reasons(known: RunFacts, outcomes: tuple[FaultOutcome, ...]) -> Iterator[Reason]:
     if known.outline.cut_short:
         yield from known.outline.cut_short  # what else is missing follows from that
         return
@@ -161,10 +161,10 @@ def _reasons(known: Facts, outcomes: tuple[Outcome, ...]) -> Iterator[Reason]:
     if known.outline.load is None:
         yield Reason("NO_LOAD", "The load never started; see harness.log for what happened before")
         return
-    if not any(known.answers.total(f, Type.INVOKE) for f in F):
+    if not any(known.timeline.total(f, Type.INVOKE) for f in F):
         yield Reason("NO_OPERATIONS", "No operation was invoked; check the load's options")
         return
-    if known.answers.total(F.SEND, Type.OK) == 0 and known.answers.total(F.SEND, Type.INVOKE):
+    if known.timeline.total(F.SEND, Type.OK) == 0 and known.timeline.total(F.SEND, Type.INVOKE):
         yield Reason(
             "NO_OPERATIONS",
             "No operation was acknowledged; check whether the cluster was ever healthy",
@@ -177,9 +177,9 @@ def _reasons(known: Facts, outcomes: tuple[Outcome, ...]) -> Iterator[Reason]:
     yield from _stretch_reasons(known)
 
 
-def _final_read(known: Facts) -> bool:
-    """A run that wrote is read at the end by somebody fresh."""
-    total = known.answers.total
+def _final_read(known: RunFacts) -> bool:
+    """Whether everything that was written was read at the end."""
+    total = known.timeline.total
     return all(
         any(total(read, Type.OK) for read in reads)
         for write, reads in FINAL_READS.items()
@@ -187,9 +187,9 @@ def _final_read(known: Facts) -> bool:
     )
 
 
-def _fault_reasons(outcomes: tuple[Outcome, ...]) -> Iterator[Reason]:
-    """One reason for each way in which too many faults do not count. One that others hid was seen
-    by whoever looked: it is no evidence, and no reason to doubt the rest."""
+def _fault_reasons(outcomes: tuple[FaultOutcome, ...]) -> Iterator[Reason]:
+    """Yield a reason for each cause for which too many faults do not count. A fault that others
+    hid was observed: it is no evidence, and no reason to doubt the rest."""
     worthless: Counter[str] = Counter(o.worth for o in outcomes if o.worth in ADVICE)
     seen = [o for o in outcomes if o.worth in (INSTALLED, HIDDEN)]
     enough = len(seen) >= ENOUGH * len(outcomes)
@@ -211,8 +211,8 @@ def _plural(worth: str, count: int) -> str:
     return worth if count == 1 else worth.replace("was ", "were ", 1).replace("has ", "have ", 1)
 
 
-def _stretch_reasons(known: Facts) -> Iterator[Reason]:
-    """Something must have been acknowledged before, after and between faults."""
+def _stretch_reasons(known: RunFacts) -> Iterator[Reason]:
+    """Yield reasons if nothing was acknowledged before, after or between faults."""
     stretches = known.outline.quiet
     if len(stretches) < 2:
         return
@@ -240,14 +240,14 @@ def _stretch_reasons(known: Facts) -> Iterator[Reason]:
             )
 
 
-def _acknowledged(known: Facts, stretch: int) -> bool:
-    """Sends are what counts; a workload without sends shows any success."""
-    f = F.SEND if known.answers.total(F.SEND, Type.INVOKE) else None
-    return known.answers.in_window(known.quiet_number(stretch), f, Type.OK) > 0
+def _acknowledged(known: RunFacts, stretch: int) -> bool:
+    """Whether a send succeeded; in a workload without sends, any operation."""
+    f = F.SEND if known.timeline.total(F.SEND, Type.INVOKE) else None
+    return known.timeline.in_window(known.quiet_number(stretch), f, Type.OK) > 0
 
 
-def _outcomes(known: Facts) -> Iterator[Outcome]:
-    """Every fault that the plan or the history knows of."""
+def _outcomes(known: RunFacts) -> Iterator[FaultOutcome]:
+    """Yield the outcome of every fault in the plan or the history."""
     recorded = {fault.id: fault for fault in known.outline.faults}
     kinds = dict(enumerate(known.outline.planned))
     idle = known.outline.idle
@@ -255,10 +255,10 @@ def _outcomes(known: Facts) -> Iterator[Outcome]:
         fault = recorded.get(number)
         kind = fault.kind if fault else kinds[number]
         worth = _worth(known, fault)
-        yield Outcome(number, kind, HIDDEN if worth == INSTALLED and number in idle else worth)
+        yield FaultOutcome(number, kind, HIDDEN if worth == INSTALLED and number in idle else worth)
 
 
-def _worth(known: Facts, fault: FaultInterval | None) -> str:
+def _worth(known: RunFacts, fault: FaultInterval | None) -> str:
     if fault is None or fault.state not in ("installed", "partial", "failed"):
         return MISSING
     window = known.force_number(fault)
@@ -266,7 +266,7 @@ def _worth(known: Facts, fault: FaultInterval | None) -> str:
         return UNOBSERVED
     if fault.state != "installed":
         return HIDDEN if was_hidden(fault) else UNOBSERVED
-    if not known.answers.in_window(window, kind=Type.INVOKE):
+    if not known.timeline.in_window(window, kind=Type.INVOKE):
         return IDLE
     missed = silences_master(fault) and not noticed(fault, known.outline)
     if missed and not _unwatched(fault, known.outline) and not unelectable(fault, known.outline):
@@ -274,12 +274,11 @@ def _worth(known: Facts, fault: FaultInterval | None) -> str:
     return INSTALLED
 
 
-def effective(known: Facts) -> dict[str, int]:
-    """Faults by kind whose effect was seen while it could matter to somebody: it was their own, and
-    an operation was open at some moment of the time in which they were in force. A consumer that
-    waits at the end of its queue is none."""
+def effective(known: RunFacts) -> dict[str, int]:
+    """Return how many faults of each kind had an effect of their own while an operation was open. A
+    consumer that waits at the end of its queue has none."""
     counted: Counter[str] = Counter()
-    in_flight, idle = known.answers.in_flight, known.outline.idle
+    in_flight, idle = known.timeline.in_flight, known.outline.idle
     for number, fault in enumerate(known.outline.applied):
         if fault.state == "installed" and in_flight[number] > 0 and fault.id not in idle:
             counted[fault.kind] += 1
@@ -287,18 +286,18 @@ def effective(known: Facts) -> dict[str, int]:
 
 
 def _unwatched(fault: FaultInterval, outline: Outline) -> bool:
-    """Return whether the run ended while the fault lasted, or before nodes' events were collected:
-    then it is not known whether the cluster noticed."""
+    """Whether the run ended during the fault, or before the nodes' events were collected: then it
+    is not known whether the cluster noticed."""
     return outline.interrupted and (fault.heal is None or "events" in outline.gaps)
 
 
 def silences_master(fault: FaultInterval) -> bool:
-    """Is it such that the controllers stop hearing a master, so that they must notice?
+    """Whether a fault keeps a master's messages from the controllers, so that they must notice.
 
-    Killed, stopped and dark masters are silent. Cut off, a master is silent if it is the target and
-    what it sends no longer reaches the controllers: not when only its slaves or clients lose it,
-    nor when it merely hears nothing. A lossy, late or flapping link may be survived without
-    anybody's notice.
+    Masters that are killed, stopped or without network are silent. A partition silences a master if
+    it is the target and its messages no longer reach the controllers: not if only its slaves or
+    clients lose it, nor if it only receives nothing. The controllers need not notice a link with
+    loss, delay or flapping.
     """
     if fault.silences:
         return "master" in fault.targets
@@ -313,10 +312,10 @@ def silences_master(fault: FaultInterval) -> bool:
 
 
 def unelectable(fault: FaultInterval, outline: Outline) -> bool:
-    """Could nobody elect a master, for at least half of the time? This fault or others had taken
-    the majority of the controllers, or all brokers: then there is nobody to elect, and controllers
-    do not take the silence of all for everybody's death. Taken is who is silent, or has lost too
-    many links to speak with most of the controllers."""
+    """Whether no master could be elected for at least half of the time, because this fault and
+    others had taken the majority of the controllers, or all brokers: then no broker is eligible,
+    and controllers do not treat the silence of all brokers as their death. A node is taken if it is
+    silent, or has lost its links to half of the controllers."""
     window = in_force(fault, outline.end)
     if window is None:
         return False
@@ -333,7 +332,7 @@ def unelectable(fault: FaultInterval, outline: Outline) -> bool:
         brokers = {node for name in hit for node in outline.dealt[name].nodes}
 
     def speaks(node: str) -> bool:
-        """With most controllers, itself among them, both ways."""
+        """Whether a node reaches most controllers, including itself, in both directions."""
         heard = {c for c in controllers - silent if not {(node, c), (c, node)} & cut}
         return node not in silent and 2 * len(heard) > len(controllers)
 
@@ -342,23 +341,23 @@ def unelectable(fault: FaultInterval, outline: Outline) -> bool:
 
 
 def sets_of_master(fault: FaultInterval, outline: Outline) -> frozenset[str]:
-    """Names of the broker sets whose master it hit; none where the run's names do not tell."""
+    """Return the broker sets whose master a fault hit, if the run's names have sets."""
     masters = set(fault.targets.get("master", ()))
     return frozenset(name for name, of in outline.dealt.items() if masters & set(of.nodes))
 
 
 def noticed(fault: FaultInterval, outline: Outline) -> bool:
-    """Was the master missed, or another of its set elected, between the fault's begin and its
-    healing? Of several, one is enough."""
+    """Whether the cluster noticed that a master was missing, or its set elected another one,
+    between the fault's begin and its healing. Of several masters, one is enough."""
     begin = fault.begin or 0
     end = fault.healed if fault.healed is not None else fault.heal
     hit = sets_of_master(fault, outline)
     names = hit if len(outline.dealt) > 1 else frozenset()
-    return any(_missed(begin, end, told) for told in _by_set(outline.events, names))
+    return any(_missed(begin, end, some) for some in _by_set(outline.events, names))
 
 
 def _by_set(events: Sequence[Event], names: frozenset[str]) -> Iterator[Sequence[Event]]:
-    """What was told of each of these sets; of all together where there are no names."""
+    """Yield the events of each of these sets; all events if there are no names."""
     for name in names:
         yield [event for event in events if event.fields.get("brokerName", name) == name]
     if not names:
@@ -366,7 +365,7 @@ def _by_set(events: Sequence[Event], names: frozenset[str]) -> Iterator[Sequence
 
 
 def _missed(begin: int, end: int | None, events: Sequence[Event]) -> bool:
-    """As the events of one set tell."""
+    """Whether the events of one set show that its master was missed."""
     master = NAMESERVERS_MASTER_ID
     for event in events:
         if end is not None and event.t > end:
@@ -381,7 +380,7 @@ def _missed(begin: int, end: int | None, events: Sequence[Event]) -> bool:
     return False
 
 
-def _stats(known: Facts, outcomes: tuple[Outcome, ...]) -> dict[str, Any]:
+def _stats(known: RunFacts, outcomes: tuple[FaultOutcome, ...]) -> dict[str, Any]:
     counted = Counter(o.kind for o in outcomes if o.worth == INSTALLED)
     return {
         "planned": len(outcomes),
@@ -390,21 +389,21 @@ def _stats(known: Facts, outcomes: tuple[Outcome, ...]) -> dict[str, Any]:
         "worth": {str(o.id): o.worth for o in outcomes},
         "operations": {
             f.name.lower(): {
-                kind.name.lower(): known.answers.total(f, kind)
+                kind.name.lower(): known.timeline.total(f, kind)
                 for kind in Type
-                if known.answers.total(f, kind)
+                if known.timeline.total(f, kind)
             }
             for f in F
-            if known.answers.total(f, Type.INVOKE)
+            if known.timeline.total(f, Type.INVOKE)
         },
         "offered": _offered(known),
         "quiet_stretches": len(known.outline.quiet),
     }
 
 
-def _offered(known: Facts) -> dict[str, int]:
+def _offered(known: RunFacts) -> dict[str, int]:
     """Count the load's arrivals: those that were invoked, and those that found no free slot."""
-    sends = known.answers.total(F.SEND, Type.INVOKE)
-    invoked = sends or sum(known.answers.total(f, Type.INVOKE) for f in OPERATIONS)
+    sends = known.timeline.total(F.SEND, Type.INVOKE)
+    invoked = sends or sum(known.timeline.total(f, Type.INVOKE) for f in OPERATIONS)
     skipped = known.outline.skipped
     return {"arrivals": invoked + skipped, "invoked": invoked, "skipped": skipped}

@@ -1,11 +1,11 @@
 """Whether transactions over messages can have happened one after the other.
 
-An operation that sends and polls in several parts is a transaction. The order of the logs and what
-was polled tell who came before whom (`_cycles.logs`), and a cycle of that is an anomaly: `G0` when
-sends alone make it, `G1C` when polls have a part in it; with `_PROCESS` and `_REALTIME` behind it
-when it needs the order of a process or real time. Where transactions are not isolated from each
-other, as Kafka's are not, all of that is permitted: findings only inform, unless the contract
-names a level of isolation.
+An operation that sends and polls in several parts is a transaction. The order of the logs and the
+messages that were polled define how transactions depend on each other (`_cycles.logs`). A cycle of
+dependencies is an anomaly: `G0` if it consists of sends, `G1C` if polls are part of it; with the
+suffix `_PROCESS` or `_REALTIME` if it includes the order of a process or real time. Where
+transactions are not isolated from each other, such as Kafka's, all of that is permitted: findings
+only inform, unless the contract names a level of isolation.
 """
 
 from dataclasses import replace
@@ -49,7 +49,7 @@ PLUGIN = CheckerPlugin(
 
 
 def judged(found: Gathered, names: object, trial: Trial) -> Result:
-    """The answer, from all dependencies."""
+    """Return the result of all dependencies."""
     isolated = not set(ISOLATION).isdisjoint(trial.contract)
     layer = layer_of(trial) if isolated else Layer.DATA
     whole, nodes = graph(found.transactions, found.edges, NONE_MISSING, layer)

@@ -1,15 +1,15 @@
 """Laws that hold inside the cluster at every instant, whatever clients see of it.
 
-A cluster that breaks one of them has lost the ground it stands on, though it may take a second
-fault until somebody loses a message by it. Where a system's laws were watched while it ran (in
-simulated worlds, where somebody sees every decision), the history has an event `laws-watched`, and
-one `broken-law` for each time that one was broken. Elsewhere the nodes' own event logs show three
-of them: who led which term, who was master in which epoch, and what controllers decided, twice.
+A cluster that breaks one of them is no longer safe, although it may take a second fault until a
+message is lost. In simulated worlds, where every decision is visible, a system's laws are monitored
+while it runs: the history has an event `laws-watched`, and an event `broken-law` for each
+violation. Elsewhere the nodes' own event logs show violations of three laws: one leader for each
+term, one master for each epoch, and one decision of the controllers for each of these.
 
-A law that nobody looked at is not said to have held: the result says of each how often it was
-looked at (`looks`), and how many lines of event logs nobody could make anything of (`unseen`). A
-whole run of a world that watches its laws, in which nobody did, is *unknown*, and so is one of
-whose lines too many were not seen.
+A law that was never checked is not reported as held: the result has for each the number of checks
+(`looks`), and how many lines of event logs could not be read (`unseen`). A complete run of a world
+that monitors its laws, without any check, is *unknown*, and so is a run of which too many lines
+could not be read.
 """
 
 import json
@@ -29,7 +29,7 @@ from harness.trial import Trial
 INTEGRITY = "integrity"
 WATCHED, BROKEN = "laws-watched", "broken-law"
 SAMPLE = 20
-FEW, SHARE = 10, 0.02  # so many lines, and such a part of all, may be unseen
+FEW, SHARE = 10, 0.02  # so many lines, and such a part of all, may be unreadable
 ONE_LEADER, ONE_MASTER, COMMITTED = "ONE_LEADER", "ONE_MASTER", "COMMITTED_CHANGED"
 MEANING = {
     ONE_LEADER: "a term of the controllers had a second leader",
@@ -51,8 +51,8 @@ UNWATCHED = Reason(
 
 
 @dataclass(frozen=True)
-class Breach:
-    """Once that a law was broken, and how often more nobody tells of in full."""
+class LawBreach:
+    """A violation of a law, and how many more are only counted (`untold`)."""
 
     law: str
     t: int
@@ -63,19 +63,19 @@ class Breach:
 
 
 @dataclass
-class _Seen:
-    """What was looked at, and what could not be."""
+class LawChecks:
+    """What was checked, and what could not be."""
 
     looks: Counter[str] = field(default_factory=Counter)
     lines: int = 0
     unseen: int = 0
-    breaches: list[Breach] = field(default_factory=list)
+    breaches: list[LawBreach] = field(default_factory=list)
 
 
 def check(history: History, trial: Trial, spark: Any) -> Result:
-    told = events(history.read("events"))
+    event_log = events(history.read("events"))
     overseen = trial.hosts == OVERSEEN and not history.interrupted
-    return judge(told, history.faults, overseen)
+    return judge(event_log, history.faults, overseen)
 
 
 PLUGIN = CheckerPlugin(
@@ -99,12 +99,16 @@ PLUGIN = CheckerPlugin(
 )
 
 
-def judge(told: Sequence[Event], faults: Sequence[FaultInterval], overseen: bool = False) -> Result:
-    """What the events say of the laws. `overseen`: somebody had to watch them."""
-    watched = [event for event in told if event.kind == WATCHED]
-    seen = _watched(watched) if watched else _derived(told)
+def judge(
+    event_log: Sequence[Event], faults: Sequence[FaultInterval], overseen: bool = False
+) -> Result:
+    """Judge the events of a run. `overseen`: its laws had to be monitored."""
+    watched = [event for event in event_log if event.kind == WATCHED]
+    seen = _watched(watched) if watched else _derived(event_log)
     breaches = (
-        [_told(event) for event in told if event.kind == BROKEN] if watched else seen.breaches
+        [_breach_of(event) for event in event_log if event.kind == BROKEN]
+        if watched
+        else seen.breaches
     )
     stats: dict[str, Any] = {
         "looks": dict(sorted(seen.looks.items())),
@@ -115,7 +119,7 @@ def judge(told: Sequence[Event], faults: Sequence[FaultInterval], overseen: bool
     if watched and not breaches and looked_at:
         stats["proved"] = _proved(seen.looks)
     laws = sorted({breach.law for breach in breaches})
-    sets = set_of_node(told)
+    sets = set_of_node(event_log)
     findings = tuple(_finding(law, breaches, faults, sets) for law in laws)
     reasons = [UNWATCHED] if overseen and not (watched and looked_at) else []
     if seen.unseen > max(FEW, seen.lines * SHARE):
@@ -123,7 +127,7 @@ def judge(told: Sequence[Event], faults: Sequence[FaultInterval], overseen: bool
     return Result("invariants", findings, tuple(reasons), stats)
 
 
-def _unseen(seen: "_Seen") -> Reason:
+def _unseen(seen: LawChecks) -> Reason:
     message = (
         f"Of {seen.lines:,} lines of the nodes' event logs, {seen.unseen:,} were lost or could not "
         "be read, so violations may have been missed; check for full disks, and read the logs"
@@ -131,9 +135,9 @@ def _unseen(seen: "_Seen") -> Reason:
     return Reason("LAWS_UNSEEN", message)
 
 
-def _watched(watched: Sequence[Event]) -> "_Seen":
-    """What those who watched say of themselves."""
-    seen = _Seen()
+def _watched(watched: Sequence[Event]) -> LawChecks:
+    """Return what the monitors report of themselves."""
+    seen = LawChecks()
     for event in watched:
         seen.looks.update(event.fields.get("looked", {}))
         seen.lines += int(event.fields.get("lines", 0))
@@ -150,7 +154,7 @@ def _proved(looks: Mapping[str, int]) -> str:
 
 def _finding(
     law: str,
-    breaches: Sequence[Breach],
+    breaches: Sequence[LawBreach],
     faults: Sequence[FaultInterval],
     sets: Mapping[str, str],
 ) -> Finding:
@@ -173,15 +177,15 @@ def _finding(
     )
 
 
-def _evidence(breach: Breach) -> Mapping[str, Any]:
+def _evidence(breach: LawBreach) -> Mapping[str, Any]:
     numbers = {k: v for k, v in breach.numbers.items() if isinstance(v, str | int | float)}
     return {"node": breach.node, "at_s": round(breach.t / 1e9, 3), "why": breach.why, **numbers}
 
 
-def _told(event: Event) -> Breach:
+def _breach_of(event: Event) -> LawBreach:
     fields = dict(event.fields)
     law, why = str(fields.pop("law", "?")), str(fields.pop("why", ""))
-    return Breach(
+    return LawBreach(
         law, event.t, event.node, why, untold=int(fields.pop("untold", 0)), numbers=fields
     )
 
@@ -189,20 +193,20 @@ def _told(event: Event) -> Breach:
 # ------------------------------------------------------------------------- from event logs alone
 
 
-def _derived(told: Sequence[Event]) -> _Seen:
-    """Three laws that the nodes' own words can show broken."""
-    seen = _Seen(Counter(dict.fromkeys((ONE_LEADER, ONE_MASTER, COMMITTED), 0)))
-    names = {event.fields.get("brokerName") for event in told if event.kind == "election"}
-    lives: Counter[str] = Counter()
+def _derived(event_log: Sequence[Event]) -> LawChecks:
+    """Return the violations of three laws that the nodes' event logs show."""
+    seen = LawChecks(Counter(dict.fromkeys((ONE_LEADER, ONE_MASTER, COMMITTED), 0)))
+    names = {event.fields.get("brokerName") for event in event_log if event.kind == "election"}
+    starts: Counter[str] = Counter()
     first: dict[tuple[str, str], tuple[str, str]] = {}
-    for event in told:
+    for event in event_log:
         seen.lines += bool(event.node)
         seen.unseen += _missed(event)
-        lives[event.node] += event.kind == "start"
-        life = f"{event.node} in its life {lives[event.node]}"
+        starts[event.node] += event.kind == "start"
+        process = f"{event.node} in its life {starts[event.node]}"
         try:
-            claim = _claim(event, life, alone=len(names) <= 1)
-        except KeyError:  # it does not say all that a claim is made of
+            claim = _claim(event, process, alone=len(names) <= 1)
+        except KeyError:  # a field is missing
             seen.unseen += 1
             continue
         if claim is None:
@@ -212,24 +216,24 @@ def _derived(told: Sequence[Event]) -> _Seen:
         was, who = first.setdefault((law, what), (is_now, event.node))
         if was != is_now:
             why = f"{what}: {was} according to {who}, and {is_now} according to {event.node}"
-            seen.breaches.append(Breach(law, event.t, event.node, why))
+            seen.breaches.append(LawBreach(law, event.t, event.node, why))
     return seen
 
 
 def _missed(event: Event) -> int:
-    """Lines that a node's disk had no room for, as its next line says."""
+    """Return how many lines a node could not write for lack of space, from its next line."""
     missed = event.fields.get("missed", 0)
     return missed if isinstance(missed, int) else 1
 
 
-def _claim(event: Event, life: str, alone: bool) -> tuple[str, str, str] | None:
-    """(law, what, its only value): two values of one thing break the law."""
+def _claim(event: Event, process: str, alone: bool) -> tuple[str, str, str] | None:
+    """Return (law, subject, value): two values of one subject break the law."""
     fields = event.fields
     match event.kind:
         case "raft" if fields["state"] == "leader":
-            return ONE_LEADER, f"the leader of term {fields['term']}", life
+            return ONE_LEADER, f"the leader of term {fields['term']}", process
         case "role" if fields["role"] == "master" and alone:
-            return ONE_MASTER, f"the master of epoch {fields['epoch']}", life
+            return ONE_MASTER, f"the master of epoch {fields['epoch']}", process
         case "election":
             what = f"the master of {fields['brokerName']} in epoch {fields['epoch']}"
             return COMMITTED, what, f"broker {fields['masterId']}"

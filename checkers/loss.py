@@ -1,44 +1,46 @@
-"""Every acknowledged message is in the log at the end, and reaches every consumer group. What the
-fresh reader, which reads each queue from its first message to its last, does not find is lost for
-certain; where it could not read everything, nothing is concluded. An imported history has no such
-reader: there a message is lost that nobody ever saw, although somebody read past its offset.
+"""Every acknowledged message is in the log at the end, and is delivered to every consumer group.
+A message is lost for certain if the final reader, which reads each queue from its first message to
+its last, does not find it; where that reader did not read everything, nothing is concluded. An
+imported history has no such reader: there a message is lost if it was never received although a
+consumer read past its offset.
 
-A client that tries again may store a message twice, in two queues where it selects them. The one
-that was acknowledged has to be there: a copy that an earlier attempt left elsewhere does not
-replace it.
+A client that retries may store a message twice, in two queues where it selects the queue. The
+acknowledged copy has to be there: one that an earlier attempt left elsewhere does not replace it.
 
-What every replica holds at the offset of its acknowledgement is not lost: the read left it out
-(`READ_SKIPPED`). At whose offset a reader was given another body is damaged, which `phantom`
-reports. What stands before the queue's first offset was deleted, where the nodes report that their
-retention deleted something; it is counted.
+A message that every replica holds at the offset of its acknowledgement is not lost: the read
+omitted it (`READ_SKIPPED`). If a reader received another body at its offset, it is damaged, which
+`phantom` reports. Messages before the queue's first offset were deleted, where the nodes report
+that their retention deleted something; they are counted.
 
 A lost message is counted once: that no group received it either is the same loss. Messages that
-are in the log but were never given to a group that read on to the end are `UNREAD_ACKED`; where it
-did not get there, at-least-once is not proven, which is a reason. Sends of unknown outcome that
-turn up are not an error; they are counted as recovered.
+are in the log but were never delivered to a group that read to the end are `UNREAD_ACKED`; where
+the group did not read to the end, at-least-once is not proven, which is a reason. Sends of unknown
+outcome that are found are not an error; they are counted as recovered.
 
-In an imported history, what was acknowledged and nobody saw or read past is `UNSEEN_ACKED`, which
-proves nothing. A transaction is all or nothing, so when a part of one of unknown outcome was seen,
-its other parts can be lost as well (`TXN_TORN`). A message at whose offset another was seen is a
-matter of `offsets`, as long as the contract demands that. A consumer's step over what is lost is an
-echo: the evidence says how many there were.
+In an imported history, an acknowledged message that was never received, nor any later offset, is
+`UNSEEN_ACKED`, which proves nothing. A transaction is all or nothing, so if a part of one of
+unknown outcome was seen, its other parts can be lost as well (`TXN_TORN`). A message at whose
+offset another was seen is left to `offsets`, if the contract demands order. A consumer's step over
+what is lost is an echo: the evidence says how many there were.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from checkers._messages.excused_rows import excused, unread_instead
-from checkers._messages.final_reads import given_up
-from checkers._messages.message_census import SAMPLE, Survey, survey
-from checkers._messages.messages import MOST_GROUPS
-from checkers._messages.queue_log import logbook
-from checkers._messages.witness import Witness, dated, is_told, rows_of, seconds, witness
+from checkers._messages.excused_rows import excused_messages, unread_instead
+from checkers._messages.final_reads import MAX_GROUPS, given_up
+from checkers._messages.message_census import MessageCensus, message_census
+from checkers._messages.messages import MessageClass
+from checkers._messages.queue_log import queue_log
+from checkers._messages.witness import Witness, is_certain, op_rows, witness
+from checkers._run.evidence import SAMPLE, seconds, span_fields
 from harness.contracts import CheckerPlugin
+from harness.history.faults_and_events import faults_at
 from harness.history.notes import FINAL_PHASE
 from harness.history.reader import History
 from harness.judge.claims import unclaimed_faults
-from harness.judge.verdict import Finding, Reason, Result
+from harness.judge.verdict import Excuse, Finding, Reason, Result
 from harness.trial import Trial
 
 if TYPE_CHECKING:
@@ -47,38 +49,46 @@ if TYPE_CHECKING:
 
 ENDS = "of what a producer sent"
 PLACES = {"prefix": f"at the start {ENDS}", "middle": "mid-stream", "tail": f"at the end {ENDS}"}
+LOSSES = (MessageClass.LOST, MessageClass.TORN, MessageClass.SKIPPED)
 
 
 def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
-    found = survey(history, spark)
-    groups = found.groups[:MOST_GROUPS]
-    unread = sum(found.count(f"unread-{number}") for number in range(len(groups)))
+    census = message_census(history, spark)
+    groups, counts = census.groups[:MAX_GROUPS], census.counts
     findings: list[Finding] = []
-    stats = _stats(found)
-    if not found.count("lost") and found.count("acked") and not found.count("perhaps_lost"):
-        stats["proved"] = _proved(found)
-    displaced = 0 if _told_by_offsets(trial) else found.count("displaced")
-    unseen = found.count("perhaps_lost") if found.scope.imported else 0
-    if any((*map(found.count, ("lost", "torn", "skipped")), unread, displaced, unseen)):
-        evidence = witness(history, found, spark)
-        over = logbook(history, spark).missed_at if found.scope.imported else {}
-        findings = [*_lost(found, evidence, displaced, over), *_unread(found, evidence)]
-        findings = list(_excused(findings, history, trial, found, spark))
-        findings += _skipped(found, evidence, _reading(found, history, trial, spark))
-        findings += [*_torn(found, evidence, over), *_unseen(found, evidence, unseen)]
-        stats |= _rpo(found, evidence)
-    reasons = [*_reasons(found)]
+    stats = _stats(census)
+    perhaps = counts[MessageClass.PERHAPS_LOST]
+    if counts[MessageClass.ACKED] and not counts[MessageClass.LOST] and not perhaps:
+        stats["proved"] = _proved(census)
+    unseen = perhaps if census.scope.imported else 0
+    missing = unseen + sum(counts[name] for name in LOSSES) + sum(g.unread for g in groups)
+    displaced = 0 if _counted_by_offsets(trial) else counts[MessageClass.DISPLACED]
+    if missing or displaced:
+        evidence = witness(history, census, spark)
+        over = queue_log(history, spark).missed_at if census.scope.imported else {}
+        excused = excused_messages(history, trial, census, spark)
+        instead = unread_instead(history, trial, census, spark)
+        findings += _lost(census, evidence, excused.excuses(excused.lost), displaced, over)
+        for number, group in enumerate(groups):
+            if group.unread:
+                excuses = excused.excuses(instead.get(number, {}), held=False)
+                finding = _unread(census, number, evidence)
+                findings.append(replace(finding, excuses=excuses))
+        findings += _skipped(census, evidence, _final_reading(census, history, trial, spark))
+        findings += [*_torn(census, evidence, over), *_unseen(census, evidence, unseen)]
+        stats |= _rpo(census, evidence)
+    reasons = [*_reasons(census)]
     if history.complete and trial.demands("at-least-once"):
-        reasons += _ungiven(found)
+        reasons += _ungiven(census)
         reasons += _given_up(history)
-    return Result("loss", tuple(findings), tuple(reasons), stats, _decided(found))
+    return Result("loss", tuple(findings), tuple(reasons), stats, _decided(census))
 
 
-def _decided(found: Survey) -> dict[str, int]:
-    """Messages that the demands were decided on. Without consumer groups none is delivered, so
-    that nothing is demanded of it."""
-    delivered = {"at-least-once": found.count("polled")} if found.groups else {}
-    return {"no-loss": found.count("acked"), **delivered}
+def _decided(census: MessageCensus) -> dict[str, int]:
+    """Return on how many messages the demands were decided. Without consumer groups nothing is
+    delivered, so at-least-once is not decided."""
+    delivered = {"at-least-once": census.counts[MessageClass.POLLED]} if census.groups else {}
+    return {"no-loss": census.counts[MessageClass.ACKED], **delivered}
 
 
 PLUGIN = CheckerPlugin(
@@ -92,41 +102,26 @@ PLUGIN = CheckerPlugin(
 )
 
 
-def _excused(
-    findings: Iterable[Finding],
-    history: History,
-    trial: Trial,
-    found: Survey,
-    spark: "SparkSession | None",
-) -> Iterator[Finding]:
-    """The findings with their rows excused singly."""
-    known = excused(history, trial, found, spark)
-    unread = unread_instead(history, trial, found, spark)
-    numbers = {name: number for number, name in enumerate(found.groups)}
-    for finding in findings:
-        excuses = known.excuses(known.lost)
-        if finding.code == "UNREAD_ACKED":
-            group = numbers[finding.evidence[0]["group"]]
-            excuses = known.excuses(unread.get(group, {}), held=False)
-        yield replace(finding, excuses=excuses)
+def _stats(census: MessageCensus) -> dict[str, Any]:
+    counts = census.counts
+    stats = {
+        "sent": counts[MessageClass.INVOKED],
+        "acknowledged": counts[MessageClass.ACKED],
+        "refused": counts[MessageClass.FAILED],
+        "indeterminate": counts[MessageClass.INFO],
+        "read": counts[MessageClass.READ],
+        "delivered": counts[MessageClass.POLLED],
+        "lost": counts[MessageClass.LOST],
+        "recovered": counts[MessageClass.RECOVERED],
+    }
+    for name in (MessageClass.SKIPPED, MessageClass.DELETED):
+        if counts[name]:
+            stats[name.value] = counts[name]
+    return stats | ({"unseen": counts[MessageClass.PERHAPS_LOST]} if census.scope.imported else {})
 
 
-def _stats(found: Survey) -> dict[str, Any]:
-    return {
-        "sent": found.count("invoked"),
-        "acknowledged": found.count("acked"),
-        "refused": found.count("failed"),
-        "indeterminate": found.count("info"),
-        "read": found.count("read"),
-        "delivered": found.count("polled"),
-        "lost": found.count("lost"),
-        "recovered": found.count("recovered"),
-        **{name: n for name in ("skipped", "deleted") if (n := found.count(name))},
-    } | ({"unseen": found.count("perhaps_lost")} if found.scope.imported else {})
-
-
-def _proved(found: Survey) -> str:
-    acked, deleted = found.count("acked"), found.count("deleted")
+def _proved(census: MessageCensus) -> str:
+    acked, deleted = census.counts[MessageClass.ACKED], census.counts[MessageClass.DELETED]
     if deleted:
         return f"{acked - deleted:,} of {acked:,} acknowledged messages are in the log, and " + (
             f"retention deleted the other {deleted:,}"
@@ -134,42 +129,42 @@ def _proved(found: Survey) -> str:
     return f"all {acked:,} acknowledged messages are in the log"
 
 
-def _told_by_offsets(trial: Trial) -> bool:
-    """Will two messages at one offset be counted, and count, elsewhere?"""
-    asked = not trial.checkers or "offsets" in trial.checkers
-    return asked and trial.demands("order-per-queue")
+def _counted_by_offsets(trial: Trial) -> bool:
+    """Whether `offsets` counts two messages at one offset, as a violation of the contract."""
+    runs = not trial.checkers or "offsets" in trial.checkers
+    return runs and trial.demands("order-per-queue")
 
 
 def _lost(
-    found: Survey, evidence: Witness, displaced: int, over: Mapping[tuple[int, int], int]
+    census: MessageCensus,
+    evidence: Witness,
+    excuses: tuple[Excuse, ...],
+    displaced: int,
+    over: Mapping[tuple[int, int], int],
 ) -> Iterator[Finding]:
-    count = found.count("lost") + displaced
+    count = census.counts[MessageClass.LOST] + displaced
     if not count:
         return
-    values = evidence.earliest_lost
+    values = evidence.earliest
     if displaced:
-        values = (*values, *found.samples["displaced"])[:SAMPLE]
-    faults = (*evidence.lost.by_fault, *(number for _, number in _next_fault(evidence)))
+        values = (*values, *census.shown[MessageClass.DISPLACED])[:SAMPLE]
+    left = census.counts[MessageClass.LEFT]
+    copies = f"; of {left:,}, the log has a copy that an earlier attempt left elsewhere"
     yield Finding(
         "LOST_ACKED",
         count,
-        f"{_acknowledged(count)} {_were(count)} lost{_where(found, displaced)}{_left(found)}",
+        f"{_acknowledged(count)} {_were(count)} lost{_where(census, displaced)}"
+        f"{copies if left else ''}",
         "no-loss",
         tuple(_passed_over(evidence, value, over) for value in values),
-        faults,
+        (*evidence.lost.by_fault, *(number for _, number in _next_fault(evidence))),
+        excuses=excuses,
     )
 
 
-def _left(found: Survey) -> str:
-    """Say of how many lost messages the copy of an earlier attempt is in the log."""
-    count = found.count("left")
-    words = f"; of {count:,}, the log has a copy that an earlier attempt left elsewhere"
-    return words if count else ""
-
-
-def _where(found: Survey, displaced: int) -> str:
-    """Say where in its producer's sequence each lost message stood."""
-    places = {PLACES[name]: n for name, n in found.where_lost.items() if n}
+def _where(census: MessageCensus, displaced: int) -> str:
+    """Return where in their producers' sequences the lost messages were."""
+    places = {PLACES[name]: n for name, n in census.where_lost.items() if n}
     places |= {"whose offset another message has": displaced} if displaced else {}
     total = sum(places.values())
     if len(places) == 1:
@@ -180,30 +175,28 @@ def _where(found: Survey, displaced: int) -> str:
 def _passed_over(
     evidence: Witness, value: int, over: Mapping[tuple[int, int], int]
 ) -> dict[str, Any]:
-    """A lost message's story, and how often a consumer went over its offset."""
-    row = evidence.told(value)
-    place = next(
-        ((r["key"], r["offset"]) for r in evidence.rows.get(value, ()) if r["offset"] >= 0), None
-    )
+    """Return a lost message's story, and how often a consumer went over its offset."""
+    place = evidence.places.get(value)
     times = over.get(place, 0) if place is not None else 0
-    return row | ({"stepped_over": times} if times else {})
+    return evidence.stories[value] | ({"stepped_over": times} if times else {})
 
 
-def _reading(
-    found: Survey, history: History, trial: Trial, spark: "SparkSession | None"
+def _final_reading(
+    census: MessageCensus, history: History, trial: Trial, spark: "SparkSession | None"
 ) -> dict[str, Any]:
-    """The time of the final reading for each message that it omitted, if a fault was unclaimed."""
-    phases, values = history.phases(), found.offenders.get("skipped", ())
+    """Return the time of the final reading for each message that it omitted, if a fault was
+    unclaimed."""
+    phases, values = history.phases(), census.dated[MessageClass.SKIPPED]
     if "drain" not in phases or not values or not unclaimed_faults(history, trial):
         return {}
-    keys = {row.value: row.key for row in rows_of(history, spark, values) if is_told(row)}
+    keys = {row.value: row.key for row in op_rows(history, spark, values) if is_certain(row)}
     read = (phases["drain"], max(phases.values()))
-    return dated(history.names, (((keys.get(value, -1),), read) for value in values))
+    return span_fields(history.names, (((keys.get(value, -1),), read) for value in values))
 
 
-def _skipped(found: Survey, evidence: Witness, times: dict[str, Any]) -> Iterator[Finding]:
-    if count := found.count("skipped"):
-        rows = [evidence.told(value) for value in found.samples["skipped"]]
+def _skipped(census: MessageCensus, evidence: Witness, times: dict[str, Any]) -> Iterator[Finding]:
+    if count := census.counts[MessageClass.SKIPPED]:
+        rows = [evidence.stories[value] for value in census.shown[MessageClass.SKIPPED]]
         yield Finding(
             "READ_SKIPPED",
             count,
@@ -216,9 +209,9 @@ def _skipped(found: Survey, evidence: Witness, times: dict[str, Any]) -> Iterato
 
 
 def _torn(
-    found: Survey, evidence: Witness, over: Mapping[tuple[int, int], int]
+    census: MessageCensus, evidence: Witness, over: Mapping[tuple[int, int], int]
 ) -> Iterator[Finding]:
-    count = found.count("torn")
+    count = census.counts[MessageClass.TORN]
     if count:
         what = "1 message was" if count == 1 else f"{count:,} messages were"
         yield Finding(
@@ -226,56 +219,57 @@ def _torn(
             count,
             f"{what} lost although another message of the same transaction was delivered",
             "no-loss",
-            tuple(_passed_over(evidence, value, over) for value in found.samples["torn"]),
+            tuple(_passed_over(evidence, value, over) for value in census.shown[MessageClass.TORN]),
         )
 
 
-def _unseen(found: Survey, evidence: Witness, count: int) -> Iterator[Finding]:
+def _unseen(census: MessageCensus, evidence: Witness, count: int) -> Iterator[Finding]:
     if count:
         what = f"{_acknowledged(count)} {_were(count)} never read, nor was any later offset"
-        rows = tuple(evidence.told(value) for value in found.samples["perhaps_lost"])
+        rows = tuple(evidence.stories[value] for value in census.shown[MessageClass.PERHAPS_LOST])
         yield Finding("UNSEEN_ACKED", count, what, "", rows)
 
 
-def _unread(found: Survey, evidence: Witness) -> Iterator[Finding]:
-    for number, group in enumerate(found.groups[:MOST_GROUPS]):
-        count = found.count(f"unread-{number}")
-        if count:
-            rows = [evidence.told(v) for v in found.samples[f"unread-{number}"]]
-            yield Finding(
-                "UNREAD_ACKED",
-                count,
-                f"{_more(found, count)} never delivered to {group}",
-                "at-least-once",
-                tuple({**row, "group": group} for row in rows),
-                _faults(evidence, rows),
-            )
+def _unread(census: MessageCensus, number: int, evidence: Witness) -> Finding:
+    group = census.groups[number]
+    more = _acknowledged(group.unread)
+    if census.counts[MessageClass.LOST]:  # apart from those
+        more = f"{group.unread:,} more"
+    rows = [evidence.stories[value] for value in group.examples]
+    return Finding(
+        "UNREAD_ACKED",
+        group.unread,
+        f"{more} {_were(group.unread)} never delivered to {group.name}",
+        "at-least-once",
+        tuple({**row, "group": group.name} for row in rows),
+        _faults(evidence, rows),
+    )
 
 
 def _faults(evidence: Witness, rows: list[dict[str, Any]]) -> tuple[int, ...]:
     times = [int(row["acked_s"] * 1e9) for row in rows if "acked_s" in row]
-    return tuple(sorted({number for t in times for number in evidence.faults_at(t)}))
+    return tuple(sorted({number for t in times for number in faults_at(evidence.faults, t)}))
 
 
-def _rpo(found: Survey, evidence: Witness) -> dict[str, Any]:
-    """How far back the loss reaches: from the first lost acknowledgement to the last or, where no
-    fault lasted at any of them, to the fault after the first."""
-    if not found.count("lost"):
+def _rpo(census: MessageCensus, evidence: Witness) -> dict[str, Any]:
+    """Return how far back the loss reaches: from the first lost acknowledgement to the last or,
+    where no fault was in force at any of them, to the fault after the first."""
+    if not census.counts[MessageClass.LOST]:
         return {}
     first, last = evidence.lost.first, evidence.lost.last
     until = min((begin for begin, _ in _next_fault(evidence)), default=last)
     return {
-        "rpo_messages": found.count("lost"),
+        "rpo_messages": census.counts[MessageClass.LOST],
         "rpo_s": seconds(until - first),
         "lost_from_s": seconds(first),
         "lost_to_s": seconds(last),
-        "lost_where": dict(found.where_lost),
+        "lost_where": dict(census.where_lost),
         "lost_by_fault": {str(number): n for number, n in evidence.lost.by_fault.items()},
     }
 
 
 def _next_fault(evidence: Witness) -> list[tuple[int, int]]:
-    """When the fault began that explains a loss in which none lasted, and which it is."""
+    """Return the begin and id of the fault that explains a loss outside all faults."""
     if evidence.lost.by_fault:
         return []
     first = evidence.lost.first
@@ -283,9 +277,9 @@ def _next_fault(evidence: Witness) -> list[tuple[int, int]]:
     return sorted(later)[:1]
 
 
-def _reasons(found: Survey) -> Iterator[Reason]:
-    perhaps = found.count("perhaps_lost")
-    if perhaps and found.scope.passed:
+def _reasons(census: MessageCensus) -> Iterator[Reason]:
+    perhaps = census.counts[MessageClass.PERHAPS_LOST]
+    if perhaps and census.scope.passed:
         yield Reason(
             "NO_FINAL_READ",
             f"{_acknowledged(perhaps)} {_were(perhaps)} never read, nor was any later offset, so "
@@ -299,36 +293,37 @@ def _reasons(found: Survey) -> Iterator[Reason]:
             "time to recover (recover_within_s)",
         )
 
-    if overdue := found.count("overdue"):
+    if overdue := census.counts[MessageClass.OVERDUE]:
         yield Reason(
             "NO_FINAL_READ",
             f"{overdue:,} sends were acknowledged after the final phase had "
             f"begun, perhaps too late for its readers; run it again, or find out why sends take "
             "so long",
         )
-    if len(found.groups) > MOST_GROUPS:
+    if len(census.groups) > MAX_GROUPS:
         yield Reason(
             "GROUPS_NOT_JUDGED",
-            f"only the first {MOST_GROUPS} of {len(found.groups)} consumer groups were judged; "
+            f"only the first {MAX_GROUPS} of {len(census.groups)} consumer groups were judged; "
             "use fewer groups",
         )
 
 
-def _ungiven(found: Survey) -> Iterator[Reason]:
-    """Yield a reason for each group that did not read to the end, so may yet have been given it."""
-    for number, group in enumerate(found.groups[:MOST_GROUPS]):
-        count = found.count(f"ungiven-{number}")
-        if count:
+def _ungiven(census: MessageCensus) -> Iterator[Reason]:
+    """Yield a reason for each group that did not read to the end, so that messages may still be on
+    their way to it."""
+    for group in census.groups[:MAX_GROUPS]:
+        if group.ungiven:
             yield Reason(
                 "NO_FINAL_READ",
-                f"{group} did not read to the end of its queues, and {_acknowledged(count)} there "
-                f"{_were(count)} not delivered to it yet; let the run finish, or give the cluster "
-                "more time to recover (recover_within_s)",
+                f"{group.name} did not read to the end of its queues, and "
+                f"{_acknowledged(group.ungiven)} there {_were(group.ungiven)} not delivered to it "
+                "yet; let the run finish, or give the cluster more time to recover "
+                "(recover_within_s)",
             )
 
 
 def _given_up(history: History) -> Iterator[Reason]:
-    """Yield a reason for each reader that did not come to the end of the final phase."""
+    """Yield a reason for each reader that did not finish the final phase."""
     for text in given_up(history, FINAL_PHASE):
         yield Reason(
             "NO_FINAL_READ",
@@ -339,13 +334,6 @@ def _given_up(history: History) -> Iterator[Reason]:
 
 def _acknowledged(count: int) -> str:
     return "1 acknowledged message" if count == 1 else f"{count:,} acknowledged messages"
-
-
-def _more(found: Survey, count: int) -> str:
-    """Count messages that were not delivered, apart from those that were lost."""
-    if found.count("lost"):
-        return f"{count:,} more {_were(count)}"
-    return f"{_acknowledged(count)} {_were(count)}"
 
 
 def _were(count: int) -> str:

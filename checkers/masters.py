@@ -1,58 +1,64 @@
 """A broker set has one master at a time, elected when needed, from the eligible replicas.
 
-One broker acknowledges in an epoch (`EPOCH_SHARED`); that another one acknowledges in a later epoch
-before the last answer of the earlier one is lawful as long as nothing is lost, so it is measured
-(`overlap_s`). A master comes from the SyncStateSet before it (`ELECTED_OUTSIDE`). A silent master
-is replaced while anybody may be elected and most controllers are well (`HEADLESS`). Nobody is
-elected while nothing is wrong (`NEEDLESS_ELECTION`; it only informs where time is real, for a
-machine may stall unseen). A nameserver shows no older master after a newer one (`ROUTE_WENT_BACK`).
+One broker acknowledges in an epoch (`EPOCH_SHARED`). If another one acknowledges in a later epoch
+before the last answer of the earlier one, that is permitted as long as nothing is lost, so it is
+measured (`overlap_s`). A master comes from the previous SyncStateSet (`ELECTED_OUTSIDE`). A silent
+master is replaced while a broker is eligible and most controllers are well (`HEADLESS`). There is
+no election while nothing is wrong (`NEEDLESS_ELECTION`; in real time it only informs, because a
+machine may stall unobserved). A nameserver shows no older master after a newer one
+(`ROUTE_WENT_BACK`).
 
-The laws that are watched in simulated worlds (`invariants`) say some of this too: what they are
-asked about there is left to them, where they are judged.
+The laws that are monitored in simulated worlds (`invariants`) cover a part of this: where they are
+judged, it is left to them.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from checkers._run.epoch_writers import Writer, writers
+import numpy as np
+import pyarrow as pa
+
+from checkers._run.evidence import SAMPLE
 from checkers._run.leader_terms import Incident, headless, needless, outside, set_of_node, went_back
 from checkers._run.run_facts import broker_sets, outline
+from checkers._spark.spark_stages import INT, Batches, Unit, arrays, reduced, units_of
 from checkers.invariants import WATCHED
 from harness.campaign.swarm import HOSTS as OVERSEEN
 from harness.contracts import CheckerPlugin
 from harness.history.faults_and_events import Event, FaultInterval, faults_at
 from harness.history.reader import History
 from harness.judge.verdict import Finding, Result
+from harness.operation import F, Type
 from harness.trial import Trial
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 INTEGRITY, RECOVERS = "integrity", "recovers"
-SAMPLE = 20
 
 
 def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
-    seen = outline(history, trial)
-    told, faults = seen.events, seen.faults
+    known = outline(history, trial)
+    event_log, faults = known.events, known.faults
     patience = round(trial.recover_within_s * 1e9)
-    names, set_of_key = broker_sets(history.names, told)
-    acked = placed(writers(history, set_of_key, spark), names, told, history)
+    names, set_of_key = broker_sets(history.names, event_log)
+    acked = in_sets(epoch_writers(history, set_of_key, spark), names, event_log, history)
     stats: dict[str, Any] = {"writers": len(acked), "overlap_s": round(overlap(acked) / 1e9, 6)}
-    laws = _told_by_laws(trial)
-    known = _mastered_twice(told) if laws and len(names) == 1 else frozenset()
-    found = [*_shared(acked, names, known, history)]
-    if not laws or not any(event.kind == WATCHED for event in told):
-        found += _finding("ELECTED_OUTSIDE", outside(told), faults, INTEGRITY)
+    laws = _judged_by_laws(trial)
+    twice = _mastered_twice(event_log) if laws and len(names) == 1 else frozenset()
+    found = [*_shared(acked, names, twice, history)]
+    if not laws or not any(event.kind == WATCHED for event in event_log):
+        found += _finding("ELECTED_OUTSIDE", outside(event_log), faults, INTEGRITY)
     if "events" not in history.gaps:  # it may have started again in between
-        found += _finding("ROUTE_WENT_BACK", went_back(told), faults, INTEGRITY)
-    if seen.load and history.complete:
-        alone = headless(told, faults, seen.roles, patience, seen.load.end)
+        found += _finding("ROUTE_WENT_BACK", went_back(event_log), faults, INTEGRITY)
+    if known.load and history.complete:
+        alone = headless(event_log, faults, known.roles, patience, known.load.end)
         found += _finding("HEADLESS", alone, faults, RECOVERS)
         demand = RECOVERS if trial.hosts == OVERSEEN else ""
-        calm = needless(told, faults, seen.load, patience)
+        calm = needless(event_log, faults, known.load, patience)
         found += _finding("NEEDLESS_ELECTION", calm, faults, demand)
     return Result("masters", tuple(found), stats=stats)
 
@@ -77,47 +83,110 @@ MEANING = {
 def _finding(
     code: str, incidents: Iterable[Incident], faults: Sequence[FaultInterval], demand: str
 ) -> Iterator[Finding]:
-    told = list(incidents)
-    if told:
-        times = "once" if len(told) == 1 else f"{len(told):,} times"
-        message = f"{MEANING[code]} ({times}); first: {told[0].why}"
+    some = list(incidents)
+    if some:
+        times = "once" if len(some) == 1 else f"{len(some):,} times"
+        message = f"{MEANING[code]} ({times}); first: {some[0].why}"
         evidence = tuple(
             {"node": one.node, "at_s": round(one.t / 1e9, 3), "why": one.why}
-            for one in told[:SAMPLE]
+            for one in some[:SAMPLE]
         )
-        active = {number for one in told for number in faults_at(faults, one.t)}
+        active = {number for one in some for number in faults_at(faults, one.t)}
         yield Finding(
             code,
-            len(told),
+            len(some),
             message,
             demand,
             evidence,
             tuple(sorted(active)),
-            spans=tuple((one.t, one.t) for one in told),
-            broker_sets=tuple(one.set for one in told),
+            spans=tuple((one.t, one.t) for one in some),
+            broker_sets=tuple(one.set for one in some),
         )
 
 
-# --------------------------------------------------------------------------- who acknowledged
+# ------------------------------------------------------------- acknowledgements by epoch
 
 
-def placed(
-    acked: Sequence[Writer], names: Sequence[str], told: Sequence[Event], history: History
-) -> list[Writer]:
-    """Each broker in its own set, if that was told: each set counts its epochs from 1."""
-    nodes, sets = history.names.get("nodes", ()), set_of_node(told)
+class EpochWriter(NamedTuple):
+    """A broker that acknowledged in an epoch of a broker set, and how often. `set`: its number;
+    `first`, `last`: times of the answers in ns since the run's start."""
+
+    set: int
+    epoch: int
+    node: int
+    first: int
+    last: int
+    acks: int
+
+
+WRITERS = pa.schema([(name, INT) for name in EpochWriter._fields])
+
+
+def epoch_writers(
+    history: History, set_of_key: Sequence[int], spark: "SparkSession | None"
+) -> tuple[EpochWriter, ...]:
+    """Return all brokers that acknowledged, by set, epoch and node, in one pass over the
+    acknowledged sends, whose answers name the broker and its epoch. Keys without a set belong to
+    the first one."""
+    job, by = WriterJob(tuple(set_of_key)), EpochWriter._fields[:3]
+    units = units_of(history, "ops")
+    table = reduced(spark, units, job.scan, WRITERS, job.merge, WRITERS, by[:1], by)
+    return tuple(sorted(EpochWriter(**row) for row in table.to_pylist()))
+
+
+@dataclass(frozen=True)
+class WriterJob:
+    """The two stages of that pass."""
+
+    set_of_key: tuple[int, ...]
+
+    def scan(self, unit: Unit) -> Batches:
+        sets = np.maximum(np.asarray(self.set_of_key or [0], np.int64), 0)
+        for rows in arrays(unit[1], ("t", "type", "f", "key", "epoch", "node")):
+            acked = (rows["f"] == F.SEND) & (rows["type"] == Type.OK)
+            acked &= (rows["epoch"] >= 0) & (rows["node"] >= 0)
+            t, key, epoch, node = (rows[name][acked] for name in ("t", "key", "epoch", "node"))
+            place = np.where((key >= 0) & (key < len(sets)), key, 0)
+            writers, inverse = np.unique(
+                np.stack([sets[place], epoch, node]), axis=1, return_inverse=True
+            )
+            count = writers.shape[1]
+            first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, -1)
+            np.minimum.at(first, inverse.ravel(), t)
+            np.maximum.at(last, inverse.ravel(), t)
+            acks = np.bincount(inverse.ravel(), minlength=count)
+            yield pa.record_batch([*writers, first, last, acks], schema=WRITERS)
+
+    def merge(self, partials: Batches) -> Batches:
+        """Merge rows of the same writer, which are neighbours."""
+        rows = (EpochWriter(**row) for batch in partials for row in batch.to_pylist())
+        for writer, same in groupby(rows, key=lambda row: row[:3]):
+            parts = list(same)
+            first, last = min(part.first for part in parts), max(part.last for part in parts)
+            values = (*writer, first, last, sum(part.acks for part in parts))
+            yield pa.record_batch([[value] for value in values], schema=WRITERS)
+
+
+def in_sets(
+    acked: Sequence[EpochWriter],
+    names: Sequence[str],
+    event_log: Sequence[Event],
+    history: History,
+) -> list[EpochWriter]:
+    """Return each writer with its own set, if it is known: each set numbers its epochs from 1."""
+    nodes, sets = history.names.get("nodes", ()), set_of_node(event_log)
     found = []
     for writer in acked:
         name = sets.get(nodes[writer.node] if writer.node < len(nodes) else "", "")
-        found.append(replace(writer, set=names.index(name)) if name in names else writer)
+        found.append(writer._replace(set=names.index(name)) if name in names else writer)
     return found
 
 
 def _shared(
-    acked: Sequence[Writer], names: Sequence[str], known: frozenset[int], history: History
+    acked: Sequence[EpochWriter], names: Sequence[str], known: frozenset[int], history: History
 ) -> Iterator[Finding]:
-    """Epochs in which several brokers acknowledged; not those that are `known` already."""
-    by_epoch: dict[tuple[int, int], list[Writer]] = defaultdict(list)
+    """Yield a finding of epochs in which several brokers acknowledged, except `known` ones."""
+    by_epoch: dict[tuple[int, int], list[EpochWriter]] = defaultdict(list)
     for writer in acked:
         by_epoch[writer.set, writer.epoch].append(writer)
     shared = [e for e, who in by_epoch.items() if len(who) > 1 and e[1] not in known]
@@ -143,23 +212,23 @@ def _shared(
     )
 
 
-def _told_by_laws(trial: Trial) -> bool:
-    """Will what the nodes themselves tell be judged elsewhere?"""
+def _judged_by_laws(trial: Trial) -> bool:
+    """Whether `invariants` judges the nodes' own events."""
     return not trial.checkers or "invariants" in trial.checkers
 
 
-def _mastered_twice(told: Sequence[Event]) -> frozenset[int]:
-    """Epochs of which two brokers say that they were its master: the law ONE_MASTER."""
+def _mastered_twice(event_log: Sequence[Event]) -> frozenset[int]:
+    """Return epochs of which two brokers report that they were master: the law ONE_MASTER."""
     masters: dict[int, set[str]] = defaultdict(set)
-    for event in told:
+    for event in event_log:
         if event.kind == "role" and event.fields.get("role") == "master":
             masters[int(event.fields["epoch"])].add(event.node)
     return frozenset(epoch for epoch, who in masters.items() if len(who) > 1)
 
 
-def overlap(acked: Sequence[Writer]) -> int:
-    """The longest time in ns in which a broker still acknowledged in an epoch after another one
-    did in a later one."""
+def overlap(acked: Sequence[EpochWriter]) -> int:
+    """Return the longest time in ns for which a broker acknowledged in an epoch after another one
+    had acknowledged in a later epoch."""
     longest = 0
     for earlier in acked:
         for later in acked:

@@ -1,16 +1,16 @@
-"""Queues, sets, counters, locks and logs are linearizable: all that was done with each of them fits
-one order that respects real time.
+"""Queues, sets, counters, locks and logs are linearizable: all operations on each of them fit one
+order that respects real time.
 
-What a key is shows by what was asked of it: enqueue and dequeue, add and list, add and count,
-acquire and release, append and list. Each kind has a method of its own (`_linear`), with operations
-of unknown outcome that may have happened at any time since, or never. A witness is the two or three
+The operations on a key define its kind: enqueue and dequeue, add and list, add and count, acquire
+and release, append and list. Each kind has a method of its own (`_linear`); an operation of unknown
+outcome may have happened at any time since its call, or never. A witness is the two or three
 operations that contradict each other; each root cause counts once.
 
-`ELEMENT_LOST` of a queue and some others say that something is missing, so they need a history
-without gaps: where it has some, they are told as a reason, and convict nobody.
+`ELEMENT_LOST` of a queue and some other codes say that something is missing, so they need a history
+without gaps; otherwise they are a reason, and do not convict.
 
-A contract without `order-per-queue` is that of a queue whose order is not promised; one without
-`at-least-once` allows a queue to give out an element again.
+A contract without `order-per-queue` is for queues that promise no order; one without
+`at-least-once` allows a queue to deliver an element again.
 """
 
 import re
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from checkers._linear.gathered import SPAN, Found, gathered
 from checkers._linear.kinds import Kind
 from checkers._linear.wrongs import Code
-from checkers._messages.message_census import SAMPLE
+from checkers._run.evidence import SAMPLE
 from harness.contracts import CheckerPlugin
 from harness.history.reader import History
 from harness.judge.verdict import Finding, Reason, Result
@@ -29,7 +29,7 @@ from harness.trial import Trial
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ALWAYS = "linearizable"  # no contract can waive it
+ALWAYS = "linearizable"  # independent of the contract
 LOSS, ORDER, ONCE = "no-loss", "order-per-queue", "at-least-once"
 
 MEANINGS: Mapping[Code, tuple[str, str, str]] = {
@@ -50,7 +50,7 @@ MEANINGS: Mapping[Code, tuple[str, str, str]] = {
 }
 DEMANDS = {(Kind.QUEUE, Code.DUPLICATE_ELEMENT): ONCE}  # where it depends on the kind
 NAMED = 3  # elements that a finding's sentence names
-# what may be the record's fault when it has gaps
+# codes that gaps in the record may explain
 MISSING = {
     *((kind, Code.PHANTOM_ELEMENT) for kind in Kind),
     *((Kind.COUNTER, code) for code in Code),
@@ -111,7 +111,7 @@ PLUGIN = CheckerPlugin(
 
 
 def _findings(found: Found, history: History) -> Iterator[Finding]:
-    """One for each code, with the witnesses of all kinds."""
+    """Yield a finding for each code, with the witnesses of all kinds."""
     certain = [name for name in found.counts if _certain(name, history)]
     for code, (usual, noun, meaning) in MEANINGS.items():
         names = [(kind, code) for kind in Kind if (kind, code) in certain]
@@ -129,7 +129,7 @@ def _findings(found: Found, history: History) -> Iterator[Finding]:
 
 
 def _which(history: History, rows: Sequence[Mapping[str, Any]], count: int) -> str:
-    """The first elements that rows are about, in the words of the history."""
+    """Return the first elements of some rows, as the history names them."""
     values = history.names.get("values", ())
     elements = list(dict.fromkeys(row["value"] for row in rows if "value" in row))[:NAMED]
     texts = [str(values[v]) if 0 <= v < len(values) else str(v) for v in elements]

@@ -1,13 +1,13 @@
 """Each queue keeps its order. Real time decides: when one send was acknowledged before another to
-the same queue was even invoked, the other has the higher offset (`REORDERED`); sends that
-overlapped may land either way, so pipelining convicts nobody. One poll returns rising offsets
-(`NONMONOTONIC_POLL`). What stands at an offset is a matter of `offsets`.
+the same queue was invoked, the other has the higher offset (`REORDERED`); sends that overlapped may
+be stored in either order, so pipelining is no violation. One poll returns rising offsets
+(`NONMONOTONIC_POLL`). What is at an offset is checked by `offsets`.
 
 In an imported history each process is followed through the queues that it reads and sends to. An
-answer leaves out nothing that others were given (`POLL_SKIPPED`), and the next answer goes on where
-the one before it ended (`CONSUMER_WENT_BACK`, `CONSUMER_SKIPPED`); but a consumer that shares its
-queues with a group may begin anywhere (`CONSUMER_MOVED`). What one transaction sends to a queue
-stands there in the order of its sending (`NONMONOTONIC_SEND`).
+answer omits nothing that others received (`POLL_SKIPPED`), and the next answer continues where the
+one before it ended (`CONSUMER_WENT_BACK`, `CONSUMER_SKIPPED`); but a consumer that shares its
+queues with a group may begin anywhere (`CONSUMER_MOVED`). What one transaction sends to a queue is
+stored in the order of sending (`NONMONOTONIC_SEND`).
 
 Messages that are lost or vanished are left out, so a loss and its echoes are one finding.
 """
@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from checkers._messages.message_census import SAMPLE
-from checkers._messages.queue_log import Logbook, Odd, compared, logbook
-from checkers._messages.witness import seconds
+from checkers._messages.poll_steps import PollStep, StepKind
+from checkers._messages.queue_log import QueueLog, compared_pairs, queue_log
+from checkers._run.evidence import SAMPLE, seconds
 from harness.contracts import CheckerPlugin
 from harness.history.reader import History
 from harness.judge.verdict import Finding, Result
@@ -32,12 +32,12 @@ DEMAND, DELIVERY = "order-per-queue", "at-least-once"
 
 
 def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
-    book = logbook(history, spark)
-    findings = (*_reordered(book), *_backwards(book), *_steps(book))
-    stats = {"entries": book.count("length")}
-    if book.count("echoes"):
-        stats["steps_over_what_is_lost"] = book.count("echoes")
-    return Result("order", findings, stats=stats, decided={DEMAND: compared(history, book)})
+    log = queue_log(history, spark)
+    findings = (*_reordered(log), *_backwards(log), *_steps(log))
+    stats = {"entries": log.counts.length}
+    if log.counts.echoes:
+        stats["steps_over_what_is_lost"] = log.counts.echoes
+    return Result("order", findings, stats=stats, decided={DEMAND: compared_pairs(history, log)})
 
 
 PLUGIN = CheckerPlugin(
@@ -58,42 +58,42 @@ PLUGIN = CheckerPlugin(
 
 
 @dataclass(frozen=True)
-class Wrong:
-    """A kind of wrong steps: as the logbook calls them, and as a finding does."""
+class StepCode:
+    """The finding of a kind of wrong steps."""
 
-    names: tuple[str, ...]
+    kind: StepKind
     code: str
     demand: str
-    words: str
+    meaning: str
 
 
 STEPS = (
-    Wrong(
-        ("skipped",),
+    StepCode(
+        StepKind.SKIPPED,
         "POLL_SKIPPED",
         DELIVERY,
         "a poll omitted messages that other consumers received",
     ),
-    Wrong(
-        ("went_back",),
+    StepCode(
+        StepKind.WENT_BACK,
         "CONSUMER_WENT_BACK",
         DEMAND,
         "a consumer received messages again, or earlier ones",
     ),
-    Wrong(
-        ("went_over",),
+    StepCode(
+        StepKind.WENT_OVER,
         "CONSUMER_SKIPPED",
         DELIVERY,
         "a consumer skipped messages that other consumers received",
     ),
-    Wrong(
-        ("moved",),
+    StepCode(
+        StepKind.MOVED,
         "CONSUMER_MOVED",
         "",
         "a consumer of a group did not continue where it had stopped",
     ),
-    Wrong(
-        ("sent_back",),
+    StepCode(
+        StepKind.SENT_BACK,
         "NONMONOTONIC_SEND",
         DEMAND,
         "a later message of a transaction is stored before an earlier one of the same queue",
@@ -101,14 +101,13 @@ STEPS = (
 )
 
 
-def _steps(book: Logbook) -> Iterator[Finding]:
+def _steps(log: QueueLog) -> Iterator[Finding]:
     for wrong in STEPS:
-        count = sum(book.count(name) for name in wrong.names)
+        count, steps = log.steps[wrong.kind]
         if count:
-            odd = [odd for name in wrong.names for odd in book.odd[name]]
-            rows = tuple(_told(book, one) for one in odd[:SAMPLE])
-            message = f"{wrong.words}, {_times(count)}"
-            spans = tuple((one.t, one.t) for one in odd)
+            rows = tuple(_step_row(log, step) for step in steps[:SAMPLE])
+            message = f"{wrong.meaning}, {_times(count)}"
+            spans = tuple((step.t, step.t) for step in steps)
             yield Finding(wrong.code, count, message, wrong.demand, rows, spans=spans)
 
 
@@ -116,44 +115,40 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 
-def _told(book: Logbook, odd: Odd) -> dict[str, Any]:
-    row = {"queue": book.queue(odd.key), "offset": odd.offset, "after": odd.before, "op": odd.op}
-    row |= {"process": odd.process, "seen_s": seconds(odd.t)}
-    return row | ({"skipped": odd.skipped} if odd.skipped else {})
+def _step_row(log: QueueLog, step: PollStep) -> dict[str, Any]:
+    row = {"queue": log.queue(step.key), "offset": step.offset, "after": step.before, "op": step.op}
+    row |= {"process": step.process, "seen_s": seconds(step.t)}
+    return row | ({"skipped": step.skipped} if step.skipped else {})
 
 
-def _reordered(book: Logbook) -> Iterator[Finding]:
-    count = book.count("reordered")
-    own = book.count("sent_before")
-    if count or own:
-        count = max(count, own)
+def _reordered(log: QueueLog) -> Iterator[Finding]:
+    own = log.steps[StepKind.SENT_BEFORE]
+    count = max(log.counts.reordered, own.total)
+    if count:
         what = "1 message was" if count == 1 else f"{count:,} messages were"
-        by_one = f" (within one process {_times(own)})" if own else ""
+        by_one = f" (within one process {_times(own.total)})" if own.total else ""
         yield Finding(
             "REORDERED",
             count,
             f"{what} acknowledged before another message to the same queue was sent, and the "
             f"other has the lower offset{by_one}",
             DEMAND,
-            tuple(book.told(key, inversion) for key, inversion in book.reorderings[:SAMPLE])
-            or tuple(_told(book, odd) for odd in book.odd["sent_before"][:SAMPLE]),
-            spans=tuple((one.until, one.since) for _, one in book.reorderings)
-            or tuple((odd.t, odd.t) for odd in book.odd["sent_before"]),
-            broker_sets=sets_of(book.names, [key for key, _ in book.reorderings]),
+            tuple(log.inversion_row(inversion) for inversion in log.reorderings[:SAMPLE])
+            or tuple(_step_row(log, step) for step in own.rows[:SAMPLE]),
+            spans=tuple((one.until, one.since) for one in log.reorderings)
+            or tuple((step.t, step.t) for step in own.rows),
+            broker_sets=sets_of(log.names, [one.key for one in log.reorderings]),
         )
 
 
-def _backwards(book: Logbook) -> Iterator[Finding]:
-    count = book.count("backwards")
+def _backwards(log: QueueLog) -> Iterator[Finding]:
+    count, steps = log.steps[StepKind.BACKWARDS]
     if count:
-        rows = tuple(
-            {"queue": book.queue(b.key), "offset": b.offset, "after": b.before, "op": b.op}
-            | {"process": b.process, "seen_s": seconds(b.t)}
-            for b in book.backwards[:SAMPLE]
-        )
+        steps = tuple(sorted(steps, key=lambda step: (step.t, step.op, step.offset)))
+        rows = tuple(_step_row(log, step) for step in steps[:SAMPLE])
         message = f"offsets went back within one poll, {_times(count)}"
-        spans = tuple((b.t, b.t) for b in book.backwards)
-        groups = sets_of(book.names, [b.key for b in book.backwards])
+        spans = tuple((step.t, step.t) for step in steps)
+        groups = sets_of(log.names, [step.key for step in steps])
         yield Finding(
             "NONMONOTONIC_POLL", count, message, DEMAND, rows, spans=spans, broker_sets=groups
         )

@@ -1,24 +1,27 @@
-"""Nobody is given a message that was never sent, that was certainly refused, or that is in no
-replica's log at the end; and every message arrives as it was sent.
+"""No message is received that was never sent, that certainly failed, or that is in no replica's log
+at the end; and every message arrives as it was sent.
 
 `PHANTOM_NEVER_SENT` needs a history without gaps: when a journal is damaged or its writer was
-killed, the sending may only be unrecorded, and the checker says so instead of convicting.
+killed, the send may only be unrecorded, and the checker says so instead of convicting.
 `PHANTOM_VANISHED` needs the final logs of all replicas; a message that was acknowledged and lost is
-loss, and not counted here again. In an imported history of transactions, none is given what it has
-sent itself: that is not there for anybody before it commits (`PRECOMMITTED_READ`). These demands
-are not the contract's to waive.
+loss, and not counted here again. In an imported history, a transaction does not receive what it
+sent itself: that is not in the log before it commits (`PRECOMMITTED_READ`). These demands do not
+depend on the contract.
 """
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from checkers._messages.excused_rows import excused
-from checkers._messages.message_census import SAMPLE, Survey, survey
-from checkers._messages.queue_log import Logbook, logbook
-from checkers._messages.witness import Witness, dated, is_told, rows_of, seconds, witness
+from checkers._messages.excused_rows import excused_messages
+from checkers._messages.message_census import MessageCensus, message_census
+from checkers._messages.messages import MessageClass
+from checkers._messages.queue_log import QueueLog, queue_log
+from checkers._messages.witness import Witness, is_certain, op_rows, witness
+from checkers._run.evidence import SAMPLE, seconds, span_fields
 from harness.contracts import CheckerPlugin
+from harness.history.faults_and_events import faults_at
 from harness.history.reader import CORRUPTED, History
 from harness.judge.claims import unclaimed_faults
 from harness.judge.verdict import Finding, Reason, Result
@@ -29,30 +32,57 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 INTEGRITY = "integrity"
-MEANINGS = {
-    "refused": ("PHANTOM_REFUSED", "received although {its} send had failed"),
-    "vanished": ("PHANTOM_VANISHED", "delivered, and {is_} in no replica's log at the end"),
-    "never_sent": ("PHANTOM_NEVER_SENT", "received and had never been sent"),
-}
+
+
+@dataclass(frozen=True)
+class PhantomKind:
+    """A class of messages that nothing may have received, and its finding."""
+
+    messages: MessageClass
+    code: str
+    meaning: str
+
+    def sentence(self, count: int) -> str:
+        one = count == 1
+        meaning = self.meaning.format(its="its" if one else "their", is_="is" if one else "are")
+        return f"{_messages_were(count)} {meaning}"
+
+
+KINDS = (
+    PhantomKind(MessageClass.REFUSED, "PHANTOM_REFUSED", "received although {its} send had failed"),
+    PhantomKind(
+        MessageClass.VANISHED,
+        "PHANTOM_VANISHED",
+        "delivered, and {is_} in no replica's log at the end",
+    ),
+    PhantomKind(MessageClass.NEVER_SENT, "PHANTOM_NEVER_SENT", "received and had never been sent"),
+)
 
 
 def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
-    found = survey(history, spark)
-    convicting = [name for name in MEANINGS if history.complete or name != "never_sent"]
+    census = message_census(history, spark)
+    complete = history.complete
+    kinds = [kind for kind in KINDS if complete or kind.messages is not MessageClass.NEVER_SENT]
     findings = [*_corrupted(history)]
-    if any(found.count(name) for name in convicting):
-        evidence = witness(history, found, spark)
-        findings += [_finding(n, found, evidence) for n in convicting if found.count(n)]
-        findings = [*_excused(findings, history, trial, found, spark)]
-        if unclaimed_faults(history, trial):
-            findings = [*_dated(findings, history, found, spark)]
-    if found.scope.imported:
-        findings += _own(logbook(history, spark))
-    stats: dict[str, Any] = {name: found.count(name) for name in MEANINGS}
-    stats["replicas_compared"] = found.scope.replicas
-    reasons = tuple(_reasons(found, history.complete))
-    decided = {INTEGRITY: max(found.count("read"), found.count("polled"))}
-    return Result("phantom", tuple(findings), reasons, stats, decided)
+    wrong = [kind for kind in kinds if census.counts[kind.messages]]
+    if wrong:
+        evidence = witness(history, census, spark)
+        dated = bool(unclaimed_faults(history, trial))
+        for kind in wrong:
+            finding = _finding(kind, census, evidence)
+            if kind.messages is MessageClass.VANISHED:  # each message is excused by itself
+                excused = excused_messages(history, trial, census, spark)
+                finding = replace(finding, excuses=excused.excuses(excused.vanished))
+            elif dated:
+                finding = _dated(finding, kind, history, census, spark)
+            findings.append(finding)
+    if census.scope.imported:
+        findings += _own(queue_log(history, spark))
+    stats: dict[str, Any] = {kind.messages.value: census.counts[kind.messages] for kind in KINDS}
+    stats["replicas_compared"] = census.scope.replicas
+    reasons = tuple(_reasons(census, complete))
+    received = max(census.counts[MessageClass.READ], census.counts[MessageClass.POLLED])
+    return Result("phantom", tuple(findings), reasons, stats, {INTEGRITY: received})
 
 
 PLUGIN = CheckerPlugin(
@@ -72,100 +102,87 @@ PLUGIN = CheckerPlugin(
 )
 
 
-def _finding(name: str, found: Survey, evidence: Witness) -> Finding:
-    code, meaning = MEANINGS[name]
-    count = found.count(name)
-    rows = tuple(evidence.told(value) for value in found.samples[name])
+def _messages_were(count: int) -> str:
+    return "1 message was" if count == 1 else f"{count:,} messages were"
+
+
+def _finding(kind: PhantomKind, census: MessageCensus, evidence: Witness) -> Finding:
+    count = census.counts[kind.messages]
+    rows = tuple(evidence.stories[value] for value in census.shown[kind.messages])
     times = [int(row["seen_s"] * 1e9) for row in rows if "seen_s" in row]
-    faults = {number for t in times for number in evidence.faults_at(t)}
-    one = count == 1
-    what = "1 message was" if one else f"{count:,} messages were"
-    meaning = meaning.format(its="its" if one else "their", is_="is" if one else "are")
-    return Finding(code, count, f"{what} {meaning}", INTEGRITY, rows, tuple(sorted(faults)))
-
-
-def _excused(
-    findings: list[Finding],
-    history: History,
-    trial: Trial,
-    found: Survey,
-    spark: "SparkSession | None",
-) -> Iterator[Finding]:
-    """The findings; of what vanished each message is excused singly."""
-    for finding in findings:
-        if finding.code != MEANINGS["vanished"][0]:
-            yield finding
-            continue
-        known = excused(history, trial, found, spark)
-        yield replace(finding, excuses=known.excuses(known.vanished))
+    faults = {number for t in times for number in faults_at(evidence.faults, t)}
+    sentence = kind.sentence(count)
+    return Finding(kind.code, count, sentence, INTEGRITY, rows, tuple(sorted(faults)))
 
 
 def _dated(
-    findings: list[Finding], history: History, found: Survey, spark: "SparkSession | None"
-) -> Iterator[Finding]:
-    """The findings with the times of each message: from its refusal, if any, to its delivery."""
-    of_code = {code: name for name, (code, _) in MEANINGS.items() if name != "vanished"}
-    values = {name: found.offenders.get(name, ()) for name in of_code.values()}
-    rows = rows_of(history, spark, [value for some in values.values() for value in some])
-    given = [row for row in rows if is_told(row) and row.f != F.SEND]
+    finding: Finding,
+    kind: PhantomKind,
+    history: History,
+    census: MessageCensus,
+    spark: "SparkSession | None",
+) -> Finding:
+    """Return the finding with each message's times: from its refusal, if any, to its delivery."""
+    values = census.dated[kind.messages]
+    rows = op_rows(history, spark, values)
+    received = [row for row in rows if is_certain(row) and row.f != F.SEND]
     refused = [row for row in rows if row.type == Type.FAIL]
-    first = {row.value: row.t for row in reversed(given)}
-    key = {row.value: row.key for row in reversed(given)}
+    first = {row.value: row for row in reversed(received)}
     since = {row.value: row.t for row in reversed(refused)}
-    for finding in findings:
-        some = values.get(of_code.get(finding.code, ""), ())
-        spans = [
-            ((key[v],), (min(first[v], since.get(v, first[v])), first[v]))
-            for v in some
-            if v in first
-        ]
-        yield replace(finding, **dated(history.names, spans)) if spans else finding
+    spans = [
+        ((first[v].key,), (min(first[v].t, since.get(v, first[v].t)), first[v].t))
+        for v in values
+        if v in first
+    ]
+    return replace(finding, **span_fields(history.names, spans)) if spans else finding
 
 
-def _own(book: Logbook) -> Iterator[Finding]:
-    count = book.count("own")
+def _own(log: QueueLog) -> Iterator[Finding]:
+    count = log.counts.own
     if count:
-        what = "1 message was" if count == 1 else f"{count:,} messages were"
-        message = f"{what} delivered to the transaction that had sent it, before its commit"
+        message = (
+            f"{_messages_were(count)} delivered to the transaction that had sent it, before its "
+            "commit"
+        )
         rows = tuple(
-            {"queue": book.queue(own.key), "value": own.value, "op": own.op}
+            {"queue": log.queue(own.key), "value": own.value, "op": own.op}
             | {"process": own.process, "seen_s": seconds(own.t)}
-            for own in book.own[:SAMPLE]
+            for own in log.own[:SAMPLE]
         )
         yield Finding("PRECOMMITTED_READ", count, message, INTEGRITY, rows)
 
 
 def _corrupted(history: History) -> Iterator[Finding]:
-    """Readers verify body and key of each message against the value it claims. A message counts
-    once, however many receive it."""
+    """Yield a finding for messages whose body or key does not match the value that they carry, as
+    readers verify it. A message counts once, however many receive it."""
     keys = history.names.get("keys", ())
     rows: dict[tuple[int, Any], dict[str, Any]] = {}
     spans: dict[tuple[int, Any], tuple[int, int]] = {}
     for note in history.notes(CORRUPTED):
-        said = json.loads(note.text.partition(" ")[2])
-        key = said.pop("key", -1)
-        place = key, said.get("offset")
+        values = json.loads(note.text.partition(" ")[2])
+        key = values.pop("key", -1)
+        place = key, values.get("offset")
         queue = keys[key] if 0 <= key < len(keys) else "?"
-        rows.setdefault(place, {"queue": queue, **said, "seen_s": seconds(note.t)})
+        rows.setdefault(place, {"queue": queue, **values, "seen_s": seconds(note.t)})
         spans[place] = spans.get(place, (note.t, 0))[0], note.t
     if not rows:
         return
-    what = "1 message was" if len(rows) == 1 else f"{len(rows):,} messages were"
     parts = " or ".join(sorted({row.get("damaged", "body") for row in rows.values()}))
     yield Finding(
         "CORRUPTED",
         len(rows),
-        f"{what} received with another {parts} than was sent",
+        f"{_messages_were(len(rows))} received with another {parts} than was sent",
         INTEGRITY,
         tuple(rows.values())[:SAMPLE],
-        **dated(history.names, (((key,), span) for (key, _), span in spans.items())),
+        **span_fields(history.names, (((key,), span) for (key, _), span in spans.items())),
     )
 
 
-def _reasons(found: Survey, complete: bool) -> Iterator[Reason]:
-    if found.count("never_sent") and not complete:
+def _reasons(census: MessageCensus, complete: bool) -> Iterator[Reason]:
+    never_sent = census.counts[MessageClass.NEVER_SENT]
+    if never_sent and not complete:
         yield Reason(
             "SENDING_UNRECORDED",
-            f"{found.count('never_sent'):,} messages were read whose send is not recorded; the "
+            f"{never_sent:,} messages were read whose send is not recorded; the "
             "history has gaps, which may be the reason; run it again",
         )

@@ -1,35 +1,36 @@
-"""The cluster recovers by itself once every fault is healed, and no node dies.
+"""The cluster recovers by itself once every fault is healed, and no node crashes.
 
-From the moment at which the last fault was observed healed, each broker set must have its master,
-its full SyncStateSet, an acknowledged send and a read message within `recover_within_s`: otherwise
-`NOT_RECOVERED`. Where nobody sends, any other operation must be acknowledged, such as a register's.
-An answer is owed to who asked in that time, or still waits at its end. Where the cluster's events
-do not tell when a set was full, it must have been when the runner asked the nodes, after the plan.
+Within `recover_within_s` after the last fault was observed healed, each broker set must have its
+master, its full SyncStateSet, an acknowledged send and a message read: otherwise `NOT_RECOVERED`.
+In workloads without sends, any other operation must be acknowledged, such as a register's. A set
+owes an answer to operations that were invoked in that time, or that still wait at its end. If the
+cluster's events do not say when a set was full, it must have been full when the runner asked the
+nodes, after the plan.
 
-A set is not blamed for a load that is more than its replicas can copy. Where a replica was missing
-at the deadline, but gained all the time, was let in whenever it had caught up, and the set was full
-once the load had ended, the run does not show whether it recovers: `TOO_MUCH_LOAD`, which is a
+A set is not blamed for a load that its replicas cannot copy. If a replica was missing at the
+deadline, but gained all the time, became a member whenever it had caught up, and the set was full
+once the load had ended, the run does not show whether the set recovers: `TOO_MUCH_LOAD`, which is a
 reason and no finding.
 
-A node that exits although nobody killed it, writes a fatal event or does not start again is
-`NODE_CRASHED`, whatever the rest of the run looks like.
+A node that exits unplanned, writes a fatal event or does not start again is `NODE_CRASHED`,
+whatever the rest of the run looks like.
 
-Where a healing was done but not observed, that is said, and recovery is demanded all the same, from
-when everything had been undone. Nothing is demanded where undoing a fault failed: it may be there
-still.
+If a healing was done but not observed, a reason says so, and recovery is demanded from the moment
+at which everything had been undone. If undoing a fault failed, nothing is demanded, because the
+fault may still be there.
 
-A node whose disk the nemesis spoils may end rather than go on, for that is what nodes should do who
-can no longer keep a promise: until the fault was healed, and after damage to its files for good.
+A node whose disk the nemesis spoils may exit, as nodes should that can no longer keep a promise:
+until the fault was healed, and after damage to its files at any time.
 
-Where a part of the record is missing, nobody is convicted by what it may have said: an event of a
-full set, an answer, a fault that could not be undone or that excuses a crash. What no lost row can
-explain convicts all the same: a set that was not whole when the runner asked, unanswered sends
-where all operations are there, a crash under a plan without faults of disks or memory.
+Missing parts of the record are assumed to favour the cluster: they may be an event of a full set,
+an answer, a fault that could not be undone or that excuses a crash. What no missing row can explain
+convicts all the same: a set that was not full when the runner asked, unanswered sends where all
+operations are there, a crash under a plan without faults of disks or memory.
 
-A node that the test bed lost, because its host died or its disk was full, is nobody's crash, and
-the run was ended before the cluster had its time to recover. A dying host ends its processes first
-and is missed only when nobody has heard of it for long, so what happened to the node within a
-minute before it was lost is not held against the system either.
+A node that the test environment lost, because its host died or its disk was full, is no crash, and
+the run was ended before the cluster had its time to recover. A dying host ends its processes first,
+and is reported only when it has been silent for long, so events of the node within a minute before
+the report do not count either.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +38,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from checkers._run.run_facts import Facts, Outline, facts, full_set_at, latest
+from checkers._run.run_facts import Outline, RunFacts, facts, full_set_at, latest
 from checkers._run.timeline import NO_SET
 from harness.contracts import CheckerPlugin, Destroys, Ends
 from harness.history.faults_and_events import Event, FaultInterval, faults_at
@@ -49,12 +50,12 @@ from harness.operation import F, Type
 from harness.trial import Trial
 
 DEMAND, UNRECORDED, OVERLOADED = "recovers", "RECOVERY_UNRECORDED", "TOO_MUCH_LOAD"
-ALL = "all"  # in place of a set that has no name
+ALL = "all"  # name of a set that has none
 FULL_SET = "master with its full SyncStateSet"
 EVIDENCE_ROWS = 10
 KILLED, TERMINATED = (-9, 137), (0, -15, 143)
 ONE_CRASH_NS = 5_000_000_000  # a fatal event and the exit that follows it are one crash
-MISSED_WITHIN_NS = 60_000_000_000  # a node that is gone was alive so long ago
+MISSED_WITHIN_NS = 60_000_000_000  # a node that is gone may have been alive so long ago
 SENDS = (F.SEND,)
 READS = (F.POLL, F.READ)
 OWN = tuple(f for f in F if f not in (*SENDS, *READS))  # of workloads without sends
@@ -73,8 +74,8 @@ PLUGIN = CheckerPlugin(
 )
 
 
-def judge(known: Facts) -> Result:
-    """Crashes are judged always; recovery when the run got that far."""
+def judge(known: RunFacts) -> Result:
+    """Judge crashes, and recovery if the run got that far."""
     crashes = list(_crashes(known.outline))
     doubtful = _excusable(known.outline)
     findings = [] if doubtful else list(crashes)
@@ -89,7 +90,7 @@ def judge(known: Facts) -> Result:
             certain = [lack for lack in certain if lack not in slow]
             reasons += _too_much_load(known.outline, slow)
             findings += _unrecovered(known, since, certain)
-            reasons += _perhaps_recovered(perhaps)
+            reasons += _unrecorded(perhaps)
             stats |= _times(known, since)
             if not findings and not reasons and known.outline.applied:
                 stats["proved"] = "the cluster recovered by itself after every fault was healed"
@@ -112,8 +113,8 @@ def _healing_unseen(outline: Outline) -> Reason:
 
 
 @dataclass(frozen=True)
-class Lack:
-    """What a broker set lacked at the deadline. `rests_on`: tables without which nobody knows."""
+class MissingRecovery:
+    """What a broker set lacked at the deadline. `rests_on`: tables that have to be complete."""
 
     set: str
     what: str
@@ -121,32 +122,32 @@ class Lack:
     rests_on: frozenset[str]
 
 
-def _lacking(known: Facts, healed: int) -> tuple[list[Lack], list[Lack]]:
-    """What the broker sets lacked for certain, and what a gap in the record may hide. A fault that
-    could not be undone would excuse everything."""
-    outline, found = known.outline, list[Lack]()
+def _lacking(known: RunFacts, healed: int) -> tuple[list[MissingRecovery], list[MissingRecovery]]:
+    """Return what the broker sets lacked for certain, and what a gap in the record may hide. A
+    fault that could not be undone would excuse everything."""
+    outline, found = known.outline, list[MissingRecovery]()
     deadline = _deadline(known, healed)
     for number, name in enumerate(outline.sets):
-        found += _without_full_set(outline, name, healed, deadline)
+        found += _no_full_set(outline, name, healed, deadline)
         group = number if outline.set_of_key else None
         found += _unanswered(known, name or ALL, group, deadline)
     if NO_SET in outline.set_of_key:
         found += _unanswered(known, "none", NO_SET, deadline)
-    elif outline.set_of_key and _tried(known, SENDS, NO_SET):  # clients selected the queues
+    elif outline.set_of_key and _was_requested(known, SENDS, NO_SET):  # clients selected the queues
         found += _unanswered(known, "all", None, deadline)
-    if list(_unended(outline)):
+    if list(_unhealed(outline)):
         return [], found
     certain = [lack for lack in found if not lack.rests_on & outline.gaps]
     return certain, [lack for lack in found if lack not in certain]
 
 
-def _deadline(known: Facts, healed: int) -> int:
+def _deadline(known: RunFacts, healed: int) -> int:
     return healed + round(known.outline.trial.recover_within_s * 1e9)
 
 
-def _unended(outline: Outline) -> Iterator[tuple[str, FaultInterval | None]]:
-    """Kinds of planned faults whose healing is not recorded, where the record of faults has gaps,
-    and what is known of each; one of no kind where nobody knows the plan."""
+def _unhealed(outline: Outline) -> Iterator[tuple[str, FaultInterval | None]]:
+    """Yield the kinds of planned faults whose healing is not recorded, where the record of faults
+    has gaps, and what is known of each; one without a kind if the plan is not known."""
     if "faults" not in outline.gaps:
         return
     recorded = {fault.id: fault for fault in outline.faults}
@@ -158,8 +159,10 @@ def _unended(outline: Outline) -> Iterator[tuple[str, FaultInterval | None]]:
         yield "", None
 
 
-def _unrecovered(known: Facts, healed: int, lacking: Sequence[Lack]) -> Iterator[Finding]:
-    """One finding for all broker sets that did not come back."""
+def _unrecovered(
+    known: RunFacts, healed: int, lacking: Sequence[MissingRecovery]
+) -> Iterator[Finding]:
+    """Yield one finding for all broker sets that did not recover."""
     if lacking:
         rows = (
             {"set": lack.set, "missing": lack.what, "healed_s": _s(healed), **_at(lack.came)}
@@ -170,7 +173,7 @@ def _unrecovered(known: Facts, healed: int, lacking: Sequence[Lack]) -> Iterator
             count=len({lack.set for lack in lacking}),
             message=(
                 f"{_did_not_recover(lacking)} within {known.outline.trial.recover_within_s:g} s "
-                f"after every fault was healed: no {_what(lacking)}"
+                f"after every fault was healed: no {_parts(lacking)}"
             ),
             demand=DEMAND,
             evidence=tuple(islice(rows, EVIDENCE_ROWS)),
@@ -182,85 +185,89 @@ def _unrecovered(known: Facts, healed: int, lacking: Sequence[Lack]) -> Iterator
         )
 
 
-def _perhaps_recovered(lacking: Sequence[Lack]) -> Iterator[Reason]:
+def _unrecorded(lacking: Sequence[MissingRecovery]) -> Iterator[Reason]:
     if lacking:
         yield Reason(
             UNRECORDED,
-            f"{_did_not_recover(lacking)} in time (no {_what(lacking)}), but the record has gaps "
+            f"{_did_not_recover(lacking)} in time (no {_parts(lacking)}), but the record has gaps "
             "that may explain it; run it again",
         )
 
 
-def _did_not_recover(lacking: Sequence[Lack]) -> str:
+def _did_not_recover(lacking: Sequence[MissingRecovery]) -> str:
     sets = len({lack.set for lack in lacking})
     return f"{sets} broker set{'s' if sets > 1 else ''} did not recover"
 
 
-def _what(lacking: Sequence[Lack]) -> str:
+def _parts(lacking: Sequence[MissingRecovery]) -> str:
     return ", ".join(dict.fromkeys(lack.what for lack in lacking))
 
 
-def _without_full_set(outline: Outline, name: str, healed: int, deadline: int) -> Iterator[Lack]:
-    full, seen = redundant_at(outline, name, healed), _seen_redundant(outline)
+def _no_full_set(
+    outline: Outline, name: str, healed: int, deadline: int
+) -> Iterator[MissingRecovery]:
+    full, seen = redundant_at(outline, name, healed), _was_redundant(outline)
     if (full is None and not seen) or (full or 0) > deadline:
-        asked = full is None and seen is False  # the nodes themselves said so
+        asked = full is None and seen is False  # according to the nodes
         rests_on = frozenset() if asked else frozenset({"events"})
-        yield Lack(name or ALL, FULL_SET, full, rests_on)
+        yield MissingRecovery(name or ALL, FULL_SET, full, rests_on)
 
 
-def _unanswered(known: Facts, name: str, group: int | None, deadline: int) -> Iterator[Lack]:
-    """What was asked of this broker set in time, and not answered in time. Who reads can be given
-    nothing where nobody sent. A workload without sends has operations of its own."""
+def _unanswered(
+    known: RunFacts, name: str, group: int | None, deadline: int
+) -> Iterator[MissingRecovery]:
+    """Yield what was requested of this broker set in time, and not answered in time. Readers
+    receive nothing if nothing was sent. A workload without sends has other operations."""
     demands = [("acknowledged operation", OWN, OWN)]
-    if known.answers.total(F.SEND, Type.INVOKE):
+    if known.timeline.total(F.SEND, Type.INVOKE):
         demands = [("acknowledged send", SENDS, SENDS), ("message read", READS, SENDS)]
     for what, fs, needed in demands:
-        came = known.answers.answer(known.healed_mark, fs, group)
+        came = known.timeline.answer(known.healed_mark, fs, group)
         late = came is None or came > deadline
-        if late and _tried(known, fs, group) and _tried(known, needed, group):
-            yield Lack(name, what, came, frozenset({"ops"}))
+        if late and _was_requested(known, fs, group) and _was_requested(known, needed, group):
+            yield MissingRecovery(name, what, came, frozenset({"ops"}))
 
 
 def redundant_at(outline: Outline, name: str, since: int) -> int | None:
-    """When the broker set first had its master and its full SyncStateSet, at or after `since`.
+    """Return when the broker set first had its master and its full SyncStateSet, at or after
+    `since`; None if it never had, or the time is not known.
 
-    The runner asked the nodes themselves when the whole plan was over: sets that were not redundant
-    then never were. How early it was, only the cluster's own events tell. None: it never was, or
-    nobody knows when.
+    The runner asks the nodes at the end of the plan: sets that are not redundant then never were.
+    Only the cluster's own events say how early they were.
     """
-    if _seen_redundant(outline) is False and name in _short(outline):
+    if _was_redundant(outline) is False and name in _short(outline):
         return None
     return full_set_at(outline, name, since)
 
 
 def _short(outline: Outline) -> Sequence[str]:
-    """The broker sets that were not full at the end, as events tell; all where none was: then
-    something else was missing, as a slave that follows."""
+    """Return the broker sets that were not full at the end, by their events; if none, all of them:
+    then something else was missing, such as a slave that follows."""
     last = {step.set: len(step.members) for step in outline.set_sizes}
     dealt = outline.dealt.items()
     return [name for name, of in dealt if last.get(name, 0) < of.full] or outline.sets
 
 
-def _seen_redundant(outline: Outline) -> bool | None:
-    """Whether the runner saw all sets redundant when it asked, however long that was after the
-    healing; None: it did not ask."""
-    asked = [event for event in _asked(outline) if not event.fields.get("without_load")]
+def _was_redundant(outline: Outline) -> bool | None:
+    """Whether the runner saw all sets redundant when it asked, at any time after the healing; None
+    if it did not ask."""
+    asked = [event for event in _redundancy_checks(outline) if not event.fields.get("without_load")]
     return bool(asked[-1].fields.get("redundant")) if asked else None
 
 
-def _asked(outline: Outline) -> list[Event]:
+def _redundancy_checks(outline: Outline) -> list[Event]:
     return [event for event in outline.events if event.kind == "recovery"]
 
 
 # ---------------------------------------------------------------------------------------- load
 
 
-def _overloaded(outline: Outline, lack: Lack, healed: int) -> bool:
+def _overloaded(outline: Outline, lack: MissingRecovery, healed: int) -> bool:
     """Return whether a full set was lacking only because its replicas could not copy as fast as
     clients sent: the runner saw the set full once the load had ended."""
     caught_up = any(
         event.fields.get("without_load") and event.fields.get("redundant")
-        for event in _asked(outline)
+        for event in _redundancy_checks(outline)
     )
     if lack.what != FULL_SET or not caught_up:
         return False
@@ -270,7 +277,7 @@ def _overloaded(outline: Outline, lack: Lack, healed: int) -> bool:
     acks = _acks(outline, lack.set, healed, deadline)
     missing = {peer for peer in acks if peer not in members}
     return bool(missing) and all(
-        _gains(acks[peer]) and _let_in(peer, acks[peer], steps, deadline) for peer in missing
+        _gains(acks[peer]) and _rejoined(peer, acks[peer], steps, deadline) for peer in missing
     )
 
 
@@ -298,7 +305,7 @@ def _gains(acks: Sequence[tuple[int, int, int]]) -> bool:
     return half > 0 and acks[0][1] < acks[half][1] < acks[-1][1]
 
 
-def _let_in(
+def _rejoined(
     peer: int, acks: Sequence[tuple[int, int, int]], steps: Sequence[SetSize], deadline: int
 ) -> bool:
     """Return whether a replica became a member each time after it had caught up with the log."""
@@ -306,7 +313,7 @@ def _let_in(
     return all(any(t <= at for at in joined) for t, ack, end in acks if ack >= end)
 
 
-def _too_much_load(outline: Outline, slow: Sequence[Lack]) -> Iterator[Reason]:
+def _too_much_load(outline: Outline, slow: Sequence[MissingRecovery]) -> Iterator[Reason]:
     if slow:
         sets = len({lack.set for lack in slow})
         yield Reason(
@@ -318,12 +325,12 @@ def _too_much_load(outline: Outline, slow: Sequence[Lack]) -> Iterator[Reason]:
         )
 
 
-def _tried(known: Facts, fs: Sequence[F], group: int | None) -> bool:
-    """Was one of them invoked in the time to recover in, so that it could succeed? Or is one open
-    at the end of it that was not answered in all that time, so that its client hangs? Where a part
-    of the record is missing, so may be its answer. A lock may be refused because somebody holds it,
-    lawfully and for long, which shows nothing."""
-    window, answers = known.recovery_number, known.answers
+def _was_requested(known: RunFacts, fs: Sequence[F], group: int | None) -> bool:
+    """Whether one of these operations was invoked in the time to recover, so that it could succeed,
+    or is still open at its end, so that its client hangs. If a part of the record is missing, so
+    may be its answer. A lock may be refused because another client holds it, which shows
+    nothing."""
+    window, answers = known.recovery_number, known.timeline
     if any(answers.in_window(window, f, Type.FAIL, group) for f in fs if f in LEASES):
         return False
     if any(answers.in_window(window, f, Type.INVOKE, group) for f in fs):
@@ -333,21 +340,21 @@ def _tried(known: Facts, fs: Sequence[F], group: int | None) -> bool:
     )
 
 
-def _times(known: Facts, healed: int) -> Mapping[str, Any]:
-    """How long it took until all broker sets were back, for the report."""
+def _times(known: RunFacts, healed: int) -> Mapping[str, Any]:
+    """Return how long the recovery of all broker sets took, for the report."""
     outline, mark = known.outline, known.healed_mark
     groups: Sequence[int | None] = sorted(set(outline.set_of_key)) or [None]
 
     def answered(fs: Sequence[F]) -> int | None:
-        first = {group: known.answers.answer(mark, fs, group) for group in groups}
-        return latest(t for g, t in first.items() if t is not None or _tried(known, fs, g))
+        first = {group: known.timeline.answer(mark, fs, group) for group in groups}
+        return latest(t for g, t in first.items() if t is not None or _was_requested(known, fs, g))
 
     moments = {
         "full_set_s": latest(redundant_at(outline, name, healed) for name in outline.sets),
         "send_s": answered((F.SEND,)),
         "read_s": answered(READS),
     }
-    if not known.answers.total(F.SEND, Type.INVOKE):
+    if not known.timeline.total(F.SEND, Type.INVOKE):
         moments = {"operation_s": answered(OWN)} | moments
     took = {name: None if t is None else _s(t - healed) for name, t in moments.items()}
     return {"healed_s": _s(healed), "within_s": known.outline.trial.recover_within_s, **took}
@@ -385,13 +392,13 @@ def _is_crash(event: Event, outline: Outline) -> bool:
         return False
     if event.kind == "exit" and _planned_exit(event, outline):
         return False
-    return not _lost_by_the_bed(event, outline) and not _failed_by_its_disk(event, outline)
+    return not _lost_by_environment(event, outline) and not _excused_by_disk_fault(event, outline)
 
 
 def _excusable(outline: Outline) -> bool:
-    """Whether a part of the record is missing that may excuse a crash: the beginning of a fault
-    under which a node may end, or the word that the test bed lost it."""
-    unbegun = {kind for kind, fault in _unended(outline) if fault is None or fault.begin is None}
+    """Whether a part of the record is missing that may excuse a crash: the begin of a fault under
+    which a node may exit, or the event that the test environment lost it."""
+    unbegun = {kind for kind, fault in _unhealed(outline) if fault is None or fault.begin is None}
     excusing = {kind for kind in unbegun if not kind or effects_of(kind).excuses_exit}
     return bool(excusing) or bool(outline.cut_short and "events" in outline.gaps)
 
@@ -401,15 +408,15 @@ def _perhaps_excused(crash: Finding) -> Reason:
     return Reason(UNRECORDED, f"{crash.message}; but {but}")
 
 
-def _lost_by_the_bed(event: Event, outline: Outline) -> bool:
-    """Not a minute before its node was lost, or after."""
+def _lost_by_environment(event: Event, outline: Outline) -> bool:
+    """Whether an event is within a minute before its node was lost, or later."""
     return any(
         lost.node == event.node and event.t >= lost.t - MISSED_WITHIN_NS for lost in outline.lost
     )
 
 
-def _failed_by_its_disk(event: Event, outline: Outline) -> bool:
-    """The node may end rather than go on: the nemesis spoilt its disk, or what was on it."""
+def _excused_by_disk_fault(event: Event, outline: Outline) -> bool:
+    """Whether the node may exit because the nemesis spoiled its disk, or the files on it."""
     return any(
         fault.effects.excuses_exit
         and event.node in fault.names
@@ -420,26 +427,26 @@ def _failed_by_its_disk(event: Event, outline: Outline) -> bool:
 
 
 def _excused_until(fault: FaultInterval, outline: Outline) -> int:
-    """Damage that nobody repaired may be met at any time after."""
+    """Return until when a fault excuses an exit: damage that is not repaired may be met later."""
     if fault.effects.destroys is not Destroys.NONE or fault.healed is None:
         return outline.end
     return fault.healed
 
 
 def _planned_exit(event: Event, outline: Outline) -> bool:
-    """Killed by the nemesis, or stopped by us at the end."""
+    """Whether the nemesis killed the node, or the runner stopped it at the end."""
     code = event.fields.get("code", 0)
     stopping = "drain" in outline.phases and event.t >= outline.phases["drain"]
     if outline.gaps & {"faults", "notes"} and code in (*TERMINATED, *KILLED):
-        return True  # who ended it may be what is missing
+        return True  # the cause may be what is missing
     if code in TERMINATED or (stopping and code in KILLED):
-        return stopping or _asked_to_end(event, outline)
+        return stopping or _asked_to_exit(event, outline)
     killed = outline.killings.get(event.node, ())
     return code in KILLED and any(window.begin <= event.t <= window.end for window in killed)
 
 
-def _asked_to_end(event: Event, outline: Outline) -> bool:
-    """By a fault that says so before it ends nodes."""
+def _asked_to_exit(event: Event, outline: Outline) -> bool:
+    """Whether a fault that announces the end asked the node to exit."""
     return any(
         fault.effects.ends is Ends.ASKED
         and event.node in fault.names
@@ -450,7 +457,7 @@ def _asked_to_end(event: Event, outline: Outline) -> bool:
 
 
 def _merged(events: Sequence[Event]) -> list[Event]:
-    """The first word of each crash."""
+    """Return the first event of each crash."""
     last: dict[str, int] = {}
     crashes: list[Event] = []
     for event in events:

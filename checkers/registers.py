@@ -1,18 +1,17 @@
 """Registers and strings are linearizable: all reads, writes, compare-and-sets and appends of a key
 fit one order that respects real time.
 
-Each key is judged on its own, since a history is linearizable exactly when each of its objects is
-(Herlihy and Wing 1990). A key to which something was appended holds a string, any other one a
-value. An operation of unknown outcome may have happened at any time since its call, or never. A
-key of which no order explains everything is `NOT_LINEARIZABLE`, and its witness is the smallest
-contradiction that was found: a few operations that can not be right together, whatever the others
-did.
+Each key is judged by itself, since a history is linearizable exactly when each of its objects is
+(Herlihy and Wing 1990). A key with appends holds a string, any other key a value. An operation of
+unknown outcome may have happened at any time since its call, or never. A key is `NOT_LINEARIZABLE`
+if no order explains all of its operations. Its witness is the smallest contradiction that was
+found: a few operations that cannot all be correct, whatever the other operations did.
 
-Where writes repeat values, deciding can take exponential time. Then a budget ends it, and the key
-is not decided (`REGISTERS_NOT_DECIDED`): the trial is unknown, unless another key is illegal. With
-gaps in the record nobody is convicted, because a missing write explains whatever is read. In a run
-of ours each key that was written is read at the end by somebody fresh, or the run is unknown
-(`OBJECTS_NOT_READ`): what is seen while the load goes on may be gone later.
+If writes repeat values, a decision can take exponential time. Then a budget ends the search, and
+the key is not decided (`REGISTERS_NOT_DECIDED`): the trial is unknown, unless another key is
+illegal. With gaps in the record nothing is concluded, because a missing write explains any read. In
+a run of Seatrial, a final reader reads each key that was written, or the run is unknown
+(`OBJECTS_NOT_READ`): a value that was seen during the load may be lost later.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +22,7 @@ from checkers._linear.encoding import RULES
 from checkers._linear.registers import MIXED, SPENT, TOO_LONG, Found, Open, judged
 from checkers._linear.stories import Story, stories
 from checkers._messages.final_reads import given_up
-from checkers._messages.message_census import SAMPLE
+from checkers._run.evidence import SAMPLE
 from harness.contracts import CheckerPlugin
 from harness.history.notes import FINAL_PHASE
 from harness.history.reader import History
@@ -34,8 +33,8 @@ from harness.trial import Trial
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ALWAYS = "linearizable"  # no contract can waive it
-MOST_DATED = 100  # illegal keys that are explained where a fault may excuse them; more convict
+ALWAYS = "linearizable"  # independent of the contract
+MAX_EXPLAINED = 100  # illegal keys, where a fault may excuse them; others convict
 WHY = {
     SPENT: "some order explains the first {passed:,} of its {returns:,} returns, and the search for"
     " the rest ran out of its budget; write each value once, or go on to new keys after some"
@@ -81,18 +80,18 @@ def _findings(found: Found, history: History, spark: "SparkSession | None") -> I
     count = len(found.illegal)
     if not count:
         return
-    most = MOST_DATED if any(map(in_effect, history.faults)) else SAMPLE
-    told = {s.key: s for s in stories(history, spark, found.illegal[:most])}
-    rows = [_row(history, key, told.get(key)) for key in found.illegal[:SAMPLE]]
+    most = MAX_EXPLAINED if any(map(in_effect, history.faults)) else SAMPLE
+    known = {s.key: s for s in stories(history, spark, found.illegal[:most])}
+    rows = [_row(history, key, known.get(key)) for key in found.illegal[:SAMPLE]]
     what = f"of {_keys(count)}" if count == 1 else f"of each of {_keys(count)}"
     message = f"no order of the operations {what} explains the answers that clients got"
-    spans = tuple((story.span[0], story.span[1]) for story in told.values() if story.span)
+    spans = tuple((story.span[0], story.span[1]) for story in known.values() if story.span)
     yield Finding("NOT_LINEARIZABLE", count, message, ALWAYS, tuple(rows), spans=spans)
 
 
 def _row(history: History, key: int, story: Story | None) -> dict[str, Any]:
     row: dict[str, Any] = {"key": _named(history, key)}
-    if story is None:  # illegal, and too large to say why
+    if story is None:  # illegal, and too large for an explanation
         return row
     row |= {"kind": story.kind, "op": story.op, "ops": " ".join(map(str, story.ops))}
     row["explanation"] = "; ".join(story.told)

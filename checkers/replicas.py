@@ -1,34 +1,34 @@
-"""All replicas hold the same log, once the cluster has come back, and agree on where epochs began.
+"""All replicas hold the same log once the cluster has recovered, and agree on where epochs began.
 
-Two replicas that hold different messages at one offset of a queue (`REPLICAS_DIFFER`) have parted
+Two replicas that hold different messages at one offset of a queue (`REPLICAS_DIFFER`) have diverged
 without noticing it. Readers see nothing of that: they read the master's log, until another replica
-is elected, and then what they read changes. A copy with another check sum, or of another epoch,
-counts as different too. One replica that holds two messages at an offset is a matter of `offsets`.
+is elected, and then what they read changes. A copy with another checksum, or of another epoch, is
+different too. One replica that holds two messages at an offset is checked by `offsets`.
 
-A fork is lawful while a deposed master has not yet been told. So nothing is concluded unless the
-runner saw full redundancy at the end. An entry that a replica lacks convicts nobody, since copying
-may lag behind; it is counted. A run that came back, and of which no entry is there twice, shows
-nothing either way, and says so: somebody failed to read the replicas' logs. Of several broker sets
-each has to show it for itself, if anything was written to it; so it is with looks in between.
+Logs may differ while a deposed master has not yet learned of its successor. So nothing is concluded
+unless the runner saw full redundancy at the end. An entry that a replica lacks is no violation,
+since copying may lag behind; it is counted. A run that recovered, and in which no entry was read
+from two replicas, shows nothing, and says so: the replicas' logs could not be read. Of several
+broker sets each has to show it by itself, if anything was written to it; the same holds for
+comparisons between faults.
 
-Where the runner looked in between (`harness.run.replica_comparison`), the digests that it was
-given must be the same at every look (`DIGESTS_DIFFER`): replicas that had parted and were brought
-together again agree at the end. A trial that asks for such looks and got none shows nothing of
-that time, and says so. In a simulated world nobody looks, for its laws hold the logs together at
-every step.
+Where the runner compared replicas between faults (`harness.run.replica_comparison`), their digests
+must be equal every time (`DIGESTS_DIFFER`): replicas that diverged and were brought together again
+agree at the end. A trial that requests such comparisons and has none shows nothing of that time,
+and says so. A simulated world has none, because its laws compare the logs at every step.
 
-Each epoch begins at one byte of the log, whoever tells of it (`EPOCHS_DIFFER`): the master that
-begins it, and each slave that copies it. Tables that differ in that find no common point, or a
-wrong one, at the next handshake. What brokers tell of their epochs is in their event logs, and of
-which set each of them is; each set counts its epochs from 1.
+Each epoch begins at one byte of the log (`EPOCHS_DIFFER`), according to the master that begins it
+and to each slave that copies it. With tables that differ, the next handshake finds no common point,
+or a wrong one. Brokers' event logs contain their epochs and their broker set; each set numbers its
+epochs from 1.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from checkers._messages.message_census import SAMPLE
-from checkers._messages.replica_logs import Copies, Row, copies
-from checkers._messages.witness import dated, is_told, rows_of
+from checkers._messages.replica_logs import LogEntry, ReplicaLogs, replica_logs
+from checkers._messages.witness import is_certain, op_rows
+from checkers._run.evidence import SAMPLE, span_fields
 from checkers._run.leader_terms import set_of_node
 from checkers._run.run_facts import broker_sets, facts
 from harness.contracts import CheckerPlugin
@@ -46,30 +46,30 @@ if TYPE_CHECKING:
 
 INTEGRITY = "integrity"
 WRITES = (F.SEND, F.APPEND)
-MOST_EPOCHS = MOST_LOOKS = 20
+MAX_EPOCHS = MAX_LOOKS = 20
 
 
 def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
-    told = events(history.read("events"))
-    sets, _ = broker_sets(history.names, told)
-    looks = [event for event in told if event.kind == "compared"]
-    findings = [*_parted(told), *_unlike(looks)]
+    event_log = events(history.read("events"))
+    sets, _ = broker_sets(history.names, event_log)
+    looks = [event for event in event_log if event.kind == "compared"]
+    findings = [*_epochs_differ(event_log), *_digests_differ(looks)]
     replicas = sum(role == "broker" for role in history.names.get("roles", {}).values())
     several = replicas > len(sets)
-    back = _came_back(history, told)
-    found = copies(history, spark) if back else Copies(0)
+    back = _recovered(history, event_log)
+    found = replica_logs(history, spark) if back else ReplicaLogs(0)
     written = _written(history, trial, spark, found) if several else frozenset()
     reasons: list[Reason] = []
     if several and back:
-        reasons += _nothing(written, found, history.names)
+        reasons += _nothing_compared(written, found, history.names)
     if several and trial.compare_replicas:
-        reasons += _unseen(history, looks, written)
+        reasons += _not_compared(history, looks, written)
     stats: dict[str, Any] = {"compared": found.compared}
     stats |= {"looks": len(looks)} if looks else {}
     if found.files:
         stats["lacking"] = found.lacking
     if found.differing:
-        findings.append(_finding(found, history, _dated(found, history, trial, spark)))
+        findings.append(_finding(found, history, _times(found, history, trial, spark)))
     decided = {INTEGRITY: found.compared}
     return Result("replicas", tuple(findings), tuple(reasons), stats, decided)
 
@@ -86,14 +86,14 @@ PLUGIN = CheckerPlugin(
 
 
 def _written(
-    history: History, trial: Trial, spark: "SparkSession | None", found: Copies
+    history: History, trial: Trial, spark: "SparkSession | None", found: ReplicaLogs
 ) -> frozenset[str]:
-    """Of several broker sets those of several replicas in which there is an entry: it was read, or
-    acknowledged."""
+    """Return those of several broker sets that have several replicas and an entry, which was read
+    or acknowledged."""
     dealt = dealt_sets(history.names)
     if len(dealt) < 2:
         return frozenset()
-    answers = facts(history, trial, spark).answers
+    answers = facts(history, trial, spark).timeline
     return frozenset(
         name
         for number, (name, of) in enumerate(dealt.items())
@@ -106,12 +106,14 @@ def _written(
 
 
 def _keys(of: Dealt, names: Mapping[str, Any]) -> frozenset[int]:
-    """The numbers of the keys that live in this set."""
+    """Return the numbers of this set's keys."""
     return frozenset(n for n, key in enumerate(names.get("keys", ())) if key in of.keys)
 
 
-def _nothing(written: frozenset[str], found: Copies, names: Mapping[str, Any]) -> Iterator[Reason]:
-    """Each set shows for itself whether its replicas hold the same."""
+def _nothing_compared(
+    written: frozenset[str], found: ReplicaLogs, names: Mapping[str, Any]
+) -> Iterator[Reason]:
+    """Yield a reason if no entry of a set was read from two replicas."""
     dealt = dealt_sets(names)
     unread = sorted(name for name in written if not _keys(dealt[name], names) & found.twice)
     if unread or not found.twice:
@@ -123,8 +125,10 @@ def _nothing(written: frozenset[str], found: Copies, names: Mapping[str, Any]) -
         )
 
 
-def _unseen(history: History, looks: Sequence[Event], written: frozenset[str]) -> Iterator[Reason]:
-    """Of a run that was to be looked at between its faults, and never was, or not each set."""
+def _not_compared(
+    history: History, looks: Sequence[Event], written: frozenset[str]
+) -> Iterator[Reason]:
+    """Yield a reason if a set was never compared between faults."""
     seen = {name for look in looks for name in _in_pairs(look)}
     unseen = sorted(written - seen)
     if "simulated" in history.state or (seen and not unseen):
@@ -142,40 +146,40 @@ def _unseen(history: History, looks: Sequence[Event], written: frozenset[str]) -
 
 
 def _in_pairs(look: Event) -> Iterator[str]:
-    """The sets of which it shows two replicas."""
+    """Yield the sets of which a comparison has two replicas."""
     for name, of in look.fields.get("sets", {}).items():
         if len(of["digests"]) > 1:
             yield name
 
 
-def _came_back(history: History, told: Sequence[Event]) -> bool:
-    """Whether the runner saw every replica in step after the last healing."""
-    asked = [event for event in told if event.kind == "recovery"]
+def _recovered(history: History, event_log: Sequence[Event]) -> bool:
+    """Whether the runner saw full redundancy after the last healing."""
+    asked = [event for event in event_log if event.kind == "recovery"]
     return history.complete and bool(asked) and bool(asked[-1].fields.get("redundant"))
 
 
-def _dated(
-    found: Copies, history: History, trial: Trial, spark: "SparkSession | None"
+def _times(
+    found: ReplicaLogs, history: History, trial: Trial, spark: "SparkSession | None"
 ) -> dict[str, Any]:
-    """Return when clients first knew each place, and when the logs were read, if a fault was
+    """Return when clients first learned of each entry, and when the logs were read, if a fault was
     unclaimed."""
     if not unclaimed_faults(history, trial):
         return {}
-    rows = rows_of(history, spark, (), [row[:2] for row in found.differing_rows])
-    first = {row.place: row.t for row in reversed(rows) if is_told(row)}
+    rows = op_rows(history, spark, (), [(row.key, row.offset) for row in found.differing_rows])
+    first = {row.place: row.t for row in reversed(rows) if is_certain(row)}
     end = max(history.phases().values(), default=0)
-    return dated(history.names, (((at[0],), (t, max(t, end))) for at, t in first.items()))
+    return span_fields(history.names, (((at[0],), (t, max(t, end))) for at, t in first.items()))
 
 
-def _finding(found: Copies, history: History, times: dict[str, Any]) -> Finding:
+def _finding(found: ReplicaLogs, history: History, times: dict[str, Any]) -> Finding:
     what = "1 offset holds" if found.differing == 1 else f"{found.differing:,} offsets hold"
     message = f"{what} different messages in the logs of different replicas at the end"
-    evidence = placed(found.differing_rows[:SAMPLE], history.names)
+    evidence = entry_rows(found.differing_rows[:SAMPLE], history.names)
     return Finding("REPLICAS_DIFFER", found.differing, message, INTEGRITY, evidence, **times)
 
 
-def placed(rows: Sequence[Row], names: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
-    """Entries as evidence."""
+def entry_rows(rows: Sequence[LogEntry], names: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+    """Return entries as evidence."""
     keys = names.get("keys", ())
     return tuple(
         {"queue": keys[key] if key < len(keys) else "?", "offset": offset, "value": value}
@@ -183,13 +187,13 @@ def placed(rows: Sequence[Row], names: Mapping[str, Any]) -> tuple[dict[str, Any
     )
 
 
-def _parted(told: Sequence[Event]) -> Iterator[Finding]:
-    """Epochs that begin at two places, by the words of the brokers."""
+def _epochs_differ(event_log: Sequence[Event]) -> Iterator[Finding]:
+    """Yield a finding of epochs that begin at two places, by the brokers' events."""
     starts: dict[tuple[str, int], tuple[int, str, int]] = {}
     spans: dict[tuple[str, int], tuple[int, int]] = {}
     rows: dict[tuple[str, int], dict[str, Any]] = {}
-    sets = set_of_node(told)
-    for event in told:
+    sets = set_of_node(event_log)
+    for event in event_log:
         if event.kind == "epoch":
             epoch, start = int(event.fields["epoch"]), int(event.fields["start"])
             which = sets.get(event.node, ""), epoch
@@ -201,7 +205,7 @@ def _parted(told: Sequence[Event]) -> Iterator[Finding]:
     if rows:
         what = "1 epoch begins" if len(rows) == 1 else f"{len(rows):,} epochs begin"
         message = f"{what} at different offsets in different replicas"
-        evidence = tuple(rows.values())[:MOST_EPOCHS]
+        evidence = tuple(rows.values())[:MAX_EPOCHS]
         times, whose = tuple(spans.values()), tuple(name for name, _ in spans)
         yield Finding(
             "EPOCHS_DIFFER",
@@ -214,8 +218,8 @@ def _parted(told: Sequence[Event]) -> Iterator[Finding]:
         )
 
 
-def _unlike(looks: Sequence[Event]) -> Iterator[Finding]:
-    """Replicas that did not hold the same while the cluster served."""
+def _digests_differ(looks: Sequence[Event]) -> Iterator[Finding]:
+    """Yield a finding of replicas whose logs differed between faults."""
     unlike = [
         (event.t, {"set": name, **of["digests"]})
         for event in looks
@@ -227,7 +231,7 @@ def _unlike(looks: Sequence[Event]) -> Iterator[Finding]:
         what = "1 comparison" if len(rows) == 1 else f"{len(rows):,} comparisons"
         message = f"the logs of replicas held different bytes in {what} between faults"
         spans = tuple((t, t) for t, _ in unlike)
-        evidence = tuple(rows)[:MOST_LOOKS]
+        evidence = tuple(rows)[:MAX_LOOKS]
         whose = tuple(str(row["set"]) for _, row in unlike)
         yield Finding(
             "DIGESTS_DIFFER",

@@ -1,14 +1,14 @@
 """Transactions are isolated as the contract says, from read-uncommitted to strict-serializable.
 
-What transactions read of lists and registers tells who depended on whom, and a cycle of that is an
-anomaly after Adya: `G0`, `G1C`, `G_SINGLE`, `G_NONADJACENT`, `G2_ITEM`; with `_PROCESS` and
-`_REALTIME` behind it when it needs the order of a process or real time, which only the two
-strictest levels promise. What shows without a cycle has a name of its own. A finding's demand is
-the weakest level that forbids it. Each root cause counts once, by the rules in `_cycles.peel` and
-`_cycles.remarks`: what follows from it is not counted again.
+The reads of lists and registers define how transactions depend on each other. A cycle of
+dependencies is an anomaly according to Adya: `G0`, `G1C`, `G_SINGLE`, `G_NONADJACENT`, `G2_ITEM`;
+with the suffix `_PROCESS` or `_REALTIME` if it includes the order of a process or real time, which
+only the two strictest levels guarantee. Anomalies without a cycle have names of their own. A
+finding's demand is the weakest level that forbids it. Each root cause counts once, by the rules in
+`_cycles.peel` and `_cycles.remarks`: its consequences are not counted again.
 
-The level is the strongest that the contract names, and strict-serializable when it names none.
-Transactions of unknown outcome were committed if somebody saw what they wrote.
+The level is the strongest that the contract names, or strict-serializable if it names none. A
+transaction of unknown outcome was committed if another one saw what it wrote.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ from checkers._cycles.telling import (
     story_of,
 )
 from checkers._cycles.witness import Story, name
-from checkers._messages.message_census import SAMPLE
+from checkers._run.evidence import SAMPLE
 from harness.contracts import CheckerPlugin
 from harness.history.reader import History
 from harness.judge.verdict import Finding, Reason, Result
@@ -148,7 +148,7 @@ PLUGIN = CheckerPlugin(
 
 
 def judged(found: Gathered, names: Any, trial: Trial, complete: bool) -> Result:
-    """The answer, from all dependencies."""
+    """Return the result of all dependencies."""
     layer = layer_of(trial)
     whole, nodes = graph(found.transactions, found.edges, found.ending, layer)
     causes = Peeling(whole, nodes, found.ending).run(layer)
@@ -171,7 +171,7 @@ def judged(found: Gathered, names: Any, trial: Trial, complete: bool) -> Result:
 
 
 def _remarked(found: Gathered, story: Story, complete: bool) -> Iterator[Finding]:
-    """Findings that need no cycle."""
+    """Yield findings of anomalies without a cycle."""
     for remark, (code, demand, words, sentence) in REMARKS.items():
         count, rows = roots(found.remarks, remark)
         if not count or (remark is Remark.PHANTOM and not complete):

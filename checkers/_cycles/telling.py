@@ -9,8 +9,7 @@ from checkers._cycles.edges import Layer
 from checkers._cycles.peel import Causes, Shown
 from checkers._cycles.rows import Transactions
 from checkers._cycles.witness import Story, name
-from checkers._messages.message_census import SAMPLE
-from checkers._messages.witness import seconds
+from checkers._run.evidence import SAMPLE, seconds
 from harness.judge.verdict import Finding
 from harness.trial import ISOLATION, Trial
 

@@ -18,8 +18,7 @@ from checkers._linear.kinds import Kind
 from checkers._linear.leases import without_leases
 from checkers._linear.objects import COLUMNS, Objects, Rows, columns_of, objects, ours
 from checkers._linear.wrongs import Wrongs, spoilt
-from checkers._messages.message_census import SAMPLE, rows_kept
-from checkers._messages.witness import seconds
+from checkers._run.evidence import SAMPLE, rows_kept, seconds
 from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.operation import F, Type
@@ -45,7 +44,7 @@ class Found:
 
 def gathered(history: History, spark: "SparkSession | None", *, ordered: bool = True) -> Found:
     """What is wrong with all objects of a history. `ordered`: queues are first in, first out."""
-    run, most = history.run, rows_kept(history)
+    run, most = history.run, rows_kept(history.faults)
     columns = (*COLUMNS, "arg")
     lines = by_bucket(history, spark, columns, _selected, lambda: _Judging(run, ordered, most).told)
     return _added_up(lines, most)

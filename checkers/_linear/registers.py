@@ -33,8 +33,8 @@ from checkers._linear.buckets import Line, Rows, by_bucket
 from checkers._linear.encoding import KINDS, Flaw, Rule, encode
 from checkers._linear.judge import REGISTER, STRING, Budget, judge
 from checkers._linear.pairing import Columns
-from checkers._messages.final_reads import Readers, readers
-from checkers._messages.message_census import SAMPLE
+from checkers._messages.final_reads import FinalReaders, final_readers
+from checkers._run.evidence import SAMPLE
 from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.operation import F, Type
@@ -100,7 +100,7 @@ class Part:
 
 def judged(history: History, spark: "SparkSession | None") -> Found:
     """The verdict on every key."""
-    run, spread, final = history.run, spread_out(history), readers(history)
+    run, spread, final = history.run, spread_out(history), final_readers(history)
 
     def tell() -> Callable[[Rows], Line]:
         return Judging(run, spread, final).told
@@ -188,7 +188,7 @@ def _numbered(table: Columns, names: Sequence[str], initial: int) -> tuple[Colum
 class Judging:
     """What one task knows while it judges one bucket after the other."""
 
-    def __init__(self, run: RunDir, spread: bool, final: Readers) -> None:
+    def __init__(self, run: RunDir, spread: bool, final: FinalReaders) -> None:
         self._values = Values.of(run)
         self._spread, self._final = spread, final
         self._until = monotonic() + SECONDS
@@ -222,7 +222,7 @@ class Judging:
         line["open"] += _open(some(batch, undecided), SPENT, found.passed[undecided])
 
 
-def unread_of(rows: Rows, final: Readers) -> list[int]:
+def unread_of(rows: Rows, final: FinalReaders) -> list[int]:
     """Keys to which a write was acknowledged, and that no reader was told of at the end."""
     if not final.processes:
         return []

@@ -23,7 +23,7 @@ from checkers._linear.registers import (
     selected,
     spread_out,
 )
-from checkers._messages.witness import seconds
+from checkers._run.evidence import seconds
 from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.operation import Type

@@ -1,13 +1,14 @@
-"""Arrays over a wide, sparse range of integers, in blocks that merge.
+"""Arrays over a wide, sparse range of integers, in blocks that can be merged.
 
-Messages are numbered densely for each producer and offsets densely for each queue, so what is
-known of them fits in plain arrays: 8,192 consecutive numbers are a *block*, and a block's arrays
-are made when its first number is met. Two machines that saw different files hold different
-versions of one block; merging them is a few array operations, whatever the history's size, the
-number of queues or the order of events. Rows are never sorted, hashed or shuffled.
+Messages are numbered densely for each producer, and offsets densely for each queue, so what is
+known of them fits in plain arrays: 8,192 consecutive numbers are a *block*, whose arrays are
+created when its first number is added. Two machines that read different files hold different
+versions of one block; merging them takes a few array operations, whatever the size of the history,
+the number of queues or the order of events. Rows are never sorted, hashed or shuffled.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,32 +16,32 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from checkers._spark.compiled import rowwise
+from checkers._spark.spark_stages import PARTIALS, Batches
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Array = npt.NDArray[Any]
 Block = dict[str, Array]  # a block's arrays, by name
-Fields = Mapping[str, tuple[Any, int]]  # name -> (dtype, what it holds before anything is known)
+Fields = Mapping[str, tuple[Any, int]]  # name -> (dtype, initial value)
 
 BLOCK_BITS = 13
 BLOCK = 1 << BLOCK_BITS
 NEVER = np.iinfo(np.int64).max  # later than any time
-ROOM = 8  # times what is needed, when arrays grow
-MOST_BLOCKS = 1 << 11  # that a task keeps in memory; it hands on what it knows, and begins anew
-MET_AT_ONCE = 64  # blocks that a look-up may find missing before they are made
+GROWTH = 8  # factor by which arrays grow
+MAX_BLOCKS = 1 << 11  # that a task holds; it yields them, and starts again with none
+MAX_MISSING = 64  # blocks that a look-up may find missing before they are created
 
-# a place: where a message is, as key << OFFSET_BITS | offset; NOWHERE, or a number in a block
+# A place is the position of a message, key << OFFSET_BITS | offset: a number in a block.
 OFFSET_BITS = 44
-MOST_OFFSETS = 1 << OFFSET_BITS
-NOWHERE = -1
+MAX_OFFSETS = 1 << OFFSET_BITS
 
 
 class Blocks:
-    """Blocks met so far."""
+    """Blocks of one task, by number."""
 
     def __init__(self, fields: Fields) -> None:
         self.fields = fields
-        self._ids: Ints = np.array([NEVER])  # sorted, with a last one that no number reaches
+        self._ids: Ints = np.array([NEVER])  # sorted; the last one is greater than any number
         self._slots: Ints = np.array([0])
         self._used = 0
         self._arrays = {name: np.full(0, fill, dtype) for name, (dtype, fill) in fields.items()}
@@ -52,9 +53,9 @@ class Blocks:
         return self._used
 
     def at(self, numbers: Ints) -> Ints:
-        """Where these numbers are in the arrays, -1 for a negative one; take an array afterwards,
-        it may have grown."""
-        found, missing = np.empty(len(numbers), np.int64), np.empty(MET_AT_ONCE, np.int64)
+        """Return the indices of these numbers in the arrays, -1 for negative ones. Arrays may have
+        been replaced by larger ones afterwards."""
+        found, missing = np.empty(len(numbers), np.int64), np.empty(MAX_MISSING, np.int64)
         done = 0
         while done < len(numbers):
             known = (self._ids, self._slots, self._used)
@@ -63,13 +64,18 @@ class Blocks:
         return found
 
     def items(self) -> Iterator[tuple[int, Block]]:
-        """Each block's number and arrays."""
+        """Yield each block's number and arrays."""
         for number, slot in zip(self._ids[:-1].tolist(), self._slots[:-1].tolist(), strict=True):
             here = slice(slot << BLOCK_BITS, (slot + 1) << BLOCK_BITS)
             yield number, {name: array[here] for name, array in self._arrays.items()}
 
+    def packed(self) -> Batches:
+        """Yield a row of PARTIALS for each block."""
+        for number, block in self.items():
+            yield pa.record_batch([[number], [pack(block, self.fields)]], schema=PARTIALS)
+
     def _add(self, ids: Ints) -> None:
-        """Make these blocks, each of which is new."""
+        """Create these blocks, none of which exists."""
         order = np.argsort(ids)
         at = np.searchsorted(self._ids, ids[order])
         self._ids = np.insert(self._ids, at, ids[order])
@@ -83,8 +89,8 @@ class Blocks:
 
 
 def _larger(array: Array, used: int, needed: int) -> Array:
-    """A copy with room for many more: a page of memory is there once it is written to."""
-    room = max(2 * needed, min(ROOM * needed, 2 * MOST_BLOCKS << BLOCK_BITS))
+    """Return a copy with much more room: unused pages of memory are not allocated."""
+    room = max(2 * needed, min(GROWTH * needed, 2 * MAX_BLOCKS << BLOCK_BITS))
     larger = np.empty(room, array.dtype)
     larger[:used] = array[:used]
     return larger
@@ -94,17 +100,17 @@ def _larger(array: Array, used: int, needed: int) -> Array:
 def _locate(
     numbers: Ints, found: Ints, start: int, ids: Ints, slots: Ints, used: int, missing: Ints
 ) -> tuple[int, int]:
-    """Fill `found` from `start` on, to the end or until too many blocks are missing: how far it
-    came, and how many `missing` are to be made, in the order of their slots."""
+    """Fill `found` from `start` to the end, or until too many blocks are missing. Return where it
+    stopped, and how many `missing` blocks have to be created, in the order of their slots."""
     count = 0
-    near, near_slots = np.full(64, -1), np.empty(64, np.int64)  # lately met
+    near, near_slots = np.full(64, -1), np.empty(64, np.int64)  # a cache of recent blocks
     for i in range(start, len(numbers)):
         number = numbers[i]
         if number < 0:
             found[i] = -1
             continue
         block = number >> BLOCK_BITS
-        spot = (block ^ (block >> 19) ^ (block >> 31)) & 63  # apart for each producer and queue
+        spot = (block ^ (block >> 19) ^ (block >> 31)) & 63  # differs by producer and queue
         if near[spot] != block:
             known = np.searchsorted(ids, block)
             slot = slots[known]
@@ -127,19 +133,19 @@ def empty(fields: Fields) -> Block:
 
 
 def pack(block: Block, fields: Fields) -> bytes:
-    """A block as bytes to send: a bit for each array that says anything, then those arrays, mostly
-    repetition, so that they shrink well."""
-    told = [bool((block[name] != fill).any()) for name, (_, fill) in fields.items()]
-    data = b"".join(block[name].tobytes() for name, any_ in zip(fields, told, strict=True) if any_)
-    packed: bytes = pa.compress(data, codec="lz4", asbytes=True)
-    return bytes(np.packbits(told, bitorder="little")) + packed
+    """Return a block as bytes: a bit for each array that differs from its initial value, then
+    those arrays. They are repetitive, so they compress well."""
+    differs = [bool((block[name] != fill).any()) for name, (_, fill) in fields.items()]
+    arrays = [block[name].tobytes() for name, any_ in zip(fields, differs, strict=True) if any_]
+    packed: bytes = pa.compress(b"".join(arrays), codec="lz4", asbytes=True)
+    return bytes(np.packbits(differs, bitorder="little")) + packed
 
 
 def unpack(data: bytes, fields: Fields) -> Block:
-    told = np.unpackbits(np.frombuffer(data, np.uint8, 1), bitorder="little")
+    differs = np.unpackbits(np.frombuffer(data, np.uint8, 1), bitorder="little")
     sizes = {
         name: BLOCK * np.dtype(dtype).itemsize
-        for (name, (dtype, _)), any_ in zip(fields.items(), told.tolist(), strict=False)
+        for (name, (dtype, _)), any_ in zip(fields.items(), differs.tolist(), strict=False)
         if any_
     }
     whole = pa.decompress(data[1:], sum(sizes.values()), codec="lz4", asbytes=True)
@@ -151,57 +157,63 @@ def unpack(data: bytes, fields: Fields) -> Block:
 
 
 def merged(
-    partials: Iterator[pa.RecordBatch],
+    partials: Iterable[tuple[int, bytes]],
     fields: Fields,
     absorb: Callable[[Block, Block], None],
 ) -> Iterator[tuple[int, Block]]:
-    """Blocks from rows (block, packed) sorted by block: each merged from all that is known of it,
-    and handed out before the next one is read."""
+    """Merge packed blocks that are sorted by number, and yield each of them before the next one is
+    read."""
     current, block = -1, Block()
-    for batch in partials:
-        for number, packed in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            other = unpack(packed, fields)
-            if number == current:
-                absorb(block, other)
-                continue
-            if current >= 0:
-                yield current, block
-            current, block = number, other
+    for number, packed in partials:
+        other = unpack(packed, fields)
+        if number == current:
+            absorb(block, other)
+            continue
+        if current >= 0:
+            yield current, block
+        current, block = number, other
     if current >= 0:
         yield current, block
 
 
-def column(batch: pa.RecordBatch, name: str) -> Array:
-    """A column of integers, as wide as it is stored; -1 where it is null."""
-    array = batch.column(batch.schema.get_field_index(name))
-    if not array.null_count:
-        numbers: Array = array.to_numpy(zero_copy_only=False)
-        return numbers
-    there, data = array.buffers()
-    numbers = np.frombuffer(data, array.type.to_pandas_dtype())[array.offset :][: len(array)]
-    known = np.unpackbits(np.frombuffer(there, np.uint8), bitorder="little")
-    return np.where(known[array.offset :][: len(array)], numbers, numbers.dtype.type(-1))
+def merged_batches(
+    partials: Batches, fields: Fields, absorb: Callable[[Block, Block], None]
+) -> Iterator[tuple[int, Block]]:
+    """Merge blocks from sorted rows of PARTIALS."""
+    columns = (zip(*(c.to_pylist() for c in b.columns), strict=True) for b in partials)
+    return merged(chain.from_iterable(columns), fields, absorb)
+
+
+# ------------------------------------------------------------------------------ sets of numbers
 
 
 def bits(mask: Bools) -> bytes:
     return np.packbits(mask).tobytes()
 
 
-def members(numbers: Ints) -> "Members":
-    """These numbers as a set."""
-    packed = {}
-    for number in np.unique(numbers >> BLOCK_BITS).tolist():
-        mask = np.zeros(BLOCK, np.bool_)
-        mask[numbers[numbers >> BLOCK_BITS == number] & (BLOCK - 1)] = True
-        packed[number] = bits(mask)
-    return Members(packed)
+def bits_if_any(mask: Bools) -> bytes | None:
+    return bits(mask) if mask.any() else None
 
 
 class Members:
-    """A set of numbers as one bit each in the blocks that have any."""
+    """A set of numbers, stored as one bit each in the blocks that have any."""
 
     def __init__(self, packed: Mapping[int, bytes]) -> None:
         self._blocks = packed
+
+    @classmethod
+    def of(cls, numbers: Ints) -> "Members":
+        packed = {}
+        for number in np.unique(numbers >> BLOCK_BITS).tolist():
+            mask = np.zeros(BLOCK, np.bool_)
+            mask[numbers[numbers >> BLOCK_BITS == number] & (BLOCK - 1)] = True
+            packed[number] = bits(mask)
+        return cls(packed)
+
+    @classmethod
+    def of_blocks(cls, packed: Iterable[tuple[int, bytes | None]]) -> "Members":
+        """Return the set of the bits of some blocks; None is a block without any."""
+        return cls({number: mask for number, mask in packed if mask})
 
     def __len__(self) -> int:
         return sum(
@@ -209,14 +221,14 @@ class Members:
         )
 
     def within(self, number: int) -> Bools:
-        """Which numbers of one block are in the set."""
+        """Return which numbers of one block are in the set."""
         packed = self._blocks.get(number)
         if packed is None:
             return np.zeros(BLOCK, np.bool_)
         return np.unpackbits(np.frombuffer(packed, np.uint8)).astype(np.bool_)
 
     def holds(self, numbers: Ints) -> Bools:
-        """Which of these numbers are in the set."""
+        """Return which of these numbers are in the set."""
         held = np.zeros(len(numbers), np.bool_)
         if self._blocks:
             ids = np.array(sorted(self._blocks), np.int64)
@@ -229,8 +241,11 @@ class Members:
         return held
 
 
+NO_MEMBERS = Members({})
+
+
 def among(numbers: Ints, wanted: Ints) -> Ints:
-    """Where those numbers are that are wanted; `wanted` is sorted."""
+    """Return the indices of the numbers that are in `wanted`, which is sorted."""
     if not len(wanted):
         return np.zeros(0, np.int64)
     at = np.minimum(np.searchsorted(wanted, numbers), len(wanted) - 1)

@@ -1,30 +1,31 @@
-"""Each queue as an append-only log: bounds on the instant at which it grew over each offset.
+"""Each queue as an append-only log: bounds on the instant at which it reached each offset.
 
-Let t(o) be the instant at which offset o came to be. Whoever appended there gives a lower bound,
-its invocation; every acknowledgement and every read of o gives an upper bound, its return. A log
-grows in order, so t rises with o, and the history is linearizable exactly when some t fits: when
-the greatest lower bound up to o never exceeds o's upper bound. With values that are unique that is
-one running maximum, where a general search would be exponential (checked against one in the tests).
+Let t(o) be the instant at which offset o was appended. The producer of o gives a lower bound, its
+invocation; every acknowledgement and every read of o gives an upper bound, its return. A log grows
+in order, so t rises with o, and the history is linearizable exactly when some t fits: when the
+greatest lower bound up to o never exceeds o's upper bound. With unique values that is one running
+maximum, where a general search would be exponential (the tests compare it with one).
 
     order         the same with acknowledgements alone: a's ok came before b's invoke, and yet b
                   has the lower offset
     linearizable  with reads too, and appends of unknown outcome that were seen
 
-Bounds live in blocks of consecutive offsets of one queue (`blocks`) that merge by maximum and
-minimum. Messages that are gone from the log are left out: their loss has been counted, and the
-offsets they held belong to others now. An offset with two values has no bounds at all; that is a
-finding of its own.
+Bounds are stored in blocks of consecutive offsets of one queue (`blocks`) that merge by maximum and
+minimum. Messages that are gone from the log are left out: their loss has been counted, and other
+messages have their offsets now. An offset with two values has no bounds at all; that is a finding
+of its own.
 """
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from checkers._messages.blocks import (
     BLOCK_BITS,
-    MOST_OFFSETS,
+    MAX_OFFSETS,
     NEVER,
+    NO_MEMBERS,
     OFFSET_BITS,
     Array,
     Block,
@@ -33,9 +34,15 @@ from checkers._messages.blocks import (
     Ints,
     Members,
 )
-from checkers._messages.messages import NOBODY, Rows, in_range, key_of, offset_of
-from checkers._messages.poll_order import KEY_BITS, Polls
-from checkers._messages.poll_steps import Readings, Shelf, Walks
+from checkers._messages.messages import OpColumns, in_range, key_of, offset_of
+from checkers._messages.poll_steps import (
+    KEY_BITS,
+    Assignments,
+    MarkedOffsets,
+    OffsetMark,
+    PollOrder,
+    StepScan,
+)
 from checkers._spark.compiled import rowwise
 from harness.operation import F, Type
 
@@ -44,71 +51,70 @@ LOG_FIELDS: dict[str, tuple[Any, int]] = {
     "invoked": (np.int64, -1),  # t(o) is later than this
     "acked": (np.int64, NEVER),  # and earlier than these
     "seen": (np.int64, NEVER),
-    "epoch": (np.int32, -1),  # of the record there, as clients were told
+    "epoch": (np.int32, -1),  # of the record there, from answers to clients
     "stored": (np.int64, -1),  # its store time
     "marks": (np.uint8, 0),
 }
 SEND, POLL, READ = int(F.SEND), int(F.POLL), int(F.READ)  # as kernels take them
 INVOKE, OK = int(Type.INVOKE), int(Type.OK)
-CONFLICT, FRESH = 1, 2  # marks
-# in an imported history: somebody was given the message there; it is no certain one; it is lost
+CONFLICT, FINAL = 1, 2  # marks: two messages; seen by the final reader
+# in an imported history: a message there was received; it is not certain; it is lost
 GIVEN, UNSURE, LOST = 4, 8, 16
 RESTAMPED = 32  # two epochs or two store times of one record
 SEND_FIELDS: dict[str, tuple[Any, int]] = {"invoked": (np.int64, -1)}
 
 
 @dataclass(frozen=True)
-class Known:
-    """What the survey knows already: messages that are gone, where those of unknown outcome were
-    seen (values, sorted, and their places), and those that are not at the one place of a message
-    that was sent. `readings`: in an imported history, what its processes read from."""
+class LogContext:
+    """What the census found before.
+
+    gone         messages that are gone
+    late         those of unknown outcome that were seen: values, sorted, and their places
+    unsure       those that are not at one certain place
+    assignments  in an imported history, what its processes read from
+    """
 
     gone: Members
     late: tuple[Ints, Ints]
-    unsure: Members = NOBODY
-    readings: Readings | None = None
+    unsure: Members = NO_MEMBERS
+    assignments: Assignments | None = None
 
 
-class Bounds:
-    """The bounds that one writer's rows give, and what its polls say about their own order."""
+class LogBounds:
+    """The bounds that one writer's rows give, and violations within its own rows."""
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: LogContext) -> None:
         self.offsets = Blocks(LOG_FIELDS)
         self._known = known
-        self.walks = Walks(known.readings, known.late) if known.readings else None
+        self.steps = StepScan(known.assignments, known.late) if known.assignments else None
+        self.polls = PollOrder()
         self._sends = Blocks(SEND_FIELDS)  # a send completes in the journal it was invoked in
-        self._polls = Polls()
 
-    def observe(self, rows: Rows) -> None:
+    def observe(self, rows: OpColumns) -> None:
         send, place, reader = np.empty((3, len(rows.value)), np.int64)
-        asked = (rows.key, rows.offset, rows.type, rows.f, rows.process)
-        _tell(rows.value, *asked, send, place, reader)
-        if self.walks is None:
-            self._polls.observe(rows, reader)
+        columns = (rows.key, rows.offset, rows.type, rows.f, rows.process)
+        _interpret(rows.value, *columns, send, place, reader)
+        if self.steps is None:
+            self.polls.observe(rows, reader)
         else:
-            self.walks.observe(rows)
+            self.steps.observe(rows)
             self._mark(rows)
         self._bound_late(rows)
         if self._known.gone:
             place[self._known.gone.holds(rows.value)] = -1
         sent, at = self._sends.at(send), self.offsets.at(place)
-        columns = (rows.value, rows.t, rows.type, rows.f, rows.epoch, rows.arg)
+        others = (rows.value, rows.t, rows.type, rows.f, rows.epoch, rows.arg)
         bounds = (self.offsets[name] for name in LOG_FIELDS)
-        _bind(at, sent, *columns, self._sends["invoked"], *bounds)
+        _bind(at, sent, *others, self._sends["invoked"], *bounds)
 
-    @property
-    def backwards(self) -> list[tuple[int, ...]]:
-        """(key, op, offset, the one before it, process, t) within one poll."""
-        return self._polls.backwards
-
-    def _mark(self, rows: Rows) -> None:
-        """What stands at the offsets that somebody was told."""
+    def _mark(self, rows: OpColumns) -> None:
+        """OffsetMark the offsets that rows name."""
         rows = rows.where((rows.key >= 0) & (rows.value >= 0) & in_range(rows.offset))
         sends, ok = rows.f == F.SEND, rows.type == Type.OK
-        told = rows.where(sends & (ok | (rows.type == Type.INFO)))
+        ended = rows.where(sends & (ok | (rows.type == Type.INFO)))
         seen = rows.where(ok & ((rows.f == F.POLL) | (rows.f == F.READ)))
         unsure = self._known.unsure.holds(seen.value)
-        gone = told.where(self._known.gone.holds(told.value))
+        gone = ended.where(self._known.gone.holds(ended.value))
         for some, mark in (
             (seen.where(~unsure), GIVEN),
             (seen.where(unsure), UNSURE),
@@ -116,11 +122,11 @@ class Bounds:
         ):
             at = self.offsets.at((some.key << OFFSET_BITS) | some.offset)
             self.offsets["marks"][at] |= np.uint8(mark)
-        self._hold(told.where(told.type == Type.INFO))
+        self._hold(ended.where(ended.type == Type.INFO))
 
-    def _hold(self, sends: Rows) -> None:
-        """Sends of unknown outcome that were seen are committed, so they held the offset that they
-        name."""
+    def _hold(self, sends: OpColumns) -> None:
+        """Record sends of unknown outcome that were seen: they are committed, so they had the
+        offset that they name."""
         values = self._known.late[0]
         if not len(values) or not len(sends.value):
             return
@@ -132,10 +138,10 @@ class Bounds:
         held[at[fresh]] = some.value[fresh]
         marks[at[held[at] != some.value]] |= np.uint8(CONFLICT)
 
-    def _bound_late(self, rows: Rows) -> None:
-        """Sends of unknown outcome that were seen: appended after they were invoked. One that was
-        seen at several places bounds none of them: which one the survey names depends on which
-        rows stood together."""
+    def _bound_late(self, rows: OpColumns) -> None:
+        """Bound sends of unknown outcome that were seen: they were appended after their invocation.
+        One that was seen at several places bounds none of them: which one the census has depends on
+        the distribution of the rows."""
         values, places = self._known.late
         if not len(values):
             return
@@ -152,7 +158,7 @@ class Bounds:
 
 
 @rowwise
-def _tell(
+def _interpret(
     value: Ints,
     key: Ints,
     offset: Ints,
@@ -163,12 +169,13 @@ def _tell(
     place: Ints,
     reader: Ints,
 ) -> None:
-    """Each row's send, the offset that it names, and who was given a message there; or -1."""
+    """Fill in each row's send, the place that it names, and the reader that received a message
+    there; or -1."""
     for i in range(len(value)):
         send[i] = place[i] = reader[i] = -1
         if value[i] < 0 or (key[i] < 0 and f[i] != SEND):
             continue
-        known = kind[i] == OK and key[i] >= 0 and 0 <= offset[i] < MOST_OFFSETS - 1
+        known = kind[i] == OK and key[i] >= 0 and 0 <= offset[i] < MAX_OFFSETS - 1
         if f[i] == SEND:
             send[i] = value[i]
         elif known and (f[i] == POLL or f[i] == READ):
@@ -198,35 +205,36 @@ def _bind(
     stored: Ints,
     marks: Array,
 ) -> None:
-    """Rows of sends, and of who saw what. `at`: of their offsets, or -1; `sent`: of sends."""
+    """Bound offsets by rows of sends and of reads. `at`: index of the offset, or -1; `sent`: index
+    of the send, or -1."""
     for i in range(len(at)):
         send, here = sent[i], at[i]
         if send >= 0 and kind[i] == INVOKE:
             began[send] = t[i]
         if here < 0:
             continue
-        told = arg[i] if send < 0 else -1  # the store time, which only readers are told
+        store_time = arg[i] if send < 0 else -1  # only answers to readers have it
         if values[here] < 0:  # every offset has one value
             values[here] = value[i]
         elif values[here] != value[i]:
             marks[here] |= CONFLICT
         elif (min(epochs[here], epoch[i]) >= 0 and epochs[here] != epoch[i]) or (
-            min(stored[here], told) >= 0 and stored[here] != told
+            min(stored[here], store_time) >= 0 and stored[here] != store_time
         ):
             marks[here] |= RESTAMPED
         epochs[here] = max(epochs[here], epoch[i])
-        stored[here] = max(stored[here], told)
+        stored[here] = max(stored[here], store_time)
         if send >= 0:
             invoked[here] = max(invoked[here], began[send])
             acked[here] = min(acked[here], t[i])
         else:
             seen[here] = min(seen[here], t[i])
             if f[i] == READ:
-                marks[here] |= FRESH
+                marks[here] |= FINAL
 
 
 def absorb(mine: Block, other: Block) -> None:
-    """Merge what somebody else knows of the same block into `mine`."""
+    """Merge another task's version of the same block into `mine`."""
     both = (mine["value"] >= 0) & (other["value"] >= 0)
     mine["marks"] |= other["marks"]
     mine["marks"][both & (mine["value"] != other["value"])] |= CONFLICT
@@ -242,11 +250,11 @@ def absorb(mine: Block, other: Block) -> None:
         mine[name] = np.minimum(mine[name], other[name])
 
 
-@dataclass(frozen=True)
-class Inversion:
+class Inversion(NamedTuple):
     """Two entries of a queue in the wrong order: the one at `offset` was there by `until`, and the
     one at the lower or same offset `lower` was only invoked at `since`, later."""
 
+    key: int
     offset: int
     value: int
     until: int
@@ -255,28 +263,34 @@ class Inversion:
     since: int
 
 
-def _shelved(marks: Array, conflict: Bools) -> dict[str, Bools]:
-    """What steps over some offsets are judged by."""
+def _offset_marks(marks: Array, conflict: Bools) -> dict[OffsetMark, Bools]:
+    """Return the marks by which steps over these offsets are judged."""
     doubtful, lost = conflict | ((marks & UNSURE) != 0), (marks & LOST) != 0
     given = ((marks & GIVEN) != 0) & ~doubtful
     excused = (doubtful | lost) & ~given
-    return {"given": given, "excused": excused, "conflict": conflict, "lost": lost}
+    return {
+        OffsetMark.GIVEN: given,
+        OffsetMark.EXCUSED: excused,
+        OffsetMark.CONFLICT: conflict,
+        OffsetMark.LOST: lost,
+    }
 
 
 @dataclass
-class Sweep:
-    """One queue's blocks, swept in order of offsets."""
+class QueueSweep:
+    """One pass over a queue's blocks, in order of offsets."""
 
     sample: int
-    shelf: Shelf | None = None
+    key: int = 0
+    marks: MarkedOffsets | None = None
     length: int = 0
     conflicts: int = 0
     restamped: int = 0
     reordered: int = 0
     impossible: int = 0
-    fresh: int = 0
-    fresh_first: int = -1
-    fresh_last: int = -1
+    final: int = 0
+    final_first: int = -1
+    final_last: int = -1
     conflict_offsets: list[int] = field(default_factory=list)
     restamped_offsets: list[int] = field(default_factory=list)
     reorderings: list[Inversion] = field(default_factory=list)
@@ -284,12 +298,12 @@ class Sweep:
     _latest: tuple[int, int, int] = (-1, -1, -1)  # greatest lower bound so far: at, offset, value
 
     def add(self, number: int, block: Block) -> None:
-        """The next block of this queue."""
+        """Add the next block of the queue."""
         first = (number << BLOCK_BITS) & ((1 << OFFSET_BITS) - 1)
         conflict = (block["marks"] & CONFLICT) != 0
         self._count(block, conflict, first)
-        if self.shelf is not None:
-            self.shelf.add(first, _shelved(block["marks"], conflict))
+        if self.marks is not None:
+            self.marks.add(first, _offset_marks(block["marks"], conflict))
         since = np.where(conflict, -1, block["invoked"])
         acked = np.where(conflict, NEVER, block["acked"])
         until = np.minimum(acked, np.where(conflict, NEVER, block["seen"]))
@@ -310,12 +324,12 @@ class Sweep:
         self.restamped += len(restamped)
         room = self.sample - len(self.restamped_offsets)
         self.restamped_offsets += (first + restamped[:room]).tolist()
-        fresh = np.flatnonzero(block["marks"] & FRESH)
-        if len(fresh):
-            self.fresh += len(fresh)
-            self.fresh_last = first + int(fresh[-1])
-            if self.fresh_first < 0:
-                self.fresh_first = first + int(fresh[0])
+        final = np.flatnonzero(block["marks"] & FINAL)
+        if len(final):
+            self.final += len(final)
+            self.final_last = first + int(final[-1])
+            if self.final_first < 0:
+                self.final_first = first + int(final[0])
 
     def _judge(
         self, block: Block, first: int, since: Ints, wrong: Bools, until: Ints, inclusive: bool
@@ -329,10 +343,10 @@ class Sweep:
         for offset in at[: self.sample - len(shown)].tolist():
             lower = self._greatest(block, first, since, offset + inclusive)
             value = int(block["value"][offset])
-            shown.append(Inversion(first + offset, value, int(until[offset]), *lower))
+            shown.append(Inversion(self.key, first + offset, value, int(until[offset]), *lower))
 
     def _greatest(self, block: Block, first: int, since: Ints, end: int) -> tuple[int, int, int]:
-        """Who gave the greatest lower bound before `end`: offset, value, when invoked."""
+        """Return the greatest lower bound before `end`: offset, value and invocation."""
         latest, offset, value = self._latest
         if end:
             best = int(np.argmax(since[:end]))
@@ -340,23 +354,23 @@ class Sweep:
                 return first + best, int(block["value"][best]), int(since[best])
         return offset, value, latest
 
-    def told(self) -> dict[str, Any]:
-        """What was found, for whoever asked."""
+    def findings(self) -> dict[str, Any]:
+        """Return what was found, as fields of `queue_log.QUEUES`."""
         return {
             "length": self.length,
             "pairs": max(0, self.length - 1),
             "conflicts": self.conflicts,
+            "restamped": self.restamped,
             "reordered": self.reordered,
             "impossible": self.impossible,
             "holes": self.holes,
             "conflict_offsets": self.conflict_offsets,
-            "restamped": self.restamped,
             "restamped_offsets": self.restamped_offsets,
-            "reorderings": [asdict(inversion) for inversion in self.reorderings],
-            "contradictions": [asdict(inversion) for inversion in self.contradictions],
+            "reorderings": [inversion._asdict() for inversion in self.reorderings],
+            "contradictions": [inversion._asdict() for inversion in self.contradictions],
         }
 
     @property
     def holes(self) -> int:
-        """Offsets that the fresh reader was not given, between its first and its last."""
-        return self.fresh_last - self.fresh_first + 1 - self.fresh if self.fresh else 0
+        """Offsets that the final reader did not receive, between its first and its last."""
+        return self.final_last - self.final_first + 1 - self.final if self.final else 0

@@ -1,45 +1,93 @@
-"""Steps: two offsets that follow each other in what one process was given, or sent, in a queue.
+"""Steps: two successive offsets of one queue that a process received, or sent.
 
-A step is odd unless it leads to the next offset. A task sees a process's rows, so it finds the odd
-steps; whether one went over anything is known when the queue's offsets are together: offsets may
-be left out, by a broker for its own marks, so only those that somebody was given count.
+A step is irregular unless it leads to the next offset. A task sees all rows of a process, so it
+finds its irregular steps; whether a step skipped messages is known when the offsets of the queue
+are merged. A broker may use offsets for its own marks, so only offsets that some consumer received
+count as skipped.
 
-    inside    both within one answer, or one transaction
-    between   the end of one operation, and the beginning of the next one that tells of the queue
-    loose     the same of a consumer whose group may have been given other queues meanwhile: it may
-              begin anywhere, so that convicts nobody
+    inside    both entries in one answer, or one transaction
+    between   the last entry of an operation, and the first of the next one in the queue
+    loose     the same for a consumer whose group may have received other queues in the meantime: it
+              may begin anywhere, so such a step is no violation
 
-A process keeps its position in a queue over `ASSIGN` and `SUBSCRIBE` when they name the queue, and
-loses it otherwise. An operation that did not end ok moves no position. What `REBALANCE` names is
-judged neither inside the operation nor between it and its neighbours.
+A process keeps its position in a queue over `ASSIGN` and `SUBSCRIBE` if they name the queue, and
+loses it otherwise. An operation that did not end ok moves no position. Queues that `REBALANCE`
+names are judged neither inside the operation nor between it and its neighbours.
 
-A step over messages that are lost, refused, or no certain entry of the log is an echo of that.
+A step over messages that are lost or refused, or that are not certain to be in the log, is an echo
+of that.
 """
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from checkers._messages.blocks import BLOCK, Bools, Ints, Members, bits
-from checkers._messages.messages import Rows, offset_of
+from checkers._messages.messages import OpColumns, offset_of
+from checkers._spark.compiled import rowwise
 from harness.history.notes import ASSIGN, CRASH, REBALANCE, SUBSCRIBE
 from harness.history.reader import History
 from harness.operation import F, Type
 
 INSIDE, BETWEEN, LOOSE, SENT_INSIDE, SENT_BETWEEN = range(5)
-COLUMNS = ("kind", "before", "offset", "op", "process", "t")  # of a step
-WRONG = ("backwards", "skipped", "went_back", "went_over", "moved", "sent_back", "sent_before")
+COLUMNS = ("kind", "before", "offset", "op", "process", "t")  # of an irregular step
 OPERATION_BITS = 32
-STRICT_FORMAT = "jepsen-kafka"  # where a process that said nothing has its queues for itself
+KEY_BITS = 32
+FIRST_READERS = 256  # for which there is room at first
+STRICT_FORMAT = "jepsen-kafka"  # where queues of a process without notes are its own
+
+
+class StepKind(StrEnum):
+    """Wrong steps."""
+
+    BACKWARDS = "backwards"  # inside an answer, to a lower offset
+    SKIPPED = "skipped"  # inside an answer, over messages that others received
+    WENT_BACK = "went_back"  # the same between two operations
+    WENT_OVER = "went_over"
+    MOVED = "moved"  # either of them, loose
+    SENT_BACK = "sent_back"  # inside a transaction, to a lower offset
+    SENT_BEFORE = "sent_before"  # between two sends
+
+
+class PollStep(NamedTuple):
+    """A wrong step of a process in a queue: from one offset to another, and how many messages are
+    between them."""
+
+    key: int
+    before: int
+    offset: int
+    op: int
+    process: int
+    t: int
+    skipped: int = 0
+
+
+class OwnRead(NamedTuple):
+    """A message that a transaction received although it had sent it itself."""
+
+    key: int
+    value: int
+    op: int
+    process: int
+    t: int
+
+
+class StepsOver(NamedTuple):
+    """The offset of a lost message, and how many steps led over it."""
+
+    offset: int
+    times: int
 
 
 @dataclass(frozen=True)
-class Readings:
-    """What processes said that they read from, in order: whose and when, the word, the keys."""
+class Assignments:
+    """What the notes of processes say that they read from, in order: process and operation, time,
+    the note's first word, and its keys."""
 
     code: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # process and operation
     t: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -50,35 +98,35 @@ class Readings:
 
     @property
     def loose(self) -> Bools:
-        """After each note: is its process one whose queues others may be given?"""
-        loose, now, who = np.zeros(len(self.words), np.bool_), not self.strict, -1
+        """For each note, whether afterwards its process shares its queues with others."""
+        loose, now, process = np.zeros(len(self.words), np.bool_), not self.strict, -1
         for at, (code, word) in enumerate(zip(self.code.tolist(), self.words, strict=True)):
-            if code >> OPERATION_BITS != who:
-                who, now = code >> OPERATION_BITS, not self.strict
+            if code >> OPERATION_BITS != process:
+                process, now = code >> OPERATION_BITS, not self.strict
             if word in (ASSIGN, SUBSCRIBE):
                 now = word == SUBSCRIBE
             loose[at] = now
         return loose
 
 
-def readings_of(history: History, *nowhere: Members) -> Readings:
-    """The readings of an imported history."""
+def assignments_of(history: History, *nowhere: Members) -> Assignments:
+    """Return the assignments of an imported history."""
     notes = [n for n in history.notes(ASSIGN, SUBSCRIBE, REBALANCE, CRASH) if n.process is not None]
     notes.sort(key=lambda n: (n.process, n.op))
-    said = [n.text.partition(" ") for n in notes]
-    return Readings(
+    texts = [n.text.partition(" ") for n in notes]
+    return Assignments(
         np.array([(n.process or 0) << OPERATION_BITS | (n.op or 0) for n in notes], np.int64),
         np.array([n.t for n in notes], np.int64),
-        [word for word, _, _ in said],
-        [frozenset(json.loads(rest)["keys"]) if rest else frozenset() for _, _, rest in said],
+        [word for word, _, _ in texts],
+        [frozenset(json.loads(rest)["keys"]) if rest else frozenset() for _, _, rest in texts],
         nowhere,
         history.state.get("imported", {}).get("as") == STRICT_FORMAT,
     )
 
 
 @dataclass(frozen=True)
-class Sightings:
-    """What processes were given, or sent, in order; the offset is -1 where it is not known."""
+class Entries:
+    """Log entries that processes received, or sent, in order; offset -1: not known."""
 
     process: Ints
     key: Ints
@@ -86,51 +134,53 @@ class Sightings:
     offset: Ints
     t: Ints
 
-    def take(self, at: Ints) -> "Sightings":
-        return Sightings(*(getattr(self, name)[at] for name in ("process", *SIGHTED)))
+    def take(self, at: Ints) -> "Entries":
+        return Entries(*(getattr(self, name)[at] for name in ENTRY_COLUMNS))
 
 
-SIGHTED = ("key", "op", "offset", "t")
+ENTRY_COLUMNS = ("process", "key", "op", "offset", "t")
 
 
-class Walks:
-    """The odd steps in one writer's rows, and what its transactions were given of their own."""
+class StepScan:
+    """The irregular steps in one writer's rows, and what its transactions received of their own."""
 
-    def __init__(self, readings: Readings, late: tuple[Ints, Ints]) -> None:
-        self._readings, self._late = readings, late
-        self._given: list[Sightings] = []
-        self._sent: list[Sightings] = []
+    def __init__(self, assignments: Assignments, late: tuple[Ints, Ints]) -> None:
+        self._assignments, self._late = assignments, late
+        self._received: list[Entries] = []
+        self._sent: list[Entries] = []
         self._unfinished: list[Ints] = []  # operations that did not end ok
-        self._parts: list[Rows] = []
+        self._parts: list[OpColumns] = []
 
-    def observe(self, rows: Rows) -> None:
+    def observe(self, rows: OpColumns) -> None:
         kind, message = rows.type, (rows.key >= 0) & (rows.value >= 0)
         sends = rows.f == F.SEND
-        given = message & ~sends & (kind == Type.OK)
-        self._given.append(_sighted(rows.where(given), None))
+        received = message & ~sends & (kind == Type.OK)
+        self._received.append(_entries(rows.where(received), None))
         sent = rows.where(message & sends & ((kind == Type.OK) | (kind == Type.INFO)))
-        self._sent.append(_sighted(sent, self._places(sent)))
+        self._sent.append(_entries(sent, self._offsets(sent)))
         ended = ~message & ((kind == Type.FAIL) | (kind == Type.INFO))
         lone = message & sends & (kind == Type.INFO) & (rows.mop < 0)
         self._unfinished.append(rows.op[ended | lone])
-        self._parts.append(_own_copy(rows.where(message & (rows.mop >= 0) & (sends | given))))
+        self._parts.append(
+            _part_columns(rows.where(message & (rows.mop >= 0) & (sends | received)))
+        )
 
-    def _places(self, sent: Rows) -> Ints:
-        """Where messages were put, as far as it is certain."""
+    def _offsets(self, sent: OpColumns) -> Ints:
+        """Return the offsets of sent messages; -1 where they are not certain."""
         values, places = self._late
         offset = np.where(sent.type == Type.OK, sent.offset, -1)
         if len(values):
             found = np.minimum(np.searchsorted(values, sent.value), len(values) - 1)
             late = (values[found] == sent.value) & (sent.type == Type.INFO)
             offset = np.where(late, offset_of(places[found]), offset)
-        for members in self._readings.nowhere:
+        for members in self._assignments.nowhere:
             offset = np.where(members.holds(sent.value), -1, offset)
         return offset
 
     @property
-    def own(self) -> list[tuple[int, ...]]:
-        """Messages that a transaction was given although it had sent them itself."""
-        parts = {name: _joined([getattr(p, name) for p in self._parts]) for name in OWN}
+    def own(self) -> list[OwnRead]:
+        """Return the messages that a transaction received although it had sent them itself."""
+        parts = {name: _joined([getattr(p, name) for p in self._parts]) for name in PART_COLUMNS}
         sends = parts["f"] == F.SEND
         if not sends.any() or sends.all():
             return []
@@ -139,14 +189,14 @@ class Walks:
         seen = {name: column[~sends] for name, column in parts.items()}
         at = np.minimum(np.searchsorted(value, seen["value"]), len(value) - 1)
         mine = (value[at] == seen["value"]) & (op[at] == seen["op"])
-        columns = [seen[name][mine].tolist() for name in ("key", "value", "op", "process", "t")]
-        return sorted(set(zip(*columns, strict=True)))
+        columns = [seen[name][mine].tolist() for name in OwnRead._fields]
+        return sorted({OwnRead(*row) for row in zip(*columns, strict=True)})
 
     def steps(self) -> Iterator[tuple[int, Ints]]:
-        """Odd steps by key, as rows of COLUMNS."""
+        """Yield the irregular steps of each key, as rows of COLUMNS."""
         unfinished = np.unique(_joined(self._unfinished))
-        given, sent = _all(self._given), _all(self._sent)
-        found = [*_of_polls(given, unfinished, self._readings), *_of_sends(sent, unfinished)]
+        received, sent = _all(self._received), _all(self._sent)
+        found = [*_of_polls(received, unfinished, self._assignments), *_of_sends(sent, unfinished)]
         key = _joined([keys for keys, _ in found])
         steps = np.concatenate([rows for _, rows in found])
         order = np.argsort(key, kind="stable")
@@ -155,49 +205,47 @@ class Walks:
             yield int(key[order[first]]), steps[order[first:last]]
 
 
-OWN = ("f", "key", "value", "op", "process", "t")
+PART_COLUMNS = ("f", "key", "value", "op", "process", "t")
 
 
-def _own_copy(rows: Rows) -> Rows:
-    return Rows({name: getattr(rows, name) for name in OWN})
+def _part_columns(rows: OpColumns) -> OpColumns:
+    return OpColumns({name: getattr(rows, name) for name in PART_COLUMNS})
 
 
-def _sighted(rows: Rows, offset: Ints | None) -> Sightings:
-    place = rows.offset if offset is None else offset
-    return Sightings(rows.process, rows.key, rows.op, place, rows.t)
+def _entries(rows: OpColumns, offset: Ints | None) -> Entries:
+    known = rows.offset if offset is None else offset
+    return Entries(rows.process, rows.key, rows.op, known, rows.t)
 
 
 def _joined(parts: Sequence[Ints]) -> Ints:
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
-def _all(parts: Sequence[Sightings]) -> Sightings:
-    """All sightings, by process and key, in their order."""
-    names = ("process", *SIGHTED)
-    all_ = Sightings(*(_joined([getattr(part, name) for part in parts]) for name in names))
-    return all_.take(np.lexsort((np.arange(len(all_.op)), all_.key, all_.process)))
+def _all(parts: Sequence[Entries]) -> Entries:
+    """Return all entries by process and key, in their order."""
+    joined = Entries(*(_joined([getattr(p, name) for p in parts]) for name in ENTRY_COLUMNS))
+    return joined.take(np.lexsort((np.arange(len(joined.op)), joined.key, joined.process)))
 
 
-def _together(s: Sightings) -> Bools:
-    """Which sightings are of the same process and queue as the one before them."""
+def _follows(s: Entries) -> Bools:
+    """Return which entries have the process and queue of the entry before them."""
     same = np.zeros(len(s.op), np.bool_)
     same[1:] = (s.process[1:] == s.process[:-1]) & (s.key[1:] == s.key[:-1])
     return same
 
 
 @dataclass(frozen=True)
-class Turns:
-    """What each operation told of a queue: the first and last sighting, and the turn before it
-    that counts, of the same process and queue; -1 if there is none."""
+class Visits:
+    """The entries of each operation in a queue: the first and the last one, and the previous visit
+    of the same process and queue that counts; -1 if there is none."""
 
     first: Ints
     last: Ints
     before: Ints
 
 
-def _turns(s: Sightings, unfinished: Ints) -> Turns:
-    same = _together(s)
-    head = ~same
+def _visits(s: Entries, unfinished: Ints) -> Visits:
+    head = ~_follows(s)
     head[1:] |= s.op[1:] != s.op[:-1]
     first = np.flatnonzero(head)
     last = np.append(first[1:], len(s.op)) - 1
@@ -206,86 +254,86 @@ def _turns(s: Sightings, unfinished: Ints) -> Turns:
     before = np.concatenate([[-1], latest[:-1]])[: len(first)]
     was = first[np.maximum(before, 0)]
     fits = (s.process[was] == s.process[first]) & (s.key[was] == s.key[first])
-    return Turns(first, last, np.where((before >= 0) & fits, before, -1))
+    return Visits(first, last, np.where((before >= 0) & fits, before, -1))
 
 
-Found = tuple[Ints, Ints]  # keys, and rows of COLUMNS
+Steps = tuple[Ints, Ints]  # keys, and rows of COLUMNS
 
 
-def _row_pairs(s: Sightings, kind: Ints | int, a: Ints, b: Ints) -> Found:
+def _step_rows(s: Entries, kind: Ints | int, a: Ints, b: Ints) -> Steps:
     kinds = np.broadcast_to(np.asarray(kind, np.int64), len(a))
     rows = np.stack([kinds, s.offset[a], s.offset[b], s.op[b], s.process[b], s.t[b]], axis=1)
     return s.key[b], rows.astype(np.int64)
 
 
-def _pairs_inside(s: Sightings) -> Ints:
-    """Where an operation has a second sighting of a queue, and both offsets are known."""
-    within = _together(s)
+def _pairs_inside(s: Entries) -> Ints:
+    """Return where an operation has a second entry of a queue, and both offsets are known."""
+    within = _follows(s)
     within[1:] &= (s.op[1:] == s.op[:-1]) & (s.offset[1:] >= 0) & (s.offset[:-1] >= 0)
     return np.flatnonzero(within)
 
 
-def _pairs_between(s: Sightings, turns: Turns) -> tuple[Ints, Ints]:
-    """The last sighting of a turn and the first of the next one, both known."""
-    at = np.flatnonzero(turns.before >= 0)
-    a, b = turns.last[turns.before[at]], turns.first[at]
+def _pairs_between(s: Entries, visits: Visits) -> tuple[Ints, Ints]:
+    """Return the last entry of a visit and the first of the next one, where both are known."""
+    at = np.flatnonzero(visits.before >= 0)
+    a, b = visits.last[visits.before[at]], visits.first[at]
     known = (s.offset[a] >= 0) & (s.offset[b] >= 0)
     return a[known], b[known]
 
 
-def _of_polls(s: Sightings, unfinished: Ints, readings: Readings) -> Iterator[Found]:
+def _of_polls(s: Entries, unfinished: Ints, assignments: Assignments) -> Iterator[Steps]:
     b = _pairs_inside(s)
     b = b[s.offset[b] != s.offset[b - 1] + 1]
-    b = b[~_rebalanced(s, b, readings)]
-    yield _row_pairs(s, INSIDE, b - 1, b)
-    a, b = _pairs_between(s, _turns(s, unfinished))
-    odd = s.offset[b] != s.offset[a] + 1
-    a, b = a[odd], b[odd]
-    kept, loose = _kept(s, a, b, readings)
-    yield _row_pairs(s, np.where(loose, LOOSE, BETWEEN)[kept], a[kept], b[kept])
+    b = b[~_rebalanced(s, b, assignments)]
+    yield _step_rows(s, INSIDE, b - 1, b)
+    a, b = _pairs_between(s, _visits(s, unfinished))
+    irregular = s.offset[b] != s.offset[a] + 1
+    a, b = a[irregular], b[irregular]
+    kept, loose = _kept(s, a, b, assignments)
+    yield _step_rows(s, np.where(loose, LOOSE, BETWEEN)[kept], a[kept], b[kept])
 
 
-def _of_sends(s: Sightings, unfinished: Ints) -> Iterator[Found]:
+def _of_sends(s: Entries, unfinished: Ints) -> Iterator[Steps]:
     b = _pairs_inside(s)
     b = b[s.offset[b] <= s.offset[b - 1]]
-    yield _row_pairs(s, SENT_INSIDE, b - 1, b)
-    a, b = _pairs_between(s, _turns(s, unfinished))
+    yield _step_rows(s, SENT_INSIDE, b - 1, b)
+    a, b = _pairs_between(s, _visits(s, unfinished))
     back = s.offset[b] <= s.offset[a]
-    yield _row_pairs(s, SENT_BETWEEN, a[back], b[back])
+    yield _step_rows(s, SENT_BETWEEN, a[back], b[back])
 
 
-def _code(s: Sightings, at: Ints) -> Ints:
+def _code(s: Entries, at: Ints) -> Ints:
     code: Ints = (s.process[at] << OPERATION_BITS) | s.op[at]
     return code
 
 
-def _rebalanced(s: Sightings, at: Ints, readings: Readings) -> Bools:
-    """Which of these sightings are of a queue that their operation was told it had lost."""
+def _rebalanced(s: Entries, at: Ints, assignments: Assignments) -> Bools:
+    """Return which of these entries are of a queue that a note of their operation took away."""
     excused = np.zeros(len(at), np.bool_)
-    if REBALANCE not in readings.words:
+    if REBALANCE not in assignments.words:
         return excused
-    first = np.searchsorted(readings.code, _code(s, at), "right").tolist()
+    first = np.searchsorted(assignments.code, _code(s, at), "right").tolist()
     for number, (row, note) in enumerate(zip(at.tolist(), first, strict=True)):
-        who, key, t = int(s.process[row]), int(s.key[row]), int(s.t[row])
-        while note < len(readings.words) and readings.code[note] >> OPERATION_BITS == who:
-            if readings.t[note] > t:
+        process, key, t = int(s.process[row]), int(s.key[row]), int(s.t[row])
+        while note < len(assignments.words) and assignments.code[note] >> OPERATION_BITS == process:
+            if assignments.t[note] > t:
                 break
-            if readings.words[note] == REBALANCE and key in readings.keys[note]:
+            if assignments.words[note] == REBALANCE and key in assignments.keys[note]:
                 excused[number] = True
             note += 1
     return excused
 
 
-def _kept(s: Sightings, a: Ints, b: Ints, readings: Readings) -> tuple[Bools, Bools]:
-    """Between which of these pairs the process kept its position, and which of them are loose."""
+def _kept(s: Entries, a: Ints, b: Ints, assignments: Assignments) -> tuple[Bools, Bools]:
+    """Return for which of these pairs the process kept its position, and which are loose."""
     kept = np.ones(len(b), np.bool_)
-    since = np.searchsorted(readings.code, _code(s, a), "right")
-    until = np.searchsorted(readings.code, _code(s, b), "right")
-    loose = _loose(s, b, until, readings) | _rebalanced(s, b, readings)
+    since = np.searchsorted(assignments.code, _code(s, a), "right")
+    until = np.searchsorted(assignments.code, _code(s, b), "right")
+    loose = _loose(s, b, until, assignments) | _rebalanced(s, b, assignments)
     for number in np.flatnonzero(until > since).tolist():
         key = int(s.key[b[number]])
         for note in range(int(since[number]), int(until[number])):
-            word, named = readings.words[note], key in readings.keys[note]
+            word, named = assignments.words[note], key in assignments.keys[note]
             if word == REBALANCE:
                 loose[number] |= named
             elif not named:
@@ -293,37 +341,117 @@ def _kept(s: Sightings, a: Ints, b: Ints, readings: Readings) -> tuple[Bools, Bo
     return kept, loose
 
 
-def _loose(s: Sightings, b: Ints, until: Ints, readings: Readings) -> Bools:
-    """Whether the last that each process said before these was that it shares its queues."""
-    loose = np.full(len(b), not readings.strict)
-    if len(readings.words):
+def _loose(s: Entries, b: Ints, until: Ints, assignments: Assignments) -> Bools:
+    """Whether each process shared its queues by its last note before these entries."""
+    loose = np.full(len(b), not assignments.strict)
+    if len(assignments.words):
         note = np.maximum(until - 1, 0)
-        mine = (until > 0) & (readings.code[note] >> OPERATION_BITS == s.process[b])
-        loose = np.where(mine, readings.loose[note], loose)
+        mine = (until > 0) & (assignments.code[note] >> OPERATION_BITS == s.process[b])
+        loose = np.where(mine, assignments.loose[note], loose)
     return loose
+
+
+# ------------------------------------------------------- the order of offsets within one poll
+
+
+class PollOrder:
+    """The order of what one writer's polls received. `backwards`: steps to a lower offset."""
+
+    def __init__(self) -> None:
+        self.backwards: list[PollStep] = []
+        self._known = 0
+        self._readers = np.full(FIRST_READERS, -1)  # by hash: process and key
+        self._op, self._offset = np.zeros((2, FIRST_READERS), np.int64)
+
+    def observe(self, rows: OpColumns, readers: Ints) -> None:
+        """Add rows. `readers`: for each the reader that received a message, as
+        process << KEY_BITS | key, or -1."""
+        before = np.full(len(readers), -1)
+        done = 0
+        while done < len(readers):
+            last = (self._known, self._readers, self._op, self._offset)
+            done, self._known = _follow(readers, rows.op, rows.offset, before, done, *last)
+            if done < len(readers):
+                self._grow()
+        back = np.flatnonzero(before >= 0)
+        columns = (rows.key, before, rows.offset, rows.op, rows.process, rows.t)
+        values = (column[back].tolist() for column in columns)
+        self.backwards += [PollStep(*row) for row in zip(*values, strict=True)]
+
+    def _grow(self) -> None:
+        """Double the size of the table."""
+        old, op, offset = self._readers, self._op, self._offset
+        self._readers = np.full(2 * len(old), -1)
+        self._op, self._offset = np.zeros((2, 2 * len(old)), np.int64)
+        held = np.flatnonzero(old >= 0)
+        unused = np.empty(len(held), np.int64)
+        last = (0, self._readers, self._op, self._offset)
+        _follow(old[held], op[held], offset[held], unused, 0, *last)
+
+
+@rowwise
+def _follow(
+    readers: Ints,
+    op: Ints,
+    offset: Ints,
+    before: Ints,
+    start: int,
+    known: int,
+    held: Ints,
+    last_op: Ints,
+    last_offset: Ints,
+) -> tuple[int, int]:
+    """Follow readers from row `start` until the table is full. Return where it stopped, and how
+    many readers the table holds. `before`: the greater or same offset before it in the same poll,
+    or -1."""
+    room = len(held) - 1
+    for i in range(start, len(readers)):
+        reader = readers[i]
+        if reader < 0:
+            continue
+        spot = ((reader >> KEY_BITS) * 31 + (reader & ((1 << KEY_BITS) - 1)) * 17) & room
+        while held[spot] != reader and held[spot] >= 0:
+            spot = (spot + 1) & room
+        if held[spot] < 0:
+            if 2 * known >= room:
+                return i, known
+            held[spot] = reader
+            known += 1
+        elif last_op[spot] == op[i] and offset[i] <= last_offset[spot]:
+            before[i] = last_offset[spot]
+        last_op[spot], last_offset[spot] = op[i], offset[i]
+    return len(readers), known
 
 
 # ------------------------------------------------------------------------------------- judging
 
 
-class Shelf:
-    """What is known of a queue's offsets, a bit each, to be counted over any range."""
+class OffsetMark(StrEnum):
+    """What is known of an offset that a step leads over."""
+
+    GIVEN = "given"  # a consumer received the message there
+    EXCUSED = "excused"  # not, and the message there is lost or uncertain
+    CONFLICT = "conflict"  # two messages
+    LOST = "lost"
+
+
+class MarkedOffsets:
+    """The marks of a queue's offsets, as bits that can be counted over any range."""
 
     def __init__(self) -> None:
         self._first: list[int] = []
-        self._packed: dict[str, list[bytes]] = {}
-        self._sums: dict[str, list[int]] = {}
+        self._packed: dict[OffsetMark, list[bytes]] = {mark: [] for mark in OffsetMark}
+        self._sums: dict[OffsetMark, list[int]] = {mark: [0] for mark in OffsetMark}
 
-    def add(self, first: int, marks: Mapping[str, Bools]) -> None:
-        """The next block of the queue."""
+    def add(self, first: int, marks: Mapping[OffsetMark, Bools]) -> None:
+        """Add the next block of the queue."""
         self._first.append(first)
         for name, mask in marks.items():
-            self._packed.setdefault(name, []).append(bits(mask))
-            sums = self._sums.setdefault(name, [0])
-            sums.append(sums[-1] + int(mask.sum()))
+            self._packed[name].append(bits(mask))
+            self._sums[name].append(self._sums[name][-1] + int(mask.sum()))
 
-    def below(self, name: str, offset: Ints) -> Ints:
-        """How many offsets with this mark are lower than each of these."""
+    def below(self, name: OffsetMark, offset: Ints) -> Ints:
+        """Return how many offsets with this mark are lower than each of these."""
         if not self._first or not len(offset):
             return np.zeros(len(offset), np.int64)
         firsts, sums = np.array(self._first), np.array(self._sums[name])
@@ -338,80 +466,84 @@ class Shelf:
             counts[here] += running[np.minimum(offset[here] - firsts[number], BLOCK)]
         return counts
 
-    def between(self, name: str, first: Ints, end: Ints) -> Ints:
-        """How many offsets with this mark are from `first` on, and lower than `end`."""
-        if name not in self._sums or not self._sums[name][-1]:
+    def between(self, name: OffsetMark, first: Ints, end: Ints) -> Ints:
+        """Return how many offsets with this mark are at least `first` and lower than `end`."""
+        if not self._sums[name][-1]:
             return np.zeros(len(first), np.int64)
         both = self.below(name, np.concatenate([first, end]))
         return both[len(first) :] - both[: len(first)]
 
-    def _any(self, name: str, number: int) -> bool:
+    def _any(self, name: OffsetMark, number: int) -> bool:
         return self._sums[name][number + 1] > self._sums[name][number]
 
-    def all(self, name: str) -> Ints:
-        """All offsets with this mark."""
+    def all(self, name: OffsetMark) -> Ints:
+        """Return all offsets with this mark."""
         found = [
             first + np.flatnonzero(np.unpackbits(np.frombuffer(packed, np.uint8)))
             for number, (first, packed) in enumerate(
-                zip(self._first, self._packed.get(name, ()), strict=False)
+                zip(self._first, self._packed[name], strict=True)
             )
             if self._any(name, number)
         ]
         return _joined(found)
 
 
-def together(parts: Sequence[bytes]) -> Ints:
-    """Steps of a queue that several tasks found."""
+def joined_steps(parts: Sequence[bytes]) -> Ints:
+    """Return the steps of a queue that several tasks found."""
     rows = [np.frombuffer(part, np.int64).reshape(-1, len(COLUMNS)) for part in parts]
     return np.concatenate(rows) if rows else np.zeros((0, len(COLUMNS)), np.int64)
 
 
-def judge(steps: Ints, shelf: Shelf, sample: int) -> dict[str, Any]:
-    """What is wrong with a queue's odd steps: counts, samples, and the echoes of what is lost."""
+def judge_steps(key: int, steps: Ints, marks: MarkedOffsets, sample: int) -> dict[str, Any]:
+    """Return what is wrong with a queue's irregular steps, as fields of `queue_log.QUEUES`: counts,
+    the first rows of each kind, and the echoes of losses."""
     if not len(steps):
         return {}
     kind, before, offset = steps[:, 0], steps[:, 1], steps[:, 2]
     polls, forward = kind <= LOOSE, offset > before
     first = np.minimum(before + 1, offset)
-    over = np.where(forward & polls, shelf.between("given", first, offset), 0)
-    echo = forward & polls & (over == 0) & (shelf.between("excused", first, offset) > 0)
-    conflict = shelf.between("conflict", before, before + 1) > 0
-    conflict |= shelf.between("conflict", offset, offset + 1) > 0
+    over = np.where(forward & polls, marks.between(OffsetMark.GIVEN, first, offset), 0)
+    echo = forward & polls & (over == 0) & (marks.between(OffsetMark.EXCUSED, first, offset) > 0)
+    conflict = marks.between(OffsetMark.CONFLICT, before, before + 1) > 0
+    conflict |= marks.between(OffsetMark.CONFLICT, offset, offset + 1) > 0
     back = ~forward & polls & ~(conflict & (offset == before))
     skip = over > 0
     sent = ~forward & ~polls & ~conflict
     wrong = {
-        "backwards": back & (kind == INSIDE),
-        "skipped": skip & (kind == INSIDE),
-        "went_back": back & (kind == BETWEEN),
-        "went_over": skip & (kind == BETWEEN),
-        "moved": (back | skip) & (kind == LOOSE),
-        "sent_back": sent & (kind == SENT_INSIDE),
-        "sent_before": sent & (kind == SENT_BETWEEN),
+        StepKind.BACKWARDS: back & (kind == INSIDE),
+        StepKind.SKIPPED: skip & (kind == INSIDE),
+        StepKind.WENT_BACK: back & (kind == BETWEEN),
+        StepKind.WENT_OVER: skip & (kind == BETWEEN),
+        StepKind.MOVED: (back | skip) & (kind == LOOSE),
+        StepKind.SENT_BACK: sent & (kind == SENT_INSIDE),
+        StepKind.SENT_BEFORE: sent & (kind == SENT_BETWEEN),
     }
-    told: dict[str, Any] = {name: int(mask.sum()) for name, mask in wrong.items()}
-    told["echoes"] = int(echo.sum())
-    for name in WRONG:
-        if told[name]:
-            told[f"{name}_rows"] = _first_rows(steps, over, wrong[name], sample)
-    told["over"] = _stepped_over(
-        shelf.all("lost"), before[forward & polls], offset[forward & polls]
-    )
-    return told
+    passed = forward & polls
+    return {
+        **{name.value: int(mask.sum()) for name, mask in wrong.items()},
+        **{
+            f"{name}_rows": _first_rows(key, steps, over, mask, sample)
+            for name, mask in wrong.items()
+            if mask.any()
+        },
+        "echoes": int(echo.sum()),
+        "over": _stepped_over(marks.all(OffsetMark.LOST), before[passed], offset[passed]),
+    }
 
 
-def _first_rows(steps: Ints, over: Ints, mask: Bools, sample: int) -> list[list[int]]:
-    """The earliest steps: from, to, operation, process, time, and how much they went over."""
+def _first_rows(
+    key: int, steps: Ints, over: Ints, mask: Bools, sample: int
+) -> list[dict[str, int]]:
+    """Return the earliest of some steps."""
     at = np.flatnonzero(mask)
     at = at[np.lexsort((steps[at, 2], steps[at, 3], steps[at, 5]))[:sample]]
-    rows: list[list[int]] = np.column_stack([steps[at, 1:], over[at]]).tolist()
-    return rows
+    rows = np.column_stack([steps[at, 1:], over[at]]).tolist()
+    return [PollStep(key, *row)._asdict() for row in rows]
 
 
-def _stepped_over(lost: Ints, before: Ints, offset: Ints) -> list[list[int]]:
-    """Lost offsets, and how many steps went over each."""
+def _stepped_over(lost: Ints, before: Ints, offset: Ints) -> list[dict[str, int]]:
+    """Return lost offsets, and how many steps led over each."""
     begin = np.bincount(np.searchsorted(lost, before, "right"), minlength=len(lost) + 1)
     end = np.bincount(np.searchsorted(lost, offset, "left"), minlength=len(lost) + 1)
     times = np.cumsum(begin - end)[: len(lost)]
-    pairs: list[list[int]] = np.column_stack([lost, times]).tolist()
-    return pairs
+    return [StepsOver(*row)._asdict() for row in zip(lost.tolist(), times.tolist(), strict=True)]

@@ -1,41 +1,60 @@
-"""Every queue's log swept once: the Spark job that order and linearizable share.
+"""One sweep over the log of every queue: the Spark job that order, linearizable and offsets share.
 
-It comes after the survey, which tells what is gone from the logs. Writers' rows become bounds by
-offset (`log_bounds`); all blocks of a queue meet in one task, in order, and are swept one at a
-time; what comes back is a few numbers for each queue. In an imported history the odd steps of
-processes (`poll_steps`) come along, behind the blocks of their queue, and are judged when it has
-been swept.
+It follows the census, which knows what is gone from the logs. Writers' rows become bounds by offset
+(`log_bounds`); all blocks of a queue meet in one task, in order, and are swept one at a time; the
+result is one row for each queue. In an imported history the irregular steps of processes
+(`poll_steps`) travel with the blocks of their queue, and are judged when it has been swept. What a
+task finds within its own rows has no key, and passes through.
 """
 
-import json
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from checkers._messages.blocks import (
     BLOCK_BITS,
-    MOST_BLOCKS,
-    NEVER,
+    MAX_BLOCKS,
     OFFSET_BITS,
     Blocks,
     merged,
     pack,
 )
-from checkers._messages.log_bounds import LOG_FIELDS, Bounds, Inversion, Known, Sweep, absorb
-from checkers._messages.message_census import SAMPLE, rows_kept, survey
-from checkers._messages.messages import COLUMNS, Rows
-from checkers._messages.poll_steps import WRONG, Shelf, judge, readings_of, together
-from checkers._messages.witness import seconds
+from checkers._messages.log_bounds import (
+    LOG_FIELDS,
+    Inversion,
+    LogBounds,
+    LogContext,
+    QueueSweep,
+    absorb,
+)
+from checkers._messages.message_census import message_census
+from checkers._messages.messages import COLUMNS, OpColumns
+from checkers._messages.poll_steps import (
+    MarkedOffsets,
+    OwnRead,
+    PollStep,
+    StepKind,
+    StepsOver,
+    assignments_of,
+    joined_steps,
+    judge_steps,
+)
+from checkers._run.evidence import rows_kept, seconds
 from checkers._spark.spark_stages import (
+    BYTES,
+    INT,
+    INTS,
     Batches,
-    Step,
     Unit,
     arrays,
-    once,
+    in_batches,
+    per_history,
     reduced,
+    row_type,
     stored,
     units_of,
 )
@@ -44,78 +63,101 @@ from harness.history.reader import History
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BLOCKS_OF_KEY = OFFSET_BITS - BLOCK_BITS
-REMARK = -1  # in place of a block's number: what a task found out by itself
-STEPS = NEVER  # in place of a block's number: odd steps, which sort behind the blocks
-# columns of ops
-ASKED = ("t", "process", "op", "type", "f", "key", "value", "offset", "epoch", "arg")
-PARTIALS = pa.schema([("key", pa.int64()), ("block", pa.int64()), ("packed", pa.binary())])
-LINES = pa.schema([("line", pa.string())])
+READ_COLUMNS = ("t", "process", "op", "type", "f", "key", "value", "offset", "epoch", "arg")
+STEPS = pa.list_(row_type(PollStep))
+INVERSIONS = pa.list_(row_type(Inversion))
+
+
+class LogCounts(NamedTuple):
+    """Counts over all queues.
+
+    length      entries
+    pairs       neighbours
+    conflicts   offsets with two messages
+    restamped   entries with two epochs or store times
+    reordered   entries behind one that was sent after their acknowledgement
+    impossible  entries that no order of the log explains
+    holes       offsets that the final reader did not receive
+    echoes      steps over what is lost
+    own         messages that their own transaction received
+    """
+
+    length: int
+    pairs: int
+    conflicts: int
+    restamped: int
+    reordered: int
+    impossible: int
+    holes: int
+    echoes: int
+    own: int
+
+
+# a task's own findings
+OWN_FINDINGS = {
+    StepKind.BACKWARDS.value: INT,
+    f"{StepKind.BACKWARDS}_rows": STEPS,
+    "own": INT,
+    "own_rows": pa.list_(row_type(OwnRead)),
+}
+PARTIALS = pa.schema(
+    [
+        ("key", INT),  # null: a task's own findings
+        ("block", INT),
+        ("packed", BYTES),  # the block's bounds, or null ...
+        ("steps", BYTES),  # ... irregular steps, as rows of poll_steps.COLUMNS
+        *OWN_FINDINGS.items(),
+    ]
+)
+QUEUES = pa.schema(
+    [
+        ("key", INT),  # null: a task's own findings
+        *((name, INT) for name in LogCounts._fields),
+        *((kind.value, INT) for kind in StepKind),
+        *((f"{kind}_rows", STEPS) for kind in StepKind),
+        ("conflict_offsets", INTS),
+        ("restamped_offsets", INTS),
+        ("reorderings", INVERSIONS),
+        ("contradictions", INVERSIONS),
+        ("own_rows", OWN_FINDINGS["own_rows"]),
+        ("over", pa.list_(row_type(StepsOver))),
+    ]
+)
+
+
+class StepFindings(NamedTuple):
+    """Steps of one kind: how many, and the first of them."""
+
+    total: int = 0
+    rows: tuple[PollStep, ...] = ()
 
 
 @dataclass(frozen=True)
-class Backwards:
-    """A poll that was given an offset after a greater or equal one."""
+class QueueLog:
+    """What the sweeps of all queues found: counts of all, and the first of each kind.
 
-    key: int
-    op: int
-    offset: int
-    before: int
-    process: int
-    t: int
+    conflicts, restamped  key and offset
+    missed_at             key and offset of lost messages -> steps over it
+    """
 
-
-@dataclass(frozen=True)
-class Odd:
-    """A step of a process in a queue that is wrong: from one offset to another, and how many
-    messages lie between them."""
-
-    key: int
-    before: int
-    offset: int
-    op: int
-    process: int
-    t: int
-    skipped: int
-
-
-@dataclass(frozen=True)
-class Own:
-    """A message that a transaction was given although it had sent it itself."""
-
-    key: int
-    value: int
-    op: int
-    process: int
-    t: int
-
-
-@dataclass(frozen=True)
-class Logbook:
-    """What the sweeps of all queues found: counts in all, and samples by queue."""
-
-    counts: Mapping[str, int]
-    conflicts: tuple[tuple[int, int], ...] = ()  # key, offset
-    restamped: tuple[tuple[int, int], ...] = ()  # the same
-    reorderings: tuple[tuple[int, Inversion], ...] = ()  # key, entries
-    contradictions: tuple[tuple[int, Inversion], ...] = ()
-    backwards: tuple[Backwards, ...] = ()
-    odd: Mapping[str, tuple[Odd, ...]] = field(default_factory=dict)  # by what is wrong with them
-    own: tuple[Own, ...] = ()
-    missed_at: Mapping[tuple[int, int], int] = field(default_factory=dict)  # lost: steps over it
+    counts: LogCounts
+    steps: Mapping[StepKind, StepFindings]
+    conflicts: tuple[tuple[int, int], ...] = ()
+    restamped: tuple[tuple[int, int], ...] = ()
+    reorderings: tuple[Inversion, ...] = ()
+    contradictions: tuple[Inversion, ...] = ()
+    own: tuple[OwnRead, ...] = ()
+    missed_at: Mapping[tuple[int, int], int] = field(default_factory=dict)
     names: Mapping[str, Any] = field(default_factory=dict)
-
-    def count(self, name: str) -> int:
-        return self.counts.get(name, 0)
 
     def queue(self, key: int) -> str:
         keys = self.names.get("keys", ())
         return str(keys[key]) if 0 <= key < len(keys) else "?"
 
-    def told(self, key: int, inversion: Inversion) -> dict[str, Any]:
-        """An inversion as evidence."""
+    def inversion_row(self, inversion: Inversion) -> dict[str, Any]:
+        """Return an inversion as evidence."""
         return {
-            "queue": self.queue(key),
+            "queue": self.queue(inversion.key),
             "offset": inversion.offset,
             "value": inversion.value,
             "there_by_s": seconds(inversion.until),
@@ -125,162 +167,124 @@ class Logbook:
         }
 
 
-def logbook(history: History, spark: "SparkSession | None") -> Logbook:
-    """The logbook of this history: made once, however many checkers ask."""
-    return once(history, "logbook", lambda: _logbook(history, spark))
-
-
-def compared(history: History, book: Logbook) -> int:
-    """Pairs of neighbours in the queues. What somebody else recorded may be about one message: it
-    is in order by itself."""
-    return book.count("length" if "imported" in history.state else "pairs")
-
-
-def _logbook(history: History, spark: "SparkSession | None") -> Logbook:
-    found = survey(history, spark)
-    readings = readings_of(history, found.gone, found.unsure) if found.scope.imported else None
-    known = Known(found.gone, found.late, found.unsure, readings)
+@per_history
+def queue_log(history: History, spark: "SparkSession | None") -> QueueLog:
+    """Return the sweep of all queues of a history."""
+    census = message_census(history, spark)
+    imported = census.scope.imported
+    assignments = assignments_of(history, census.gone, census.unsure) if imported else None
+    known = LogContext(census.gone, census.late, census.unsure, assignments)
+    job, by, within = LogJob(known, rows_kept(history.faults)), ("key",), ("key", "block")
     units = units_of(history, "ops")
-    most = rows_kept(history)
-    scan, merge = scan_with(known, most), sweep_with(found.scope.imported, most)
-    by, within = ("key",), ("key", "block")
-    table = reduced(spark, units, scan, PARTIALS, merge, LINES, by, within)
-    lines = [json.loads(line) for line in sorted(table.column("line").to_pylist())]
-    return add_up(lines, history.names, most)
+    table = reduced(spark, units, job.scan, PARTIALS, job.merge, QUEUES, by, within)
+    return added_up(table.sort_by("key"), history.names, job.rows)
 
 
-def scan_with(known: Known, most: int = SAMPLE) -> Callable[[Unit], Batches]:
-    def scan(unit: Unit) -> Batches:
-        bounds = Bounds(known)
-        read = stored(unit[1], ASKED) if known.readings is None else arrays(unit[1], COLUMNS)
-        for rows in read:
-            bounds.observe(Rows(rows))
-            if len(bounds.offsets) > MOST_BLOCKS:
-                yield from _packed(bounds)
-        yield from _packed(bounds)
-        if bounds.backwards:
-            yield _remark("backwards", bounds.backwards, most)
-        if bounds.walks is not None:
-            for key, steps in bounds.walks.steps():
-                yield pa.record_batch([[key], [STEPS], [steps.tobytes()]], schema=PARTIALS)
-            own = bounds.walks.own
-            if own:
-                yield _remark("own", own, most)
-
-    return scan
+def compared_pairs(history: History, log: QueueLog) -> int:
+    """Return how many pairs of neighbours were compared. An imported history may be about a single
+    message, which is in order by itself."""
+    return log.counts.length if "imported" in history.state else log.counts.pairs
 
 
-def _packed(bounds: Bounds) -> Batches:
-    """What is known of the offsets so far, for whoever merges it."""
-    offsets, bounds.offsets = bounds.offsets, Blocks(LOG_FIELDS)
-    for number, block in offsets.items():
-        row = [[number >> BLOCKS_OF_KEY], [number], [pack(block, offsets.fields)]]
-        yield pa.record_batch(row, schema=PARTIALS)
+@dataclass(frozen=True)
+class LogJob:
+    """The two stages of the sweep. `rows`: how many rows of a kind are kept."""
 
+    known: LogContext
+    rows: int
 
-def _remark(name: str, rows: list[tuple[int, ...]], most: int) -> pa.RecordBatch:
-    told = json.dumps({name: [len(rows), rows[:most]]}).encode()
-    return pa.record_batch([[REMARK], [REMARK], [told]], schema=PARTIALS)
+    def scan(self, unit: Unit) -> Batches:
+        """Reduce a writer's rows to bounds and to findings of its own."""
+        bounds, imported = LogBounds(self.known), self.known.assignments is not None
+        for rows in arrays(unit[1], COLUMNS) if imported else stored(unit[1], READ_COLUMNS):
+            bounds.observe(OpColumns(rows))
+            if len(bounds.offsets) > MAX_BLOCKS:
+                yield from _packed(bounds.offsets)
+                bounds.offsets = Blocks(LOG_FIELDS)
+        yield from _packed(bounds.offsets)
+        own = bounds.steps.own if bounds.steps else []
+        if bounds.steps:
+            for key, steps in bounds.steps.steps():
+                yield from in_batches([{"key": key, "steps": steps.tobytes()}], PARTIALS)
+        back = bounds.polls.backwards
+        if back or own:
+            found = len(back), [row._asdict() for row in back[: self.rows]]
+            found_own = len(own), [row._asdict() for row in own[: self.rows]]
+            row = dict(zip(OWN_FINDINGS, (*found, *found_own), strict=True))
+            yield from in_batches([row], PARTIALS)
 
+    def merge(self, partials: Batches) -> Batches:
+        """Sweep the queues, whose blocks and steps come sorted, and yield a row for each."""
+        return in_batches(self._queues(partials), QUEUES)
 
-def sweep_with(imported: bool, most: int = SAMPLE) -> Step:
-    """Sorted partials in, one line for each queue out, with so many rows of each kind."""
-
-    def sweep_all(partials: Batches) -> Batches:
-        apart = Apart()
-        key, sweep = -1, _fresh(imported, most)
-        for number, block in merged(apart.blocks(partials), LOG_FIELDS, absorb):
-            if number >> BLOCKS_OF_KEY != key:
-                if key >= 0:
-                    yield _line(_swept(key, sweep, apart))
-                key, sweep = number >> BLOCKS_OF_KEY, _fresh(imported, most)
-            sweep.add(number, block)
-        if key >= 0:
-            yield _line(_swept(key, sweep, apart))
-        for left in sorted(apart.steps):
-            yield _line(_swept(left, _fresh(imported, most), apart))
-        for remark in apart.remarks:
-            yield _line(json.loads(remark))
-
-    return sweep_all
-
-
-def _fresh(imported: bool, most: int) -> Sweep:
-    return Sweep(most, Shelf() if imported else None)
-
-
-def _swept(key: int, sweep: Sweep, apart: "Apart") -> dict[str, Any]:
-    told = {"key": key, **sweep.told()}
-    if sweep.shelf is not None:
-        told |= judge(together(apart.steps.pop(key, [])), sweep.shelf, sweep.sample)
-    return told
-
-
-class Apart:
-    """What comes among the blocks and is none: remarks before them, steps behind those of a key."""
-
-    def __init__(self) -> None:
-        self.remarks: list[str] = []
-        self.steps: dict[int, list[bytes]] = {}
-
-    def blocks(self, partials: Batches) -> Iterator[pa.RecordBatch]:
-        for batch in partials:
-            kept = []
-            for at, number in enumerate(batch.column(1).to_pylist()):
-                if number == REMARK:
-                    self.remarks.append(batch.column(2)[at].as_py().decode())
-                elif number == STEPS:
-                    key = batch.column(0)[at].as_py()
-                    self.steps.setdefault(key, []).append(batch.column(2)[at].as_py())
-                else:
-                    kept.append(at)
-            yield (batch if len(kept) == batch.num_rows else batch.take(kept)).select([1, 2])
-
-
-def _line(fields: Mapping[str, Any]) -> pa.RecordBatch:
-    return pa.record_batch([[json.dumps(fields)]], schema=LINES)
-
-
-def add_up(lines: list[dict[str, Any]], names: Mapping[str, Any], most: int = SAMPLE) -> Logbook:
-    """The queues' lines as one logbook; samples in order of queues."""
-    counts: Counter[str] = Counter()
-    backwards: list[Backwards] = []
-    own: list[Own] = []
-    queues = sorted((line for line in lines if "key" in line), key=lambda line: int(line["key"]))
-    for queue in queues:
-        counts.update({name: n for name, n in queue.items() if isinstance(n, int)})
-    for line in lines:
-        if "key" in line:
-            continue
-        for name, (number, rows) in line.items():
-            counts[name] += number
-            if name == "own":
-                own += [Own(*row) for row in rows]
+    def _queues(self, partials: Batches) -> Iterator[dict[str, Any]]:
+        rows = (row for batch in partials for row in batch.to_pylist())
+        for key, some in groupby(rows, key=lambda row: row["key"]):
+            if key is None:
+                yield from ({name: row[name] for name in OWN_FINDINGS} for row in some)
             else:
-                backwards += [Backwards(*row) for row in rows]
-    odd = {name: _odd(queues, name, most) for name in WRONG}
-    backwards += [
-        Backwards(o.key, o.op, o.offset, o.before, o.process, o.t) for o in odd["backwards"]
-    ]
+                yield self._queue(key, some)
 
-    def shown(name: str) -> tuple[tuple[int, Any], ...]:
-        return tuple((q["key"], item) for q in queues for item in q[name])[:most]
+    def _queue(self, key: int, partials: Iterator[Mapping[str, Any]]) -> dict[str, Any]:
+        marks = MarkedOffsets() if self.known.assignments is not None else None
+        sweep, steps = QueueSweep(self.rows, key, marks), []
 
-    return Logbook(
-        counts=dict(counts),
-        conflicts=shown("conflict_offsets"),
-        restamped=shown("restamped_offsets"),
-        reorderings=tuple((key, Inversion(**i)) for key, i in shown("reorderings")),
-        contradictions=tuple((key, Inversion(**i)) for key, i in shown("contradictions")),
-        backwards=tuple(sorted(backwards, key=lambda b: (b.t, b.op, b.offset))[:most]),
-        odd=odd,
+        def blocks() -> Iterator[tuple[int, bytes]]:
+            for row in partials:
+                if row["steps"] is not None:
+                    steps.append(row["steps"])
+                else:
+                    yield row["block"], row["packed"]
+
+        for number, block in merged(blocks(), LOG_FIELDS, absorb):
+            sweep.add(number, block)
+        judged = judge_steps(key, joined_steps(steps), marks, self.rows) if marks else {}
+        return {"key": key, **sweep.findings(), **judged}
+
+
+def _packed(offsets: Blocks) -> Batches:
+    """Yield a row of PARTIALS for each block."""
+    for number, block in offsets.items():
+        key, data = number >> (OFFSET_BITS - BLOCK_BITS), pack(block, offsets.fields)
+        yield from in_batches([{"key": key, "block": number, "packed": data}], PARTIALS)
+
+
+def added_up(queues: pa.Table, names: Mapping[str, Any], most: int) -> QueueLog:
+    """Return all queues' rows, in order of keys, as one result with so many rows of a kind."""
+
+    def total(name: str) -> int:
+        return pc.sum(queues.column(name)).as_py() or 0
+
+    def rows(name: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = queues.column(name).combine_chunks().flatten().to_pylist()
+        return found
+
+    def places(name: str) -> tuple[tuple[int, int], ...]:
+        columns = (queues.column(column).to_pylist() for column in ("key", name))
+        pairs = zip(*columns, strict=True)
+        return tuple((key, offset) for key, some in pairs for offset in some or ())[:most]
+
+    def first_steps(kind: StepKind) -> StepFindings:
+        steps = sorted(
+            (PollStep(**row) for row in rows(f"{kind}_rows")),
+            key=lambda s: (s.t, s.op, s.key, s.offset),
+        )
+        return StepFindings(total(kind.value), tuple(steps[:most]))
+
+    columns = (queues.column(column).to_pylist() for column in ("key", "over"))
+    own = [OwnRead(**row) for row in rows("own_rows")]
+    return QueueLog(
+        counts=LogCounts(*map(total, LogCounts._fields)),
+        steps={kind: first_steps(kind) for kind in StepKind},
+        conflicts=places("conflict_offsets"),
+        restamped=places("restamped_offsets"),
+        reorderings=tuple(Inversion(**row) for row in rows("reorderings")[:most]),
+        contradictions=tuple(Inversion(**row) for row in rows("contradictions")[:most]),
         own=tuple(sorted(own, key=lambda o: (o.t, o.op, o.value))[:most]),
-        missed_at={(q["key"], at): n for q in queues for at, n in q.get("over", ())},
+        missed_at={
+            (key, step["offset"]): step["times"]
+            for key, over in zip(*columns, strict=True)
+            for step in over or ()
+        },
         names=names,
     )
-
-
-def _odd(queues: list[dict[str, Any]], name: str, most: int) -> tuple[Odd, ...]:
-    """The first steps of a kind, over all queues."""
-    rows = [Odd(q["key"], *row) for q in queues for row in q.get(f"{name}_rows", ())]
-    return tuple(sorted(rows, key=lambda o: (o.t, o.op, o.key, o.offset))[:most])

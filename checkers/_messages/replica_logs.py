@@ -1,31 +1,40 @@
-"""The replicas' logs read side by side at the end: one pass that replicas and offsets share.
+"""Comparison of the replicas' logs at the end of a run: one job that replicas and offsets share.
 
-An entry is an offset of a queue. Of each is kept what the first copy holds, which replicas have one
-(a bit for each node), whether two replicas hold different messages there (*differs*), and whether
-one replica holds two entries there (*doubled*): a number that was given out twice. What is doubled
-is no difference between replicas, since each of them may have both.
+An entry is an offset of a queue. For each are kept: the first copy, which replicas have one (a bit
+for each node), whether two replicas hold different messages there (*differs*), and whether one
+replica holds two entries there (*doubled*): an offset that was assigned twice. A doubled entry is
+not a difference between replicas, since each of them may have both.
 """
 
-import json
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from checkers._messages.blocks import BLOCK_BITS, OFFSET_BITS, Block, Blocks, Bools, Ints, merged
-from checkers._messages.message_census import SAMPLE, rows_kept
+from checkers._messages.blocks import (
+    BLOCK_BITS,
+    OFFSET_BITS,
+    Block,
+    Blocks,
+    Bools,
+    Ints,
+    merged_batches,
+)
 from checkers._messages.messages import in_range
+from checkers._run.evidence import SAMPLE, rows_kept
 from checkers._spark.spark_stages import (
+    INT,
     PARTIALS,
     Batches,
     Unit,
     arrays,
-    once,
-    packed,
+    in_batches,
+    per_history,
     reduced,
+    row_type,
     units_of,
 )
 from harness.history.reader import History
@@ -34,7 +43,7 @@ from harness.run.broker_sets import replicas_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MOST_NODES = 64
+MAX_NODES = 64
 HELD = ("value", "crc", "epoch")  # what two copies of an entry have in common
 ENTRY_FIELDS: dict[str, tuple[Any, int]] = {
     **dict.fromkeys(HELD, (np.int64, -1)),
@@ -43,54 +52,122 @@ ENTRY_FIELDS: dict[str, tuple[Any, int]] = {
     "doubled": (np.bool_, 0),
 }
 COLUMNS = ("key", "offset", *HELD)
-REPORT = pa.schema([("block", pa.int64()), ("report", pa.string())])
-Row = tuple[int, int, int]  # key, offset, value
+
+
+class LogEntry(NamedTuple):
+    """An entry of a queue."""
+
+    key: int
+    offset: int
+    value: int
+
+
+class NodeExtent(NamedTuple):
+    """The offsets of a block that a node holds: the first, the last, and how many."""
+
+    node: int
+    first: int
+    last: int
+    held: int
+
+
+class NodeGap(NamedTuple):
+    """Offsets of a queue that are missing between the first and the last one that a node holds."""
+
+    key: int
+    node: int
+    missing: int
+
+
+ENTRIES = pa.list_(row_type(LogEntry))
+REPORT = pa.schema(
+    [
+        ("block", INT),
+        ("compared", INT),  # entries
+        ("twice", INT),  # of these, those that two replicas hold
+        ("lacking", INT),  # ... and that some replica lacks
+        ("differing", INT),
+        ("doubled", INT),
+        ("differing_rows", ENTRIES),
+        ("doubled_rows", ENTRIES),
+        ("extents", pa.list_(row_type(NodeExtent))),
+    ]
+)
 
 
 @dataclass(frozen=True)
-class Copies:
-    """What the replicas' logs say of each other. `missing`: (key, node) -> offsets that are not
-    there between the node's first and last of that queue."""
+class ReplicaLogs:
+    """What the comparison of the replicas' logs found.
+
+    keys   of which an entry was read
+    twice  of which an entry was read from two replicas
+    """
 
     files: int
     compared: int = 0
-    keys: frozenset[int] = frozenset()  # of which an entry was read
-    twice: frozenset[int] = frozenset()  # ... from two replicas
+    keys: frozenset[int] = frozenset()
+    twice: frozenset[int] = frozenset()
     lacking: int = 0
     differing: int = 0
     doubled: int = 0
-    differing_rows: tuple[Row, ...] = ()
-    doubled_rows: tuple[Row, ...] = ()
-    missing: tuple[tuple[int, int, int], ...] = ()  # key, node, how many
+    differing_rows: tuple[LogEntry, ...] = ()
+    doubled_rows: tuple[LogEntry, ...] = ()
+    gaps: tuple[NodeGap, ...] = ()
 
 
-def copies(history: History, spark: "SparkSession | None") -> Copies:
-    """The comparison of this history: made once, however many checkers ask."""
-    return once(history, "copies", lambda: _copies(history, spark))
-
-
-def _copies(history: History, spark: "SparkSession | None") -> Copies:
+@per_history
+def replica_logs(history: History, spark: "SparkSession | None") -> ReplicaLogs:
+    """Return the comparison of the replicas' logs of a history."""
     units = units_of(history, "replicas")
     if not units:
-        return Copies(0)
-    replicas = replicas_of(history.names)
-    by, most = ("block",), rows_kept(history)
-    table = reduced(spark, units, scan, PARTIALS, compare(replicas, most), REPORT, by, by)
-    rows = sorted(table.to_pylist(), key=lambda row: int(row["block"]))
-    return add_up(len(units), [(row["block"], json.loads(row["report"])) for row in rows], most)
+        return ReplicaLogs(0)
+    job, by = ReplicaJob(tuple(replicas_of(history.names)), rows_kept(history.faults)), ("block",)
+    table = reduced(spark, units, job.scan, PARTIALS, job.merge, REPORT, by, by)
+    return added_up(len(units), table.sort_by("block"), job.rows)
 
 
-# ---------------------------------------------------------------------------------- the two steps
+# ---------------------------------------------------------------------------------- the two stages
 
 
-def scan(unit: Unit) -> Batches:
-    blocks = Blocks(ENTRY_FIELDS)
-    for rows in arrays(unit[1], ("node", *COLUMNS)):
-        for node in np.unique(rows["node"]).tolist():
-            if 0 <= node < MOST_NODES:
-                mine = rows["node"] == node
-                observe(blocks, node, *(rows[name][mine] for name in COLUMNS))
-    return packed(blocks)
+@dataclass(frozen=True)
+class ReplicaJob:
+    """The two stages of the comparison. `replicas`: how many must hold an entry, by key; the last
+    one is for all other keys. `rows`: how many rows of a kind are kept."""
+
+    replicas: tuple[int, ...]
+    rows: int = SAMPLE
+
+    def scan(self, unit: Unit) -> Batches:
+        """Reduce a file of entries to blocks."""
+        blocks = Blocks(ENTRY_FIELDS)
+        for rows in arrays(unit[1], ("node", *COLUMNS)):
+            for node in np.unique(rows["node"]).tolist():
+                if 0 <= node < MAX_NODES:
+                    mine = rows["node"] == node
+                    observe(blocks, node, *(rows[name][mine] for name in COLUMNS))
+        return blocks.packed()
+
+    def merge(self, partials: Batches) -> Batches:
+        """Merge the versions of each block, and report on it."""
+        blocks = merged_batches(partials, ENTRY_FIELDS, absorb)
+        return in_batches((self._report(number, block) for number, block in blocks), REPORT)
+
+    def _report(self, number: int, block: Block) -> dict[str, Any]:
+        replicas = self.replicas[min(_key(number), len(self.replicas) - 1)]
+        held = np.bitwise_count(block["holders"])
+        doubled = np.flatnonzero(block["doubled"])
+        differing = np.flatnonzero(block["differs"] & ~block["doubled"])
+        return {
+            "block": number,
+            "compared": int((held > 0).sum()),
+            "twice": int((held > 1).sum()),
+            "lacking": int(((held > 0) & (held < replicas)).sum()),
+            "differing": len(differing),
+            "doubled": len(doubled),
+            "differing_rows": _entries(number, block, differing[: self.rows]),
+            "doubled_rows": _entries(number, block, doubled[: self.rows]),
+            "extents": [extent._asdict() for extent in _extents(number, block)],
+        }
 
 
 def observe(blocks: Blocks, node: int, key: Ints, offset: Ints, *held: Ints) -> None:
@@ -111,7 +188,7 @@ def observe(blocks: Blocks, node: int, key: Ints, offset: Ints, *held: Ints) -> 
 
 
 def absorb(mine: Block, other: Block) -> None:
-    """Merge what other files say of the same entries."""
+    """Merge another task's version of the same block into `mine`."""
     ours, theirs = mine["holders"], other["holders"]
     both, same = (ours != 0) & (theirs != 0), _same(mine, other)
     mine["doubled"] |= other["doubled"] | ((ours & theirs) != 0)
@@ -127,90 +204,64 @@ def _same(mine: Block, other: Block) -> Bools:
     return equal
 
 
-def compare(replicas: Sequence[int], most: int = SAMPLE) -> Callable[[Batches], Batches]:
-    """Merged blocks in; what is wrong in each out. `replicas`: of each key; the last: of others;
-    `most`: rows of a kind."""
-
-    def merge(partials: Batches) -> Batches:
-        for number, block in merged(partials, ENTRY_FIELDS, absorb):
-            key = min(_key(number), len(replicas) - 1)
-            report = json.dumps(_report(number, block, replicas[key], most))
-            yield pa.record_batch([[number], [report]], schema=REPORT)
-
-    return merge
-
-
 def _key(number: int) -> int:
-    """Of a block's entries."""
+    """Return the key of a block's entries."""
     return number >> (OFFSET_BITS - BLOCK_BITS)
 
 
-def _report(number: int, block: Block, replicas: int, most: int) -> dict[str, Any]:
-    held = np.bitwise_count(block["holders"])
-    doubled = np.flatnonzero(block["doubled"])
-    differing = np.flatnonzero(block["differs"] & ~block["doubled"])
-    return {
-        "compared": int((held > 0).sum()),
-        "twice": bool((held > 1).any()),
-        "lacking": int(((held > 0) & (held < replicas)).sum()),
-        "differing": len(differing),
-        "doubled": len(doubled),
-        "differing_rows": _rows(number, block, differing[:most]),
-        "doubled_rows": _rows(number, block, doubled[:most]),
-        "extents": _extents(number, block),
-    }
-
-
-def _rows(number: int, block: Block, at: Ints) -> list[list[int]]:
+def _entries(number: int, block: Block, at: Ints) -> list[dict[str, int]]:
     places = (number << BLOCK_BITS) | at
     keys, offsets = places >> OFFSET_BITS, places & ((1 << OFFSET_BITS) - 1)
-    rows: list[list[int]] = np.stack([keys, offsets, block["value"][at]], 1).tolist()
-    return rows
+    rows = np.stack([keys, offsets, block["value"][at]], 1).tolist()
+    return [LogEntry(*row)._asdict() for row in rows]
 
 
-def _extents(number: int, block: Block) -> list[tuple[int, int, int, int]]:
-    """(node, first, last, how many) of the offsets that each node holds here."""
-    found = []
+def _extents(number: int, block: Block) -> Iterator[NodeExtent]:
     nodes = int(np.bitwise_or.reduce(block["holders"]))
     base = (number << BLOCK_BITS) & ((1 << OFFSET_BITS) - 1)
-    for node in (n for n in range(MOST_NODES) if nodes >> n & 1):
+    for node in (n for n in range(MAX_NODES) if nodes >> n & 1):
         at = np.flatnonzero(block["holders"] & np.uint64(1 << node))
-        found.append((node, base + int(at[0]), base + int(at[-1]), len(at)))
-    return found
+        yield NodeExtent(node, base + int(at[0]), base + int(at[-1]), len(at))
 
 
 # ------------------------------------------------------------------------------------- adding up
 
 
-def add_up(files: int, reports: list[tuple[int, dict[str, Any]]], most: int = SAMPLE) -> Copies:
-    """The blocks' reports, in order of their numbers, as one."""
-    counts: Counter[str] = Counter()
-    for _, report in reports:
-        counts.update({name: n for name, n in report.items() if isinstance(n, int)})
+def added_up(files: int, reports: pa.Table, most: int = SAMPLE) -> ReplicaLogs:
+    """Return the blocks' reports, in order of their numbers, as one."""
 
-    def rows(name: str) -> tuple[Row, ...]:
-        return tuple((k, o, v) for _, report in reports for k, o, v in report[name])[:most]
+    def total(name: str) -> int:
+        return pc.sum(reports.column(name)).as_py() or 0
 
-    return Copies(
+    def keys(name: str) -> frozenset[int]:
+        blocks = reports.filter(pc.greater(reports.column(name), 0)).column("block")
+        return frozenset(map(_key, blocks.to_pylist()))
+
+    def entries(name: str) -> tuple[LogEntry, ...]:
+        rows = reports.column(name).combine_chunks().flatten().to_pylist()
+        return tuple(LogEntry(**row) for row in rows[:most])
+
+    return ReplicaLogs(
         files,
-        counts["compared"],
-        frozenset(_key(number) for number, report in reports if report["compared"]),
-        frozenset(_key(number) for number, report in reports if report["twice"]),
-        counts["lacking"],
-        counts["differing"],
-        counts["doubled"],
-        rows("differing_rows"),
-        rows("doubled_rows"),
-        _missing(reports),
+        total("compared"),
+        keys("compared"),
+        keys("twice"),
+        total("lacking"),
+        total("differing"),
+        total("doubled"),
+        entries("differing_rows"),
+        entries("doubled_rows"),
+        _gaps(reports),
     )
 
 
-def _missing(reports: list[tuple[int, dict[str, Any]]]) -> tuple[tuple[int, int, int], ...]:
-    extents: dict[tuple[int, int], list[int]] = {}
-    for number, report in reports:
-        key = _key(number)
-        for node, first, last, held in report["extents"]:
-            known = extents.setdefault((key, node), [first, last, 0])
-            known[1], known[2] = last, known[2] + held
-    gaps = ((*who, last - first + 1 - held) for who, (first, last, held) in extents.items())
-    return tuple(sorted(gap for gap in gaps if gap[2]))
+def _gaps(reports: pa.Table) -> tuple[NodeGap, ...]:
+    known: dict[tuple[int, int], NodeExtent] = {}
+    columns = (reports.column(name).to_pylist() for name in ("block", "extents"))
+    for number, extents in zip(*columns, strict=True):
+        for extent in (NodeExtent(**row) for row in extents):
+            which = _key(number), extent.node
+            before = known.get(which, extent._replace(held=0))
+            known[which] = before._replace(last=extent.last, held=before.held + extent.held)
+    gaps = (NodeGap(*which, e.last - e.first + 1 - e.held) for which, e in known.items())
+    return tuple(sorted(gap for gap in gaps if gap.missing))

@@ -1,22 +1,22 @@
-"""Which faults had no effect of their own, whoever saw them.
+"""Faults that had no effect of their own, although they were observed.
 
-A link fault had one when at some moment some link was worse because of it.
+A link fault had an effect of its own if at some moment some link was worse because of it.
 
-Where faults overlap, some do nothing. A link that is cut already can not be cut again, nor be late
-or narrow, and nobody misses packets from or to a machine that is dead, dark or paused. A fault all
-of whose links were so from its apply to its heal tested nothing that the others did not. Each way
-in which a link can be worse is asked for by itself: a delay may be uneven under a longer one. What
-comes and goes hides nothing. Of two that were applied at one instant with the same effect, the
-first counts.
+Overlapping faults may hide each other. A link that is cut already cannot be cut again, be late or
+narrow; and no packets are missing from or to a machine that is dead, paused or without network. A
+fault all of whose links were in such a state from its apply to its heal tested nothing that the
+other faults did not. Each way in which a link can be worse is checked by itself: a delay may add
+jitter under a longer delay. Effects that come and go hide nothing. Of two faults that were applied
+at one instant with the same effect, the first counts.
 
-Where all that somebody looked at was as worse faults had it, the faults table says so: such a
-fault has failed to be seen, and it is known why.
+If worse faults explain everything that a probe saw, the faults table says so: such a fault was not
+observed, for a known reason.
 
-A disk that misbehaves matters to a process that runs. Where all victims were dead, dark or paused
-by other faults all the while, there was nobody to act on.
+A faulty disk has an effect only on a running process. If all targets were dead, paused or without
+network because of other faults the whole time, there was none.
 
-The faults table tells it exactly: which links each one laid, what it does to them, and when. One
-sweep over the times of each link finds the moments at which a single fault was the worst.
+The faults table has the exact links of each fault, what the fault does to them, and when. One sweep
+over the times of each link finds the moments at which a single fault was the worst.
 """
 
 from collections import defaultdict
@@ -34,9 +34,9 @@ SILENT = -1
 
 
 @dataclass(frozen=True)
-class Stay:
-    """A fault on one link. `harms`: in which ways it is worse, and how much, the greater the worse.
-    `fault`: its id, or SILENT for an end that says and hears nothing. `steady`: all the while."""
+class LinkFault:
+    """A fault on one link. `harms`: by way, how much worse the link is. `fault`: its id, or SILENT
+    if an end of the link neither sends nor receives. `steady`: without interruption."""
 
     begin: int
     end: int
@@ -45,29 +45,29 @@ class Stay:
     steady: bool = True
 
     def harm(self, way: str) -> float:
-        """Nothing is late or narrow where nothing arrives."""
+        """Return the harm in one way. A link that is cut is worst in all ways."""
         return inf if self.harms.get(DROP) == CUT else self.harms.get(way, 0.0)
 
 
 def idle_links(faults: Sequence[FaultInterval], end: int) -> frozenset[int]:
-    """Ids of the installed link faults that had no effect of their own until the run's `end`."""
-    laid: dict[Link, list[Stay]] = defaultdict(list)
-    silent: dict[str, list[Stay]] = defaultdict(list)
+    """Return the ids of installed link faults without an effect of their own."""
+    laid: dict[Link, list[LinkFault]] = defaultdict(list)
+    silent: dict[str, list[LinkFault]] = defaultdict(list)
     asked = set()
     for fault, window in _installed(faults, end):
         if fault.silences:
             for name in fault.names:
-                silent[name].append(_stay(window, {DROP: CUT}, SILENT))
+                silent[name].append(_link_fault(window, {DROP: CUT}, SILENT))
         elif links := tuple(links_of(fault)):
             asked.add(fault.id)
             steady = not fault.params.get("off_s")
             for link in links:
-                laid[link].append(_stay(window, harms_of(fault), fault.id, steady))
+                laid[link].append(_link_fault(window, harms_of(fault), fault.id, steady))
     return frozenset(asked - set(_effective(laid, silent)))
 
 
 def idle_disks(faults: Sequence[FaultInterval], end: int) -> frozenset[int]:
-    """Ids of the installed faults of disks that met no process until the run's `end`."""
+    """Return the ids of installed disk faults that met no process until the run's `end`."""
     silent: dict[str, list[Window]] = defaultdict(list)
     for fault, window in _installed(faults, end):
         if fault.silences:
@@ -90,7 +90,7 @@ def _installed(faults: Iterable[FaultInterval], end: int) -> Iterator[tuple[Faul
 
 
 def _covered(window: Window, by: Iterable[Window]) -> bool:
-    """Whether these leave no moment of it."""
+    """Whether these windows cover a window."""
     at = window.begin
     for other in sorted(by, key=lambda each: each.begin):
         if other.begin <= at:
@@ -99,26 +99,26 @@ def _covered(window: Window, by: Iterable[Window]) -> bool:
 
 
 def was_hidden(fault: FaultInterval) -> bool:
-    """Whether it was not seen only because worse faults showed in its place, wherever it is."""
-    told = fault.observation.get("effect")
-    if fault.state != "failed" or not isinstance(told, Mapping):
+    """Whether a fault was not observed only because worse faults hid it on all its links."""
+    observed = fault.observation.get("effect")
+    if fault.state != "failed" or not isinstance(observed, Mapping):
         return False
-    if links := told.get("links"):
-        return told.get("links_hidden_by_others") == links and not told.get("odd")
-    return bool(fault.names) and set(fault.names) <= set(told.get("hidden_by_worse", ()))
+    if links := observed.get("links"):
+        return observed.get("links_hidden_by_others") == links and not observed.get("odd")
+    return bool(fault.names) and set(fault.names) <= set(observed.get("hidden_by_worse", ()))
 
 
 def links_of(fault: FaultInterval) -> Iterator[Link]:
-    """The links that it laid, as its observation tells."""
+    """Yield the links that a fault changed, from its observation."""
     effect = fault.observation.get("effect")
-    told = effect if isinstance(effect, Mapping) else {}
-    for sink, sources in (told.get("cut") or told.get("paced") or {}).items():
+    observed = effect if isinstance(effect, Mapping) else {}
+    for sink, sources in (observed.get("cut") or observed.get("paced") or {}).items():
         for source in sources:
             yield source, sink
 
 
 def harms_of(fault: FaultInterval) -> Mapping[str, float]:
-    """In which ways it makes its links worse, and how much."""
+    """Return in which ways a fault makes its links worse, and how much."""
     if fault.kind == "delay":
         return {way: float(fault.params.get(way, 0.0)) for way in LATE}
     if fault.kind == "bandwidth":
@@ -127,39 +127,43 @@ def harms_of(fault: FaultInterval) -> Mapping[str, float]:
     return {DROP: float(fault.params.get("probability", CUT))}
 
 
-def _stay(window: Window, harms: Mapping[str, float], fault: int, steady: bool = True) -> Stay:
-    """Never of no length, for that has no end."""
-    return Stay(window.begin, max(window.begin + 1, window.end), harms, fault, steady)
+def _link_fault(
+    window: Window, harms: Mapping[str, float], fault: int, steady: bool = True
+) -> LinkFault:
+    """Return a link fault of at least 1 ns, so that its end is after its begin."""
+    return LinkFault(window.begin, max(window.begin + 1, window.end), harms, fault, steady)
 
 
-def _effective(laid: Mapping[Link, list[Stay]], silent: Mapping[str, list[Stay]]) -> Iterator[int]:
-    for (source, sink), stays in laid.items():
-        there = [*stays, *silent.get(source, ()), *silent.get(sink, ())]
-        steady = [stay for stay in there if stay.steady]
-        for way in sorted({way for stay in there for way in stay.harms}):
+def _effective(
+    laid: Mapping[Link, list[LinkFault]], silent: Mapping[str, list[LinkFault]]
+) -> Iterator[int]:
+    for (source, sink), link_faults in laid.items():
+        there = [*link_faults, *silent.get(source, ()), *silent.get(sink, ())]
+        steady = [link_fault for link_fault in there if link_fault.steady]
+        for way in sorted({way for link_fault in there for way in link_fault.harms}):
             yield from _worst(there, way)
             if len(steady) < len(there):  # and while the others are gone
                 yield from _worst(steady, way)
 
 
-def _worst(stays: Iterable[Stay], way: str) -> Iterator[int]:
-    """Those that were the worst on a link for a moment, in one way."""
-    moments: dict[int, tuple[list[Stay], list[Stay]]] = defaultdict(lambda: ([], []))
-    for stay in stays:
-        moments[stay.begin][0].append(stay)
-        moments[stay.end][1].append(stay)
-    active: list[Stay] = []
+def _worst(link_faults: Iterable[LinkFault], way: str) -> Iterator[int]:
+    """Yield the faults that were the worst on a link for a moment, in one way."""
+    moments: dict[int, tuple[list[LinkFault], list[LinkFault]]] = defaultdict(lambda: ([], []))
+    for link_fault in link_faults:
+        moments[link_fault.begin][0].append(link_fault)
+        moments[link_fault.end][1].append(link_fault)
+    active: list[LinkFault] = []
     for at in sorted(moments):
         begun, ended = moments[at]
-        active = [stay for stay in active if stay not in ended] + begun
+        active = [link_fault for link_fault in active if link_fault not in ended] + begun
         if (found := _single(active, way)) is not None:
             yield found
 
 
-def _single(active: Sequence[Stay], way: str) -> int | None:
-    """The one that makes the difference now, if there is one."""
-    worst = max((stay.harm(way) for stay in active), default=0.0)
-    rivals = [stay for stay in active if stay.harm(way) == worst > 0]
+def _single(active: Sequence[LinkFault], way: str) -> int | None:
+    """Return the fault that makes the difference now, if there is one."""
+    worst = max((link_fault.harm(way) for link_fault in active), default=0.0)
+    rivals = [link_fault for link_fault in active if link_fault.harm(way) == worst > 0]
     if not rivals or any(r.fault == SILENT or r.begin != rivals[0].begin for r in rivals):
         return None
     return min(rival.fault for rival in rivals)

@@ -1,11 +1,10 @@
-"""What event logs tell of masters: who was elected when, by whom of which set, who was shown to
-clients, and during which stretches of the run a set had to have another master, or no reason to.
-Pure.
+"""What event logs say of masters: elections, SyncStateSets, routes shown to clients, and in which
+stretches of a run a set had to replace its master, or had no reason to. Pure.
 
-A stretch is time in which the same faults, or none, were in force: from the moment at which one was
-begun or seen healed to the next. Only stretches longer than the patience say anything, since a
-cluster may still be busy with what was before: the trial's own `recover_within_s`, in which it
-claims to be back after a fault.
+A stretch is time in which the same faults, or none, were in force: from the moment at which one
+began or was observed healed to the next such moment. Only stretches longer than the patience count,
+since a cluster may still be busy with what was before: the trial's own `recover_within_s`, the time
+in which it claims to recover from a fault.
 """
 
 from collections import defaultdict
@@ -16,16 +15,15 @@ from itertools import pairwise
 from harness.history.faults_and_events import Event, FaultInterval, Window
 from harness.history.roles import ENDS
 
-RESTLESS = frozenset({"closed", "expired", "returned", "scan"})  # what makes controllers elect
-# a process began or ended, as it or the runner says: a disk or a node without descriptors may have
-# refused the process's own words
-LIVES = frozenset({"start", *ENDS})
+TRIGGERS = frozenset({"closed", "expired", "returned", "scan"})  # of elections by controllers
+# a process began or ended, according to itself or to the runner: a full disk or a node without
+# descriptors may have prevented the process's own event
+PROCESS_EVENTS = frozenset({"start", *ENDS})
 
 
 @dataclass(frozen=True)
-class Standing:
-    """A set as it was last told of: its last master, its SyncStateSet, and which node has which
-    id."""
+class SetState:
+    """The last known state of a broker set: its master, its SyncStateSet, and its nodes by id."""
 
     master: int | None = None
     members: tuple[int, ...] = ()
@@ -33,13 +31,13 @@ class Standing:
 
     @property
     def name(self) -> str:
-        """The master's node; empty: there is none, or nobody knows it."""
+        """The master's node; empty if there is none, or it is not known."""
         return self.nodes.get(self.master, "") if self.master is not None else ""
 
 
 @dataclass(frozen=True)
 class Incident:
-    """Something that must not be: when, told by whom, in words, and of which broker set."""
+    """Something that must not happen: when, on which node, why, and in which broker set."""
 
     t: int
     node: str
@@ -47,11 +45,11 @@ class Incident:
     set: str = ""
 
 
-def standings(told: Sequence[Event], before: int) -> dict[str, Standing]:
-    """Each set as it was told of until then. Each set counts its brokers from 1."""
-    sets: dict[str, Standing] = {}
+def set_states(event_log: Sequence[Event], before: int) -> dict[str, SetState]:
+    """Return the state of each set before a moment. Each set numbers its brokers from 1."""
+    sets: dict[str, SetState] = {}
     nodes: dict[str, dict[int, str]] = defaultdict(dict)
-    for event in told:
+    for event in event_log:
         fields, name = event.fields, str(event.fields.get("brokerName", ""))
         if event.kind == "role" and "brokerId" in fields:
             nodes[name][int(fields["brokerId"])] = event.node
@@ -60,23 +58,23 @@ def standings(told: Sequence[Event], before: int) -> dict[str, Standing]:
         if event.kind == "election":
             winner = fields.get("masterId")
             members = tuple(int(i) for i in fields.get("set") or () if i is not None)
-            if winner is None and name in sets:  # who was master before is still to be replaced
+            if winner is None and name in sets:  # the old master still has to be replaced
                 winner, members = sets[name].master, members or sets[name].members
-            sets[name] = Standing(None if winner is None else int(winner), members)
+            sets[name] = SetState(None if winner is None else int(winner), members)
         elif event.kind == "set" and name in sets:
             members = tuple(int(i) for i in fields.get("set") or () if i is not None)
-            sets[name] = Standing(sets[name].master, members)
-    return {name: Standing(s.master, s.members, nodes[name]) for name, s in sets.items()}
+            sets[name] = SetState(sets[name].master, members)
+    return {name: SetState(s.master, s.members, nodes[name]) for name, s in sets.items()}
 
 
-def set_of_node(told: Sequence[Event]) -> dict[str, str]:
-    """The broker set of each broker that told of its role."""
-    roles = (event for event in told if event.kind == "role" and "brokerName" in event.fields)
+def set_of_node(event_log: Sequence[Event]) -> dict[str, str]:
+    """Return the broker set of each broker, from the events of its roles."""
+    roles = (event for event in event_log if event.kind == "role" and "brokerName" in event.fields)
     return {event.node: str(event.fields["brokerName"]) for event in roles}
 
 
 def stretches(faults: Sequence[FaultInterval], end: int) -> Iterator[tuple[Window, frozenset[int]]]:
-    """The run up to `end` in pieces, with the ids of the faults that touch each."""
+    """Yield the run up to `end` in stretches, with the ids of the faults in force in each."""
     begun = [
         (f.begin, end if f.healed is None else f.healed, f.id)
         for f in faults
@@ -94,17 +92,17 @@ def stretches(faults: Sequence[FaultInterval], end: int) -> Iterator[tuple[Windo
 
 
 def headless(
-    told: Sequence[Event],
+    event_log: Sequence[Event],
     faults: Sequence[FaultInterval],
     roles: Mapping[str, str],
     patience: int,
     end: int,
 ) -> Iterator[Incident]:
-    """Sets that got no new master in time, although nothing was in the way: the old one silent, a
-    member of its set and most controllers untouched, and no other fault in force.
+    """Yield sets that got no new master in time although an election was possible: the old master
+    silent, a member of its set and most controllers untouched, and no other fault in force.
 
-    An election of nobody, or of somebody silent, makes no master. Where another silent one was
-    elected before anybody could know, and is the whole set now, nobody may be elected any more.
+    An election without a winner, or of a silent broker, makes no master. If another silent broker
+    was elected before its silence was known, and is the only member now, no broker is eligible.
     """
     by_id = {fault.id: fault for fault in faults}
     controllers = {node for node, role in roles.items() if role == "controller"}
@@ -119,26 +117,26 @@ def headless(
         ):
             continue
         until = window.begin + patience
-        for name, standing in standings(told, window.begin).items():
-            if standing.name not in silent or not _living(standing, silent):
+        for name, state in set_states(event_log, window.begin).items():
+            if state.name not in silent or not _living(state, silent):
                 continue
-            winners = _winners(told, name, window.begin, until)
-            if any(standing.nodes.get(number, "") not in {"", *silent} for number in winners):
+            winners = _winners(event_log, name, window.begin, until)
+            if any(state.nodes.get(number, "") not in {"", *silent} for number in winners):
                 continue
-            later = standings(told, until + 1)[name]
-            if _living(later, silent) or standing.master in winners:
-                who, took_s = standing.name, patience / 1e9
+            later = set_states(event_log, until + 1)[name]
+            if _living(later, silent) or state.master in winners:
+                who, took_s = state.name, patience / 1e9
                 why = f"{name} had no master but {who}, which was silent, after {took_s:g} s"
                 yield Incident(until, who, why, name)
 
 
-def _living(standing: Standing, silent: set[str]) -> set[str]:
-    """Members of the set that may be elected."""
-    return {standing.nodes.get(number, "") for number in standing.members} - {"", *silent}
+def _living(state: SetState, silent: set[str]) -> set[str]:
+    """Return the members of the set that may be elected."""
+    return {state.nodes.get(number, "") for number in state.members} - {"", *silent}
 
 
 def _silences(fault: FaultInterval, window: Window) -> bool:
-    """It keeps its targets silent all the time."""
+    """Whether a fault keeps its targets silent in the whole window."""
     heal = window.end if fault.heal is None else fault.heal
     return (
         fault.silences
@@ -148,11 +146,12 @@ def _silences(fault: FaultInterval, window: Window) -> bool:
     )
 
 
-def _winners(told: Sequence[Event], name: str, begin: int, end: int) -> set[int]:
-    """Whom this set elected in that time, by their ids; an election may elect nobody."""
+def _winners(event_log: Sequence[Event], name: str, begin: int, end: int) -> set[int]:
+    """Return the ids of the brokers that a set elected in that time; an election may have no
+    winner."""
     ids = {
         event.fields.get("masterId")
-        for event in told
+        for event in event_log
         if event.kind == "election"
         and event.fields.get("brokerName") == name
         and begin <= event.t <= end
@@ -161,27 +160,27 @@ def _winners(told: Sequence[Event], name: str, begin: int, end: int) -> set[int]
 
 
 def needless(
-    told: Sequence[Event], faults: Sequence[FaultInterval], load: Window, patience: int
+    event_log: Sequence[Event], faults: Sequence[FaultInterval], load: Window, patience: int
 ) -> Iterator[Incident]:
-    """Elections that controllers held although nothing was wrong, nor had been for long."""
+    """Yield elections that controllers held although no fault was in force, nor shortly before."""
     for window, ids in stretches(faults, load.end):
         if ids:
             continue
         calm_from = max(load.begin, window.begin + (patience if window.begin else 0))
-        inside = [event for event in told if calm_from <= event.t < window.end]
-        if any(event.kind in LIVES for event in inside):
+        inside = [event for event in event_log if calm_from <= event.t < window.end]
+        if any(event.kind in PROCESS_EVENTS for event in inside):
             continue
         for event in inside:
             trigger = event.fields.get("trigger")
-            if event.kind == "election" and trigger in RESTLESS:
+            if event.kind == "election" and trigger in TRIGGERS:
                 epoch, name = event.fields.get("epoch"), event.fields.get("brokerName")
                 why = f"{name} got epoch {epoch} (trigger: {trigger}) while nothing was wrong"
                 yield Incident(event.t, event.node, why, str(name or ""))
 
 
-def outside(told: Sequence[Event]) -> Iterator[Incident]:
-    """Masters that were not members of the SyncStateSet, where only members may be elected."""
-    for event in told:
+def outside(event_log: Sequence[Event]) -> Iterator[Incident]:
+    """Yield masters that were not members of the SyncStateSet where only members are eligible."""
+    for event in event_log:
         fields = event.fields
         if event.kind != "election" or fields.get("unclean", True):
             continue
@@ -192,12 +191,12 @@ def outside(told: Sequence[Event]) -> Iterator[Incident]:
             yield Incident(event.t, event.node, why, str(name or ""))
 
 
-def went_back(told: Sequence[Event]) -> Iterator[Incident]:
-    """Nameservers that showed an older master after a newer one, in one life."""
+def went_back(event_log: Sequence[Event]) -> Iterator[Incident]:
+    """Yield nameservers that showed an older master after a newer one, since their start."""
     newest: dict[tuple[str, str], int] = {}
-    for event in told:
+    for event in event_log:
         who = (event.node, str(event.fields.get("brokerName", "")))
-        if event.kind in LIVES:
+        if event.kind in PROCESS_EVENTS:
             newest = {key: epoch for key, epoch in newest.items() if key[0] != event.node}
         elif event.kind == "route":
             epoch = int(event.fields["stateVersion"])

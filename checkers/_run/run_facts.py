@@ -1,7 +1,7 @@
-"""What the run was, as one value: its faults, phases, events and the answers of one shared pass.
+"""The facts of a run as one value: its faults, phases, events and the timeline of its operations.
 
-Coverage, recovery and availability are pure functions of `Facts`. The windows and marks they ask
-about are laid out here, once, so that one pass over the operations serves all three.
+Coverage, recovery and availability are pure functions of `RunFacts`. The windows and marks that
+they need are defined here, so that one pass over the operations serves all three.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,8 +10,9 @@ from functools import cached_property
 from typing import Any
 
 from checkers._run.fault_effects import idle_disks, idle_links
-from checkers._run.timeline import NO_SET, Ask, measure
-from checkers._run.timeline_query import Answers
+from checkers._run.timeline import NO_SET, TimelineQuery, measure
+from checkers._run.timeline_query import Timeline
+from checkers._spark.spark_stages import per_history
 from harness.history.faults_and_events import Event, FaultInterval, Window, events, in_force, quiet
 from harness.history.notes import FULL, GONE, SKIPPED
 from harness.history.reader import History
@@ -24,34 +25,36 @@ from harness.trial import Trial
 IN_FAULTS, QUIET = 0, 1  # numbers of the spans
 
 FINE_NS = 10_000_000
-MOST_FINE_BINS = 60_000
-MOST_BINS = 600
+MAX_FINE_BINS = 60_000
+MAX_BINS = 600
 NICE_BINS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600)
 
 
 @dataclass(frozen=True)
 class Outline:
-    """What the small tables tell of a run. Times are ns since the run's start."""
+    """What the small tables of a run contain. Times are ns since the run's start."""
 
     trial: Trial
     phases: Mapping[str, int]
     load: Window | None  # None: the load never began
-    end: int  # nothing small was recorded later
+    end: int  # no row of a small table is later
     faults: tuple[FaultInterval, ...] = ()
     planned: tuple[str, ...] = ()  # kinds of the planned faults, in the plan's order
     events: tuple[Event, ...] = ()
     roles: Mapping[str, str] = field(default_factory=dict)
     set_of_key: tuple[int, ...] = ()
-    sets: tuple[str, ...] = ("",)  # names of the broker sets; one without a name if there is one
-    dealt: Mapping[str, Dealt] = field(default_factory=dict)  # what lives in each, where known
+    sets: tuple[str, ...] = ("",)  # names of the broker sets; a single one may have none
+    dealt: Mapping[str, Dealt] = field(default_factory=dict)  # nodes and keys of each, where known
     interrupted: bool = False
-    gaps: frozenset[str] = frozenset()  # tables of which something recorded may be missing
-    cut_short: tuple[Reason, ...] = ()  # what the test bed lost, so that the run ended early
-    skipped: int = 0  # arrivals of the load that found every slot of their client taken
+    gaps: frozenset[str] = frozenset()  # tables of which recorded rows may be missing
+    cut_short: tuple[
+        Reason, ...
+    ] = ()  # what the test environment lost, so that the run ended early
+    skipped: int = 0  # arrivals of the load when every slot of their client was taken
 
     @cached_property
     def applied(self) -> tuple[FaultInterval, ...]:
-        """Faults that were put in force; their order is that of windows and marks."""
+        """Faults that were applied, in the order of windows and marks."""
         return tuple(fault for fault in self.faults if fault.applied is not None)
 
     @cached_property
@@ -65,7 +68,7 @@ class Outline:
 
     @cached_property
     def set_sizes(self) -> tuple[SetSize, ...]:
-        """Each change of each SyncStateSet, as the cluster told."""
+        """Each change of each SyncStateSet, from the cluster's events."""
         return set_sizes(self.events)
 
     @cached_property
@@ -75,17 +78,17 @@ class Outline:
 
     @cached_property
     def lost(self) -> tuple[Event, ...]:
-        """Nodes that the test bed lost, or whose disk was full."""
+        """Nodes that the test environment lost, or whose disk was full."""
         return tuple(event for event in self.events if event.kind in (GONE, FULL))
 
     @cached_property
     def begins(self) -> tuple[int, ...]:
-        """When faults begin, in order."""
+        """The begin of each fault, in order."""
         return tuple(sorted(fault.begin for fault in self.faults if fault.begin is not None))
 
     @cached_property
     def killings(self) -> Mapping[str, tuple[Window, ...]]:
-        """By node: from the beginning of a fault that ends its process to that fault's healing."""
+        """By node, the time from the begin of a fault that ends its process to its healing."""
         found: dict[str, list[Window]] = {}
         for fault in self.faults:
             if fault.ends and fault.begin is not None:
@@ -96,12 +99,12 @@ class Outline:
 
     @cached_property
     def numbers(self) -> Mapping[int, int]:
-        """Of the faults that were put in force, by their ids."""
+        """Numbers of the applied faults, by id."""
         return {fault.id: number for number, fault in enumerate(self.applied)}
 
     @property
     def healed(self) -> int | None:
-        """When the last fault was observed healed; None: one of them was not."""
+        """When the last fault was observed healed; None if one of them was not."""
         begun = [fault for fault in self.faults if fault.begin is not None]
         times = [fault.healed for fault in begun if fault.healed is not None]
         if len(times) < len(begun):
@@ -112,21 +115,22 @@ class Outline:
 
     @property
     def alone_since(self) -> int | None:
-        """From when on the cluster had to come back: when the last fault was seen healed, else
-        when the runner had undone all of them. None: it did not get there, or could not."""
+        """The moment from which the cluster had to recover: when the last fault was observed
+        healed, else when the runner had undone all of them. None: it did not, or could not."""
         if self.healed is not None:
             return self.healed
         return None if any(fault.stuck for fault in self.faults) else self.phases.get("healed")
 
-    def ask(self) -> Ask:
-        """Windows: faults in force, then quiet stretches, then the time to recover in; spans: all
-        of the first, of the second. Marks: each fault applied, then all healed."""
+    def query(self) -> TimelineQuery:
+        """Return the query of the timeline. Windows: faults in force, then quiet stretches, then
+        the time to recover; spans: all of the first, all of the second. Marks: each fault applied,
+        then all healed."""
         alone = self.end if self.alone_since is None else self.alone_since
         recovery = alone, alone + round(self.trial.recover_within_s * 1e9)
         windows = (*self.force, *self.quiet)
-        return Ask(
+        return TimelineQuery(
             bin_ns=bin_ns(self.end),
-            fine_ns=max(FINE_NS, self.end // MOST_FINE_BINS),
+            fine_ns=max(FINE_NS, self.end // MAX_FINE_BINS),
             windows=(*((w.begin, w.end) for w in windows), recovery),
             spans=(range(len(self.force)), range(len(self.force), len(windows))),
             marks=(
@@ -138,14 +142,14 @@ class Outline:
 
 
 @dataclass(frozen=True)
-class Facts:
-    """The outline of a run, and the answers of its operations."""
+class RunFacts:
+    """The outline of a run, and the timeline of its operations."""
 
     outline: Outline
-    answers: Answers
+    timeline: Timeline
 
     def force_number(self, fault: FaultInterval) -> int | None:
-        """The number of this fault's window and mark; None when it was never applied."""
+        """Return the number of this fault's window and mark; None if it was never applied."""
         return self.outline.numbers.get(fault.id)
 
     def quiet_number(self, stretch: int) -> int:
@@ -160,24 +164,21 @@ class Facts:
         return len(self.outline.applied)
 
 
-def facts(history: History, trial: Trial, spark: Any) -> Facts:
-    """The facts of a stored run: one Spark job, shared by all who judge this history."""
-    if "facts" not in history.shared:
-        told = outline(history, trial)
-        question = told.ask()
-        cells = measure(history, question, spark)
-        history.shared["facts"] = Facts(told, Answers(cells, question))
-    found: Facts = history.shared["facts"]
-    return found
+@per_history
+def facts(history: History, trial: Trial, spark: Any) -> RunFacts:
+    """Return the facts of a stored run: one Spark job."""
+    known = outline(history, trial)
+    query = known.query()
+    return RunFacts(known, Timeline(measure(history, query, spark), query))
 
 
 def outline(history: History, trial: Trial) -> Outline:
-    """The small tables of a stored run."""
+    """Return the outline of a stored run."""
     faults = history.faults
-    told = events(history.read("events"))
+    event_log = events(history.read("events"))
     phases = dict(history.phases())
-    end = _end(faults, told, phases)
-    sets, set_of_key = broker_sets(history.names, told)
+    end = _end(faults, event_log, phases)
+    sets, set_of_key = broker_sets(history.names, event_log)
     return Outline(
         trial=trial,
         phases=phases,
@@ -185,7 +186,7 @@ def outline(history: History, trial: Trial) -> Outline:
         end=end,
         faults=faults,
         planned=planned_kinds(history.run.plan_text()),
-        events=told,
+        events=event_log,
         roles=history.names.get("roles", {}),
         set_of_key=set_of_key,
         sets=sets,
@@ -198,22 +199,22 @@ def outline(history: History, trial: Trial) -> Outline:
 
 
 def _skipped(history: History) -> int:
-    """Add up what each process counted last."""
+    """Return the sum of the last count of each process."""
     counts = {note.process: note.text.partition(" ")[2] for note in history.notes(SKIPPED)}
     return sum(int(count) for count in counts.values() if count.isdecimal())
 
 
 def broker_sets(
-    names: Mapping[str, Any], told: Sequence[Event]
+    names: Mapping[str, Any], event_log: Sequence[Event]
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Names of the broker sets, and the number of each key's set, where there are several.
+    """Return the names of the broker sets and, if there are several, the number of each key's set.
 
-    Of a run whose names do not tell, the controllers' events name the sets, and all keys are judged
-    together.
+    If a run's names do not contain them, the controllers' events name the sets, and all keys are
+    judged together.
     """
     dealt = dealt_sets(names)
     if not dealt:
-        return tuple(sorted({step.set for step in set_sizes(told)})) or ("",), ()
+        return tuple(sorted({step.set for step in set_sizes(event_log)})) or ("",), ()
     sets = tuple(dealt)
     if len(sets) == 1:
         return sets, ()
@@ -222,7 +223,7 @@ def broker_sets(
 
 
 def full_set_at(outline: Outline, name: str, since: int) -> int | None:
-    """When this broker set's SyncStateSet was full, at or after `since`, as the cluster told."""
+    """Return when this broker set's SyncStateSet was full, at or after `since`, by its events."""
     steps = [s for s in outline.set_sizes if s.set == name or not name or not s.set]
     sizes = [(s.t, len(s.members)) for s in steps]
     if not sizes:
@@ -235,8 +236,8 @@ def full_set_at(outline: Outline, name: str, since: int) -> int | None:
 
 
 def _full_size(outline: Outline, name: str, greatest: int) -> int:
-    """Members of this set when it is full; of a run whose names do not tell, its share of the
-    brokers, or the greatest that was seen."""
+    """Return how many members this set has when it is full. If the run's names do not say so, it
+    is the set's share of the brokers, or its greatest size in the events."""
     if name in outline.dealt:
         return outline.dealt[name].full
     brokers = sum(1 for role in outline.roles.values() if role == "broker")
@@ -244,22 +245,22 @@ def _full_size(outline: Outline, name: str, greatest: int) -> int:
 
 
 def latest(moments: Iterable[int | None]) -> int | None:
-    """The last of them; None when one never came, or there is none."""
+    """Return the last moment; None if one of them is None, or there is none."""
     times = list(moments)
     known = [t for t in times if t is not None]
     return max(known) if known and len(known) == len(times) else None
 
 
 def bin_ns(end: int) -> int:
-    """The narrowest round width that needs no more than `MOST_BINS` bins."""
+    """Return the smallest round bin width that needs no more than `MAX_BINS` bins."""
     for width_s in NICE_BINS_S:
-        if end <= width_s * 1e9 * MOST_BINS:
+        if end <= width_s * 1e9 * MAX_BINS:
             return int(width_s * 1e9)
-    return end // MOST_BINS
+    return end // MAX_BINS
 
 
 def _load(phases: Mapping[str, int], end: int, ended: Any) -> Window | None:
-    """Return the window from the load's mark to its end, which comes before the drain's mark."""
+    """Return the window from the load's mark to its end, which is before the drain's mark."""
     if "load" not in phases:
         return None
     stops = [phases[p] for p in ("drain", "interrupted", "collected", "ended") if p in phases]
@@ -267,8 +268,10 @@ def _load(phases: Mapping[str, int], end: int, ended: Any) -> Window | None:
     return Window(phases["load"], max(phases["load"], min(stops, default=end)))
 
 
-def _end(faults: Sequence[FaultInterval], told: Sequence[Event], phases: Mapping[str, int]) -> int:
-    times = [*phases.values(), *(event.t for event in told)]
+def _end(
+    faults: Sequence[FaultInterval], event_log: Sequence[Event], phases: Mapping[str, int]
+) -> int:
+    times = [*phases.values(), *(event.t for event in event_log)]
     for fault in faults:
         known = (fault.begin, fault.applied, fault.observed, fault.heal, fault.healed)
         times += [t for t in known if t is not None]

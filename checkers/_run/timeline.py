@@ -1,20 +1,20 @@
-"""One pass over the operations that answers *how many, when and how fast*.
+"""One pass over the operations that says *how many, when and how fast*.
 
-Coverage, recovery and availability ask the same kind of question, so they share one pass, and the
-report draws its lanes from the same numbers. Each file of operations is reduced to *cells*: rows
-of a few integers whose keys are small (a bin of time, a latency bucket, a window, a mark). Cells
-merge by adding counts and taking the least `lo` and the greatest `hi`, in any order, so files are
-read in parallel and nothing of the size of the history ever travels.
+Coverage, recovery and availability have questions of the same kind, so they share one pass, and
+the report draws its lanes from the same numbers. Each file of operations is reduced to *cells*:
+rows of a few integers whose keys are small (a bin of time, a latency bucket, a window, a mark).
+Cells are merged by adding counts and taking the least `lo` and the greatest `hi`, in any order, so
+files are read in parallel and only cells are sent between processes.
 
     OPS       set, f, type, bin            operations invoked and completed
     MESSAGES  set, f, bin                  messages that polls returned
-    LATENCY   set, bin, bucket             acknowledged sends, sixteen buckets an octave
+    LATENCY   set, bin, bucket             acknowledged sends, sixteen buckets per octave
     WITHIN    set, span, bucket            the same, of those acknowledged within some windows
     ACKED     set, fine bin                first and last acknowledgement: gaps are exact
     WINDOW    set, f, type, window         operations in a stretch of the run
     FLIGHT    set, f, window               operations open at some moment of it; a poll only if it
-                                           failed or brought a message, for one that waits at the
-                                           end of a queue is not served meanwhile
+                                           failed or returned a message, since one that waits at
+                                           the end of a queue is not being served
     LEFT      set, f, window               operations open at its end
     ANSWER    set, f, mark                 `lo`: first success among those invoked after the mark;
                                            of polls, the first message
@@ -48,17 +48,17 @@ Bools = npt.NDArray[np.bool_]
 
 CHUNK_ROWS = 1 << 18
 OCTAVE_BUCKETS = 16  # a quantile is within 4.5 % of the truth
-LEAST_NS = 1_000
+MIN_NS = 1_000
 KEYS = ("what", "set", "f", "type", "slot", "slot2")
 COLUMNS = ("t", "op", "type", "f", "key", "pos")  # of ops
-NO_SET = -1  # of a key that lives in no broker set
-IDLING = (F.POLL, F.READ)  # may wait for what is not there
+NO_SET = -1  # of a key that is in no broker set
+IDLING = (F.POLL, F.READ)  # may wait for new messages
 SCHEMA = pa.schema([(name, pa.int64()) for name in (*KEYS, "n", "lo", "hi")])
-NEVER = np.iinfo(np.int64).max  # the bin of what did not end
+NEVER = np.iinfo(np.int64).max  # the bin of operations that did not end
 NOTHING_LO, NOTHING_HI = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 
-class What(IntEnum):
+class CellKind(IntEnum):
     OPS = 0
     MESSAGES = 1
     LATENCY = 2
@@ -74,10 +74,9 @@ class What(IntEnum):
 
 
 @dataclass(frozen=True)
-class Ask:
-    """What to measure. `set_of_key[k]` is the number of the broker set that key k lives in; empty:
-    there is one set, and everything lives in it. A span is some of the windows, by their numbers;
-    where they overlap, latencies count once."""
+class TimelineQuery:
+    """What to measure. `set_of_key[k]` is the number of key k's broker set; empty if there is one
+    set. A span is a range of windows, by number; where they overlap, latencies count once."""
 
     bin_ns: int
     fine_ns: int
@@ -88,10 +87,9 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """Columns of some rows of ops, when each row's operation was invoked (-1: not known), of the
-    completions of polls, which ones had brought messages, and which completions are answers of a
-    cluster that serves."""
+class TimelineRows:
+    """Some rows of ops: columns, when each row's operation was invoked (-1: not known), which are
+    completions of polls that returned messages, and which are answers of a cluster that serves."""
 
     t: Ints
     op: Ints
@@ -101,13 +99,13 @@ class Rows:
     single: Bools  # not a message of a batch
     invoked: Ints
     brought: Bools
-    answered: Bools  # a success, or refused by what was found there
+    answered: Bools  # a success, or refused because of the state of the key
 
-    def where(self, mask: Bools) -> "Rows":
+    def where(self, mask: Bools) -> "TimelineRows":
         return self.at(np.flatnonzero(mask))
 
-    def at(self, rows: Ints | slice) -> "Rows":
-        return Rows(*(getattr(self, name)[rows] for name in self.__slots__))
+    def at(self, rows: Ints | slice) -> "TimelineRows":
+        return TimelineRows(*(getattr(self, name)[rows] for name in self.__slots__))
 
 
 def _nothing() -> Ints:
@@ -115,9 +113,9 @@ def _nothing() -> Ints:
 
 
 @dataclass(frozen=True, slots=True)
-class Carry:
-    """Of the operations that are still open: numbers, times of invocation, kinds and broker sets,
-    and the numbers of those that have brought messages."""
+class OpenOperations:
+    """Operations that are still open: numbers, times of invocation, kinds, broker sets, and the
+    numbers of those that have returned messages."""
 
     op: Ints = field(default_factory=_nothing)
     t: Ints = field(default_factory=_nothing)
@@ -126,19 +124,19 @@ class Carry:
     brought: Ints = field(default_factory=_nothing)
 
 
-def cells(batches: Iterable[pa.RecordBatch], ask: Ask, spread_ns: int = 0) -> pa.Table:
-    """One writer's operations, in their order, as cells. Each looks `spread_ns` longer than it
-    was."""
-    carry = Carry()
+def cells(batches: Iterable[pa.RecordBatch], query: TimelineQuery, spread_ns: int = 0) -> pa.Table:
+    """Return the cells of one writer's operations, in their order. Each operation was recorded
+    `spread_ns` longer than it was."""
+    carry = OpenOperations()
     tables: list[pa.Table] = [SCHEMA.empty_table()]
     for table in _chunks(batches):
-        rows, carry = _paired(table, ask, carry)
-        tables.append(merge(_measured(rows, ask, spread_ns)))
+        rows, carry = _paired(table, query, carry)
+        tables.append(merge(_measured(rows, query, spread_ns)))
     return merge([*tables, _never_ended(carry)])
 
 
 def merge(tables: Iterable[pa.Table]) -> pa.Table:
-    """Cells of all: counts added, least `lo`, greatest `hi`; in the order of their keys."""
+    """Return all cells merged (sum of counts, least `lo`, greatest `hi`), in order of keys."""
     together = pa.concat_tables([SCHEMA.empty_table(), *tables])
     summed = together.group_by(list(KEYS), use_threads=False).aggregate(
         [("n", "sum"), ("lo", "min"), ("hi", "max")]
@@ -147,15 +145,14 @@ def merge(tables: Iterable[pa.Table]) -> pa.Table:
     return renamed.cast(SCHEMA).sort_by([(name, "ascending") for name in KEYS])
 
 
-def measure(history: History, ask: Ask, spark: "SparkSession | None") -> pa.Table:
-    """Cells of all operations, merged where Spark brings equal keys together."""
-
+def measure(history: History, query: TimelineQuery, spark: "SparkSession | None") -> pa.Table:
+    """Return the cells of all operations, merged by Spark."""
     spreads = {writer: history.spread_ns(writer) for writer in history.writers("ops")}
 
     def scan(unit: Unit) -> Batches:
         _, paths = unit
         rows = (batch for path in paths for batch in read(path, COLUMNS))
-        yield from cells(rows, ask, spreads[writer_of(paths[0])]).to_batches()
+        yield from cells(rows, query, spreads[writer_of(paths[0])]).to_batches()
 
     def together(parts: Batches) -> Batches:
         yield from merge([pa.Table.from_batches(parts, SCHEMA)]).to_batches()
@@ -165,22 +162,22 @@ def measure(history: History, ask: Ask, spark: "SparkSession | None") -> pa.Tabl
 
 
 def bucket_of(latency_ns: Ints) -> Ints:
-    """The latency bucket: sixteen an octave, from one microsecond."""
-    ratio = np.maximum(latency_ns, LEAST_NS) / LEAST_NS
+    """Return the latency buckets: sixteen per octave, from one microsecond."""
+    ratio = np.maximum(latency_ns, MIN_NS) / MIN_NS
     buckets: Ints = np.floor(np.log2(ratio) * OCTAVE_BUCKETS).astype(np.int64)
     return buckets
 
 
 def latency_ms(bucket: int) -> float:
-    """The middle of a bucket, in milliseconds."""
-    return float(LEAST_NS * 2 ** ((bucket + 0.5) / OCTAVE_BUCKETS) / 1e6)
+    """Return the middle of a bucket, in milliseconds."""
+    return float(MIN_NS * 2 ** ((bucket + 0.5) / OCTAVE_BUCKETS) / 1e6)
 
 
 # ------------------------------------------------------------------------------------- kernel
 
 
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Batches put together until a chunk is worth a pass of numpy."""
+    """Yield batches joined to chunks that are worth a pass of numpy."""
     pending: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
@@ -193,14 +190,16 @@ def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(pending)
 
 
-def _paired(table: pa.Table, ask: Ask, carry: Carry) -> tuple[Rows, Carry]:
-    """Rows with the times of their invocations; and the operations that are still open."""
+def _paired(
+    table: pa.Table, query: TimelineQuery, carry: OpenOperations
+) -> tuple[TimelineRows, OpenOperations]:
+    """Return rows with the times of their invocations, and the operations that are still open."""
     t, op, kind, f = (_column(table, name) for name in ("t", "op", "type", "f"))
     pos = _column(table, "pos")
     single = (pos < 0) | (kind != Type.OK)
     answered = single & ((kind == Type.OK) | ((kind == Type.FAIL) & (pos == 0)))
     starts = kind == Type.INVOKE
-    sets = _sets(table, ask)
+    sets = _sets(table, query)
     open_op = np.concatenate([carry.op, op[starts]])
     order = np.argsort(open_op, kind="stable")
     open_op = open_op[order]
@@ -213,14 +212,16 @@ def _paired(table: pa.Table, ask: Ask, carry: Carry) -> tuple[Rows, Carry]:
     ended = np.flatnonzero(single & ~starts & np.isin(f, IDLING))
     brought[ended] = _looked_up(op[ended], given, given) >= 0
     invoked = _looked_up(op, open_op, open_t)
-    rows = Rows(t, op, kind, f, sets, single, invoked, brought, answered)
+    rows = TimelineRows(t, op, kind, f, sets, single, invoked, brought, answered)
     closed = np.sort(op[~starts & single])
     still = _looked_up(open_op, closed, closed) < 0
     given = given[_looked_up(given, closed, closed) < 0]
-    return rows, Carry(open_op[still], open_t[still], open_f[still], open_set[still], given)
+    return rows, OpenOperations(
+        open_op[still], open_t[still], open_f[still], open_set[still], given
+    )
 
 
-def _measured(rows: Rows, ask: Ask, spread_ns: int) -> list[pa.Table]:
+def _measured(rows: TimelineRows, query: TimelineQuery, spread_ns: int) -> list[pa.Table]:
     single = rows.where(rows.single)
     messages = rows.where(~rows.single)
     sends = single.where(single.f == F.SEND)
@@ -228,100 +229,100 @@ def _measured(rows: Rows, ask: Ask, spread_ns: int) -> list[pa.Table]:
     sends = sends.where(sends.type != Type.INVOKE)
     acked, in_vain = sends.where(sends.type == Type.OK), sends.where(sends.type != Type.OK)
     return [
-        _counted(What.OPS, single, single.t // ask.bin_ns),
-        _counted(What.MESSAGES, messages, messages.t // ask.bin_ns),
-        *_latencies(acked.where(acked.invoked >= 0), ask, spread_ns),
-        _extremes(What.ACKED, acked, acked.t // ask.fine_ns),
-        _extremes(What.SENT, sent, np.zeros(len(sent.t), np.int64)),
-        *_windows(single, ask),
-        *_flights(single, ask),
-        *_answers(single.where(single.answered & ~np.isin(single.f, IDLING)), ask),
-        *_answers(messages, ask),
-        *_failures(in_vain, ask),
-        _in_vain(in_vain.set, in_vain.t // ask.fine_ns, in_vain.invoked),
+        _counted(CellKind.OPS, single, single.t // query.bin_ns),
+        _counted(CellKind.MESSAGES, messages, messages.t // query.bin_ns),
+        *_latencies(acked.where(acked.invoked >= 0), query, spread_ns),
+        _extremes(CellKind.ACKED, acked, acked.t // query.fine_ns),
+        _extremes(CellKind.SENT, sent, np.zeros(len(sent.t), np.int64)),
+        *_windows(single, query),
+        *_flights(single, query),
+        *_answers(single.where(single.answered & ~np.isin(single.f, IDLING)), query),
+        *_answers(messages, query),
+        *_failures(in_vain, query),
+        _in_vain(in_vain.set, in_vain.t // query.fine_ns, in_vain.invoked),
     ]
 
 
 def _in_vain(group: Ints, slot: Ints, invoked: Ints) -> pa.Table:
     zero = np.zeros(len(group), np.int64)
-    return _cells(What.IN_VAIN, group, zero + F.SEND, zero, slot, lo=invoked, hi=invoked)
+    return _cells(CellKind.IN_VAIN, group, zero + F.SEND, zero, slot, lo=invoked, hi=invoked)
 
 
-def _never_ended(carry: Carry) -> pa.Table:
-    """Sends that nobody heard of again."""
+def _never_ended(carry: OpenOperations) -> pa.Table:
+    """Return the cells of sends that never completed."""
     sends = np.flatnonzero(carry.f == F.SEND)
     return _in_vain(carry.set[sends], np.full(len(sends), NEVER, np.int64), carry.t[sends])
 
 
-def _counted(what: What, rows: Rows, slot: Ints, slot2: Ints | None = None) -> pa.Table:
+def _counted(what: CellKind, rows: TimelineRows, slot: Ints, slot2: Ints | None = None) -> pa.Table:
     return _cells(what, rows.set, rows.f, rows.type, slot, slot2)
 
 
-def _latencies(acked: Rows, ask: Ask, spread_ns: int) -> Iterator[pa.Table]:
-    """Latency belongs to the moment of the acknowledgement; `hi` keeps the exact worst."""
+def _latencies(acked: TimelineRows, query: TimelineQuery, spread_ns: int) -> Iterator[pa.Table]:
+    """Yield cells of latencies, at the time of the acknowledgement; `hi` is the exact maximum."""
     took = acked.t - acked.invoked - spread_ns
     bucket = bucket_of(took)
     where = (acked.set, acked.f, acked.type)
-    yield _cells(What.LATENCY, *where, acked.t // ask.bin_ns, bucket, lo=took, hi=took)
-    for number, span in enumerate(ask.spans):
-        inside = np.flatnonzero(_within(acked.t, [ask.windows[window] for window in span]))
+    yield _cells(CellKind.LATENCY, *where, acked.t // query.bin_ns, bucket, lo=took, hi=took)
+    for number, span in enumerate(query.spans):
+        inside = np.flatnonzero(_within(acked.t, [query.windows[window] for window in span]))
         slot = np.full(len(inside), number, np.int64)
         group, f, kind = (column[inside] for column in where)
         worst = took[inside]
-        yield _cells(What.WITHIN, group, f, kind, slot, bucket[inside], lo=worst, hi=worst)
+        yield _cells(CellKind.WITHIN, group, f, kind, slot, bucket[inside], lo=worst, hi=worst)
 
 
 def _within(t: Ints, windows: Iterable[tuple[int, int]]) -> Bools:
-    """Which moments are in any of the windows: more of them had begun than ended."""
+    """Return which moments are in a window: more windows had begun than ended."""
     begins, ends = np.sort(np.array(list(windows), np.int64).reshape(-1, 2), axis=0).T
     mask: Bools = np.searchsorted(begins, t, "right") > np.searchsorted(ends, t, "right")
     return mask
 
 
-def _extremes(what: What, rows: Rows, slot: Ints) -> pa.Table:
+def _extremes(what: CellKind, rows: TimelineRows, slot: Ints) -> pa.Table:
     return _cells(what, rows.set, rows.f, rows.type, slot, lo=rows.t, hi=rows.t)
 
 
-def _windows(single: Rows, ask: Ask) -> Iterator[pa.Table]:
-    """Rows come in time order, so a window is a slice."""
+def _windows(single: TimelineRows, query: TimelineQuery) -> Iterator[pa.Table]:
+    """Yield cells of windows, each of which is a slice of the rows in order of time."""
     if len(single.t) and (np.diff(single.t) < 0).any():
         single = single.at(np.argsort(single.t, kind="stable"))
-    for number, window in enumerate(ask.windows):
+    for number, window in enumerate(query.windows):
         low, high = np.searchsorted(single.t, window)
         if high > low:
             inside = single.at(slice(low, high))
-            yield _counted(What.WINDOW, inside, np.full(high - low, number, np.int64))
+            yield _counted(CellKind.WINDOW, inside, np.full(high - low, number, np.int64))
 
 
-def _flights(single: Rows, ask: Ask) -> Iterator[pa.Table]:
-    """For each window, those invoked before its end less those completed before its begin; and
-    less those completed before its end."""
-    if not ask.windows:
+def _flights(single: TimelineRows, query: TimelineQuery) -> Iterator[pa.Table]:
+    """Yield for each window the operations invoked before its end, less those completed before its
+    begin (FLIGHT) or before its end (LEFT)."""
+    if not query.windows:
         return
-    begins, ends = np.asarray(ask.windows, np.int64).T
+    begins, ends = np.asarray(query.windows, np.int64).T
     for mine in _groups(single):
         group, f = mine.set[0], mine.f[0]
         starts = mine.type == Type.INVOKE
         invoked, completed = np.sort(mine.t[starts]), np.sort(mine.t[~starts])
         begun, done = np.searchsorted(invoked, ends), np.searchsorted(completed, ends)
-        yield _in_windows(What.LEFT, group, f, begun - done)
+        yield _in_windows(CellKind.LEFT, group, f, begun - done)
         if f in IDLING:
             served = mine.where(
                 ~starts & (mine.invoked >= 0) & (mine.brought | (mine.type != Type.OK))
             )
             begun = np.searchsorted(np.sort(served.invoked), ends)
             completed = np.sort(served.t)
-        yield _in_windows(What.FLIGHT, group, f, begun - np.searchsorted(completed, begins))
+        yield _in_windows(CellKind.FLIGHT, group, f, begun - np.searchsorted(completed, begins))
 
 
-def _in_windows(what: What, group: int, f: int, count: Ints) -> pa.Table:
+def _in_windows(what: CellKind, group: int, f: int, count: Ints) -> pa.Table:
     zero = np.zeros(len(count), np.int64)
     return _cells(what, zero + group, zero + f, zero, np.arange(len(count)), n=count)
 
 
-def _answers(successes: Rows, ask: Ask) -> Iterator[pa.Table]:
-    """For each mark, the first success among the operations invoked after it."""
-    marks = np.asarray(ask.marks, np.int64)
+def _answers(successes: TimelineRows, query: TimelineQuery) -> Iterator[pa.Table]:
+    """Yield for each mark the first success among the operations invoked after it."""
+    marks = np.asarray(query.marks, np.int64)
     for rows in _groups(successes):
         rows = rows.at(np.argsort(rows.invoked, kind="stable"))
         first = np.minimum.accumulate(rows.t[::-1])[::-1]
@@ -329,12 +330,12 @@ def _answers(successes: Rows, ask: Ask) -> Iterator[pa.Table]:
         some = np.flatnonzero(at < len(first))
         found = rows.at(at[some])
         t = first[at[some]]
-        yield _cells(What.ANSWER, found.set, found.f, found.type, some, lo=t, hi=t)
+        yield _cells(CellKind.ANSWER, found.set, found.f, found.type, some, lo=t, hi=t)
 
 
-def _failures(failures: Rows, ask: Ask) -> Iterator[pa.Table]:
-    """For each mark, the first unsuccessful send after it, and when that was invoked."""
-    marks = np.asarray(ask.marks, np.int64)
+def _failures(failures: TimelineRows, query: TimelineQuery) -> Iterator[pa.Table]:
+    """Yield for each mark the first unsuccessful send after it, and when that was invoked."""
+    marks = np.asarray(query.marks, np.int64)
     for rows in _groups(failures):
         rows = rows.at(np.argsort(rows.t, kind="stable"))
         at = np.searchsorted(rows.t, marks)
@@ -342,19 +343,19 @@ def _failures(failures: Rows, ask: Ask) -> Iterator[pa.Table]:
         found = rows.at(at[some])
         kind = np.zeros(len(some), np.int64)
         yield _cells(
-            What.FAILURE, found.set, found.f, kind, some, found.invoked, lo=found.t, hi=found.t
+            CellKind.FAILURE, found.set, found.f, kind, some, found.invoked, lo=found.t, hi=found.t
         )
 
 
-def _groups(rows: Rows) -> Iterator[Rows]:
-    """The rows of each broker set and kind of operation."""
+def _groups(rows: TimelineRows) -> Iterator[TimelineRows]:
+    """Yield the rows of each broker set and kind of operation."""
     kind = rows.set * 128 + rows.f
     for one in np.unique(kind):
         yield rows.where(kind == one)
 
 
 def _cells(
-    what: What,
+    what: CellKind,
     group: Ints,
     f: Ints,
     kind: Ints,
@@ -364,7 +365,7 @@ def _cells(
     hi: Ints | None = None,
     n: Ints | None = None,
 ) -> pa.Table:
-    """One row for each distinct key, already merged."""
+    """Return cells with these columns."""
     count = len(group)
     columns: Mapping[str, Any] = {
         "what": np.full(count, int(what), np.int64),
@@ -381,21 +382,21 @@ def _cells(
 
 
 def _column(table: pa.Table, name: str) -> Ints:
-    """An integer column as int64, absent as -1."""
+    """Return an integer column as int64; null is -1."""
     values: Ints = table.column(name).cast(pa.int64()).fill_null(-1).to_numpy()
     return values
 
 
-def _sets(table: pa.Table, ask: Ask) -> Ints:
+def _sets(table: pa.Table, query: TimelineQuery) -> Ints:
     key = _column(table, "key")
-    if not ask.set_of_key:
+    if not query.set_of_key:
         return np.zeros(len(key), np.int64)
-    known = np.asarray((*ask.set_of_key, NO_SET), np.int64)
+    known = np.asarray((*query.set_of_key, NO_SET), np.int64)
     return known[np.where((key >= 0) & (key < len(known) - 1), key, len(known) - 1)]
 
 
 def _looked_up(wanted: Ints, keys: Ints, values: Ints) -> Ints:
-    """`values` at the places of `wanted` in the sorted `keys`; -1 where it is not."""
+    """Return the value of each wanted key, -1 if it is not in the sorted `keys`."""
     if not len(keys):
         return np.full(len(wanted), -1, np.int64)
     at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)

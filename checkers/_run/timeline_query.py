@@ -1,8 +1,8 @@
-"""Questions to the cells of a timeline, answered exactly.
+"""Questions about the timeline of a run, answered exactly.
 
-Cells (see `timeline`) are what is left of the operations after one pass. Here they become counts
-in a window, quantiles, the first acknowledgement after a fault, and the longest silence. `None`
-is always "it never happened", never zero.
+Cells (see `timeline`) are the result of one pass over the operations. Here they become counts in a
+window, quantiles, the first acknowledgement after a fault, and the longest silence. `None` always
+means that something never happened; it is never zero.
 """
 
 from collections import Counter, defaultdict
@@ -13,33 +13,33 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from checkers._run.timeline import NEVER, Ask, Bools, Ints, What, latency_ms
+from checkers._run.timeline import NEVER, Bools, CellKind, Ints, TimelineQuery, latency_ms
 from harness.history.faults_and_events import Window
 from harness.operation import F, Type
 
 
 @dataclass(frozen=True)
 class Outage:
-    """The published meaning of an outage: from the first failure to the next success."""
+    """An outage by its published definition: from the first failure to the next success."""
 
     begin: int  # the failed operation's invocation
     seen: int  # its completion
     end: int | None  # the first success after `seen`
 
 
-class Answers:
-    """The cells of one history, with the question they answer."""
+class Timeline:
+    """The cells of one history, and the query that they answer."""
 
-    def __init__(self, table: pa.Table, ask: Ask) -> None:
-        self.ask = ask
+    def __init__(self, table: pa.Table, query: TimelineQuery) -> None:
+        self.query = query
         self._columns = {name: table.column(name).to_numpy() for name in table.column_names}
 
     def total(self, f: F, kind: Type, group: int | None = None) -> int:
-        return self._sum(self._where(What.OPS, f=f, type=kind, set=group))
+        return self._sum(self._where(CellKind.OPS, f=f, type=kind, set=group))
 
     def messages(self, f: F) -> int:
-        """Messages that polls of this kind returned."""
-        return self._sum(self._where(What.MESSAGES, f=f))
+        """Return how many messages polls of this kind returned."""
+        return self._sum(self._where(CellKind.MESSAGES, f=f))
 
     def in_window(
         self,
@@ -56,8 +56,8 @@ class Answers:
 
     @cached_property
     def _in_windows(self) -> Mapping[int, Sequence[tuple[int, int, int, int]]]:
-        """Of each window (set, f, type, how many)."""
-        mask = self._where(What.WINDOW)
+        """By window: set, f, type and count."""
+        mask = self._where(CellKind.WINDOW)
         columns = (self._of(name, mask).tolist() for name in ("slot", "set", "f", "type", "n"))
         found: dict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
         for slot, *cell in zip(*columns, strict=True):
@@ -66,27 +66,27 @@ class Answers:
 
     @cached_property
     def in_flight(self) -> Mapping[int, int]:
-        """For each window, the operations that were open at some moment of it; of polls, those that
-        failed or brought a message."""
-        mask = self._where(What.FLIGHT)
+        """By window, how many operations were open at some moment of it; of polls, those that
+        failed or returned a message."""
+        mask = self._where(CellKind.FLIGHT)
         counts: Counter[int] = Counter()
         for window, n in zip(self._of("slot", mask), self._of("n", mask), strict=True):
             counts[int(window)] += int(n)
         return counts
 
     def left_open(self, number: int, f: F, group: int | None = None) -> int:
-        """Operations that were open at the end of a window."""
-        return self._sum(self._where(What.LEFT, f=f, slot=number, set=group))
+        """Return how many operations were open at the end of a window."""
+        return self._sum(self._where(CellKind.LEFT, f=f, slot=number, set=group))
 
     def answer(self, mark: int, fs: Iterable[F], group: int | None = None) -> int | None:
-        """When the first success came among operations invoked after the mark."""
-        times = [self._least(self._where(What.ANSWER, f=f, slot=mark, set=group)) for f in fs]
+        """Return the time of the first success among operations invoked after the mark."""
+        times = [self._least(self._where(CellKind.ANSWER, f=f, slot=mark, set=group)) for f in fs]
         known = [t for t in times if t is not None]
         return min(known) if known else None
 
     def outage(self, mark: int, group: int | None = None) -> Outage | None:
-        """The first failure after the mark and the success that ends it."""
-        mask = self._where(What.FAILURE, slot=mark, set=group)
+        """Return the outage that begins with the first failure after the mark."""
+        mask = self._where(CellKind.FAILURE, slot=mark, set=group)
         if not mask.any():
             return None
         seen = self._of("lo", mask)
@@ -96,8 +96,8 @@ class Answers:
         return Outage(start if start >= 0 else failed, failed, self.acked_after(failed, group))
 
     def acked_after(self, t: int, group: int | None = None) -> int | None:
-        """The first acknowledgement after `t`: exact unless its fine bin began before `t`, and
-        then no more than one fine bin late."""
+        """Return the time of the first acknowledgement after `t`. It is exact unless its fine bin
+        began before `t`, and then no more than one fine bin late."""
         firsts, lasts = self._acked(group)
         at = int(np.searchsorted(lasts, t, side="right"))
         if at == len(lasts):
@@ -105,10 +105,8 @@ class Answers:
         return int(firsts[at] if firsts[at] > t else lasts[at])
 
     def silences(self, window: Window, group: int | None = None) -> list[Window]:
-        """The stretches between acknowledgements within the window, its ends included.
-
-        Exact for all that are longer than a fine bin.
-        """
+        """Return the stretches between acknowledgements within the window, its ends included. They
+        are exact if they are longer than a fine bin."""
         firsts, lasts = self._acked(group)
         inside = (lasts >= window.begin) & (firsts < window.end)
         begins = np.concatenate([[window.begin], np.minimum(lasts[inside], window.end)])
@@ -116,11 +114,11 @@ class Answers:
         return [Window(int(b), int(max(b, e))) for b, e in zip(begins, ends, strict=True)]
 
     def idle(self, window: Window, fs: Iterable[F]) -> list[Window]:
-        """Return the stretches of a window without a success of these kinds, to the width of a
-        bin."""
-        mask = self._where(What.OPS, type=Type.OK) & np.isin(self._columns["f"], [*fs])
-        slots = np.unique(self._of("slot", mask)) * self.ask.bin_ns
-        begins = [window.begin, *(slots + self.ask.bin_ns).tolist()]
+        """Return the stretches of a window without a success of these kinds, with the precision of
+        a bin."""
+        mask = self._where(CellKind.OPS, type=Type.OK) & np.isin(self._columns["f"], [*fs])
+        slots = np.unique(self._of("slot", mask)) * self.query.bin_ns
+        begins = [window.begin, *(slots + self.query.bin_ns).tolist()]
         ends = [*slots.tolist(), window.end]
         return [
             Window(max(b, window.begin), min(e, window.end))
@@ -130,50 +128,54 @@ class Answers:
 
     @property
     def sending(self) -> Window | None:
-        """From the first send's invocation to the last one's."""
-        mask = self._where(What.SENT)
+        """The time from the invocation of the first send to that of the last one."""
+        mask = self._where(CellKind.SENT)
         if not mask.any():
             return None
         return Window(int(self._of("lo", mask).min()), int(self._of("hi", mask).max()))
 
     def in_vain(self, *, never: bool) -> int | None:
-        """When the last send ended that was invoked after the last acknowledgement and not
-        acknowledged: no more than one fine bin late. Of those that `never` ended, if they are
-        looked at, it is the end of time."""
-        acked = self._where(What.ACKED)
+        """Return when the last send ended that was invoked after the last acknowledgement and not
+        acknowledged, no more than one fine bin late. `never`: sends without an end count, too, and
+        end at NEVER."""
+        acked = self._where(CellKind.ACKED)
         last = int(self._of("hi", acked).max()) if acked.any() else -1
-        mask = self._where(What.IN_VAIN) & (self._columns["hi"] > last)
+        mask = self._where(CellKind.IN_VAIN) & (self._columns["hi"] > last)
         if not never:
             mask &= self._columns["slot"] != NEVER
         if not mask.any():
             return None
         slot = int(self._of("slot", mask).max())
-        return slot if slot == NEVER else (slot + 1) * self.ask.fine_ns
+        return slot if slot == NEVER else (slot + 1) * self.query.fine_ns
 
     def quantiles_ms(
         self, quantiles: Iterable[float], span: int | None = None
     ) -> list[float | None]:
-        """Latencies of acknowledged sends: of all, or of those acknowledged in a span. None is
-        more than the worst of them, which is known exactly."""
-        mask = self._where(What.LATENCY) if span is None else self._where(What.WITHIN, slot=span)
+        """Return latencies of acknowledged sends: of all, or of those acknowledged in a span. None
+        of them exceeds the maximum, which is known exactly."""
+        mask = (
+            self._where(CellKind.LATENCY)
+            if span is None
+            else self._where(CellKind.WITHIN, slot=span)
+        )
         buckets, counts = _summed(self._of("slot2", mask), self._of("n", mask))
         worst = float(self._of("hi", mask).max(initial=0)) / 1e6
         found = (_quantile(buckets, counts, q) for q in quantiles)
         return [None if value is None else min(value, worst) for value in found]
 
     def worst_ms(self) -> float | None:
-        mask = self._where(What.LATENCY)
+        mask = self._where(CellKind.LATENCY)
         return float(self._of("hi", mask).max()) / 1e6 if mask.any() else None
 
     @cached_property
     def bins(self) -> range:
-        """The bins in which anything happened, first to last."""
-        mask = self._where(What.OPS) | self._where(What.MESSAGES)
+        """The bins from the first to the last in which anything happened."""
+        mask = self._where(CellKind.OPS) | self._where(CellKind.MESSAGES)
         slots = self._of("slot", mask)
         return range(int(slots.min()), int(slots.max()) + 1) if len(slots) else range(0)
 
-    def lane(self, what: What, f: F, kind: Type) -> list[int]:
-        """Counts by bin."""
+    def lane(self, what: CellKind, f: F, kind: Type) -> list[int]:
+        """Return counts by bin."""
         mask = self._where(what, f=f, type=kind)
         counts = np.zeros(len(self.bins), np.int64)
         if len(counts):
@@ -181,8 +183,8 @@ class Answers:
         return [int(n) for n in counts]
 
     def latency_lane(self, quantile: float) -> list[float | None]:
-        """A latency quantile by bin."""
-        mask = self._where(What.LATENCY)
+        """Return a latency quantile by bin."""
+        mask = self._where(CellKind.LATENCY)
         slots, buckets, counts = (self._of(name, mask) for name in ("slot", "slot2", "n"))
         order = np.argsort(slots, kind="stable")
         slots, buckets, counts = slots[order], buckets[order], counts[order]
@@ -193,8 +195,8 @@ class Answers:
         return lane
 
     def _acked(self, group: int | None) -> tuple[Ints, Ints]:
-        """First and last acknowledgement of each fine bin that has one, in time order."""
-        mask = self._where(What.ACKED, set=group)
+        """Return the first and last acknowledgement of each fine bin, in order of time."""
+        mask = self._where(CellKind.ACKED, set=group)
         slots, firsts, lasts = (self._of(name, mask) for name in ("slot", "lo", "hi"))
         order = np.lexsort((firsts, slots))
         slots, firsts, lasts = slots[order], firsts[order], lasts[order]
@@ -203,7 +205,7 @@ class Answers:
             return np.minimum.reduceat(firsts, heads), np.maximum.reduceat(lasts, heads)
         return firsts, lasts
 
-    def _where(self, what: What, **keys: int | None) -> Bools:
+    def _where(self, what: CellKind, **keys: int | None) -> Bools:
         mask: Bools = self._columns["what"] == what
         for name, wanted in keys.items():
             if wanted is not None:
@@ -222,7 +224,7 @@ class Answers:
 
 
 def _summed(buckets: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    """Distinct buckets in order, with their counts added."""
+    """Return distinct buckets in order, and the sum of the counts of each."""
     distinct, at = np.unique(buckets, return_inverse=True)
     total = np.zeros(len(distinct), np.int64)
     np.add.at(total, at, counts)
@@ -230,7 +232,7 @@ def _summed(buckets: Ints, counts: Ints) -> tuple[Ints, Ints]:
 
 
 def _quantile(buckets: Ints, counts: Ints, quantile: float) -> float | None:
-    """The latency that `quantile` of the operations did not exceed."""
+    """Return the latency that `quantile` of the operations did not exceed."""
     if not len(buckets):
         return None
     reached = np.cumsum(counts)

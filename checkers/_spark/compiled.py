@@ -1,10 +1,9 @@
-"""Where compiled kernels come from: the only module that knows of numba.
+"""Compilation of kernels: the only module that imports numba.
 
-A kernel is a plain function over arrays. Compiling one costs seconds, so the result is kept in the
-user's cache folder, next to the other things that are made once for each machine; `NUMBA_CACHE_DIR`
-names another place. With `NUMBA_DISABLE_JIT=1` the same functions run as plain Python: slowly, but
-with tracebacks and without a compiler. A compiled kernel gives up the interpreter's lock, so a
-timer in another thread can stop it.
+A kernel is a plain function over arrays. Its compilation takes seconds, so the result is stored in
+the user's cache folder; `NUMBA_CACHE_DIR` names another place. With `NUMBA_DISABLE_JIT=1` the same
+functions run as plain Python: slowly, but with tracebacks and without a compiler. A compiled kernel
+releases the interpreter's lock, so that a timer in another thread can stop it.
 """
 
 import os
@@ -18,24 +17,24 @@ from harness.user_folders import cache_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-ENOUGH = 1 << 16  # rows that take plain Python longer than numba takes to be imported
+COMPILED_ROWS = 1 << 16  # from which on plain Python is slower than the import of numba
 
 
 def kernel(function: Function) -> Function:
-    """The function, compiled when it is first called."""
+    """Decorator: the function is compiled when it is first called."""
     compiled: Function = _njit(cache=True, nogil=True, error_model="numpy")(function)
     return compiled
 
 
 def rowwise(function: Function) -> Function:
-    """A loop over the rows of its first argument: few of them as plain Python, many compiled, so
-    that a short history never pays for a compiler."""
+    """Decorator of a loop over the rows of its first argument: it runs as plain Python for few rows
+    and compiled for many, so that a short history needs no compiler."""
     compiled: list[Function] = []
 
     @wraps(function)
     def run(rows: Any, *others: Any) -> Any:
         if not compiled:
-            if len(rows) < ENOUGH:
+            if len(rows) < COMPILED_ROWS:
                 return function(rows, *others)
             compiled.append(kernel(function))
         return compiled[0](rows, *others)
@@ -44,8 +43,8 @@ def rowwise(function: Function) -> Function:
 
 
 def ready() -> None:
-    """Load the compiler and what every kernel needs of it, so that whoever is forked from this
-    process has it already."""
+    """Load the compiler and all that kernels need of it, so that processes that are forked from
+    this one have it."""
     kernel(_greatest)(np.zeros(1, np.int64))
 
 
@@ -54,9 +53,9 @@ def _greatest(numbers: Any) -> Any:
 
 
 def part(function: Function) -> Function:
-    """The same for what only kernels call: a part of them, which neither makes nor returns arrays.
+    """Decorator of a function that only kernels call, and that neither creates nor returns arrays.
 
-    It is put in its caller's place, so it has no door for Python, and counts no references.
+    It is inlined, so it has no wrapper for Python, and counts no references.
     """
     compiled: Function = _njit(
         nogil=True,
@@ -70,7 +69,8 @@ def part(function: Function) -> Function:
 
 
 def _njit(**options: Any) -> Any:
-    """Numba's, which is told where to keep things before it is imported, as it reads it once."""
+    """Return numba's decorator. The cache folder is set before numba is imported, which reads it
+    once."""
     os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "kernels"))
     import numba
     from numba.core import config

@@ -1,47 +1,68 @@
-"""How a checker's work is spread: Spark schedules, columns never become its rows.
+"""Distribution of a check over Spark tasks: two stages, `scan` and `merge`, joined by Arrow rows.
 
-A *unit* is what one task reads: a writer's operations in time order, or a file of replicas. Spark
-is given numbers of units; a task reads the files itself and reduces them to a few rows that merge
-(`scan`); rows that belong together meet in one task, sorted, and become the answer (`merge`). Where
-a few lines are looked for, they come back as they are (`collected`).
+A *unit* is the input of one task: one writer's operations in time order, or one file of replicas.
+Spark receives only the numbers of units. A task reads the files itself and reduces them to a few
+rows (`scan`); rows of the same key meet in one task, sorted, and become the result (`merge`). Jobs
+that search for a few rows have no second stage (`collected`). What the stages exchange has a schema
+with a column for each value.
 
-Without a session the same steps run here, one after the other: so kernels are tested in
-milliseconds, against naive oracles, and Spark's tests prove the wiring only.
+Without a Spark session the same functions run in this process, one unit after the other. Tests of
+kernels use that and take milliseconds; tests on Spark only have to check the distribution.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from functools import wraps
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from checkers._messages.blocks import Array, Blocks, Ints, column, pack
 from harness.history.reader import History, batches, pieces
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Unit = tuple[str, tuple[Path, ...]]  # a table, and files of it to read in one go
+Array = npt.NDArray[Any]
+Ints = npt.NDArray[np.int64]
+Unit = tuple[str, tuple[Path, ...]]  # a table, and files of it that one task reads in order
 Batches = Iterator[pa.RecordBatch]
 Step = Callable[[Batches], Batches]
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 PARTIALS = pa.schema([("block", pa.int64()), ("packed", pa.binary())])
 ONE_TASK_BYTES = 4 << 20  # smaller histories are not worth a second task
+BATCH_ROWS = 256  # of results
+INT, INTS, BYTES = pa.int64(), pa.list_(pa.int64()), pa.binary()  # types of columns
+SQL_TYPES = {INT: "long", pa.string(): "string", BYTES: "binary"}
 
 
-def once(history: History, name: str, make: Callable[[], T]) -> T:
-    """What `make` gives of this history: made once, however many checkers ask."""
-    if name not in history.shared:
-        history.shared[name] = make()
-    made: T = history.shared[name]
-    return made
+def per_history(
+    function: Callable[Concatenate[History, P], T],
+) -> Callable[Concatenate[History, P], T]:
+    """Decorator: the function's result is kept with its first argument, for all checkers."""
+    name = f"{function.__module__}.{function.__qualname__}"
+
+    @wraps(function)
+    def kept(history: History, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if name not in history.shared:
+            history.shared[name] = function(history, *args, **kwargs)
+        result: T = history.shared[name]
+        return result
+
+    return kept
+
+
+# -------------------------------------------------------------------------------- the two stages
 
 
 def units_of(history: History, *tables: str) -> list[Unit]:
-    """Work for tasks: of operations by writer, of everything else by file."""
+    """Return the units of some tables: operations by writer, everything else by file."""
     units: list[Unit] = []
     for table in tables:
         if table == "ops":
@@ -61,9 +82,12 @@ def reduced(
     by: tuple[str, ...],
     within: tuple[str, ...],
 ) -> pa.Table:
-    """All units scanned, their rows brought together `by` some columns, sorted, and merged."""
+    """Scan all units, bring their rows together `by` some columns, sort them `within` a task by
+    others, and merge them."""
     if spark is None:
-        return _reduced_here(units, scan, partials, merge, answer, within)
+        rows = pa.Table.from_batches([b for unit in units for b in scan(unit)], partials)
+        rows = rows.sort_by([(name, "ascending") for name in within])
+        return pa.Table.from_batches(list(merge(iter(rows.to_batches()))), answer)
     tasks = _tasks(units)
     frame = _scanned(spark, units, scan, partials, tasks)
     if tasks > 1:
@@ -79,7 +103,7 @@ def collected(
     scan: Callable[[Unit], Batches],
     rows: pa.Schema,
 ) -> pa.Table:
-    """All units scanned, their few rows as they come: in no order that could be relied on."""
+    """Scan all units and return their few rows, in no particular order."""
     if spark is None:
         return pa.Table.from_batches([b for unit in units for b in scan(unit)], rows)
     table: pa.Table = _scanned(spark, units, scan, rows, _tasks(units)).toArrow()
@@ -106,32 +130,22 @@ def _tasks(units: list[Unit]) -> int:
     return 1 if size < ONE_TASK_BYTES else max(1, len(units))
 
 
-def _reduced_here(
-    units: list[Unit],
-    scan: Callable[[Unit], Batches],
-    partials: pa.Schema,
-    merge: Step,
-    answer: pa.Schema,
-    within: tuple[str, ...],
-) -> pa.Table:
-    rows = pa.Table.from_batches([b for unit in units for b in scan(unit)], partials)
-    rows = rows.sort_by([(name, "ascending") for name in within])
-    return pa.Table.from_batches(list(merge(iter(rows.to_batches()))), answer)
+# -------------------------------------------------------------------------- reading rows of files
 
 
 def arrays(
     paths: Iterable[Path], columns: Sequence[str], afar: bool = False
 ) -> Iterator[dict[str, Ints]]:
-    """The rows of some files, a batch at a time, as arrays by column. `afar`: of files in storage
-    nothing else is fetched."""
+    """Yield the rows of some files, a batch at a time, as arrays by column; -1 is null. `afar`:
+    files in object storage are not fetched as a whole."""
     for path in paths:
         for batch in batches(path, columns, afar):
             yield _wide(batch)
 
 
 def stored(paths: Iterable[Path], columns: Sequence[str]) -> Iterator[dict[str, Array]]:
-    """The same as narrow as they are stored, which only loops over rows can work with: shifted as
-    arrays they would lose bits."""
+    """Yield the same with columns as narrow as they are stored. Only loops over rows can work with
+    them: shifted as arrays they would lose bits."""
     for path in paths:
         for batch in batches(path, columns):
             yield {name: column(batch, name) for name in columns}
@@ -139,15 +153,15 @@ def stored(paths: Iterable[Path], columns: Sequence[str]) -> Iterator[dict[str, 
 
 def chosen(
     paths: Iterable[Path],
-    looked_at: Sequence[str],
+    examined: Sequence[str],
     columns: Sequence[str],
     choose: Callable[[dict[str, Ints]], Ints],
 ) -> Iterator[dict[str, Ints]]:
-    """The few rows of some files that `choose` picks by a look at some columns, with all columns;
-    of what holds none of them, the others are not read."""
+    """Yield the few rows of some files that `choose` selects by the `examined` columns, with other
+    columns; these are not read in pieces of a file that have no such row."""
     for path in paths:
         for read in pieces(path):
-            found = choose(_wide(read(looked_at)))
+            found = choose(_wide(read(examined)))
             if len(found):
                 yield _wide(read(columns).take(pa.array(found)))
 
@@ -156,13 +170,47 @@ def _wide(batch: pa.RecordBatch) -> dict[str, Ints]:
     return {name: column(batch, name).astype(np.int64, copy=False) for name in batch.schema.names}
 
 
-def packed(blocks: Blocks) -> Batches:
-    """What a task knows of each block, for whoever merges them: one row of PARTIALS each."""
-    for number, block in blocks.items():
-        yield pa.record_batch([[number], [pack(block, blocks.fields)]], schema=PARTIALS)
+def column(batch: pa.RecordBatch, name: str) -> Array:
+    """Return a column of integers, as wide as it is stored; -1 where it is null."""
+    array = batch.column(batch.schema.get_field_index(name))
+    if not array.null_count:
+        numbers: Array = array.to_numpy(zero_copy_only=False)
+        return numbers
+    there, data = array.buffers()
+    numbers = np.frombuffer(data, array.type.to_pandas_dtype())[array.offset :][: len(array)]
+    known = np.unpackbits(np.frombuffer(there, np.uint8), bitorder="little")
+    return np.where(known[array.offset :][: len(array)], numbers, numbers.dtype.type(-1))
+
+
+# ------------------------------------------------------------------------------ schemas and rows
+
+
+def row_type(record: type[Any]) -> pa.DataType:
+    """Return the Arrow type of a dataclass or named tuple whose fields are integers."""
+    names = getattr(record, "_fields", None) or [field.name for field in fields(record)]
+    return pa.struct([(name, INT) for name in names])
+
+
+def in_batches(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> Batches:
+    """Yield rows as batches of a schema; a missing value is null."""
+    source = iter(rows)
+    while some := list(islice(source, BATCH_ROWS)):
+        yield pa.RecordBatch.from_pylist(some, schema=schema)
+
+
+def int_columns(table: pa.Table) -> list[Ints]:
+    """Return the columns of a table of integers as arrays."""
+    return [column.to_numpy() for column in table.columns]
 
 
 def sql(schema: pa.Schema) -> str:
-    """A schema in Spark's words."""
-    words = {pa.int64(): "long", pa.string(): "string", pa.binary(): "binary"}
-    return ", ".join(f"{field.name} {words[field.type]}" for field in schema)
+    """Return a schema in Spark's notation."""
+    return ", ".join(f"{field.name} {_sql_type(field.type)}" for field in schema)
+
+
+def _sql_type(kind: pa.DataType) -> str:
+    if pa.types.is_list(kind):
+        return f"array<{_sql_type(kind.value_type)}>"
+    if pa.types.is_struct(kind):
+        return f"struct<{', '.join(f'{field.name}: {_sql_type(field.type)}' for field in kind)}>"
+    return SQL_TYPES[kind]

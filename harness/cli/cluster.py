@@ -1,9 +1,8 @@
-"""`seatrial cluster`: starts a cluster that keeps running, for inspection.
+"""Clusters that are raised and left running, for people who want to look at one.
 
-A cluster has a folder like a run's, under `clusters` in the folder of runs. A separate process
-starts it and holds its agents (`cluster_process`); commands send that process requests
-(`cluster_server`). Local hosts end with the command that started them, so there `up` stays in the
-foreground; elsewhere it returns.
+A cluster has a folder like a run's, under `clusters` in the folder of runs. Its keeper, a process
+of its own, has raised it and holds its agents; everybody else asks at the keeper's desk. Local
+hosts die with the command that raised them, so there `up` stays; elsewhere it returns.
 """
 
 import json
@@ -37,47 +36,45 @@ FOLDER = "clusters"
 LOOK_EVERY_S = 0.1
 DOWN_WITHIN_S = 60.0
 FOLLOW_EVERY_S = 0.5
-NOT_REDUNDANT = "without full redundancy"
+LACKING = "without full redundancy"
 
 
 def up(asked: Request, runs: Path) -> int:
-    """Start a cluster, and on hosts that outlive this command, return while it runs."""
+    """Raise a cluster; on hosts that outlive this command, leave it."""
     refuse(asked, runs)
-    _refuse_simulated(asked.trial.hosts)
+    _refuse_fleeting(asked.trial.hosts)
     run = new_run(asked.trial, "", runs / FOLDER)
-    stays = registry.hosts(asked.trial.hosts).heal is None  # hosts that end with this command
-    with _cluster_process(run, stays) as process:
-        _await_start(run, process)
+    stays = registry.hosts(asked.trial.hosts).heal is None  # hosts that die with who raised them
+    with _keeper(run, stays) as keeper:
+        _await_raised(run, keeper)
         show_status(run)
         if stays:
-            with suppress(KeyboardInterrupt):  # the message must be printed first
-                print("Ctrl-C stops it.", flush=True)
-                process.wait()
+            with suppress(KeyboardInterrupt):  # from when it says so
+                print("Ctrl-C takes it down.", flush=True)
+                keeper.wait()
             down(run)
-            process.wait()
+            keeper.wait()
             if why := run.state().get("error"):
                 raise BedFailed(str(why))
         else:
-            print(f"Stop it with: {seatrial()} cluster down")
+            print(f"{seatrial()} cluster down takes it down.")
     return EXIT_VALID
 
 
-def _refuse_simulated(hosts: str) -> None:
-    """Raise Unsupported for hosts that exist only within a trial."""
+def _refuse_fleeting(hosts: str) -> None:
+    """Unsupported where there is nothing that somebody could look at."""
     if registry.hosts(hosts).shell is None:
         raise Unsupported(
-            f"no cluster can be kept on {hosts} hosts, which exist only during a trial; "
+            f"no cluster can be kept on {hosts} hosts, where nothing happens but in a trial; "
             "choose other hosts, such as local"
         )
 
 
-def select_cluster(folder: Path | None, runs: Path) -> RunDir:
-    """Return the cluster of a folder, or the newest that runs. Raises BadRequest if none does."""
+def chosen(folder: Path | None, runs: Path) -> RunDir:
+    """The cluster in a folder, else the newest that runs. BadRequest when there is none."""
     latest = runs / FOLDER / LATEST
     if folder is None and not latest.exists():
-        raise BadRequest(
-            f"there is no cluster under {runs}; start one with: {seatrial()} cluster up"
-        )
+        raise BadRequest(f"no cluster was raised under {runs}: {seatrial()} cluster up raises one")
     run = opened(folder or _newest_running(runs / FOLDER) or latest)
     _refuse_foreign(run)
     if is_running(run.path):
@@ -85,47 +82,43 @@ def select_cluster(folder: Path | None, runs: Path) -> RunDir:
     state = run.state()
     if not state.get("ended") and not state.get("error"):
         heal = f"{seatrial()} heal {shlex.quote(str(run.path))}"
-        raise BadRequest(
-            f"the process of the cluster {run.path} was killed; remove what it left with: {heal}"
-        )
-    raise BadRequest(f"the cluster {run.path} is down; start one with: {seatrial()} cluster up")
+        raise BadRequest(f"the keeper of {run.path} was killed: {heal} removes what it left")
+    raise BadRequest(f"the cluster of {run.path} is down: {seatrial()} cluster up raises one")
 
 
 def _refuse_foreign(run: RunDir) -> None:
-    """Raise BadRequest if another user owns the folder: commands act on the processes, nodes and
-    addresses in it."""
+    """Raise BadRequest if another user made the folder: what it says of processes, nodes and
+    addresses is acted upon."""
     if run.path.stat().st_uid not in (0, os.geteuid()):
-        raise BadRequest(
-            f"the cluster {run.path} belongs to another user; only that user may use it"
-        )
+        raise BadRequest(f"the cluster of {run.path} is another user's; only that user may use it")
 
 
 def _newest_running(clusters: Path) -> Path | None:
-    """Return the newest running cluster; names begin with the time."""
+    """Names begin with the time; the link to the latest stands after them, and is none of them."""
     folders = sorted((p for p in clusters.iterdir() if not p.is_symlink()), reverse=True)
     return next((p for p in folders if (p / "trial.toml").is_file() and is_running(p)), None)
 
 
 def show_status(run: RunDir, as_json: bool = False) -> int:
-    """Print the nodes with their addresses and roles."""
+    """Who is there, and who plays which part."""
     answer = ask(run.path, do="status")
     if as_json:
         print(json.dumps(answer, indent=2, sort_keys=True))
         return EXIT_VALID
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("node", "address", "process", "role"):
+    for heading in ("node", "address", "process", "part"):
         table.add_column(heading, overflow="fold")
     for row in answer["nodes"]:
-        table.add_row(*map(Text, (row["node"], row["address"], row["state"], _role(row, answer))))
+        table.add_row(*map(Text, (row["node"], row["address"], row["state"], _part(row, answer))))
     console = standard_output()
     console.print(table)
-    redundancy = ("with full redundancy", "") if answer["redundant"] else (NOT_REDUNDANT, "red")
+    redundancy = ("with full redundancy", "") if answer["redundant"] else (LACKING, "red")
     console.print(Text.assemble(f"{run.trial().system} on {run.trial().hosts} hosts, ", redundancy))
     return EXIT_VALID
 
 
 def show_log(run: RunDir, node: str, file: str, lines: int, follow: bool) -> int:
-    """Print the end of a node's log, or of another file of its folder; with `follow`, new lines."""
+    """The end of a node's log, or of another file of its folder, and what comes after it."""
 
     def read(start: int) -> Mapping[str, Any]:
         return ask(run.path, do="log", node=node, file=file, **{"from": start})
@@ -136,7 +129,7 @@ def show_log(run: RunDir, node: str, file: str, lines: int, follow: bool) -> int
         while True:
             text = answer["text"]
             print(sayable(text), end="", flush=True)
-            if not text or answer["next"] >= end:  # else the file did not fit into one answer
+            if not text or answer["next"] >= end:  # else one answer could not hold it
                 if not follow:
                     print(end="" if not text or text.endswith("\n") else "\n")
                     break
@@ -146,28 +139,28 @@ def show_log(run: RunDir, node: str, file: str, lines: int, follow: bool) -> int
 
 
 def shell(run: RunDir, node: str, command: Sequence[str]) -> int:
-    """Replace this process by a shell, or a command, on a node."""
+    """Become a shell, or a command, on a node."""
     names = run.names()["nodes"]
     if node not in names:
         raise BadRequest(f"there is no node {node!r}; there are: {', '.join(names)}")
     join = registry.hosts(run.trial().hosts).shell
-    assert join, "a cluster runs on hosts with a shell"
+    assert join, "a cluster is kept on no others"
     argv = join(run, node, command or ("sh",))
     try:
         os.execvp(argv[0], list(argv))
     except FileNotFoundError as e:
-        raise BedFailed(f"{argv[0]} is not installed; a shell on {node} needs it") from e
+        raise BedFailed(f"{argv[0]} is not installed, and a shell on {node} needs it") from e
 
 
 def down(run: RunDir) -> int:
-    """Stop a cluster, and wait until it is gone."""
-    with suppress(BedFailed):  # it has just ended
+    """Take a cluster down, and wait until it is."""
+    with suppress(BedFailed):  # it went by itself meanwhile
         ask(run.path, do="down")
     deadline = time.monotonic() + DOWN_WITHIN_S
     while is_running(run.path):
         if time.monotonic() > deadline:
             raise BedFailed(
-                f"the process of {run.path} did not end within {DOWN_WITHIN_S:g} s; see {run.log}"
+                f"the keeper of {run.path} did not end within {DOWN_WITHIN_S:g} s; see {run.log}"
             )
         time.sleep(LOOK_EVERY_S)
     print(sayable(f"{run.path.name} is down."))
@@ -175,11 +168,11 @@ def down(run: RunDir) -> int:
 
 
 @contextmanager
-def _cluster_process(run: RunDir, stays: bool) -> Iterator["subprocess.Popen[bytes]"]:
-    """Start the cluster's process. If `stays`, it ends with this one, by its standard input."""
+def _keeper(run: RunDir, stays: bool) -> Iterator["subprocess.Popen[bytes]"]:
+    """The keeper's process. One that stays with us ends with us: its standard input is ours."""
     line, held_end = os.pipe()
     with run.log.open("ab") as log:
-        process = subprocess.Popen(
+        keeper = subprocess.Popen(
             [sys.executable, "-P", "-m", "harness.cli.cluster_process", str(run.path)],
             stdin=line,
             stdout=subprocess.DEVNULL,
@@ -188,30 +181,30 @@ def _cluster_process(run: RunDir, stays: bool) -> Iterator["subprocess.Popen[byt
             pass_fds=() if stays else (held_end,),
             start_new_session=True,
         )
-    run.update_state(keeper=process.pid)
+    run.update_state(keeper=keeper.pid)
     os.close(line)
     try:
-        yield process
+        yield keeper
     finally:
         os.close(held_end)
 
 
-def _await_start(run: RunDir, process: "subprocess.Popen[bytes]") -> None:
-    """Wait until the cluster serves requests. Ctrl-C stops what was started."""
-    with standard_error().status("starting the cluster"):
+def _await_raised(run: RunDir, keeper: "subprocess.Popen[bytes]") -> None:
+    """Until the cluster serves; what was begun is taken down when it never will."""
+    with standard_error().status("raising the cluster"):
         try:
             while run.state().get("phase") != "raised":
-                if process.poll() is not None:
-                    why = run.state().get("error") or f"its process ended; see {run.log}"
+                if keeper.poll() is not None:
+                    why = run.state().get("error") or f"its keeper ended; see {run.log}"
                     raise BedFailed(str(why))
                 time.sleep(LOOK_EVERY_S)
         except KeyboardInterrupt:
-            process.terminate()
-            process.wait()
+            keeper.terminate()
+            keeper.wait()
             raise
 
 
-def _role(row: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
+def _part(row: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
     node = row["node"]
     for name, master in answer["masters"].items():
         if master == node:

@@ -24,7 +24,7 @@ BY_COMMAND = dict[str, Any]  # option -> default, command -> the same
 
 
 def default_map(group: click.Group) -> BY_COMMAND:
-    """Read the file, if any, as click's `default_map`. Raises BadRequest with file and line."""
+    """Read the file, if there is one, as click's `default_map`. BadRequest names file and line."""
     if not FILE.is_file():
         return {}
     text = text_of(FILE, "the file")
@@ -37,21 +37,22 @@ def default_map(group: click.Group) -> BY_COMMAND:
             raise BadRequest(f"{FILE}{places.line(text, key)}: {key} must be a table of options")
     common = {key: value for key, value in table.items() if key not in commands}
     return {
-        **_own_defaults(group, common, text, ()),
+        **_chosen(group, common, text, ()),
         **{
             name: {
-                **_defaults_of(command, common, text, ()),
-                **_defaults_of(command, table.get(name, {}), text, (name,)),
+                **_of(command, common, text, ()),
+                **_of(command, table.get(name, {}), text, (name,)),
             }
             for name, command in commands.items()
         },
     }
 
 
-def _defaults_of(
+def _of(
     command: click.Command, table: Mapping[str, Any], text: str, path: tuple[str, ...]
 ) -> BY_COMMAND:
-    """Return the defaults of a command and its subcommands. Raises BadRequest for unknown keys."""
+    """The defaults of one command and of those within it. BadRequest if a key of a table of its own
+    is no option."""
     within = dict(_commands(command)) if isinstance(command, click.Group) else {}
     if path:
         for key in table:
@@ -59,31 +60,31 @@ def _defaults_of(
                 _refuse_unknown(key, _known(command, within), text, (*path, key))
     own = {key: value for key, value in table.items() if key not in within}
     return {
-        **_own_defaults(command, own, text, path),
+        **_chosen(command, own, text, path),
         **{
             name: {
-                **_defaults_of(one, own if not path else {}, text, ()),
-                **(_defaults_of(one, table[name], text, (*path, name)) if name in table else {}),
+                **_of(one, own if not path else {}, text, ()),
+                **(_of(one, table[name], text, (*path, name)) if name in table else {}),
             }
             for name, one in within.items()
         },
     }
 
 
-def _own_defaults(
+def _chosen(
     command: click.Command, table: Mapping[str, Any], text: str, path: tuple[str, ...]
 ) -> BY_COMMAND:
-    """Return the defaults for which the command has an option, as click expects them."""
+    """Those that the command has an option for, in the shape that click takes."""
     options = _options(command)
     return {
-        str(options[key].name): _checked_value(options[key], value, text, (*path, key))
+        str(options[key].name): _converted(options[key], value, text, (*path, key))
         for key, value in table.items()
         if key in options
     }
 
 
-def _checked_value(option: click.Option, value: Any, text: str, path: tuple[str, ...]) -> Any:
-    """Check the value by the option's type. Raises BadRequest if it does not fit."""
+def _converted(option: click.Option, value: Any, text: str, path: tuple[str, ...]) -> Any:
+    """The value as the option's type reads it. BadRequest if it does not."""
     where = f"{FILE}{places.line(text, *path)}: {path[-1]}"
     if isinstance(value, list) and not option.multiple:
         value = ",".join(map(str, value))
@@ -109,7 +110,7 @@ def _commands(group: click.Group) -> Iterator[tuple[str, click.Command]]:
 
 
 def _options(command: click.Command) -> dict[str, click.Option]:
-    """Return the options by their long names."""
+    """By their long names."""
     return {
         opt.removeprefix("--"): option
         for option in command.params

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from checkers._run.run_facts import Facts, Outline
+from checkers._run.run_facts import Outline, RunFacts
 from checkers._run.timeline import cells
-from checkers._run.timeline_query import Answers
+from checkers._run.timeline_query import Timeline
 from checkers._spark import spark_stages as _units
 from harness.history.faults_and_events import Event, FaultInterval, Window
 from harness.history.schema import OPS, TABLES
@@ -28,7 +28,7 @@ ROLES = {f"broker-{i}": "broker" for i in (1, 2, 3)} | {"controller-1": "control
 
 @dataclass
 class Sketch:
-    """Seconds in, `Facts` out. A load from 1 s to 31 s, drained and healed by 33 s."""
+    """Seconds in, `RunFacts` out. A load from 1 s to 31 s, drained and healed by 33 s."""
 
     trial: Trial = field(default_factory=Trial)
     load: Window | None = field(default_factory=lambda: Window(1 * S, 31 * S))
@@ -100,7 +100,7 @@ class Sketch:
             self.roles |= dict.fromkeys(brokers, "broker")
             first += size
 
-    def facts(self) -> Facts:
+    def facts(self) -> RunFacts:
         phases = {name: int(t * S) for name, t in self.phases.items()}
         told = Outline(
             trial=self.trial,
@@ -120,7 +120,7 @@ class Sketch:
             or (tuple(range(len(self.sets))) if len(self.sets) > 1 else ()),
         )
         batches = pa.Table.from_pylist(self._ops(), schema=OPS).to_batches()
-        return Facts(told, Answers(cells(batches, told.ask()), told.ask()))
+        return RunFacts(told, Timeline(cells(batches, told.query()), told.query()))
 
     def _ops(self) -> list[dict[str, Any]]:
         absent = dict.fromkeys(OPS.names)

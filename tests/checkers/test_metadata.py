@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkers import groups, metadata
-from checkers._run.metadata_changes import Did
+from checkers._run.metadata_changes import MetadataOp
 from harness.history.journal import Journal
 from harness.history.reader import History
 from harness.history.rundir import RunDir
@@ -30,11 +30,11 @@ MARKS = {"?": Type.INFO, "-": Type.FAIL}
 LEASE_MS = 30
 
 
-def told(text: str) -> list[Did]:
+def told(text: str) -> list[MetadataOp]:
     return list(_told(iter(text.split())))
 
 
-def _told(words: Iterator[str]) -> Iterator[Did]:
+def _told(words: Iterator[str]) -> Iterator[MetadataOp]:
     now = 0
     for word in words:
         if word[0] == "+":
@@ -54,7 +54,7 @@ def _told(words: Iterator[str]) -> Iterator[Did]:
                 kind = MARKS.get(argument[-1], Type.OK)
                 f = F.QUERY if name == "at" else F[name.upper()]
                 offset, process = int(argument.rstrip("?-")), 0
-        yield Did(f, process, 0, now, now + MS, kind, offset)
+        yield MetadataOp(f, process, 0, now, now + MS, kind, offset)
         now += MS
 
 
@@ -262,7 +262,7 @@ def test_findings_name_what_was_lost_and_by_whom_it_was_missed(tmp_path: Path) -
 
 
 def test_nothing_is_proved_beside_a_finding(tmp_path: Path) -> None:
-    """Changes that outlived every failover are told of where all of them did."""
+    """MetadataChanges that outlived every failover are told of where all of them did."""
     kept = recorded(tmp_path / "kept", (0, "create see"), (1, "commit 5 at 5"))
     broken = recorded(tmp_path / "broken", (0, "create gone"), (1, "commit 5 at 3"))
     for checker in (metadata, groups):

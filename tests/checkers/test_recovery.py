@@ -57,7 +57,7 @@ def test_every_broker_set_must_be_full(sound: Sketch) -> None:
 
 
 def test_the_runner_saw_no_redundancy(sound: Sketch) -> None:
-    """What the runner asked the nodes themselves outweighs what they once told."""
+    """CellKind the runner asked the nodes themselves outweighs what they once told."""
     sound.event(30, "", "recovery", redundant=False, took_s=30.0, within_s=30.0)
     assert only(sound).code == "NOT_RECOVERED"
 
@@ -274,7 +274,7 @@ def two_sets(sketch: Sketch, served: bool) -> None:
 
 
 def test_every_broker_set_must_serve(sketch: Sketch) -> None:
-    """What another set answered says nothing of the one that was hit."""
+    """CellKind another set answered says nothing of the one that was hit."""
     two_sets(sketch, served=False)
     finding = only(sketch)
     assert {row["set"] for row in finding.evidence} == {"b"}

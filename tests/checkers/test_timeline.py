@@ -12,8 +12,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from checkers._run.timeline import Ask, What, bucket_of, cells, latency_ms, measure, merge
-from checkers._run.timeline_query import Answers
+from checkers._run.timeline import (
+    CellKind,
+    TimelineQuery,
+    bucket_of,
+    cells,
+    latency_ms,
+    measure,
+    merge,
+)
+from checkers._run.timeline_query import Timeline
 from harness.history.faults_and_events import Window
 from harness.history.journal import Journal
 from harness.history.reader import History
@@ -23,7 +31,7 @@ from harness.operation import NONE, F, Type
 
 Row = dict[str, Any]
 MS = 1_000_000
-ASK = Ask(
+ASK = TimelineQuery(
     bin_ns=100 * MS,
     fine_ns=10 * MS,
     windows=((0, 400 * MS), (300 * MS, 900 * MS)),
@@ -52,8 +60,8 @@ def rows_of(history: list[tuple[F, int, int | None, Type]]) -> list[Row]:
     return sorted(rows, key=lambda row: row["t"])
 
 
-def measured(rows: list[Row], ask: Ask = ASK) -> Answers:
-    return Answers(cells(pa.Table.from_pylist(rows, schema=OPS).to_batches(), ask), ask)
+def measured(rows: list[Row], ask: TimelineQuery = ASK) -> Timeline:
+    return Timeline(cells(pa.Table.from_pylist(rows, schema=OPS).to_batches(), ask), ask)
 
 
 @given(histories)
@@ -64,7 +72,7 @@ def test_counts_are_exact(history: list[tuple[F, int, int | None, Type]]) -> Non
         for kind in (Type.OK, Type.FAIL, Type.INFO):
             ended = [(a + t) for g, a, t, k in history if g is f and k is kind and t is not None]
             assert answers.total(f, kind) == len(ended)
-            assert sum(answers.lane(What.OPS, f, kind)) == len(ended)
+            assert sum(answers.lane(CellKind.OPS, f, kind)) == len(ended)
             for number, (begin, end) in enumerate(ASK.windows):
                 inside = [t for t in ended if begin <= t * MS < end]
                 assert answers.in_window(number, f, kind) == len(inside)
@@ -129,15 +137,15 @@ def test_silences_are_exact_beyond_a_fine_bin(
 
 @given(histories, st.integers(0, 80))
 def test_files_merge_in_any_order(history: list[tuple[F, int, int | None, Type]], cut: int) -> None:
-    """What is merged from two writers' files equals what one pass would count."""
+    """CellKind is merged from two writers' files equals what one pass would count."""
     rows = rows_of(history)
     parts = [[r for r in rows if r["op"] % 2 == side] for side in (0, 1)]
     tables = [cells(pa.Table.from_pylist(p, schema=OPS).to_batches(), ASK) for p in parts]
     assert merge(tables).equals(merge(reversed(tables)))
-    whole = Answers(merge(tables), ASK)
+    whole = Timeline(merge(tables), ASK)
     once = measured(rows)
     assert whole.latency_lane(0.99) == once.latency_lane(0.99)
-    assert whole.lane(What.OPS, F.SEND, Type.OK) == once.lane(What.OPS, F.SEND, Type.OK)
+    assert whole.lane(CellKind.OPS, F.SEND, Type.OK) == once.lane(CellKind.OPS, F.SEND, Type.OK)
     assert whole.quantiles_ms([0.5, 0.99]) == once.quantiles_ms([0.5, 0.99])
 
 
@@ -147,7 +155,7 @@ def test_pairs_across_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = measured(rows).quantiles_ms([0.0, 0.5, 1.0])
     monkeypatch.setattr("checkers._run.timeline.CHUNK_ROWS", 7)
     batches = pa.Table.from_pylist(rows, schema=OPS).to_batches(max_chunksize=3)
-    chunked = Answers(cells(batches, ASK), ASK)
+    chunked = Timeline(cells(batches, ASK), ASK)
     assert chunked.quantiles_ms([0.0, 0.5, 1.0]) == whole
     assert chunked.worst_ms() == 50.0
 
@@ -165,7 +173,7 @@ def test_the_error_of_a_clock_is_no_latency(tmp_path: Path) -> None:
             table.append((at - error, *row, Type.INVOKE, F.SEND, 0, *[NONE] * 8))
             table.append((at + error + 2 * MS, *row, Type.OK, F.SEND, 0, *[NONE] * 8))
         table.close()
-    answers = Answers(measure(History.open(run), ASK, None), ASK)
+    answers = Timeline(measure(History.open(run), ASK, None), ASK)
     assert answers.worst_ms() == 2.0
     assert answers.quantiles_ms([0.01, 0.99]) == pytest.approx([2, 2], rel=0.05)
 
@@ -181,7 +189,7 @@ def test_what_is_open_is_known_across_chunks(
     whole = measured(rows)
     monkeypatch.setattr("checkers._run.timeline.CHUNK_ROWS", 1)
     batches = pa.Table.from_pylist(rows, schema=OPS).to_batches(max_chunksize=1)
-    chunked = Answers(cells(batches, ASK), ASK)
+    chunked = Timeline(cells(batches, ASK), ASK)
     for number, (_, end) in enumerate(ASK.windows):
         assert chunked.in_flight[number] == whole.in_flight[number]
         for f in (F.SEND, F.POLL):
@@ -247,8 +255,8 @@ def test_an_operation_that_was_refused_by_what_it_found_is_answered() -> None:
     ]
     absent = dict.fromkeys(OPS.names)
     table = pa.Table.from_pylist([absent | {"process": 0} | row for row in rows], schema=OPS)
-    ask = Ask(bin_ns=100, fine_ns=10, windows=((0, 50),), marks=(5,))
-    answers = Answers(cells(table.to_batches(), ask), ask)
+    ask = TimelineQuery(bin_ns=100, fine_ns=10, windows=((0, 50),), marks=(5,))
+    answers = Timeline(cells(table.to_batches(), ask), ask)
     assert answers.total(F.CAS, Type.FAIL) == 1
     assert answers.answer(0, (F.CAS,)) == 20
     assert answers.left_open(0, F.CAS) == 0

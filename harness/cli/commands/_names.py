@@ -1,4 +1,4 @@
-"""Shell completion of the names of plug-ins."""
+"""Completion of names that plug-ins have, for options and arguments."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 def names_of(kind: str) -> Complete:
-    """Complete the last of several names separated by commas."""
+    """Complete the last of several names with commas between."""
 
     def complete(
         context: click.Context, option: click.Parameter, incomplete: str

@@ -1,4 +1,4 @@
-"""`seatrial doctor`: checks what trials need, and prints the commands that install it."""
+"""`seatrial doctor`: can this machine run a trial, and if not, what fixes it?"""
 
 import json
 import shlex
@@ -9,24 +9,23 @@ from typing import Any
 
 import click
 
-from harness.cli.options import KeyValues, merge_tables, runs_option
+from harness.cli.options import Pairs, merged, runs_option
 
 HOSTS, RUNS = "local", Path("runs")
 
 
 @click.command("doctor", short_help="Check this machine; print commands that fix it.")
-@click.option("--hosts", default=HOSTS, help="The kind of hosts to check.")
+@click.option("--hosts", default=HOSTS, help="The kind of hosts to ask about.")
 @click.option(
-    "--bed", type=KeyValues(), multiple=True, show_default="none", help="An option of the hosts."
+    "--bed", type=Pairs(), multiple=True, show_default="none", help="An option of the hosts."
 )
 @runs_option()
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(hosts: str, bed: tuple[dict[str, Any], ...], runs: Path, as_json: bool) -> int:
-    """Check what trials need on this machine. Exit code 0 if a trial on these hosts can run, else
-    255."""
+    """Probe what trials need. Exit code 0 when a trial on these hosts can run, 255 when not."""
     from harness.cli.doctor import ending, examine, show
 
-    options = merge_tables(bed)
+    options = merged(bed)
     found = examine(hosts, options, runs)
     if as_json:
         print(json.dumps([{**asdict(one), "ready": one.ready} for one in found], indent=2))
@@ -35,7 +34,7 @@ def command(hosts: str, bed: tuple[dict[str, Any], ...], runs: Path, as_json: bo
 
 
 def _as_typed(hosts: str, bed: Mapping[str, Any], runs: Path) -> Iterator[str]:
-    """Yield the same options for `seatrial run`."""
+    """The same options for `seatrial run`."""
     if hosts != HOSTS:
         yield from ("--hosts", hosts)
     for key, value in bed.items():

@@ -12,8 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkers import loss
-from checkers._messages.blocks import members
-from checkers._messages.excused_rows import Holders, acknowledged, built, decided
+from checkers._messages.blocks import Members
+from checkers._messages.excused_rows import (
+    CaseCount,
+    ExcuseCase,
+    Holders,
+    MissingRequest,
+    excuses_by,
+    holders_from,
+)
 from harness.history.faults_and_events import Event, FaultInterval
 from harness.history.journal import Journal
 from harness.history.reader import History
@@ -111,25 +118,27 @@ def worlds(draw: Any) -> Any:
 def test_rows_are_excused_as_an_oracle_does_that_looks_at_every_instant(world: Any) -> None:
     """For every message: by the same faults, or not at all."""
     told, faults, sends = world
-    who = built(tuple(faults), told, NAMES)
+    who = holders_from(tuple(faults), told, NAMES)
     expected = Counter(
         found for row in sends if (found := excuse_of(row, told, faults)) and row[0] == 0
     )
     sends = [row for row in sends if row[0] == 0]
     pieces = np.array([[who.piece(b), who.piece(e)] for _, _, b, e in sends]).reshape(-1, 2)
     cases = [
-        [key, node, first, last, 1]
+        CaseCount(key, node, first, last, 1)
         for (key, node, _, _), (first, last) in zip(sends, pieces.tolist(), strict=True)
     ]
-    assert decided([{"lost": cases, "others": []}], who).lost == expected
+    assert excuses_by(who, cases, []).lost == expected
 
 
 def test_what_no_group_keeps_is_held_by_whoever_acknowledged_it() -> None:
     """A key that lives in no set that is named: only the node that answered is known."""
-    who = built((unclaimed(0, "power", {"broker-2"}, 3, 9, 9),), [], NAMES)
-    assert who.excuse("no-loss", (1, 1, 0, 0)) == (0,)
-    assert who.excuse("no-loss", (1, 0, 0, 0)) == ()
-    assert who.excuse("no-loss", (0, 1, 0, 0)) == ()  # nobody told of its set: all three held it
+    who = holders_from((unclaimed(0, "power", {"broker-2"}, 3, 9, 9),), [], NAMES)
+    assert who.excuse("no-loss", ExcuseCase(1, 1, 0, 0)) == (0,)
+    assert who.excuse("no-loss", ExcuseCase(1, 0, 0, 0)) == ()
+    assert (
+        who.excuse("no-loss", ExcuseCase(0, 1, 0, 0)) == ()
+    )  # nobody told of its set: all three held it
 
 
 # ------------------------------------------------------------------------------------ the kernel
@@ -156,8 +165,8 @@ def test_the_kernel_pairs_invocations_with_answers(
             yield dict(zip(names, columns_, strict=True))
 
     monkeypatch.setattr("checkers._messages.excused_rows.arrays", batches)
-    lost, kept = members(np.array([7, 8, 9])), members(np.array([9]))
-    found = acknowledged(("ops", ()), lost, kept, lambda t: t // 3)
+    lost, kept = Members.of(np.array([7, 8, 9])), Members.of(np.array([9]))
+    found = MissingRequest(lost, kept, lost, np.array([3, 6])).acknowledged(("ops", ()))
     assert found[:, :5].tolist() == [[8, 0, 1, 0, 1], [7, 0, 2, 0, 2]]
 
 
@@ -238,6 +247,6 @@ def test_holders_are_sent_to_executors_whole() -> None:
     """What a step holds is pickled."""
     import pickle
 
-    who = built((unclaimed(0, "power", {"broker-2"}, 3, 9, 9),), ROLES, NAMES)
+    who = holders_from((unclaimed(0, "power", {"broker-2"}, 3, 9, 9),), ROLES, NAMES)
     again: Holders = pickle.loads(pickle.dumps(who))
     assert again == who

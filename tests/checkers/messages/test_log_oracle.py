@@ -1,28 +1,40 @@
 """Kernels against naive oracles: small random histories, however cut into blocks and parts."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
 import numpy as np
+import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkers._messages.blocks import BLOCK, Blocks, Members, bits, empty, pack, unpack
-from checkers._messages.log_bounds import LOG_FIELDS, Bounds, Known, Sweep
+from checkers._messages.final_reads import CensusScope
+from checkers._messages.log_bounds import LOG_FIELDS, LogBounds, LogContext, QueueSweep
 from checkers._messages.log_bounds import absorb as absorb_log
-from checkers._messages.message_census import Extent, _extent, _where, report_on
-from checkers._messages.messages import COLUMNS, MESSAGE_FIELDS, Rows, Scope, absorb, observe
+from checkers._messages.message_census import MessageCensus, added_up
+from checkers._messages.messages import (
+    COLUMNS,
+    MESSAGE_FIELDS,
+    REPORT,
+    CensusJob,
+    MessageClass,
+    MessageFlag,
+    OpColumns,
+    absorb,
+    observe,
+)
+from checkers._spark.spark_stages import PARTIALS
 from harness.operation import F, Type
 
-NOTHING = Known(Members({}), (np.zeros(0, np.int64), np.zeros(0, np.int64)))
+NOTHING = LogContext(Members({}), (np.zeros(0, np.int64), np.zeros(0, np.int64)))
 
 
-def rows_from(events: Sequence[dict[str, int]]) -> Rows:
+def rows_from(events: Sequence[dict[str, int]]) -> OpColumns:
     absent = dict.fromkeys(COLUMNS, -1)
     full = [absent | event for event in events]
-    return Rows({n: np.array([e[n] for e in full], np.int64) for n in COLUMNS})
+    return OpColumns({n: np.array([e[n] for e in full], np.int64) for n in COLUMNS})
 
 
 # ------------------------------------------------------------------------ the log, by brute force
@@ -74,12 +86,12 @@ def linearizable_by_search(entries: list[Append]) -> bool:
     return False
 
 
-def swept(events: list[dict[str, int]], known: Known, parts: int, first: int) -> Sweep:
+def swept(events: list[dict[str, int]], known: LogContext, parts: int, first: int) -> QueueSweep:
     """The log's verdict, its rows dealt to so many writers."""
-    sweep = Sweep(20)
+    sweep = QueueSweep(20)
     partials = []
     for part in range(parts):
-        bounds = Bounds(known)
+        bounds = LogBounds(known)
         mine = [e for e in events if e["value"] % parts == part]
         bounds.observe(rows_from(sorted(mine, key=lambda e: (e["t"], e["type"]))))
         partials += list(bounds.offsets.items())
@@ -105,10 +117,10 @@ def events_of(entries: list[Append], first: int) -> list[dict[str, int]]:
     return events
 
 
-def late_of(entries: list[Append], first: int) -> Known:
+def late_of(entries: list[Append], first: int) -> LogContext:
     late = [n for n, e in enumerate(entries) if e.ack is None and e.reads]
     places = np.array([first + n + 1 for n in late], np.int64)
-    return Known(Members({}), (np.array(late, np.int64), places))
+    return LogContext(Members({}), (np.array(late, np.int64), places))
 
 
 @settings(max_examples=60)
@@ -175,7 +187,7 @@ def told(script: list[tuple[str, int, int, int, Type, int]]) -> list[dict[str, i
     return events
 
 
-def naive(events: list[dict[str, int]]) -> dict[str, int]:
+def naive(events: list[dict[str, int]]) -> dict[MessageClass | str, int]:
     """What the findings mean, in sets."""
 
     def values(f: F, kind: Type) -> set[int]:
@@ -190,44 +202,42 @@ def naive(events: list[dict[str, int]]) -> dict[str, int]:
     reads = {(e["value"], e["offset"]) for e in events if e["f"] == F.READ}
     twice = {v for v in read if len([1 for value, _ in reads if value == v]) > 1}
     caused = retried | info | failed
-    counts = {
-        "lost": acked - read,
-        "unread-0": (acked & read) - polled,
-        "never_sent": (read | polled) - invoked,
-        "refused": failed & (read | polled),
-        "doubled": (twice & invoked) - caused,
-        "retried": twice & caused,
-        "recovered": info & read,
-        "given_twice": {v for v in polled if given.count(v) > 1},
+    counts: dict[MessageClass | str, set[int]] = {
+        MessageClass.LOST: acked - read,
+        MessageClass.NEVER_SENT: (read | polled) - invoked,
+        MessageClass.REFUSED: failed & (read | polled),
+        MessageClass.DOUBLED: (twice & invoked) - caused,
+        MessageClass.RETRIED: twice & caused,
+        MessageClass.RECOVERED: info & read,
+        MessageClass.GIVEN_TWICE: {v for v in polled if given.count(v) > 1},
+        "unread": (acked & read) - polled,
     }
-    return {name: len(some) for name, some in counts.items() if some}
+    return {name: len(some) for name, some in counts.items()}
+
+
+def census(parts: Sequence[Blocks], scope: CensusScope) -> MessageCensus:
+    """The census of what several tasks know."""
+    job = CensusJob(scope)
+    rows = pa.Table.from_batches([b for blocks in parts for b in blocks.packed()], PARTIALS)
+    merged = job.merge(iter(rows.sort_by("block").to_batches()))
+    return added_up(pa.Table.from_batches(merged, REPORT), scope)
 
 
 @given(script=events_of_messages, parts=st.integers(1, 4), seed=st.randoms())
 def test_blocks_count_what_sets_count(script, parts, seed) -> None:  # type: ignore[no-untyped-def]
     """Loss, phantoms and duplicates, whatever the order of events and however they are dealt."""
     events = told(script)
-    scope = Scope(frozenset({0}), {0: 1}, replicas=False, groups={8: 0})
+    scope = CensusScope(frozenset({0}), {0: 1}, groups={8: 0}, group_names=("group-0",))
     groups = np.full(9, -1)
     groups[8] = 0
     dealt = [seed.randrange(parts) for _ in events]
-    blocks: dict[int, dict[str, np.ndarray]] = {}
-    for part in range(parts):
-        some = Blocks(MESSAGE_FIELDS)
-        observe(
-            some, rows_from([e for e, p in zip(events, dealt, strict=True) if p == part]), groups
-        )
-        for number, block in some.items():
-            absorb(
-                blocks.setdefault(number, empty(MESSAGE_FIELDS)),
-                unpack(pack(block, MESSAGE_FIELDS), MESSAGE_FIELDS),
-            )
-    counts: dict[str, int] = {}
-    for number, block in blocks.items():
-        for name, n in json.loads(report_on(number, block, scope)["report"])["counts"].items():
-            counts[name] = counts.get(name, 0) + n
-    expected = naive(events)
-    assert {name: counts[name] for name in counts if name in naive_names()} == expected
+    known = [Blocks(MESSAGE_FIELDS) for _ in range(parts)]
+    for part, blocks in enumerate(known):
+        mine = [e for e, p in zip(events, dealt, strict=True) if p == part]
+        observe(blocks, rows_from(mine), groups)
+    found, expected = census(known, scope), naive(events)
+    counted = {name: found.counts[MessageClass(name)] for name in expected if name != "unread"}
+    assert counted | {"unread": found.groups[0].unread} == expected
 
 
 seen_by_one = st.lists(
@@ -257,11 +267,6 @@ def test_two_machines_know_together_what_one_would(first: Sightings, second: Sig
     assert apart["place"].tolist() == swapped["place"].tolist()
 
 
-def naive_names() -> set[str]:
-    names = {"lost", "unread-0", "never_sent", "refused", "doubled", "retried", "recovered"}
-    return names | {"given_twice"}
-
-
 @given(
     reads=st.sets(st.integers(0, 3 * BLOCK), max_size=5),
     lost=st.sets(st.integers(0, 3 * BLOCK), max_size=5),
@@ -269,16 +274,16 @@ def naive_names() -> set[str]:
 def test_losses_are_placed_across_blocks(reads: set[int], lost: set[int]) -> None:
     """Prefix, middle and tail of a producer's sequence, stitched from its blocks."""
     lost -= reads
-    extents = []
-    for number in range(4):
-        flags, missing = np.zeros(BLOCK, np.uint64), np.zeros(BLOCK, np.bool_)
-        flags[[v % BLOCK for v in reads if v // BLOCK == number]] = 32
-        missing[[v % BLOCK for v in lost if v // BLOCK == number]] = True
-        extents.append(Extent(*_extent(flags, missing)))
+    blocks = Blocks(MESSAGE_FIELDS)
+    for some, flag in ((reads, MessageFlag.READ), (lost, MessageFlag.ACKED)):
+        values = np.array(sorted(some), np.int64)
+        at = blocks.at(values)
+        blocks["flags"][at] = int(MessageFlag.INVOKED | flag)
+        blocks["place"][at] = values + 1
     first, last = min(reads, default=10**9), max(reads, default=10**9)
     prefix, tail = sum(v < first for v in lost), sum(v > last for v in lost)
     expected = {"prefix": prefix, "middle": len(lost) - prefix - tail, "tail": tail}
-    assert _where([extents]) == expected
+    assert census([blocks], CensusScope(drained=frozenset({0}))).where_lost == expected
 
 
 @given(

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from checkers import masters
-from checkers._run.epoch_writers import Writer, writers
 from checkers._run.leader_terms import headless, needless, outside, stretches, went_back
 from checkers._spark import spark_stages as _units
+from checkers.masters import EpochWriter, epoch_writers
 from harness.history.faults_and_events import Event, FaultInterval, Window
 from harness.history.journal import Journal
 from harness.history.reader import History
@@ -305,6 +305,6 @@ def test_spark_and_the_kernel_agree_on_writers(
     monkeypatch.setattr(_units, "ONE_TASK_BYTES", 0)
     history = acked(written, SOUND, files=3)
     with session() as spark:
-        spread = writers(history, (), spark)
-    assert spread == writers(history, (), None)
-    assert spread[0] == Writer(0, 1, 0, 1 * S, 2 * S, 2)
+        spread = epoch_writers(history, (), spark)
+    assert spread == epoch_writers(history, (), None)
+    assert spread[0] == EpochWriter(0, 1, 0, 1 * S, 2 * S, 2)

@@ -7,20 +7,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from checkers._messages import message_census as _survey
-from checkers._messages.blocks import BLOCK, Blocks, among, members
-from checkers._messages.log_bounds import Bounds, Known
+from checkers._messages import messages
+from checkers._messages.blocks import BLOCK, NO_MEMBERS, Blocks, Members, among
+from checkers._messages.final_reads import GROUP_BIT, CensusScope
+from checkers._messages.log_bounds import LogBounds, LogContext
 from checkers._messages.messages import (
     COLUMNS,
-    GROUP_BIT,
     MESSAGE_FIELDS,
-    NOBODY,
-    Rows,
-    Scope,
-    Seen,
+    MessageFlag,
+    OpColumns,
     observe,
 )
-from checkers._messages.poll_order import FIRST_ROOM, KEY_BITS, Polls
+from checkers._messages.poll_steps import FIRST_READERS, KEY_BITS, PollOrder
 from checkers._spark import compiled as _compiled
 from checkers._spark import spark_stages as _units
 from harness.history.schema import OPS
@@ -29,7 +27,7 @@ from harness.operation import F, Type
 ROWS = 3_000
 
 
-def random_rows(seed: int) -> Rows:
+def random_rows(seed: int) -> OpColumns:
     """Anything that the ops table can hold, of few values and offsets, so that they meet."""
     rng = np.random.default_rng(seed)
 
@@ -48,32 +46,32 @@ def random_rows(seed: int) -> Rows:
         "process": some(0, 1, 7),
         "op": some(3, 4),
     }
-    return Rows(columns)
+    return OpColumns(columns)
 
 
 @pytest.fixture(params=["plain", "compiled"])
 def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_compiled, "ENOUGH", 0 if request.param == "compiled" else 10 * ROWS)
+    monkeypatch.setattr(_compiled, "COMPILED_ROWS", 0 if request.param == "compiled" else 10 * ROWS)
 
 
-def known_of(rows: Rows, imported: bool) -> list[object]:
+def known_of(rows: OpColumns, imported: bool) -> list[object]:
     """All that a task would hand on of these rows."""
     blocks = Blocks(MESSAGE_FIELDS)
     observe(blocks, rows, np.array([0, -1, -1, -1, -1, -1, -1, 47]), imported=imported)
-    bounds = Bounds(Known(NOBODY, (np.zeros(0, np.int64), np.zeros(0, np.int64))))
+    bounds = LogBounds(LogContext(NO_MEMBERS, (np.zeros(0, np.int64), np.zeros(0, np.int64))))
     bounds.observe(rows)
     told = [(n, {k: a.tolist() for k, a in b.items()}) for n, b in blocks.items()]
     told += [(n, {k: a.tolist() for k, a in b.items()}) for n, b in bounds.offsets.items()]
-    return [*told, bounds.backwards]
+    return [*told, bounds.polls.backwards]
 
 
 @pytest.mark.parametrize("imported", [False, True])
 def test_compiled_and_plain_agree(imported: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(3):
         rows = random_rows(seed)
-        monkeypatch.setattr(_compiled, "ENOUGH", 10 * ROWS)
+        monkeypatch.setattr(_compiled, "COMPILED_ROWS", 10 * ROWS)
         plain = known_of(rows, imported)
-        monkeypatch.setattr(_compiled, "ENOUGH", 0)
+        monkeypatch.setattr(_compiled, "COMPILED_ROWS", 0)
         assert known_of(rows, imported) == plain
 
 
@@ -96,7 +94,7 @@ def test_few_are_found_among_many() -> None:
     wanted = np.unique(np.concatenate([wanted, numbers[[0, 7, -1]]]))
     expected = [at for at, number in enumerate(numbers) if number in wanted]
     assert among(numbers, wanted).tolist() == expected
-    assert np.flatnonzero(members(wanted).holds(numbers)).tolist() == expected
+    assert np.flatnonzero(Members.of(wanted).holds(numbers)).tolist() == expected
     assert not len(among(numbers, wanted[:0]))
 
 
@@ -122,34 +120,36 @@ def test_only_pieces_with_chosen_rows_are_read(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("both_ways")
 def test_every_reader_is_followed() -> None:
     """More readers than there is room for at first; each goes back once."""
-    readers = np.repeat(np.arange(2 * FIRST_ROOM), 3)
+    readers = np.repeat(np.arange(2 * FIRST_READERS), 3)
     count = len(readers)
-    order = np.argsort(np.tile([0, 1, 2], 2 * FIRST_ROOM), kind="stable")
+    order = np.argsort(np.tile([0, 1, 2], 2 * FIRST_READERS), kind="stable")
     columns = {name: np.zeros(count, np.int64) for name in COLUMNS}
-    columns |= {"process": readers, "offset": np.tile([5, 7, 6], 2 * FIRST_ROOM)}
-    rows = Rows({name: column[order] for name, column in columns.items()})
-    polls = Polls()
+    columns |= {"process": readers, "offset": np.tile([5, 7, 6], 2 * FIRST_READERS)}
+    rows = OpColumns({name: column[order] for name, column in columns.items()})
+    polls = PollOrder()
     polls.observe(rows, (rows.process << KEY_BITS) | rows.key)
-    went = [(process, offset, before) for _, _, offset, before, process, _ in polls.backwards]
-    assert sorted(went) == [(process, 6, 7) for process in range(2 * FIRST_ROOM)]
+    went = [(step.process, step.offset, step.before) for step in polls.backwards]
+    assert sorted(went) == [(process, 6, 7) for process in range(2 * FIRST_READERS)]
 
 
 @pytest.mark.parametrize("replicas", [False, True])
-def test_a_block_with_nothing_to_tell_is_told_the_same(
-    replicas: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The short way gives the answer of the long one, and is not taken when one message is odd."""
-    scope = Scope(frozenset({0}), {0: 1}, replicas=replicas, groups={8: 0})
-    clean = Seen.INVOKED | Seen.ACKED | Seen.READ | Seen.POLLED | Seen.STORED | 1 << GROUP_BIT
+def test_a_clean_block_has_the_same_report(replicas: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The short way gives the answer of the long one, and is not taken if one message differs."""
+    scope = CensusScope(frozenset({0}), {0: 1}, replicas=replicas, groups={8: 0})
+    clean = MessageFlag.INVOKED | MessageFlag.ACKED | MessageFlag.READ | MessageFlag.POLLED
+    clean |= MessageFlag.STORED
     places = np.arange(1, BLOCK + 1)
-    block = {"flags": np.full(BLOCK, clean, np.uint64), "place": places, "acked": places}
-    block["flags"][5] |= np.uint64(Seen.RETRIED)
-    told = _survey.report_on(3, block, scope)
+    flags = np.full(BLOCK, int(clean) | 1 << GROUP_BIT, np.uint64)
+    block = {"flags": flags, "place": places, "acked": places}
+    block["flags"][5] |= np.uint64(MessageFlag.RETRIED)
+    short = messages.report_on(3, block, scope)
     odd = {**block, "flags": block["flags"].copy()}
-    for flag in Seen:
-        if flag not in (Seen.RETRIED, Seen.STORED) or (replicas and flag is Seen.STORED):
+    for flag in MessageFlag:
+        ignored = (MessageFlag.RETRIED, MessageFlag.STORED)
+        if flag not in ignored or (replicas and flag is MessageFlag.STORED):
             odd["flags"][7] = block["flags"][7] ^ np.uint64(flag)
-            assert not _survey._nothing_to_tell(odd["flags"], scope)
-    monkeypatch.setattr(_survey, "_nothing_to_tell", lambda flags, scope: False)
-    long = _survey.report_on(3, block, scope)
-    assert {name: value for name, value in long.items() if value is not None} == told
+            assert not messages.is_clean(odd["flags"], scope)
+    monkeypatch.setattr(messages, "is_clean", lambda flags, scope: False)
+    long = messages.report_on(3, block, scope)
+    empty = {name for name, value in long.items() if value is None or not np.size(value)}
+    assert {n: v for n, v in long.items() if n not in empty and np.any(v)} == short

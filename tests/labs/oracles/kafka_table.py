@@ -14,23 +14,25 @@ import pyarrow.parquet as pq
 import pytest
 from kafka_dice import drawn
 from kafka_oracle import Found, Naive
-from pyspark import cloudpickle
 
 from checkers import duplicates, linearizable, loss, offsets, order
 from checkers import phantom as phantoms
-from checkers._messages import message_census as _survey
-from checkers._messages import queue_log as _logbook
-from checkers._messages import witness as _witness
+from checkers._messages import final_reads, message_census, queue_log, witness
+from checkers._messages.poll_steps import StepKind
+from checkers._run import evidence
 from harness.history.reader import History
-from harness.importers import _run_folder as _folder
 from harness.importers import jepsen_kafka
+from harness.importers._recording import run_folder as _folder
 from harness.judge.verdict import Result
 from harness.trial import Trial
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SAMPLED = (_survey, _logbook, _witness, linearizable, loss, offsets, order, phantoms)
+SAMPLED = (
+    *(evidence, final_reads, message_census, witness),
+    *(linearizable, loss, offsets, order, phantoms),
+)
 CHECKERS = (loss, phantoms, duplicates, offsets, order, linearizable)
 CLASSES = {
     *("LOST_ACKED", "UNSEEN_ACKED", "TXN_TORN", "OFFSET_CONFLICT", "OFFSET_MOVED", "DUPLICATED"),
@@ -71,24 +73,19 @@ def table(folder: Path, seed: int, count: int, small: bool) -> Table:
 
 @contextmanager
 def all_shown() -> Iterator[None]:
-    """Findings show all that they count. What Spark's workers get is the changed code."""
+    """Findings show all that they count."""
     with pytest.MonkeyPatch.context() as patch:
         for module in SAMPLED:
             patch.setattr(module, "SAMPLE", 1 << 30)
-            cloudpickle.register_pickle_by_value(module)
-        try:
-            yield
-        finally:
-            for module in SAMPLED:
-                cloudpickle.unregister_pickle_by_value(module)
+        yield
 
 
 def judged(history: History, spark: "SparkSession | None" = None) -> Found:
     """What the checkers show, by the file's own names. Every count is of all that is shown."""
     with all_shown():
         results = [checker.check(history, Trial(), spark) for checker in CHECKERS]
-        late = _survey.survey(history, spark).late[0].tolist()
-        steps = _logbook.logbook(history, spark).odd["sent_before"]
+        late = message_census.message_census(history, spark).late[0].tolist()
+        steps = queue_log.queue_log(history, spark).steps[StepKind.SENT_BEFORE].rows
     names = originals(history.run.path)
     keys = [int(key) for key in history.names["keys"]]
     found = shown(results, names)

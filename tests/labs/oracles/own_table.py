@@ -90,7 +90,7 @@ def judged(history: History, spark: "SparkSession | None" = None) -> Found:
     """What the checkers show, by message, or by queue and how many; every count is of that."""
     found: Found = {}
     with kafka_table.all_shown(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(offsets, "MOST_GAPS", 1 << 30)
+        patch.setattr(offsets, "MAX_GAPS", 1 << 30)
         results = [checker.check(history, Trial(), spark) for checker in (loss, phantoms, offsets)]
     for finding in (finding for result in results for finding in result.findings):
         if finding.code == "OFFSET_GAP":

@@ -5,7 +5,7 @@
 
 from pathlib import Path
 
-from harness.campaign.simulation import SeedOutcome, simulate
+from harness.campaign.simulation import Outcome, simulated
 from harness.trial import Trial
 
 PLAN = """\
@@ -52,6 +52,6 @@ TRIAL = Trial(
 )
 
 
-def sunk(folder: Path, plan: str = PLAN) -> SeedOutcome:
+def sunk(folder: Path, plan: str = PLAN) -> Outcome:
     """The run in a folder, which is made."""
-    return simulate(TRIAL, plan, folder)
+    return simulated(TRIAL, plan, folder)

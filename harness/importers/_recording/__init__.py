@@ -1,0 +1,1 @@
+"""What an importer reads, and the run's folder made of it."""

@@ -1,0 +1,1 @@
+"""Files of histories as text: pieces of lines, EDN, JSON."""
