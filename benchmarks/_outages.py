@@ -22,7 +22,7 @@ from _figures import quantile
 
 from clusters.systems.flotilla.profiles import settings
 from harness import registry
-from harness.campaign.simulation import simulated
+from harness.campaign.simulation import simulate
 from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.run import launch
@@ -198,7 +198,7 @@ def measure(
     """Carry out the cell's trial in an empty folder. Incomplete when it could not be."""
     trial, plan = cell.trial(cell.moments(times)[-1]), cell.plan(times)
     if cell.hosts == SIMULATED:
-        run = simulated(trial, launch.planned(trial, plan), folder / "simulated").run
+        run = simulate(trial, launch.planned(trial, plan), folder / "simulated").run
     else:
         run = launch.run(trial, plan, on_status, folder)
     return measured(run, times)

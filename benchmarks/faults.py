@@ -59,7 +59,7 @@ Row = Mapping[str, Any]
 def planned(kind: str, bed: Mapping[str, Any]) -> tuple[Trial, str, Mapping[str, str]]:
     """The trial, the plan of all faults in rounds, and why others can not be had."""
     asked = Trial(name="faults", nodes=NODES, hosts=kind, bed=bed)
-    request, lacking = verifying.planned(asked, ())
+    request, lacking = verifying.verification_plan(asked, ())
     nemesis, at_s = registry.nemesis(), SETTLED_S + QUIET_S
     once = nemesis.load(request.plan_text or "").faults
     plan = [replace(fault, at_s=at_s, after=AFTER) for _ in range(ROUNDS) for fault in once]

@@ -21,8 +21,8 @@ from pathlib import Path
 from _used import Peak
 
 from harness.history.rundir import RunDir
+from harness.importers import _run_folder as _folder
 from harness.importers import jepsen_kafka
-from harness.importers._recording import run_folder as _folder
 from harness.judge.judge import judge
 
 PROCESSES, ACTIVE_KEYS, WRITES_OF_A_KEY, MOST_POLLED = 20, 12, 1024, 32

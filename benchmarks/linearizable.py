@@ -29,8 +29,8 @@ from checkers._linear.judge import FIRST_ROUND, REGISTER, STRING, Budget, judge
 from checkers._linear.pairing import Columns
 from checkers._linear.room import dice, extent, power, room_for
 from harness.importers import porcupine, porcupine_kv
-from harness.importers._recording.recording import Slips
-from harness.importers._recording.rows import rows_of
+from harness.importers._recording import Slips
+from harness.importers._rows import rows_of
 
 WORDS = {LEGAL: "linearizable", ILLEGAL: "not linearizable"}
 LONGEST = 2  # files on which Porcupine's search goes astray

@@ -23,15 +23,15 @@ from typing import Any
 from checkers.invariants import MEANING
 from clusters.flotilla_mutants import MUTANTS
 from harness import registry
-from harness.campaign.run import Campaign, Course, conduct
-from harness.campaign.tally import Row, Tally
+from harness.campaign.run import Campaign, CampaignState, conduct
+from harness.campaign.tally import CampaignTotals, SeedResult
 from harness.cli.commands.simulate import DURATION_S
 from harness.cli.options import request
 from harness.contracts import PlannedFault
 from harness.history.rundir import RunDir
 from harness.plans import told
-from harness.selftest.mutants import STORIES
-from harness.shrink.simulated import Patience, Progress, failing, searched
+from harness.selftest.mutants import PLANS
+from harness.shrink.simulated import SearchLimits, SearchState, failing_case, search
 
 QUICK = ("no-fsync", "double-vote", "no-truncation")
 SEEDS = range(1, 10_001)
@@ -62,7 +62,7 @@ class Caught:
     """A seed that failed, and the faults that had counted until then, its own included."""
 
     faults: int
-    row: Row
+    row: SeedResult
 
     def __str__(self) -> str:
         return f"{self.faults:,} faults, seed {self.row.seed}"
@@ -77,34 +77,38 @@ def base(mutant: str = "", **more: Any) -> Any:
     return request("", {"hosts": "simulated", "name": "campaign", **settings, **more})
 
 
-def random_search(mutant: str, enough: Callable[[Course], bool], runs: Path) -> Course:
+def random_search(
+    mutant: str, enough: Callable[[CampaignState], bool], runs: Path
+) -> CampaignState:
     asked = base(mutant, duration_s=DURATION_S)
     return searched_until(enough, Campaign(asked.trial, SEEDS, 1, to_the_end=True), runs)
 
 
-def directed(mutant: str, runs: Path) -> Course:
+def directed(mutant: str, runs: Path) -> CampaignState:
     """The story that was written against it, in worlds enough to show what it was made for."""
 
-    def enough(course: Course) -> bool:
+    def enough(course: CampaignState) -> bool:
         return bool(first(course, partial(made_for, mutant)))
 
-    asked = base(mutant, plan=str(STORIES / f"{mutant}.toml"))
+    asked = base(mutant, plan=str(PLANS / f"{mutant}.toml"))
     worlds = Campaign(asked.trial, WORLDS, 1, asked.plan_text, to_the_end=True)
     return searched_until(enough, worlds, runs)
 
 
-def searched_until(enough: Callable[[Course], bool], campaign: Campaign, runs: Path) -> Course:
-    def watch(course: Course) -> None:
+def searched_until(
+    enough: Callable[[CampaignState], bool], campaign: Campaign, runs: Path
+) -> CampaignState:
+    def watch(course: CampaignState) -> None:
         course.interrupted = course.interrupted or enough(course)
 
     return conduct(campaign, runs, watch)
 
 
-def first(course: Course, kind: Callable[[Sequence[str]], Iterable[str]]) -> Caught | None:
+def first(course: CampaignState, kind: Callable[[Sequence[str]], Iterable[str]]) -> Caught | None:
     """The first seed with findings of a kind; one worker carries them out in their order."""
     for place, row in enumerate(course.rows, 1):
         if any(kind(row.failure)):
-            return Caught(Tally.of(course.rows[:place]).faults, row)
+            return Caught(CampaignTotals.of(course.rows[:place]).faults, row)
     return None
 
 
@@ -127,10 +131,10 @@ def laws(codes: Sequence[str]) -> list[str]:
 # ------------------------------------------------------------------------------------- the table
 
 
-def line(mutant: str, effort: Effort, runs: Path) -> tuple[Sequence[str], Course]:
+def line(mutant: str, effort: Effort, runs: Path) -> tuple[Sequence[str], CampaignState]:
     """A row of the table, and the campaign that it comes from."""
 
-    def enough(course: Course) -> bool:
+    def enough(course: CampaignState) -> bool:
         return course.tally.faults >= effort.faults or bool(first(course, from_outside))
 
     course = random_search(mutant, enough, runs)
@@ -154,7 +158,7 @@ def by(caught: Caught | None, wanted: Callable[[Sequence[str]], Sequence[str]]) 
     return ", ".join(wanted(codes) or codes)
 
 
-def in_words(mutant: str, course: Course) -> str:
+def in_words(mutant: str, course: CampaignState) -> str:
     """What became of its directed plan."""
     finding = MUTANTS[mutant].finding
     if not (caught := first(course, partial(made_for, mutant))):
@@ -165,7 +169,7 @@ def in_words(mutant: str, course: Course) -> str:
 
 def shrunk(run: Path, effort: Effort) -> Sequence[str]:
     """How many faults are left of a run, after how many tries, and which."""
-    progress = searched(failing(RunDir.open(run)), Patience(effort.shrink_s, jobs=1), still)
+    progress = search(failing_case(RunDir.open(run)), SearchLimits(effort.shrink_s, jobs=1), still)
     tries, before = progress.tries, len(progress.start.plan)
     cut = "" if progress.whole else ", time over"
     spent = f"{tries.count} tries in {progress.took_s:.0f} s{cut}"
@@ -173,7 +177,7 @@ def shrunk(run: Path, effort: Effort) -> Sequence[str]:
     return (left, in_a_line(tries.best.plan))
 
 
-def still(_: Progress) -> None:
+def still(_: SearchState) -> None:
     """Nobody watches."""
 
 

@@ -45,7 +45,7 @@ from _outages import (
     measure,
 )
 
-from harness.cli.live_view import Live
+from harness.cli.live_view import TrialScreen
 
 RESULTS = Path("runs/recovery.json")
 INTERVALS_S = (1.0, 3.0, 10.0, 30.0)
@@ -108,7 +108,7 @@ def run(wanted: Sequence[Cell], times: int, kept: Kept, results: Path) -> Iterat
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             shown = sys.stderr.isatty() and cell.hosts == LOCAL
-            live = stack.enter_context(Live(cell.trial(1.0))) if shown else None
+            live = stack.enter_context(TrialScreen(cell.trial(1.0))) if shown else None
             told = live.update if live else lambda status: None
             try:
                 kept[cell.key] = measure(cell, times, folder, told).fields()

@@ -18,10 +18,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import harness
-from harness.campaign.run import OneSeed
-from harness.campaign.simulation import simulated
-from harness.campaign.swarm import drawn
-from harness.campaign.tally import Tally
+from harness.campaign.run import SeedRunner
+from harness.campaign.simulation import simulate
+from harness.campaign.swarm import draw_trial
+from harness.campaign.tally import CampaignTotals
 from harness.trial import Trial
 
 ROOT = Path(harness.__file__).parents[1]
@@ -54,12 +54,12 @@ OTHER = "Python: asyncio, JSON, Arrow ..."
 
 def campaign(seeds: int, scratch: Path) -> None:
     """Drawing, carrying out and judging, as a worker does."""
-    work = OneSeed(BASE)
+    work = SeedRunner(BASE)
     work(1_000_000, scratch)  # what is imported and cached once
     began_s = time.process_time()
     rows = [work(seed, scratch)[0] for seed in range(1, seeds + 1)]
     cpu_s = time.process_time() - began_s
-    tally = Tally.of(rows)
+    tally = CampaignTotals.of(rows)
     print(f"{seeds} seeds of {DURATION_S:g} s of load, {NODES}")
     print(f"  {tally.faults:,} of {sum(tally.planned.values()):,} faults counted")
     print(f"  {60 * tally.faults / cpu_s:,.0f} counted faults a minute and core")
@@ -71,7 +71,7 @@ def campaign(seeds: int, scratch: Path) -> None:
 def steady(scratch: Path) -> None:
     before_bytes = peak_bytes()
     began_s = time.process_time()
-    outcome = simulated(STEADY, "", scratch / "steady")
+    outcome = simulate(STEADY, "", scratch / "steady")
     cpu_s = time.process_time() - began_s
     print(f"100 sends a second, no faults: {outcome.acknowledged:,} acknowledged")
     print(f"  {outcome.seconds / outcome.cpu_s:.1f} simulated s in a CPU second of the world")
@@ -81,9 +81,9 @@ def steady(scratch: Path) -> None:
 
 def layers(scratch: Path) -> None:
     """Share of time by layer, of the first seed with some faults."""
-    trial, plan = drawn(2, BASE)
+    trial, plan = draw_trial(2, BASE)
     profile = cProfile.Profile()
-    profile.runcall(simulated, trial, plan, scratch / "profiled")
+    profile.runcall(simulate, trial, plan, scratch / "profiled")
     shares = by_layer(pstats.Stats(profile))
     total_s = sum(shares.values())
     print("share of time by layer, profiled:")
@@ -116,7 +116,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         small = Trial(**{**vars(STEADY), "name": "small", "duration_s": 1.0})
-        simulated(small, "", scratch / "small")  # imports
+        simulate(small, "", scratch / "small")  # imports
         steady(scratch)
         campaign(seeds, scratch)
         layers(scratch)

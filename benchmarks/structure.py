@@ -140,14 +140,14 @@ def losing_run(folder: Path) -> Path:
 
 def verdicts(seeds: int) -> Iterator[str]:
     """A digest of each simulated seed's verdict."""
-    from harness.campaign.simulation import simulated
-    from harness.campaign.swarm import drawn
+    from harness.campaign.simulation import simulate
+    from harness.campaign.swarm import draw_trial
     from harness.trial import Trial
 
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(1, seeds + 1):
-            trial, plan = drawn(seed, Trial(name="structure"))
-            run = simulated(trial, plan, Path(folder) / str(seed)).run
+            trial, plan = draw_trial(seed, Trial(name="structure"))
+            run = simulate(trial, plan, Path(folder) / str(seed)).run
             yield f"{seed} {hashlib.sha256(run.verdict_file.read_bytes()).hexdigest()}"
 
 

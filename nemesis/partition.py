@@ -18,8 +18,9 @@ every node, unless `clients = true`: then they take part in the shape, or lose t
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 from harness.contracts import (
     ANY_BUT_INTEGRITY,
@@ -37,37 +38,182 @@ from nemesis._network import shapes as _links
 from nemesis._network.link_fault import FlappingFault, LinkFault, no_link_reason, reachable_names
 from nemesis._plan import targets as _targets
 
-DIVIDING: Mapping[str, Callable[[Sequence[str], Random], _links.Links]] = {
-    "halves": _links.halves,
-    "majority": _links.majority,
-    "one": _links.one,
-    "bridge": _links.bridge,
-    "ring": _links.ring,
-}
 Resolve = Callable[[str], Sequence[Node]]  # from a selector to its nodes
+Selection = tuple[Sequence[Node], _links.Links]  # nodes that are hit, links that are cut
 
-MIN_NODES = {"bridge": 3, "majority": 3, "ring": 4}  # other shapes: 2
-SHAPES = (*DIVIDING, "isolate", "one-way", "answers", "between", "link", "clients", "links")
-DEFAULT_FROM = {"answers": CLIENT}  # other shapes: the cluster
-REQUIRED = {"between": ("a", "b"), "link": ("a", "b"), "links": ("cut",)}
+
+class _Shape:
+    """One value of the parameter `shape`.
+
+    required      parameters that it needs
+    needs_target  whether it needs a target
+    is_random     whether chance decides which links it cuts
+    """
+
+    required: ClassVar[Sequence[str]] = ()
+    needs_target: ClassVar[bool] = False
+    is_random: ClassVar[bool] = False
+
+    def select(
+        self, planned: PlannedFault, nodes: Sequence[Node], aim: Resolve, random: Random
+    ) -> Selection:
+        """Return the nodes that it hits, and the links that it cuts."""
+        raise NotImplementedError
+
+    def hopeless(self, planned: PlannedFault, nodes: Sequence[Node]) -> str:
+        """Return why it can never cut a link, as far as the words tell, or ''."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class _Division(_Shape):
+    """Divides all of `target` at random."""
+
+    divide: Callable[[Sequence[str], Random], _links.Links]
+    min_nodes: int = 2
+    is_random = True
+
+    def select(
+        self, planned: PlannedFault, nodes: Sequence[Node], aim: Resolve, random: Random
+    ) -> Selection:
+        divided = _with_clients(aim(planned.target or "server"), planned, nodes)
+        if len(divided) < self.min_nodes:
+            return divided, frozenset()
+        return divided, self.divide(_names(divided), random)
+
+    def hopeless(self, planned: PlannedFault, nodes: Sequence[Node]) -> str:
+        selector = planned.target or "server"
+        available = _targets.max_count(selector, nodes)
+        if planned.params["clients"]:
+            available += len(_clients(nodes))
+        if available >= self.min_nodes:
+            return ""
+        return (
+            f"hits nothing: shape {planned.params['shape']!r} divides at least {self.min_nodes}"
+            f" nodes, and {selector!r} means {available} at most; name more, or choose another"
+            " shape"
+        )
+
+
+@dataclass(frozen=True)
+class _TwoSides(_Shape):
+    """Cuts links between the selectors `a` and `b`."""
+
+    cut: Callable[[Sequence[str], Sequence[str]], _links.Links]
+    required = ("a", "b")
+
+    def select(
+        self, planned: PlannedFault, nodes: Sequence[Node], aim: Resolve, random: Random
+    ) -> Selection:
+        a, b = aim(planned.params["a"]), aim(planned.params["b"])
+        return (*a, *b), self.cut(_names(a), _names(b))
+
+    def hopeless(self, planned: PlannedFault, nodes: Sequence[Node]) -> str:
+        a, b = planned.params["a"], planned.params["b"]
+        return _no_link(a, b, _targets.possible_names(b, nodes), nodes)
+
+
+@dataclass(frozen=True)
+class _Victims(_Shape):
+    """Cuts links between `target` and `from`. The victims keep their links to each other.
+
+    cut  from the parameters to a function of the names of victims and others
+    """
+
+    cut: Callable[[Mapping[str, Any]], Callable[[Sequence[str], Sequence[str]], _links.Links]]
+    default_from: str = "cluster"
+    needs_target = True
+
+    def select(
+        self, planned: PlannedFault, nodes: Sequence[Node], aim: Resolve, random: Random
+    ) -> Selection:
+        victims = aim(planned.target)
+        others = _with_clients(aim(planned.params["from"] or self.default_from), planned, nodes)
+        inner = _names(victims)
+        outer = [name for name in _names(others) if name not in inner]
+        return victims, self.cut(planned.params)(inner, outer)
+
+    def hopeless(self, planned: PlannedFault, nodes: Sequence[Node]) -> str:
+        target, clients = planned.target, planned.params["clients"]
+        other = planned.params["from"] or self.default_from
+        lost = reachable_names(other, clients, nodes) - _targets.certain_names(target, nodes)
+        if _targets.same_nodes(target, other) and not clients:
+            lost = set()
+        return _no_link(target, other, lost, nodes)
+
+
+class _Clients(_Shape):
+    """Cuts all clients from `target`."""
+
+    def select(
+        self, planned: PlannedFault, nodes: Sequence[Node], aim: Resolve, random: Random
+    ) -> Selection:
+        victims = aim(planned.target or "broker")
+        return victims, _links.between(_names(victims), _names(_clients(nodes)))
+
+    def hopeless(self, planned: PlannedFault, nodes: Sequence[Node]) -> str:
+        lost = _targets.possible_names(CLIENT, nodes)
+        return _no_link(planned.target or "broker", CLIENT, lost, nodes)
+
+
+class _Listed(_Shape):
+    """Cuts the links listed in `cut`."""
+
+    required = ("cut",)
+
+    def select(
+        self, planned: PlannedFault, nodes: Sequence[Node], aim: Resolve, random: Random
+    ) -> Selection:
+        links = _listed(planned.params["cut"])
+        return [node for node in nodes if any(node.name in link for link in links)], links
+
+    def hopeless(self, planned: PlannedFault, nodes: Sequence[Node]) -> str:
+        return ""
+
+
+def _one_way(params: Mapping[str, Any]) -> Callable[..., _links.Links]:
+    """Return the function that cuts what victims send (`out`), or what they receive (`in`)."""
+    if params["direction"] == "out":
+        return _links.one_way
+    return lambda victims, others: _links.one_way(others, victims)
+
+
+SHAPES: Mapping[str, _Shape] = {
+    "halves": _Division(_links.halves),
+    "majority": _Division(_links.majority, min_nodes=3),
+    "one": _Division(_links.one),
+    "bridge": _Division(_links.bridge, min_nodes=3),
+    "ring": _Division(_links.ring, min_nodes=4),
+    "isolate": _Victims(lambda params: _links.between),
+    "one-way": _Victims(_one_way),
+    "answers": _Victims(lambda params: _links.one_way, default_from=CLIENT),
+    "between": _TwoSides(_links.between),
+    "link": _TwoSides(_links.one_way),
+    "clients": _Clients(),
+    "links": _Listed(),
+}
+
+
+def _shape(planned: PlannedFault) -> _Shape:
+    return SHAPES[planned.params["shape"]]
 
 
 def check(planned: PlannedFault) -> None:
     """Raise BadRequest if the shape lacks a parameter or target."""
-    shape = planned.params["shape"]
-    for name in REQUIRED.get(shape, ()):
-        if not planned.params[name]:
+    name = planned.params["shape"]
+    for param in _shape(planned).required:
+        if not planned.params[param]:
             raise BadRequest(
-                f"partition of shape {shape!r} needs the parameter {name!r}", f"params.{name}"
+                f"partition of shape {name!r} needs the parameter {param!r}", f"params.{param}"
             )
-    if shape == "links" and not _is_valid_list(planned.params["cut"]):
+    if name == "links" and not _is_valid_list(planned.params["cut"]):
         raise BadRequest(
             "partition of shape 'links' needs a list in `cut`, as in {broker-1 = [\"broker-2\"]};"
             " a node has no link to itself",
             "params.cut",
         )
-    if shape in ("isolate", "one-way", "answers") and not planned.target:
-        raise BadRequest(f"partition of shape {shape!r} needs a target, such as 'master'", "target")
+    if _shape(planned).needs_target and not planned.target:
+        raise BadRequest(f"partition of shape {name!r} needs a target, such as 'master'", "target")
 
 
 def check_nodes(planned: PlannedFault, nodes: Sequence[Node]) -> None:
@@ -81,51 +227,20 @@ def check_nodes(planned: PlannedFault, nodes: Sequence[Node]) -> None:
 
 def hopeless(planned: PlannedFault, nodes: Sequence[Node]) -> str:
     """Return why it can never cut a link, as far as the words tell, or ''."""
-    shape, params = planned.params["shape"], planned.params
-    if shape in DIVIDING:
-        return _too_few(shape, planned, nodes)
-    if shape == "links":
-        return ""
-    if shape in ("between", "link"):
-        one, other = params["a"], params["b"]
-        lost = _targets.possible_names(other, nodes)
-    elif shape == "clients":
-        one, other = planned.target or "broker", CLIENT
-        lost = _targets.possible_names(other, nodes)
-    else:
-        one, other = planned.target, params["from"] or DEFAULT_FROM.get(shape, "cluster")
-        lost = reachable_names(other, params["clients"], nodes)
-        lost -= _targets.certain_names(one, nodes)  # the victims keep their links to each other
-        if _targets.same_nodes(one, other) and not params["clients"]:
-            lost = set()
-    if _links.have_link(_targets.possible_names(one, nodes), lost):
-        return ""
-    return no_link_reason(one, other)
-
-
-def _too_few(shape: str, planned: PlannedFault, nodes: Sequence[Node]) -> str:
-    selector = planned.target or "server"
-    needed, available = MIN_NODES.get(shape, 2), _targets.max_count(selector, nodes)
-    if planned.params["clients"]:
-        available += sum(node.role == CLIENT for node in nodes)
-    if available >= needed:
-        return ""
-    return (
-        f"hits nothing: shape {shape!r} divides at least {needed} nodes, and {selector!r} means"
-        f" {available} at most; name more, or choose another shape"
-    )
+    return _shape(planned).hopeless(planned, nodes)
 
 
 def surely_cut(planned: PlannedFault, nodes: Sequence[Node]) -> _links.Links:
     """Return the links that it always cuts; none if that depends on chance or the moment."""
     named = (planned.target, *(planned.params[name] for name in ("from", "a", "b")))
-    if planned.params["shape"] in DIVIDING:
+    fixed = all(_targets.is_fixed(selector, nodes) for selector in named if selector)
+    if not fixed or _shape(planned).is_random:
         return frozenset()
-    if not all(_targets.is_fixed(selector, nodes) for selector in named if selector):
-        return frozenset()
-    _, links = _select(
-        planned, nodes, lambda selector: _targets.fixed_nodes(selector, nodes), Random(0)
-    )
+
+    def aim(selector: str) -> Sequence[Node]:
+        return _targets.fixed_nodes(selector, nodes)
+
+    _, links = _shape(planned).select(planned, nodes, aim, Random(0))
     return links
 
 
@@ -160,7 +275,7 @@ def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any
 
 
 def fault(planned: PlannedFault, scene: Scene) -> LinkFault:
-    nodes, links = _select(planned, scene.bed.nodes, scene.aim, scene.random)
+    nodes, links = _shape(planned).select(planned, scene.bed.nodes, scene.aim, scene.random)
     effects = dict.fromkeys(sorted(links), CUT)
     on_s, off_s = planned.params["on_s"], planned.params["off_s"]
     if off_s:
@@ -174,7 +289,7 @@ PLUGIN = FaultPlugin(
     effects=Effects(may_break=ANY_BUT_INTEGRITY),
     needs=frozenset({"links"}),
     params={
-        "shape": Param("isolate", "what is cut from what", among=SHAPES),
+        "shape": Param("isolate", "what is cut from what", among=tuple(SHAPES)),
         "from": Param(
             "", "isolate, one-way, answers: the nodes that the target loses", unit="selector"
         ),
@@ -204,49 +319,22 @@ PLUGIN = FaultPlugin(
 )
 
 
-def _select(
-    planned: PlannedFault, nodes: Sequence[Node], aim: Resolve, random: Random
-) -> tuple[Sequence[Node], _links.Links]:
-    """Return the nodes that it hits, and the links that it cuts."""
-    shape, clients = planned.params["shape"], [node for node in nodes if node.role == CLIENT]
-    if shape in DIVIDING:
-        divided = _with_clients(aim(planned.target or "server"), planned, clients)
-        if len(divided) < MIN_NODES.get(shape, 2):
-            return divided, frozenset()
-        return divided, DIVIDING[shape](_names(divided), random)
-    if shape in ("between", "link"):
-        a, b = aim(planned.params["a"]), aim(planned.params["b"])
-        cut = _links.between if shape == "between" else _links.one_way
-        return (*a, *b), cut(_names(a), _names(b))
-    if shape == "links":
-        links = _listed(planned.params["cut"])
-        return [node for node in nodes if any(node.name in link for link in links)], links
-    victims = aim(planned.target or "broker")
-    if shape == "clients":
-        return victims, _links.between(_names(victims), _names(clients))
-    whose = planned.params["from"] or DEFAULT_FROM.get(shape, "cluster")
-    return victims, _from_victims(victims, _with_clients(aim(whose), planned, clients), planned)
+def _no_link(one: str, other: str, lost: set[str], nodes: Sequence[Node]) -> str:
+    """Return the reason if no link leads from `one` to the lost nodes, or ''."""
+    if _links.have_link(_targets.possible_names(one, nodes), lost):
+        return ""
+    return no_link_reason(one, other)
 
 
-def _from_victims(
-    victims: Sequence[Node], others: Sequence[Node], planned: PlannedFault
-) -> _links.Links:
-    """Return the links between victims and others that are cut. The victims keep each other."""
-    shape = planned.params["shape"]
-    inner = _names(victims)
-    outer = [name for name in _names(others) if name not in inner]
-    if shape == "isolate":
-        return _links.between(inner, outer)
-    if shape == "answers" or planned.params["direction"] == "out":
-        return _links.one_way(inner, outer)
-    return _links.one_way(outer, inner)
+def _clients(nodes: Sequence[Node]) -> list[Node]:
+    return [node for node in nodes if node.role == CLIENT]
 
 
 def _with_clients(
-    nodes: Sequence[Node], planned: PlannedFault, clients: Sequence[Node]
+    chosen: Sequence[Node], planned: PlannedFault, nodes: Sequence[Node]
 ) -> tuple[Node, ...]:
-    more = clients if planned.params["clients"] else ()
-    return (*nodes, *(node for node in more if node not in nodes))
+    more = _clients(nodes) if planned.params["clients"] else ()
+    return (*chosen, *(node for node in more if node not in chosen))
 
 
 def _is_valid_list(cut: Mapping[str, Any]) -> bool:

@@ -13,8 +13,8 @@ import pytest
 
 from harness.history.reader import History
 from harness.history.rundir import RunDir
+from harness.importers import _run_folder as _folder
 from harness.importers import csv_
-from harness.importers._recording import run_folder as _folder
 from harness.run import launch
 
 ROOT = Path(__file__).resolve().parents[1]

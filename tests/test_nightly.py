@@ -79,7 +79,7 @@ def test_the_suites_of_the_night_exist() -> None:
     """Every trial can be asked for: names, files and plans are there; real processes run under both
     kinds of controllers, and something is expected to fail."""
     from harness.run.preflight import refuse_unknown
-    from harness.suite.cells import read_suite
+    from harness.suite.suite_file import read_suite
 
     named = job()["env"]["SUITES"].split("'")[1].split()
     assert all(name in NIGHT.read_text() for name in named)

@@ -1,9 +1,9 @@
-"""What a campaign has finished, written down seed by seed, so that `kill -9` takes nothing of it.
+"""Checkpoints of campaigns, seed by seed, so that `kill -9` loses no finished seed.
 
-While a campaign goes on it holds a file of its own in the folder of runs,
-`campaign-KEY-EDITION-*.part`: a line for each seed that is finished. One of the same kind (the same
-code, options and plan) that finds such a file whose owner is gone takes it over, and does not do
-again what is in it. The file goes when the campaign is among the others in `campaigns.jsonl`.
+A running campaign holds a file in the folder of runs, `campaign-KEY-EDITION-*.part`, with a line
+for each finished seed. A campaign of the same kind (the same code, options and plan) that finds
+such a file without an owner takes it over, and skips the seeds in it. The file is removed once the
+campaign is in `campaigns.jsonl`.
 """
 
 import fcntl
@@ -16,40 +16,40 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from harness.campaign.tally import Row
+from harness.campaign.tally import SeedResult
 from harness.errors import BedFailed
 from harness.text.parsing import json_of
 
 SUFFIX = ".part"
-NEW = ".campaign-"  # nobody takes such a file over: it is about to get its name
+NEW = ".campaign-"  # such a file is not taken over: it is about to be renamed
 
 
 @dataclass(frozen=True)
-class Finished:
-    """A seed that is done; of one that failed, the name of its run, or why that is not kept."""
+class FinishedSeed:
+    """A finished seed; if it failed, the name of its run, or why that is not kept."""
 
-    row: Row
+    row: SeedResult
     run: str = ""
     unkept: str = ""
 
     @classmethod
-    def read(cls, plain: Mapping[str, Any]) -> "Finished":
-        """From a line. TypeError or KeyError when it is none."""
-        return cls(**{**plain, "row": Row.read(plain["row"])})
+    def read(cls, plain: Mapping[str, Any]) -> "FinishedSeed":
+        """Read a line. Raises TypeError or KeyError."""
+        return cls(**{**plain, "row": SeedResult.read(plain["row"])})
 
 
-class Checkpoint:
-    """The file of one campaign. `found`: what those before it had finished. `broken`: why no more
-    is written down; the campaign goes on all the same."""
+class CampaignCheckpoint:
+    """The file of one campaign. `found`: what earlier ones had finished. `broken`: why nothing more
+    is written; the campaign continues."""
 
-    def __init__(self, path: Path, file: BinaryIO, found: tuple[Finished, ...]) -> None:
+    def __init__(self, path: Path, file: BinaryIO, found: tuple[FinishedSeed, ...]) -> None:
         self.found, self.broken = found, ""
         self._path, self._file = path, file
         for one in found:
             self.add(one)
 
-    def add(self, one: Finished) -> None:
-        """In one piece, for whoever is killed next."""
+    def add(self, one: FinishedSeed) -> None:
+        """Append a seed in one write."""
         if self.broken:
             return
         line = json.dumps({**asdict(one), "row": one.row.plain()}).encode() + b"\n"
@@ -60,25 +60,24 @@ class Checkpoint:
             self.broken = e.strerror or str(e)
 
     def discard(self) -> None:
-        """What is in it is noted elsewhere."""
+        """Remove the file: its content is stored elsewhere."""
         self._path.unlink(missing_ok=True)
 
 
 @contextmanager
-def checkpointed(key: str, edition: str, runs: Path) -> Iterator[Checkpoint]:
-    """A checkpoint of a new campaign, with what is left of those of its kind that were killed.
-    BedFailed when there can be none."""
+def open_checkpoint(key: str, edition: str, runs: Path) -> Iterator[CampaignCheckpoint]:
+    """Yield the checkpoint of a new campaign, with the seeds of killed ones of its kind. Raises
+    BedFailed if it cannot be written."""
     stem = f"campaign-{key}-{edition}-"
     with ExitStack() as open_files:
         try:
-            left = [
-                path for path in sorted(runs.glob(f"{stem}*{SUFFIX}")) if _owned(path, open_files)
-            ]
+            found = sorted(runs.glob(f"{stem}*{SUFFIX}"))
+            left = [path for path in found if _take_over(path, open_files)]
             number, name = tempfile.mkstemp(dir=runs, prefix=NEW)
             file = open_files.enter_context(os.fdopen(number, "wb", buffering=0))
             fcntl.flock(file, fcntl.LOCK_EX)
             path = runs / f"{stem}{name.rpartition(NEW)[2]}{SUFFIX}"
-            checkpoint = Checkpoint(path, file, _all_of(left))
+            checkpoint = CampaignCheckpoint(path, file, _finished_seeds(left))
             os.rename(name, path)
         except OSError as e:
             raise BedFailed(
@@ -91,8 +90,8 @@ def checkpointed(key: str, edition: str, runs: Path) -> Iterator[Checkpoint]:
         yield checkpoint
 
 
-def _owned(path: Path, open_files: ExitStack) -> bool:
-    """Is it ours now, since whoever wrote it is gone?"""
+def _take_over(path: Path, open_files: ExitStack) -> bool:
+    """Lock a file, and return whether that worked: its owner is gone."""
     try:
         file = open_files.enter_context(path.open("rb"))
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -101,11 +100,11 @@ def _owned(path: Path, open_files: ExitStack) -> bool:
     return True
 
 
-def _all_of(paths: list[Path]) -> tuple[Finished, ...]:
-    """Each seed once; not a line that was cut short."""
-    found: dict[int, Finished] = {}
+def _finished_seeds(paths: list[Path]) -> tuple[FinishedSeed, ...]:
+    """Return each seed once, without truncated lines."""
+    found: dict[int, FinishedSeed] = {}
     for line in (line for path in paths for line in path.read_bytes().splitlines()):
         with suppress(ValueError, KeyError, TypeError, AttributeError):
-            one = Finished.read(json_of(line))
+            one = FinishedSeed.read(json_of(line))
             found[one.row.seed] = one
     return tuple(found.values())

@@ -1,11 +1,10 @@
-"""Processes that carry out a function, item by item, and can be lost one by one.
+"""A pool of worker processes in which the death of one loses one item only.
 
-Simulated worlds are bound by the processor, so each core has a process; a pool that breaks as a
-whole when one of them dies (out of memory, killed) would lose a campaign for one seed. Here such a
-death loses the item at hand, and says so. A worker is replaced after so many items, or when it has
-grown, so that memory stays bounded whatever leaks; an item that takes too much processor time or
-memory ends its worker. Workers end with the process that started them, even if that is killed, and
-their scratch folder with them.
+Simulated worlds are bound by the CPU, so each core has a process. With a pool that breaks when one
+process dies (out of memory, killed), a campaign would be lost for one seed. Here a death loses the
+current item, and is reported. A worker is replaced after a number of items, or when it has grown,
+which bounds the memory of leaks; an item that takes too much CPU time or memory ends its worker.
+Workers and their scratch folder end with the process that started them, even if that is killed.
 """
 
 import os
@@ -29,22 +28,22 @@ from harness.history.runs import held, is_running
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-EACH = 200  # items, until a worker is replaced
-GROWN_BYTES = 1 << 30  # ... or until it has been as large as this
-MOST_BYTES = 3 << 30  # what an item may make of it, before it is out of memory
-MOST_CPU_S = 300.0  # what an item may take
+MAX_ITEMS = 200  # of a worker, until it is replaced
+GROWN_BYTES = 1 << 30  # ... or until it has this size
+MAX_BYTES = 3 << 30  # memory limit of a worker
+MAX_CPU_S = 300.0  # of an item
 TICK_S = 0.25
 MEMORY = Path("/dev/shm")
 ROOM_BYTES = 1 << 28  # for each worker
 SCRATCH = "seatrial-worlds-"
 TO_ALL = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)  # sent to a whole group of processes
 
-Work = Callable[[Item, Path], Result]  # what to do with an item; the folder is for its files
+Work = Callable[[Item, Path], Result]  # processes an item; the folder is for its files
 
 
 @dataclass(frozen=True)
-class Done(Generic[Item, Result]):
-    """An item that was carried out, or (`lost` says why) was not."""
+class PoolResult(Generic[Item, Result]):
+    """An item with its result, or (`lost`) why there is none."""
 
     item: Item
     result: Result | None = None
@@ -53,30 +52,32 @@ class Done(Generic[Item, Result]):
     peak_bytes: int = 0  # of the worker, so far
 
 
-Steps = Generator[Done[Item, Result] | None, None, None]
+Steps = Generator[PoolResult[Item, Result] | None, None, None]
 
 
-def carried_out(
-    work: Work[Item, Result], items: Iterable[Item], jobs: int, most_cpu_s: float = MOST_CPU_S
+def run_in_pool(
+    work: Work[Item, Result], items: Iterable[Item], jobs: int, max_cpu_s: float = MAX_CPU_S
 ) -> Steps[Item, Result]:
-    """Each item as it is done, and None every now and then, for whoever wants to draw or to stop.
+    """Yield each item when it is done, and None several times a second, for display and stopping.
 
-    Closing this ends all workers. `work` and items must be importable by name elsewhere.
+    Closing the generator ends all workers. `work` and items must be picklable.
     """
     scratch = _scratch(jobs)
-    crew = [_Worker(work, scratch, most_cpu_s) for _ in range(jobs)]
+    workers = [_Worker(work, scratch, max_cpu_s) for _ in range(jobs)]
     with held(RunDir(scratch)):
         try:
-            yield from _passed_out(crew, iter(items))
+            yield from _distribute(workers, iter(items))
         finally:
-            for worker in crew:
+            for worker in workers:
                 worker.end()
             shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _passed_out(crew: "list[_Worker[Item, Result]]", items: Iterator[Item]) -> Steps[Item, Result]:
+def _distribute(
+    workers: "list[_Worker[Item, Result]]", items: Iterator[Item]
+) -> Steps[Item, Result]:
     busy: dict[Connection, _Worker[Item, Result]] = {}
-    idle = list(crew)
+    idle = list(workers)
     while True:
         while idle and (item := next(items, None)) is not None:
             worker = idle.pop()
@@ -86,39 +87,39 @@ def _passed_out(crew: "list[_Worker[Item, Result]]", items: Iterator[Item]) -> S
         for line in wait(list(busy), TICK_S):
             assert isinstance(line, Connection)
             worker = busy.pop(line)
-            yield worker.taken()
+            yield worker.take()
             idle.append(worker)
         yield None
 
 
 class _Worker(Generic[Item, Result]):
-    """A process, which is started when there is something to do."""
+    """A process that is started with its first item."""
 
-    def __init__(self, work: Work[Item, Result], scratch: Path, most_cpu_s: float) -> None:
-        self._what = (work, scratch, most_cpu_s)
+    def __init__(self, work: Work[Item, Result], scratch: Path, max_cpu_s: float) -> None:
+        self._what = (work, scratch, max_cpu_s)
         self._done = 0
         self._line: Connection | None = None
 
     def give(self, item: Item) -> Connection:
-        """Begin with an item; what to wait for."""
+        """Start with an item, and return the connection to wait for."""
         line = self._line or self._started()
         self._item = item
-        with suppress(OSError):  # it has died meanwhile, which shows at once
+        with suppress(OSError):  # the worker has died, which shows at once
             line.send(item)
         return line
 
-    def taken(self) -> Done[Item, Result]:
-        """What became of the item."""
+    def take(self) -> PoolResult[Item, Result]:
+        """Return what became of the item."""
         assert self._line
         try:
-            done: Done[Item, Result] = self._line.recv()
+            done: PoolResult[Item, Result] = self._line.recv()
         except (EOFError, OSError):
             self._process.join()
             code = self._process.exitcode
             self.end()
-            return Done(self._item, lost=f"its process {_ending(code)}")
+            return PoolResult(self._item, lost=f"its process {_ending(code)}")
         self._done += 1
-        if self._done >= EACH or done.peak_bytes > GROWN_BYTES:
+        if self._done >= MAX_ITEMS or done.peak_bytes > GROWN_BYTES:
             self.end()
         return done
 
@@ -136,7 +137,7 @@ class _Worker(Generic[Item, Result]):
         self._line, line = context.Pipe()
         life, self._life = context.Pipe(duplex=False)
         self._process = context.Process(target=_serve, args=(*self._what, line, life), daemon=True)
-        with _unsignalled():
+        with _signals_blocked():
             self._process.start()
         line.close()
         life.close()
@@ -145,9 +146,9 @@ class _Worker(Generic[Item, Result]):
 
 
 @contextmanager
-def _unsignalled() -> Iterator[None]:
-    """What begins meanwhile is born deaf to these, until it says itself that it ignores them."""
-    resource_tracker.ensure_running()  # else it begins now, and lets them through
+def _signals_blocked() -> Iterator[None]:
+    """Block signals while a worker starts, until it ignores them itself."""
+    resource_tracker.ensure_running()  # started now, it would unblock them
     before = signal.pthread_sigmask(signal.SIG_BLOCK, TO_ALL)
     try:
         yield
@@ -157,7 +158,7 @@ def _unsignalled() -> Iterator[None]:
 
 def _ending(code: int | None) -> str:
     if code == -signal.SIGPROF:
-        return "took too much CPU"
+        return "took too much CPU time"
     if code is not None and code < 0:
         return f"was killed by {signal.Signals(-code).name}"
     return f"ended by itself (exit code {code})"
@@ -169,35 +170,35 @@ def _ending(code: int | None) -> str:
 def _serve(
     work: Work[Item, Result],
     scratch: Path,
-    most_cpu_s: float,
+    max_cpu_s: float,
     line: Connection,
     life: Connection,
 ) -> None:
-    """Carry out what comes, until nobody asks any more."""
+    """Process items until the connection is closed."""
     for number in TO_ALL:
-        signal.signal(number, signal.SIG_IGN)  # whoever started us reacts, and ends us
+        signal.signal(number, signal.SIG_IGN)  # the parent reacts, and ends this process
     signal.pthread_sigmask(signal.SIG_UNBLOCK, TO_ALL)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     threading.Thread(target=_end_with, args=(life, scratch), daemon=True).start()
-    _, most = resource.getrlimit(resource.RLIMIT_DATA)
-    ours = MOST_BYTES if most == resource.RLIM_INFINITY else min(MOST_BYTES, most)
-    resource.setrlimit(resource.RLIMIT_DATA, (ours, most))
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    soft = MAX_BYTES if hard == resource.RLIM_INFINITY else min(MAX_BYTES, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
     before_s = 0.0
     with suppress(EOFError, OSError):
         while True:
             item = line.recv()
-            signal.setitimer(signal.ITIMER_PROF, most_cpu_s)
+            signal.setitimer(signal.ITIMER_PROF, max_cpu_s)
             result, lost = _attempt(work, item, scratch)
             signal.setitimer(signal.ITIMER_PROF, 0)
             use = resource.getrusage(resource.RUSAGE_SELF)
             cpu_s = use.ru_utime + use.ru_stime
-            line.send(Done(item, result, lost, cpu_s - before_s, _peak_bytes()))
+            line.send(PoolResult(item, result, lost, cpu_s - before_s, _peak_bytes()))
             before_s = cpu_s
 
 
 def _peak_bytes() -> int:
-    """How large this process has been. `ru_maxrss` will not do: it begins with the size of whoever
-    started the process, which was the process's own until it became another program."""
+    """Return the peak size of this process. `ru_maxrss` starts with the size of the parent, which
+    forked this process."""
     status = Path("/proc/self/status").read_text()
     return next(
         1024 * int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")
@@ -214,7 +215,7 @@ def _attempt(work: Work[Item, Result], item: Item, scratch: Path) -> tuple[Resul
 
 
 def _end_with(life: Connection, scratch: Path) -> None:
-    """Nobody writes to this line; it ends when whoever started us is gone."""
+    """Exit when the parent is gone: then this connection is closed. Nothing is sent over it."""
     with suppress(EOFError, OSError):
         life.recv()
     shutil.rmtree(scratch, ignore_errors=True)
@@ -225,11 +226,11 @@ def _end_with(life: Connection, scratch: Path) -> None:
 
 
 def _scratch(jobs: int) -> Path:
-    """A folder in memory if there is room, else where temporary files go."""
+    """Create a folder in memory if there is room, else among temporary files."""
     roomy = MEMORY.is_dir() and os.access(MEMORY, os.W_OK)
     roomy = roomy and shutil.disk_usage(MEMORY).free > jobs * ROOM_BYTES
     parent = MEMORY if roomy else Path(tempfile.gettempdir())
     for left in parent.glob(f"{SCRATCH}*"):
-        if not is_running(left):  # whoever made it was killed, with all its workers
+        if not is_running(left):  # its owner was killed, with all its workers
             shutil.rmtree(left, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix=SCRATCH, dir=parent))

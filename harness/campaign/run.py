@@ -2,12 +2,12 @@
 
 Worker processes draw, carry out and judge one seed after another in scratch folders; a seed that
 fails is kept as a full run, which can be checked, reported, replayed and shrunk like any other. A
-worker that dies loses its seed, and that is said. A worker imports the code as it finds it; if that
-is another edition than the campaign began with, the seed is lost too, and the campaign ends.
+worker that dies loses its seed, which is reported. A worker imports the code as it is; if that
+differs from the code that the campaign began with, the seed is lost, too, and the campaign ends.
 
-No seed is dropped without a word: it failed, is clean, proves nothing, was lost with its worker, or
-was abandoned when the campaign ended while it was under way. What is finished is written down at
-once (`harness.campaign.checkpoint`), and added up with other campaigns of its kind
+Every seed has a result: it failed, is clean, proves nothing, was lost with its worker, or was
+abandoned when the campaign ended during it. Finished seeds are stored at once
+(`harness.campaign.checkpoint`), and added to other campaigns of the same kind
 (`harness.judge.campaign_evidence`).
 """
 
@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import Any
 
 from harness import registry
-from harness.campaign.checkpoint import Checkpoint, Finished
-from harness.campaign.pool import Done, carried_out
-from harness.campaign.simulation import STOPPED, Outcome, simulated
-from harness.campaign.swarm import HOSTS, drawn
-from harness.campaign.tally import Row, Tally
+from harness.campaign.checkpoint import CampaignCheckpoint, FinishedSeed
+from harness.campaign.pool import PoolResult, run_in_pool
+from harness.campaign.simulation import STOPPED, SeedOutcome, simulate
+from harness.campaign.swarm import HOSTS, draw_trial
+from harness.campaign.tally import CampaignTotals, SeedResult
 from harness.errors import BadRequest, SeatrialError
 from harness.history.runs import kept
 from harness.plans import planned_kinds
@@ -40,23 +40,23 @@ from harness.trial import DEMANDS, Trial
 
 AS_EXPECTED, NOT_AS_EXPECTED, UNDECIDED = 0, 1, 2
 KEPT = 10  # runs of each class of failure
-GRACE_S = 30.0  # for seeds that are under way when the time is over
-DRAWN_FIRST, OF_MORE = 1000, 100  # seeds, where what is asked for may fit some of them only
-HOPELESS = 5  # seeds that were lost before any was done
+GRACE_S = 30.0  # for running seeds when the time is over
+DRAWN_FIRST, OF_MORE = 1000, 100  # seeds to draw in advance, where options may not fit all of them
+HOPELESS = 5  # seeds lost before any was finished
 DOUBTS = 0.1  # share of unproven seeds above which nothing is decided
 CHANGED = "the code has changed since the campaign began, so this would be another seed"
 
 
 @dataclass(frozen=True)
 class Campaign:
-    """What to do. `base` is common to all seeds; `plan`, if any, is the plan of each."""
+    """A campaign to carry out. `base` is common to all seeds, and so is `plan`, if given."""
 
     base: Trial
     seeds: Sequence[int]
     jobs: int = 2
     plan: str | None = None
     within_s: float | None = None
-    to_the_end: bool = False  # also when a mutant has been caught
+    to_the_end: bool = False  # continue after a mutant is caught
 
     @property
     def mutant(self) -> str:
@@ -64,36 +64,36 @@ class Campaign:
 
     @cached_property
     def own_finding(self) -> str:
-        """The code that convicts the mutant; empty if the system does not say."""
+        """The code that convicts the mutant; empty if the system defines none."""
         mutants = registry.system(self.base.system).mutants()
         return str(getattr(mutants.get(self.mutant), "finding", ""))
 
     @cached_property
     def profile(self) -> str:
-        return drawn(self.seeds[0], self.base, self.plan)[0].profile
+        return draw_trial(self.seeds[0], self.base, self.plan)[0].profile
 
     @property
     def key(self) -> str:
-        """Campaigns of the same key and code do the same for the same seed: options, profile,
-        mutant, contract and plan are the same."""
-        told = json.dumps([tomllib.loads(self.base.to_toml()), self.plan], sort_keys=True)
-        return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
+        """A hash of options, profile, mutant, contract and plan: campaigns with the same key and
+        code do the same for the same seed."""
+        content = json.dumps([tomllib.loads(self.base.to_toml()), self.plan], sort_keys=True)
+        return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
 
     @property
     def in_full(self) -> bool:
-        """It is judged by the whole contract and by all that the workload wants to have checked."""
+        """Whether it is judged by the whole contract and all checkers of the workload."""
         return in_full(tomllib.loads(self.base.to_toml()))
 
     def refuse(self) -> None:
-        """BadRequest or Unsupported when a seed of it makes no sense.
+        """Raise BadRequest or Unsupported if a seed cannot be carried out.
 
-        What names nodes may fit the sizes of one seed and not of the next, so then many are drawn.
+        Options that name nodes may fit the sizes of one seed and not of another, so many are drawn.
         """
         if not self.seeds:
             raise BadRequest("there are no seeds to simulate; use --seeds 1..100")
         refuse_unknown(self.base)
         registry.load("workload", self.base.workload)(self.base).check_options()
-        drawn(self.seeds[0], self.base, self.plan)
+        draw_trial(self.seeds[0], self.base, self.plan)
         named = bool(self.base.targets) or self.plan is not None
         most = DRAWN_FIRST if len(self.seeds) <= DRAWN_FIRST else OF_MORE
         for seed in self.seeds[1:most] if named else ():
@@ -101,9 +101,9 @@ class Campaign:
 
     def _refuse(self, seed: int) -> None:
         try:
-            drawn(seed, self.base, self.plan)
+            draw_trial(seed, self.base, self.plan)
         except SeatrialError as e:
-            raise BadRequest(f"seed {seed} draws other sizes: {e}; fix them with --nodes") from e
+            raise BadRequest(f"seed {seed} draws other sizes: {e}; set them with --nodes") from e
 
 
 def in_full(base: Mapping[str, Any]) -> bool:
@@ -111,38 +111,38 @@ def in_full(base: Mapping[str, Any]) -> bool:
 
 
 @dataclass
-class Course:
-    """How far a campaign has come."""
+class CampaignState:
+    """The state of a campaign."""
 
     campaign: Campaign
     began_s: float
-    begun: list[int] = field(default_factory=list)  # seeds that a worker was given
-    resumed: set[int] = field(default_factory=set)  # seeds that were finished before it was killed
-    beside: list[Row] = field(default_factory=list)  # finished then, too, and not asked for now
-    rows: list[Row] = field(default_factory=list)
-    tally: Tally = field(default_factory=Tally)  # of the rows
+    begun: list[int] = field(default_factory=list)  # seeds given to a worker
+    resumed: set[int] = field(default_factory=set)  # seeds finished before an interruption
+    beside: list[SeedResult] = field(default_factory=list)  # finished then, not asked for now
+    rows: list[SeedResult] = field(default_factory=list)
+    tally: CampaignTotals = field(default_factory=CampaignTotals)  # of the rows
     lost: dict[int, str] = field(default_factory=dict)  # seed -> why
     unkept: dict[int, str] = field(default_factory=dict)  # failed seed -> why its run is not kept
     runs: dict[int, Path] = field(default_factory=dict)  # failed seed -> where it is kept
     peak_bytes: int = 0  # of a worker
-    edition: str = ""  # of the code that it began with
+    edition: str = ""  # of the code it began with
     took_s: float = 0.0
     interrupted: bool = False
     late: bool = False  # the time was over before the seeds were
-    unsaved: str = ""  # why what is finished is not written down before the end
+    unsaved: str = ""  # why finished seeds are not stored before the end
 
     def interrupt(self) -> None:
         self.interrupted = True
 
     @property
-    def caught(self) -> Row | None:
+    def caught(self) -> SeedResult | None:
         """The first seed that failed; of a mutant, by its own finding."""
         failed = (row for row in self.rows if row.failure and not self._inconclusive(row))
         return min(failed, key=lambda row: self.campaign.seeds.index(row.seed), default=None)
 
-    def _inconclusive(self, row: Row) -> bool:
-        """Return whether a mutant's seed failed, but not by the finding that convicts it: other
-        failures may have come without the mutant."""
+    def _inconclusive(self, row: SeedResult) -> bool:
+        """Return whether a mutant's seed failed, but not by the finding that convicts it: the
+        failure may not be the mutant's."""
         failed = set(row.failure)
         if not self.campaign.mutant or not failed:
             return False
@@ -153,22 +153,22 @@ class Course:
 
     @property
     def inconclusive(self) -> int:
-        """Seeds that failed in a way that catches no mutant."""
+        """The number of failed seeds that do not convict the mutant."""
         return sum(map(self._inconclusive, self.rows))
 
     @property
     def abandoned(self) -> list[int]:
-        """Seeds under way; of a campaign that has ended, those that never came to an end."""
+        """Seeds that began and did not end."""
         return sorted(set(self.begun) - {row.seed for row in self.rows} - self.lost.keys())
 
     @property
     def not_begun(self) -> int:
-        """Seeds."""
+        """The number of seeds that were not begun."""
         return len(self.campaign.seeds) - len({*self.begun, *self.resumed})
 
     @property
     def kind(self) -> dict[str, str]:
-        """What is summed has to be the same in all of it."""
+        """What must be equal in campaigns that are added up."""
         campaign = self.campaign
         return {
             "edition": self.edition,
@@ -183,22 +183,22 @@ class Course:
 
     @property
     def changed(self) -> bool:
-        """The code is another one now."""
+        """Whether the code has changed since the beginning."""
         return CHANGED in self.lost.values()
 
     @property
     def hopeless(self) -> bool:
-        """No worker can do anything."""
+        """Whether no worker can finish a seed."""
         return not self.rows and len(self.lost) >= HOPELESS
 
     @property
     def faults_to_catch(self) -> int:
-        """Counted faults of the seeds up to the first that failed; 0 when none did."""
+        """Counted faults of the seeds up to the first that failed; 0 if none did."""
         if not self.caught:
             return 0
         last = self.campaign.seeds.index(self.caught.seed)
         upto = set(self.campaign.seeds[: last + 1])
-        return Tally.of(row for row in self.rows if row.seed in upto).faults
+        return CampaignTotals.of(row for row in self.rows if row.seed in upto).faults
 
     @property
     def exit_code(self) -> int:
@@ -211,7 +211,7 @@ class Course:
         return NOT_AS_EXPECTED if mutant else AS_EXPECTED
 
     def plain(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the state for JSON."""
         campaign = self.campaign
         return {
             "profile": campaign.profile,
@@ -232,40 +232,40 @@ class Course:
         }
 
 
-Watch = Callable[[Course], None]  # called whenever something may have changed
+Watch = Callable[[CampaignState], None]  # called whenever something may have changed
 
 
 @dataclass(frozen=True)
-class OneSeed:
-    """What a worker does with a seed; the folder is told when the run is worth keeping."""
+class SeedRunner:
+    """Carries out a seed in a worker; returns the folder of a run to keep."""
 
     base: Trial
     plan: str | None = None
-    edition: str = ""  # of the code that it is to be done with; empty: of any
+    edition: str = ""  # of the code to run; empty: any
 
-    def __call__(self, seed: int, scratch: Path) -> tuple[Row, Path | None]:
+    def __call__(self, seed: int, scratch: Path) -> tuple[SeedResult, Path | None]:
         self._refuse_changed()
         row, folder = self._judged(seed, scratch)
-        self._refuse_changed()  # it may have imported something
+        self._refuse_changed()  # it may have imported more modules
         return row, folder
 
     def _refuse_changed(self) -> None:
         if self.edition and _edition_of(len(sys.modules)) != self.edition:
             raise BadRequest(CHANGED)
 
-    def _judged(self, seed: int, scratch: Path) -> tuple[Row, Path | None]:
-        trial, plan = drawn(seed, self.base, self.plan)
+    def _judged(self, seed: int, scratch: Path) -> tuple[SeedResult, Path | None]:
+        trial, plan = draw_trial(seed, self.base, self.plan)
         folder = scratch / trial.name
         shutil.rmtree(folder, ignore_errors=True)  # of a worker that was lost
-        row = row_of(simulated(trial, plan, folder), plan)
+        row = row_of(simulate(trial, plan, folder), plan)
         if row.failure:
             return row, folder
         shutil.rmtree(folder)
         return row, None
 
 
-def row_of(outcome: Outcome, plan: str) -> Row:
-    return Row(
+def row_of(outcome: SeedOutcome, plan: str) -> SeedResult:
+    return SeedResult(
         seed=outcome.seed,
         digest=outcome.digest,
         failure=outcome.failure,
@@ -288,28 +288,27 @@ def conduct(
     runs: Path,
     watch: Watch,
     work: Any = None,
-    checkpoint: Checkpoint | None = None,
+    checkpoint: CampaignCheckpoint | None = None,
     stopped: Callable[[], bool] = lambda: False,
-) -> Course:
-    """Carry out a campaign, and keep the runs of seeds that failed under `runs`.
+) -> CampaignState:
+    """Carry out a campaign, and keep the runs of failed seeds under `runs`.
 
-    Ctrl-C and the end of its time end it early, with what was done so far; `stopped` says whether a
-    request to stop came before. What the checkpoint says
-    to be finished is not done again.
+    Ctrl-C and the end of its time end it early, with the results so far; `stopped` returns whether
+    a request to stop came before. Seeds that are finished in the checkpoint are skipped.
     """
-    course = Course(campaign, time.monotonic())
+    course = CampaignState(campaign, time.monotonic())
     with stoppable(course.interrupt):
         if stopped():
             course.interrupt()
         course.edition = edition()
         for one in checkpoint.found if checkpoint else ():
             _resume(course, one, runs)
-        work = work or OneSeed(campaign.base, campaign.plan, course.edition)
+        work = work or SeedRunner(campaign.base, campaign.plan, course.edition)
         _carry_out(course, work, runs, watch, checkpoint)
     return course
 
 
-def _resume(course: Course, one: Finished, runs: Path) -> None:
+def _resume(course: CampaignState, one: FinishedSeed, runs: Path) -> None:
     if one.row.seed not in course.campaign.seeds:
         course.beside.append(one.row)
         return
@@ -323,16 +322,20 @@ def _resume(course: Course, one: Finished, runs: Path) -> None:
 
 
 def _carry_out(
-    course: Course, work: Any, runs: Path, watch: Watch, checkpoint: Checkpoint | None
+    course: CampaignState,
+    work: Any,
+    runs: Path,
+    watch: Watch,
+    checkpoint: CampaignCheckpoint | None,
 ) -> None:
     if course.interrupted:
         return
-    with closing(carried_out(work, _offered(course), course.campaign.jobs)) as steps:
+    with closing(run_in_pool(work, _next_seeds(course), course.campaign.jobs)) as steps:
         for done in steps:
             if done is not None:
                 _take(course, done, runs)
                 if checkpoint and done.result:
-                    checkpoint.add(_finished(course, done.item))
+                    checkpoint.add(_last_finished(course, done.item))
                     course.unsaved = checkpoint.broken
             course.took_s = time.monotonic() - course.began_s
             watch(course)
@@ -341,8 +344,8 @@ def _carry_out(
                 break
 
 
-def _offered(course: Course) -> Iterator[int]:
-    """Seeds, as long as more are wanted."""
+def _next_seeds(course: CampaignState) -> Iterator[int]:
+    """Yield seeds while more are needed."""
     campaign = course.campaign
     for seed in campaign.seeds:
         if course.changed or (campaign.mutant and not campaign.to_the_end and course.caught):
@@ -356,12 +359,14 @@ def _offered(course: Course) -> Iterator[int]:
         yield seed
 
 
-def _overdue(course: Course, by_s: float) -> bool:
+def _overdue(course: CampaignState, by_s: float) -> bool:
     within_s = course.campaign.within_s
     return within_s is not None and time.monotonic() - course.began_s >= within_s + by_s
 
 
-def _take(course: Course, done: Done[int, tuple[Row, Path | None]], runs: Path) -> None:
+def _take(
+    course: CampaignState, done: PoolResult[int, tuple[SeedResult, Path | None]], runs: Path
+) -> None:
     course.peak_bytes = max(course.peak_bytes, done.peak_bytes)
     if done.result is None:
         course.lost[done.item] = done.lost
@@ -377,28 +382,28 @@ def _take(course: Course, done: Done[int, tuple[Row, Path | None]], runs: Path) 
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _keep(course: Course, seed: int, folder: Path, runs: Path) -> None:
+def _keep(course: CampaignState, seed: int, folder: Path, runs: Path) -> None:
     try:
         course.runs[seed] = kept(folder, f"seed-{seed}", runs).path
     except SeatrialError as e:
         course.unkept[seed] = str(e)
 
 
-def _finished(course: Course, seed: int) -> Finished:
-    """The seed that was taken last."""
+def _last_finished(course: CampaignState, seed: int) -> FinishedSeed:
+    """Return the last seed as finished."""
     run = course.runs.get(seed)
-    return Finished(course.rows[-1], run.name if run else "", course.unkept.get(seed, ""))
+    return FinishedSeed(course.rows[-1], run.name if run else "", course.unkept.get(seed, ""))
 
 
 def edition() -> str:
-    """Of the code: the same seed means the same run to it."""
-    told = registry.hosts(HOSTS).edition
-    assert told, "simulated hosts have one"
-    return told()
+    """Return the edition of the code: with the same edition, a seed is the same run."""
+    read = registry.hosts(HOSTS).edition
+    assert read, "simulated hosts have one"
+    return read()
 
 
 @cache
 def _edition_of(modules: int) -> str:
-    """As the code lies there now: looked at again whenever there are more modules."""
+    """Return the edition of the code now; read again after each import."""
     registry.module("hosts", HOSTS).edition.cache_clear()
     return edition()

@@ -1,15 +1,15 @@
-"""One seed in this process: a trial is carried out in a simulated world, and judged here.
+"""Carries out and judges one seed in this process, in a simulated world.
 
-What `seatrial run --hosts simulated` does with a runner, a live view and Spark, this does alone:
-the same story, the same folder, the same checkers (their kernels run here). So a folder that it
-leaves is a run like any other, which can be checked, reported and replayed.
+It does the same as `seatrial run --hosts simulated`, without a runner, a live view and Spark: the
+same story, the same folder, the same checkers (their kernels run here). So its folder is a run like
+any other, which can be checked, reported and replayed.
 
-A world that stops (it spins, or reached for something real) is a failure of its own class, for it
-is always a bug, of Flotilla's or of ours. So is a standstill: elsewhere a final read that never
-came makes a run *unknown*, for a machine may have been too slow; in a world no machine is, so the
+A world that stops (an endless loop, or access to something real) is a failure of its own class: it
+is always a bug, of Flotilla or of the simulation. So is a standstill: on other hosts a missing
+final read makes a run *unknown*, since a machine may have been too slow; in a simulated world the
 cluster or its clients hang, and the seed failed. Any other seed whose verdict is *unknown* is no
-evidence, unless what is doubtful are single faults alone: where many overlap, some hit nobody, or
-nobody's operation. Those do not count; the rest was judged all the same.
+evidence, unless only single faults are doubtful: where many overlap, some affect no node or no
+operation. Those faults do not count; the rest of the run is judged.
 """
 
 from collections.abc import Mapping
@@ -41,19 +41,18 @@ NO_END = "the simulated world stopped: nothing was left to happen, and the run h
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What became of one seed.
+class SeedOutcome:
+    """The result of one seed.
 
-    failure   codes of the findings that the contract speaks against, else of what says that it
-              stood still, or STOPPED; empty: none
-    unproven  codes of the reasons for which the seed proves nothing; empty: none
-    seconds   that passed in the world; cpu_s: that it took here
-    faults    by kind, those that count: the effect was seen, and an operation was in flight or
-              acknowledged meanwhile; `planned` are all
-    events    of the cluster by kind: election, truncate, set ... Each election that made a master
-              and each change of a SyncStateSet once, however many nodes told of it
-    looks     by law of the cluster's inside: how often it was looked at, 0 where it never was
-    unseen    lines of event logs that laws could make nothing of
+    failure   codes of findings that violate the contract, else of a standstill, or STOPPED
+    unproven  codes of the reasons why the seed proves nothing
+    seconds   of simulated time; cpu_s: of CPU time
+    faults    by kind, those that count: the effect was observed, and an operation was in flight or
+              acknowledged during it; `planned`: the number of all
+    events    of the cluster by kind: election, truncate, set ... Each election of a master and each
+              change of a SyncStateSet counts once, however many nodes reported it
+    looks     by invariant of the cluster: how often it was checked
+    unseen    lines of event logs that no invariant could check
     """
 
     seed: int
@@ -62,7 +61,7 @@ class Outcome:
     verdict: Verdict | None
     failure: tuple[str, ...] = ()
     unproven: tuple[str, ...] = ()
-    why: str = ""  # it failed, in a sentence
+    why: str = ""  # the failure, in a sentence
     seconds: float = 0.0
     cpu_s: float = 0.0
     planned: int = 0
@@ -74,24 +73,24 @@ class Outcome:
     unseen: int = 0
 
 
-def simulated(trial: Trial, plan: str, folder: Path) -> Outcome:
-    """Carry out the trial with this plan (TOML) in `folder`, which is made, and judge it.
+def simulate(trial: Trial, plan: str, folder: Path) -> SeedOutcome:
+    """Carry out the trial with this plan (TOML) in a new `folder`, and judge it.
 
-    The folder stays; whoever does not want it removes it. The plan is one that makes sense:
-    `harness.campaign.swarm.drawn` and `harness.run.launch.planned` see to it.
+    The caller removes the folder. The plan must be valid, as those of
+    `harness.campaign.swarm.draw_trial` and `harness.run.launch.planned` are.
     """
     folder.mkdir(parents=True)
     run = begun(trial, plan, folder)
     with run.log.open("a") as log, redirect_stderr(log):
         carry_out(run, story, alone)
-    return outcome(run)
+    return judge_simulated(run)
 
 
-def outcome(run: RunDir) -> Outcome:
-    """What a simulated run came to, from its folder; judged here."""
+def judge_simulated(run: RunDir) -> SeedOutcome:
+    """Judge a simulated run, and return its result."""
     state, history = run.state(), History.open(run)
     figures = state.get("simulated", {})
-    known = Outcome(
+    known = SeedOutcome(
         seed=run.trial().seed,
         run=run,
         digest=str(state.get("digest", "")),
@@ -99,12 +98,12 @@ def outcome(run: RunDir) -> Outcome:
         seconds=figures.get("seconds", 0.0),
         cpu_s=figures.get("cpu_s", 0.0),
         planned=len(pc.unique(history.read("faults")["id"])),
-        events=happened(history.read("events")),
+        events=count_events(history.read("events")),
     )
     if error := state.get("error") or ("" if history.ended or history.cut_short else NO_END):
         return replace(known, failure=(STOPPED, *_broken(history)), why=str(error))
     verdict = judge_here(history)
-    failure = verdict.convicting or stood_still(history, verdict)
+    failure = verdict.convicting or standstill_codes(history, verdict)
     return replace(
         known,
         verdict=verdict,
@@ -119,9 +118,9 @@ def outcome(run: RunDir) -> Outcome:
     )
 
 
-def stood_still(history: History, verdict: Verdict) -> tuple[str, ...]:
-    """Codes of the reasons that say of a simulated run that it did not go on, though all was healed
-    and nobody was in a hurry. None where the contract does not demand that it does."""
+def standstill_codes(history: History, verdict: Verdict) -> tuple[str, ...]:
+    """Return the codes of reasons why a simulated run stood still after all faults were healed;
+    none if the contract does not demand recovery, or the run was interrupted."""
     trial = history.run.trial()
     if trial.hosts != HOSTS or history.interrupted or not trial.demands("recovers"):
         return ()
@@ -133,21 +132,21 @@ def stood_still(history: History, verdict: Verdict) -> tuple[str, ...]:
 
 
 def _standstill(verdict: Verdict, codes: tuple[str, ...]) -> str:
-    """In words."""
-    said = (reason.message for reason in verdict.reasons if reason.code in codes)
-    return next((f"all was healed, and it did not go on: {words}" for words in said), "")
+    """Return the sentence of a standstill."""
+    messages = (reason.message for reason in verdict.reasons if reason.code in codes)
+    return next((f"all faults were healed, and it stood still: {text}" for text in messages), "")
 
 
 def _broken(history: History) -> tuple[str, ...]:
-    """Laws of the inside that were broken until the world stopped."""
+    """Return the codes of invariants that were violated before the world stopped."""
     result = registry.load("checker", LAWS)(history, history.run.trial(), None)
     return tuple(finding.code for finding in result.findings)
 
 
 def _invoked(verdict: Verdict) -> int:
-    """Operations, whose rows are several each."""
-    told = verdict.stats("coverage").get("operations", {})
-    return sum(counts.get("invoke", 0) for counts in told.values())
+    """Return the number of invoked operations."""
+    operations = verdict.stats("coverage").get("operations", {})
+    return sum(counts.get("invoke", 0) for counts in operations.values())
 
 
 def _unproven(verdict: Verdict) -> tuple[str, ...]:
@@ -155,10 +154,9 @@ def _unproven(verdict: Verdict) -> tuple[str, ...]:
     return tuple(sorted(codes - registry.reasons("unobserved") - registry.reasons("spacing")))
 
 
-def happened(told: pa.Table) -> dict[str, int]:
-    """Events by kind; what several nodes tell of, once."""
-    rows = pc.value_counts(told["kind"]).to_pylist()
-    counts = {row["values"]: row["counts"] for row in rows}
-    once = events(told.filter(pc.is_in(told["kind"], pa.array(["election", "set"]))))
+def count_events(rows: pa.Table) -> dict[str, int]:
+    """Count events by kind; what several nodes reported counts once."""
+    counts = {row["values"]: row["counts"] for row in pc.value_counts(rows["kind"]).to_pylist()}
+    once = events(rows.filter(pc.is_in(rows["kind"], pa.array(["election", "set"]))))
     counts |= {"election": elections(once), "set": set_changes(once)}
     return {kind: count for kind, count in counts.items() if count}

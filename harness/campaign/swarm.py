@@ -1,11 +1,11 @@
-"""What a seed draws: a trial and its plan, each different from those of all other seeds.
+"""Draws a trial and its plan from a seed (swarm testing).
 
-A base trial says what is common to a campaign; whatever it sets stays as it is. The rest is drawn,
-by those who know it: the hosts' options by the hosts, sizes and settings by the system, the load by
-the workload, the faults by the nemesis. Each has a function `swarm(random)`, or nothing to draw. A
-system's, `swarm(random, trial, planned)`, is told what is set, for its sizes depend on each other,
-and whether a plan is given, which was written for some cluster.
-The plan is explicit, so that it can be replayed and shrunk whatever becomes of the drawing.
+A base trial is common to a campaign; what it sets is kept. The rest is drawn by the plug-ins: the
+hosts' options by the hosts, sizes and settings by the system, the load by the workload, the faults
+by the nemesis, each by a function `swarm(random)`, if it has one. A system's, `swarm(random, trial,
+planned)`, gets the trial, since its sizes depend on each other, and whether a plan is given, which
+was written for a certain cluster. The drawn plan is explicit, so it can be replayed and shrunk even
+if the drawing changes.
 """
 
 from contextlib import suppress
@@ -18,45 +18,45 @@ from harness.errors import BadRequest
 from harness.run.launch import Stage
 from harness.trial import Trial
 
-DRAWS = 100  # of a load that fits what is set of it; one in three does, at the worst that is known
-HOSTS = "simulated"  # where a trial costs so little that there can be thousands
+DRAWS = 100  # of a load that fits the options; at worst one in three is known to fit
+HOSTS = "simulated"  # cheap enough for thousands of trials
 
 
-def drawn(seed: int, base: Trial, plan: str | None = None) -> tuple[Trial, str]:
-    """The trial of a seed and its plan, as TOML; with a plan given, that one.
+def draw_trial(seed: int, base: Trial, plan: str | None = None) -> tuple[Trial, str]:
+    """Return the trial of a seed and its plan as TOML; a given plan is used unchanged.
 
-    BadRequest or Unsupported when the base trial makes no sense or can not be simulated.
+    Raises BadRequest or Unsupported if the base trial is invalid or cannot be simulated.
     """
     random = Random(f"{seed}/swarm")
     trial = replace(base, name=f"seed-{seed}", seed=seed, plan="", hosts=HOSTS, short_faults=True)
-    trial = _sized(trial, random, plan is not None)
+    trial = _draw_sizes(trial, random, plan is not None)
     nemesis = registry.nemesis()
     stage = Stage.of(trial)
     if plan is None:
         faults = nemesis.swarm(random, trial, stage.detection_s, stage.nodes, stage.can)
     else:
-        by_hand = replace(trial, plan=base.plan)  # and so held to what somebody writes
+        by_hand = replace(trial, plan=base.plan)  # checked as a written plan
         faults = nemesis.plan_for_trial(by_hand, plan, stage.detection_s, stage.nodes, stage.can)
     kinds = tuple(sorted({fault.kind for fault in faults}))
     return replace(trial, faults=kinds), nemesis.dump(faults)
 
 
-def _sized(trial: Trial, random: Random, planned: bool) -> Trial:
-    """The trial with all that is drawn of it but the faults."""
-    load = _load(trial, Random(random.getrandbits(64)))
-    system = _drawn("system", trial.system, random, trial, planned)
+def _draw_sizes(trial: Trial, random: Random, planned: bool) -> Trial:
+    """Return the trial with everything drawn except the faults."""
+    load = _draw_load(trial, Random(random.getrandbits(64)))
+    system = _draw("system", trial.system, random, trial, planned)
     return replace(
         trial,
         profile=trial.profile or str(system.get("profile", "")),
         nodes={**system.get("nodes", {}), **trial.nodes},
-        bed={**_drawn("hosts", trial.hosts, random), **trial.bed},
+        bed={**_draw("hosts", trial.hosts, random), **trial.bed},
         load=load,
         settings={**system.get("settings", {}), **trial.settings},
     )
 
 
-def _load(trial: Trial, own: Random) -> dict[str, Any]:
-    """Drawn again until it fits what is set: ordered sends want a queue for each producer."""
+def _draw_load(trial: Trial, own: Random) -> dict[str, Any]:
+    """Draw a load until it fits the options: ordered sends need a queue for each producer."""
     make = registry.load("workload", trial.workload)
     swarm = registry.workload(trial.workload).swarm
     if swarm is None:
@@ -73,7 +73,7 @@ def _load(trial: Trial, own: Random) -> dict[str, Any]:
     return draw()
 
 
-def _drawn(kind: str, name: str, random: Random, *told: Any) -> dict[str, Any]:
+def _draw(kind: str, name: str, random: Random, *context: Any) -> dict[str, Any]:
     swarm = (registry.system(name) if kind == "system" else registry.hosts(name)).swarm
-    own = Random(random.getrandbits(64))  # what one draws is nothing to the others
-    return dict(swarm(own, *told)) if swarm else {}
+    own = Random(random.getrandbits(64))  # independent of what others draw
+    return dict(swarm(own, *context)) if swarm else {}

@@ -1,7 +1,7 @@
-"""What a campaign's seeds came to, added up. Pure.
+"""Results of a campaign's seeds, and their totals. Pure.
 
-A seed failed, or is unproven, or is clean. One that is unproven is no evidence: what it planned and
-what it took are summed, but its faults do not count, nor does anything else that happened in it.
+A seed failed, is unproven, or is clean. An unproven seed is no evidence: its planned faults and its
+cost are added, but nothing that happened in it counts.
 """
 
 import math
@@ -16,11 +16,11 @@ RARE = {"elections": "election", "truncations": "truncate", "set changes": "set"
 
 
 @dataclass(frozen=True)
-class Row:
+class SeedResult:
     """One seed. `planned` and `counted` are faults by kind, `events` those of the cluster.
 
-    `digest` is its world's. `unproven` are codes of the reasons for which it proves nothing.
-    `looks` says how often each law had something to look at; `unseen`, how much nobody could judge.
+    `digest` is that of its world; `unproven` has the codes of the reasons why it proves nothing.
+    `looks` says how often each invariant was checked, `unseen` how many events none could check.
     """
 
     seed: int
@@ -44,27 +44,27 @@ class Row:
 
     @property
     def doubtful(self) -> bool:
-        """It proves nothing, neither for nor against."""
+        """Whether it proves nothing."""
         return bool(self.unproven) and not self.failure
 
     @property
     def excused(self) -> bool:
-        """All that was found is explained by faults that the system does not claim to survive."""
+        """Whether faults explain its findings that the system does not claim to survive."""
         return self.doubtful and EXCUSED in self.unproven
 
     def plain(self) -> dict[str, Any]:
-        told = {key: value for key, value in asdict(self).items() if value}
-        return {"seed": self.seed, **told}
+        known = {key: value for key, value in asdict(self).items() if value}
+        return {"seed": self.seed, **known}
 
     @classmethod
     def read(cls, plain: Mapping[str, Any]) -> Self:
-        """From `plain`. TypeError when it is none."""
+        """Read what `plain` returns. Raises TypeError."""
         tuples = {key: tuple(plain.get(key, ())) for key in ("failure", "unproven")}
         return cls(**{**plain, **tuples})
 
 
 @dataclass(frozen=True)
-class Tally:
+class CampaignTotals:
     """The sums over seeds."""
 
     seeds: int = 0
@@ -83,48 +83,48 @@ class Tally:
     unproven: Mapping[str, int] = field(default_factory=dict)  # code -> doubtful seeds
 
     @classmethod
-    def of(cls, rows: Iterable[Row]) -> Self:
+    def of(cls, rows: Iterable[SeedResult]) -> Self:
         return reduce(cls.plus, rows, cls())
 
-    def plus(self, row: Row) -> Self:
+    def plus(self, row: SeedResult) -> Self:
         spent = replace(
             self,
             seeds=self.seeds + 1,
             seconds=self.seconds + row.seconds,
             cpu_s=self.cpu_s + row.cpu_s,
-            planned=_added(self.planned, row.planned),
+            planned=_add_counts(self.planned, row.planned),
         )
         return spent._doubted(row) if row.doubtful else spent._proved(row)
 
-    def _doubted(self, row: Row) -> Self:
-        unproven = _added(self.unproven, dict.fromkeys(row.unproven, 1))
+    def _doubted(self, row: SeedResult) -> Self:
+        unproven = _add_counts(self.unproven, dict.fromkeys(row.unproven, 1))
         excused = self.excused + row.excused
         return replace(self, doubtful=self.doubtful + 1, excused=excused, unproven=unproven)
 
-    def _proved(self, row: Row) -> Self:
+    def _proved(self, row: SeedResult) -> Self:
         return replace(
             self,
-            counted=_added(self.counted, row.counted),
-            events=_added(self.events, row.events),
+            counted=_add_counts(self.counted, row.counted),
+            events=_add_counts(self.events, row.events),
             operations=self.operations + row.operations,
             acknowledged=self.acknowledged + row.acknowledged,
-            looks=_added(self.looks, row.looks),
+            looks=_add_counts(self.looks, row.looks),
             unseen=self.unseen + row.unseen,
             failures=self._failures_with(row) if row.failure else self.failures,
         )
 
-    def _failures_with(self, row: Row) -> dict[str, tuple[int, ...]]:
+    def _failures_with(self, row: SeedResult) -> dict[str, tuple[int, ...]]:
         seeds = sorted((*self.failures.get(row.words, ()), row.seed))
         return {**self.failures, row.words: tuple(seeds)}
 
     @property
     def failed(self) -> int:
-        """Seeds."""
+        """The number of clean seeds."""
         return sum(map(len, self.failures.values()))
 
     @property
     def clean(self) -> int:
-        """Seeds."""
+        """The number of clean seeds."""
         return self.seeds - self.failed - self.doubtful
 
     @property
@@ -134,12 +134,12 @@ class Tally:
 
     @property
     def faults(self) -> int:
-        """Those that count."""
+        """The number of faults that count."""
         return sum(self.counted.values())
 
     @property
     def faults_per_minute(self) -> float:
-        """And core."""
+        """Faults per minute and core."""
         return 60 * self.faults / self.cpu_s if self.cpu_s else 0.0
 
     @property
@@ -148,14 +148,14 @@ class Tally:
         return self.seconds / self.cpu_s if self.cpu_s else 0.0
 
     def per_thousand(self) -> dict[str, float]:
-        """What makes faults worth something, for each 1,000 of them; of no faults nothing came."""
+        """Rare events and acknowledgements for each 1,000 faults."""
         counts = {word: self.events.get(kind, 0) for word, kind in RARE.items()}
         counts["acknowledged"] = self.acknowledged
-        of = self.faults or math.inf
-        return {word: round(1000 * n / of, 1) for word, n in counts.items()}
+        faults = self.faults or math.inf
+        return {word: round(1000 * n / faults, 1) for word, n in counts.items()}
 
     def per_thousand_seeds(self) -> dict[str, float]:
-        """Of those that are evidence: how many failed, and counted faults by kind."""
+        """Failed seeds and counted faults by kind, for each 1,000 seeds that are evidence."""
         counts = {"failed": self.failed, **self.counted}
         return {word: round(1000 * n / max(1, self.proved), 1) for word, n in counts.items()}
 
@@ -185,12 +185,12 @@ class Tally:
 
 
 def many(count: int, thing: str) -> str:
-    """1 seed, 1,000 seeds."""
+    """Return `1 seed`, `1,000 seeds`."""
     return f"{count:,} {thing}{'s' * (count != 1)}"
 
 
 def ranges(seeds: Iterable[int]) -> str:
-    """1..3, 7: as `--seeds` reads it."""
+    """Return `1..3,7`, as `--seeds` reads it."""
     spans = []
     for _, run in groupby(enumerate(sorted(seeds)), lambda pair: pair[1] - pair[0]):
         numbers = [seed for _, seed in run]
@@ -199,5 +199,5 @@ def ranges(seeds: Iterable[int]) -> str:
     return ",".join(spans)
 
 
-def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+def _add_counts(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {key: one.get(key, 0) + other.get(key, 0) for key in sorted({**one, **other})}

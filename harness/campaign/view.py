@@ -1,7 +1,7 @@
-"""A campaign as people see it: while it goes on, and what came of it.
+"""The progress display of a campaign, and its summary.
 
-In a terminal a panel is redrawn twice a second; anywhere else there is a line now and then, and one
-for each seed that failed or was lost.
+Without a terminal the display is a line every half minute, and one for each seed that failed or was
+lost.
 """
 
 import shlex
@@ -10,90 +10,68 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from rich.console import Console
-from rich.live import Live as Redrawn
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from harness.campaign.run import DOUBTS, KEPT, Course
-from harness.campaign.tally import Tally, many, ranges
-from harness.cli.console import standard_error, standard_output
+from harness.campaign.run import DOUBTS, KEPT, CampaignState
+from harness.campaign.tally import CampaignTotals, many, ranges
+from harness.cli.console import standard_output
 from harness.cli.prog_name import seatrial
+from harness.cli.screen import Screen
 from harness.errors import BadRequest, BedFailed
 from harness.judge.campaign_evidence import Total
 
-DRAW_EVERY_S, TELL_EVERY_S = 0.5, 30.0
+DRAW_EVERY_S, SAY_EVERY_S = 0.5, 30.0
 SEEDS_SHOWN = 60  # characters of a list of seeds
 NARROW = 60  # characters of a terminal
 
 
-class Watched:
-    """`with Watched() as watch: conduct(..., watch)`."""
+class CampaignScreen(Screen):
+    """`with CampaignScreen() as screen: conduct(..., screen)`."""
 
     def __init__(
         self, console: Console | None = None, now_s: Callable[[], float] = time.monotonic
     ) -> None:
-        self._console = console or standard_error()
-        self._now_s = now_s
+        super().__init__(console, now_s)
         self._next_s = 0.0
-        self._told: set[int] = set()
+        self._reported: set[int] = set()  # seeds
         self._began = False
-        self._screen: Redrawn | None = None
 
-    def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._screen = Redrawn(console=self._console, auto_refresh=False, transient=True)
-            self._screen.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._screen:
-            self._screen.stop()
-
-    def __call__(self, course: Course) -> None:
+    def __call__(self, course: CampaignState) -> None:
         if course.resumed and not self._began:
-            self._say(_resumed(course))
+            self.say(_resumed_text(course))
         self._began = True
         for line in self._news(course):
-            self._say(line)
-        now_s = self._now_s()
-        if now_s < self._next_s or not (self._screen or course.rows):
+            self.say(line)
+        now_s = self.now_s()
+        if now_s < self._next_s or not (self.has_panel or course.rows):
             return
-        self._next_s = now_s + (DRAW_EVERY_S if self._screen else TELL_EVERY_S)
-        if self._screen:
-            self._screen.update(draw(course), refresh=True)
+        self._next_s = now_s + (DRAW_EVERY_S if self.has_panel else SAY_EVERY_S)
+        if self.has_panel:
+            self.show(draw(course))
         else:
-            self._say(f"{course.took_s:7.1f} s  {headline(course)}")
+            self.say(f"{course.took_s:7.1f} s  {headline(course)}")
 
-    def _say(self, line: str) -> None:
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-    def _news(self, course: Course) -> Iterator[str]:
-        if len(course.runs) + len(course.unkept) + len(course.lost) == len(self._told):
+    def _news(self, course: CampaignState) -> Iterator[str]:
+        if len(course.runs) + len(course.unkept) + len(course.lost) == len(self._reported):
             return
         for row in course.rows:
             kept = course.runs.get(row.seed) or course.unkept.get(row.seed)
-            if kept and row.seed not in self._told:
-                self._told.add(row.seed)
+            if kept and row.seed not in self._reported:
+                self._reported.add(row.seed)
                 word = "not kept" if row.seed in course.unkept else "kept"
                 yield f"seed {row.seed}: {row.words}: {row.why}; {word}: {kept}"
         for seed, why in course.lost.items():
-            if seed not in self._told:
-                self._told.add(seed)
+            if seed not in self._reported:
+                self._reported.add(seed)
                 yield f"seed {seed} was lost: {why}"
 
 
-def headline(course: Course) -> str:
+def headline(course: CampaignState) -> str:
     tally = course.tally
     unproven = tally.doubtful - tally.excused
     return (
@@ -107,15 +85,13 @@ def headline(course: Course) -> str:
     )
 
 
-def _resumed(course: Course) -> str:
-    return (
-        f"{many(len(course.resumed), 'seed')} had been finished when a campaign like this was "
-        "killed, and not done again"
-    )
+def _resumed_text(course: CampaignState) -> str:
+    seeds = many(len(course.resumed), "seed")
+    return f"{seeds} were finished by an interrupted campaign of this kind, and not run again"
 
 
-def draw(course: Course) -> Panel:
-    """The panel as it should look now."""
+def draw(course: CampaignState) -> Panel:
+    """Return the panel for this moment."""
     campaign, tally = course.campaign, course.tally
     rows = _grid()
     rows.add_row("seeds", _bar(course))
@@ -126,7 +102,7 @@ def draw(course: Course) -> Panel:
     return Panel(rows, title="campaign", subtitle=words, title_align="left", border_style="cyan")
 
 
-def _bar(course: Course) -> Table:
+def _bar(course: CampaignState) -> Table:
     done, total = len(course.rows) + len(course.lost), len(course.campaign.seeds)
     share = done / total
     if course.campaign.within_s:
@@ -136,18 +112,18 @@ def _bar(course: Course) -> Table:
     return row
 
 
-def _failures(tally: Tally) -> Text:
+def _failures(tally: CampaignTotals) -> Text:
     if not tally.failures:
         return Text("none", style="green")
-    lines = [f"{words}: {_shown(seeds)}" for words, seeds in tally.failures.items()]
+    lines = [f"{words}: {_shorten(seeds)}" for words, seeds in tally.failures.items()]
     return Text("\n".join(lines), style="red")
 
 
-# ------------------------------------------------------------------------------- what came of it
+# -------------------------------------------------------------------------------------- summary
 
 
-def show(course: Course, total: Total, console: Console | None = None) -> None:
-    """The summary, on standard output."""
+def show(course: CampaignState, total: Total, console: Console | None = None) -> None:
+    """Print the summary on standard output."""
     console = console or standard_output()
     tally = course.tally
     console.print(_seeds(course, tally))
@@ -157,12 +133,12 @@ def show(course: Course, total: Total, console: Console | None = None) -> None:
         console.print(line, markup=False, soft_wrap=True)
 
 
-Append = Callable[[Course, Total], None]
+Append = Callable[[CampaignState, Total], None]
 
 
 @contextmanager
-def appended(path: Path | None) -> Iterator[Append]:
-    """A file that is there from the beginning, for summaries. BadRequest when it can not be."""
+def open_summary(path: Path | None) -> Iterator[Append]:
+    """Open a file for summaries before the campaign. Raises BadRequest if that fails."""
     if path is None:
         yield lambda course, total: None
         return
@@ -170,11 +146,11 @@ def appended(path: Path | None) -> Iterator[Append]:
         file = path.open("a")
     except OSError as e:
         raise BadRequest(
-            f"no summary can be written to {path}: {e.strerror or e}; name another file in a "
-            "folder that is there"
+            f"no summary can be written to {path}: {e.strerror or e}; name a file in a folder "
+            "that exists"
         ) from e
 
-    def append(course: Course, total: Total) -> None:
+    def append(course: CampaignState, total: Total) -> None:
         try:
             file.write(markdown(course, total))
             file.flush()
@@ -185,15 +161,15 @@ def appended(path: Path | None) -> Iterator[Append]:
         yield append
 
 
-def markdown(course: Course, total: Total) -> str:
-    """The summary for a job's page."""
+def markdown(course: CampaignState, total: Total) -> str:
+    """Return the summary for the page of a CI job."""
     out = StringIO()
     show(course, total, Console(file=out, width=100, highlight=False))
     heading, _, text = out.getvalue().partition("\n")
     return f"## {heading}\n\n```\n{text}```\n\n"
 
 
-def _seeds(course: Course, tally: Tally) -> str:
+def _seeds(course: CampaignState, tally: CampaignTotals) -> str:
     campaign = course.campaign
     mutant = f", mutant {campaign.mutant}" if campaign.mutant else ""
     early = ", stopped by request" if course.interrupted else ""
@@ -204,7 +180,7 @@ def _seeds(course: Course, tally: Tally) -> str:
     )
 
 
-def _faults(tally: Tally) -> Table:
+def _faults(tally: CampaignTotals) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("faults")
     table.add_column("planned", justify="right")
@@ -215,7 +191,7 @@ def _faults(tally: Tally) -> Table:
     return table
 
 
-def _figures(course: Course, tally: Tally) -> Iterator[tuple[str, str]]:
+def _figures(course: CampaignState, tally: CampaignTotals) -> Iterator[tuple[str, str]]:
     not_begun = f", {course.not_begun:,} not begun" * bool(course.not_begun)
     came_to = _came_to(tally, len(course.lost), len(course.abandoned))
     yield "seeds", f"{came_to}{not_begun}"
@@ -234,8 +210,8 @@ def _figures(course: Course, tally: Tally) -> Iterator[tuple[str, str]]:
     )
 
 
-def _came_to(tally: Tally, lost: int, abandoned: int) -> str:
-    """What each seed that was begun came to: nothing is dropped."""
+def _came_to(tally: CampaignTotals, lost: int, abandoned: int) -> str:
+    """Return the results of all seeds that were begun."""
     return (
         f"{tally.failed:,} failed, {tally.excused:,} excused, "
         f"{tally.doubtful - tally.excused:,} unproven, {lost:,} lost, "
@@ -247,8 +223,8 @@ def _rates(rates: Mapping[str, float]) -> str:
     return ", ".join(f"{_short(number)} {word}" for word, number in rates.items())
 
 
-def _looks(tally: Tally) -> Iterator[tuple[str, str]]:
-    """How often each law had something to look at; one that never had has not been tested."""
+def _looks(tally: CampaignTotals) -> Iterator[tuple[str, str]]:
+    """Yield how often each invariant was checked, and which never was."""
     if tally.looks:
         yield "invariant checks", ", ".join(f"{n:,} {law}" for law, n in tally.looks.items())
     if never := [law for law, n in tally.looks.items() if not n]:
@@ -257,7 +233,7 @@ def _looks(tally: Tally) -> Iterator[tuple[str, str]]:
         yield "unseen", f"{many(tally.unseen, 'event')} that no invariant could check"
 
 
-def _kinds(tally: Tally) -> Iterator[tuple[str, Text]]:
+def _kinds(tally: CampaignTotals) -> Iterator[tuple[str, Text]]:
     yield "failures", _failures(tally)
     if tally.unproven:
         counts = (f"{code}: {many(seeds, 'seed')}" for code, seeds in tally.unproven.items())
@@ -265,7 +241,7 @@ def _kinds(tally: Tally) -> Iterator[tuple[str, Text]]:
 
 
 def _print_rows(console: Console, rows: Sequence[tuple[str, str | Text]]) -> None:
-    """Side by side, or on a narrow terminal one below the other."""
+    """Print rows side by side, or on a narrow terminal one below the other."""
     if console.width < NARROW:
         for words, text in rows:
             console.print(Text.assemble((words, "dim"), "\n", text))
@@ -280,9 +256,9 @@ def _short(number: float) -> str:
     return f"{number:,.1f}".removesuffix(".0")
 
 
-def _conclusions(course: Course, tally: Tally, total: Total) -> Iterator[str]:
+def _conclusions(course: CampaignState, tally: CampaignTotals, total: Total) -> Iterator[str]:
     if course.resumed:
-        yield _resumed(course)
+        yield _resumed_text(course)
     for seed, why in sorted(course.lost.items()):
         yield f"seed {seed} was lost: {why}"
     if course.abandoned:
@@ -295,31 +271,31 @@ def _conclusions(course: Course, tally: Tally, total: Total) -> Iterator[str]:
     yield from _early(course)
     yield from _caught(course, tally)
     if course.runs:
-        yield _kept(course, tally)
+        yield _kept_text(course, tally)
     for seed, why in sorted(course.unkept.items()):
         yield f"seed {seed} failed and is not kept: {why}"
     if course.too_doubtful:
         yield (
             f"{many(tally.doubtful, 'seed')} of {tally.seeds:,} proved nothing, which is more than "
-            f"{DOUBTS:.0%}: nothing is decided"
+            f"{DOUBTS:.0%}: the result is undecided"
         )
     yield from _all_of_its_like(course, tally, total)
 
 
-def _early(course: Course) -> Iterator[str]:
+def _early(course: CampaignState) -> Iterator[str]:
     if course.changed:
         yield (
-            "the code was changed meanwhile, so the campaign was ended; what is counted is of the "
-            "code it began with"
+            "the code has changed, so the campaign was ended; the counts are those of the code it "
+            "began with"
         )
     if course.hopeless:
         yield (
-            f"the first {len(course.lost)} seeds were all lost, so the campaign was given up; do "
-            "what the reason above asks for, and start it again"
+            f"the first {len(course.lost)} seeds were all lost, so the campaign was ended; fix the "
+            "cause named above, and start it again"
         )
 
 
-def _caught(course: Course, tally: Tally) -> Iterator[str]:
+def _caught(course: CampaignState, tally: CampaignTotals) -> Iterator[str]:
     mutant = course.campaign.mutant
     if not mutant or not course.rows:
         return
@@ -333,10 +309,10 @@ def _caught(course: Course, tally: Tally) -> Iterator[str]:
     if course.inconclusive:
         own = course.campaign.own_finding
         without = f"without {own}, the finding that convicts this mutant" if own else "to end"
-        yield f"{many(course.inconclusive, 'seed')} failed {without}: nothing is decided"
+        yield f"{many(course.inconclusive, 'seed')} failed {without}: the result is undecided"
 
 
-def _all_of_its_like(course: Course, tally: Tally, total: Total) -> Iterator[str]:
+def _all_of_its_like(course: CampaignState, tally: CampaignTotals, total: Total) -> Iterator[str]:
     if not course.campaign.in_full:
         yield (
             "it was judged by a part of the contract or by other checkers than the workload's, so "
@@ -354,17 +330,17 @@ def _all_of_its_like(course: Course, tally: Tally, total: Total) -> Iterator[str
         )
 
 
-def _kept(course: Course, tally: Tally) -> str:
+def _kept_text(course: CampaignState, tally: CampaignTotals) -> str:
     first = course.runs[min(course.runs)]
     kept = "all of them are" if tally.failed > 1 else "it is"
     if len(course.runs) < tally.failed:
         kept = f"{len(course.runs)} are" if course.unkept else f"{KEPT} of a class are"
     failed = many(tally.failed, "seed")
-    look = f"{seatrial()} report {shlex.quote(str(first))}"
-    return f"{failed} failed, {kept} kept; look into one: {look}"
+    report = f"{seatrial()} report {shlex.quote(str(first))}"
+    return f"{failed} failed, {kept} kept; for a report: {report}"
 
 
-def _shown(seeds: tuple[int, ...]) -> str:
+def _shorten(seeds: tuple[int, ...]) -> str:
     text = ranges(seeds)
     return text if len(text) <= SEEDS_SHOWN else f"{text[:SEEDS_SHOWN]}... ({len(seeds):,} seeds)"
 

@@ -1,8 +1,8 @@
-"""The keeper: `python -m harness.cli.cluster_process RUN` raises a cluster and leaves it running.
+"""`python -m harness.cli.cluster_process RUN` starts a cluster and keeps it running.
 
-It is a runner without a load: hosts and system come up as for a trial, then it answers at its desk
-until somebody asks for the end. When its standard input ends it goes at once, like a runner; one
-that shall outlive the command that started it is given a standard input that it holds itself.
+It is a runner without load: hosts and system start as for a trial, then it serves requests
+(`cluster_server`) until one stops it. Like a runner it ends when its standard input does; to
+outlive the command that started it, it gets a standard input that it holds open itself.
 """
 
 import sys
@@ -24,14 +24,14 @@ def main() -> int:
         return EXIT_BAD_REQUEST
     run = RunDir.open(Path(sys.argv[1]))
     with held(run):
-        return carry_out(run, kept)
+        return carry_out(run, serve)
 
 
-async def kept(voyage: "Voyage") -> None:
-    """The story of a cluster that is kept: up, and down again when somebody asks for it."""
-    from harness.cli.cluster_server import desk
+async def serve(voyage: "Voyage") -> None:
+    """Start the cluster, serve requests, and stop it on request."""
+    from harness.cli.cluster_server import serving
 
-    async with voyage.raised() as bed, desk(voyage.run.path, bed, voyage.stop):
+    async with voyage.raised() as bed, serving(voyage.run.path, bed, voyage.stop):
         await voyage.started(bed)
         await voyage.stop.wait()
     voyage.mark("ended")

@@ -1,9 +1,9 @@
-"""The desk: where a kept cluster is asked about, by whoever can open the socket in its folder.
+"""Serves requests about a running cluster on a Unix socket in its folder.
 
-One request is one JSON line, and so is its answer: `{"do": "status"}`, `{"do": "log", "node":
+A request is one JSON line, and so is its answer: `{"do": "status"}`, `{"do": "log", "node":
 "broker-1", "file": "", "from": 0}`, `{"do": "down"}`. A refusal is `{"error": "a sentence"}`. The
-socket is bound and reached through its folder's descriptor, because the path of a socket may have
-only 107 bytes and the path of a run has more.
+socket is bound and reached through its folder's descriptor, because the path of a socket is limited
+to 107 bytes and the path of a run is longer.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from harness.contracts import CLIENT, Bed
 from harness.errors import BadRequest, BedFailed
 
 SOCKET = "desk.sock"
-PATIENCE_S = 30.0
-MOST_BYTES = 1_000_000  # of a log in one answer
+ANSWER_WITHIN_S = 30.0
+MAX_BYTES = 1_000_000  # of a log in one answer
 NO_FILE = 66  # sysexits.h: the input is not there
 PART = f"""
 test -f "$0" || exit {NO_FILE}
@@ -45,11 +45,11 @@ Json = Mapping[str, Any]
 
 
 @asynccontextmanager
-async def desk(folder: Path, bed: Bed, stop: asyncio.Event) -> AsyncIterator[None]:
-    """Answers, for the length of the block."""
-    clerk = _Clerk(bed, stop)
-    with _nearby(folder) as path:
-        server = await asyncio.start_unix_server(clerk.serve, path)
+async def serving(folder: Path, bed: Bed, stop: asyncio.Event) -> AsyncIterator[None]:
+    """Serve requests while the block runs."""
+    handler = _RequestHandler(bed, stop)
+    with _short_path(folder) as path:
+        server = await asyncio.start_unix_server(handler.serve, path)
         os.chmod(path, 0o600)
     try:
         yield
@@ -61,24 +61,22 @@ async def desk(folder: Path, bed: Bed, stop: asyncio.Event) -> AsyncIterator[Non
 
 
 def ask(folder: Path, **request: Any) -> Json:
-    """The answer of the desk in a cluster's folder. BedFailed when nobody is there."""
+    """Send a request to the process of a cluster. Raises BedFailed if it does not answer."""
     try:
-        with socket.socket(socket.AF_UNIX) as wire, _nearby(folder) as path:
-            wire.settimeout(PATIENCE_S)
+        with socket.socket(socket.AF_UNIX) as wire, _short_path(folder) as path:
+            wire.settimeout(ANSWER_WITHIN_S)
             wire.connect(path)
             wire.sendall(json.dumps(request).encode() + b"\n")
             with wire.makefile("rb") as lines:
                 answer: Json = json.loads(lines.readline())
     except (OSError, ValueError) as e:
-        raise BedFailed(f"no process keeps the cluster of {folder} any more: {e}") from e
+        raise BedFailed(f"the process of the cluster {folder} does not answer: {e}") from e
     if "error" in answer:
         raise BadRequest(answer["error"])
     return answer
 
 
-class _Clerk:
-    """Knows the verbs."""
-
+class _RequestHandler:
     def __init__(self, bed: Bed, stop: asyncio.Event) -> None:
         self._bed, self._stop = bed, stop
 
@@ -88,7 +86,7 @@ class _Clerk:
         except (BadRequest, BedFailed) as e:
             answer = {"error": str(e)}
         except (ValueError, KeyError, AttributeError) as e:
-            answer = {"error": f"the desk does not understand this: {e!r}"}
+            answer = {"error": f"malformed request: {e!r}"}
         with suppress(OSError):
             writer.write(json.dumps(answer).encode() + b"\n")
             await writer.drain()
@@ -104,7 +102,7 @@ class _Clerk:
                 self._stop.set()
                 return {}
             case other:
-                raise BadRequest(f"the desk knows no verb {other!r}")
+                raise BadRequest(f"unknown request {other!r}")
 
     async def _status(self) -> Json:
         standing = await self._bed.system.standing(self._bed)
@@ -134,13 +132,14 @@ class _Clerk:
             return "gone"
 
     async def _log(self, node: str, name: str, start: int) -> Json:
-        """A file of a node's folder, else its log, from a byte on, or when negative so many last
-        lines of it; as much as one answer holds, in whole lines. `end`: how long the file is."""
+        """Return part of a file of a node's folder, by default its log: from a byte, or, if `start`
+        is negative, the last lines. One answer holds at most MAX_BYTES, in whole lines; `end` is
+        the size of the file."""
         if node not in self._bed.agents:
             raise BadRequest(f"there is no node {node!r}; there are: {', '.join(self._bed.agents)}")
         path = f"{self._bed.hosts.folder(node)}/{name or self._bed.system.log}"
         agent = self._bed.agents[node]
-        done = await agent.run(["sh", "-c", PART, path, str(start), str(MOST_BYTES)])
+        done = await agent.run(["sh", "-c", PART, path, str(start), str(MAX_BYTES)])
         if done.code == NO_FILE:
             raise BadRequest(await self._absent(node, name))
         if done.code:
@@ -150,7 +149,7 @@ class _Clerk:
         return {"text": text, "next": after, "end": end}
 
     async def _absent(self, node: str, name: str) -> str:
-        """The sentence about a file that a node has not, with those that it has."""
+        """Say that a node does not have a file, and which it has."""
         folder = self._bed.hosts.folder(node)
         listed = await self._bed.agents[node].run(["ls", "-p", folder])
         files = [entry for entry in listed.out.split() if not entry.endswith("/")]
@@ -159,8 +158,8 @@ class _Clerk:
 
 
 @contextmanager
-def _nearby(folder: Path) -> Iterator[str]:
-    """A short path of the socket in a folder."""
+def _short_path(folder: Path) -> Iterator[str]:
+    """Yield a short path of the socket in a folder."""
     descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{descriptor}/{SOCKET}"

@@ -1,7 +1,7 @@
-"""Where a command prints: tables on standard output, progress on standard error.
+"""Output of commands: tables on standard output, progress on standard error.
 
-`-q`, `-v` and `--color` hold for one command line and are kept in its click context. A table is as
-wide as the terminal, or as its longest line where a program reads it.
+`-q`, `-v` and `--color` apply to one command line and are stored in its click context. A table is
+as wide as the terminal, or, where the output is not a terminal, as its longest line.
 """
 
 import shutil
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.segment import Segment
 
-NOT_WRAPPED = 10_000  # columns: what reads us is no terminal
+NOT_WRAPPED = 10_000  # columns, where the output is not a terminal
 COLORS = ("auto", "always", "never")
 KEY = "seatrial.output"
-LONG_S = 60.0  # a command that takes longer says so
+LONG_S = 60.0  # a command that takes longer announces it
 
 
 @dataclass(frozen=True)
@@ -32,25 +32,25 @@ class Output:
     """How much a command prints, and whether in color."""
 
     quiet: bool = False  # results and errors only
-    verbose: bool = False  # each step as a line, and where an error came from
+    verbose: bool = False  # each step as a line, and tracebacks
     color: str = "auto"
 
 
 def output(context: click.Context | None = None) -> Output:
-    """The options of this command line; the defaults outside of one."""
+    """Return the options of this command line, or the defaults outside of one."""
     context = context or click.get_current_context(silent=True)
     found = context.find_root().meta.get(KEY) if context else None
     return found if isinstance(found, Output) else Output()
 
 
 def _choose(context: click.Context, option: click.Parameter, value: Any) -> None:
-    """Keep what was chosen, on whichever level of the command line it stands."""
+    """Store an option, before or after the command's name."""
     if value in (None, False):
         return
     name = str(option.name)
     default = context.get_parameter_source(name) is ParameterSource.DEFAULT_MAP
     if default and getattr(output(), name) != getattr(Output(), name):
-        return  # it stands on the command line, before the command
+        return  # given on the command line, before the command
     chosen = replace(output(), **{name: value})
     context.find_root().meta[KEY] = chosen
     if name == "color" and value != "auto":
@@ -58,7 +58,7 @@ def _choose(context: click.Context, option: click.Parameter, value: Any) -> None
 
 
 def output_options() -> tuple[click.Option, ...]:
-    """`-q`, `-v` and `--color`, for the group and for each of its commands."""
+    """Return `-q`, `-v` and `--color`, for the group and for each of its commands."""
     return (
         click.Option(
             ["-q", "--quiet"],
@@ -89,8 +89,8 @@ def output_options() -> tuple[click.Option, ...]:
 
 
 def message(sentence: str) -> str:
-    """A sentence for standard error: on a terminal its lines break between words only, so that a
-    command or a path in it can be copied."""
+    """Format a sentence for standard error. On a terminal its lines break between words only, so
+    that a command or a path in it can be copied."""
     plain = sayable(masked(" ".join(sentence.split())))
     if not sys.stderr.isatty():
         return plain
@@ -98,9 +98,8 @@ def message(sentence: str) -> str:
     return fill(plain, width, break_long_words=False, break_on_hyphens=False)
 
 
-def wrapped(lines: Iterable[str], indent: int) -> Iterator[str]:
-    """The lines as a terminal shows them: broken between words, the rest indented; unchanged
-    where the reader is a program."""
+def wrap_lines(lines: Iterable[str], indent: int) -> Iterator[str]:
+    """Wrap lines for a terminal between words, with an indent; elsewhere leave them unchanged."""
     if not sys.stdout.isatty():
         yield from lines
         return
@@ -118,7 +117,7 @@ def wrapped(lines: Iterable[str], indent: int) -> Iterator[str]:
 
 
 def standard_output() -> "Console":
-    """Nothing is wrapped where lines are read by a program."""
+    """Return a console for standard output; off a terminal it does not wrap lines."""
     console = _console(stderr=False)
     if not console.is_terminal:
         console.width = NOT_WRAPPED
@@ -126,7 +125,7 @@ def standard_output() -> "Console":
 
 
 def standard_error() -> "Console":
-    """For progress: silent with -q."""
+    """Return a console for progress; it is silent with -q."""
     return _console(stderr=True)
 
 
@@ -134,7 +133,7 @@ def _console(stderr: bool) -> "Console":
     from rich.console import Console as Rich
 
     class Console(Rich):
-        """Prints text that a terminal shows and does not obey, wherever it comes from."""
+        """Removes control characters from all text."""
 
         def render(self, *renderable: Any) -> "Iterator[Segment]":
             for segment in super().render(*renderable):
@@ -152,8 +151,8 @@ def _console(stderr: bool) -> "Console":
 
 @contextmanager
 def working(what: str) -> Iterator[Callable[[str], None]]:
-    """Show on a terminal that a step is under way, for how long, and at which part of it; nothing
-    elsewhere. The yielded function names the part."""
+    """Show a step, its duration and its current part on a terminal, and nothing elsewhere. The
+    yielded function sets the part."""
     console = standard_error()
     if not console.is_terminal or console.quiet:
         yield lambda part: None
@@ -166,16 +165,20 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
         yield lambda part: progress.update(task, description=f"{what}: {part}")
 
 
-def about(seconds_s: float) -> str:
-    """An estimate in words: `75 s`, `13 min`, `2.5 h`."""
+def format_duration(seconds_s: float) -> str:
+    """Format an estimate: `75 s`, `13 min`, `2.5 h`."""
     if seconds_s < 90:
         return f"{seconds_s:.0f} s"
     return f"{seconds_s / 60:.0f} min" if seconds_s < 5400 else f"{seconds_s / 3600:.1f} h"
 
 
 def announce(likely_s: float, what: str = "") -> None:
-    """Say how long a command will take, if that is more than a minute."""
+    """Print how long a command will take, if that is more than a minute."""
     if likely_s > LONG_S and not output().quiet:
-        words = f"{what}, about {about(likely_s)} in all" if what else f"about {about(likely_s)}"
+        words = (
+            f"{what}, about {format_duration(likely_s)} in all"
+            if what
+            else f"about {format_duration(likely_s)}"
+        )
         with suppress(OSError):
             print(message(f"seatrial: this takes a while: {words}"), file=sys.stderr)

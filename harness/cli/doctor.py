@@ -1,8 +1,8 @@
-"""The capability probe: what this machine has, what a trial lacks, and the command that fixes it.
+"""Probes of what trials need on this machine, and the command that installs what is missing.
 
-`seatrial doctor` shows it as a table; `seatrial run` asks the same probes before it starts anything
-and refuses with the same sentence. What a kind of hosts needs, that kind knows: its module offers
-`problems(bed)`, which gives (what is wrong, why it matters, the one command that fixes it).
+`seatrial doctor` prints them as a table; `seatrial run` makes the same probes before it starts
+anything, and refuses with the same sentence. Each kind of hosts probes its own needs: its plug-in
+has `problems(bed)`, which returns (what is wrong, why it matters, the command that fixes it).
 """
 
 import os
@@ -15,7 +15,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from harness import registry
-from harness.campaign.swarm import HOSTS as SIMULATED  # which are judged without Java
+from harness.campaign.swarm import HOSTS as SIMULATED  # judged without Java
 from harness.cli.console import standard_output
 from harness.cli.prog_name import seatrial
 from harness.errors import EXIT_BED_FAILED, EXIT_VALID, BedFailed, SeatrialError
@@ -24,10 +24,10 @@ from harness.spark import java
 if TYPE_CHECKING:
     from rich.console import Console
 
-LEAST_DISK_BYTES = 500_000_000  # a 60-second trial writes some ten megabytes
+MIN_DISK_BYTES = 500_000_000  # a 60-second trial writes some ten megabytes
 Bed = Mapping[str, Any]  # a trial's options of the hosts
-NARROW = 100  # columns of a terminal on which a table would cut paths and commands
-SOME = 5  # things that one refusal names
+NARROW = 100  # columns of a terminal; a table would cut paths and commands there
+MAX_NAMED = 5  # problems in one error
 WRITTEN = "a run's history and logs are written there"
 ROOM = "seatrial run --runs DIR, with DIR on a disk with room"
 SBIN = ("/usr/sbin", "/sbin", "/usr/local/sbin")
@@ -35,7 +35,7 @@ SBIN = ("/usr/sbin", "/sbin", "/usr/local/sbin")
 
 @dataclass(frozen=True)
 class Capability:
-    """Something a trial uses. `remedy`: the one command that brings it; empty when it is there."""
+    """Something a trial uses. `remedy`: the command that installs it; empty if it is there."""
 
     name: str
     found: str
@@ -53,31 +53,31 @@ class Capability:
 
 
 def examine(hosts: str, bed: Bed, runs: Path) -> tuple[Capability, ...]:
-    """Everything worth knowing for trials on one kind of hosts. UnknownName for an unknown kind."""
+    """Probe everything for one kind of hosts. Raises UnknownName for an unknown kind."""
     return (*_machine(hosts, runs), *_hosts(hosts, bed), *_extras())
 
 
 def refuse_unready(hosts: str, bed: Bed, runs: Path) -> None:
-    """BedFailed with what a trial on these hosts, written there, would lack."""
+    """Raise BedFailed if a trial on these hosts, written to `runs`, would lack something."""
     for part in (_machine(hosts, runs), _hosts(hosts, bed)):
         if lacking := [capability.sentence for capability in _lacking(part)]:
             raise unready(lacking, hosts)
 
 
 def unready(lacking: Sequence[str], hosts: str) -> BedFailed:
-    """One error for several sentences: the first few, and how many more."""
-    more = len(lacking) - SOME
-    also = [f"and {more} more; `{seatrial()} doctor --hosts {hosts}` names them all"]
-    return BedFailed("\n".join([*lacking[:SOME], *(also if more > 0 else [])]))
+    """Return one error for several problems: the first few, and the number of others."""
+    more = len(lacking) - MAX_NAMED
+    also = [f"and {more} more; for all of them: {seatrial()} doctor --hosts {hosts}"]
+    return BedFailed("\n".join([*lacking[:MAX_NAMED], *(also if more > 0 else [])]))
 
 
 def show(capabilities: tuple[Capability, ...], options: str = "") -> int:
-    """Print the table, and how to run a trial with these options; the exit code."""
+    """Print the table and the command that runs a trial, and return the exit code."""
     from rich.markup import escape
     from rich.table import Column, Table
 
-    said = Column(overflow="fold")  # a path is of use only if all of it can be read
-    table = Table("", "", said, box=None, padding=(0, 2, 0, 0), show_header=False)
+    text = Column(overflow="fold")  # a path must be complete
+    table = Table("", "", text, box=None, padding=(0, 2, 0, 0), show_header=False)
     for c in capabilities:
         mark = "[green]ok[/]" if c.ready else "[red]missing[/]" if c.needed else "[dim]absent[/]"
         table.add_row(mark, c.name, escape(c.found if c.ready else f"{c.found}: {c.why}"))
@@ -93,17 +93,16 @@ def show(capabilities: tuple[Capability, ...], options: str = "") -> int:
 
 
 def _print_stacked(console: "Console", capabilities: Sequence[Capability]) -> None:
-    """Each below its name, in lines that break between words only."""
+    """Print each below its name, in lines that break between words only."""
     for c in capabilities:
         mark = "ok" if c.ready else "missing" if c.needed else "absent"
-        said = c.found if c.ready else f"{c.found}: {c.why}"
-        for line in (f"{mark:<8} {c.name}", f"  {said}", *([f"  {c.remedy}"] if c.remedy else [])):
+        text = c.found if c.ready else f"{c.found}: {c.why}"
+        for line in (f"{mark:<8} {c.name}", f"  {text}", *([f"  {c.remedy}"] if c.remedy else [])):
             shown = fill(line, console.width, break_long_words=False, break_on_hyphens=False)
             console.print(shown, soft_wrap=True, markup=False)
 
 
 def ending(capabilities: Sequence[Capability]) -> int:
-    """The exit code: can a trial run here?"""
     return EXIT_BED_FAILED if _lacking(capabilities) else EXIT_VALID
 
 
@@ -138,13 +137,13 @@ def _java(needed: bool) -> Capability:
 
 
 def _disk(runs: Path) -> Capability:
-    """Of the folder that runs are written to, or will be made in."""
+    """Probe the disk of the folder for runs, or of its first existing parent."""
     here = next(p for p in (runs.absolute(), *runs.absolute().parents) if os.path.lexists(p))
     if not here.is_dir():
         return Capability("disk", f"{here} is not a folder", WRITTEN, ROOM)
     free_bytes = shutil.disk_usage(here).free
     found = f"{free_bytes / 1e9:.1f} GB free under {here}"
-    if free_bytes >= LEAST_DISK_BYTES and os.access(here, os.W_OK):
+    if free_bytes >= MIN_DISK_BYTES and os.access(here, os.W_OK):
         return Capability("disk", found, WRITTEN)
     if not os.access(here, os.W_OK):
         found = f"{here} is not writable"
@@ -152,7 +151,7 @@ def _disk(runs: Path) -> Capability:
 
 
 def _hosts(kind: str, bed: Bed) -> Iterator[Capability]:
-    """One row for each problem the hosts' own probe finds, or for each thing it needs and has."""
+    """Yield the problems that the hosts' own probe finds, or, without problems, what they need."""
     plugin = registry.hosts(kind)
     found = plugin.problems(bed)
     for what, why, remedy in found:
@@ -162,7 +161,7 @@ def _hosts(kind: str, bed: Bed) -> Iterator[Capability]:
 
 
 def _extras() -> Iterator[Capability]:
-    """Programs that no local trial needs."""
+    """Yield programs that no local trial needs."""
     for name, why, package in (
         ("dockerd", "nodes as containers", "docker.io"),
         ("sshd", "nodes on machines reached by SSH, tried on this one", "openssh-server"),

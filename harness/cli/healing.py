@@ -1,16 +1,16 @@
-"""Undoing what a crashed run left in the world.
+"""`seatrial heal`: undoes what a crashed run left on its hosts.
 
-A run's ledger holds an intent for each fault, closed when it was observed healed; what is still
-open when the run is over has to be undone. Hosts that outlive a run offer `heal(run, entries)` in
-their module: it undoes the faults, removes whatever the run made, and gives the words for what it
-found. Hosts that die with their run (local: the kernel takes their namespaces away) have nothing
-left, and their entries are only closed.
+A run's ledger has an entry for each fault, which is closed when the fault was observed healed;
+entries that are still open when the run has ended must be undone. Hosts that outlive a run have
+`heal(run, entries)` in their plug-in: it undoes the faults, removes what the run made, and returns
+names for what it found. Hosts that end with their run (local: the kernel removes their namespaces)
+have nothing left, so their entries are only closed.
 
-A run's folder may come from another person, so it does not say where to heal: SSH hosts come from
-the registry of this user, containers from labels that name this machine and the run's folder.
+A run's folder may come from another person, so it does not determine where to heal: SSH hosts come
+from the registry of this user, containers from labels that name this machine and the run's folder.
 
-A run that ended by itself has taken everything down, so its hosts are asked again only when it is
-named: old runs may speak of machines that nobody has any more.
+A run that ended by itself has removed everything, so its hosts are contacted only if it is named:
+old runs may name machines that no longer exist.
 """
 
 import sys
@@ -32,19 +32,19 @@ Undo = Callable[[RunDir, Sequence[Any]], Sequence[str]]
 
 
 def heal(folder: Path | None, runs: Path, every: bool = False) -> int:
-    """Heal the run in a folder, every run below `runs`, or the newest there; says what was done."""
-    chosen = list(_stored(runs)) if every else [opened(folder or runs / LATEST)]
+    """Heal the run in a folder, every run below `runs`, or the newest; print what was done."""
+    chosen = list(_stored_runs(runs)) if every else [opened(folder or runs / LATEST)]
     if not every and is_running(chosen[0].path):
-        print(f"Nothing to heal yet: {chosen[0].path.name} goes on, and undoes its own faults.")
+        print(f"Nothing to heal: {chosen[0].path.name} is running, and undoes its own faults.")
         return EXIT_VALID
     done, failures = False, _Failures()
     for run in chosen:
         if is_running(run.path):
             continue
         try:
-            said = _heal(opened(run.path), named=not every)
-            done = done or bool(said)
-            print(said, end="")
+            line = _heal(opened(run.path), named=not every)
+            done = done or bool(line)
+            print(line, end="")
             _refuse_doubt(run)
         except SeatrialError as e:
             failures.add(run, e)
@@ -53,12 +53,12 @@ def heal(folder: Path | None, runs: Path, every: bool = False) -> int:
         which = "these runs" if every else chosen[0].path.name
         print(f"Nothing to heal: every fault was undone, and nothing is left of {which}.")
     if not every and not folder:
-        print(f"Only the newest run was looked at; {seatrial()} heal --all looks at all.")
+        print(f"Only the newest run was checked; to check all runs: {seatrial()} heal --all")
     return failures.exit_code
 
 
 class _Failures:
-    """What could not be healed: a sentence that is said of several runs is said once."""
+    """What could not be healed; an error of several runs is printed once."""
 
     def __init__(self) -> None:
         self.exit_code = EXIT_VALID
@@ -71,17 +71,17 @@ class _Failures:
 
     def show(self) -> None:
         for sentence, runs in self._runs.items():
-            more = f" and {_counted(len(runs) - 1, 'other run')}" if len(runs) > 1 else ""
+            more = f" and {_count_text(len(runs) - 1, 'other run')}" if len(runs) > 1 else ""
             print(f"seatrial: {runs[0]}{more}: {sentence}", file=sys.stderr)
 
 
-def _counted(count: int, what: str) -> str:
+def _count_text(count: int, what: str) -> str:
     return f"{count} {what}{'s' if count > 1 else ''}"
 
 
-def _stored(runs: Path) -> Iterator[RunDir]:
+def _stored_runs(runs: Path) -> Iterator[RunDir]:
     if not runs.is_dir():
-        raise BadRequest(f"there is no folder {runs} with runs in it: name it with --runs")
+        raise BadRequest(f"there is no folder {runs} with runs; name one with --runs")
     for pattern in ("*/trial.toml", f"{CLUSTERS}/*/trial.toml"):
         for path in sorted(runs.glob(pattern)):
             if not path.parent.is_symlink():
@@ -89,7 +89,7 @@ def _stored(runs: Path) -> Iterator[RunDir]:
 
 
 def _heal(run: RunDir, named: bool) -> str:
-    """Undo it; a line that says what was undone, or nothing."""
+    """Undo what a run left, and return a line about it, or nothing."""
     nemesis = registry.nemesis()
     entries = nemesis.open_entries(run.ledger)
     hosts = _hosts(run)
@@ -98,25 +98,25 @@ def _heal(run: RunDir, named: bool) -> str:
     removed = undo(run, entries) if undo and (named or not over) else ()
     if entries:
         _close(run, entries)
-    parts = [_undone(entries, hosts, dies=undo is None)] if entries else []
-    parts += [f"removed {_listed(removed)}"] if removed else []
+    parts = [_undone_text(entries, hosts, dies=undo is None)] if entries else []
+    parts += [f"removed {_join_names(removed)}"] if removed else []
     return f"{run.path.name}: {'; '.join(parts)}\n" if parts else ""
 
 
 def _hosts(run: RunDir) -> str:
-    """The kind of hosts it ran on. BadRequest when its trial was cut off before it says so."""
+    """Return the kind of hosts of a run. Raises BadRequest if its trial file is truncated."""
     table = parsed(text_of(run.trial_file, "the trial"), str(run.trial_file))
     if "hosts" not in table:
-        raise BadRequest(f"{run.trial_file} does not say on which hosts it ran; restore it")
+        raise BadRequest(f"{run.trial_file} does not name the hosts of the run; restore the file")
     return run.trial().hosts
 
 
 def _refuse_doubt(run: RunDir) -> None:
-    """BadRequest when its ledger may have told of more than can be read there."""
+    """Raise BadRequest if the ledger is damaged, so that entries may be missing."""
     if damage := registry.nemesis().ledger_damage(run.ledger):
         raise BadRequest(
-            f"{damage}, so it is not known whether every fault was undone; look at the hosts of "
-            "this run, then remove what is damaged"
+            f"{damage}, so it is unknown whether every fault was undone; check the hosts of this "
+            "run, then remove the damaged file"
         )
 
 
@@ -126,12 +126,12 @@ def _close(run: RunDir, entries: Sequence[Any]) -> None:
             ledger.close_entry(entry.id)
 
 
-def _undone(entries: Sequence[Any], hosts: str, dies: bool) -> str:
-    left = f"{hosts} hosts die with their run, so nothing is left of them" if dies else "undone"
+def _undone_text(entries: Sequence[Any], hosts: str, dies: bool) -> str:
+    left = f"{hosts} hosts end with their run, so nothing is left of them" if dies else "undone"
     faults = ", ".join(f"{entry.kind} of {' '.join(entry.nodes) or 'no node'}" for entry in entries)
     return f"{faults}: {left}"
 
 
-def _listed(words: Sequence[str]) -> str:
-    """a, b and c"""
+def _join_names(words: Sequence[str]) -> str:
+    """Return `a, b and c`."""
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))

@@ -1,4 +1,4 @@
-"""The command that judges a run, and the sentence that names it when there is no verdict."""
+"""Commands for a stored run, to show in messages."""
 
 import shlex
 from collections.abc import Iterator
@@ -11,29 +11,29 @@ from harness.run.interrupts import interrupted_by_all
 
 
 def check_command(run: RunDir) -> str:
-    """Ready to be typed, whatever letters the run's path has."""
+    """Return the command that judges a run, quoted for a shell."""
     return f"{seatrial()} check {shlex.quote(run.name)}"
 
 
 def report_command(run: RunDir) -> str:
-    """The command that renders a stored verdict."""
+    """Return the command that renders a stored verdict."""
     return f"{seatrial()} report {shlex.quote(run.name)}"
 
 
-def recorded(run: RunDir) -> str:
-    """Say where a run without a verdict is, and what judges it."""
+def recorded_run_hint(run: RunDir) -> str:
+    """Say where a run without a verdict is, and which command judges it."""
     return f"the recorded run is in {run.name}; to judge it: {check_command(run)}"
 
 
 @contextmanager
-def naming(run: RunDir) -> Iterator[None]:
-    """Name the run and `seatrial check` in the error that ends its judging early."""
+def naming_run(run: RunDir) -> Iterator[None]:
+    """Add the run and `seatrial check` to an error that interrupts its judging."""
     try:
         with interrupted_by_all():
             yield
     except KeyboardInterrupt as e:
-        raise KeyboardInterrupt(f"{e}; {recorded(run)}") from e
+        raise KeyboardInterrupt(f"{e}; {recorded_run_hint(run)}") from e
     except BedFailed as e:
-        raise type(e)(f"{e}; {recorded(run)}") from e
+        raise type(e)(f"{e}; {recorded_run_hint(run)}") from e
     except OSError as e:
-        raise BedFailed(f"this machine refused: {e}; {recorded(run)}") from e
+        raise BedFailed(f"this machine refused: {e}; {recorded_run_hint(run)}") from e

@@ -1,29 +1,22 @@
-"""The live view of a running trial.
+"""The progress display of a running trial.
 
-In a terminal it is one small panel, redrawn four times a second: the phase, the load's clock,
-operations per second by outcome, latencies, the faults in force and who is master. Anywhere else
-(a pipe, a CI log, or with -v) it is one plain line for each phase, fault and change of master, with
-the seconds since the load began. It is only ever
-told what the runner says, and whatever happens here cannot change a run: what a full disk or a
-terminal refuses is not shown. The panel is drawn by a thread of its own, and never while something
-is told.
+The panel shows the phase, the load's clock, operations per second by outcome, latencies, the faults
+in force and the current masters. As lines: one for each phase, fault and change of master, with the
+seconds since the load began. It only receives the runner's status, and cannot change a run.
 """
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from types import TracebackType
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live as Redrawn
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from harness.cli.console import output, standard_error
+from harness.cli.screen import Screen
 from harness.run.progress import ActiveFault, Progress
 from harness.text.sanitize import printable
 from harness.trial import Trial
@@ -46,8 +39,8 @@ STAGE_WORDS = {
 }
 
 
-class Live:
-    """`with Live(trial) as live: live.update(status)`."""
+class TrialScreen(Screen):
+    """`with TrialScreen(trial) as screen: screen.update(status)`."""
 
     def __init__(
         self,
@@ -55,86 +48,42 @@ class Live:
         console: Console | None = None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__(console, now_s)
         self._trial = trial
-        self._console = console or standard_error()
-        self._now_s = now_s
-        self.progress = Progress(began_s=now_s())
-        self._telling = threading.Lock()  # of progress
-        self._screen: Redrawn | None = None
+        self.progress = Progress(began_s=self.began_s)
+        self._updating = threading.Lock()  # of progress
 
     def __enter__(self) -> Self:
-        if self._console.is_terminal and not output().verbose:
-            with _unheard(self._console):
-                screen = _Panel(
-                    get_renderable=self.panel,
-                    console=self._console,
-                    refresh_per_second=4,
-                    transient=True,
-                )
-                screen.start()
-                self._screen = screen
-        else:
+        super().__enter__()
+        if not self.has_panel:
             self._say(f"trial {self._trial.name}: {headline(self._trial)}")
             self._say("times are seconds since the load began")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._screen is not None:
-            with _unheard(self._console):
-                self._screen.stop()
-            self._screen = None
-
     def update(self, status: Mapping[str, Any]) -> None:
-        """Take one status line of the runner."""
-        with self._telling:
-            lines = self.progress.take(printable(status), self._now_s())
+        """Take a status line of the runner."""
+        with self._updating:
+            lines = self.progress.take(printable(status), self.now_s())
         for line in lines:
-            if self._screen is None or status.get("alarm"):
+            if not self.has_panel or status.get("alarm"):
                 self._say(line)
 
     def _say(self, line: str) -> None:
-        began_s = self.progress.load_began_s
-        since = f"{self._now_s() - began_s:7.1f} s" if began_s is not None else f"{'-':>7} s"
-        with _unheard(self._console):
-            self._console.print(f"{since}  {line}", highlight=False, markup=False, soft_wrap=True)
+        self.say_timed(line, self.progress.load_began_s)
 
     def panel(self) -> RenderableType:
-        """As it should look now; from any thread."""
-        with self._telling:
-            return draw(self._trial, self.progress, self._now_s())
-
-
-class _Panel(Redrawn):
-    """Goes on being redrawn where it could not be once."""
-
-    def refresh(self) -> None:
-        with _unheard(self.console):
-            super().refresh()
-
-
-@contextmanager
-def _unheard(console: Console) -> Iterator[None]:
-    """What can not be written is dropped; a console would keep it, and say it again next time."""
-    try:
-        yield
-    except OSError:
-        with suppress(OSError), console.capture():
-            pass
+        with self._updating:
+            return draw(self._trial, self.progress, self.now_s())
 
 
 def headline(trial: Trial) -> str:
-    """What is being tried, in a few words."""
+    """Return the trial in a few words."""
     profile = f", profile {trial.profile}" if trial.profile else ""
     return f"{trial.workload} on {trial.system} ({trial.hosts}){profile}, seed {trial.seed}"
 
 
 def draw(trial: Trial, progress: Progress, now_s: float) -> Panel:
-    """The panel as it should look now."""
+    """Return the panel for this moment."""
     rows = Table.grid(padding=(0, 2))
     rows.add_column(style="dim", justify="right", min_width=8)
     rows.add_column()

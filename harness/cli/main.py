@@ -1,7 +1,7 @@
-"""`seatrial`: the console script's door.
+"""The entry point of the console script `seatrial`.
 
-It imports nothing of ours: what takes time to import, a Ctrl-C may interrupt, and that is an ending
-like any other (`harness.cli.exit_codes`). One that comes after the last output changes nothing.
+It imports none of our modules at the top: imports take time, and a Ctrl-C during them must end with
+an exit code, too (`harness.cli.exit_codes`). A Ctrl-C after the last output is ignored.
 """
 
 import os
@@ -9,12 +9,12 @@ import sys
 
 
 def main() -> None:
-    """The console script. Its children import nothing from the working directory either."""
+    """Run the command. Child processes import nothing from the working directory either."""
     os.environ["PYTHONSAFEPATH"] = "1"
     try:
-        from harness.cli.exit_codes import ended
+        from harness.cli.exit_codes import run_command_line
 
-        code = ended(sys.argv[1:])
+        code = run_command_line(sys.argv[1:])
         _ignore_interrupts()
     except KeyboardInterrupt:
         print("seatrial: stopped before there was a verdict", file=sys.stderr)

@@ -1,8 +1,8 @@
-"""From a command line to a trial: flags and TOML files make the same object.
+"""Options of commands, and the trial that a command line and its files define.
 
-A trial is layered, weakest first: the defaults, the `[trial]` table that a plan file may carry, the
-trial file, the flags. Tables (`bed`, `nodes`, `settings`, `load`) merge by key, all else replaces.
-Every field of a trial has a flag, so whatever a file can say can be tried by hand first.
+The layers of a trial, in rising precedence: the defaults, the `[trial]` table of a plan file, the
+trial file, the flags. Tables (`bed`, `nodes`, `settings`, `load`) merge by key, other fields are
+replaced. Every field of a trial has a flag, so everything in a file can also be given by hand.
 """
 
 import re
@@ -33,7 +33,7 @@ RUNS_VARIABLE = "SEATRIAL_RUNS"
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 MAX_SEEDS = 10_000
 COMMAND_LINE = "the command line"
-AND = ", "  # between the plan files of a trial
+SEPARATOR = ", "  # between the plan files of a trial
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|)")
 UNITS_BYTES = {"kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "": 1.0}
 SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(kB|MB|GB|TB|)")
@@ -41,11 +41,11 @@ SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(kB|MB|GB|TB|)")
 
 @dataclass(frozen=True)
 class Request:
-    """A trial, and the text of the plan file it names; without one, its seed draws the plan."""
+    """A trial and the text of its plan file; without one, the plan is drawn from the seed."""
 
     trial: Trial
     plan_text: str | None = None
-    written: tuple[Written, ...] = ()  # where its fields stand, what lies on top first
+    written: tuple[Written, ...] = ()  # sources of its fields, highest precedence first
 
 
 class Duration(click.ParamType[float]):
@@ -65,11 +65,11 @@ class Duration(click.ParamType[float]):
         if seconds <= 0:
             self.fail(f"{value!r} is not longer than 0 s; write 60s, 2m or 1m30s", param, ctx)
         if seconds > MOST_S:
-            self.fail(f"{shown(value)} is longer than a time can be, {MOST_S:g} s", param, ctx)
+            self.fail(f"{shown(value)} is longer than the maximum of {MOST_S:g} s", param, ctx)
         return seconds
 
 
-class Size(click.ParamType[float]):
+class ByteSize(click.ParamType[float]):
     """`2GB`, `500MB`, or a plain number of bytes."""
 
     name = "size"
@@ -85,19 +85,19 @@ class Size(click.ParamType[float]):
         return float(match[1]) * UNITS_BYTES[match[2]]
 
 
-class Real(click.FloatRange):
-    """A number within bounds that one can reckon with: neither nan nor infinite."""
+class FiniteNumber(click.FloatRange):
+    """A finite number within bounds."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         number = float(super().convert(value, param, ctx))
         if not is_number(number):
-            self.fail(f"{value!r} is not a number to multiply with", param, ctx)
+            self.fail(f"{value!r} is not a finite number", param, ctx)
         return number
 
 
-class Words(click.ParamType[tuple[str, ...]]):
+class NameList(click.ParamType[tuple[str, ...]]):
     """Names separated by commas."""
 
     name = "names"
@@ -110,8 +110,8 @@ class Words(click.ParamType[tuple[str, ...]]):
         return tuple(word.strip() for word in value.split(",") if word.strip())
 
 
-class Pairs(click.ParamType[dict[str, Any]]):
-    """`key=value,key=value`; a value is read as TOML, and as a string when it is none."""
+class KeyValues(click.ParamType[dict[str, Any]]):
+    """`key=value,key=value`; a value that is not TOML is a string."""
 
     name = "key=value"
     form = "key=value"
@@ -128,7 +128,7 @@ class Pairs(click.ParamType[dict[str, Any]]):
         return {key.strip(): toml_value(raw.strip(), key.strip()) for key, _, raw in pairs}
 
 
-class Zones(Pairs):
+class Zones(KeyValues):
     """A number of zones, or `node=zone,node=zone`."""
 
     name = "zones"
@@ -189,12 +189,12 @@ class Seeds(click.ParamType[tuple[int, ...]]):
 
 
 def _master(context: click.Context, option: click.Parameter, text: str) -> str:
-    """Refused before anything is begun."""
+    """Check --spark before anything is started."""
     return Master.of(text).url
 
 
 def runs_option(about: str = "The folder for runs.") -> Callable[[Command], Command]:
-    """`--runs DIR`, else SEATRIAL_RUNS, else `runs`."""
+    """Return the option `--runs DIR`; its default is SEATRIAL_RUNS, else `runs`."""
     return click.option(
         "--runs",
         type=click.Path(path_type=Path),
@@ -214,23 +214,23 @@ SPARK = click.option(
 )
 
 
-def trusting(function: Command) -> Command:
-    """`--bed` and `--trust-run`: which options of the hosts of a stored run are obeyed."""
+def trust_options(function: Command) -> Command:
+    """Add `--bed` and `--trust-run`, which decide what hosts a stored run may use."""
     bed = click.option(
         "--bed",
-        type=Pairs(),
+        type=KeyValues(),
         multiple=True,
         show_default="none",
         help="An option of the hosts: inventory=FILE.",
     )
     trust = click.option(
-        "--trust-run", is_flag=True, help="Obey the options of the hosts that the run in DIR has."
+        "--trust-run", is_flag=True, help="Use the hosts' options of the run in DIR."
     )
     return bed(trust(function))
 
 
 def toml_value(text: str, name: str = "a value") -> Any:
-    """`3` is a number, `true` a boolean, `[1, 2]` a list, anything else the string itself."""
+    """Read `3` as a number, `true` as a boolean, `[1, 2]` as a list, anything else as a string."""
     try:
         return parsed(f"value = {text}", name)["value"]
     except NotTOML:
@@ -238,12 +238,12 @@ def toml_value(text: str, name: str = "a value") -> Any:
 
 
 def _split(text: str) -> list[str]:
-    """At commas that are followed by another `key=`, so that lists survive."""
+    """Split at commas that are followed by another `key=`, so that lists stay whole."""
     return re.split(r",(?=\s*[\w.-]+\s*=)", text)
 
 
-def merged(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Tables one upon another, the last on top; tables within them merge by key."""
+def merge_tables(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Merge tables, the last with the highest precedence; tables in them merge by key."""
     result: dict[str, Any] = {}
     for table in tables:
         for key, value in table.items():
@@ -259,9 +259,9 @@ def request(
     source: str = COMMAND_LINE,
     defaults: Written | None = None,
 ) -> Request:
-    """The trial that `what` (a trial file, a bundled trial or a workload) and the flags ask for.
-    `source`: where the flags stand, for whoever has to correct one. `defaults`: of seatrial.toml,
-    beneath everything else."""
+    """Return the trial of `what` (a trial file, a bundled trial or a workload) and the flags.
+    `source`: where the flags are written, for messages. `defaults`: those of seatrial.toml, of the
+    lowest precedence."""
     defaults = defaults or Written({})
     file = _trial_path(what)
     own = _trial_file(file) if file else Written({"workload": what} if what else {})
@@ -275,14 +275,14 @@ def request(
     plan_text, beneath = _plan(plans) if plans else (None, [])
     first = plans[0] if plans else Path(str(table.get("workload", "trial")))
     named = {"name": (file or first).stem}
-    top = {"plan": AND.join(map(str, plans))} if plans else {}
+    top = {"plan": SEPARATOR.join(map(str, plans))} if plans else {}
     below = [written.table for written in beneath]
-    trial = Trial().with_(_layered((defaults.table, named, *below, table, flags, top)))
+    trial = Trial().with_(_merge_layers((defaults.table, named, *below, table, flags, top)))
     return Request(trial, plan_text, (Written(flags), own, *reversed(beneath), defaults))
 
 
 def _trial_path(what: str) -> Path | None:
-    """Return the trial file that is meant; none if it is a workload's name."""
+    """Return the trial file, or None if `what` is a workload."""
     if looks_like_file(what):
         return Path(what)
     workloads = registry.names("workload")
@@ -294,11 +294,11 @@ def _trial_path(what: str) -> Path | None:
         raise UnknownName("workload or trial", what, {*workloads, *e.known}) from None
 
 
-def _layered(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _merge_layers(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the tables of one trial merged; claims that are complete replace all below them."""
     modern = [in_claims(table) for table in tables]
     claims = [table["claims"] for table in modern if "claims" in table]
-    return merged(modern) | ({"claims": reduce(claims_over, claims)} if claims else {})
+    return merge_tables(modern) | ({"claims": reduce(claims_over, claims)} if claims else {})
 
 
 def looks_like_file(what: str) -> bool:
@@ -306,7 +306,7 @@ def looks_like_file(what: str) -> bool:
 
 
 def _trial_file(path: Path) -> Written:
-    """A trial file's own fields, each checked where its line is known."""
+    """Read the fields of a trial file, and check each where its line is known."""
     text = text_of(path, "the trial file")
     _refuse_other_files(parsed(text, str(path)), path)
     Trial.from_toml(text, str(path))
@@ -314,7 +314,7 @@ def _trial_file(path: Path) -> Written:
 
 
 def _refuse_other_files(table: Mapping[str, Any], path: Path) -> None:
-    """BadRequest names the right command if the file is a suite or a plan."""
+    """Raise BadRequest with the right command if the file is a suite or a plan."""
     if isinstance(table.get("trial"), list):
         raise BadRequest(f"{path} is a suite; run it with: {seatrial()} suite {quote(str(path))}")
     if "fault" in table:
@@ -325,15 +325,15 @@ def _refuse_other_files(table: Mapping[str, Any], path: Path) -> None:
 def _plan_paths(
     flags: Mapping[str, Any], table: Mapping[str, Any], file: Path | None
 ) -> list[Path]:
-    """Where the plans are: from here, or, when a trial file names them, from beside that file."""
+    """Return the plan files; those that a trial file names may be beside that file."""
     if "plan" in flags:
         if not (names := _names(flags["plan"])):
-            raise BadRequest("plan: it names no plan file; name one, or leave it out")
+            raise BadRequest("plan: no plan file given; name one, or omit it")
         return [bundled.path_of("plan", name) for name in names]
     paths = []
     for name in _names(table.get("plan", "")):
         beside = file.parent / name if file else Path(name)
-        is_beside = is_file(bundled.located(beside)) and not is_file(name)
+        is_beside = is_file(bundled.locate(beside)) and not is_file(name)
         paths.append(beside if is_beside else bundled.path_of("plan", name))
     return paths
 
@@ -346,31 +346,30 @@ def _refuse_drawn(flags: Mapping[str, Any], own: Written, source: str) -> None:
         plan = f"{dashes}plan" if "plan" in flags else f"the plan of {own.source}"
         raise BadRequest(
             f"{plan} and {dashes}faults exclude each other: {dashes}faults names the kinds that a"
-            " plan is drawn from; leave one of them out"
+            " plan is drawn from; omit one of them"
         )
     if "plan" not in flags and own.table.get("faults"):
         where = line(own.text, "faults")
         raise BadRequest(
             f"{own.source}{where}: faults: the trial has a plan, so none is drawn from faults;"
-            " leave one of them out"
+            " omit one of them"
         )
 
 
 def _names(plan: str) -> list[str]:
-    """What is named with commas between."""
+    """Split at commas."""
     return [name.strip() for name in plan.split(",") if name.strip()]
 
 
 def _plan(paths: Sequence[Path]) -> tuple[str, Sequence[Written]]:
-    """The plan of these files, as if they were one, and what their `[trial]` tables set."""
+    """Return the plan of these files together, and what their `[trial]` tables set."""
     nemesis = registry.nemesis()
     texts = [text_of(path, "the plan file") for path in paths]
     loaded = [nemesis.load(text, str(path)) for text, path in zip(texts, paths, strict=True)]
     for path, (_, faults) in zip(paths, loaded, strict=True):
         if not faults:
             raise BadRequest(
-                f"{path} has no [[fault]], so nothing would be injected; add one, or leave the plan"
-                " out"
+                f"{path} has no [[fault]], so nothing would be injected; add one, or omit the plan"
             )
     beneath = []
     for text, path, (overrides, _) in zip(texts, paths, loaded, strict=True):

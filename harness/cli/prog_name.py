@@ -1,4 +1,4 @@
-"""What a user has to type: the command as it was called, if the plain name would not be found."""
+"""The name of the program, for commands in messages."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ NAME = "seatrial"
 
 
 def seatrial() -> str:
-    """`seatrial` where that is on the PATH, else the script that was called, from here."""
+    """Return `seatrial` if that is on the PATH, else the path of the script that was called."""
     script = Path(sys.argv[0])
     if script.name != NAME or shutil.which(NAME):
         return NAME

@@ -1,8 +1,8 @@
-"""What a command does with trials from end to end: refuse, run, judge, show, add up.
+"""Carries out trials for commands: checks the request, runs, judges, and shows the results.
 
-The JVM starts while a trial runs, so nobody waits for it. A report that fails to render is said
-and changes no verdict. Of several runs the worst decides the exit code: invalid, then a failed
-test bed, then unknown, then valid.
+The JVM starts while a trial runs, so no time is lost. A report that fails to render gives a message
+and does not change the verdict. Of several runs the worst decides the exit code: invalid, then a
+failed test bed, then unknown, then valid.
 """
 
 import json
@@ -17,8 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from harness import registry
 from harness.campaign.swarm import HOSTS as SIMULATED
-from harness.cli.console import about, announce, message, standard_output, working
-from harness.cli.hints import check_command, naming, report_command
+from harness.cli.console import (
+    announce,
+    format_duration,
+    message,
+    standard_output,
+    working,
+)
+from harness.cli.hints import check_command, naming_run, report_command
 from harness.cli.options import Request
 from harness.errors import (
     EXIT_BED_FAILED,
@@ -45,14 +51,14 @@ EXIT_CODES = {
     Judgement.INVALID: EXIT_INVALID,
     Judgement.UNKNOWN: EXIT_UNKNOWN,
 }
-AROUND_S = 15.0  # of a real run: raising, final read, judging
-SIMULATED_START_S, SIMULATED_PACE = 4.0, 0.3  # of a simulated one: once, and for each second
+AROUND_S = 15.0  # of a real run: start, final read, judging
+SIMULATED_START_S, SIMULATED_PACE = 4.0, 0.3  # of a simulated one: once, and per second of load
 WORST_FIRST = (EXIT_INVALID, EXIT_BED_FAILED, EXIT_UNKNOWN, EXIT_VALID)
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What to show of a verdict: for people, or for programs; with a page, or without."""
+class ReportOptions:
+    """How to present a verdict: as text or JSON, with or without a page."""
 
     as_json: bool = False
     page: bool = True
@@ -60,9 +66,9 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Several:
-    """How often a trial is run: once for each seed, `repeat` times. `fail_fast`: the first that is
-    not valid is the last."""
+class RunSeries:
+    """The runs of a trial: each seed, `repeat` times. `fail_fast`: stop after the first run that is
+    not valid."""
 
     seeds: Sequence[int]
     repeat: int = 1
@@ -74,10 +80,9 @@ class Several:
 
 
 @dataclass(frozen=True)
-class Ending:
-    """How one run ended. `error`: the test bed failed, so a missing verdict is no verdict.
-    `stopped`: somebody did not wait for its verdict, or its page. `checked_s`: how long judging
-    took."""
+class RunEnd:
+    """How one run ended. `error`: the test bed failed. `stopped`: the command was interrupted
+    before the verdict, or before the page. `checked_s`: how long judging took."""
 
     seed: int
     run: RunDir | None = None
@@ -92,7 +97,7 @@ class Ending:
 
     @property
     def why(self) -> str:
-        """Why there is no verdict, or none that can be relied on; empty when there is one."""
+        """Why there is no reliable verdict; empty if there is one."""
         return self.error or self.stopped
 
     @property
@@ -118,19 +123,19 @@ class Ending:
 
 
 def worst(codes: Iterable[int]) -> int:
-    """The exit code of several endings."""
+    """Return the exit code of several runs."""
     seen = set(codes)
     return next(code for code in WORST_FIRST if code in seen)
 
 
 def run_all(
     asked: Request,
-    several: Several,
+    several: RunSeries,
     runs: Path,
-    shown: Shown,
+    shown: ReportOptions,
     master: str = DEFAULT,
 ) -> int:
-    """Run the trial for each seed, so many times each; show all; the worst exit code."""
+    """Run the trial for each seed, show the results, and return the worst exit code."""
     from harness.run.preflight import refuse_any
 
     requests = [replace(asked, trial=replace(asked.trial, seed=seed)) for seed in several.seeds]
@@ -140,40 +145,42 @@ def run_all(
     if several.number == 1:
         return _run_single(requests[0], runs, shown, master).exit_code
     refuse_any(requests, runs)
-    announce(several.number * each_s, f"{several.number:,} runs of about {about(each_s)}")
+    announce(several.number * each_s, f"{several.number:,} runs of about {format_duration(each_s)}")
     requests = [request for request in requests for _ in range(several.repeat)]
     with closing(Engines(master, needs_java(asked.trial, master))) as engines:
-        return series(requests, runs, engines, shown, several.fail_fast)
+        return run_series(requests, runs, engines, shown, several.fail_fast)
 
 
 def likely_s(trial: Trial) -> float:
-    """About how long a run takes: its load, and what is around it."""
+    """Estimate how long a run takes."""
     if trial.hosts == SIMULATED:
         return SIMULATED_START_S + SIMULATED_PACE * trial.duration_s
     return trial.duration_s + AROUND_S
 
 
-def series(
+def run_series(
     requests: Iterable[Request],
     runs: Path,
     engines: "Engines",
-    shown: Shown,
+    shown: ReportOptions,
     fail_fast: bool = False,
 ) -> int:
-    """Several runs, and what they came to: the worst exit code."""
-    endings: list[Ending] = []
+    """Carry out several runs, show the results, and return the worst exit code."""
+    endings: list[RunEnd] = []
     for ending in _until_stopped(requests, runs, engines, shown):
         endings.append(ending)
         if fail_fast and ending.exit_code != EXIT_VALID:
-            say("ended early, since --fail-fast was given and this run is not valid")
+            say("stopped early: --fail-fast was given and this run is not valid")
             break
     _show_many(endings, shown)
     _write_junit(endings, shown)
     return worst(ending.exit_code for ending in endings)
 
 
-def _run_single(request: Request, runs: Path, shown: Shown, master: str = DEFAULT) -> Ending:
-    """One run, with its whole summary."""
+def _run_single(
+    request: Request, runs: Path, shown: ReportOptions, master: str = DEFAULT
+) -> RunEnd:
+    """Carry out one run, and show its whole summary."""
     from harness.run.preflight import refuse
 
     refuse(request, runs)
@@ -185,13 +192,13 @@ def _run_single(request: Request, runs: Path, shown: Shown, master: str = DEFAUL
 
 
 def needs_java(trial: Trial, master: str = DEFAULT) -> bool:
-    """Whether Spark judges: always, except simulated runs, which are small and many."""
+    """Return whether Spark judges: always, except for simulated runs, which are small."""
     return trial.hosts != SIMULATED or master != DEFAULT
 
 
 @contextmanager
 def engine(trial: Trial, master: str = DEFAULT) -> Iterator["Sessions"]:
-    """Spark, on its way up while trials run."""
+    """Yield Spark, which starts while trials run."""
     from harness.spark import session as spark
 
     begun = spark.prepare(master) if needs_java(trial, master) else spark.Later(master)
@@ -200,8 +207,8 @@ def engine(trial: Trial, master: str = DEFAULT) -> Iterator["Sessions"]:
 
 
 class Engines:
-    """Spark for many runs, one after another, on its way up from the first moment. One that did not
-    start, or died, costs a run its verdict and not all that come after it."""
+    """Spark for many runs, one after another. If it does not start, or dies, one run has no
+    verdict, and Spark is started again for the next."""
 
     def __init__(self, master: str = DEFAULT, at_once: bool = True) -> None:
         from harness.spark import session as spark
@@ -210,7 +217,7 @@ class Engines:
         self._spark = self._prepare()
 
     def ready(self) -> "Sessions":
-        """The one for the next run."""
+        """Return Spark for the next run."""
         if getattr(self._spark, "lost", False):
             say("Spark is started again, because it did not start or has exited")
             self.close()
@@ -221,47 +228,47 @@ class Engines:
         self._spark.close()
 
 
-def run_one(asked: Request, runs: Path, spark: "Sessions") -> Ending:
-    """Run and judge one trial. A bed that failed ends it too: what was recorded is judged."""
-    from harness.cli.live_view import Live
+def run_one(asked: Request, runs: Path, spark: "Sessions") -> RunEnd:
+    """Run and judge one trial. If the test bed fails, what was recorded is judged."""
+    from harness.cli.live_view import TrialScreen
     from harness.run import launch
 
     seed, run = asked.trial.seed, None
     try:
-        with Live(asked.trial) as live:
+        with TrialScreen(asked.trial) as live:
             run = launch.run(asked.trial, asked.plan_text, live.update, runs)
             live.update({"phase": "checking"})
-            ending = judged(
+            ending = judge_run(
                 run, seed, spark, on_progress=lambda name: live.update({"checker": name})
             )
     except BedFailed as e:
-        return Ending(seed, run, error=str(e))
+        return RunEnd(seed, run, error=str(e))
     if left := run.state().get("left"):
-        say(f"not everything could be taken down: {left}")
+        say(f"not everything could be removed: {left}")
     return ending
 
 
-def judged(
+def judge_run(
     run: RunDir,
     seed: int,
     spark: "Sessions | None" = None,
     master: str = DEFAULT,
     on_progress: Callable[[str], None] = lambda checker: None,
-) -> Ending:
-    """The verdict on what a run recorded."""
+) -> RunEnd:
+    """Judge what a run recorded."""
     from harness.judge.lock import being_judged
 
     began_s = time.monotonic()
-    with naming(run), being_judged(run):
+    with naming_run(run), being_judged(run):
         verdict = _verdict(run, spark, master, on_progress)
     error = str(run.state().get("error") or "")
-    return Ending(seed, run, verdict, error, time.monotonic() - began_s)
+    return RunEnd(seed, run, verdict, error, time.monotonic() - began_s)
 
 
 def _verdict(
     run: RunDir, spark: "Sessions | None", master: str, on_progress: Callable[[str], None]
 ) -> Verdict:
-    """By Spark. A simulated run, and one for which Java does not start, is judged by the same
+    """Judge by Spark. A simulated run, and one for which Java does not start, is judged by the same
     checkers in this process if its history is small."""
     from harness.judge.judge import IN_PROCESS_BYTES, history_bytes, judge, judge_in_process
 
@@ -273,27 +280,27 @@ def _verdict(
     except SparkDown as e:
         history = f"its history of {size / (1 << 20):,.1f} MiB"
         if size > IN_PROCESS_BYTES:
-            more = f"{history} is larger than the {limit} that are judged without Spark"
+            more = f"{history} is larger than the limit of {limit} for judging without Spark"
             raise SparkDown(f"{e}; {more}") from e
         say(f"{e}; judging without Spark, with the same checkers, since {history} is below {limit}")
         return judge_in_process(run, on_progress)
 
 
-def check(run: RunDir, shown: Shown, master: str = DEFAULT) -> int:
+def check(run: RunDir, shown: ReportOptions, master: str = DEFAULT) -> int:
     """Judge a stored run again."""
-    run.plan_text()  # one that can not be read is told before anything is judged
+    run.plan_text()  # raises, before anything is judged, if it is unreadable
     with working(f"checking {run.path.name}") as step:
-        ending = judged(run, run.trial().seed, master=master, on_progress=step)
-    ending = replace(ending, error="")  # its bed failed then, not now
+        ending = judge_run(run, run.trial().seed, master=master, on_progress=step)
+    ending = replace(ending, error="")  # of the run, not of this command
     return _show(ending, shown).exit_code
 
 
 def report(run: RunDir, formats: Iterable[str]) -> int:
-    """Render a stored verdict; each path that was written is printed."""
+    """Render a stored verdict, and print the paths of the reports."""
     names = tuple(formats)
     renderers = [registry.load("report", name) for name in formats]
     if not run.verdict_file.is_file():
-        raise BadRequest(f"{run.name} has no verdict yet: {check_command(run)} makes one")
+        raise BadRequest(f"{run.name} has no verdict yet; to judge it: {check_command(run)}")
     for name, render in zip(names, renderers, strict=True):
         with working(f"reporting {run.path.name}: {name}") if name != "terminal" else nullcontext():
             written = render(run)
@@ -303,9 +310,9 @@ def report(run: RunDir, formats: Iterable[str]) -> int:
 
 
 @dataclass(frozen=True)
-class Trusted:
-    """What of a stored run may be obeyed: options of hosts (`bed`) are those of the command line,
-    unless the user says that the run is to be trusted."""
+class HostTrust:
+    """How far a stored run is trusted: options of hosts (`bed`) come from the command line, unless
+    the user trusts the run."""
 
     bed: Mapping[str, Any] = field(default_factory=dict[str, Any])
     run: bool = False
@@ -328,27 +335,27 @@ class Trusted:
         return trial.with_({"bed": {**trial.bed, **self.bed}}) if self.bed else trial
 
 
-NOT_TRUSTED = Trusted()
+NO_HOST_TRUST = HostTrust()
 
 
-def replay(run: RunDir, runs: Path, shown: Shown, trusted: Trusted) -> int:
-    """A stored run's trial with its plan, once more. Where a run is a function of its seed, say
-    whether it went the same way."""
-    ending = _run_single(replayed(run, trusted), runs, shown)
+def replay(run: RunDir, runs: Path, shown: ReportOptions, trusted: HostTrust) -> int:
+    """Run a stored run's trial and plan again. On simulated hosts, print whether the new run has
+    the same events."""
+    ending = _run_single(replay_request(run, trusted), runs, shown)
     again = ending.run.state().get("digest") if ending.run else None
     before = run.state().get("digest")
     if again and before and not (ending.interrupted or run.state().get("interrupted")):
-        same = "event by event the same run" if again == before else f"another run than {before}"
+        same = "the same events" if again == before else f"not the same events as {before}"
         say(f"digest {again}: {same}")
     return ending.exit_code
 
 
-def replayed(run: RunDir, trusted: Trusted = NOT_TRUSTED) -> Request:
-    """A stored run's trial and the plan it carried out. BadRequest when that is not to be had."""
+def replay_request(run: RunDir, trusted: HostTrust = NO_HOST_TRUST) -> Request:
+    """Return the trial and the plan of a stored run. Raises BadRequest if it has none."""
     if run.state().get("imported"):
-        raise BadRequest(f"{run.path} was imported: what happened elsewhere cannot be run again")
+        raise BadRequest(f"{run.path} was imported, so it cannot be run again")
     if not run.plan_file.is_file():
-        raise BadRequest(f"{run.path} has no plan.toml: it ended before its plan was made")
+        raise BadRequest(f"{run.path} has no plan.toml: it ended before its plan was drawn")
     trial = trusted.trial(run)
     if check := registry.hosts(trial.hosts).replayable:
         check(run)
@@ -356,12 +363,12 @@ def replayed(run: RunDir, trusted: Trusted = NOT_TRUSTED) -> Request:
 
 
 def _until_stopped(
-    requests: Iterable[Request], runs: Path, engines: "Engines", shown: Shown
-) -> Iterator[Ending]:
-    """Several runs, with a line about each instead of its whole summary. Ctrl-C ends the series,
-    and takes away nothing of what came before it."""
+    requests: Iterable[Request], runs: Path, engines: "Engines", shown: ReportOptions
+) -> Iterator[RunEnd]:
+    """Carry out several runs, with a line for each. Ctrl-C ends the series; the results of earlier
+    runs are kept."""
     for request in requests:
-        ending = Ending(request.trial.seed)
+        ending = RunEnd(request.trial.seed)
         try:
             ending = run_one(request, runs, engines.ready())
             render(ending, shown)
@@ -374,8 +381,8 @@ def _until_stopped(
             return
 
 
-def _show(ending: Ending, shown: Shown) -> Ending:
-    """Show one verdict: JSON alone, or the summary and the page. Ctrl-C takes no verdict away."""
+def _show(ending: RunEnd, shown: ReportOptions) -> RunEnd:
+    """Show one verdict, as JSON or as summary and page. Ctrl-C does not discard the verdict."""
     if ending.error:
         say(ending.error)
     if ending.run is None or ending.verdict is None:
@@ -393,22 +400,22 @@ def _show(ending: Ending, shown: Shown) -> Ending:
     return ending
 
 
-def render(ending: Ending, shown: Shown) -> None:
-    """The page, when it is wanted and there is a verdict."""
+def render(ending: RunEnd, shown: ReportOptions) -> None:
+    """Write the page, if it is wanted and there is a verdict."""
     if ending.run is not None and ending.verdict is not None and shown.page:
         _attempt("page", ending.run)
 
 
 def _attempt(name: str, run: RunDir) -> None:
-    """A renderer's failure is said; it changes nothing else."""
+    """Render a report. A failure is only printed."""
     try:
         registry.load("report", name)(run)
     except Exception as e:
-        say(f"the {name} report of {run.name} could not be made: {registry.blamed(e)}")
+        say(f"the {name} report of {run.name} could not be written: {registry.blamed(e)}")
 
 
 def _refuse_unwritable(path: Path) -> None:
-    """BadRequest if no file can be written there; known before anything is run."""
+    """Raise BadRequest, before anything is run, if no file can be written there."""
     try:
         path.open("ab").close()
     except OSError as e:
@@ -418,8 +425,8 @@ def _refuse_unwritable(path: Path) -> None:
         ) from e
 
 
-def _write_junit(endings: Sequence[Ending], shown: Shown) -> None:
-    """One JUnit file with a test suite for each run; a run without a verdict is an error."""
+def _write_junit(endings: Sequence[RunEnd], shown: ReportOptions) -> None:
+    """Write one JUnit file with a test suite for each run; a run without a verdict is an error."""
     if shown.junit is None:
         return
     from xml.etree import ElementTree as Xml
@@ -442,7 +449,7 @@ def _write_junit(endings: Sequence[Ending], shown: Shown) -> None:
         raise BedFailed(f"{shown.junit} cannot be written: {e.strerror or e}") from e
 
 
-def _junit_error(ending: Ending) -> "Element":
+def _junit_error(ending: RunEnd) -> "Element":
     from xml.etree import ElementTree as Xml
 
     name = f"seed {ending.seed}"
@@ -452,21 +459,21 @@ def _junit_error(ending: Ending) -> "Element":
     return suite
 
 
-def _show_many(endings: Sequence[Ending], shown: Shown) -> None:
+def _show_many(endings: Sequence[RunEnd], shown: ReportOptions) -> None:
     if shown.as_json:
         print(json.dumps([_row(ending) for ending in endings], indent=2))
     else:
         _table(endings)
 
 
-def _row(ending: Ending) -> dict[str, object]:
+def _row(ending: RunEnd) -> dict[str, object]:
     verdict = json.loads(ending.verdict.to_json()) if ending.verdict else None
     run = str(ending.run.path) if ending.run else None
     return {"seed": ending.seed, "run": run, "error": ending.why or None, "verdict": verdict}
 
 
-def _table(endings: Sequence[Ending]) -> None:
-    """The last thing several runs print."""
+def _table(endings: Sequence[RunEnd]) -> None:
+    """Print the table of several runs."""
     from rich.table import Table
     from rich.text import Text
 
@@ -485,7 +492,7 @@ def _table(endings: Sequence[Ending]) -> None:
     console.print(f"{many(len(endings), 'run')}: {counts}")
 
 
-def _codes(ending: Ending) -> str:
+def _codes(ending: RunEnd) -> str:
     if ending.verdict is None:
         return ending.why
     found = [
@@ -495,6 +502,6 @@ def _codes(ending: Ending) -> str:
 
 
 def say(sentence: str) -> None:
-    """On standard error, as far as that takes it."""
+    """Print a sentence on standard error; a failed write is ignored."""
     with suppress(OSError):
         print(message(f"seatrial: {sentence}"), file=sys.stderr)

@@ -24,7 +24,7 @@ BY_COMMAND = dict[str, Any]  # option -> default, command -> the same
 
 
 def default_map(group: click.Group) -> BY_COMMAND:
-    """Read the file, if there is one, as click's `default_map`. BadRequest names file and line."""
+    """Read the file, if any, as click's `default_map`. Raises BadRequest with file and line."""
     if not FILE.is_file():
         return {}
     text = text_of(FILE, "the file")
@@ -37,22 +37,21 @@ def default_map(group: click.Group) -> BY_COMMAND:
             raise BadRequest(f"{FILE}{places.line(text, key)}: {key} must be a table of options")
     common = {key: value for key, value in table.items() if key not in commands}
     return {
-        **_chosen(group, common, text, ()),
+        **_own_defaults(group, common, text, ()),
         **{
             name: {
-                **_of(command, common, text, ()),
-                **_of(command, table.get(name, {}), text, (name,)),
+                **_defaults_of(command, common, text, ()),
+                **_defaults_of(command, table.get(name, {}), text, (name,)),
             }
             for name, command in commands.items()
         },
     }
 
 
-def _of(
+def _defaults_of(
     command: click.Command, table: Mapping[str, Any], text: str, path: tuple[str, ...]
 ) -> BY_COMMAND:
-    """The defaults of one command and of those within it. BadRequest if a key of a table of its own
-    is no option."""
+    """Return the defaults of a command and its subcommands. Raises BadRequest for unknown keys."""
     within = dict(_commands(command)) if isinstance(command, click.Group) else {}
     if path:
         for key in table:
@@ -60,31 +59,31 @@ def _of(
                 _refuse_unknown(key, _known(command, within), text, (*path, key))
     own = {key: value for key, value in table.items() if key not in within}
     return {
-        **_chosen(command, own, text, path),
+        **_own_defaults(command, own, text, path),
         **{
             name: {
-                **_of(one, own if not path else {}, text, ()),
-                **(_of(one, table[name], text, (*path, name)) if name in table else {}),
+                **_defaults_of(one, own if not path else {}, text, ()),
+                **(_defaults_of(one, table[name], text, (*path, name)) if name in table else {}),
             }
             for name, one in within.items()
         },
     }
 
 
-def _chosen(
+def _own_defaults(
     command: click.Command, table: Mapping[str, Any], text: str, path: tuple[str, ...]
 ) -> BY_COMMAND:
-    """Those that the command has an option for, in the shape that click takes."""
+    """Return the defaults for which the command has an option, as click expects them."""
     options = _options(command)
     return {
-        str(options[key].name): _converted(options[key], value, text, (*path, key))
+        str(options[key].name): _checked_value(options[key], value, text, (*path, key))
         for key, value in table.items()
         if key in options
     }
 
 
-def _converted(option: click.Option, value: Any, text: str, path: tuple[str, ...]) -> Any:
-    """The value as the option's type reads it. BadRequest if it does not."""
+def _checked_value(option: click.Option, value: Any, text: str, path: tuple[str, ...]) -> Any:
+    """Check the value by the option's type. Raises BadRequest if it does not fit."""
     where = f"{FILE}{places.line(text, *path)}: {path[-1]}"
     if isinstance(value, list) and not option.multiple:
         value = ",".join(map(str, value))
@@ -110,7 +109,7 @@ def _commands(group: click.Group) -> Iterator[tuple[str, click.Command]]:
 
 
 def _options(command: click.Command) -> dict[str, click.Option]:
-    """By their long names."""
+    """Return the options by their long names."""
     return {
         opt.removeprefix("--"): option
         for option in command.params

@@ -23,7 +23,7 @@ from harness.errors import BadRequest, BedFailed
 from harness.history.rundir import RunDir
 from harness.judge.claims import claims_in_force
 from harness.judge.verdict import SCHEMA_VERSION
-from harness.suite.names import failing
+from harness.suite.store import failing
 from harness.trial import Trial
 
 CAP_VARIABLE = "SEATRIAL_RUNS_CAP_GB"

@@ -1,7 +1,7 @@
 """Comma-separated values of any origin: one row for each event, in the history's own columns.
 
-The first line names the columns; `table` says which there are. A quoted empty string is a value,
-an empty cell is absent. A row with too few cells, or too many, is dropped.
+The first line names the columns (`_table`). A quoted empty string is a value, an empty cell is
+absent. A row with too few or too many cells is dropped.
 """
 
 from io import BytesIO
@@ -13,10 +13,9 @@ import pyarrow.csv as pv
 
 from harness.contracts import ImporterPlugin
 from harness.errors import BadRequest
-from harness.importers._recording.recording import Ints, Recording, Slip, Slips
-from harness.importers._table.cells import KNOWN
-from harness.importers._table.table import recording
-from harness.importers._text.source import whole
+from harness.importers._recording import Ints, Recording, Slip, Slips
+from harness.importers._source import whole
+from harness.importers._table import COLUMNS, recording
 
 
 def read(path: Path) -> Recording:
@@ -28,14 +27,14 @@ def read(path: Path) -> Recording:
         line = 1 + data.count(b"\n", 0, e.start)
         raise BadRequest(f"{path} cannot be read as CSV: line {line} is not UTF-8") from e
     convert = pv.ConvertOptions(
-        column_types=dict.fromkeys(KNOWN, pa.string()),
+        column_types=dict.fromkeys(COLUMNS, pa.string()),
         strings_can_be_null=True,
         null_values=[""],
         quoted_strings_can_be_null=False,
     )
     odd: list[pv.InvalidRow] = []
 
-    def passed_over(row: pv.InvalidRow) -> str:
+    def skip(row: pv.InvalidRow) -> str:
         odd.append(row)
         return "skip"
 
@@ -43,7 +42,7 @@ def read(path: Path) -> Recording:
         table = pv.read_csv(
             BytesIO(data),
             pv.ReadOptions(use_threads=False),
-            pv.ParseOptions(newlines_in_values=True, invalid_row_handler=passed_over),
+            pv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
             convert,
         )
     except pa.ArrowInvalid as e:
@@ -60,8 +59,8 @@ PLUGIN = ImporterPlugin(read=read)
 
 
 def _lines(data: bytes, rows: int) -> Ints:
-    """The line of each row after the first. Empty lines are no rows; where a text goes on over
-    several lines, rows are counted."""
+    """Return the line of each row after the first. Empty lines are no rows; where a text spans
+    lines, rows are counted instead."""
     ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
     ends = np.append(ends, len(data))
     long = np.diff(ends, prepend=-1) - 1

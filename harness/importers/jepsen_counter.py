@@ -1,36 +1,27 @@
-"""Jepsen's counter: `:add n`, also below zero, and `:read` that gives the sum."""
+"""Jepsen's counter: `:add n`, also below zero, and `:read` that returns the sum."""
 
-from pathlib import Path
-from typing import Any
-
-from harness.contracts import ImporterPlugin
-from harness.importers._jepsen.history import Format, recording
-from harness.importers._jepsen.keyed import Keyed
-from harness.importers._recording.recording import LARGEST, Recording, Sheet
-from harness.importers._text.value_events import odd
+from harness.importers._jepsen import Format, JepsenEvent, KeyedFs, importer, unexpected
+from harness.importers._recording import MAX_NUMBER, PartsBuilder
 from harness.operation import F, Type
 
 
-def _said(sheet: Sheet, event: int, kind: int, f: str, key: Any, value: Any, error: int) -> None:
-    if f in ("add", "decrement") or kind == Type.OK:
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if not isinstance(value, int) or isinstance(value, bool) or abs(value) > LARGEST:
-            raise odd(value, f"a whole number, or it is beyond {LARGEST:,}")
-        number = -value if f == "decrement" else value
-        sheet.add(event, F.COUNT if f == "read" else F.ADD, key, number)
-    else:
-        sheet.add(event, F.COUNT, key)
+def _decode(parts: PartsBuilder, event: JepsenEvent) -> None:
+    f, value = F.COUNT if event.f == "read" else F.ADD, event.value
+    if f is F.COUNT and event.type != Type.OK:
+        parts.add(event.number, f, event.key)
+        return
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if type(value) is not int or abs(value) > MAX_NUMBER:
+        raise unexpected(value, f"a whole number, or it is beyond {MAX_NUMBER:,}")
+    parts.add(event.number, f, event.key, -value if event.f == "decrement" else value)
 
 
-_DECODE = Keyed(_said, ("read",))
 FORMAT = Format(
-    "jepsen-counter", "counter", ("add", "decrement", "read"), _DECODE, elect=_DECODE.elect
+    "jepsen-counter",
+    "counter",
+    ("add", "decrement", "read"),
+    _decode,
+    keyed=KeyedFs(("read",)),
 )
-
-
-def read(path: Path) -> Recording:
-    return recording(path, FORMAT)
-
-
-PLUGIN = ImporterPlugin(read=read)
+PLUGIN = importer(FORMAT)

@@ -1,34 +1,29 @@
 """Jepsen's lock: `:acquire` and `:release`, of one lock or of many by key, held by a process.
 
-A fencing token is the `:fence` in the value of an acquire. What failed did not happen, and tells
-nothing. A lock that anybody may release, as Knossos' mutex, is `jepsen-mutex`.
+A fencing token is the `:fence` in the value of an acquire. A failed operation did not happen, and
+proves nothing. A lock that any process may release, as Knossos' mutex, is `jepsen-mutex`.
 """
 
-from pathlib import Path
-from typing import Any
-
-from harness.contracts import ImporterPlugin
-from harness.importers._jepsen.history import Format, recording
-from harness.importers._jepsen.keyed import Keyed
-from harness.importers._recording.recording import LARGEST, Recording, Sheet
+from harness.importers._jepsen import Format, JepsenEvent, KeyedFs, importer
+from harness.importers._recording import MAX_NUMBER, PartsBuilder
 from harness.operation import F, Type
 
 
-def _said(sheet: Sheet, event: int, kind: int, f: str, key: Any, value: Any, error: int) -> None:
-    if f == "release":
-        sheet.add(event, F.RELEASE, key)
+def _decode(parts: PartsBuilder, event: JepsenEvent) -> None:
+    if event.f == "release":
+        parts.add(event.number, F.RELEASE, event.key)
         return
+    value = event.value
     token = value.get("fence", value.get("token")) if isinstance(value, dict) else None
-    known = type(token) is int and 0 <= token < LARGEST
-    sheet.add(event, F.ACQUIRE, key, offset=token if known and kind == Type.OK else None)
+    known = event.type == Type.OK and type(token) is int and 0 <= token < MAX_NUMBER
+    parts.add(event.number, F.ACQUIRE, event.key, offset=token if known else None)
 
 
-_DECODE = Keyed(_said, ("acquire", "release"))
-FORMAT = Format("jepsen-lock", "lock", ("acquire", "release"), _DECODE, elect=_DECODE.elect)
-
-
-def read(path: Path) -> Recording:
-    return recording(path, FORMAT)
-
-
-PLUGIN = ImporterPlugin(read=read)
+FORMAT = Format(
+    "jepsen-lock",
+    "lock",
+    ("acquire", "release"),
+    _decode,
+    keyed=KeyedFs(("acquire", "release")),
+)
+PLUGIN = importer(FORMAT)

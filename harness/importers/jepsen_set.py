@@ -1,38 +1,35 @@
-"""Jepsen's set: `:add v`, and `:read` that gives all elements.
+"""Jepsen's set: `:add v`, and `:read` that returns all elements.
 
-A read is one row for each element it saw, and one that ends it, as polls are. A read that ended
-with nil has not seen the empty set: it has seen nothing.
+A read has a row for each element, and a last one, as polls have. A read that ended with nil did not
+see the empty set: it saw nothing.
 """
 
-from pathlib import Path
-from typing import Any
-
-from harness.contracts import ImporterPlugin
-from harness.importers._jepsen.history import Format, recording
-from harness.importers._jepsen.keyed import Keyed
-from harness.importers._recording.recording import Recording, Sheet
-from harness.importers._text.value_events import atom, elements, odd, written
+from harness.importers._jepsen import (
+    Format,
+    JepsenEvent,
+    KeyedFs,
+    atom,
+    elements,
+    importer,
+    unexpected,
+    written_value,
+)
+from harness.importers._recording import PartsBuilder
 from harness.operation import F, Type
 
 
-def _said(sheet: Sheet, event: int, kind: int, f: str, key: Any, value: Any, error: int) -> None:
+def _decode(parts: PartsBuilder, event: JepsenEvent) -> None:
+    number, kind, f, key, value, _ = event
     if f == "add":
-        sheet.add(event, F.ADD, key, written(value, kind))
-    elif kind == Type.OK:
-        if value is None:
-            raise odd(value, "what a read of a set can have seen")
-        seen = [atom(each) for each in elements(value, "a vector or set of elements")]
-        sheet.elements(event, F.LIST, key, seen)
+        parts.add(number, F.ADD, key, written_value(value, kind))
+    elif kind != Type.OK:
+        parts.add(number, F.LIST, key)
+    elif value is None:
+        raise unexpected(value, "a set that a read can return")
     else:
-        sheet.add(event, F.LIST, key)
+        found = elements(value, "a vector or set of elements")
+        parts.add_read(number, F.LIST, key, [atom(each) for each in found])
 
 
-_DECODE = Keyed(_said, ("read",))
-FORMAT = Format("jepsen-set", "set", ("add", "read"), _DECODE, elect=_DECODE.elect)
-
-
-def read(path: Path) -> Recording:
-    return recording(path, FORMAT)
-
-
-PLUGIN = ImporterPlugin(read=read)
+FORMAT = Format("jepsen-set", "set", ("add", "read"), _decode, keyed=KeyedFs(("read",)))
+PLUGIN = importer(FORMAT)

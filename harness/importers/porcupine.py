@@ -3,68 +3,52 @@
     INFO  jepsen.util - 3	:invoke	:cas	[1 4]
     INFO  jepsen.util - 3	:ok	:cas	[1 4]
 
-There are no times, so a line is a microsecond. A cas that fails without an error was refused by the
-comparison itself. Lines of other loggers, and of the nemesis (`:nemesis`), are passed over.
+There are no times, so a line counts as a microsecond. A cas that fails without an error was refused
+by its comparison. Lines of other loggers, and of the nemesis (`:nemesis`), are skipped.
 """
 
 import re
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from harness.contracts import ImporterPlugin
 from harness.errors import BadRequest
-from harness.importers._recording.recording import UNTIMED, Events, Recording, Sheet, Slip, Slips
-from harness.importers._text import edn as _edn
-from harness.importers._text.source import text_of
-from harness.importers._text.value_events import Odd
-from harness.importers.jepsen_register import said
-from harness.operation import Type
+from harness.importers import jepsen_register
+from harness.importers._jepsen import piece_of, recorded
+from harness.importers._lines import TYPES, OperationFields, columns_from
+from harness.importers._recording import FAILED, NO_ERROR, UNTIMED, Recording, Slip, Slips
+from harness.importers._source import text_of
 
-TYPES = {"invoke": Type.INVOKE, "ok": Type.OK, "fail": Type.FAIL, "info": Type.INFO}
-KINDS = ("read", "write", "cas")
+FORMAT = replace(jepsen_register.FORMAT, name="porcupine", keyed=None)
 _NEMESIS = re.compile(r"jepsen\.util - :\w")
 _LINE = re.compile(r"jepsen\.util - (\d{1,9})\s+:(\w+)\s+:([\w-]+)\s+(.*?)\s*$")
+_TIMED_OUT = ":timed-out"  # in place of the value
 
 
 def read(path: Path) -> Recording:
     slips = Slips()
-    sheet = Sheet()
-    rows: list[tuple[int, int, int, int, int, bool]] = []
+    rows: list[OperationFields] = []
+    lines: list[int] = []
     for number, line in enumerate(text_of(path, slips).split("\n"), start=1):
         if "jepsen.util - " not in line or _NEMESIS.search(line):
             continue
         match = _LINE.search(line)
-        if match is None or match[2] not in TYPES or match[3] not in KINDS:
+        if match is None or match[2] not in TYPES or match[3] not in FORMAT.fs:
             what = "not a line of process, type, :read, :write or :cas, and value"
             slips.add(Slip("ODD_LINE", number, what, gap=True))
             continue
-        kind, error = TYPES[match[2]], match[4] == ":timed-out"
-        before = len(sheet)
-        try:
-            said(sheet, len(rows), kind, match[3], 0, _value(match[4], error), error)
-        except (Odd, _edn.Malformed) as e:
-            sheet.cut(before)
-            slips.add(Slip("ODD_VALUE", number, f"the value of :{match[3]}: {e}", gap=True))
-        process = int(match[1])
-        rows.append((number, UNTIMED, kind, process, KINDS.index(match[3]), error))
+        late = match[4] == _TIMED_OUT
+        value, error = ("nil", FAILED) if late else (match[4], NO_ERROR)
+        process, kind = int(match[1]), TYPES[match[2]]
+        rows.append(OperationFields(kind, process, match[3], UNTIMED, value, error))
+        lines.append(number)
     if not rows:
         raise BadRequest(
             f"{path} is not a Porcupine log (no line contains 'jepsen.util - ...'); its key-value "
             "histories are read with --as porcupine-kv"
         )
-    return Recording("registers", events_of(rows), sheet.table(), slips)
+    piece = piece_of(FORMAT, columns_from(rows, lines, FORMAT.names), Slips())
+    return recorded(path, FORMAT, [piece], slips)
 
 
 PLUGIN = ImporterPlugin(read=read)
-
-
-def _value(text: str, error: bool) -> Any:
-    return None if error else _edn.read(text)
-
-
-def events_of(rows: list[tuple[int, int, int, int, int, bool]]) -> Events:
-    """Events from rows of line, time, type, process, kind and whether there was an error."""
-    line, t, kind, process, f, error = (np.array(column) for column in zip(*rows, strict=True))
-    return Events(line, t, kind, process, f, error)

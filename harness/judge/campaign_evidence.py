@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness.campaign.checkpoint import Checkpoint
-from harness.campaign.run import Course, in_full
-from harness.campaign.tally import Row, Tally
+from harness.campaign.checkpoint import CampaignCheckpoint
+from harness.campaign.run import CampaignState, in_full
+from harness.campaign.tally import CampaignTotals, SeedResult
 from harness.errors import BedFailed
 from harness.text.parsing import json_of
 
@@ -30,7 +30,7 @@ class Total:
     """What all campaigns of a kind came to. `lost`: seeds whose worker died; `abandoned`: seeds
     that were under way when their campaign ended."""
 
-    tally: Tally = field(default_factory=Tally)
+    tally: CampaignTotals = field(default_factory=CampaignTotals)
     lost: frozenset[int] = frozenset()
     abandoned: frozenset[int] = frozenset()
 
@@ -48,24 +48,24 @@ class Total:
         }
 
 
-def summed(course: Course, runs: Path) -> Total:
+def summed(course: CampaignState, runs: Path) -> Total:
     """This campaign and all that are noted of its kind; nothing, if it is not judged in full."""
-    kind, rows = course.kind, dict[int, Row]()
+    kind, rows = course.kind, dict[int, SeedResult]()
     lost, abandoned = set[int](), set[int]()
     for line in (*_noted(runs / LOG), _line(course)):
         try:
             if {key: line[key] for key in kind} == kind and in_full(line["base"]):
-                _add(rows, [Row.read(row) for row in line["rows"]])
+                _add(rows, [SeedResult.read(row) for row in line["rows"]])
                 lost |= set(map(int, line.get("lost", ())))
                 abandoned |= set(map(int, line.get("abandoned", ())))
         except (KeyError, TypeError, AttributeError, ValueError):
             continue  # of an older Seatrial
     lost -= rows.keys()
     abandoned -= rows.keys() | lost
-    return Total(Tally.of(rows.values()), frozenset(lost), frozenset(abandoned))
+    return Total(CampaignTotals.of(rows.values()), frozenset(lost), frozenset(abandoned))
 
 
-def _add(rows: dict[int, Row], more: Iterable[Row]) -> None:
+def _add(rows: dict[int, SeedResult], more: Iterable[SeedResult]) -> None:
     """A failure outweighs what is clean, and that what proves nothing."""
     for row in more:
         before = rows.get(row.seed)
@@ -73,7 +73,7 @@ def _add(rows: dict[int, Row], more: Iterable[Row]) -> None:
             rows[row.seed] = row
 
 
-def _weight(row: Row) -> int:
+def _weight(row: SeedResult) -> int:
     return 2 if row.failure else int(not row.doubtful)
 
 
@@ -90,7 +90,7 @@ def _noted(file: Path) -> Iterator[Any]:
             continue
 
 
-def noted(course: Course, runs: Path, checkpoint: Checkpoint | None = None) -> None:
+def noted(course: CampaignState, runs: Path, checkpoint: CampaignCheckpoint | None = None) -> None:
     """Add a line about the campaign to those of the others."""
     file = runs / LOG
     try:
@@ -116,7 +116,7 @@ def _append(file: Path, line: bytes) -> None:
         os.close(log)
 
 
-def _line(course: Course) -> Mapping[str, Any]:
+def _line(course: CampaignState) -> Mapping[str, Any]:
     return {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         **course.kind,

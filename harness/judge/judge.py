@@ -25,7 +25,7 @@ from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.history.seal import seal
 from harness.history.source_names import with_originals
-from harness.importers._recording.kinds import KINDS
+from harness.importers._recording import KINDS
 from harness.judge.claims import Unclaimed, unclaimed_faults
 from harness.judge.demands import DEMANDS, ISOLATION
 from harness.judge.sentence import remarks_of, sentence

@@ -21,7 +21,7 @@ from typing import Any
 
 import harness
 from harness import registry
-from harness.cli.hints import recorded
+from harness.cli.hints import recorded_run_hint
 from harness.cli.prog_name import seatrial
 from harness.contracts import Hosts, Node, System
 from harness.errors import BedFailed, Unsupported
@@ -159,7 +159,7 @@ class Running:
             state = self.run.state()
         if self._stops > 1 or (stopped and "load_began_ns" not in state):
             unloaded = f"the load had not begun, so {self.run.path} has nothing to judge"
-            judgeable = recorded(self.run) if "load_began_ns" in state else unloaded
+            judgeable = recorded_run_hint(self.run) if "load_began_ns" in state else unloaded
             raise KeyboardInterrupt(f"; {judgeable}{self._what_stays()}")
         if "load_began_ns" not in state:
             raise BedFailed(state["error"])

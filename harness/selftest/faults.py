@@ -1,9 +1,9 @@
-"""Does every fault do here what it says? Each is injected into a small cluster and healed.
+"""`seatrial list faults --verify`: tests that every fault takes effect on this machine.
 
-It is an ordinary run under a light load, whose plan is all faults one after the other, each on a
-cluster that is whole again (`nemesis.demo_plan`). What was observed is read from its history: what
-counts is what was seen in the world, and nothing is judged. Kinds that the hosts can not do are
-named with the reason, and are no failure.
+It is an ordinary run under a light load, whose plan has all faults one after the other, each on a
+recovered cluster (`nemesis.demo_plan`). The result is read from the observations in its history;
+the run is not judged. Kinds that the hosts do not support are listed with the reason, and are no
+failure.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import registry
+from harness.cli.console import standard_output
 from harness.cli.options import Request
 from harness.contracts import CLIENT
 from harness.errors import (
@@ -30,22 +31,23 @@ from harness.trial import Trial
 FOR_S = 1.0
 LOAD = {"rate": 20.0}
 NOT_REACHED = "the run ended before it"
+HEADINGS = ("", "fault", "on", "applied", "seen", "healed", "measured")
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What was observed of one fault; seconds, None for what was not seen."""
+class FaultCheck:
+    """The observations of one fault; times are None if not observed."""
 
     kind: str
     target: str
     params: Mapping[str, Any]
     nodes: tuple[str, ...]
     state: str
-    applied_s: float | None  # from its moment until it was in the world
-    observed_s: float | None  # ... until its effect was seen
-    healed_s: float | None  # from the beginning of its healing until that was seen
+    applied_s: float | None  # from its begin until it was applied
+    observed_s: float | None  # ... until its effect was observed
+    healed_s: float | None  # from the begin of healing until that was observed
     measured: str
-    why: str = ""  # it did not work
+    why: str = ""  # reason of a failure
 
     @property
     def works(self) -> bool:
@@ -56,18 +58,18 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Verified:
-    """All of them, and by kind why others can not be had on these hosts."""
+class FaultVerification:
+    """All faults, and for other kinds the reason why these hosts do not support them."""
 
     hosts: str
-    faults: Sequence[Seen] = ()
+    faults: Sequence[FaultCheck] = ()
     lacking: Mapping[str, str] = field(default_factory=dict)
     run: str = ""
     error: str = ""  # of the test bed
 
     @property
     def exit_code(self) -> int:
-        """A fault that was tried and not seen weighs more than those that nobody tried."""
+        """A fault that was not observed outweighs faults that were not tried."""
         if self.error:
             return EXIT_BED_FAILED
         whys = {seen.why for seen in self.faults if not seen.works}
@@ -86,28 +88,28 @@ class Verified:
         }
 
 
-def verified(
+def verify_faults(
     asked: Trial, kinds: Sequence[str], runs: Path, watch: Callable[[Mapping[str, Any]], None]
-) -> Verified:
-    """Raise a cluster, inject and heal each kind (all when none is named), tell what was seen.
+) -> FaultVerification:
+    """Start a cluster, inject and heal each kind (by default all), and return the observations.
 
-    BadRequest or BedFailed when that can not be: nothing has been injected then.
+    Raises BadRequest or BedFailed before anything is injected.
     """
-    request, lacking = planned(asked, kinds)
+    request, lacking = verification_plan(asked, kinds)
     hosts = request.trial.hosts
     if not request.plan_text:
-        return Verified(hosts, lacking=lacking)
+        return FaultVerification(hosts, lacking=lacking)
     refuse(request, runs)
     run = launch.run(request.trial, request.plan_text, watch, runs)
-    seen = tuple(map(seen_of, History.open(run).faults))
+    seen = tuple(map(fault_check, History.open(run).faults))
     error = str(run.state().get("error") or "")
-    return Verified(hosts, seen, lacking, str(run.path), error)
+    return FaultVerification(hosts, seen, lacking, str(run.path), error)
 
 
-def planned(asked: Trial, kinds: Sequence[str]) -> tuple[Request, Mapping[str, str]]:
-    """The trial with a plan that shows these kinds; and which can not be shown, with the reason.
+def verification_plan(asked: Trial, kinds: Sequence[str]) -> tuple[Request, Mapping[str, str]]:
+    """Return the trial with a plan of these kinds, and the reasons for unsupported kinds.
 
-    There is no text when none can.
+    The plan is None if no kind is supported.
     """
     trial = replace(
         asked,
@@ -130,10 +132,10 @@ def planned(asked: Trial, kinds: Sequence[str]) -> tuple[Request, Mapping[str, s
     return Request(trial, nemesis.dump(plan) if plan else None), lacking
 
 
-def seen_of(fault: FaultInterval) -> Seen:
-    """What the history tells of one fault."""
+def fault_check(fault: FaultInterval) -> FaultCheck:
+    """Return the observations of one fault."""
     observation = fault.observation
-    return Seen(
+    return FaultCheck(
         kind=fault.kind,
         target=fault.selector,
         params=fault.params,
@@ -147,11 +149,11 @@ def seen_of(fault: FaultInterval) -> Seen:
     )
 
 
-def words(seen: Seen) -> str:
-    """The fault as one would write it, without what goes without saying: `loss, direction both`."""
+def words(seen: FaultCheck) -> str:
+    """Return a fault without default parameters: `loss, direction both`."""
     params = registry.fault(seen.kind).params
-    said = [f"{k} {v}" for k, v in seen.params.items() if v != params[k].default]
-    return ", ".join((seen.kind, *said))
+    changed = [f"{k} {v}" for k, v in seen.params.items() if v != params[k].default]
+    return ", ".join((seen.kind, *changed))
 
 
 def _why(fault: FaultInterval) -> str:
@@ -161,11 +163,61 @@ def _why(fault: FaultInterval) -> str:
     if fault.begin is None:
         return NOT_REACHED
     if broke_off := fault.observation.get("broke_off"):
-        return f"it was not kept up: {broke_off}"
+        return f"it did not last: {broke_off}"
     if fault.state != "installed":
-        return f"its effect was seen to be {fault.state}"
-    return "" if fault.healed is not None else "it was not seen healed"
+        return f"its effect was observed to be {fault.state}"
+    return "" if fault.healed is not None else "it was not observed healed"
 
 
 def _between(begin: int | None, end: int | None) -> float | None:
     return None if begin is None or end is None else round((end - begin) / 1e9, 3)
+
+
+# ---------------------------------------------------------------------------------------- table
+
+
+def show(verified: FaultVerification) -> None:
+    """Print a row for each fault, the kinds that are not supported, and a conclusion."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in HEADINGS:
+        table.add_column(heading, overflow="fold")
+    for seen in verified.faults:
+        table.add_row(*map(escape, row(seen)), style="" if seen.works else "red")
+    console = standard_output()
+    if verified.faults:
+        console.print(table)
+    for kind, why in verified.lacking.items():
+        console.print(f"not here  {kind}: {why}", markup=False, soft_wrap=True)
+    console.print(conclusion(verified), markup=False, soft_wrap=True)
+
+
+def row(seen: FaultCheck) -> tuple[str, ...]:
+    times = (seen.applied_s, seen.observed_s, seen.healed_s)
+    result = seen.measured if seen.works else ": ".join(filter(None, (seen.why, seen.measured)))
+    return (
+        "ok" if seen.works else "FAILED",
+        words(seen),
+        ", ".join(seen.nodes) or seen.target,
+        *("-" if time is None else f"{1000 * time:.0f} ms" for time in times),
+        result,
+    )
+
+
+def conclusion(verified: FaultVerification) -> str:
+    """Return the last line."""
+    if verified.error:
+        return f"The run ended early: {verified.error} ({verified.run})"
+    if not verified.faults:
+        return f"{verified.hosts} hosts support none of these faults."
+    failed = [seen for seen in verified.faults if not seen.works]
+    if not failed:
+        count = len(verified.faults)
+        return f"All {count} faults were observed in effect on {verified.hosts} hosts, and healed."
+    kinds = ", ".join(dict.fromkeys(seen.kind for seen in failed))
+    return (
+        f"Not observed in effect, or not healed, on {verified.hosts} hosts: {kinds}."
+        f" The run is in {verified.run}."
+    )

@@ -1,17 +1,16 @@
-"""Is every planted bug caught, and the sound build not? The test of the tests.
+"""`seatrial selftest`: tests that planted bugs are detected, and a correct build passes.
 
 A system may have *mutants*: known-bad variants of itself, each with the code of the finding that
-convicts it. For each there is a story, a plan written against it: `NAME.toml` for simulated hosts,
-and `NAME.HOSTS.toml` where the mistake can be shown on real ones too. A case is played with a few
-seeds, until the expected finding is there: some harm takes luck, such as what a power cut tears. It
-has to be that very code; a test bed that failed catches nobody. Neither does a run in which a node
-crashed, whatever else was found in it: what was planted may not even have been reached. Only of a
-mutant whose harm nodes notice themselves, and stop, both are expected. Then the sound build plays
-the same plan with the same seed, and has to be *valid*.
+convicts it. Each has a plan written against it: `NAME.toml` for simulated hosts, and
+`NAME.HOSTS.toml` where real hosts can show the bug, too. A case is run with a few seeds until the
+expected finding appears: some damage depends on chance, such as what a power cut tears. Only the
+expected code counts; a failed test bed does not. Neither does a run in which a node crashed, since
+the planted code may not have been reached; except for mutants whose damage nodes detect themselves,
+and stop. Then the correct build runs with the same plan and seed, and must be *valid*.
 
-Simulated cases are shared out to worker processes; real ones come after them, one at a time, since
-they need the machine for themselves. A stop, by Ctrl-C, SIGTERM or a closed terminal, ends the
-self-test, and a run that was cut short by it is no evidence of anything.
+Simulated cases run in worker processes; real ones follow, one at a time, since they need the whole
+machine. A stop, by Ctrl-C, SIGTERM or a closed terminal, ends the self-test, and a run interrupted
+by it does not count.
 """
 
 import shutil
@@ -24,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from harness import registry
-from harness.campaign.pool import carried_out
-from harness.campaign.simulation import STOPPED, simulated
+from harness.campaign.pool import run_in_pool
+from harness.campaign.simulation import STOPPED, simulate
 from harness.campaign.swarm import HOSTS as SIMULATED
 from harness.cli.options import request
 from harness.cli.session import say
@@ -38,7 +37,7 @@ from harness.run import launch
 from harness.suite import bundled
 from harness.trial import Trial
 
-STORIES = bundled.folder() / "mutants"
+PLANS = bundled.folder() / "mutants"
 SEEDS = range(1, 9)
 SEEDS_OF_REAL_HOSTS = range(1, 4)
 QUICK = 8  # cases
@@ -48,9 +47,9 @@ CAUGHT, SURVIVED, BLAMED, DOUBTFUL = "caught", "survived", "sound build blamed",
 
 
 @dataclass(frozen=True)
-class Case:
-    """A mutant under the story that was written against it. `cost`: seconds of load times rate;
-    `stops`: nodes may notice its harm and stop."""
+class MutantCase:
+    """A mutant and a plan written against it. `cost`: seconds of load times rate; `stops`: nodes
+    may detect its damage and stop."""
 
     mutant: str
     finding: str
@@ -64,15 +63,15 @@ class Case:
         return self.hosts != SIMULATED
 
     def caught_by(self, codes: Sequence[str]) -> bool:
-        """Whether a run with these findings shows what was planted: a node that crashed may have
-        done so in the rule itself, and its silence alone is many a finding."""
+        """Return whether these findings convict the mutant. A crashed node may have crashed in the
+        planted code, and its silence alone causes findings."""
         crash_counts = self.stops or self.finding == CRASH
         return self.finding in codes and (crash_counts or CRASH not in codes)
 
 
 @dataclass(frozen=True)
-class Played:
-    """What one run came to. `error`: the test bed failed, or the world stopped."""
+class MutantRun:
+    """The result of one run. `error`: the test bed failed, or the world stopped."""
 
     verdict: str = "no verdict"
     codes: tuple[str, ...] = ()
@@ -82,15 +81,15 @@ class Played:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What became of a case. `faults`: counted in all runs of the mutant, the last one included."""
+class CaseResult:
+    """The result of a case. `faults`: counted in all runs of the mutant."""
 
-    case: Case
+    case: MutantCase
     seed: int = 0  # of the last run
-    found: tuple[str, ...] = ()  # by it
+    found: tuple[str, ...] = ()  # codes
     faults: int = 0
-    sound: str = ""  # the sound build's verdict under the same plan and seed
-    why: str = ""  # it is not caught, or not decided
+    sound: str = ""  # verdict of the correct build
+    why: str = ""  # reason if it is not caught
     word: str = DOUBTFUL
 
     def plain(self) -> dict[str, Any]:
@@ -102,11 +101,11 @@ class Answer:
 
 
 @dataclass
-class Course:
-    """How far a self-test has come."""
+class SelftestState:
+    """The state of a self-test."""
 
-    cases: Sequence[Case]
-    answers: list[Answer] = field(default_factory=list)
+    cases: Sequence[MutantCase]
+    answers: list[CaseResult] = field(default_factory=list)
     interrupted: bool = False
 
     def interrupt(self) -> None:
@@ -125,11 +124,11 @@ class Course:
 
 
 def cases(
-    names: Sequence[str] = (), system: str = "flotilla", stories: Path = STORIES
-) -> tuple[Case, ...]:
-    """All cases of these mutants, of all when none is named, in the system's order.
+    names: Sequence[str] = (), system: str = "flotilla", stories: Path = PLANS
+) -> tuple[MutantCase, ...]:
+    """Return all cases of these mutants, by default of all, in the system's order.
 
-    BadRequest when a mutant has no story on simulated hosts.
+    Raises BadRequest if a mutant has no plan for simulated hosts.
     """
     mutants = _mutants(system)
     for name in names:
@@ -146,24 +145,24 @@ def cases(
 def _mutants(system: str) -> Mapping[str, Any]:
     known = registry.system(system).mutants()
     if not known:
-        raise BadRequest(f"the system {system} has no mutants, so there is nothing to test here")
+        raise BadRequest(f"the system {system} has no mutants, so there is nothing to test")
     return known
 
 
-def _of(name: str, mutant: Any, stories: Path) -> Iterator[Case]:
+def _of(name: str, mutant: Any, stories: Path) -> Iterator[MutantCase]:
     plain = stories / f"{name}.toml"
     if not plain.is_file():
-        raise BadRequest(f"there is no plan against the mutant {name}; it would be {plain}")
+        raise BadRequest(f"there is no plan against the mutant {name}; its file would be {plain}")
     for plan in (plain, *sorted(stories.glob(f"{name}.*.toml"))):
         trial = tomllib.loads(plan.read_text()).get("trial", {})
         rate = trial.get("load", {}).get("rate", 100)
         cost = float(trial.get("duration_s", 60.0)) * float(rate)
         hosts = str(trial.get("hosts", SIMULATED))
-        yield Case(name, mutant.finding, plan, hosts, cost, getattr(mutant, "stops", False))
+        yield MutantCase(name, mutant.finding, plan, hosts, cost, getattr(mutant, "stops", False))
 
 
-def of_hosts(chosen: Sequence[Case], hosts: str) -> tuple[Case, ...]:
-    """Those on hosts of this kind. BadRequest when there is none."""
+def of_hosts(chosen: Sequence[MutantCase], hosts: str) -> tuple[MutantCase, ...]:
+    """Return the cases on hosts of this kind. Raises BadRequest if there is none."""
     kept = tuple(case for case in chosen if case.hosts == hosts)
     if not kept:
         known = ", ".join(sorted({case.hosts for case in chosen}))
@@ -171,29 +170,31 @@ def of_hosts(chosen: Sequence[Case], hosts: str) -> tuple[Case, ...]:
     return kept
 
 
-def cheapest(chosen: Sequence[Case], count: int = QUICK) -> tuple[Case, ...]:
-    """Those simulated ones that take the least time. BadRequest when there is none."""
+def cheapest(chosen: Sequence[MutantCase], count: int = QUICK) -> tuple[MutantCase, ...]:
+    """Return the simulated cases of the least cost. Raises BadRequest if there is none."""
     simulated_ones = [case for case in chosen if not case.is_real]
     if not simulated_ones:
-        raise BadRequest("--quick is for plans on simulated hosts; leave it out, or --hosts")
+        raise BadRequest("--quick selects plans for simulated hosts; omit it, or --hosts")
     kept = sorted(simulated_ones, key=lambda case: case.cost)[:count]
     return tuple(case for case in chosen if case in kept)
 
 
-# ---------------------------------------------------------------------------------- playing them
+# ------------------------------------------------------------------------------------ execution
 
-Watch = Callable[[Course], None]  # called whenever something may have changed
-Play = Callable[[Case, int, str], Played]  # a case, a seed, and the mutant or nothing
+Watch = Callable[[SelftestState], None]  # called whenever something may have changed
+Play = Callable[[MutantCase, int, str], MutantRun]  # a case, a seed, and the mutant or nothing
 Run = Callable[[Trial, str, Path], RunDir]  # KeyboardInterrupt: it was stopped
 
 
-def conduct(course: Course, jobs: int, runs: Path, watch: Watch, run: Run | None = None) -> None:
-    """Play all cases; runs of real hosts are kept under `runs`, and made by `run`."""
+def conduct(
+    course: SelftestState, jobs: int, runs: Path, watch: Watch, run: Run | None = None
+) -> None:
+    """Run all cases; runs on real hosts are made by `run`, and kept under `runs`."""
     simulated_ones = [case for case in course.cases if not case.is_real]
-    with closing(carried_out(in_worlds, simulated_ones, jobs)) as steps:
+    with closing(run_in_pool(in_worlds, simulated_ones, jobs)) as steps:
         for done in steps:
             if done is not None:
-                course.answers.append(done.result or Answer(done.item, why=done.lost))
+                course.answers.append(done.result or CaseResult(done.item, why=done.lost))
             watch(course)
             if course.interrupted:
                 return
@@ -201,18 +202,18 @@ def conduct(course: Course, jobs: int, runs: Path, watch: Watch, run: Run | None
     for case in course.cases:
         if case.is_real and not course.interrupted:
             try:
-                course.answers.append(answered(case, play, SEEDS_OF_REAL_HOSTS))
+                course.answers.append(run_case(case, play, SEEDS_OF_REAL_HOSTS))
             except KeyboardInterrupt as stop:
                 course.interrupt()
-                if str(stop):  # what it has left behind
+                if str(stop):  # what it has left on its hosts
                     say(f"the run was stopped{stop}")
             watch(course)
 
 
-def _unless_stopped(course: Course, play: Play) -> Play:
-    """Nothing is begun after a request that came between two runs."""
+def _unless_stopped(course: SelftestState, play: Play) -> Play:
+    """Raise KeyboardInterrupt if a stop was requested between two runs."""
 
-    def played(case: Case, seed: int, mutant: str) -> Played:
+    def played(case: MutantCase, seed: int, mutant: str) -> MutantRun:
         if course.interrupted:
             raise KeyboardInterrupt
         return play(case, seed, mutant)
@@ -220,9 +221,9 @@ def _unless_stopped(course: Course, play: Play) -> Play:
     return played
 
 
-def answered(case: Case, play: Play, seeds: Sequence[int]) -> Answer:
-    """The mutant until it is caught, then the sound build under the same plan and seed."""
-    faults, last, failed = 0, Played(), ""
+def run_case(case: MutantCase, play: Play, seeds: Sequence[int]) -> CaseResult:
+    """Run the mutant until it is caught, then the correct build with the same plan and seed."""
+    faults, last, failed = 0, MutantRun(), ""
     for seed in seeds:
         last = play(case, seed, case.mutant)
         faults += last.faults
@@ -230,51 +231,53 @@ def answered(case: Case, play: Play, seeds: Sequence[int]) -> Answer:
         if not last.error and case.caught_by(last.codes):
             return _beside_the_sound(case, seed, last, faults, play(case, seed, ""))
     if failed:
-        return Answer(case, seeds[-1], last.codes, faults, why=failed)
+        return CaseResult(case, seeds[-1], last.codes, faults, why=failed)
     crashed = CRASH in last.codes and case.finding in last.codes
     wanted = f"{case.finding} without a crash" if crashed else case.finding
     why = f"no {wanted} with seeds {seeds[0]} to {seeds[-1]}; the last one: {last.why}"
-    return Answer(case, seeds[-1], last.codes, faults, why=why, word=SURVIVED)
+    return CaseResult(case, seeds[-1], last.codes, faults, why=why, word=SURVIVED)
 
 
-def _beside_the_sound(case: Case, seed: int, bad: Played, faults: int, sound: Played) -> Answer:
+def _beside_the_sound(
+    case: MutantCase, seed: int, bad: MutantRun, faults: int, sound: MutantRun
+) -> CaseResult:
     word, why = CAUGHT, ""
     if sound.error or sound.verdict != Judgement.VALID:
         word = BLAMED if sound.verdict == Judgement.INVALID and not sound.error else DOUBTFUL
-        why = f"the sound build: {sound.error or sound.why}"
-    return Answer(case, seed, bad.codes, faults, sound.verdict, why, word)
+        why = f"the correct build: {sound.error or sound.why}"
+    return CaseResult(case, seed, bad.codes, faults, sound.verdict, why, word)
 
 
-def in_worlds(case: Case, scratch: Path) -> Answer:
-    """What a worker does with a simulated case."""
+def in_worlds(case: MutantCase, scratch: Path) -> CaseResult:
+    """Run a simulated case in a worker."""
 
-    def play(case: Case, seed: int, mutant: str) -> Played:
-        trial, plan = asked(case, seed, mutant)
+    def play(case: MutantCase, seed: int, mutant: str) -> MutantRun:
+        trial, plan = case_trial(case, seed, mutant)
         folder = scratch / f"{case.mutant}-{mutant or 'sound'}-{seed}"
         shutil.rmtree(folder, ignore_errors=True)  # of a worker that was lost
-        outcome = simulated(trial, plan, folder)
+        outcome = simulate(trial, plan, folder)
         shutil.rmtree(folder)
         if outcome.verdict is None or STOPPED in outcome.failure:
-            return Played(error=outcome.why)
-        return _played(outcome.verdict, sum(outcome.faults.values()))
+            return MutantRun(error=outcome.why)
+        return _mutant_run(outcome.verdict, sum(outcome.faults.values()))
 
-    return answered(case, play, SEEDS)
+    return run_case(case, play, SEEDS)
 
 
 def on_hosts(runs: Path, run: Run) -> Play:
-    """Plays on the hosts that the plan names; the machine belongs to it. KeyboardInterrupt when the
-    run was stopped by request: what it recorded is no evidence."""
+    """Return a function that runs a case on the hosts of its plan. It raises KeyboardInterrupt if
+    the run was stopped by request: it does not count."""
 
-    def play(case: Case, seed: int, mutant: str) -> Played:
-        trial, plan = asked(case, seed, mutant)
+    def play(case: MutantCase, seed: int, mutant: str) -> MutantRun:
+        trial, plan = case_trial(case, seed, mutant)
         try:
             with redirect_stderr(StringIO()):
                 folder = run(trial, plan, runs)
         except BedFailed as e:
-            return Played(error=str(e))
+            return MutantRun(error=str(e))
         if folder.state().get("interrupted"):
             raise KeyboardInterrupt
-        return judged(folder)
+        return judge_mutant_run(folder)
 
     return play
 
@@ -283,20 +286,20 @@ def _run(trial: Trial, plan: str, runs: Path) -> RunDir:
     return launch.run(trial, plan, runs=runs)
 
 
-def judged(run: RunDir) -> Played:
+def judge_mutant_run(run: RunDir) -> MutantRun:
     verdict = judge_here(History.open(run))
     counted = verdict.stats("coverage").get("effective", {})
     error = str(run.state().get("error") or "")
-    played = _played(verdict, sum(counted.values()))
-    return Played(played.verdict, played.codes, played.faults, played.why, error)
+    played = _mutant_run(verdict, sum(counted.values()))
+    return MutantRun(played.verdict, played.codes, played.faults, played.why, error)
 
 
-def _played(verdict: Verdict, faults: int) -> Played:
-    return Played(str(verdict.verdict), tuple(verdict.convicting), faults, verdict.sentence)
+def _mutant_run(verdict: Verdict, faults: int) -> MutantRun:
+    return MutantRun(str(verdict.verdict), tuple(verdict.convicting), faults, verdict.sentence)
 
 
-def asked(case: Case, seed: int, mutant: str) -> tuple[Trial, str]:
-    """The trial of a case and its plan as TOML."""
+def case_trial(case: MutantCase, seed: int, mutant: str) -> tuple[Trial, str]:
+    """Return the trial of a case, and its plan as TOML."""
     settings = {"settings": {"mutant": mutant}} if mutant else {}
     name = f"{mutant or 'sound'}-against-{case.mutant}"
     wanted = request("", {"plan": str(case.plan), "seed": seed, "name": name, **settings})

@@ -1,4 +1,4 @@
-"""A self-test as people see it: a line for each case when it is done, and the table at the end."""
+"""The progress of a self-test, a line for each case, and the table at its end."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -8,30 +8,30 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.campaign.tally import many
-from harness.cli.console import standard_error, standard_output
-from harness.selftest.mutants import CAUGHT, UNDECIDED, Answer, Course
+from harness.cli.console import standard_output
+from harness.cli.screen import Screen
+from harness.selftest.mutants import CAUGHT, UNDECIDED, CaseResult, SelftestState
 
 STYLES = {CAUGHT: "green"}
-HEADS = ("mutant", "plan", "seed", "expected", "found", "after", "sound build", "")
+HEADS = ("mutant", "plan", "seed", "expected", "found", "after", "correct build", "")
 
 
-class Watched:
-    """`conduct(..., Watched())`: says each answer once, on standard error."""
+class SelftestScreen(Screen):
+    """`conduct(..., SelftestScreen())`: prints each answer once."""
 
     def __init__(
         self, console: Console | None = None, now_s: Callable[[], float] = time.monotonic
     ) -> None:
-        self._console = console or standard_error()
-        self._now_s, self._began_s, self._told = now_s, now_s(), 0
+        super().__init__(console, now_s)
+        self._printed = 0
 
-    def __call__(self, course: Course) -> None:
-        for answer in course.answers[self._told :]:
-            took = f"{self._now_s() - self._began_s:7.1f} s"
-            self._console.print(f"{took}  {sentence(answer)}", markup=False, soft_wrap=True)
-        self._told = len(course.answers)
+    def __call__(self, course: SelftestState) -> None:
+        for answer in course.answers[self._printed :]:
+            self.say_timed(sentence(answer), self.began_s)
+        self._printed = len(course.answers)
 
 
-def sentence(answer: Answer) -> str:
+def sentence(answer: CaseResult) -> str:
     case = answer.case
     where = f"{case.mutant} on {case.hosts} hosts"
     if answer.word == CAUGHT:
@@ -40,8 +40,8 @@ def sentence(answer: Answer) -> str:
     return f"{where}: {answer.word}; {answer.why}"
 
 
-def show(course: Course, console: Console | None = None) -> None:
-    """The table, in the order of the cases, and what it comes to."""
+def show(course: SelftestState, console: Console | None = None) -> None:
+    """Print the table, in the order of the cases, and the conclusion."""
     console = console or standard_output()
     order = {case: place for place, case in enumerate(course.cases)}
     answers = sorted(course.answers, key=lambda answer: order[answer.case])
@@ -52,7 +52,7 @@ def show(course: Course, console: Console | None = None) -> None:
     console.print(conclusion(course), markup=False, soft_wrap=True)
 
 
-def table(answers: Sequence[Answer]) -> Table:
+def table(answers: Sequence[CaseResult]) -> Table:
     shown = Table(box=None, padding=(0, 2, 0, 0))
     for head in HEADS:
         shown.add_column(head, justify="right" if head in ("seed", "after") else "left")
@@ -63,7 +63,7 @@ def table(answers: Sequence[Answer]) -> Table:
             Text(case.plan.stem),
             str(answer.seed or ""),
             Text(case.finding),
-            Text(found(answer)),
+            Text(found_text(answer)),
             many(answer.faults, "fault"),
             answer.sound or "-",
             Text(answer.word, style=STYLES.get(answer.word, "red")),
@@ -71,20 +71,20 @@ def table(answers: Sequence[Answer]) -> Table:
     return shown
 
 
-def found(answer: Answer) -> str:
-    """The expected code first, and how many others."""
+def found_text(answer: CaseResult) -> str:
+    """Return the codes found: the expected one first, and the number of others."""
     mine = [code for code in answer.found if code == answer.case.finding]
     others = len(answer.found) - len(mine)
     more = f"+{others}" if mine else ", ".join(answer.found)
     return " ".join([*mine, more] if others else mine) or "nothing"
 
 
-def conclusion(course: Course) -> str:
+def conclusion(course: SelftestState) -> str:
     caught = sum(answer.word == CAUGHT for answer in course.answers)
     mutants = len({case.mutant for case in course.cases})
     text = f"{caught} of {many(len(course.cases), 'case')} of {many(mutants, 'mutant')} caught"
     if course.interrupted:
         text += ", stopped by request"
     if course.exit_code == UNDECIDED:
-        text += "; nothing is decided about the others"
+        text += "; the others are undecided"
     return text

@@ -1,12 +1,11 @@
-"""Shrinking a run on real hosts: candidates are run one after another, for real.
+"""Shrinks a run on real hosts, where candidates run one after another.
 
-The same plan does not fail every time there, so every candidate has several chances, up to its
-first failure, and what is to be kept is what the run was convicted of. How often something fails
-can not be learnt from tries that end with a failure; so what is left when nothing gets smaller any
-more, or when most of the time is over, is tried again, as often as a candidate has chances, and of
-these tries each counts. A try is
-an ordinary run among the others, so that `seatrial heal --all` finds what one that was killed has
-left; it is removed when it is over, unless it is the least that has failed so far.
+A plan does not fail every time there, so every candidate has several tries, up to its first
+failure, and the failure to keep is the finding that convicted the run. Tries that end with the
+first failure do not show how often a candidate fails. So when nothing gets smaller, or most of the
+time is over, the result is run again, as often as a candidate has tries, and each of these runs
+counts. A try is an ordinary run among the others, so that `seatrial heal --all` finds what a killed
+one has left; it is removed at its end, unless it is the smallest that has failed so far.
 """
 
 import shutil
@@ -16,8 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from harness.campaign.pool import Done
-from harness.campaign.simulation import Outcome
+from harness.campaign.pool import PoolResult
+from harness.campaign.simulation import SeedOutcome
 from harness.cli.session import say
 from harness.errors import BadRequest, BedFailed
 from harness.history.reader import History
@@ -28,17 +27,17 @@ from harness.judge.verdict import Verdict
 from harness.run import launch
 from harness.run.interrupts import stoppable
 from harness.shrink.search import Case
-from harness.shrink.simulated import PREFIX, Patience, Progress, check_failed
-from harness.shrink.workers import Attempt, Tried, Tries, about_s
+from harness.shrink.simulated import PREFIX, SearchLimits, SearchState, check_failed
+from harness.shrink.workers import Attempt, AttemptResult, CandidatePool, failure_time_s
 from harness.trial import Trial
 
-NARROWING = 0.75  # of the time; in the rest what is left is tried again
-Watch = Callable[[Progress], None]
+NARROWING = 0.75  # of the time; in the rest the result is run again
+Watch = Callable[[SearchState], None]
 Run = Callable[[Trial, str, Path], RunDir]  # KeyboardInterrupt: it was stopped
 
 
 @dataclass
-class _Kept:
+class _FailedRuns:
     """Folders of tries that failed; only that of the best stays."""
 
     folders: dict[Attempt, RunDir] = field(default_factory=dict)
@@ -48,14 +47,19 @@ class _Kept:
             shutil.rmtree(self.folders.pop(attempt).path, ignore_errors=True)
 
 
-def searched(
-    case: Case, wanted: str, patience: Patience, watch: Watch, runs: Path, run: Run | None = None
-) -> tuple[Progress, Outcome]:
-    """The least that fails like the case, and its run. BadRequest when it does not fail again;
-    BedFailed when the bed fails at once, so that nothing can be learnt of it."""
+def search_on_hosts(
+    case: Case,
+    wanted: str,
+    patience: SearchLimits,
+    watch: Watch,
+    runs: Path,
+    run: Run | None = None,
+) -> tuple[SearchState, SeedOutcome]:
+    """Return the smallest case that fails like this one, and its run. Raises BadRequest if it does
+    not fail again, BedFailed if the test bed fails at the first try."""
     name = PREFIX + case.trial.name.removeprefix(PREFIX)
     case = replace(case, trial=replace(case.trial, name=name))
-    progress = Progress(case, Tries(case, patience.luck, wanted))
+    progress = SearchState(case, CandidatePool(case, patience.luck, wanted))
     search = _Search(progress, wanted, patience, watch, runs, run or _run)
     with stoppable(progress.stop):
         try:
@@ -63,104 +67,108 @@ def searched(
             search.again()
         except KeyboardInterrupt as stop:
             progress.stop()
-            if str(stop):  # what the run has left behind
+            if str(stop):  # what the run has left on its hosts
                 say(f"the run was stopped{stop}")
     if progress.stopped and not progress.tries.proven:
         raise KeyboardInterrupt
     check_failed(progress.tries, case)
     left = search.kept.folders[search.best]
-    point_at(left, runs)  # the last try is not there any more
+    point_at(left, runs)  # the last try has been removed
     return progress, _outcome(left)
 
 
 @dataclass
 class _Search:
-    """Try after try, until the time is over or somebody stops it."""
+    """A search that ends when it is complete, stopped, or out of time."""
 
-    progress: Progress
+    progress: SearchState
     wanted: str
-    patience: Patience
+    patience: SearchLimits
     watch: Watch
     runs: Path
     run: Run
-    kept: _Kept = field(default_factory=_Kept)
+    kept: _FailedRuns = field(default_factory=_FailedRuns)
     began_s: float = field(default_factory=time.monotonic)
 
     @property
     def best(self) -> Attempt:
-        """The least that failed: the search's own, or while that is the given run, any luck."""
+        """The smallest attempt that failed: the search's, or the last one of the given run."""
         best, folders = Attempt.of(self.progress.tries.best), self.kept.folders
         return best if best in folders else next(reversed(folders), best)
 
     def narrow(self) -> None:
-        """Until nothing gets smaller."""
+        """Search until nothing gets smaller."""
         tries, folders = self.progress.tries, self.kept.folders
         for attempt in tries:
-            folder, tried = tried_for_real(attempt, self.runs, self.run)
+            folder, tried = run_attempt_on_hosts(attempt, self.runs, self.run)
             if tried.lost and tries.first is None:
                 raise BedFailed(tried.why)
             if folder:
                 folders[attempt] = folder
-            tries.take(Done(attempt, tried))
+            tries.take(PoolResult(attempt, tried))
             if self.wanted not in tried.failure and folder:
                 shutil.rmtree(folders.pop(attempt).path, ignore_errors=True)
             self.kept.only(self.best)
             self.progress.whole = tries.over
-            self._tell()
+            self._report()
             if tries.over or self._over(NARROWING):
                 return
 
     def again(self) -> None:
-        """What is left, for how often it fails."""
+        """Run the result again, to count how often it fails."""
         if not self.progress.tries.proven:
             return
         again = self.progress.again
         for _ in range(self.patience.luck):
             if self._over():
                 return
-            folder, tried = tried_for_real(self.best, self.runs, self.run)
+            folder, tried = run_attempt_on_hosts(self.best, self.runs, self.run)
             if folder:
                 again.judged += 1
                 again.failed += self.wanted in tried.failure
                 shutil.rmtree(folder.path, ignore_errors=True)
             else:
                 again.lost += 1
-            self._tell()
+            self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         self.progress.took_s = time.monotonic() - self.began_s
         self.watch(self.progress)
 
     def _over(self, share: float = 1.0) -> bool:
-        """Whether so much of the time is."""
+        """Return whether this share of the time is over, or the search was stopped."""
         return self.progress.stopped or self.progress.took_s >= share * self.patience.within_s
 
 
-def tried_for_real(attempt: Attempt, runs: Path, run: Run) -> tuple[RunDir | None, Tried]:
-    """Run it and judge it. What makes no sense, or what the bed failed, does not fail."""
+def run_attempt_on_hosts(
+    attempt: Attempt, runs: Path, run: Run
+) -> tuple[RunDir | None, AttemptResult]:
+    """Run and judge an attempt. An invalid one, or a failed test bed, is not a failure."""
     try:
         folder = run(Trial.from_toml(attempt.trial), attempt.plan, runs)
     except (BadRequest, BedFailed) as e:
-        return None, Tried(why=str(e), lost=isinstance(e, BedFailed))
+        return None, AttemptResult(why=str(e), lost=isinstance(e, BedFailed))
     state = folder.state()
     if state.get("interrupted"):
         shutil.rmtree(folder.path, ignore_errors=True)
         raise KeyboardInterrupt
     if error := state.get("error"):
         shutil.rmtree(folder.path, ignore_errors=True)
-        return None, Tried(why=str(error), lost=True)
+        return None, AttemptResult(why=str(error), lost=True)
     verdict = judge_here(History.open(folder))
-    return folder, Tried(verdict.convicting, verdict.sentence, about_s(folder, verdict))
+    return folder, AttemptResult(
+        verdict.convicting, verdict.sentence, failure_time_s(folder, verdict)
+    )
 
 
 def _run(trial: Trial, plan: str, runs: Path) -> RunDir:
     return launch.run(trial, plan, runs=runs)
 
 
-def _outcome(folder: RunDir) -> Outcome:
+def _outcome(folder: RunDir) -> SeedOutcome:
     with suppress(ValueError, KeyError):
         verdict = Verdict.read(folder.verdict_file)
-        return Outcome(
+        return SeedOutcome(
             seed=folder.trial().seed,
             run=folder,
             digest="",
@@ -168,4 +176,4 @@ def _outcome(folder: RunDir) -> Outcome:
             failure=verdict.convicting,
             why=verdict.sentence,
         )
-    raise BedFailed(f"{folder.verdict_file} cannot be read any more")
+    raise BedFailed(f"{folder.verdict_file} can no longer be read")

@@ -1,10 +1,10 @@
-"""A trial and its plan at another pace. Pure.
+"""Scales the times of a trial and its plan. Pure.
 
-Plans of the literature are written with the times of their authors: a minute of fault, a minute of
-recovery. A cluster whose own times are a tenth of theirs shows the same in a tenth of the time, so
-the times of a plan, the rhythm of what it repeats, the duration of the load and the clock of the
-system are multiplied by one factor. A repeated fault may also happen less often: a share of its
-rounds, and the load ends so much earlier.
+Published plans have the times of their authors: a minute of fault, a minute of recovery. A cluster
+whose timeouts are a tenth of theirs shows the same in a tenth of the time, so the times of a plan,
+the intervals of repeated faults, the duration of the load and the timeouts of the system are
+multiplied by one factor. A repeated fault may also have a share of its rounds only; the load then
+ends earlier.
 """
 
 import math
@@ -22,31 +22,31 @@ from harness.text.parsing import MOST_S, is_number, parsed
 from harness.trial import Rhythm, Trial
 
 SECONDS = re.compile(r"(\d+(?:\.\d+)?)( ?s\b)")
-# parameters of faults: a cut that flaps, nodes restarted in turn
+# parameters of faults: a flapping partition, nodes restarted in turn
 RHYTHM = ("on_s", "off_s", "down_s")
 ALL = -1  # digits
-MANY = 12  # digits of what is added up round after round: 0.1 s times 3 are 0.3 s
-FLAP_ON_S = 1.0  # of a cut that flaps, when the plan does not say it
+MANY = 12  # digits of an interval that is added in each round: 0.1 s times 3 are 0.3 s
+FLAP_ON_S = 1.0  # default of a flapping partition
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Scale:
-    """`by` multiplies all times. `setting`: a setting of the system that is multiplied with them;
-    `share`: of the rounds of each repeated fault."""
+    """`by` multiplies all times, and `setting`, a setting of the system. `share`: of the rounds of
+    each repeated fault."""
 
     by: float = 1.0
     setting: str = ""
     share: float = 1.0
 
 
-def scaled(asked: Request, scale: Scale) -> Request:
-    """The same trial at this pace."""
+def scale_request(asked: Request, scale: Scale) -> Request:
+    """Scale a trial."""
     if scale.by == 1 and scale.share == 1:
         return asked
     trial, text, shorter_s = asked.trial, asked.plan_text, 0.0
     if text is not None:
-        text, shorter_s = paced(text, scale)
+        text, shorter_s = scale_plan(text, scale)
     rhythm = trial.rhythm
     settings = dict(trial.settings)
     if scale.setting:
@@ -68,19 +68,19 @@ def scaled(asked: Request, scale: Scale) -> Request:
 
 
 def _time(time_s: float, by: float, digits: int = 3) -> float:
-    """At this pace. BadRequest when that is no time."""
+    """Scale a time. Raises BadRequest if the result is not a valid time."""
     paced_s = float(time_s * by if digits == ALL else round(time_s * by, digits))
     if not 0 < paced_s <= MOST_S:
         raise BadRequest(
-            f"{time_s:g} s times {by:g} are {paced_s:g} s, which is too little; choose a pace "
+            f"{time_s:g} s times {by:g} are {paced_s:g} s, which is not valid; choose a factor "
             "nearer to 1"
         )
     return paced_s
 
 
 def _in_force(trial: Trial, name: str) -> float | int:
-    """What a setting is multiplied from: the trial's, or what its system makes of a trial that does
-    not say it. BadRequest when that is no number, or nobody knows it."""
+    """Return the value of a setting, by default the system's. Raises BadRequest if that is unknown
+    or not a number."""
     known: Row = trial.settings
     if name not in known:
         asked = registry.system(trial.system).in_force
@@ -96,8 +96,8 @@ def _in_force(trial: Trial, name: str) -> float | int:
     return value
 
 
-def paced(text: str, scale: Scale) -> tuple[str, float]:
-    """A plan's text at this pace, and by how many of its own seconds it ends earlier."""
+def scale_plan(text: str, scale: Scale) -> tuple[str, float]:
+    """Scale a plan, and return by how many unscaled seconds it ends earlier."""
     rows = parsed(text, "the plan").get("fault", [])
     fewer = [_fewer(row, scale.share) for row in rows]
     shorter_s = max(map(_end_s, rows), default=0.0) - max(map(_end_s, fewer), default=0.0)
@@ -105,7 +105,7 @@ def paced(text: str, scale: Scale) -> tuple[str, float]:
 
 
 def _fewer(row: Row, share: float) -> Row:
-    """With a share of its rounds, at least one; how many these are does not depend on the pace."""
+    """Reduce a fault to a share of its rounds, at least one."""
     repeat = row.get("repeat")
     if not repeat:
         return row
@@ -114,7 +114,7 @@ def _fewer(row: Row, share: float) -> Row:
 
 
 def _times(row: Row) -> int:
-    """How often it happens in all."""
+    """Return the number of rounds of a fault."""
     repeat = row.get("repeat", {})
     if "until_s" in repeat:
         room_s = repeat["until_s"] - row["at_s"] - row["for_s"]
@@ -123,7 +123,7 @@ def _times(row: Row) -> int:
 
 
 def _end_s(row: Row) -> float:
-    """When its last round is over."""
+    """Return the end of the last round of a fault."""
     every_s = row.get("repeat", {}).get("every_s", 0.0)
     return float(row["at_s"] + row["for_s"] + (_times(row) - 1) * every_s)
 
@@ -146,8 +146,8 @@ def _faster(row: Row, by: float) -> dict[str, Any]:
 
 
 def _rhythm(params: Row, by: float) -> dict[str, float]:
-    """What a fault does again and again while it lasts goes along with it. What it is made of, such
-    as the delay of a packet, does not."""
+    """Scale the intervals of what a fault repeats while it lasts, but not other parameters, such as
+    the delay of packets."""
     times = {name: params[name] for name in RHYTHM if name in params}
     if params.get("off_s"):
         times.setdefault("on_s", FLAP_ON_S)

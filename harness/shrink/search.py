@@ -1,10 +1,10 @@
-"""Shrinking a failing trial to what matters: fewer faults, less time, fewer nodes, less
-load, plain options, round numbers. Pure: it asks, and is told which of its candidates fails.
+"""Shrinks a failing trial: fewer faults, less time, fewer nodes, less load, default options, round
+numbers. Pure: generators that yield candidates and receive which of them fails.
 
-Leaving a fault out changes the luck of everything after it: other packets are lost, other nodes
-win. So each candidate has several chances, each with another seed of its world while the plan
-stays; only the beginning of a plan, whose past stays the same, needs but one. Everything is done
-with little luck first, and once more with all of it when nothing gets smaller that way.
+Without one fault everything after it changes: other packets are lost, other nodes win elections. So
+each candidate has several tries, each with another seed of its world and the same plan. Only the
+beginning of a plan, in which nothing changes, needs one try. All steps are made with few tries
+first, and once more with all of them when nothing gets smaller.
 """
 
 from collections import Counter
@@ -20,13 +20,13 @@ from harness.plans import first, kept, shifted
 from harness.shrink import ddmin
 from harness.trial import Trial
 
-LEAD_S = 0.5  # of load alone, before the first fault
+LEAD_S = 0.5  # of load before the first fault
 TAIL_S = 2.0  # of load after the last
 TAILS_S = (0.2, 0.5, 1.0)
 SHORTEST_S = 0.02
-WITHIN_S = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the time when it went wrong
-FEW = 2  # chances, while there is much to leave out
-GONE = None  # an option that falls back to its default
+WITHIN_S = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the time of the failure
+FEW = 2  # tries, while there is much to remove
+GONE = None  # an option that gets its default
 
 FACTORS = (0.0, 0.125, 0.25, 0.5)
 GRIDS_S = (1.0, 0.5, 0.1, 0.01)
@@ -40,7 +40,7 @@ PLAIN_LOAD: Mapping[str, Any] = {
     "concurrency": 1,
     "body_bytes": 16,
 }
-KEPT_SETTINGS = ("timeScale", "mutant")  # others are another cluster, not a plainer one
+KEPT_SETTINGS = ("timeScale", "mutant")  # without these it is another cluster, not a simpler one
 
 Faults = tuple[PlannedFault, ...]
 Value = TypeVar("Value")
@@ -48,7 +48,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Case:
-    """A trial and its plan, which are carried out together."""
+    """A trial and its plan."""
 
     trial: Trial
     plan: Faults
@@ -60,14 +60,14 @@ class Case:
 
     @property
     def tail_s(self) -> float:
-        """Load after the last fault."""
+        """Seconds of load after the last fault."""
         return self.trial.duration_s - _end_s(self.plan)
 
     def lucky(self, seed: int) -> "Case":
         return replace(self, trial=replace(self.trial, seed=seed))
 
     def with_plan(self, plan: Faults, tail_s: float | None = None) -> "Case":
-        """This trial with another plan, and as much load after it."""
+        """Return this trial with another plan, and the same load after it."""
         tail_s = self.tail_s if tail_s is None else tail_s
         kinds = tuple(sorted({fault.kind for fault in plan}))
         duration_s = round(_end_s(plan) + max(tail_s, SHORTEST_S), 3)
@@ -76,51 +76,54 @@ class Case:
 
 @dataclass(frozen=True)
 class Question:
-    """Which of these is the first that fails, given so many chances each?"""
+    """Which of these candidates is the first that fails, with so many tries each?"""
 
     cases: Sequence[Case]
-    chances: int = FEW
+    tries: int = FEW
 
 
 @dataclass(frozen=True)
-class Found:
-    """The one that fails: its place among those asked for, and itself, with its luck."""
+class FailingCandidate:
+    """The candidate that fails: its index in the question, and the case, with its seed."""
 
     at: int
     case: Case
 
 
-Asking = Generator[Sequence[Case], Found | None, Case]
+Asking = Generator[Sequence[Case], FailingCandidate | None, Case]
 Step = Callable[[Case], Asking]
-Dialogue = Generator[Question, Found | None, Case]
+Dialogue = Generator[Question, FailingCandidate | None, Case]
 
 
-def shrunk(case: Case, most: int, about_s: float | None = None, certain: bool = True) -> Dialogue:
-    """The least that fails as the case does, with at most so many chances for each candidate.
+def shrink_case(
+    case: Case, most: int, about_s: float | None = None, certain: bool = True
+) -> Dialogue:
+    """Search the smallest case that fails like this one, with at most so many tries for each
+    candidate.
 
-    `about_s`: when it went wrong, as far as is known, in seconds after the load began. `certain`:
-    what has failed once fails again, so that the beginning of a plan needs one chance.
+    `about_s`: when it failed, in seconds since the load began, if known. `certain`: what has failed
+    once fails again, so that the beginning of a plan needs one try.
     """
     few, before = min(FEW, most), None
     once = 1 if certain else few
     if about_s is not None:
-        case = yield from _with_chances(_around(case, about_s), few)
-    case = yield from _with_chances(_soonest(case), once)
-    case = yield from _with_chances(_slower(case), once)  # which makes all others cheaper
-    case = yield from _with_chances(_latest(case), few)
+        case = yield from _with_tries(_around(case, about_s), few)
+    case = yield from _with_tries(_soonest(case), once)
+    case = yield from _with_tries(_slower(case), once)  # makes all other steps cheaper
+    case = yield from _with_tries(_latest(case), few)
     while before != case:
         before = case
         for step in STEPS:
-            case = yield from _with_chances(step(case), few)
+            case = yield from _with_tries(step(case), few)
         if before == case:
-            case = yield from _with_chances(_fewer_faults(case), most)
-    if not certain:  # a try is dear, and what is rounder is no smaller
+            case = yield from _with_tries(_fewer_faults(case), most)
+    if not certain:  # a try is expensive, and round numbers are no smaller case
         return case
-    return (yield from _with_chances(_rounder(case), few))  # last, for it makes times longer too
+    return (yield from _with_tries(_rounder(case), few))  # last, since it may make times longer
 
 
-def chances(case: Case, origin: int, count: int) -> Iterator[Case]:
-    """The case with its own luck, and then with others."""
+def with_seeds(case: Case, origin: int, count: int) -> Iterator[Case]:
+    """Yield the case with its own seed, then with others."""
     random = Random(f"{origin}/luck")
     own = case.trial.seed
     seeds = [origin, *(random.getrandbits(31) for _ in range(count))]
@@ -129,7 +132,7 @@ def chances(case: Case, origin: int, count: int) -> Iterator[Case]:
 
 
 def size(case: Case) -> str:
-    """How large it is, in words."""
+    """Return the size of a case in words."""
     roles = Counter(node.role for node in _system(case).nodes())
     faults = len(case.plan)
     return (
@@ -138,7 +141,7 @@ def size(case: Case) -> str:
     )
 
 
-def _with_chances(asking: Asking, count: int) -> Dialogue:
+def _with_tries(asking: Asking, count: int) -> Dialogue:
     try:
         cases = next(asking)
         while True:
@@ -152,7 +155,7 @@ def _with_chances(asking: Asking, count: int) -> Dialogue:
 
 
 def _around(case: Case, about_s: float) -> Asking:
-    """The faults in force near the time when it went wrong: the least guess that fails, if any."""
+    """Keep only the faults in force near the time of the failure, as few as fail."""
     near = (
         [n for n, f in enumerate(case.plan) if _near(f, about_s, within_s)] for within_s in WITHIN_S
     )
@@ -167,7 +170,7 @@ def _near(fault: PlannedFault, about_s: float, within_s: float) -> bool:
 
 
 def _soonest(case: Case) -> Asking:
-    """The shortest beginning of the plan that fails: what comes later is not to blame."""
+    """Find the shortest beginning of the plan that fails: what follows is not the cause."""
     found = yield [case.with_plan(case.plan, TAIL_S)] if case.tail_s > TAIL_S else []
     case = found.case if found else case
     low, high, whole = -1, len(case.plan), case.plan
@@ -183,7 +186,7 @@ def _soonest(case: Case) -> Asking:
 
 
 def _latest(case: Case) -> Asking:
-    """The end of the plan may fail alone: a few faults of it, then twice as many, and so on."""
+    """Try the end of the plan alone: a few faults, then twice as many, and so on."""
     count = len(case.plan)
     sizes = [1 << n for n in range(count.bit_length()) if 1 << n < count]
     ends = [kept(case.plan, range(count - size, count)) for size in sizes]
@@ -205,7 +208,7 @@ def _only(case: Case, faults: Sequence[int]) -> Case:
 def _fewest(
     case: Case, items: Sequence[Value], rebuilt: Callable[[Case, Sequence[Value]], Case]
 ) -> Asking:
-    """Delta debugging, of anything of which a case can be rebuilt with less."""
+    """Apply delta debugging to items from which a case can be rebuilt."""
     search, whole = ddmin.dialogue(items), case
     try:
         question = next(search)
@@ -220,21 +223,21 @@ def _fewest(
 
 # ------------------------------------------------------------------- the cluster and its load
 
-Option = tuple[str, str, Any]  # a table of the trial, a key of it, and what would be plain
+Option = tuple[str, str, Any]  # a table of the trial, a key of it, and its simplest value
 
 
 def _plainer(case: Case) -> Asking:
-    """Options of hosts, load and system fall back to what is plain, as far as they may."""
+    """Set options of hosts, load and system to their simplest values where possible."""
 
     def rebuilt(case: Case, special: Sequence[Option]) -> Case:
-        return _made_plain(case, [option for option in options if option not in special])
+        return _set_simplest(case, [option for option in options if option not in special])
 
     options = _special(case.trial)
     return (yield from _fewest(case, options, rebuilt))
 
 
 def _special(trial: Trial) -> list[Option]:
-    """What is not plain."""
+    """Return the options that do not have their simplest values."""
     load = [("load", key, plain) for key, plain in PLAIN_LOAD.items()]
     load += [("load", key, GONE) for key in trial.load if key not in (*PLAIN_LOAD, "rate")]
     bed = [("bed", key, GONE) for key in trial.bed]
@@ -246,7 +249,7 @@ def _special(trial: Trial) -> list[Option]:
     ]
 
 
-def _made_plain(case: Case, options: Sequence[Option]) -> Case:
+def _set_simplest(case: Case, options: Sequence[Option]) -> Case:
     trial = case.trial
     for table, key, plain in options:
         rest = {k: v for k, v in getattr(trial, table).items() if k != key}
@@ -255,25 +258,25 @@ def _made_plain(case: Case, options: Sequence[Option]) -> Case:
 
 
 def _fewer_nodes(case: Case) -> Asking:
-    """Role by role, as few as may be."""
+    """Reduce the nodes of each role."""
     for role, count in Counter(node.role for node in _system(case).nodes()).items():
-        found = yield [_sized(case, role, fewer) for fewer in range(1, count)]
+        found = yield [_with_nodes(case, role, fewer) for fewer in range(1, count)]
         case = found.case if found else case
     return case
 
 
-def _sized(case: Case, role: str, count: int) -> Case:
+def _with_nodes(case: Case, role: str, count: int) -> Case:
     return replace(case, trial=replace(case.trial, nodes={**case.trial.nodes, role: count}))
 
 
 def _slower(case: Case) -> Asking:
-    """Fewer operations a second."""
+    """Reduce the rate of operations."""
     now = float(case.trial.load.get("rate", 0)) or float("inf")
-    found = yield [_paced(case, rate) for rate in RATES if rate < now]
+    found = yield [_with_rate(case, rate) for rate in RATES if rate < now]
     return found.case if found else case
 
 
-def _paced(case: Case, rate: float) -> Case:
+def _with_rate(case: Case, rate: float) -> Case:
     load = {**case.trial.load, "rate": float(rate)}
     return replace(case, trial=replace(case.trial, load=load))
 
@@ -287,7 +290,7 @@ def _system(case: Case) -> System:
 
 
 def _shorter(case: Case) -> Asking:
-    """All faults shorter, then each."""
+    """Shorten all faults, then each."""
     everyone = range(len(case.plan))
     for whom in (everyone, *([number] for number in everyone)):
         plans = (_lasting(case.plan, whom, factor) for factor in FACTORS)
@@ -306,7 +309,7 @@ def _lasting(plan: Faults, whom: Sequence[int], factor: float) -> Faults:
 
 
 def _closer(case: Case) -> Asking:
-    """The first fault as early as may be, and each other nearer to the one before it."""
+    """Move the first fault forward, and each other one closer to the one before it."""
     for number in range(len(case.plan)):
         plans = (_nearer(case.plan, number, factor) for factor in FACTORS)
         found = yield [case.with_plan(plan) for plan in plans if plan != case.plan]
@@ -315,7 +318,7 @@ def _closer(case: Case) -> Asking:
 
 
 def _nearer(plan: Faults, number: int, factor: float) -> Faults:
-    """The fault that is `number`th in time, and all after it, earlier."""
+    """Move the fault that is `number`th in time, and all after it, forward."""
     times = [LEAD_S, *sorted(fault.at_s for fault in plan)]
     before, now = list(pairwise(times))[number]
     by_s = (now - before) * (1 - factor)
@@ -328,14 +331,14 @@ def _nearer(plan: Faults, number: int, factor: float) -> Faults:
 
 
 def _sooner_over(case: Case) -> Asking:
-    """Less load after the last fault."""
+    """Shorten the load after the last fault."""
     tails = [tail_s for tail_s in TAILS_S if tail_s < case.tail_s - 1e-6]
     found = yield [case.with_plan(case.plan, tail_s) for tail_s in tails]
     return found.case if found else case
 
 
 def _rounder(case: Case) -> Asking:
-    """Times in round numbers: all of them, or those of each fault."""
+    """Round times: all of them, or those of each fault."""
     everyone = range(len(case.plan))
     for whom in (everyone, *([number] for number in everyone)):
         plans = (_on_grid(case.plan, whom, grid_s) for grid_s in GRIDS_S)
@@ -345,16 +348,16 @@ def _rounder(case: Case) -> Asking:
 
 
 def _on_grid(plan: Faults, whom: Sequence[int], grid_s: float) -> Faults:
-    """Faults at multiples of it; times that are round enough already stay as they are."""
+    """Round the times of faults to a grid; times on a coarser grid stay."""
     return tuple(
-        replace(fault, at_s=_rounded(fault.at_s, grid_s), for_s=_rounded(fault.for_s, grid_s))
+        replace(fault, at_s=_round(fault.at_s, grid_s), for_s=_round(fault.for_s, grid_s))
         if number in whom
         else fault
         for number, fault in enumerate(plan)
     )
 
 
-def _rounded(seconds: float, grid_s: float) -> float:
+def _round(seconds: float, grid_s: float) -> float:
     if any(abs(seconds / grid - round(seconds / grid)) < 1e-6 for grid in GRIDS_S if grid > grid_s):
         return seconds
     return round(max(1, round(seconds / grid_s)) * grid_s, 3)
@@ -364,7 +367,7 @@ def _rounded(seconds: float, grid_s: float) -> float:
 
 
 def _simpler(case: Case) -> Asking:
-    """Each fault without conditions, and with its kind's own parameters."""
+    """Remove the conditions of each fault, and set its parameters to their defaults."""
     for number in range(len(case.plan)):
         plans = _simpler_ones(case.plan, number)
         found = yield [case.with_plan(plan) for plan in plans if plan != case.plan]

@@ -1,7 +1,7 @@
-"""From a failing run to the shortest that fails the same way, which becomes a run of its own.
+"""Searches the shortest run that fails like a given one, and keeps it as a run of its own.
 
-What is kept is the first finding that convicts; others may vanish on the way. A stop, by Ctrl-C,
-SIGTERM, a closed terminal or because the time is over, keeps the best so far.
+The failure to keep is the first finding that convicts; others may vanish. A stop, by Ctrl-C,
+SIGTERM, a closed terminal or the end of the time, keeps the best candidate so far.
 """
 
 import time
@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness import registry
-from harness.campaign.pool import carried_out
-from harness.campaign.simulation import Outcome, outcome, stood_still
+from harness.campaign.pool import run_in_pool
+from harness.campaign.simulation import SeedOutcome, judge_simulated, standstill_codes
 from harness.campaign.swarm import HOSTS
 from harness.campaign.tally import many
 from harness.cli.hints import check_command
-from harness.cli.session import NOT_TRUSTED, Trusted, replayed
+from harness.cli.session import NO_HOST_TRUST, HostTrust, replay_request
 from harness.errors import BadRequest, BedFailed
 from harness.history.reader import History
 from harness.history.rundir import RunDir
@@ -27,14 +27,14 @@ from harness.run.parent_pipe import alone
 from harness.run.runner import carry_out
 from harness.run.story import run as story
 from harness.shrink.search import Case
-from harness.shrink.workers import Tries, tried
+from harness.shrink.workers import CandidatePool, run_attempt
 
 PREFIX = "shrunk-"
 
 
 @dataclass(frozen=True)
-class Patience:
-    """How much is spent: on all, on each candidate, at once."""
+class SearchLimits:
+    """Limits of a search: time, tries of each candidate, parallel jobs."""
 
     within_s: float = 300.0
     luck: int = 8
@@ -42,9 +42,9 @@ class Patience:
 
 
 @dataclass
-class Again:
-    """What is left, tried again when nothing gets smaller any more: how often it was judged, how
-    often it failed then, and how often the test bed did, which says nothing of it."""
+class ResultRuns:
+    """Runs of the result after the search: how many were judged, how many of those failed, and for
+    how many the test bed failed."""
 
     judged: int = 0
     failed: int = 0
@@ -56,23 +56,23 @@ class Again:
 
 
 @dataclass
-class Progress:
-    """The search as it goes on. `took_s` of the real clock; `whole`: it came to its end."""
+class SearchState:
+    """The state of a search. `took_s`: of real time; `whole`: it is complete."""
 
     start: Case
-    tries: Tries
-    again: Again = field(default_factory=Again)  # on real hosts
+    tries: CandidatePool
+    again: ResultRuns = field(default_factory=ResultRuns)  # on real hosts
     took_s: float = 0.0
     whole: bool = False
-    stopped: bool = False  # somebody asked for it
+    stopped: bool = False  # by request
 
     def stop(self) -> None:
         self.stopped = True
 
 
-def failing(run: RunDir, trusted: Trusted = NOT_TRUSTED) -> Case:
-    """The trial and plan of a run that failed. BadRequest when there is nothing to shrink."""
-    request = replayed(run, trusted)
+def failing_case(run: RunDir, trusted: HostTrust = NO_HOST_TRUST) -> Case:
+    """Return the trial and plan of a failed run. Raises BadRequest if it did not fail."""
+    request = replay_request(run, trusted)
     if not _failed(run):
         raise BadRequest(f"{run.path} did not fail, so there is nothing to shrink")
     faults = registry.nemesis().load(request.plan_text, str(run.plan_file)).faults
@@ -80,30 +80,32 @@ def failing(run: RunDir, trusted: Trusted = NOT_TRUSTED) -> Case:
 
 
 def _failed(run: RunDir) -> bool:
-    """As far as is known: a run without a verdict may have."""
+    """Return whether a run failed, or may have: it has no verdict."""
     if run.state().get("error") or not run.verdict_file.is_file():
         return True
     try:
         verdict = Verdict.read(run.verdict_file)
-        return bool(verdict.convicting or stood_still(History.open(run), verdict))
+        return bool(verdict.convicting or standstill_codes(History.open(run), verdict))
     except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise BadRequest(
             f"{run.verdict_file} cannot be read; {check_command(run)} writes it again"
         ) from e
 
 
-def convicted(run: RunDir) -> str:
-    """What a run on real hosts was convicted of. BadRequest when nobody knows."""
+def convicting_code(run: RunDir) -> str:
+    """Return the first code that convicted a run. Raises BadRequest if there is none."""
     if not run.verdict_file.is_file():
-        raise BadRequest(f"{run.path} has no verdict yet: {check_command(run)} makes one")
+        raise BadRequest(f"{run.path} has no verdict yet; to judge it: {check_command(run)}")
     if codes := Verdict.read(run.verdict_file).convicting:
         return codes[0]
-    raise BadRequest(f"{run.path} was convicted of nothing, so there is nothing to shrink")
+    raise BadRequest(
+        f"{run.path} has no finding that makes it invalid, so there is nothing to shrink"
+    )
 
 
-def searched(case: Case, patience: Patience, watch: Callable[[Progress], None]) -> Progress:
-    """The least that fails like the case. BadRequest when the case does not fail any more."""
-    progress = Progress(case, Tries(case, patience.luck))
+def search(case: Case, patience: SearchLimits, watch: Callable[[SearchState], None]) -> SearchState:
+    """Search the smallest case that fails like this one. Raises BadRequest if it does not fail."""
+    progress = SearchState(case, CandidatePool(case, patience.luck))
     with stoppable(progress.stop):
         _search(progress, patience, watch)
     if progress.stopped and not progress.tries.first:
@@ -112,9 +114,11 @@ def searched(case: Case, patience: Patience, watch: Callable[[Progress], None]) 
     return progress
 
 
-def _search(progress: Progress, patience: Patience, watch: Callable[[Progress], None]) -> None:
+def _search(
+    progress: SearchState, patience: SearchLimits, watch: Callable[[SearchState], None]
+) -> None:
     began_s = time.monotonic()
-    with closing(carried_out(tried, progress.tries, patience.jobs)) as results:
+    with closing(run_in_pool(run_attempt, progress.tries, patience.jobs)) as results:
         for done in results:
             if done:
                 progress.tries.take(done)
@@ -125,11 +129,13 @@ def _search(progress: Progress, patience: Patience, watch: Callable[[Progress], 
                 return
 
 
-def check_failed(tries: Tries, case: Case) -> None:
-    """BadRequest when the case did not fail again, and nothing can be learnt of it."""
+def check_failed(tries: CandidatePool, case: Case) -> None:
+    """Raise BadRequest if the case did not fail again."""
     how = "simulated" if case.trial.hosts == HOSTS else "run"
     if tries.first is None:
-        raise BadRequest(f"the time was over before the run was {how} once; allow more --within")
+        raise BadRequest(
+            f"the time was over before the run was {how} once; give more time with --within"
+        )
     if not tries.proven:
         why = f" ({tries.first.why})" if tries.first.why else ""
         judged = tries.count - tries.lost
@@ -141,14 +147,14 @@ def check_failed(tries: Tries, case: Case) -> None:
         )
 
 
-def kept(case: Case, runs: Path) -> Outcome:
-    """The case as a run of its own, with everything that a run has."""
+def keep_as_run(case: Case, runs: Path) -> SeedOutcome:
+    """Carry out the case as a run that is kept."""
     name = PREFIX + case.trial.name.removeprefix(PREFIX)
     trial = replace(case.trial, name=name)
     with start_run(trial, case.plan_toml, runs) as run:
         with run.log.open("a") as log, redirect_stderr(log):
             carry_out(run, story, alone)
-        result = outcome(run)
+        result = judge_simulated(run)
     if not result.failure:
         raise BedFailed(f"the shrunk trial did not fail again; please report it with {run.path}")
     return result

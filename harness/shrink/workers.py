@@ -1,8 +1,8 @@
-"""Who answers what shrinking asks: simulated worlds, some at a time, each in another process.
+"""Tries the candidates of a search in simulated worlds, several at a time, each in a process.
 
-A question's candidates are tried in their order, and all with one luck before any with the next;
-the answer is the first of that order that fails, however many run at once and whichever is done
-first. So the result depends on nothing but the case, unless somebody stops the search.
+The candidates of a question are tried in their order, all with one seed before any with the next;
+the answer is the first in this order that fails, independent of the number of processes and of
+which is done first. So the result depends only on the case, unless the search is stopped.
 """
 
 import shutil
@@ -12,20 +12,27 @@ from itertools import chain
 from pathlib import Path
 from tempfile import mkdtemp
 
-from harness.campaign.pool import Done
-from harness.campaign.simulation import STOPPED, simulated
+from harness.campaign.pool import PoolResult
+from harness.campaign.simulation import STOPPED, simulate
 from harness.errors import BadRequest
 from harness.explain.failing_run import when_s
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Verdict
 from harness.run.launch import planned
-from harness.shrink.search import Case, Dialogue, Found, Question, chances, shrunk
+from harness.shrink.search import (
+    Case,
+    Dialogue,
+    FailingCandidate,
+    Question,
+    shrink_case,
+    with_seeds,
+)
 from harness.trial import Trial
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One world: trial and plan, as TOML."""
+    """One simulated world: trial and plan, as TOML."""
 
     trial: str
     plan: str
@@ -36,79 +43,79 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Tried:
-    """How it ended: classes of failure, the first of which counts, and the first in words. `lost`:
-    the test bed failed, which says nothing of it."""
+class AttemptResult:
+    """The result of an attempt: classes of failure, the first of which counts, and a sentence about
+    it. `lost`: the test bed failed, so there is no result."""
 
     failure: tuple[str, ...] = ()
     why: str = ""
-    about_s: float | None = None  # when, after the load began, as far as is known
+    about_s: float | None = None  # of the failure, since the load began, if known
     lost: bool = False
 
 
-def tried(attempt: Attempt, scratch: Path) -> Tried:
-    """Carry it out and leave nothing behind. What makes no sense does not fail."""
+def run_attempt(attempt: Attempt, scratch: Path) -> AttemptResult:
+    """Carry out an attempt and remove its files. An invalid one does not fail."""
     folder = Path(mkdtemp(prefix="try-", dir=scratch))
     try:
         trial = Trial.from_toml(attempt.trial)
-        outcome = simulated(trial, planned(trial, attempt.plan), folder / "run")
-        when = about_s(outcome.run, outcome.verdict)
+        outcome = simulate(trial, planned(trial, attempt.plan), folder / "run")
+        when = failure_time_s(outcome.run, outcome.verdict)
     except BadRequest as e:
-        return Tried(why=str(e))
+        return AttemptResult(why=str(e))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return Tried(classes(outcome.failure, outcome.why), outcome.why, when)
+    return AttemptResult(failure_classes(outcome.failure, outcome.why), outcome.why, when)
 
 
-def about_s(run: RunDir, verdict: Verdict | None) -> float | None:
-    """When the first thing happened that convicts, after the load began."""
+def failure_time_s(run: RunDir, verdict: Verdict | None) -> float | None:
+    """Return the time of the first convicting event since the load began, if known."""
     at_s = when_s(verdict.first) if verdict else None
     began_ns = run.state().get("load_began_ns", 0)
     return at_s - began_ns / 1e9 if at_s is not None else None
 
 
-def classes(failure: tuple[str, ...], why: str) -> tuple[str, ...]:
-    """Worlds that stopped are told apart by what stopped them."""
+def failure_classes(failure: tuple[str, ...], why: str) -> tuple[str, ...]:
+    """Return the classes of a failure; worlds that stopped are classified by the cause."""
     if failure[:1] != (STOPPED,):
         return failure
     words = why.split(": ", 2)
     return (": ".join((STOPPED, *words[1:2])), *failure[1:])
 
 
-class Tries(Iterator[Attempt]):
-    """The search under way: what to try next, and the best so far.
+class CandidatePool(Iterator[Attempt]):
+    """A search: what to try next, and the best candidate so far.
 
-    It is asked for attempts, and given their results, by whoever carries them out. There may be
-    none just now, because everything depends on what is being tried.
+    The caller iterates over attempts, and returns their results by `take`. The iteration may stop
+    for now, if all next attempts depend on results that are missing.
     """
 
     def __init__(self, case: Case, most: int, wanted: str = "") -> None:
-        """`wanted`: the failure to be kept, of a run that may not fail every time."""
+        """`wanted`: the failure to keep, of a run that may not fail every time."""
         self.best, self._origin, self._wanted = case, case.trial.seed, wanted
-        self._endings: dict[Attempt, list[bool]] = {}  # whatever the luck: did it fail?
+        self._endings: dict[Attempt, list[bool]] = {}  # without the seed -> whether each try failed
         self.over = False
         self.count = 0
-        self.lost = 0  # of them: the test bed failed
-        self.first: Tried | None = None  # how the case itself ended
+        self.lost = 0  # tries for which the test bed failed
+        self.first: AttemptResult | None = None  # result of the case itself
         self._search = self._certain(case, most)
-        self._known: dict[Attempt, Tried] = {}
+        self._known: dict[Attempt, AttemptResult] = {}
         self._tried: set[Attempt] = set()
         self._put(next(self._search))
 
     @property
     def failure(self) -> str:
-        """What must be kept."""
+        """The failure to keep."""
         return self._wanted or (next(iter(self.first.failure), "") if self.first else "")
 
     @property
     def proven(self) -> bool:
-        """The case has failed here."""
+        """Whether the case itself has failed."""
         return bool(self.failure) and self.first is not None and self.failure in self.first.failure
 
     def failed_at(self, case: Case) -> int:
-        """Which try of a case, whatever its luck, was the first that failed, from 1; 0: none was.
+        """Return which try of a case, with any seed, failed first, from 1; 0 if none did.
 
-        A case that has failed is not tried again, so this says nothing of how often it fails.
+        A case that has failed is not tried again, so this is not a rate.
         """
         endings = self._endings.get(Attempt.of(case.lucky(0)), [])
         return endings.index(True) + 1 if True in endings else 0
@@ -120,9 +127,9 @@ class Tries(Iterator[Attempt]):
                 return attempt
         raise StopIteration
 
-    def take(self, done: Done[Attempt, Tried]) -> None:
-        """A result. The search goes on as far as it can."""
-        ended = self._known[done.item] = done.result or Tried(why=done.lost)
+    def take(self, done: PoolResult[Attempt, AttemptResult]) -> None:
+        """Take a result, and continue the search as far as possible."""
+        ended = self._known[done.item] = done.result or AttemptResult(why=done.lost)
         self.count += 1
         self.lost += ended.lost
         if not self.first or (self._wanted and not (self.proven or ended.lost)):
@@ -132,7 +139,7 @@ class Tries(Iterator[Attempt]):
             self._go_on(*answer)
 
     def _note(self, attempt: Attempt) -> None:
-        """For which of its tries a case failed at."""
+        """Note whether a try of a case failed."""
         for open_, found in self._open:
             if open_ == attempt:
                 failed = bool(self.failure) and self.failure in self._known[attempt].failure
@@ -140,8 +147,8 @@ class Tries(Iterator[Attempt]):
                 self._endings.setdefault(whatever_luck, []).append(failed)
                 return
 
-    def _answer(self) -> tuple[Found | None] | None:
-        """The answer to the question, when there is one."""
+    def _answer(self) -> tuple[FailingCandidate | None] | None:
+        """Return the answer to the question, if it is known."""
         for attempt, found in self._open:
             if attempt not in self._known:
                 return None
@@ -149,7 +156,7 @@ class Tries(Iterator[Attempt]):
                 return (found,)
         return (None,)
 
-    def _go_on(self, found: Found | None) -> None:
+    def _go_on(self, found: FailingCandidate | None) -> None:
         if found:
             self.best = found.case
         try:
@@ -158,14 +165,14 @@ class Tries(Iterator[Attempt]):
             self.best, self.over = end.value, True
 
     def _put(self, question: Question) -> None:
-        lucky = (chances(case, self._origin, question.chances) for case in question.cases)
+        lucky = (with_seeds(case, self._origin, question.tries) for case in question.cases)
         rounds = zip(*lucky, strict=True)
         places = chain.from_iterable(enumerate(cases) for cases in rounds)
-        self._open = [(Attempt.of(case), Found(at, case)) for at, case in places]
+        self._open = [(Attempt.of(case), FailingCandidate(at, case)) for at, case in places]
 
     def _certain(self, case: Case, most: int) -> Dialogue:
-        """First of all, that the case fails."""
+        """Try whether the case itself fails, then search."""
         if (yield Question([case], most if self._wanted else 1)) is None:
             return case
         about_s = self.first.about_s if self.first else None
-        return (yield from shrunk(case, most, about_s, certain=not self._wanted))
+        return (yield from shrink_case(case, most, about_s, certain=not self._wanted))

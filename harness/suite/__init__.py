@@ -1,8 +1,8 @@
-"""Suites: many trials, each with the verdict expected of it, carried out and summed up.
+"""Suites: lists of trials with expected verdicts.
 
-`cells` reads the file, `entry` says what is wrong with it, `codes` are the findings that there are,
-`course` carries it out within its budget, `log` lets it go on where it was cut off. `row` is what
-one run came to, with `figures` its numbers, and `expected` says whether that was to come of it.
-`trend` compares nights, `record` keeps what was measured of which code, `view` sums up, `night` is
-all of it from end to end; `names` says which runs are kept.
+`suite_file` reads and checks the file, `course` carries it out within its budget, `log` lets
+it resume after an interruption. `row` is the result of one run, `figures` its numbers, and
+`expected` compares both with the expectation. `trend` compares nights, `record` keeps results with
+the code they were measured with, `store` knows the files of suites, `view` formats summaries, and
+`night` is the whole command.
 """

@@ -28,7 +28,7 @@ def folder() -> Path:
     return Path(str(files(PACKAGE)))
 
 
-def located(path: Path) -> Path:
+def locate(path: Path) -> Path:
     """Return the path of the bundled file if there is none in the current folder."""
     if path.parts[:1] != (PACKAGE,) or is_file(path):
         return path
@@ -47,7 +47,7 @@ def path_of(kind: str, name: str) -> Path:
         return path
     for prefix in (*FOLDERS[kind], *(folder for each in FOLDERS.values() for folder in each)):
         bundled = Path(PACKAGE, f"{prefix}{name}{SUFFIX}")
-        if is_file(located(bundled)):
+        if is_file(locate(bundled)):
             return bundled
     if len(path.parts) == 1:
         raise UnknownName(kind, name, names(kind))
@@ -61,10 +61,10 @@ def names(kind: str) -> tuple[str, ...]:
     return tuple(sorted(path.as_posix() for path in paths))
 
 
-def described(kind: str) -> Iterator[tuple[str, str]]:
+def describe(kind: str) -> Iterator[tuple[str, str]]:
     """Yield each name with the first sentence of its file's comment."""
     for name in names(kind):
-        path = located(Path(PACKAGE, f"{FOLDERS[kind][0]}{name}{SUFFIX}"))
+        path = locate(Path(PACKAGE, f"{FOLDERS[kind][0]}{name}{SUFFIX}"))
         comment = COMMENT.search(path.read_text(encoding="utf-8"))
         text = " ".join((comment[0] if comment else "").replace("#", " ").split())
         yield name, re.split(r"(?<=[.?]) ", text)[0]

@@ -1,12 +1,12 @@
-"""What should come of a run of a suite, and whether it did.
+"""The expected result of a run of a suite, and its comparison with the actual one.
 
-A finding is certain, so one that nobody expected counts whatever else went wrong. The converse does
-not hold: a run that was to lose messages, and did, shows what the suite says of it only if it went
-as the suite says. If its test bed failed, a node was gone for good, a checker gave up, or faults
-were not seen at work, something else may have cost the messages, and the run is undecided.
+A finding is certain, so an unexpected one counts whatever else went wrong. The converse does not
+hold: a run that was expected to lose messages, and did, confirms the expectation only if it went as
+planned. If its test bed failed, a node was lost, a checker gave up, or faults were not observed in
+effect, the loss may have another cause, and the run is undecided.
 
-Besides its verdict a run may have figures that are to be within bounds. One that is beyond its
-bound is not as expected; of one that nobody counted nothing is known.
+Besides its verdict a run may have figures with bounds. A figure beyond its bound is not as
+expected; a missing figure leaves the run undecided.
 """
 
 import hashlib
@@ -17,23 +17,23 @@ from types import MappingProxyType
 
 from harness import registry
 from harness.cli.options import Request
-from harness.cli.session import Ending
+from harness.cli.session import RunEnd
 from harness.judge.judge import CUT_SHORT, EXCUSED
 from harness.judge.verdict import Judgement
 
 AS_EXPECTED, NOT_AS_EXPECTED, UNDECIDED = 0, 1, 2
-EXCUSED_RUN = "excused"  # a run that is unknown because all that was found is excused
+EXCUSED_RUN = "excused"  # unknown, because all findings are excused
 WORDS = {AS_EXPECTED: "as expected", NOT_AS_EXPECTED: "NOT as expected", UNDECIDED: "undecided"}
-# codes of reasons for which even a finding that was expected shows nothing, beside those that say
-# that planned faults were not seen to take effect
+# codes of reasons with which even an expected finding confirms nothing, besides those of planned
+# faults that were not observed in effect
 NOT_AS_PLANNED = CUT_SHORT | frozenset(
     ("NOT_HEALED", "CHECKER_FAILED", "CHECKER_TIMEOUT", "JOURNAL_DAMAGED", "HISTORY_MALFORMED")
 )
 
 
 @dataclass(frozen=True)
-class Bound:
-    """A figure of the run (harness.suite.figures) that is to be no more, or no less, than that."""
+class FigureBound:
+    """An upper or lower bound of a figure of the run (harness.suite.figures)."""
 
     figure: str
     value: float
@@ -47,15 +47,15 @@ class Bound:
 
 
 @dataclass(frozen=True)
-class Expected:
-    """One run of a suite and what should come of it. `name`: of the run among the others.
-    `excused`: it should be unknown because all that is found is excused."""
+class ExpectedRun:
+    """One run of a suite and its expected result. `excused`: expect *unknown*, because all findings
+    are excused."""
 
     asked: Request
     verdict: Judgement
     findings: tuple[str, ...] = ()
     name: str = ""
-    bounds: tuple[Bound, ...] = ()
+    bounds: tuple[FigureBound, ...] = ()
     excused: bool = False
 
     @property
@@ -69,12 +69,12 @@ class Expected:
 
     @property
     def key(self) -> str:
-        """The same for the same trial, plan and expectation, whatever file they are read from."""
-        told = (self.title, self.asked.trial.to_toml(), self.asked.plan_text or "", self.wanted)
-        return hashlib.blake2b("\0".join(told).encode(), digest_size=8).hexdigest()
+        """A hash of the trial, plan and expectation."""
+        content = (self.title, self.asked.trial.to_toml(), self.asked.plan_text or "", self.wanted)
+        return hashlib.blake2b("\0".join(content).encode(), digest_size=8).hexdigest()
 
-    def compare(self, ending: Ending, figures: Mapping[str, float] = MappingProxyType({})) -> int:
-        """What the run proves of it."""
+    def compare(self, ending: RunEnd, figures: Mapping[str, float] = MappingProxyType({})) -> int:
+        """Compare a run with the expectation."""
         verdict = ending.verdict
         if verdict is None:
             return UNDECIDED
@@ -92,28 +92,28 @@ class Expected:
             return UNDECIDED
         return self._within(figures)
 
-    def against(self, ending: Ending, figures: Mapping[str, float]) -> tuple[str, ...]:
-        """What speaks against it although the verdict is the one that was expected."""
+    def against(self, ending: RunEnd, figures: Mapping[str, float]) -> tuple[str, ...]:
+        """Return what contradicts the expectation although the verdict is the expected one."""
         if ending.verdict is None or ending.verdict.verdict is not self.verdict:
             return ()
         known = [b for b in self.bounds if b.figure in figures]
         beyond = [
-            f"{b.figure} {_told(figures[b.figure])}"
+            f"{b.figure} {_formatted(figures[b.figure])}"
             for b in known
             if not b.holds(figures[b.figure])
         ]
-        missing = [f"{b.figure} is not known" for b in self.bounds if b.figure not in figures]
+        missing = [f"{b.figure} is unknown" for b in self.bounds if b.figure not in figures]
         return tuple(dict.fromkeys((*self._doubts(ending), *beyond, *missing)))
 
     def _within(self, figures: Mapping[str, float]) -> int:
-        """A figure beyond its bound outweighs one that nobody counted."""
+        """Compare figures with bounds; one beyond its bound outweighs a missing one."""
         if any(b.figure in figures and not b.holds(figures[b.figure]) for b in self.bounds):
             return NOT_AS_EXPECTED
         known = all(b.figure in figures for b in self.bounds)
         return AS_EXPECTED if known else UNDECIDED
 
-    def _doubts(self, ending: Ending) -> tuple[str, ...]:
-        """Codes of the reasons for which the run was not the one that the suite asks for."""
+    def _doubts(self, ending: RunEnd) -> tuple[str, ...]:
+        """Return the codes of reasons why the run did not go as the suite demands."""
         if ending.verdict is None or ending.verdict.verdict is not self.verdict:
             return ()
         against = CUT_SHORT
@@ -123,20 +123,20 @@ class Expected:
         return tuple(code for code in codes if code in against)
 
 
-def is_excused(ending: Ending) -> bool:
-    """Whether the run is unknown, and faults that are not claimed explain what was found."""
+def is_excused(ending: RunEnd) -> bool:
+    """Return whether the run is unknown because its findings are excused."""
     verdict = ending.verdict
     if verdict is None or verdict.verdict is not Judgement.UNKNOWN:
         return False
     return any(reason.code == EXCUSED for reason in verdict.reasons)
 
 
-def _told(value: float) -> str:
+def _formatted(value: float) -> str:
     return f"{value:.10g}" if math.isfinite(value) else "never"
 
 
 def verdict_of(codes: Sequence[int]) -> int:
-    """A wrong verdict outweighs a missing one."""
+    """Return the outcome of several; a wrong verdict outweighs a missing one."""
     for worst in (NOT_AS_EXPECTED, UNDECIDED):
         if worst in codes:
             return worst

@@ -1,8 +1,8 @@
-"""The numbers of a run of a suite: what its checkers counted, by name.
+"""The figures of a run of a suite, as its checkers counted them, by name.
 
-Times to recover are told both ways (checkers/availability.py): from the fault to the first
-acknowledgement, and from the first failed send to the next that succeeds. One that never came is
-infinite, and no bound is as large; JSON knows no such number, so there it is the word `inf`.
+Recovery is measured in two ways (checkers/availability.py): from the fault to the first
+acknowledgement, and from the first failed send to the next that succeeds. Without recovery the time
+is infinite, beyond every bound; JSON has no such number, so it is written as `inf`.
 """
 
 import math
@@ -28,7 +28,7 @@ NEVER = "inf"
 
 
 def measured(run: RunDir | None, verdict: Verdict | None) -> dict[str, float]:
-    """The numbers of a run, those that there are."""
+    """Return the figures of a run that are known."""
     if run is None or verdict is None:
         return {}
     found: dict[str, float | None] = {**figures(verdict)}
@@ -38,8 +38,8 @@ def measured(run: RunDir | None, verdict: Verdict | None) -> dict[str, float]:
 
 
 def per_s(verdict: Verdict, state: Mapping[str, Any]) -> float | None:
-    """Acknowledged messages a second, while the load lasted; None: nobody counted them, or it had
-    no end. What was planned of it does not matter."""
+    """Return acknowledged messages per second of the actual load; None if they were not counted,
+    or the load has no end."""
     acked: Any = verdict.stats("loss").get("acknowledged")
     began: Any = state.get("load_began_ns")
     ended: Any = state.get("load_ended_ns")
@@ -50,12 +50,12 @@ def per_s(verdict: Verdict, state: Mapping[str, Any]) -> float | None:
 
 
 def written(figures: Mapping[str, float]) -> dict[str, float | str]:
-    """For JSON."""
+    """Return figures for JSON."""
     return {name: NEVER if value == math.inf else value for name, value in figures.items()}
 
 
 def read(plain: Mapping[str, Any]) -> dict[str, float]:
-    """From `written`. TypeError or AttributeError when it is none."""
+    """Read what `written` returns. Raises TypeError or AttributeError."""
     found = {name: math.inf if value == NEVER else value for name, value in plain.items()}
     if not all(is_number(value) or value == math.inf for value in found.values()):
         raise TypeError("a figure is a number")
@@ -63,7 +63,7 @@ def read(plain: Mapping[str, Any]) -> dict[str, float]:
 
 
 def figures(verdict: Verdict) -> dict[str, float | None]:
-    """Numbers that checkers counted; None: nobody did."""
+    """Return the figures that checkers counted; None if none did."""
     loss, seen = verdict.stats("loss"), verdict.stats("availability")
     during, success = seen.get("sends_in_faults", {}), seen.get("success", {})
     sends = verdict.stats("coverage").get("operations", {}).get("send", {})
@@ -77,7 +77,7 @@ def figures(verdict: Verdict) -> dict[str, float | None]:
         "sends_in_faults": sum(during.values()) if during else None,
         "not_acknowledged_in_faults": _beside(during, "ok"),
         "success_in_faults": success.get("in_faults"),
-        "success_quiet": success.get("quiet"),  # what the former is to be compared with
+        "success_quiet": success.get("quiet"),  # for comparison
         "compared": verdict.stats("replicas").get("looks"),
     }
     for name in TIMES:
@@ -88,7 +88,7 @@ def figures(verdict: Verdict) -> dict[str, float | None]:
 
 
 def _times(faults: Iterable[Mapping[str, Any]], name: str) -> Iterator[float]:
-    """Of the faults that have one, or should: where no send failed, none had to succeed again."""
+    """Yield the times of the faults; without a failed send there is no time to a success."""
     for fault in faults:
         if fault.get(name) is not None:
             yield fault[name]
@@ -97,7 +97,7 @@ def _times(faults: Iterable[Mapping[str, Any]], name: str) -> Iterator[float]:
 
 
 def quantile(values: Iterable[float], share: float) -> float | None:
-    """The smallest of the values that so many are not above; None of none."""
+    """Return the smallest value that is not below this share of all values; None without values."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else None
 

@@ -1,8 +1,8 @@
-"""`seatrial suite` from end to end: read, refuse, carry out, compare with other nights, sum up."""
+"""`seatrial suite`: reads a suite, carries it out, compares it with earlier nights."""
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -11,45 +11,50 @@ from typing import TextIO
 
 from harness.campaign.tally import many
 from harness.cli.console import announce
+from harness.cli.doctor import refuse_unready
 from harness.cli.session import say
-from harness.errors import BadRequest, SeatrialError
+from harness.errors import BadRequest, BedFailed, SeatrialError
 from harness.history.runs import writable
 from harness.run.preflight import refuse_impossible
-from harness.suite.absent import absent
-from harness.suite.cells import Place, chosen, read_suite
-from harness.suite.course import Budget, Course, Turn, conduct, likely_s, turns
-from harness.suite.expected import Expected
+from harness.suite.course import SuiteBudget, SuiteRun, SuiteState, conduct, likely_s, repeated_runs
+from harness.suite.expected import ExpectedRun
 from harness.suite.log import SuiteLog
 from harness.suite.record import Record
-from harness.suite.row import NOT_RUN, Row
-from harness.suite.trend import Night, came, changes, nights, remember
-from harness.suite.view import keep, markdown, plain, sentence, show
+from harness.suite.row import NOT_RUN, SuiteRow
+from harness.suite.suite_file import HostsOverride, read_suite, select_runs
+from harness.suite.trend import Night, came, changes, nights, store_night
+from harness.suite.view import markdown, plain, sentence, show, write_summary
 from harness.text.code_hash import contents
 from harness.text.parsing import shown
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the command line asks for."""
+class SuiteRequest:
+    """The options of the command line."""
 
     suite: Path
     only: tuple[str, ...] = ()
     repeat: int = 1
     scale: float | None = None
     share: float | None = None
-    budget: Budget = field(default_factory=Budget)
+    budget: SuiteBudget = field(default_factory=SuiteBudget)
     record: Path | None = None
     page: bool = True
-    place: Place | None = None
+    place: HostsOverride | None = None
 
 
-def night(asked: Asked, runs: Path, summary: Path | None = None, as_json: bool = False) -> int:
-    """Carry out the suite, as far as it goes; the exit code."""
+def run_suite(
+    asked: SuiteRequest, runs: Path, summary: Path | None = None, as_json: bool = False
+) -> int:
+    """Carry out the suite within its budget, and return the exit code."""
     cells = read_suite(asked.suite, asked.scale, asked.share, asked.place)
-    picked = chosen(cells, asked.only)
+    picked = select_runs(cells, asked.only)
     others = tuple(cell for cell in cells if cell not in picked)
-    course = Course(
-        asked.suite, turns(picked, asked.repeat), unasked=others, command=tuple(sys.argv[1:])
+    course = SuiteState(
+        asked.suite,
+        repeated_runs(picked, asked.repeat),
+        unasked=others,
+        command=tuple(sys.argv[1:]),
     )
     record = Record.open(asked.record) if asked.record else None
     if record:
@@ -57,7 +62,7 @@ def night(asked: Asked, runs: Path, summary: Path | None = None, as_json: bool =
     for cell in {turn.cell.key: turn.cell for turn in course.asked}.values():
         _refuse(cell, asked.suite)
     missing = [turn for turn in course.asked if turn.key not in course.rows]
-    course.absent = absent(missing, runs, known=bool(course.rows))
+    course.absent = unavailable(missing, runs, known=bool(course.rows))
     writable(runs)
     _announce(missing, course, asked.budget)
     if asked.record:
@@ -67,11 +72,11 @@ def night(asked: Asked, runs: Path, summary: Path | None = None, as_json: bool =
         log = open_files.enter_context(SuiteLog(asked.suite, [t.key for t in course.asked], runs))
         if aside := log.set_aside():
             say(f"{aside} runs of {asked.suite} were made with other code, and are not counted")
-        watch = _Watch(course, asked.record)
+        watch = _Reporter(course, asked.record)
         conduct(course, runs, log, asked.budget, watch, asked.page)
         watch.record()
         tonight, changed = _compared(course, log, runs)
-        kept = keep(course, changed, runs)
+        kept = write_summary(course, changed, runs)
         if page:
             page.write(markdown(course, changed))
             page.flush()
@@ -87,16 +92,45 @@ def night(asked: Asked, runs: Path, summary: Path | None = None, as_json: bool =
     return course.exit_code
 
 
-def _announce(missing: Sequence[Turn], course: Course, budget: Budget) -> None:
-    """Say how many runs there are to carry out, and about how long they take."""
+def unavailable(turns: Sequence[SuiteRun], runs: Path, known: bool = False) -> Mapping[str, str]:
+    """Return why runs cannot be carried out on this machine, by the keys of their turns.
+
+    A suite of local, simulated and Docker trials runs what it can where no Docker engine answers.
+    The other runs have rows with the reason, and count as undecided. Raises BedFailed if none can
+    run, unless the results of others are `known` already.
+    """
+    failed: dict[str, BedFailed | None] = {}  # by hosts and options: each is tested once
+    why = {}
+    for turn in turns:
+        trial = turn.cell.asked.trial
+        hosts = json.dumps([trial.hosts, dict(trial.bed)], sort_keys=True, default=str)
+        if hosts not in failed:
+            failed[hosts] = _failed(trial.hosts, trial.bed, runs)
+        if error := failed[hosts]:
+            why[turn.key] = f"no {trial.hosts} hosts here: {' '.join(str(error).split())}"
+    if turns and len(why) == len(turns) and not known:
+        raise next(error for error in failed.values() if error)
+    return why
+
+
+def _failed(hosts: str, bed: Mapping[str, object], runs: Path) -> BedFailed | None:
+    try:
+        refuse_unready(hosts, bed, runs)
+    except BedFailed as e:
+        return e
+    return None
+
+
+def _announce(missing: Sequence[SuiteRun], course: SuiteState, budget: SuiteBudget) -> None:
+    """Print how many runs there are to carry out, and about how long they take."""
     left = [turn for turn in missing if turn.key not in course.absent]
     total_s = sum(likely_s(turn, tuple(course.rows.values())) for turn in left)
     total_s = total_s if budget.time_s is None else min(total_s, budget.time_s)
     announce(total_s, many(len(left), "run"))
 
 
-def _refuse(cell: Expected, suite: Path) -> None:
-    """What is wrong with a run, told with its name."""
+def _refuse(cell: ExpectedRun, suite: Path) -> None:
+    """Raise what is wrong with a run, with its name."""
     try:
         refuse_impossible(cell.asked)
     except SeatrialError as e:
@@ -105,36 +139,36 @@ def _refuse(cell: Expected, suite: Path) -> None:
 
 
 def _appended(path: Path) -> TextIO:
-    """BadRequest when nothing can be written there; known before anything is run."""
+    """Open a file for appending. Raises BadRequest, before anything is run, if that fails."""
     try:
         return path.open("a")
     except OSError as e:
         raise BadRequest(
-            f"no summary can be written to {path}: {e.strerror or e}; name another file in a "
-            "folder that is there"
+            f"no summary can be written to {path}: {e.strerror or e}; name a file in a folder "
+            "that exists"
         ) from e
 
 
-class _Watch:
-    """Says each run when it is over, and writes the record."""
+class _Reporter:
+    """Prints each run when it has ended, and writes the record."""
 
-    def __init__(self, course: Course, path: Path | None) -> None:
+    def __init__(self, course: SuiteState, path: Path | None) -> None:
         self._course, self._path = course, path
 
-    def __call__(self, row: Row) -> None:
+    def __call__(self, row: SuiteRow) -> None:
         say(sentence(row))
         self.record()
 
     def record(self) -> None:
-        """All that is known: also what was measured by a command that died before it wrote."""
+        """Record all results, including those of a command that was killed before it wrote them."""
         if self._path:
             rows, asked = self._course.rows, self._course.asked
             done = [(turn, rows[turn.key]) for turn in asked if turn.key in rows]
             Record.add(self._path, done, asked)
 
 
-def _compared(course: Course, log: SuiteLog, runs: Path) -> tuple[Night, tuple[str, ...]]:
-    """What was measured tonight, and what has changed since earlier nights."""
+def _compared(course: SuiteState, log: SuiteLog, runs: Path) -> tuple[Night, tuple[str, ...]]:
+    """Return the results of this night, and what has changed since earlier ones."""
     measured = [row for row in course.table if row.word != NOT_RUN and not row.known]
     when, name = datetime.now(UTC).isoformat(timespec="seconds"), course.suite.stem
     tonight, earlier = Night(log.id, when, name, contents(), came(measured)), list[Night]()
@@ -146,8 +180,8 @@ def _compared(course: Course, log: SuiteLog, runs: Path) -> tuple[Night, tuple[s
 
 
 def _remember(tonight: Night, runs: Path) -> None:
-    """The suite is told whether or not later nights will know of it."""
+    """Store this night; a failure is only reported."""
     try:
-        remember(tonight, runs)
+        store_night(tonight, runs)
     except OSError as e:
         say(f"later nights will not be compared with this one, which cannot be stored: {e}")

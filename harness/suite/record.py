@@ -1,9 +1,9 @@
-"""A table of measured cells that is kept with the code: `seatrial suite FILE --record TABLE.tsv`.
+"""A table of results that is kept with the code: `seatrial suite FILE --record TABLE.tsv`.
 
-A row for each run, with the hash of what it was made of: the cluster, the faults and the workload
-as they stood, its trial and its plan. A cell whose hash is still the same is not run again, so a
-change of the cluster costs what depends on it, and a long matrix is filled over many evenings. The
-table is written anew after every run, so whatever ends the suite, what it has measured is there.
+A row for each run, with a hash of what determines its result: the code of the cluster, the faults
+and the workload, its trial and its plan. A cell whose hash has not changed is not run again, so a
+change of the cluster costs only what depends on it, and a long matrix can be filled over many
+evenings. The table is written after every run, so an interrupted suite loses no result.
 """
 
 import csv
@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import BadRequest, BedFailed
-from harness.suite.alone import alone
-from harness.suite.course import Turn
+from harness.suite.course import SuiteRun
 from harness.suite.expected import AS_EXPECTED, NOT_AS_EXPECTED, WORDS
 from harness.suite.figures import NEVER
-from harness.suite.row import Row
+from harness.suite.row import SuiteRow
+from harness.suite.store import locked, replace_file, temporary_beside
 from harness.text.code_hash import BROKEN, contents
 from harness.text.parsing import shown, text_of
 
@@ -36,39 +36,39 @@ DECIDED = {WORDS[code]: code for code in (AS_EXPECTED, NOT_AS_EXPECTED)}
 
 @dataclass(frozen=True)
 class Record:
-    """Rows of a table by cell, seed and turn; numbers as they are written there."""
+    """The rows of a table by cell, seed and turn; numbers as text."""
 
     rows: Mapping[tuple[str, str, str], Mapping[str, str]]
 
     @classmethod
     def open(cls, path: Path) -> "Record":
-        """BadRequest when the file is not such a table; one that is not there is empty."""
+        """Read a table; a missing one is empty. Raises BadRequest if it is no such table."""
         if not os.path.exists(path):
             return cls({})
         rows = _rows(text_of(path, "the record"), path)
         return cls({(row["cell"], row["seed"], row["turn"]): row for row in rows})
 
-    def known(self, turns: Iterable[Turn]) -> dict[str, Row]:
-        """Turns whose cell was measured with what is there now, and proved something, by key."""
+    def known(self, turns: Iterable[SuiteRun]) -> dict[str, SuiteRow]:
+        """Return the rows whose hash has not changed and that decided something, by key."""
         found = {}
         for turn in turns:
             line = self.rows.get(_place(turn))
-            if line and line["hash"] == made_of(turn) and line["outcome"] in DECIDED:
+            if line and line["hash"] == cell_hash(turn) and line["outcome"] in DECIDED:
                 found[turn.key] = _row(turn, line)
         return found
 
-    def with_(self, turn: Turn, row: Row) -> "Record":
-        """A measured row in its place. A run that failed on our side has none."""
+    def with_(self, turn: SuiteRun, row: SuiteRow) -> "Record":
+        """Return the table with this row; unchanged for a run whose test bed failed."""
         if row.error or row.known:
             return self
         figures = {name: f"{row.figures[name]:.10g}" for name in FIGURES if name in row.figures}
-        head = (row.name, str(row.seed), str(row.turn), made_of(turn), row.when)
+        head = (row.name, str(row.seed), str(row.turn), cell_hash(turn), row.when)
         words = (row.wanted, row.verdict, WORDS[row.outcome])
         line = dict(zip(COLUMNS, (*head, *words), strict=False)) | figures
         return Record({**self.rows, _place(turn): line})
 
-    def text(self, order: Sequence[Turn]) -> str:
-        """Those of the suite in its order, then what else was there."""
+    def text(self, order: Sequence[SuiteRun]) -> str:
+        """Return the table as text: rows of the suite in its order, then all others."""
         places = {_place(turn): at for at, turn in enumerate(order)}
         out = io.StringIO()
         writer = csv.DictWriter(out, COLUMNS, delimiter="\t", lineterminator="\n", restval="")
@@ -79,48 +79,44 @@ class Record:
 
     @staticmethod
     def refuse_unwritable(path: Path) -> None:
-        """BadRequest when no record can be written there; nothing of it is left."""
+        """Raise BadRequest if no table can be written there. Leaves no file."""
         try:
-            temporary = _beside(path)
+            temporary = temporary_beside(path)
             temporary.touch()
             temporary.unlink()
         except OSError as e:
             raise BadRequest(
-                f"no record can be written to {path}: {e.strerror or e}; name another file in a "
-                "folder that is there"
+                f"no record can be written to {path}: {e.strerror or e}; name a file in a folder "
+                "that exists"
             ) from e
 
     @classmethod
-    def add(cls, path: Path, rows: Iterable[tuple[Turn, Row]], order: Sequence[Turn]) -> None:
-        """Put these rows into the table as it is now, whoever else writes there."""
-        with alone(path.parent):
+    def add(
+        cls, path: Path, rows: Iterable[tuple[SuiteRun, SuiteRow]], order: Sequence[SuiteRun]
+    ) -> None:
+        """Add rows to a table that several processes may write."""
+        with locked(path.parent):
             record = cls.open(path)
             for turn, row in rows:
                 record = record.with_(turn, row)
             record.write(path, order)
 
-    def write(self, path: Path, order: Sequence[Turn]) -> None:
-        """All of it, or nothing."""
-        temporary = _beside(path)
+    def write(self, path: Path, order: Sequence[SuiteRun]) -> None:
         try:
-            temporary.write_text(self.text(order))
-            os.replace(temporary, path)
+            replace_file(path, self.text(order))
         except OSError as e:
             raise BedFailed(f"the record {path} cannot be written: {e.strerror or e}") from e
 
 
-def made_of(turn: Turn) -> str:
-    """The hash of what a cell is made of: not of who judges, for a run can be judged again."""
-    told = f"{contents(BROKEN)}\0{turn.cell.key}"
-    return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
-
-
-def _beside(path: Path) -> Path:
-    return path.with_name(f".{path.name}-{os.getpid()}")
+def cell_hash(turn: SuiteRun) -> str:
+    """Return the hash of what determines a result, without the checkers: a run can be judged
+    again."""
+    content = f"{contents(BROKEN)}\0{turn.cell.key}"
+    return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
 
 
 def _rows(text: str, path: Path) -> Iterator[Mapping[str, str]]:
-    """Of a table's text. BadRequest names the line that no suite has written."""
+    """Yield the rows of a table's text. Raises BadRequest with the number of a malformed line."""
     reader = csv.reader(io.StringIO(text), delimiter="\t", strict=True)
     try:
         if tuple(next(reader, ())) != COLUMNS:
@@ -140,9 +136,9 @@ def _rows(text: str, path: Path) -> Iterator[Mapping[str, str]]:
 
 
 def _damage(cells: Sequence[str], row: Mapping[str, str]) -> str:
-    """What is wrong with a row, if anything."""
+    """Return what is wrong with a row, or nothing."""
     if len(cells) != len(COLUMNS):
-        return f"there are {len(cells)} columns, and {len(COLUMNS)} belong there"
+        return f"it has {len(cells)} columns instead of {len(COLUMNS)}"
     if row["outcome"] not in WORDS.values():
         return f"outcome must be {', '.join(WORDS.values())}, not {shown(row['outcome'])!r}"
     for name in FIGURES:
@@ -158,14 +154,13 @@ def _is_figure(text: str) -> bool:
         return False
 
 
-def _place(turn: Turn) -> tuple[str, str, str]:
+def _place(turn: SuiteRun) -> tuple[str, str, str]:
     return turn.cell.title, str(turn.cell.asked.trial.seed), str(turn.number)
 
 
-def _row(turn: Turn, line: Mapping[str, str]) -> Row:
-    """As it was recorded."""
+def _row(turn: SuiteRun, line: Mapping[str, str]) -> SuiteRow:
     word, *codes = line["came"].split(", ")
-    return Row(
+    return SuiteRow(
         name=turn.cell.title,
         seed=turn.cell.asked.trial.seed,
         turn=turn.number,

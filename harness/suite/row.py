@@ -1,32 +1,37 @@
-"""What one run of a suite came to, as a row: enough to tell of it, to compare nights, and to go on
-after an interruption without the run's folder. Pure but for `row_of`, which reads the run's.
+"""The result of one run of a suite, as a row: enough for summaries, for comparing nights, and for
+resuming without the run's folder. Pure, except `row_of`, which reads the run's folder.
 """
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from harness.cli.session import Ending
+from harness.cli.session import RunEnd
 from harness.suite import figures as numbers
-from harness.suite.expected import EXCUSED_RUN, UNDECIDED, WORDS, Expected, is_excused
+from harness.suite.expected import EXCUSED_RUN, UNDECIDED, WORDS, ExpectedRun, is_excused
 
 NS = 1e9
 NOT_RUN = "not run"
 
 
 @dataclass(frozen=True)
-class Spent:
-    """How long a run took in all, and its page."""
+class TimeSpent:
+    """How long a run took, of that its page."""
 
     took_s: float
     page_s: float = 0.0
 
 
 @dataclass(frozen=True)
-class Row:
-    """`turn`: for the how manieth time, from 1. `around_s`, `checked_s` and `page_s`: what of
-    `took_s` went into raising and taking down its cluster, judging it, and its page; `figures` are
-    numbers by name, those that there are; `beside`: what stands against it besides its verdict."""
+class SuiteRow:
+    """The result of one run.
+
+    turn      its repetition, from 1
+    around_s  of `took_s`, the time to start and stop the cluster; `checked_s`: to judge;
+              `page_s`: for its page
+    figures   by name, those that are known
+    beside    what contradicts the expectation besides the verdict
+    """
 
     name: str
     seed: int
@@ -43,7 +48,7 @@ class Row:
     checked_s: float = 0.0
     page_s: float = 0.0
     figures: Mapping[str, float] = field(default_factory=dict)
-    known: bool = False  # from a record, not from a run of this suite
+    known: bool = False  # read from a record
     beside: tuple[str, ...] = ()
 
     @property
@@ -52,29 +57,29 @@ class Row:
 
     @property
     def came(self) -> str:
-        """Also what was found before the test bed failed."""
+        """The result with the error of the test bed, if it failed."""
         if self.error and not self.codes:
             return self.error
-        told = ", ".join((self.verdict, *self.beside))
-        return f"{told}; {self.error}" if self.error else told
+        result = ", ".join((self.verdict, *self.beside))
+        return f"{result}; {self.error}" if self.error else result
 
     def plain(self) -> dict[str, Any]:
         return asdict(self) | {"figures": numbers.written(self.figures)}
 
     @classmethod
     def read(cls, plain: Mapping[str, Any]) -> Self:
-        """From `plain`. TypeError or AttributeError when it is none."""
+        """Read what `plain` returns. Raises TypeError or AttributeError."""
         lists = {name: tuple(plain.get(name, ())) for name in ("codes", "beside")}
         row = cls(**{**plain, **lists, "figures": numbers.read(plain.get("figures", {}))})
         if row.outcome not in WORDS:
-            raise TypeError("no run came to that")
+            raise TypeError("unknown outcome")
         return row
 
 
-def row_of(cell: Expected, turn: int, ending: Ending, when: str, spent: Spent) -> Row:
-    """What an ending amounts to."""
+def row_of(cell: ExpectedRun, turn: int, ending: RunEnd, when: str, spent: TimeSpent) -> SuiteRow:
+    """Return the row of a finished run."""
     figures = numbers.measured(ending.run, ending.verdict)
-    return Row(
+    return SuiteRow(
         name=cell.title,
         seed=ending.seed,
         turn=turn,
@@ -94,14 +99,16 @@ def row_of(cell: Expected, turn: int, ending: Ending, when: str, spent: Spent) -
     )
 
 
-def not_run(cell: Expected, turn: int, why: str) -> Row:
-    """A run that was asked for and is still to be made."""
-    return Row(cell.title, cell.asked.trial.seed, turn, cell.wanted, UNDECIDED, NOT_RUN, (), why)
+def not_run(cell: ExpectedRun, turn: int, why: str) -> SuiteRow:
+    """Return the row of a run that was not carried out."""
+    return SuiteRow(
+        cell.title, cell.asked.trial.seed, turn, cell.wanted, UNDECIDED, NOT_RUN, (), why
+    )
 
 
-def _around_s(ending: Ending, spent: Spent) -> float:
-    """All but load, recovery, final reads, collecting, checking and the page; 0 where nothing is
-    known, and in a world with a time of its own."""
+def _around_s(ending: RunEnd, spent: TimeSpent) -> float:
+    """Return the time without load, recovery, final reads, collecting, checking and the page; 0 if
+    unknown, and for simulated runs, which have a time of their own."""
     state = ending.run.state() if ending.run else {}
     if "simulated" in state or "collected_ns" not in state or "load_began_ns" not in state:
         return 0.0

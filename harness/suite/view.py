@@ -1,11 +1,10 @@
-"""A suite as people and programs see it: a table, Markdown for a job's page, JUnit XML, JSON.
+"""Summaries of a suite: a table, Markdown for the page of a CI job, JUnit XML, and JSON.
 
-Whoever looks in the morning wants to know four things, in this order: did what was expected hold,
-if not where, what has changed since the night before, and how long it took.
+They answer, in this order: did everything end as expected, what did not, what has changed since the
+previous night, and how long did it take.
 """
 
 import json
-import os
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,28 +21,28 @@ from harness.campaign.tally import many
 from harness.cli.console import standard_output
 from harness.cli.prog_name import seatrial
 from harness.errors import BedFailed
-from harness.suite.course import CHANGED, Course
+from harness.suite.course import CHANGED, SuiteState
 from harness.suite.expected import AS_EXPECTED, NOT_AS_EXPECTED, WORDS
-from harness.suite.names import FOLDER
-from harness.suite.row import NOT_RUN, Row
+from harness.suite.row import NOT_RUN, SuiteRow
+from harness.suite.store import FOLDER, replace_file
 from harness.text.sanitize import sayable
 
 HEADS = ("trial", "seed", "expected", "came", "recovers in", "acks/s", "took", "")
-GOES_ON = "continues from here"
+RESUMES = "continues from here"
 RIGHT = ("seed", "recovers in", "acks/s", "took")
 STYLES = {AS_EXPECTED: "green", NOT_AS_EXPECTED: "red"}
 
 
-def sentence(row: Row) -> str:
-    """A run, as it is told when it is over."""
+def sentence(row: SuiteRow) -> str:
+    """Return a sentence about a finished run."""
     where = f" ({row.run})" if row.run else ""
     if row.outcome == AS_EXPECTED:
         return f"{_who(row)}: {row.came}, as expected{where}"
     return f"{_who(row)}: {row.came}, but {row.wanted} was expected{where}"
 
 
-def conclusion(course: Course) -> str:
-    """What it comes to, in a sentence."""
+def conclusion(course: SuiteState) -> str:
+    """Return the result of the suite in a sentence."""
     rows = course.table
     good = sum(row.outcome == AS_EXPECTED for row in rows)
     parts = [f"{good} of {many(len(rows), 'run')} of {course.suite} ended as expected"]
@@ -57,79 +56,79 @@ def conclusion(course: Course) -> str:
         parts.append(f"{known} have recorded results")
     if course.unasked:
         kinds = Counter(cell.asked.trial.hosts for cell in course.unasked)
-        told = ", ".join(f"{count} on {hosts}" for hosts, count in sorted(kinds.items()))
-        parts.append(f"--only skipped {many(len(course.unasked), 'run')} of the suite ({told})")
+        where = ", ".join(f"{count} on {hosts}" for hosts, count in sorted(kinds.items()))
+        parts.append(f"--only skipped {many(len(course.unasked), 'run')} of the suite ({where})")
     return "; ".join(parts)
 
 
-def around(rows: Sequence[Row]) -> str:
-    """Where the time went besides the load: into raising and taking down clusters, judging, and
-    pages; empty: nobody knows."""
+def around(rows: Sequence[SuiteRow]) -> str:
+    """Return the time spent besides the load: starting and stopping clusters, judging, and pages;
+    empty if unknown."""
     timed = [row for row in rows if row.around_s]
     took_s, around_s = sum(row.took_s for row in timed), sum(row.around_s for row in timed)
     if not took_s:
         return ""
     checked_s, page_s = sum(row.checked_s for row in timed), sum(row.page_s for row in timed)
     return (
-        f"raising and taking down {many(len(timed), 'cluster')} took {around_s:,.0f} of "
+        f"starting and stopping {many(len(timed), 'cluster')} took {around_s:,.0f} of "
         f"{took_s:,.0f} s, {around_s / took_s:.0%} of the time; judging {checked_s / took_s:.0%}, "
         f"pages {page_s / took_s:.0%}"
     )
 
 
-def details(course: Course, changed: Sequence[str]) -> Iterator[str]:
-    """What is worth a line besides the table, but for the conclusion."""
+def details(course: SuiteState, changed: Sequence[str]) -> Iterator[str]:
+    """Yield the lines between the table and the conclusion."""
     for row in course.table:
         if row.outcome != AS_EXPECTED and row.word != NOT_RUN:
             yield sentence(row)
     for why, count in Counter(course.absent[turn.key] for turn in course.left_out).items():
         yield f"skipped: {many(count, 'run')}, because there are {why}"
     yield from (f"changed: {each}" for each in changed)
-    if told := around(course.table):
-        yield told
+    if overhead := around(course.table):
+        yield overhead
     if course.early:
-        does = "starts over with the current code" if course.early == CHANGED else GOES_ON
+        does = "starts over with the current code" if course.early == CHANGED else RESUMES
         yield f"the same command {does}: {seatrial()} {shlex.join(course.command)}"
 
 
-def show(course: Course, changed: Sequence[str], console: Console | None = None) -> None:
-    """The summary, on standard output."""
+def show(course: SuiteState, changed: Sequence[str], console: Console | None = None) -> None:
+    """Print the summary on standard output."""
     console = console or standard_output()
     console.print(table(course.table))
     for line in (*details(course, changed), conclusion(course)):
         console.print(line, markup=False, soft_wrap=True)
 
 
-def table(rows: Iterable[Row]) -> Table:
-    shown = Table(box=None, padding=(0, 2, 0, 0))
+def table(rows: Iterable[SuiteRow]) -> Table:
+    made = Table(box=None, padding=(0, 2, 0, 0))
     for head in HEADS:
-        shown.add_column(head, justify="right" if head in RIGHT else "left", overflow="fold")
+        made.add_column(head, justify="right" if head in RIGHT else "left", overflow="fold")
     for row in rows:
         *cells, outcome = _cells(row)
         style = STYLES.get(row.outcome, "yellow")
-        shown.add_row(*map(Text, cells), Text(outcome, style=style))
-    return shown
+        made.add_row(*map(Text, cells), Text(outcome, style=style))
+    return made
 
 
-def _cells(row: Row) -> tuple[str, ...]:
-    """In the order of the heads."""
+def _cells(row: SuiteRow) -> tuple[str, ...]:
+    """Return the cells of a row, in the order of HEADS."""
     return (
         row.name if row.turn == 1 else f"{row.name} ({row.turn})",
         str(row.seed),
         row.wanted,
         row.came,
-        _told(row.figures.get("to_ack_s_p50"), "{:.2f} s", "never"),
-        _told(row.figures.get("per_s"), "{:,.0f}"),
-        _told(row.took_s or None, "{:,.0f} s"),
+        _formatted(row.figures.get("to_ack_s_p50"), "{:.2f} s", "never"),
+        _formatted(row.figures.get("per_s"), "{:,.0f}"),
+        _formatted(row.took_s or None, "{:,.0f} s"),
         f"{WORDS[row.outcome]}{', recorded' * row.known}",
     )
 
 
-def _told(value: float | None, words: str, never: str = "") -> str:
+def _formatted(value: float | None, words: str, never: str = "") -> str:
     return "" if value is None else never if value == inf else words.format(value)
 
 
-def _who(row: Row) -> str:
+def _who(row: SuiteRow) -> str:
     again = f", time {row.turn}" if row.turn > 1 else ""
     return f"{row.name} seed {row.seed}{again}"
 
@@ -137,7 +136,7 @@ def _who(row: Row) -> str:
 # ---------------------------------------------------------------------------------- for programs
 
 
-def markdown(course: Course, changed: Sequence[str]) -> str:
+def markdown(course: SuiteState, changed: Sequence[str]) -> str:
     """For a job's page: what is wrong first, and all runs below it, folded away."""
     heading = f"## {_safe(conclusion(course))}"
     below = [f"- {_safe(line)}" for line in details(course, changed)]
@@ -148,15 +147,15 @@ def markdown(course: Course, changed: Sequence[str]) -> str:
 
 
 def _safe(text: str) -> str:
-    """Nothing in it means anything to Markdown's tables, or to HTML."""
+    """Escape text for Markdown tables and HTML."""
     plain = " ".join(sayable(text).split())
     for sign, entity in (("&", "&amp;"), ("<", "&lt;"), ("\\", "&#92;"), ("|", "&#124;")):
         plain = plain.replace(sign, entity)
     return plain
 
 
-def junit(course: Course) -> str:
-    """A test case for each run: a failure came otherwise, an error proved nothing."""
+def junit(course: SuiteState) -> str:
+    """Return JUnit XML: a failure did not end as expected, an error is undecided."""
     rows = course.table
     suite = Xml.Element(
         "testsuite",
@@ -182,8 +181,8 @@ def junit(course: Course) -> str:
     return Xml.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _kind(row: Row) -> str:
-    """What JUnit calls it."""
+def _kind(row: SuiteRow) -> str:
+    """Return JUnit's name of an outcome."""
     if row.outcome == AS_EXPECTED:
         return ""
     if row.outcome == NOT_AS_EXPECTED:
@@ -191,8 +190,8 @@ def _kind(row: Row) -> str:
     return "skipped" if row.word == NOT_RUN else "error"
 
 
-def plain(course: Course, changed: Sequence[str]) -> Mapping[str, Any]:
-    """For programs."""
+def plain(course: SuiteState, changed: Sequence[str]) -> Mapping[str, Any]:
+    """Return the summary for JSON."""
     return {
         "suite": sayable(str(course.suite)),
         "conclusion": sayable(conclusion(course)),
@@ -209,8 +208,8 @@ def plain(course: Course, changed: Sequence[str]) -> Mapping[str, Any]:
     }
 
 
-def keep(course: Course, changed: Sequence[str], runs: Path) -> Path:
-    """The summary as JSON, JUnit XML and Markdown, below the runs; the path without its ending."""
+def write_summary(course: SuiteState, changed: Sequence[str], runs: Path) -> Path:
+    """Write the summary as JSON, JUnit XML and Markdown, and return the path without a suffix."""
     stem = runs / FOLDER / course.suite.stem
     texts = {
         ".json": json.dumps(plain(course, changed), indent=2) + "\n",
@@ -219,10 +218,8 @@ def keep(course: Course, changed: Sequence[str], runs: Path) -> Path:
     }
     try:
         stem.parent.mkdir(parents=True, exist_ok=True)
-        for ending, text in texts.items():
-            temporary = stem.with_name(f".{stem.name}{ending}-{os.getpid()}")
-            temporary.write_text(text)
-            os.replace(temporary, stem.with_name(f"{stem.name}{ending}"))
+        for suffix, text in texts.items():
+            replace_file(stem.with_name(f"{stem.name}{suffix}"), text)
     except OSError as e:
         raise BedFailed(f"the summary cannot be written to {stem}: {e.strerror or e}") from e
     return stem

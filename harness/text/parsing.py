@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import BadRequest
-from harness.suite.bundled import located
+from harness.suite.bundled import locate
 
 MOST = 2**63 - 1  # the largest whole number
 MOST_S = 1e9  # the longest time: 31 years, which are nanoseconds in 64 bits
@@ -41,7 +41,7 @@ def text_of(path: Path, what: str) -> str:
     Raises BadRequest if it is missing or unreadable.
     """
     try:
-        text = bytes_of(located(path), MAX_TOML_BYTES).decode()
+        text = bytes_of(locate(path), MAX_TOML_BYTES).decode()
         return text.replace("\r\n", "\n").replace("\r", "\n")
     except FileNotFoundError as e:
         raise BadRequest(f"{what} {path} does not exist") from e

@@ -13,7 +13,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from harness.suite.names import FOLDER
+from harness.suite.store import FOLDER
 from harness.suite.trend import FILE, Night, nights
 from reports._site.rows import FOREIGN, STATES, Row, number
 from reports._site.shelf import Shelf, trouble

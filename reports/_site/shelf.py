@@ -15,7 +15,7 @@ from harness.cli.cluster import FOLDER as CLUSTERS
 from harness.errors import BadRequest
 from harness.history import run_files as openable
 from harness.history.runs import LATEST
-from harness.suite.names import FOLDER as SUITES
+from harness.suite.store import FOLDER as SUITES
 from reports._run import LOGS
 
 MOST_FILES = 100_000  # of one run

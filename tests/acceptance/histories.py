@@ -35,7 +35,7 @@ from harness import registry
 from harness.errors import EXIT_BAD_REQUEST
 from harness.history.reader import History
 from harness.history.rundir import RunDir
-from harness.importers._recording import run_folder as _folder
+from harness.importers import _run_folder as _folder
 from harness.judge.judge import judge, judge_here
 from harness.judge.verdict import Verdict
 

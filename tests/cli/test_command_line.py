@@ -228,7 +228,7 @@ def test_fail_fast_ends_after_the_first_that_is_not_valid(seatrial: Script, tmp_
     losing = ("--profile", "unsafe-default", "--plan", "isolate-then-kill", "--duration", "30s")
     ran = seatrial(*SIMULATED, *losing, "--seeds", "1..3", "--fail-fast", "--junit", "out.xml")
     assert ran.returncode == 1, ran.stderr
-    assert "ended early, since --fail-fast" in ran.stderr
+    assert "stopped early: --fail-fast" in ran.stderr
     assert "1 run: 1 invalid" in ran.stdout
     root = Xml.parse(tmp_path / "out.xml").getroot()
     assert len(root.findall("testsuite")) == 1

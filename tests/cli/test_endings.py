@@ -10,21 +10,21 @@ from pathlib import Path
 import pytest
 
 from harness.cli.options import Request
-from harness.cli.session import Ending, say, worst
+from harness.cli.session import RunEnd, say, worst
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Finding, Judgement, Reason, Result, Verdict
-from harness.suite.cells import read_suite
 from harness.suite.expected import (
     AS_EXPECTED,
     NOT_AS_EXPECTED,
     UNDECIDED,
-    Bound,
-    Expected,
+    ExpectedRun,
+    FigureBound,
     verdict_of,
 )
 from harness.suite.figures import NAMES
 from harness.suite.figures import figures as figures_of
-from harness.suite.row import Row, Spent, row_of
+from harness.suite.row import SuiteRow, TimeSpent, row_of
+from harness.suite.suite_file import read_suite
 from harness.trial import Trial
 
 NS = 10**9
@@ -32,10 +32,10 @@ LOST = Finding("LOST_ACKED", 3, "3 acknowledged messages are lost", "no-loss")
 DOUBLE = Finding("DUPLICATED_RETRY", 2, "2 messages are stored twice", "")
 
 
-def ending(word: str, *findings: Finding, error: str = "") -> Ending:
+def ending(word: str, *findings: Finding, error: str = "") -> RunEnd:
     reasons = (Reason("NO_LOAD", "nothing happened"),) if word == "unknown" else ()
     result = Result("loss", findings, reasons)
-    return Ending(1, None, Verdict(Judgement(word), word, reasons, (result,)), error)
+    return RunEnd(1, None, Verdict(Judgement(word), word, reasons, (result,)), error)
 
 
 @pytest.mark.parametrize(
@@ -48,10 +48,10 @@ def ending(word: str, *findings: Finding, error: str = "") -> Ending:
         (ending("unknown", error="the disk is full"), 255),
         (ending("valid", error="the disk is full"), 255),
         (ending("invalid", LOST, error="the disk is full"), 1),
-        (Ending(1, error="no cluster came up"), 255),
+        (RunEnd(1, error="no cluster came up"), 255),
     ],
 )
-def test_the_code_of_one_ending(end: Ending, code: int) -> None:
+def test_the_code_of_one_ending(end: RunEnd, code: int) -> None:
     """Proven loss stands even when the bed failed later; without proof a failed bed is 255."""
     assert end.exit_code == code
 
@@ -78,33 +78,33 @@ def test_the_worst_of_several() -> None:
         ("unknown", (), ending("unknown"), AS_EXPECTED),
         ("unknown", (), ending("valid"), NOT_AS_EXPECTED),
         ("valid", (), ending("valid", error="the disk is full"), UNDECIDED),
-        ("valid", (), Ending(1, error="no cluster came up"), UNDECIDED),
+        ("valid", (), RunEnd(1, error="no cluster came up"), UNDECIDED),
         ("valid", (), ending("invalid", LOST, error="the disk is full"), NOT_AS_EXPECTED),
         ("invalid", ("LOST_ACKED",), ending("invalid", LOST, error="x"), UNDECIDED),
         ("unknown", (), ending("unknown", error="the disk is full"), UNDECIDED),
     ],
 )
 def test_a_run_against_what_was_expected(
-    expected: str, codes: tuple[str, ...], end: Ending, outcome: int
+    expected: str, codes: tuple[str, ...], end: RunEnd, outcome: int
 ) -> None:
     """The right invalid has the right finding; a run that proved nothing decides nothing."""
-    assert Expected(Request(Trial()), Judgement(expected), codes).compare(end) == outcome
+    assert ExpectedRun(Request(Trial()), Judgement(expected), codes).compare(end) == outcome
 
 
 def test_a_suite_can_expect_that_all_findings_are_excused() -> None:
     """Unknown for this reason is as expected and called so; for another it decides nothing."""
-    expected = Expected(Request(Trial()), Judgement.UNKNOWN, excused=True)
+    expected = ExpectedRun(Request(Trial()), Judgement.UNKNOWN, excused=True)
     verdict = ending("unknown").verdict
     assert verdict is not None
-    dark = Ending(1, None, replace(verdict, reasons=(Reason("EXCUSED", "all 3 were held"),)))
+    dark = RunEnd(1, None, replace(verdict, reasons=(Reason("EXCUSED", "all 3 were held"),)))
     assert expected.wanted == "excused"
     assert expected.compare(dark) == AS_EXPECTED
     assert expected.compare(ending("unknown")) == UNDECIDED
     assert expected.compare(ending("valid")) == NOT_AS_EXPECTED
     assert expected.compare(ending("invalid", LOST)) == NOT_AS_EXPECTED
-    assert row_of(expected, 1, dark, "", Spent(1.0)).came == "excused"
-    assert row_of(expected, 1, ending("unknown"), "", Spent(1.0)).came == "unknown"
-    assert Expected(Request(Trial()), Judgement.VALID).compare(dark) == UNDECIDED
+    assert row_of(expected, 1, dark, "", TimeSpent(1.0)).came == "excused"
+    assert row_of(expected, 1, ending("unknown"), "", TimeSpent(1.0)).came == "unknown"
+    assert ExpectedRun(Request(Trial()), Judgement.VALID).compare(dark) == UNDECIDED
 
 
 @pytest.mark.parametrize(
@@ -122,19 +122,19 @@ def test_a_loss_that_something_else_may_have_caused_is_not_the_expected_one(code
     """It was to be lost by the plan's faults; where nobody was to lose anything it is a loss."""
     verdict = ending("invalid", LOST).verdict
     assert verdict is not None
-    doubtful = Ending(1, None, replace(verdict, reasons=(Reason(code, "it went otherwise"),)))
+    doubtful = RunEnd(1, None, replace(verdict, reasons=(Reason(code, "it went otherwise"),)))
     asked = Request(Trial())
-    control = Expected(asked, Judgement.INVALID, ("LOST_ACKED",))
+    control = ExpectedRun(asked, Judgement.INVALID, ("LOST_ACKED",))
     assert control.compare(doubtful) == UNDECIDED
-    assert Expected(asked, Judgement.VALID).compare(doubtful) == NOT_AS_EXPECTED
-    row = row_of(control, 1, doubtful, "", Spent(1.0))
+    assert ExpectedRun(asked, Judgement.VALID).compare(doubtful) == NOT_AS_EXPECTED
+    row = row_of(control, 1, doubtful, "", TimeSpent(1.0))
     assert row.came == f"invalid, LOST_ACKED, {code}"
 
 
 def test_what_was_found_is_told_though_the_bed_failed_later() -> None:
     """A loss, and why the run ended early."""
     broken = ending("invalid", LOST, error="the disk is full")
-    row = row_of(Expected(Request(Trial()), Judgement.VALID), 1, broken, "", Spent(1.0))
+    row = row_of(ExpectedRun(Request(Trial()), Judgement.VALID), 1, broken, "", TimeSpent(1.0))
     assert row.came == "invalid, LOST_ACKED; the disk is full"
 
 
@@ -144,16 +144,16 @@ def test_what_was_found_is_told_though_the_bed_failed_later() -> None:
         ({"lost": 0.0, "acknowledged": 10.0}, AS_EXPECTED, ()),
         ({"lost": 1.0, "acknowledged": 10.0}, NOT_AS_EXPECTED, ("lost 1",)),
         ({"lost": 0.0, "acknowledged": 9.5}, NOT_AS_EXPECTED, ("acknowledged 9.5",)),
-        ({"lost": 0.0}, UNDECIDED, ("acknowledged is not known",)),
-        ({"lost": 1.0}, NOT_AS_EXPECTED, ("lost 1", "acknowledged is not known")),
+        ({"lost": 0.0}, UNDECIDED, ("acknowledged is unknown",)),
+        ({"lost": 1.0}, NOT_AS_EXPECTED, ("lost 1", "acknowledged is unknown")),
     ],
 )
 def test_figures_are_within_their_bounds(
     figures: dict[str, float], outcome: int, against: tuple[str, ...]
 ) -> None:
     """The bound itself is within; what nobody counted proves nothing."""
-    bounds = Bound("lost", 0.0), Bound("acknowledged", 10.0, most=False)
-    expected = Expected(Request(Trial()), Judgement.VALID, bounds=bounds)
+    bounds = FigureBound("lost", 0.0), FigureBound("acknowledged", 10.0, most=False)
+    expected = ExpectedRun(Request(Trial()), Judgement.VALID, bounds=bounds)
     assert expected.wanted == "valid, lost <= 0, acknowledged >= 10"
     assert expected.compare(ending("valid"), figures) == outcome
     assert expected.against(ending("valid"), figures) == against
@@ -164,13 +164,13 @@ def test_a_recovery_that_never_came_is_beyond_every_bound(tmp_path: Path) -> Non
     """And is kept as what it is, which is no number of JSON's."""
     times = {"faults": [{"to_ack_s": 1.0}, {"to_ack_s": None}]}
     told = Verdict(Judgement.VALID, "", (), (Result("availability", stats=times),))
-    bounds = Bound("to_ack_s_p50", 1.0), Bound("to_ack_s_p99", 1e9)
-    expected = Expected(Request(Trial()), Judgement.VALID, bounds=bounds)
-    row = row_of(expected, 1, Ending(1, RunDir(tmp_path), told), "", Spent(60.0))
+    bounds = FigureBound("to_ack_s_p50", 1.0), FigureBound("to_ack_s_p99", 1e9)
+    expected = ExpectedRun(Request(Trial()), Judgement.VALID, bounds=bounds)
+    row = row_of(expected, 1, RunEnd(1, RunDir(tmp_path), told), "", TimeSpent(60.0))
     assert (row.outcome, row.beside) == (NOT_AS_EXPECTED, ("to_ack_s_p99 never",))
     assert row.figures["to_ack_s_p50"] == 1.0
     assert json.dumps(row.plain()["figures"]["to_ack_s_p99"], allow_nan=False) == '"inf"'
-    assert Row.read(json.loads(json.dumps(row.plain()))) == row
+    assert SuiteRow.read(json.loads(json.dumps(row.plain()))) == row
 
 
 def test_every_figure_that_may_be_bounded_is_one_that_is_told() -> None:
@@ -186,8 +186,8 @@ def test_a_page_is_no_part_of_raising_a_cluster(tmp_path: Path) -> None:
     """Of a minute: thirty seconds under way, ten of judging, five of its page, fifteen around."""
     run = RunDir(tmp_path)
     run.update_state(load_began_ns=10 * NS, load_ended_ns=35 * NS, collected_ns=40 * NS)
-    end = Ending(1, run, None, "", checked_s=10.0)
-    row = row_of(Expected(Request(Trial()), Judgement.VALID), 1, end, "", Spent(60.0, 5.0))
+    end = RunEnd(1, run, None, "", checked_s=10.0)
+    row = row_of(ExpectedRun(Request(Trial()), Judgement.VALID), 1, end, "", TimeSpent(60.0, 5.0))
     assert (row.around_s, row.checked_s, row.page_s) == (15.0, 10.0, 5.0)
 
 

@@ -14,7 +14,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from harness.cli.doctor import _disk
-from harness.cli.stdio import Outlet
+from harness.cli.exit_codes import DiscardingStream
 
 Script = Callable[..., "CompletedProcess[str]"]
 
@@ -47,7 +47,7 @@ def sentence(ran: "CompletedProcess[str]") -> str:
         (["run", "--seed", "x"], "'x' is not a valid integer"),
         (["run", "--seeds", "9..1"], "no seed"),
         (["run", "--seeds", "a..b"], "not a list of seeds"),
-        (["run", "--seed", "7", "--seeds", "1..2"], "--seed and --seeds both name seeds"),
+        (["run", "--seed", "7", "--seeds", "1..2"], "--seed and --seeds exclude each other"),
         (["run", "--duration", "60 parsecs"], "not a duration"),
         (["run", "--nodes", "broker"], "not key=value"),
         (["run", "--nodes", "broker=many", "--faults", ""], "broker"),
@@ -62,7 +62,7 @@ def sentence(ran: "CompletedProcess[str]") -> str:
         (["run", "--system", "flotila"], "unknown system 'flotila' (did you mean flotilla?)"),
         (["run", "--hosts", "cloud"], "unknown hosts 'cloud'"),
         (["run", "--faults", "kil,pause"], "unknown fault 'kil' (did you mean kill?)"),
-        (["run", "--faults", "none"], "leave --faults out for a trial without faults"),
+        (["run", "--faults", "none"], "for a trial without faults omit --faults"),
         (["run", "--faults", "kill,none"], "there is no fault 'none'"),
         (["run", "--profile", "unsafe"], "unknown profile 'unsafe' (did you mean unsafe-default?)"),
         (["run", "--checkers", "loos"], "unknown checker 'loos' (did you mean loss?)"),
@@ -89,15 +89,15 @@ def sentence(ran: "CompletedProcess[str]") -> str:
         (["list", "bugs"], "unknown kind 'bugs'"),
         (["suite", "nothing.toml"], "nothing.toml"),
         (["suite", "nothing.toml", "--only", ""], "--only names no run"),
-        (["suite", "nothing.toml", "--scale", "nan"], "'nan' is not a number to multiply with"),
-        (["suite", "nothing.toml", "--share", "nan"], "'nan' is not a number to multiply with"),
-        (["run", "--plan", ""], "plan: it names no plan file"),
+        (["suite", "nothing.toml", "--scale", "nan"], "'nan' is not a finite number"),
+        (["suite", "nothing.toml", "--share", "nan"], "'nan' is not a finite number"),
+        (["run", "--plan", ""], "plan: no plan file given"),
         (["list", "faults", "--verify", "--faults", ","], "--faults names no fault"),
         (
             ["list", "faults", "--verify", "--faults", "noop", "--hosts", "simulated"],
             "noop breaks nothing, so nothing can be verified",
         ),
-        (["heal", "--all", "--runs", "nope"], "there is no folder nope with runs in it"),
+        (["heal", "--all", "--runs", "nope"], "there is no folder nope with runs"),
         (["doctor", "--hosts", "cloud"], "unknown hosts 'cloud'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -239,7 +239,7 @@ def test_where_the_words_go_never_makes_a_1(root: Path, command: str, code: int)
 
 def test_silence_costs_no_descriptor(tmp_path: Path) -> None:
     """However often somebody was not heard."""
-    with Outlet((tmp_path / "said").open("wb")) as outlet:
+    with DiscardingStream((tmp_path / "said").open("wb")) as outlet:
         before = len(os.listdir("/proc/self/fd"))
         outlet.silence()
         outlet.silence()
@@ -249,9 +249,9 @@ def test_silence_costs_no_descriptor(tmp_path: Path) -> None:
 def test_words_that_nobody_reads_stop_nothing(root: Path) -> None:
     """`seatrial run | head`: the command goes on to its end, and ends with its own code."""
     code = (
-        "import sys; from harness.cli.stdio import close_outlets, open_outlets; open_outlets()\n"
+        "import sys; from harness.cli.exit_codes import flush_stdio, wrap_stdio; wrap_stdio()\n"
         "for n in range(100_000): print(n, file=sys.stderr if n % 2 else sys.stdout)\n"
-        "sys.exit(42 if close_outlets() else 1)"
+        "sys.exit(42 if flush_stdio() else 1)"
     )
     ran = subprocess.run(
         ["bash", "-c", f"set -o pipefail; '{sys.executable}' -c '{code}' 2>&1 | head -1"],

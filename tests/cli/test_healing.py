@@ -36,7 +36,9 @@ def test_heal_closes_what_a_crashed_run_left(seatrial: Script, tmp_path: Path) -
     assert not open_entries(folder / "ledger.jsonl")
     again = seatrial("heal").stdout
     assert f"nothing is left of {folder.name}" in again
-    assert re.search(r"Only the newest run was looked at; \S*seatrial heal --all looks", again)
+    assert re.search(
+        r"Only the newest run was checked; to check all runs: \S*seatrial heal --all", again
+    )
 
 
 def test_heal_spares_a_run_in_progress(seatrial: Script, tmp_path: Path) -> None:
@@ -98,7 +100,7 @@ def test_a_folder_without_runs_is_a_bad_request(seatrial: Script) -> None:
     ("damage", "says"),
     [
         (b"\xff\xfe\0", "is not text in UTF-8"),
-        (b"", "does not say on which hosts it ran"),
+        (b"", "does not name the hosts of the run"),
         (b'name = "torn', "is not valid TOML"),
     ],
     ids=["bytes", "empty", "torn"],

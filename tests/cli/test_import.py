@@ -149,4 +149,4 @@ def test_what_was_imported_can_not_be_run_again(
     assert seatrial("import", "a.edn", "--as", "jepsen-kafka", "--out", "run").returncode == 0
     tried = seatrial(command, "run")
     assert tried.returncode == 254
-    assert "run was imported: what happened elsewhere cannot be run again" in tried.stderr
+    assert "run was imported, so it cannot be run again" in tried.stderr

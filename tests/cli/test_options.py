@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.cli.commands.run import TRIAL_FLAGS, command
-from harness.cli.options import Duration, Pairs, Seeds, merged, request, toml_value
+from harness.cli.options import Duration, KeyValues, Seeds, merge_tables, request, toml_value
 from harness.errors import BadRequest
 from harness.run.preflight import refuse_impossible
 from harness.trial import Trial
@@ -117,7 +117,7 @@ def test_numbers_that_are_none_are_refused(line: str) -> None:
 
 def test_pairs_read_values_as_toml() -> None:
     """Numbers are numbers, lists survive their commas, words need no quotes."""
-    assert Pairs()("a=1,b=true,c=[1, 2],d.e=x") == {"a": 1, "b": True, "c": [1, 2], "d.e": "x"}
+    assert KeyValues()("a=1,b=true,c=[1, 2],d.e=x") == {"a": 1, "b": True, "c": [1, 2], "d.e": "x"}
 
 
 @given(st.one_of(st.integers(-(2**63), 2**63 - 1), st.booleans(), st.text("abcxyz", min_size=4)))
@@ -135,10 +135,10 @@ tables = st.dictionaries(
 @given(tables, tables, tables)
 def test_layers_associate(a: dict[str, object], b: dict[str, object], c: dict[str, object]) -> None:
     """Laying three tables is laying the third over the first two; nothing of the top is lost."""
-    assert merged([merged([a, b]), c]) == merged([a, b, c])
+    assert merge_tables([merge_tables([a, b]), c]) == merge_tables([a, b, c])
     for key, value in c.items():
         if not isinstance(value, dict):
-            assert merged([a, b, c])[key] == value
+            assert merge_tables([a, b, c])[key] == value
 
 
 @pytest.mark.parametrize(

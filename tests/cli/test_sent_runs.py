@@ -17,7 +17,7 @@ from clusters.hosts.ssh import claims as _ssh_taken
 from clusters.hosts.ssh.claims import HostClaim
 from clusters.hosts.ssh.hosts import problems
 from clusters.hosts.ssh.inventory import InventoryHost, load
-from harness.cli.cluster import chosen
+from harness.cli.cluster import select_cluster
 from harness.cli.healing import heal
 from harness.errors import BadRequest, BedFailed
 from harness.history.rundir import RunDir
@@ -231,8 +231,8 @@ def test_a_cluster_of_another_user_is_not_entered(tmp_path: Path) -> None:
     with start_run(Trial(), "", tmp_path / "clusters") as run:
         pass
     os.chown(run.path, 65534, 65534)
-    with held(run), pytest.raises(BadRequest, match="is another user's"):
-        chosen(run.path, tmp_path)
+    with held(run), pytest.raises(BadRequest, match="belongs to another user"):
+        select_cluster(run.path, tmp_path)
 
 
 # --------------------------------------------------------------------------- replay and shrink

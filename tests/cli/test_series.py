@@ -9,7 +9,7 @@ import pytest
 
 from harness.cli import session
 from harness.cli.options import Request
-from harness.cli.session import Ending, Shown
+from harness.cli.session import ReportOptions, RunEnd
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Finding, Judgement, Result, Verdict
 from harness.trial import Trial
@@ -32,10 +32,10 @@ class Engines:
 def series(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Series:
     """`series([ending or error, ...], Shown(...))`: the exit code of runs that ended so."""
 
-    def carried_out(ends: list[Ending | BaseException], shown: Shown) -> int:
+    def carried_out(ends: list[RunEnd | BaseException], shown: ReportOptions) -> int:
         told = iter(ends)
 
-        def run_one(asked: Request, runs: Path, spark: Any) -> Ending:
+        def run_one(asked: Request, runs: Path, spark: Any) -> RunEnd:
             end = next(told)
             if isinstance(end, BaseException):
                 raise end
@@ -44,13 +44,13 @@ def series(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Series:
         monkeypatch.setattr(session, "run_one", run_one)
         requests = [Request(Trial(seed=seed)) for seed in range(1, len(ends) + 1)]
         engines: Any = Engines()
-        return session.series(requests, tmp_path, engines, shown)
+        return session.run_series(requests, tmp_path, engines, shown)
 
     return carried_out
 
 
-def ended(folder: Path, seed: int, verdict: Verdict) -> Ending:
-    return Ending(seed, RunDir(folder / f"run-{seed}"), verdict)
+def ended(folder: Path, seed: int, verdict: Verdict) -> RunEnd:
+    return RunEnd(seed, RunDir(folder / f"run-{seed}"), verdict)
 
 
 @pytest.mark.parametrize(("verdict", "code"), [(INVALID, 1), (VALID, 2)])
@@ -65,7 +65,7 @@ def test_a_series_that_is_stopped_keeps_what_is_there(
     decides, where a run that was stopped is unknown."""
     stop = KeyboardInterrupt("; removed by: seatrial heal x")
     ends = [ended(tmp_path, 1, verdict), stop, ended(tmp_path, 3, INVALID)]
-    assert series(ends, Shown(page=False)) == code
+    assert series(ends, ReportOptions(page=False)) == code
     said = capsys.readouterr()
     assert f"2 runs: 1 {verdict.verdict.value}, 1 no verdict" in said.out
     assert "stopped before there was a verdict; removed by: seatrial heal x" in said.err
@@ -76,7 +76,7 @@ def test_a_series_that_is_stopped_is_json_all_the_same(
 ) -> None:
     """A row for each run that was begun."""
     ends = [ended(tmp_path, 1, INVALID), KeyboardInterrupt()]
-    assert series(ends, Shown(as_json=True, page=False)) == 1
+    assert series(ends, ReportOptions(as_json=True, page=False)) == 1
     first, second = json.loads(capsys.readouterr().out)
     assert first["verdict"]["verdict"] == "invalid"
     assert (second["seed"], second["verdict"]) == (2, None)
@@ -91,11 +91,11 @@ def test_a_page_that_is_not_waited_for_takes_no_verdict_away(
 ) -> None:
     """Ctrl-C while it is made."""
 
-    def stop(ending: Ending, shown: Shown) -> None:
+    def stop(ending: RunEnd, shown: ReportOptions) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(session, "render", stop)
-    assert series([ended(tmp_path, 1, INVALID), ended(tmp_path, 2, VALID)], Shown()) == 1
+    assert series([ended(tmp_path, 1, INVALID), ended(tmp_path, 2, VALID)], ReportOptions()) == 1
     said = capsys.readouterr()
     assert "1 run: 1 invalid" in said.out
     assert "stopped before its page was made" in said.err
@@ -106,6 +106,6 @@ def test_a_table_shows_errors_as_they_are(
 ) -> None:
     """An address or a path in brackets is no markup."""
     errors = ["ssh: [fd00::2] refused", "the disk [/tmp/x] is full", "[red]x"]
-    assert series([Ending(1, error=error) for error in errors], Shown()) == 255
+    assert series([RunEnd(1, error=error) for error in errors], ReportOptions()) == 255
     told = capsys.readouterr().out
     assert all(error in told for error in errors)

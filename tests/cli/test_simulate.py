@@ -16,7 +16,7 @@ import pytest
 import sailing
 
 from harness.campaign.run import Campaign, conduct
-from harness.campaign.simulation import simulated
+from harness.campaign.simulation import simulate
 from harness.history.rundir import RunDir
 from harness.judge.campaign_evidence import LOG
 from harness.run.interrupts import stops_noted
@@ -69,7 +69,7 @@ def test_a_seed_that_fails_can_be_repeated(seatrial: Script, tmp_path: Path) -> 
     assert seeds == [5]
     run = RunDir.open(Path(told(ran)["runs"]["5"]))
     assert json.loads(run.verdict_file.read_text())["verdict"] == "invalid"
-    again = simulated(run.trial(), run.plan_file.read_text(), tmp_path / "again")
+    again = simulate(run.trial(), run.plan_file.read_text(), tmp_path / "again")
     assert again.digest == run.state()["digest"]
     assert again.failure
 
@@ -138,7 +138,7 @@ def test_killed_it_goes_on_where_it_was(seatrial: Script, tmp_path: Path) -> Non
     assert ran.returncode == 0, ran.stderr
     resumed = told(ran)["seeds_resumed"]
     assert resumed >= 1
-    assert "had been finished when a campaign like this was killed" in ran.stderr
+    assert "were finished by an interrupted campaign of this kind" in ran.stderr
     (line,) = (tmp_path / "runs" / LOG).read_text().splitlines()
     assert {1, 2, 3} <= {row["seed"] for row in json.loads(line)["rows"]}
 

@@ -9,7 +9,7 @@ import pytest
 
 from clusters.flotilla.rules import RULES
 from clusters.flotilla_mutants import MUTANTS
-from harness.selftest.mutants import CAUGHT, STORIES, Case, cases, cheapest, in_worlds
+from harness.selftest.mutants import CAUGHT, PLANS, MutantCase, cases, cheapest, in_worlds
 
 MOST_FAULTS = 3
 NAMED_BY_THE_SPEC = {  # spec 12, the list of switches at its end
@@ -32,7 +32,9 @@ NAMED_BY_THE_SPEC = {  # spec 12, the list of switches at its end
 
 
 @pytest.mark.parametrize("case", cheapest(cases(), 4), ids=lambda case: case.mutant)
-def test_a_mutant_is_caught_and_the_sound_build_is_not_blamed(case: Case, tmp_path: Path) -> None:
+def test_a_mutant_is_caught_and_the_sound_build_is_not_blamed(
+    case: MutantCase, tmp_path: Path
+) -> None:
     """The same plan and the same seed: the finding it was made for, and *valid*."""
     answer = in_worlds(case, tmp_path)
     assert (answer.word, answer.sound) == (CAUGHT, "valid"), answer.why
@@ -43,7 +45,7 @@ def test_a_mutant_is_caught_and_the_sound_build_is_not_blamed(case: Case, tmp_pa
 def test_every_story_belongs_to_a_mutant() -> None:
     """One for simulated hosts each, some for real ones, none left over, and few faults in each."""
     plans = {case.plan for case in cases()}
-    assert plans == set(STORIES.glob("*.toml"))
+    assert plans == set(PLANS.glob("*.toml"))
     assert {case.mutant for case in cases() if not case.is_real} == set(MUTANTS)
     for plan in plans:
         assert len(tomllib.loads(plan.read_text())["fault"]) <= MOST_FAULTS

@@ -539,7 +539,7 @@ def test_several_hosts_fail_in_one_message(lab: SshLab, listed: Listed) -> None:
         fleet.connect_all([listed(host), *wrong])
     lines = str(failed.value).splitlines()
     assert [f"port {3000 + at}" in line for at, line in enumerate(lines)] == [True] * 5 + [False]
-    assert lines[5] == "and 2 more; `seatrial doctor --hosts ssh` names them all"
+    assert lines[5] == "and 2 more; for all of them: seatrial doctor --hosts ssh"
 
 
 def test_problems_are_a_row_for_each_host(lab: SshLab) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from harness import registry
 from harness.history.rundir import RunDir
-from harness.importers._recording import run_folder as _folder
+from harness.importers import _run_folder as _folder
 
 Import = Callable[..., RunDir]
 

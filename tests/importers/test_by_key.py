@@ -8,7 +8,7 @@ import pytest
 from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.importers import jepsen_set
-from harness.importers._jepsen.history import recording
+from harness.importers._jepsen import recording
 from harness.judge.judge import judge_here
 from harness.judge.verdict import Judgement
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.importers._text import edn as _edn
-from harness.importers._text.edn import Character, Keyword, Malformed, Set, Symbol, Unreadable
+from harness.importers import _edn
+from harness.importers._edn import Character, Keyword, Malformed, Set, Symbol, Unreadable
 
 words = st.from_regex(r"[a-z][a-z0-9*!_?<>=./-]{0,8}", fullmatch=True).filter(
     lambda word: word not in ("nil", "true", "false")
@@ -87,7 +87,7 @@ def test_what_clojure_prints(text: str, form: Any) -> None:
         ('{:a "x', 5, "a string is never closed"),
         ("{:a 1x2}", 5, "1x2 is no number"),
         ("[1] [2]", 1, "more than one form"),
-        ("", 1, "nothing is there"),
+        ("", 1, "no form found"),
         (r'[1 "\ud83d"]', 4, "half of a character"),
         ("[: 1]", 2, "a keyword has no name"),
         ("[" * 300, 201, "nested deeper than 200"),

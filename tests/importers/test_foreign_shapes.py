@@ -10,8 +10,8 @@ from harness import registry
 from harness.errors import BadRequest
 from harness.history.reader import History
 from harness.history.rundir import RunDir
-from harness.importers._jepsen import history as _jepsen
-from harness.importers._recording import run_folder as _folder
+from harness.importers import _jepsen
+from harness.importers import _run_folder as _folder
 from harness.judge.judge import judge_here
 from harness.judge.verdict import Judgement, Verdict
 

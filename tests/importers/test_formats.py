@@ -11,8 +11,7 @@ import pytest
 from harness import registry
 from harness.history.reader import History
 from harness.history.rundir import RunDir
-from harness.importers import jepsen_register
-from harness.importers._jepsen import history as _jepsen
+from harness.importers import _jepsen, jepsen_register
 from harness.judge.judge import judge_here
 from harness.judge.verdict import Judgement
 from harness.operation import F, Type, value_of

@@ -11,14 +11,13 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.importers._jepsen import fields as _heads
-from harness.importers._jepsen.fields import Heads, heads_of
-from harness.importers._jepsen.history import Lines, read_piece
-from harness.importers._jepsen.kafka_columns import columns
-from harness.importers._recording.recording import Slips
-from harness.importers.jepsen_kafka import FORMAT, decode, one_by_one
+from harness.importers import _lines
+from harness.importers._jepsen import OperationLines, read_piece
+from harness.importers._lines import FieldColumns, columns_of
+from harness.importers._recording import Slips
+from harness.importers.jepsen_kafka import FORMAT, common_shapes, decode, one_by_one
 
-NAMES = (*FORMAT.fs, *FORMAT.silent)
+NAMES, LOG = FORMAT.names, FORMAT.beside
 numbers = st.integers(0, 10**18 - 1) | st.integers(0, 99)
 keys = st.integers(0, 30)
 messages = st.lists(st.tuples(numbers, numbers), max_size=4)
@@ -102,26 +101,26 @@ def histories(draw: st.DrawFn) -> bytes:
     return ("\n".join(lines) + draw(st.sampled_from(["", "\n"]))).encode()
 
 
-def _one_by_one(data: bytes, slips: Slips) -> Heads:
-    text = _heads.padded(data)
-    start, end = _heads._lines(text, len(data))
+def _one_by_one(data: bytes, slips: Slips) -> FieldColumns:
+    text = _lines.padded(data)
+    start, end = _lines._lines(text, len(data))
     number = np.arange(1, 1 + len(start))
-    return _heads._slowly(data, start, end, number, NAMES, slips)
+    return _lines._one_by_one(data, start, end, number, NAMES, slips, LOG)
 
 
-def _rows(heads: Heads) -> list[tuple[Any, ...]]:
+def _rows(heads: FieldColumns) -> list[tuple[Any, ...]]:
     columns = [heads.line, heads.type, heads.process, heads.f, heads.time, heads.error]
     plain = zip(*(column.tolist() for column in columns), strict=True)
     return [
-        (*row, _meaning(heads.value[i] or "nil"), heads.extra[i], heads.names[i])
+        (*row, _meaning(heads.value[i] or "nil"), heads.beside[i], heads.names[i])
         for i, row in enumerate(plain)
     ]
 
 
 def _meaning(text: str) -> Any:
     try:
-        return repr(_heads._edn.read(text))
-    except _heads._edn.Malformed:
+        return repr(_lines._edn.read(text))
+    except _lines._edn.Malformed:
         return text
 
 
@@ -133,7 +132,7 @@ def test_fields_are_those_that_the_reader_finds(data: bytes) -> None:
     A value that is no EDN is met later by a decoder; so a line with one may have come through.
     """
     fast, slow = Slips(), Slips()
-    found, expected = _rows(heads_of(data, 1, NAMES, fast)), _rows(_one_by_one(data, slow))
+    found, expected = _rows(columns_of(data, 1, NAMES, fast, LOG)), _rows(_one_by_one(data, slow))
     known = {row[0] for row in expected}
     assert [row for row in found if row[0] in known] == expected
     more = [row for row in found if row[0] not in known]
@@ -151,9 +150,9 @@ def test_parts_are_those_that_the_reader_finds(texts: list[str], kind: int) -> N
     ends = np.cumsum([len(t.encode()) + 1 for t in texts]) - 1
     starts = ends - [len(t.encode()) for t in texts]
     n = len(texts)
-    spans = _heads.Spans(data, starts, ends)
-    nothing = _heads.Spans(data, np.full(n, -1), np.full(n, -1))
-    lines = Lines(
+    spans = _lines.Spans(data, starts, ends)
+    nothing = _lines.Spans(data, np.full(n, -1), np.full(n, -1))
+    lines = OperationLines(
         np.arange(1, n + 1),
         np.full(n, kind),
         np.zeros(n, np.int64),
@@ -187,11 +186,13 @@ def test_common_shapes_are_left_to_nobody() -> None:
     head = "{{:index 3, :type :ok, :process 2, :f :send, :value {}, :time 12}}\n"
     data = "".join(head.format(value) for value in common * 20).encode()
     slips = Slips()
-    heads = heads_of(data, 1, NAMES, slips)
+    heads = columns_of(data, 1, NAMES, slips, LOG)
     assert heads.value.data is data
     values = heads.value
-    lines = Lines(heads.line, heads.type, heads.f, NAMES, values, heads.error, heads.extra)
-    parts, rest = columns(lines)
+    lines = OperationLines(
+        heads.line, heads.type, heads.f, NAMES, values, heads.error, heads.beside
+    )
+    parts, rest = common_shapes(lines)
     assert not len(rest)
     assert parts.num_rows == 20 * (1 + 1 + 1 + 1 + 2 + 7)
 

@@ -15,7 +15,7 @@ from harness import registry
 from harness.errors import BadRequest
 from harness.history.reader import History
 from harness.history.rundir import RunDir
-from harness.importers._recording import run_folder as _folder
+from harness.importers import _run_folder as _folder
 from harness.judge.judge import judge_here
 from harness.judge.verdict import Judgement, Verdict
 
@@ -75,17 +75,17 @@ def test_whole_numbers_with_a_point_are_numbers(
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (counted("5", "five", "8"), "line 4: value is 'five', no whole number"),
-        (counted("5", "3", "8.5"), "line 7: value is '8.5', no whole number"),
+        (counted("5", "five", "8"), "line 4: value is 'five', not a whole number"),
+        (counted("5", "3", "8.5"), "line 7: value is '8.5', not a whole number"),
         (
             counted("5", "9" * 19, "8"),
-            "line 4: value is '9999999999999999999', no whole number, or",
+            "line 4: value is '9999999999999999999', not a whole number, or",
         ),
         (counted("5", "", "8"), "line 4: value is absent"),
         (counted("5", "3", ""), "line 6: value is absent"),
-        (leased("soon", "1000"), "line 3: arg is 'soon', no whole number"),
-        (leased("1000", "-1"), "line 5: arg is '-1', no whole number from 0"),
-        (leased("1000", "10000000000000"), "line 5: arg is '10000000000000', no whole"),
+        (leased("soon", "1000"), "line 3: arg is 'soon', not a whole number"),
+        (leased("1000", "-1"), "line 5: arg is '-1', not a whole number from 0"),
+        (leased("1000", "10000000000000"), "line 5: arg is '10000000000000', not a whole"),
     ],
 )
 def test_a_quantity_that_is_none_says_nothing(imported: Import, text: str, says: str) -> None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.importers._jepsen.pairing import NOBODY, Paired, paired
-from harness.importers._recording.recording import UNTIMED, Events, Slips
+from harness.importers._pairing import UNPAIRED, Pairing, pair_events
+from harness.importers._recording import UNTIMED, Events, Slips
 from harness.operation import Type
 
 INVOKE, OK, FAIL, INFO = Type.INVOKE, Type.OK, Type.FAIL, Type.INFO
@@ -22,9 +22,9 @@ def events(*rows: tuple[Any, ...]) -> Events:
     return Events(np.arange(1, n + 1), t, kind, process, f, np.zeros(n, np.bool_))
 
 
-def judged(*rows: tuple[Any, ...]) -> tuple[Paired, Slips]:
+def judged(*rows: tuple[Any, ...]) -> tuple[Pairing, Slips]:
     slips = Slips()
-    return paired(events(*rows), slips), slips
+    return pair_events(events(*rows), slips), slips
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from([OK, FAIL, INFO])), max_size=40))
@@ -49,21 +49,21 @@ def test_a_sound_history_has_no_slips(script: list[tuple[int, Type]]) -> None:
 @pytest.mark.parametrize(
     ("rows", "invoke", "rule"),
     [
-        ([(INVOKE, 1), (OK, 1), (OK, 1)], [0, 0, NOBODY], "COMPLETED_TWICE"),
-        ([(INVOKE, 1), (FAIL, 1), (OK, 1)], [0, NOBODY, NOBODY], "COMPLETED_TWICE"),
+        ([(INVOKE, 1), (OK, 1), (OK, 1)], [0, 0, UNPAIRED], "COMPLETED_TWICE"),
+        ([(INVOKE, 1), (FAIL, 1), (OK, 1)], [0, UNPAIRED, UNPAIRED], "COMPLETED_TWICE"),
         ([(OK, 1), (INVOKE, 1), (OK, 1)], [0, 1, 1], "NOT_INVOKED"),
-        ([(INVOKE, 1), (INVOKE, 1), (OK, 1)], [0, 1, NOBODY], "OVERLAP"),
+        ([(INVOKE, 1), (INVOKE, 1), (OK, 1)], [0, 1, UNPAIRED], "OVERLAP"),
         (
             [(INVOKE, 1), (INVOKE, 1), (OK, 1), (OK, 1), (INVOKE, 1), (OK, 1)],
-            [0, 1, NOBODY, NOBODY, 4, 4],
+            [0, 1, UNPAIRED, UNPAIRED, 4, 4],
             "OVERLAP",
         ),
         (
             [(INVOKE, 1), (INVOKE, 1), (OK, 1), (INVOKE, 1), (OK, 1)],
-            [0, 1, NOBODY, 3, NOBODY],
+            [0, 1, UNPAIRED, 3, UNPAIRED],
             "OVERLAP",
         ),
-        ([(INVOKE, 1, 5, 0), (OK, 1, 6, 1)], [0, NOBODY], "OTHER_KIND"),
+        ([(INVOKE, 1, 5, 0), (OK, 1, 6, 1)], [0, UNPAIRED], "OTHER_KIND"),
     ],
 )
 def test_what_breaks_a_rule_is_named_and_harmless(
@@ -121,7 +121,7 @@ def test_no_history_is_too_broken(rows: list[tuple[Any, ...]]) -> None:
     for event, invoke in enumerate(pairs.invoke.tolist()):
         if told.type[event] == Type.INVOKE or pairs.orphans[event]:
             assert invoke == event
-        elif invoke != NOBODY:
+        elif invoke != UNPAIRED:
             assert told.type[invoke] == Type.INVOKE
             assert told.process[invoke] == told.process[event]
             assert told.f[invoke] == told.f[event]

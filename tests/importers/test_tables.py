@@ -11,7 +11,7 @@ from harness import registry
 from harness.errors import BadRequest
 from harness.history.reader import History
 from harness.history.rundir import RunDir
-from harness.importers._recording import run_folder as _folder
+from harness.importers import _run_folder as _folder
 from harness.judge.judge import judge_here
 from harness.judge.verdict import Judgement
 
@@ -44,8 +44,8 @@ def test_a_process_that_goes_back_breaks_a_rule(imported: Import) -> None:
     ("row", "rule", "says"),
     [
         ("2,ok,ge\n", "ODD_LINE", "line 8: 3 cells, where the first line names 6"),
-        ("2,ok,get,x,2,soon\n", "ODD_VALUE", "line 8: time is 'soon', no whole number"),
-        ("2,ok,get,x,2," + "9" * 20 + "\n", "ODD_VALUE", "or too large a one"),
+        ("2,ok,get,x,2,soon\n", "ODD_VALUE", "line 8: time is 'soon', not a whole number"),
+        ("2,ok,get,x,2," + "9" * 20 + "\n", "ODD_VALUE", "or too large"),
         ("2,ok,got,x,2,\n", "UNKNOWN_WORD", "line 8: f is 'got'"),
         (",ok,get,x,2,\n", "NO_PROCESS", "line 8: no process"),
     ],
@@ -126,7 +126,9 @@ def test_bytes_that_are_no_text_are_refused(
 )
 def test_rows_without_any_event_are_no_history(imported: Import, text: str, line: int) -> None:
     """Parts of transactions, or messages of polls, and never the event's own row."""
-    says = f"holds no operation: line {line}: rows with pos or mop, and no row of the event itself"
+    says = (
+        f"holds no operation: line {line}: rows with pos or mop, and the event's own row is missing"
+    )
     with pytest.raises(BadRequest, match=says):
         imported("csv", text)
 

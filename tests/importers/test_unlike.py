@@ -58,7 +58,7 @@ def test_what_contradicts_its_invocation_is_named(imported: Import, name: str) -
     assert verdict.verdict is Judgement.UNKNOWN
     told = [reason.message for reason in verdict.reasons if reason.code == "HISTORY_MALFORMED"]
     assert len(told) == 1
-    assert "completes a write of something else" in told[0]
+    assert "completes a write of another value" in told[0]
     assert [f.code for r in verdict.checkers for f in r.findings if f.demand] == []
 
 

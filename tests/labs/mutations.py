@@ -60,7 +60,7 @@ from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.history.schema import LARGE, TABLES
 from harness.judge.stored_verdict import BROKEN, stored
-from harness.suite.cells import read_suite
+from harness.suite.suite_file import read_suite
 from harness.text.parsing import text_of
 from harness.trial import Trial
 from nemesis import load

@@ -15,7 +15,7 @@ import pytest
 
 from clusters.hosts._faults.disk_faults import merge
 from harness import registry
-from harness.campaign.simulation import Outcome, simulated
+from harness.campaign.simulation import SeedOutcome, simulate
 from harness.contracts import DiskFault, DiskSeen, Observation, Scene
 from harness.errors import BedFailed
 from harness.history.faults_and_events import FaultInterval
@@ -50,7 +50,7 @@ EVERY_S = 3.0
 
 def played(
     folder: Path, story: Sequence[tuple[str, str, Mapping[str, Any]]], **trial: Any
-) -> Outcome:
+) -> SeedOutcome:
     """One simulated run with these faults, one after the other."""
     faults = [
         f'[[fault]]\nkind = "{kind}"\nat_s = {1 + number * EVERY_S}\nfor_s = 1.0\n'
@@ -65,7 +65,7 @@ def played(
         duration_s=1 + EVERY_S * len(story),
         load={"rate": 20.0},
     )
-    return simulated(base.with_(trial), "\n".join(faults), folder / "run")
+    return simulate(base.with_(trial), "\n".join(faults), folder / "run")
 
 
 def beyond_claims(faults: Sequence[FaultInterval], groups: Mapping[str, str]) -> set[str]:
@@ -75,7 +75,7 @@ def beyond_claims(faults: Sequence[FaultInterval], groups: Mapping[str, str]) ->
     return {fault.kind for fault in numbered if fault.id in ids}
 
 
-def rows(outcome: Outcome) -> list[dict[str, Any]]:
+def rows(outcome: SeedOutcome) -> list[dict[str, Any]]:
     """The last row of each fault."""
     seal(outcome.run)
     table = History.open(outcome.run).read("faults").to_pylist()
@@ -83,16 +83,16 @@ def rows(outcome: Outcome) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> SeedOutcome:
     return played(tmp_path_factory.mktemp("disks"), STORY)
 
 
-def observed(outcome: Outcome, number: int) -> dict[str, Any]:
+def observed(outcome: SeedOutcome, number: int) -> dict[str, Any]:
     observation: dict[str, Any] = json.loads(rows(outcome)[number]["observation"])
     return observation
 
 
-def test_each_is_seen_at_work_and_seen_healed(outcome: Outcome) -> None:
+def test_each_is_seen_at_work_and_seen_healed(outcome: SeedOutcome) -> None:
     """In the world: by a prober's errors and times, by bytes that differ, by processes that end."""
     for row, (kind, _, params) in zip(rows(outcome), STORY, strict=True):
         assert row["kind"] == kind
@@ -121,13 +121,13 @@ def test_what_had_nothing_at_stake_lost_nothing(
     assert 0 in at_stake or len(at_stake) == 1
 
 
-def test_the_time_of_a_sync_before_is_recorded(outcome: Outcome) -> None:
+def test_the_time_of_a_sync_before_is_recorded(outcome: SeedOutcome) -> None:
     """That is what a slow one is compared with."""
     (before_s,) = observed(outcome, 2)["effect"]["sync_s_before"].values()
     assert 0 < before_s < 0.2
 
 
-def test_the_measurement_is_recorded(outcome: Outcome) -> None:
+def test_the_measurement_is_recorded(outcome: SeedOutcome) -> None:
     """In a few words, with the figure."""
     told = [observed(outcome, number)["measured"] for number in range(len(STORY))]
     assert told[0] == "a write fails with ENOSPC"
@@ -151,7 +151,7 @@ def test_healing_is_not_judged_on_a_node_that_another_fault_holds(
         f'[[fault]]\nkind = "{holder}"\nat_s = 1.5\nfor_s = 2.0\ntarget = "broker-1"\n'
     )
     trial = Trial(hosts="simulated", short_faults=True, duration_s=6.0, load={"rate": 20.0})
-    disk, other = rows(simulated(trial, plan, tmp_path / "run"))
+    disk, other = rows(simulate(trial, plan, tmp_path / "run"))
     assert disk["heal"] < other["heal"] <= other["healed"] <= disk["healed"]
 
 
@@ -164,7 +164,7 @@ def test_a_node_that_exited_on_its_disk_is_not_a_target(tmp_path: Path) -> None:
         f'[[fault]]\nkind = "{kind}"\nat_s = {at_s}\nfor_s = 6.0\ntarget = "broker-1"\n'
         for kind, at_s in others
     )
-    played = simulated(trial.with_({"profile": "sync-flush"}), plan, tmp_path / "run")
+    played = simulate(trial.with_({"profile": "sync-flush"}), plan, tmp_path / "run")
     disk, *later = rows(played)
     assert disk["state"] == "installed"
     assert json.loads(disk["observation"])["healing"]["started_again"] == ["broker-1"]
@@ -231,7 +231,7 @@ def test_only_disks_that_were_damaged_count_as_destroyed(tmp_path: Path) -> None
             ("corrupt", 10.0, "broker-3", 'params = { files = "commitlog/*" }\n'),
         )
     )
-    played = simulated(trial.with_({"profile": "sync-flush"}), plan, tmp_path / "run")
+    played = simulate(trial.with_({"profile": "sync-flush"}), plan, tmp_path / "run")
     seal(played.run)
     _, never, wipe, missed, met = History.open(played.run).faults
     assert (never.state, never.names, never.destroyed) == ("failed", (), ())
@@ -248,12 +248,12 @@ def test_one_that_was_started_on_a_bad_disk_is_started_again(tmp_path: Path) -> 
         'params = { how = "fail" }\n'
     )
     trial = Trial(hosts="simulated", short_faults=True, duration_s=6.0, load={"rate": 20.0})
-    kill, disk = rows(simulated(trial.with_({"profile": "sync-flush"}), plan, tmp_path / "run"))
+    kill, disk = rows(simulate(trial.with_({"profile": "sync-flush"}), plan, tmp_path / "run"))
     assert kill["healed"] < disk["heal"] < disk["healed"]
     assert json.loads(disk["observation"])["healing"]["started_again"] == ["broker-1"]
 
 
-def test_no_acknowledged_message_is_lost_by_a_minority(outcome: Outcome) -> None:
+def test_no_acknowledged_message_is_lost_by_a_minority(outcome: SeedOutcome) -> None:
     """One replica at a time, whatever becomes of its disk: the contract claims to survive that."""
     assert not outcome.failure, outcome.why
     assert outcome.verdict
@@ -391,7 +391,7 @@ def test_a_full_disk_below_a_read_only_one_was_not_seen(tmp_path: Path) -> None:
         )
     )
     trial = Trial(hosts="simulated", short_faults=True, duration_s=10.0, load={"rate": 20.0})
-    played = simulated(trial, plan, tmp_path / "run")
+    played = simulate(trial, plan, tmp_path / "run")
     assert [row["state"] for row in rows(played)] == ["installed", "failed"] + ["installed"] * 2
     assert all(row["healed"] for row in rows(played))
 

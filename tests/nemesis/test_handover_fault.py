@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from harness.campaign.simulation import Outcome, simulated
+from harness.campaign.simulation import SeedOutcome, simulate
 from harness.errors import Unsupported
 from harness.history.reader import History
 from harness.operation import F, Type
@@ -39,7 +39,7 @@ target = "slave"
 
 
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> SeedOutcome:
     trial = Trial(
         name="handover",
         hosts="simulated",
@@ -49,12 +49,12 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
         settings={"timeScale": 0.1},
         short_faults=True,
     )
-    return simulated(
+    return simulate(
         trial, dump(plan_of(PLAN, "p.toml").faults), tmp_path_factory.mktemp("h") / "run"
     )
 
 
-def test_another_master_leads_after_each_handover(outcome: Outcome) -> None:
+def test_another_master_leads_after_each_handover(outcome: SeedOutcome) -> None:
     """Observed in the nodes' own reports; the second handover follows the first."""
     first, second, _ = History.open(outcome.run).faults
     assert (first.state, second.state) == ("installed", "installed")
@@ -64,7 +64,7 @@ def test_another_master_leads_after_each_handover(outcome: Outcome) -> None:
     assert then == now != last
 
 
-def test_a_slave_has_nothing_to_hand_over(outcome: Outcome) -> None:
+def test_a_slave_has_nothing_to_hand_over(outcome: SeedOutcome) -> None:
     """Such a fault was never in force, so it proves nothing."""
     *_, third = History.open(outcome.run).faults
     assert third.state == "failed"
@@ -72,7 +72,7 @@ def test_a_slave_has_nothing_to_hand_over(outcome: Outcome) -> None:
     assert outcome.faults["handover"] == 2
 
 
-def test_no_send_fails_in_a_handover(outcome: Outcome) -> None:
+def test_no_send_fails_in_a_handover(outcome: SeedOutcome) -> None:
     """What came meanwhile waited for the new master; nothing acknowledged is lost."""
     assert outcome.verdict
     assert not outcome.verdict.convicting, outcome.verdict.sentence

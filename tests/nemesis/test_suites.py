@@ -8,8 +8,8 @@ import pytest
 
 from harness.cli.options import request
 from harness.run.launch import planned
-from harness.suite.cells import read_suite
-from harness.suite.expected import Expected
+from harness.suite.expected import ExpectedRun
+from harness.suite.suite_file import read_suite
 from harness.trial import Trial
 from nemesis import load
 
@@ -54,7 +54,7 @@ def test_the_demo_breaks_things_in_every_way_within_a_minute(root: Path) -> None
 # ------------------------------------------------------------------------------ the published trial
 
 
-def injections(cell: Expected) -> int:
+def injections(cell: ExpectedRun) -> int:
     return len(load(cell.asked.plan_text or "").faults)
 
 

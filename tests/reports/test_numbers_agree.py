@@ -12,7 +12,7 @@ import pytest
 from checkers import availability
 from harness import registry
 from harness.history.rundir import RunDir
-from harness.importers._recording import run_folder as _folder
+from harness.importers import _run_folder as _folder
 from harness.judge.verdict import Finding, Judgement, Reason, Result, Verdict
 from harness.suite import figures
 from reports import _recovery, _words, page, summary, terminal

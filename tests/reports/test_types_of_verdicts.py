@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.cli.exit_codes import ended
+from harness.cli.exit_codes import run_command_line
 from harness.errors import BadRequest
 from harness.explain.story import explained
 from harness.history.rundir import RunDir
@@ -142,5 +142,5 @@ def test_a_run_with_a_link_out_of_it_is_not_opened(
     run = written()
     (run.path / "nodes").mkdir(exist_ok=True)
     (run.path / "nodes" / "b0.log").symlink_to(outside)
-    assert ended([command, str(run.path)]) == BadRequest.exit_code
+    assert run_command_line([command, str(run.path)]) == BadRequest.exit_code
     assert "nodes/b0.log is a link that leads out of its folder" in capsys.readouterr().err

@@ -18,13 +18,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from harness import registry
-from harness.campaign.simulation import simulated
+from harness.campaign.simulation import simulate
 from harness.errors import BadRequest
 from harness.history.journal import MAX_BATCH_BYTES, read_stream, unpacked_bytes
 from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.history.schema import NOTES, TABLES
-from harness.importers._text import edn as _edn
+from harness.importers import _edn
 from harness.text.parsing import MAX_JSON_VALUES, json_in, json_of, parsed
 
 SPACE = 2 << 30
@@ -64,7 +64,7 @@ def limited(program: str, path: Path, *words: str) -> str:
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("base") / "run"
-    simulated(page_lab.SOUND, page_lab.PLAN, folder)
+    simulate(page_lab.SOUND, page_lab.PLAN, folder)
     return folder
 
 

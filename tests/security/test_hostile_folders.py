@@ -22,7 +22,7 @@ import pytest
 from hostile_runs import KINDS
 from site_lab import get
 
-from harness.campaign.simulation import simulated
+from harness.campaign.simulation import simulate
 from harness.text.sanitize import UNSAYABLE
 
 pytestmark = [pytest.mark.bed, pytest.mark.timeout(1800)]  # it measures memory of processes
@@ -102,7 +102,7 @@ class Stage:
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("base") / "run"
-    run = simulated(page_lab.SOUND, page_lab.PLAN, folder).run
+    run = simulate(page_lab.SOUND, page_lab.PLAN, folder).run
     (run.path / "nodes" / "n1").mkdir(parents=True, exist_ok=True)
     (run.path / "nodes" / "n1" / "broker.log").write_text("a line\n")
     run.verdict_file.write_text(run.verdict_file.read_text())

@@ -9,7 +9,7 @@ import page_lab
 import pytest
 from hostile_runs import LETTERS
 
-from harness.campaign.simulation import simulated
+from harness.campaign.simulation import simulate
 from harness.cli.console import message, standard_output
 from harness.history.reader import History
 from harness.history.rundir import RunDir
@@ -30,7 +30,7 @@ SECRETS = ("hunter2hunter2", "abc.def-ghi", "s3cret pass")
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("base") / "run"
-    simulated(page_lab.SOUND, page_lab.PLAN, folder)
+    simulate(page_lab.SOUND, page_lab.PLAN, folder)
     return folder
 
 

@@ -11,7 +11,7 @@ import page_lab
 import pytest
 
 import harness
-from harness.campaign.simulation import simulated
+from harness.campaign.simulation import simulate
 from harness.errors import BadRequest
 from harness.history.run_files import stored_run
 
@@ -21,7 +21,7 @@ ROOT = str(Path(harness.__file__).parents[1])
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("base") / "run"
-    simulated(page_lab.SOUND, page_lab.PLAN, folder)
+    simulate(page_lab.SOUND, page_lab.PLAN, folder)
     return folder
 
 

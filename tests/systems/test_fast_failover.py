@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.campaign.simulation import Outcome, simulated
+from harness.campaign.simulation import SeedOutcome, simulate
 from harness.run import launch
 from harness.trial import Trial
 
@@ -22,9 +22,9 @@ TRIAL = Trial(
 FAULT = '[[fault]]\nkind = "{}"\ntarget = "{}"\nat_s = {}\nfor_s = {}\n'
 
 
-def sailed(flavour: str, plan: str, folder: Path) -> Outcome:
+def sailed(flavour: str, plan: str, folder: Path) -> SeedOutcome:
     trial = TRIAL.with_({"settings": {"controllerType": flavour}})
-    return simulated(trial, launch.planned(trial, plan), folder)
+    return simulate(trial, launch.planned(trial, plan), folder)
 
 
 @pytest.mark.parametrize("flavour", ["dledger", "jraft"])

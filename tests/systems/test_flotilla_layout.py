@@ -14,7 +14,7 @@ from clusters.systems.flotilla.profiles import profiles, settings
 from harness.contracts import Node
 from harness.errors import BadRequest
 from harness.run.broker_sets import Dealt
-from harness.suite.cells import read_suite
+from harness.suite.suite_file import read_suite
 from harness.trial import Trial
 
 REPLICATION, FLUSH = ("sync-replication", "async-replication"), ("sync-flush", "async-flush")

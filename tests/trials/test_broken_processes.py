@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.campaign.simulation import Outcome, simulated
+from harness.campaign.simulation import SeedOutcome, simulate
 from harness.errors import Unsupported
 from harness.history.faults_and_events import fault_intervals
 from harness.history.reader import History
@@ -116,9 +116,9 @@ target = "client-2"
 """
 
 
-def played(folder: Path, plan: str, **fields: Any) -> Outcome:
+def played(folder: Path, plan: str, **fields: Any) -> SeedOutcome:
     trial = Trial(hosts="simulated", short_faults=True).with_(fields)
-    return simulated(trial, dump(plan_of(plan).faults), folder / "run")
+    return simulate(trial, dump(plan_of(plan).faults), folder / "run")
 
 
 def rows(run: RunDir, table: str) -> list[Mapping[str, Any]]:
@@ -131,12 +131,12 @@ def faults(run: RunDir) -> list[Mapping[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def voyage(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def voyage(tmp_path_factory: pytest.TempPathFactory) -> SeedOutcome:
     load = {"rate": 25.0, "groups": 2}
     return played(tmp_path_factory.mktemp("broken"), PLAN, duration_s=24.0, load=load)
 
 
-def test_a_sound_cluster_comes_through_it(voyage: Outcome) -> None:
+def test_a_sound_cluster_comes_through_it(voyage: SeedOutcome) -> None:
     """Nothing is lost, nobody's restart is taken for a crash, and every fault was seen at work."""
     assert voyage.verdict
     assert voyage.failure == (), voyage.why
@@ -146,7 +146,7 @@ def test_a_sound_cluster_comes_through_it(voyage: Outcome) -> None:
     ] * 5
 
 
-def test_a_rolling_restart_ends_every_broker_in_order(voyage: Outcome) -> None:
+def test_a_rolling_restart_ends_every_broker_in_order(voyage: SeedOutcome) -> None:
     """One after the other, each with a clean exit, by the time that it is over."""
     rolling = faults(voyage.run)[0]
     exits = [
@@ -158,7 +158,7 @@ def test_a_rolling_restart_ends_every_broker_in_order(voyage: Outcome) -> None:
     assert sorted(node for _, node, _ in exits) == ["broker-1", "broker-2", "broker-3"]
 
 
-def test_a_wrong_clock_is_what_its_node_writes(voyage: Outcome) -> None:
+def test_a_wrong_clock_is_what_its_node_writes(voyage: SeedOutcome) -> None:
     """The victim's event log: an hour behind while it lasts, and right before and after."""
     clock = faults(voyage.run)[1]
     [victim] = [name for names in json.loads(clock["targets"]).values() for name in names]
@@ -170,7 +170,7 @@ def test_a_wrong_clock_is_what_its_node_writes(voyage: Outcome) -> None:
     assert all(-3601 <= skew <= -3580 for skew in during)
 
 
-def test_nobody_is_called_as_before_who_crashed(voyage: Outcome) -> None:
+def test_nobody_is_called_as_before_who_crashed(voyage: SeedOutcome) -> None:
     """Numbers of one life end with it, and the load goes on; what was open has no outcome."""
     crash = faults(voyage.run)[2]
     ops = rows(voyage.run, "ops")
@@ -243,7 +243,7 @@ def test_nobody_gives_the_only_copy_away(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def all_at_once(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def all_at_once(tmp_path_factory: pytest.TempPathFactory) -> SeedOutcome:
     """Both brokers of a set are to leave it, and both are in its SyncStateSet."""
     fields = {"nodes": {"broker": 2}, "profile": "allack-min1", "recover_within_s": 30.0}
     folder = tmp_path_factory.mktemp("all-at-once")
@@ -259,7 +259,7 @@ def cleaned(run: RunDir) -> list[str]:
     return [ids[one] for row in events if row["kind"] == "cleaned" for one in row["brokerIds"]]
 
 
-def test_who_leaves_together_does_not_give_the_whole_set_away(all_at_once: Outcome) -> None:
+def test_who_leaves_together_does_not_give_the_whole_set_away(all_at_once: SeedOutcome) -> None:
     """One is forgotten; the other sees then that nobody else is left, and stays."""
     (row,) = faults(all_at_once.run)
     gone = cleaned(all_at_once.run)
@@ -271,7 +271,7 @@ def test_who_leaves_together_does_not_give_the_whole_set_away(all_at_once: Outco
     assert json.loads(row["observation"])["error"] == why
 
 
-def test_a_disk_emptied_before_a_failure_counts_as_lost(all_at_once: Outcome) -> None:
+def test_a_disk_emptied_before_a_failure_counts_as_lost(all_at_once: SeedOutcome) -> None:
     """Nobody saw the effect of a fault that failed halfway; its healing tells whose copies went."""
     (row,) = faults(all_at_once.run)
     told = json.loads(row["observation"])

@@ -20,7 +20,7 @@ from clusters.flotilla.rules import RULES, Rules
 from clusters.hosts._world.ports import ports_of
 from clusters.hosts._world.process import SimProcess
 from clusters.hosts.simulated import machine
-from harness.campaign.simulation import Outcome, simulated
+from harness.campaign.simulation import SeedOutcome, simulate
 from harness.history.reader import History
 from harness.trial import Trial
 from nemesis import dump, load
@@ -31,16 +31,16 @@ DIRECTED = sorted(
 )
 
 
-def played(plan: str, folder: Path, seed: int = 1, mutant: str = "") -> Outcome:
+def played(plan: str, folder: Path, seed: int = 1, mutant: str = "") -> SeedOutcome:
     text = (sailing.PLANS / f"{plan}.toml").read_text()
     overrides, faults = load(text, plan)
     trial = Trial(name=plan, seed=seed).with_(overrides)
     if mutant:
         trial = replace(trial, settings={**trial.settings, "mutant": mutant})
-    return simulated(trial, dump(faults), folder / plan)
+    return simulate(trial, dump(faults), folder / plan)
 
 
-def faults(outcome: Outcome) -> Mapping[int, Mapping[str, Any]]:
+def faults(outcome: SeedOutcome) -> Mapping[int, Mapping[str, Any]]:
     """The last row of each fault."""
     rows = History.open(outcome.run).read("faults").to_pylist()
     return {row["id"]: row for row in rows}

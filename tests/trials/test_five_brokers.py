@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import sailing
 
-from harness.campaign.simulation import Outcome, simulated
+from harness.campaign.simulation import SeedOutcome, simulate
 from harness.history.reader import History
 from harness.operation import F, Type
 from harness.trial import Trial
@@ -19,13 +19,13 @@ TRIAL = sailing.ROOT / "suites" / "trials" / "five-brokers.toml"
 ALONE_S, BACK_S = 18.0, 26.0  # all but one are dead, and what they answered has come; they return
 
 
-def played(folder: Path, seed: int, target: str) -> Outcome:
+def played(folder: Path, seed: int, target: str) -> SeedOutcome:
     overrides, faults = load(PLAN.read_text().replace('"master"', f'"{target}"'), PLAN.name)
     trial = Trial.from_toml(TRIAL.read_text()).with_(overrides).with_({"seed": seed, "plan": ""})
-    return simulated(trial, dump(faults), folder / "run")
+    return simulate(trial, dump(faults), folder / "run")
 
 
-def victims(outcome: Outcome) -> set[str]:
+def victims(outcome: SeedOutcome) -> set[str]:
     rows: list[Mapping[str, Any]] = History.open(outcome.run).read("faults").to_pylist()
     return {
         node
@@ -36,7 +36,7 @@ def victims(outcome: Outcome) -> set[str]:
     }
 
 
-def acknowledged_by(outcome: Outcome) -> set[str]:
+def acknowledged_by(outcome: SeedOutcome) -> set[str]:
     """Who acknowledged sends while one broker was left."""
     names = json.loads((outcome.run.path / "names.json").read_text())["nodes"]
     ops = History.open(outcome.run).read("ops").to_pylist()

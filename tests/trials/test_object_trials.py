@@ -12,29 +12,29 @@ import pyarrow.parquet as pq
 import pytest
 
 from checkers import objects
-from harness.campaign.simulation import Outcome, simulated
+from harness.campaign.simulation import SeedOutcome, simulate
 from harness.errors import BadRequest
 from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.history.schema import OPS
 from harness.operation import F, Type
 from harness.registry import load
-from harness.selftest.mutants import CAUGHT, STORIES, cases, in_worlds
+from harness.selftest.mutants import CAUGHT, PLANS, cases, in_worlds
 from harness.trial import Trial
 from nemesis import dump
 from nemesis import load as plan_of
 
 
-def played(folder: Path, story: str, **changes: Any) -> Outcome:
+def played(folder: Path, story: str, **changes: Any) -> SeedOutcome:
     """Somebody else's story, with a load of its own."""
-    path = STORIES / f"{story}.toml"
+    path = PLANS / f"{story}.toml"
     overrides, faults = plan_of(path.read_text(), path.name)
     trial = Trial(name=story).with_(overrides)
     merged = {
         key: {**getattr(trial, key), **value} if isinstance(value, dict) else value
         for key, value in changes.items()
     }
-    return simulated(trial.with_({"load": {}, **merged}), dump(faults), folder / "run")
+    return simulate(trial.with_({"load": {}, **merged}), dump(faults), folder / "run")
 
 
 def rows(run: RunDir) -> list[Mapping[str, Any]]:
@@ -60,11 +60,11 @@ SETS: Mapping[str, Any] = {"workload": "set", "load": {"objects": 2, "writers": 
 
 
 @pytest.fixture(scope="module")
-def sets(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def sets(tmp_path_factory: pytest.TempPathFactory) -> SeedOutcome:
     return played(tmp_path_factory.mktemp("sets"), "unclean-election", **SETS)
 
 
-def test_whatever_was_added_to_a_sound_set_is_there(sets: Outcome) -> None:
+def test_whatever_was_added_to_a_sound_set_is_there(sets: SeedOutcome) -> None:
     """Also what was sent twice, for clients try again here: a set has it once."""
     assert sets.verdict
     assert (sets.verdict.verdict, sets.failure) == ("valid", ()), sets.verdict.sentence
@@ -77,7 +77,7 @@ def test_elements_of_a_set_are_lost_with_an_unclean_master(tmp_path: Path) -> No
     assert "ELEMENT_LOST" in played(tmp_path, "unclean-election", **SETS, **flaw).failure
 
 
-def test_what_nobody_read_at_the_end_proves_nothing(sets: Outcome, tmp_path: Path) -> None:
+def test_what_nobody_read_at_the_end_proves_nothing(sets: SeedOutcome, tmp_path: Path) -> None:
     """The same history without its final reads, of one set or of all."""
     every = range(2)
     for unread, codes in (([1], {"OBJECTS_NOT_READ"}), (every, {"OBJECTS_NOT_READ", "NO_OBJECTS"})):
@@ -93,19 +93,19 @@ def test_what_nobody_read_at_the_end_proves_nothing(sets: Outcome, tmp_path: Pat
 
 
 @pytest.fixture(scope="module")
-def logs(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def logs(tmp_path_factory: pytest.TempPathFactory) -> SeedOutcome:
     options = {"workload": "log", "load": {"objects": 1, "writers": 8, "rate": 100}}
     return played(tmp_path_factory.mktemp("logs"), "offsets-from-visible", **options)
 
 
-def test_entries_of_a_sound_log_have_a_place_each(logs: Outcome) -> None:
+def test_entries_of_a_sound_log_have_a_place_each(logs: SeedOutcome) -> None:
     assert logs.verdict
     assert (logs.verdict.verdict, logs.failure) == ("valid", ()), logs.verdict.sentence
     assert logs.verdict.stats("objects")["logs"] == 1
     assert logs.verdict.stats("objects")["operations"] > 300
 
 
-def test_a_log_is_written_by_clients_that_never_try_again(logs: Outcome) -> None:
+def test_a_log_is_written_by_clients_that_never_try_again(logs: SeedOutcome) -> None:
     """A second try would be an entry that nobody asked for. The master was killed meanwhile."""
     ended = [r for r in rows(logs.run) if r["f"] == F.APPEND and r["type"] != Type.INVOKE]
     assert {row["attempts"] for row in ended} <= {0, 1}
@@ -124,7 +124,7 @@ def test_two_entries_at_one_offset_are_found(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def registers(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def registers(tmp_path_factory: pytest.TempPathFactory) -> SeedOutcome:
     """Of the type jraft, few values, a short life, and a leader that is cut off."""
     return played(
         tmp_path_factory.mktemp("registers"),
@@ -134,7 +134,7 @@ def registers(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     )
 
 
-def test_registers_with_few_values_are_judged_too(registers: Outcome) -> None:
+def test_registers_with_few_values_are_judged_too(registers: SeedOutcome) -> None:
     assert registers.verdict
     assert (registers.verdict.verdict, registers.failure) == ("valid", ())
     assert registers.verdict.stats("coverage")["operations"]["cas"]["ok"] > 10
@@ -150,7 +150,7 @@ def test_a_client_that_is_paused_holds_its_lock_no_longer_than_its_lease(tmp_pat
     assert [name.partition("-")[0] for name in paused.names] == ["client"]
 
 
-def test_an_unknown_outcome_ends_a_client(registers: Outcome) -> None:
+def test_an_unknown_outcome_ends_a_client(registers: SeedOutcome) -> None:
     """Its process does nothing more; another number, of the same crew, does the rest."""
     found = rows(registers.run)
     ended = {row["process"]: row["t"] for row in found if row["type"] == Type.INFO}
@@ -161,7 +161,7 @@ def test_an_unknown_outcome_ends_a_client(registers: Outcome) -> None:
     assert max(row["process"] for row in found) >= processes
 
 
-def test_a_comparison_that_refused_is_told_from_other_failures(registers: Outcome) -> None:
+def test_a_comparison_that_refused_is_told_from_other_failures(registers: SeedOutcome) -> None:
     found = [row for row in rows(registers.run) if row["f"] == F.CAS]
     refused = [row for row in found if row["type"] == Type.FAIL and row["pos"] == 0]
     assert refused
@@ -169,7 +169,7 @@ def test_a_comparison_that_refused_is_told_from_other_failures(registers: Outcom
     assert {row["pos"] for row in found if row["type"] != Type.FAIL} == {None}
 
 
-def test_registers_are_given_up_and_all_are_read_at_the_end(registers: Outcome) -> None:
+def test_registers_are_given_up_and_all_are_read_at_the_end(registers: SeedOutcome) -> None:
     found = rows(registers.run)
     used = {row["key"] for row in found}
     assert len(used) > 4

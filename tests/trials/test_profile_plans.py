@@ -9,7 +9,7 @@ import pytest
 import sailing
 
 from clusters.systems.flotilla.profiles import profiles
-from harness.campaign.simulation import simulated
+from harness.campaign.simulation import simulate
 from harness.trial import Trial
 from nemesis import dump, load
 
@@ -28,7 +28,7 @@ def test_a_profile_gets_its_expected_verdict(profile: str, fault: str, tmp_path:
     plan = f"profile-{fault}"
     overrides, faults = load((sailing.PLANS / f"{plan}.toml").read_text(), plan)
     trial = Trial(name=plan, profile=profile).with_(overrides)
-    outcome = simulated(trial, dump(faults), tmp_path / plan)
+    outcome = simulate(trial, dump(faults), tmp_path / plan)
     expected = profiles()[profile].expected[plan]
     assert outcome.verdict, outcome.why
     if expected == "valid":

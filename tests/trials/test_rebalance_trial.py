@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import sailing
 
-from harness.campaign.simulation import Outcome, simulated
+from harness.campaign.simulation import SeedOutcome, simulate
 from harness.trial import Trial
 from nemesis import dump
 from nemesis import load as plan_of
@@ -16,13 +16,13 @@ PLAN = sailing.PLANS.parent / "mutants" / "members-never-leave.toml"
 
 def played(
     folder: Path, load: Mapping[str, int] = MappingProxyType({}), **settings: object
-) -> Outcome:
+) -> SeedOutcome:
     overrides, faults = plan_of(PLAN.read_text(), PLAN.name)
     trial = Trial(name="rebalance").with_(overrides)
     trial = trial.with_(
         {"settings": {**trial.settings, **settings}, "load": {**trial.load, **load}}
     )
-    return simulated(trial, dump(faults), folder / "run")
+    return simulate(trial, dump(faults), folder / "run")
 
 
 def test_every_queue_finds_one_owner(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import sailing
 
-from harness.campaign.simulation import Outcome, simulated
+from harness.campaign.simulation import SeedOutcome, simulate
 from harness.errors import BadRequest
 from harness.history.reader import History
 from harness.judge.judge import judge_here
@@ -25,11 +25,11 @@ PLAN = sailing.PLANS / "topics-kill.toml"
 STRICT = {"strictMetadata": True, "lockInStrictMode": True}
 
 
-def played(folder: Path, settings: Mapping[str, Any], **more: Any) -> Outcome:
+def played(folder: Path, settings: Mapping[str, Any], **more: Any) -> SeedOutcome:
     overrides, faults = plan_of(PLAN.read_text(), PLAN.name)
     trial = Trial(name="topics").with_(overrides).with_(more)
     trial = replace(trial, settings={**trial.settings, **settings})
-    return simulated(trial, dump(faults), folder / "run")
+    return simulate(trial, dump(faults), folder / "run")
 
 
 def test_what_a_strict_cluster_acknowledged_outlives_its_masters(tmp_path: Path) -> None:
@@ -46,19 +46,19 @@ def test_what_a_strict_cluster_acknowledged_outlives_its_masters(tmp_path: Path)
 
 
 @pytest.fixture(scope="module")
-def copied(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def copied(tmp_path_factory: pytest.TempPathFactory) -> SeedOutcome:
     """Metadata as the original has it."""
     return played(tmp_path_factory.mktemp("copied"), {}, seed=2)
 
 
-def test_what_is_copied_from_time_to_time_is_lost(copied: Outcome) -> None:
+def test_what_is_copied_from_time_to_time_is_lost(copied: SeedOutcome) -> None:
     """METADATA_LOST, and a lock that the next master has never heard of; no message is lost."""
     assert "METADATA_LOST" in copied.failure
     assert "QUEUE_OWNED_TWICE" in copied.failure
     assert "LOST_ACKED" not in copied.failure
 
 
-def test_a_contract_may_do_without(copied: Outcome) -> None:
+def test_a_contract_may_do_without(copied: SeedOutcome) -> None:
     """`keeps-metadata` is a demand like others: who does not make it is not told *invalid*."""
     trial = copied.run.trial()
     less = replace(trial, contract=tuple(d for d in trial.contract if d != "keeps-metadata"))

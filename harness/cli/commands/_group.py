@@ -1,5 +1,10 @@
-"""The group of commands. Each is a file here, imported when it is named: help is instant."""
+"""The group of commands. Each is a file here that is imported only if named, so help is fast.
 
+Help texts wrap between words only, not at hyphens of options and names.
+"""
+
+import re
+from collections.abc import Iterable
 from importlib import import_module
 from importlib.metadata import version
 from keyword import iskeyword
@@ -7,10 +12,11 @@ from types import ModuleType
 
 import click
 
-from harness.cli.commands._help import HelpContext
 from harness.cli.console import output_options
 from harness.errors import UnknownName
 
+HYPHEN = re.compile(r"(?<=\S)-(?=\S)")
+UNBROKEN = "\N{NON-BREAKING HYPHEN}"  # in the lines while they are wrapped
 COMMANDS = (
     "run",
     "check",
@@ -31,6 +37,29 @@ COMMANDS = (
 )
 
 
+class HelpFormatter(click.HelpFormatter):
+    def write_text(self, text: str) -> None:
+        super().write_text(HYPHEN.sub(UNBROKEN, text))
+
+    def write_dl(
+        self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2
+    ) -> None:
+        """Write options, with defaults that are words without parentheses."""
+        kept = [(name, HYPHEN.sub(UNBROKEN, _bare(text))) for name, text in rows]
+        super().write_dl(kept, col_max, col_spacing)
+
+    def getvalue(self) -> str:
+        return super().getvalue().replace(UNBROKEN, "-")
+
+
+def _bare(text: str) -> str:
+    return re.sub(r"default: \(([^()]*)\)", r"default: \1", text)
+
+
+class HelpContext(click.Context):
+    formatter_class = HelpFormatter
+
+
 class Seatrial(click.Group):
     """The group of commands."""
 
@@ -42,16 +71,16 @@ class Seatrial(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         if cmd_name not in COMMANDS:
             raise UnknownName("command", cmd_name, COMMANDS)
-        return _completed(_module(cmd_name).command)
+        return _add_common_options(_module(cmd_name).command)
 
 
 def _module(name: str) -> ModuleType:
-    """The command's file; a word of Python's own has an underscore at its end."""
+    """Return the module of a command; the file of a Python keyword ends with an underscore."""
     return import_module(f"harness.cli.commands.{name}{'_' if iskeyword(name) else ''}")
 
 
-def _completed(command: click.Command) -> click.Command:
-    """The command with what all have: output options, and help that says every default."""
+def _add_common_options(command: click.Command) -> click.Command:
+    """Add the output options of all commands, and help that shows every default."""
     command.context_class = HelpContext
     if not any(option.name == "quiet" for option in command.params):
         command.params.extend(output_options())
@@ -59,7 +88,7 @@ def _completed(command: click.Command) -> click.Command:
         if isinstance(option, click.Option) and option.is_flag and option.show_default is None:
             option.show_default = "off"
     for within in getattr(command, "commands", {}).values():
-        _completed(within)
+        _add_common_options(within)
     return command
 
 
@@ -72,4 +101,4 @@ def seatrial() -> None:
     and check what was lost, reordered or corrupted."""
 
 
-_completed(seatrial)
+_add_common_options(seatrial)

@@ -1,4 +1,4 @@
-"""Completion of names that plug-ins have, for options and arguments."""
+"""Shell completion of the names of plug-ins."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 def names_of(kind: str) -> Complete:
-    """Complete the last of several names with commas between."""
+    """Complete the last of several names separated by commas."""
 
     def complete(
         context: click.Context, option: click.Parameter, incomplete: str

@@ -16,8 +16,8 @@ def command(folder: str, as_json: bool, spark: str) -> int:
     It may be an address in storage, s3a://BUCKET/PATH or hdfs://HOST:PORT/PATH, as for report,
     explain, replay and shrink; the results are written there.
     """
-    from harness.cli.session import Shown, check
+    from harness.cli.session import ReportOptions, check
     from harness.history.run_files import stored_run
 
     with stored_run(folder) as run:
-        return check(run, Shown(as_json=as_json, page=False), spark)
+        return check(run, ReportOptions(as_json=as_json, page=False), spark)

@@ -1,11 +1,11 @@
-"""`seatrial cluster`: raise a system, look at it, take it down."""
+"""`seatrial cluster`: start a system, inspect it, stop it."""
 
 from pathlib import Path
 from typing import Any
 
 import click
 
-from harness.cli.commands.run import defaults, given, trial_flags
+from harness.cli.commands.run import default_fields, given_fields, trial_flags
 from harness.cli.options import request, runs_option
 
 RUNS = runs_option("The folder of the clusters.")
@@ -13,7 +13,7 @@ DIR = click.option(
     "--cluster",
     "folder",
     type=click.Path(path_type=Path),
-    show_default="the newest that runs",
+    show_default="the newest running one",
     help="The folder of the cluster.",
 )
 
@@ -31,10 +31,10 @@ def command() -> None:
 @trial_flags
 @RUNS
 def up(what: str, runs: Path, **flags: Any) -> int:
-    """Raise the system of a trial, without load and faults, and wait until it is healthy."""
+    """Start the system of a trial, without load or faults, and wait until it is healthy."""
     from harness.cli import cluster
 
-    return cluster.up(request(what, given(flags), defaults=defaults(flags)), runs)
+    return cluster.up(request(what, given_fields(flags), defaults=default_fields(flags)), runs)
 
 
 @command.command("status", short_help="Show the nodes and the current masters.")
@@ -42,24 +42,24 @@ def up(what: str, runs: Path, **flags: Any) -> int:
 @RUNS
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def status(folder: Path | None, runs: Path, as_json: bool) -> int:
-    """Show every node with its address and the part it plays."""
+    """Show every node with its address and current role."""
     from harness.cli import cluster
 
-    return cluster.show_status(cluster.chosen(folder, runs), as_json)
+    return cluster.show_status(cluster.select_cluster(folder, runs), as_json)
 
 
-@command.command("logs", short_help="The end of a node's log.")
+@command.command("logs", short_help="Print the end of a node's log.")
 @click.argument("node")
 @click.argument("file", default="")
-@click.option("--lines", type=click.IntRange(min=1), default=50, help="How many lines.")
-@click.option("--follow", "-f", is_flag=True, help="Print new lines as they come, until Ctrl-C.")
+@click.option("--lines", type=click.IntRange(min=1), default=50, help="Number of lines.")
+@click.option("--follow", "-f", is_flag=True, help="Print new lines until Ctrl-C.")
 @DIR
 @RUNS
 def logs(node: str, file: str, lines: int, follow: bool, folder: Path | None, runs: Path) -> int:
     """Print the end of a node's log, or of another FILE of its folder."""
     from harness.cli import cluster
 
-    return cluster.show_log(cluster.chosen(folder, runs), node, file, lines, follow)
+    return cluster.show_log(cluster.select_cluster(folder, runs), node, file, lines, follow)
 
 
 @command.command(
@@ -73,14 +73,14 @@ def shell(node: str, words: tuple[str, ...], folder: Path | None, runs: Path) ->
     """Open a shell on a node, or run a command there."""
     from harness.cli import cluster
 
-    return cluster.shell(cluster.chosen(folder, runs), node, words)
+    return cluster.shell(cluster.select_cluster(folder, runs), node, words)
 
 
 @command.command("down", short_help="Stop and remove the cluster.")
 @DIR
 @RUNS
 def down(folder: Path | None, runs: Path) -> int:
-    """Take the cluster down: processes, containers, rules and folders on its hosts."""
+    """Stop the cluster, and remove its processes, containers, rules and folders from its hosts."""
     from harness.cli import cluster
 
-    return cluster.down(cluster.chosen(folder, runs))
+    return cluster.down(cluster.select_cluster(folder, runs))

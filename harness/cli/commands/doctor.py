@@ -1,4 +1,4 @@
-"""`seatrial doctor`: can this machine run a trial, and if not, what fixes it?"""
+"""`seatrial doctor`: checks what trials need, and prints the commands that install it."""
 
 import json
 import shlex
@@ -9,23 +9,24 @@ from typing import Any
 
 import click
 
-from harness.cli.options import Pairs, merged, runs_option
+from harness.cli.options import KeyValues, merge_tables, runs_option
 
 HOSTS, RUNS = "local", Path("runs")
 
 
 @click.command("doctor", short_help="Check this machine; print commands that fix it.")
-@click.option("--hosts", default=HOSTS, help="The kind of hosts to ask about.")
+@click.option("--hosts", default=HOSTS, help="The kind of hosts to check.")
 @click.option(
-    "--bed", type=Pairs(), multiple=True, show_default="none", help="An option of the hosts."
+    "--bed", type=KeyValues(), multiple=True, show_default="none", help="An option of the hosts."
 )
 @runs_option()
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(hosts: str, bed: tuple[dict[str, Any], ...], runs: Path, as_json: bool) -> int:
-    """Probe what trials need. Exit code 0 when a trial on these hosts can run, 255 when not."""
+    """Check what trials need on this machine. Exit code 0 if a trial on these hosts can run, else
+    255."""
     from harness.cli.doctor import ending, examine, show
 
-    options = merged(bed)
+    options = merge_tables(bed)
     found = examine(hosts, options, runs)
     if as_json:
         print(json.dumps([{**asdict(one), "ready": one.ready} for one in found], indent=2))
@@ -34,7 +35,7 @@ def command(hosts: str, bed: tuple[dict[str, Any], ...], runs: Path, as_json: bo
 
 
 def _as_typed(hosts: str, bed: Mapping[str, Any], runs: Path) -> Iterator[str]:
-    """The same options for `seatrial run`."""
+    """Yield the same options for `seatrial run`."""
     if hosts != HOSTS:
         yield from ("--hosts", hosts)
     for key, value in bed.items():

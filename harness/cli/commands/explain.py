@@ -1,4 +1,4 @@
-"""`seatrial explain`: the story of one message, or of the operations that contradict each other."""
+"""`seatrial explain`: the history of a lost message, or of contradictory operations."""
 
 import json
 
@@ -15,18 +15,19 @@ def command(folder: str, finding: str | None, as_json: bool) -> int:
     FINDING is a code, such as LOST_ACKED, or a code and the number of an example, LOST_ACKED:2.
     The default is the first finding. The run is not checked again: the verdict is the stored one.
     """
-    from harness.cli.console import wrapped
+    from harness.cli.console import wrap_lines
     from harness.explain.story import STEPS_INDENT, explained, nothing
     from harness.history.run_files import limit_memory, stored_run
     from harness.text.sanitize import sayable
 
     limit_memory()
     with stored_run(folder) as run:
-        told = explained(run, finding)
+        explanation = explained(run, finding)
         if as_json:
-            plain = told.plain() if told else {"explainable": []}
+            plain = explanation.plain() if explanation else {"explainable": []}
             print(json.dumps(plain, indent=2, sort_keys=True))
         else:
-            said = sayable("\n".join(told.lines() if told else [nothing(run)])).split("\n")
-            print("\n".join(wrapped(said, STEPS_INDENT)))
+            lines = explanation.lines() if explanation else [nothing(run)]
+            text = sayable("\n".join(lines))
+            print("\n".join(wrap_lines(text.split("\n"), STEPS_INDENT)))
     return 0

@@ -1,4 +1,4 @@
-"""`seatrial list`: what there is to name, and whether faults do what they say."""
+"""`seatrial list`: names of plug-ins and bundled files; with --verify, a test of all faults."""
 
 import json
 import shutil
@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from harness import registry
-from harness.cli.options import Pairs, Words, merged, request, runs_option
+from harness.cli.options import KeyValues, NameList, merge_tables, request, runs_option
 from harness.errors import BadRequest, UnknownName
 from harness.suite import bundled
 
@@ -20,8 +20,8 @@ WIDEST = 34  # columns of names
 KINDS = (*registry.KINDS, *bundled.KINDS)
 
 
-def kind_named(word: str) -> str:
-    """`fault` or `faults`. UnknownName lists the kinds."""
+def parse_kind(word: str) -> str:
+    """Return the kind for `fault` or `faults`. Raises UnknownName with all kinds."""
     for kind in KINDS:
         if word in (kind, f"{kind}s"):
             return kind
@@ -30,17 +30,17 @@ def kind_named(word: str) -> str:
 
 @click.command("list", short_help="List plug-ins, trials, plans and suites.")
 @click.argument("kinds", nargs=-1)
-@click.option("--verify", is_flag=True, help="Faults: inject and heal each, on a small cluster.")
-@click.option("--faults", type=Words(), show_default="all", help="With --verify: only these.")
+@click.option("--verify", is_flag=True, help="Inject and heal each fault, on a small cluster.")
+@click.option("--faults", type=NameList(), show_default="all", help="With --verify: only these.")
 @click.option("--hosts", default="local", help="With --verify: where nodes run.")
 @click.option(
-    "--bed", type=Pairs(), multiple=True, show_default="none", help="An option of the hosts."
+    "--bed", type=KeyValues(), multiple=True, show_default="none", help="An option of the hosts."
 )
 @click.option("--system", default="flotilla", help="System under test.")
 @click.option(
     "--set",
     "settings",
-    type=Pairs(),
+    type=KeyValues(),
     multiple=True,
     show_default="none",
     help="A setting of the system.",
@@ -54,11 +54,11 @@ def command(kinds: tuple[str, ...], verify: bool, as_json: bool, **flags: Any) -
     `importers`), and the `trials`, `plans` and `suites` that come with Seatrial.
 
     `seatrial list faults --verify --hosts docker` starts a small cluster, injects every fault, and
-    prints what was observed of each: when it was applied, in effect and healed, and what was
-    measured. Exit code 1 when a fault that these hosts support was not observed in effect, or not
-    observed healed; 2 when the command was stopped early, 255 when the test bed failed.
+    prints when each was applied, observed in effect and healed, and what was measured. Exit code 1
+    if a fault that these hosts support was not observed in effect or not observed healed, 2 if the
+    command was stopped early, 255 if the test bed failed.
     """
-    named = [kind_named(word) for word in kinds]
+    named = [parse_kind(word) for word in kinds]
     if verify:
         if named != [FAULT]:
             raise BadRequest("only faults can be verified: seatrial list faults --verify")
@@ -84,24 +84,24 @@ def _plural(kind: str) -> str:
 
 def _entries(kind: str) -> Iterator[tuple[str, str]]:
     """Yield the indented names of a kind, and of what belongs to each, with a sentence."""
-    for name, sentence in described(kind):
+    for name, sentence in describe(kind):
         yield f"  {name}", sentence
         yield from ((f"    {profile}", about) for profile, about in profiles(kind, name))
         yield from ((f"    mutant={mutant}", about) for mutant, about in mutants(kind, name))
 
 
-def described(kind: str) -> Iterator[tuple[str, str]]:
+def describe(kind: str) -> Iterator[tuple[str, str]]:
     """Yield each name of a kind, with a sentence about it."""
     if kind not in bundled.KINDS:
         yield from registry.described(kind)
         return
-    for name, about in bundled.described(kind):
+    for name, about in bundled.describe(kind):
         means_workload = kind == "trial" and name in registry.names("workload")
         yield f"suites/trials/{name}.toml" if means_workload else name, about
 
 
 def _print_entry(name: str, about: str, width: int) -> None:
-    """A name and what it is; a terminal's lines break between words, below each other."""
+    """Print a name and its description; on a terminal, wrapped between words and indented."""
     if not sys.stdout.isatty():
         click.echo(f"{name}{about}")
         return
@@ -118,27 +118,26 @@ def _print_entry(name: str, about: str, width: int) -> None:
 
 
 def _plain(kind: str) -> Iterator[dict[str, Any]]:
-    """The plug-ins of a kind, as JSON takes them."""
-    for name, sentence in described(kind):
+    """Yield the plug-ins of a kind for JSON."""
+    for name, sentence in describe(kind):
         below = {"profiles": dict(profiles(kind, name)), "mutants": dict(mutants(kind, name))}
         yield {"name": name, "about": sentence, **{key: at for key, at in below.items() if at}}
 
 
 def _verify(faults: tuple[str, ...] | None, runs: Path, as_json: bool, **flags: Any) -> int:
     if faults is not None and not faults:
-        raise BadRequest("--faults names no fault; name some, or leave it out to verify all")
+        raise BadRequest("--faults names no fault; name some, or omit it to verify all")
     from harness.cli.console import announce
-    from harness.cli.live_view import Live
+    from harness.cli.live_view import TrialScreen
     from harness.cli.session import likely_s
-    from harness.selftest.faults import planned, verified
-    from harness.selftest.faults_view import show
+    from harness.selftest.faults import show, verification_plan, verify_faults
 
-    tables = {name: merged(flags.pop(name)) for name in ("bed", "settings")}
+    tables = {name: merge_tables(flags.pop(name)) for name in ("bed", "settings")}
     trial = request("", {"name": "verify", **flags, **tables}).trial
-    asked, _ = planned(trial, faults or ())  # refused before anything is shown
+    asked, _ = verification_plan(trial, faults or ())  # refused before anything is shown
     announce(likely_s(asked.trial))
-    with Live(trial) as live:
-        seen = verified(trial, faults or (), runs, live.update)
+    with TrialScreen(trial) as live:
+        seen = verify_faults(trial, faults or (), runs, live.update)
     if as_json:
         click.echo(json.dumps(seen.plain(), indent=2))
     else:
@@ -147,12 +146,12 @@ def _verify(faults: tuple[str, ...] | None, runs: Path, as_json: bool, **flags: 
 
 
 def profiles(kind: str, name: str) -> Iterator[tuple[str, str]]:
-    """A system's named configurations."""
+    """Yield a system's named configurations."""
     return _named(registry.system(name).profiles if kind == "system" else dict)
 
 
 def mutants(kind: str, name: str) -> Iterator[tuple[str, str]]:
-    """A system's known-bad variants."""
+    """Yield a system's known-bad variants."""
     return _named(registry.system(name).mutants if kind == "system" else dict)
 
 

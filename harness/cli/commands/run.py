@@ -1,4 +1,4 @@
-"""`seatrial run`: raise, load, break, heal, judge, show."""
+"""`seatrial run`: runs a trial and judges it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,13 +12,13 @@ from harness.cli.commands._names import names_of
 from harness.cli.options import (
     SPARK,
     Duration,
+    KeyValues,
     Latency,
-    Pairs,
+    NameList,
     Request,
     Seeds,
-    Words,
     Zones,
-    merged,
+    merge_tables,
     request,
     runs_option,
 )
@@ -34,11 +34,11 @@ NOTHING = ("none", "nothing", "no")
 
 
 def _faults(context: click.Context, option: click.Parameter, kinds: tuple[str, ...] | None) -> Any:
-    """No kind of fault is called none: who wants none names none."""
+    """Raise BadRequest for --faults none: no fault has that name."""
     if none := [kind for kind in kinds or () if kind in NOTHING]:
         raise BadRequest(
-            f"there is no fault {none[0]!r}: leave --faults out for a trial without faults, or "
-            "write --faults '' where a trial file names some"
+            f"there is no fault {none[0]!r}; for a trial without faults omit --faults, or write "
+            "--faults '' if the trial file names some"
         )
     return kinds
 
@@ -56,48 +56,48 @@ TRIAL_FLAGS: tuple[Command, ...] = (
         "--hosts",
         show_default=Trial.hosts,
         shell_complete=names_of("hosts"),
-        help="Where its nodes run.",
+        help="Where the nodes run.",
     ),
     click.option(
-        "--bed", type=Pairs(), multiple=True, show_default=NONE, help="An option of the hosts."
+        "--bed", type=KeyValues(), multiple=True, show_default=NONE, help="An option of the hosts."
     ),
     click.option(
         "--nodes",
-        type=Pairs(),
+        type=KeyValues(),
         show_default=PROFILES,
-        help="How many of each role: broker=3,controller=3.",
+        help="Number of nodes of each role: broker=3,controller=3.",
     ),
     click.option(
         "--zones",
         type=Zones(),
         show_default=NONE,
-        help="How many, or which node is in which: broker-1=a,...",
+        help="Number of zones, or the zone of each node: broker-1=a,...",
     ),
     click.option(
         "--zone-latency",
         type=Latency(),
         show_default=NONE,
-        help="From zone to zone: 5ms, 5ms+1ms jitter.",
+        help="Latency between zones: 5ms, or with jitter 5ms+1ms.",
     ),
     click.option(
         "--faults",
-        type=Words(),
+        type=NameList(),
         callback=_faults,
         show_default=NONE,
         shell_complete=names_of("fault"),
-        help="Kinds that a drawn plan uses: kill,pause.",
+        help="Kinds of fault to draw a plan from: kill,pause.",
     ),
     click.option(
         "--targets",
-        type=Words(),
+        type=NameList(),
         show_default="each fault's own",
-        help="Selectors that a drawn plan picks from.",
+        help="Targets to draw a plan from.",
     ),
     click.option(
         "--plan",
         metavar="FILES",
         show_default="drawn from the seed",
-        help="A plan, instead of a drawn one.",
+        help="Plan files, instead of a drawn plan.",
     ),
     click.option(
         "--seed",
@@ -110,13 +110,13 @@ TRIAL_FLAGS: tuple[Command, ...] = (
         "duration_s",
         type=Duration(),
         show_default=f"{Trial.duration_s:g}s",
-        help="Of the load: 60s, 2m.",
+        help="Duration of the load: 60s, 2m.",
     ),
     click.option(
         "--rhythm",
-        type=Pairs(),
+        type=KeyValues(),
         show_default=", ".join(f"{k}={v:g}" for k, v in vars(Rhythm()).items()),
-        help="How a drawn plan spaces its faults.",
+        help="Times between and of the faults of a drawn plan.",
     ),
     click.option("--short-faults", is_flag=True, default=None, help="Allow undetectable faults."),
     click.option(
@@ -124,7 +124,7 @@ TRIAL_FLAGS: tuple[Command, ...] = (
         "recover_within_s",
         type=Duration(),
         show_default=f"{Trial.recover_within_s:g}s",
-        help="How long recovery may take after all faults are healed.",
+        help="Maximum time to recover after all faults are healed.",
     ),
     click.option(
         "--compare-replicas",
@@ -135,36 +135,40 @@ TRIAL_FLAGS: tuple[Command, ...] = (
     click.option(
         "--set",
         "settings",
-        type=Pairs(),
+        type=KeyValues(),
         multiple=True,
         show_default=NONE,
         help="A setting of the system.",
     ),
     click.option(
-        "--load", type=Pairs(), multiple=True, show_default=NONE, help="An option of the workload."
+        "--load",
+        type=KeyValues(),
+        multiple=True,
+        show_default=NONE,
+        help="An option of the workload.",
     ),
     click.option(
         "--checkers",
-        type=Words(),
+        type=NameList(),
         show_default="the workload's",
         shell_complete=names_of("checker"),
         help="Checkers to run.",
     ),
     click.option(
         "--contract",
-        type=Words(),
+        type=NameList(),
         show_default=", ".join(DEMANDS),
         help="Demands that decide the verdict.",
     ),
     click.option(
         "--claims",
-        type=Pairs(),
+        type=KeyValues(),
         show_default="the profile's",
         help="Override the profile's claims: kill=all,power=one.",
     ),
     click.option(
         "--survives",
-        type=Words(),
+        type=NameList(),
         show_default="the claims",
         help="Deprecated: claim these kinds only; use --claims.",
     ),
@@ -177,19 +181,19 @@ TRIAL_FLAGS: tuple[Command, ...] = (
 
 
 def trial_flags(command: Command) -> Command:
-    """One flag for each field of a trial."""
+    """Add one flag for each field of a trial."""
     for flag in reversed(TRIAL_FLAGS):
         command = flag(command)
     return command
 
 
-def given(flags: dict[str, Any]) -> dict[str, Any]:
-    """The options on the command line, as fields of a trial."""
+def given_fields(flags: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of the command line as fields of a trial."""
     return _fields({name: value for name, value in flags.items() if not _is_default(name)})
 
 
-def defaults(flags: dict[str, Any]) -> Written:
-    """Those that seatrial.toml sets, as fields of a trial."""
+def default_fields(flags: dict[str, Any]) -> Written:
+    """Return the options of seatrial.toml as fields of a trial."""
     table = _fields({name: value for name, value in flags.items() if _is_default(name)})
     return Written(table, source=str(FILE))
 
@@ -200,7 +204,7 @@ def _is_default(name: str) -> bool:
 
 
 def _fields(flags: dict[str, Any]) -> dict[str, Any]:
-    tables = {key: merged(flags.get(key, ())) for key in ("bed", "settings", "load")}
+    tables = {key: merge_tables(flags.get(key, ())) for key in ("bed", "settings", "load")}
     return {k: v for k, v in {**flags, **tables}.items() if v is not None and v != {}}
 
 
@@ -210,9 +214,9 @@ def _fields(flags: dict[str, Any]) -> dict[str, Any]:
 )
 @trial_flags
 @click.option(
-    "--seeds", type=Seeds(), show_default="the one of --seed", help="Run once for each: 1..10."
+    "--seeds", type=Seeds(), show_default="the one of --seed", help="Run once for each seed: 1..10."
 )
-@click.option("--repeat", type=click.IntRange(min=1), default=1, help="How often to run each.")
+@click.option("--repeat", type=click.IntRange(min=1), default=1, help="How often to run each seed.")
 @click.option("--fail-fast", is_flag=True, help="Stop after the first run that is not valid.")
 @click.option(
     "--dry-run", is_flag=True, help="Print the plan, as TOML for --plan, and run nothing."
@@ -243,20 +247,20 @@ def command(
 ) -> int:
     """Run a trial and judge it.
 
-    TRIAL is a trial file, or the name of one that comes with Seatrial, such as demo; WORKLOAD is
-    what the clients do (`seatrial list` names both). Flags override the file. The exit code is
-    0 for valid, 1 for invalid, 2 for unknown.
+    TRIAL is a trial file, or the name of a bundled one, such as demo; WORKLOAD is what the clients
+    do (`seatrial list` prints both). Flags override the file. The exit code is 0 for valid, 1 for
+    invalid, 2 for unknown.
     """
-    from harness.cli.session import Several, Shown, run_all
+    from harness.cli.session import ReportOptions, RunSeries, run_all
 
     if seeds and flags["seed"] is not None:
-        raise BadRequest("--seed and --seeds both name seeds; write all of them after --seeds")
-    asked = request(what, given(flags), defaults=defaults(flags))
+        raise BadRequest("--seed and --seeds exclude each other; give all seeds to --seeds")
+    asked = request(what, given_fields(flags), defaults=default_fields(flags))
     chosen = seeds or (asked.trial.seed,)
     if dry_run:
         return _dry_run(asked, chosen)
-    shown = Shown(as_json=as_json, page=not no_report, junit=junit)
-    return run_all(asked, Several(chosen, repeat, fail_fast), runs, shown, spark)
+    shown = ReportOptions(as_json=as_json, page=not no_report, junit=junit)
+    return run_all(asked, RunSeries(chosen, repeat, fail_fast), runs, shown, spark)
 
 
 def _dry_run(asked: Request, seeds: Sequence[int]) -> int:

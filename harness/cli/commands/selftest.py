@@ -1,4 +1,4 @@
-"""`seatrial selftest`: is every planted bug caught, and the sound build not?"""
+"""`seatrial selftest`: checks that all planted bugs are detected, and no others."""
 
 import json
 import os
@@ -8,17 +8,17 @@ import click
 
 from harness.cli.options import runs_option
 
-SIMULATED_S, REAL_S = 25.0, 150.0  # for one mutant and the sound build, about
+SIMULATED_S, REAL_S = 25.0, 150.0  # estimates for one mutant and the correct build
 
 
 @click.command("selftest", short_help="Check that all planted bugs are detected.")
 @click.argument("names", nargs=-1, metavar="[MUTANT]...")
-@click.option("--quick", is_flag=True, help="Only the few fastest.")
+@click.option("--quick", is_flag=True, help="Run only the fastest cases.")
 @click.option("--jobs", type=click.IntRange(1, 1024), default=2, help="Worker processes.")
 @click.option(
     "--hosts",
     show_default="all kinds",
-    help="Only the plans for this kind of hosts: simulated, local.",
+    help="Run only plans for this kind of hosts: simulated, local.",
 )
 @runs_option()
 @click.option("--json", "as_json", is_flag=True, help="Print only the table, as JSON.")
@@ -27,19 +27,19 @@ def command(
 ) -> int:
     """Run each known-bad variant (mutant) of the system under the plan written against it.
 
-    Seeds are tried until one shows the expected finding; then the correct build runs with the same
-    plan and seed, and has to be valid. The default is all mutants.
+    Seeds are tried until one gives the expected finding; then the correct build runs with the same
+    plan and seed, and must be valid. The default is all mutants.
 
     Plans are suites/mutants/MUTANT.toml on simulated hosts, and MUTANT.HOSTS.toml on real ones.
-    Exit code 0 when every mutant was caught and every correct build was valid, 1 otherwise, 2 when
-    it is undecided. Ctrl-C ends the command; the run in progress then proves nothing.
+    Exit code 0 if every mutant was caught and every correct build was valid, 1 otherwise, 2 if
+    undecided. Ctrl-C ends the command; the run in progress does not count.
     """
     from harness.cli.console import announce
     from harness.cli.doctor import refuse_unready
     from harness.history.runs import writable
     from harness.run.interrupts import stoppable
-    from harness.selftest.mutants import Course, cases, cheapest, conduct, of_hosts
-    from harness.selftest.mutants_view import Watched, show
+    from harness.selftest.mutants import SelftestState, cases, cheapest, conduct, of_hosts
+    from harness.selftest.mutants_view import SelftestScreen, show
 
     chosen = cases(names)
     chosen = of_hosts(chosen, hosts) if hosts else chosen
@@ -50,9 +50,9 @@ def command(
     real = sum(case.is_real for case in chosen)
     workers = min(jobs, os.cpu_count() or 1)
     announce(SIMULATED_S * (len(chosen) - real) / workers + REAL_S * real)
-    course = Course(chosen)
+    course = SelftestState(chosen)
     with stoppable(course.interrupt):
-        conduct(course, jobs, runs, Watched())
+        conduct(course, jobs, runs, SelftestScreen())
     if as_json:
         answers = [answer.plain() for answer in course.answers]
         print(json.dumps({"answers": answers, "exit_code": course.exit_code}, indent=2))

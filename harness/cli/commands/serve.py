@@ -1,10 +1,10 @@
-"""`seatrial serve`: runs in a browser."""
+"""`seatrial serve`: a web interface to the runs."""
 
 from pathlib import Path
 
 import click
 
-from harness.cli.options import RUNS_VARIABLE, Words
+from harness.cli.options import RUNS_VARIABLE, NameList
 
 
 @click.command("serve", short_help="Browse runs in a web browser.")
@@ -20,19 +20,18 @@ from harness.cli.options import RUNS_VARIABLE, Words
 @click.option(
     "--allow",
     "names",
-    type=Words(),
+    type=NameList(),
     default="",
     show_default="none",
-    help="More host names to accept.",
+    help="Additional host names to accept.",
 )
-@click.option("--token", is_flag=True, help="Serve only those who have the address with its token.")
+@click.option("--token", is_flag=True, help="Require a token, which is part of the address.")
 def command(runs: Path, host: str, port: int, names: tuple[str, ...], token: bool) -> int:
     """List, filter, compare and watch the runs in the folder RUNS in a web browser.
 
-    The default of RUNS is SEATRIAL_RUNS, else runs. The server writes nothing and serves only runs.
-    It listens on this machine only, unless --host names another address; --allow names the host
-    names under which browsers may reach it. Every user of this machine can read the runs, unless
-    --token is given.
+    The default of RUNS is SEATRIAL_RUNS, else runs. The server is read-only. It listens on
+    this machine only, unless --host gives another address; --allow adds host names that browsers
+    may use. Every user of this machine can read the runs, unless --token is given.
     """
     from harness import registry
     from harness.history.run_files import limit_memory

@@ -1,16 +1,16 @@
-"""`seatrial shrink`: the shortest plan with which a run still fails."""
+"""`seatrial shrink`: searches the shortest plan with which a run still fails."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.options import Duration, merged, runs_option, trusting
+from harness.cli.options import Duration, merge_tables, runs_option, trust_options
 
 if TYPE_CHECKING:
     from harness.history.rundir import RunDir
     from harness.shrink.search import Case
-    from harness.shrink.simulated import Patience
+    from harness.shrink.simulated import SearchLimits
 
 
 @click.command("shrink", short_help="Minimize a failing run.")
@@ -27,10 +27,12 @@ if TYPE_CHECKING:
     "--luck",
     type=click.IntRange(1, 1000),
     default=8,
-    help="Tries of each candidate, and of the result, on real hosts.",
+    help="Tries of each candidate, and of the result on real hosts.",
 )
-@click.option("--jobs", type=click.IntRange(1, 1024), default=2, help="Simulated worlds at once.")
-@trusting
+@click.option(
+    "--jobs", type=click.IntRange(1, 1024), default=2, help="Simulated worlds in parallel."
+)
+@trust_options
 @runs_option()
 def command(
     folder: str,
@@ -45,60 +47,58 @@ def command(
 
     Each candidate is tried several times, with different packet timing. The shortest one becomes a
     run of its own; its plan and its timeline are printed. Ctrl-C, SIGTERM and a closed terminal
-    keep the best candidate so far.
+    stop the search and keep the best candidate so far.
 
     On real hosts a run does not fail every time: candidates run one after another, each until it
-    fails or has used its tries. The result is then run as often again, while there is time, and the
-    share of failures is printed. Give it time: --time 1h. As for `replay`, options of docker and
-    SSH hosts that the run has, an inventory above all, are refused unless you name them with --bed
-    or add --trust-run.
+    fails or has used its tries. While there is time, the result is then run as often again, and the
+    share of failures is printed. This takes long: --time 1h. As for `replay`, options of docker and
+    SSH hosts, such as an inventory, are refused unless you name them with --bed or add --trust-run.
     """
     from harness.campaign.swarm import HOSTS
-    from harness.cli.session import Trusted
+    from harness.cli.session import HostTrust
     from harness.history.run_files import stored_run
     from harness.history.runs import writable
-    from harness.shrink.simulated import Patience, failing
+    from harness.shrink.simulated import SearchLimits, failing_case
 
     with stored_run(folder) as run:
-        case = failing(run, Trusted(merged(bed), trust_run))
+        case = failing_case(run, HostTrust(merge_tables(bed), trust_run))
         writable(runs)
         if case.trial.hosts != HOSTS:
-            return _for_real(run, case, Patience(within_s, luck), runs)
-    return _in_worlds(case, Patience(within_s, luck, jobs), runs)
+            return _on_real_hosts(run, case, SearchLimits(within_s, luck), runs)
+    return _in_worlds(case, SearchLimits(within_s, luck, jobs), runs)
 
 
-def _in_worlds(case: "Case", patience: "Patience", runs: Path) -> int:
-    """With simulated runs, of which there are many in a minute."""
-    from harness.cli.session import Ending, Shown, render
+def _in_worlds(case: "Case", patience: "SearchLimits", runs: Path) -> int:
+    """Search with simulated runs."""
+    from harness.cli.session import ReportOptions, RunEnd, render
     from harness.run.interrupts import UNHEEDED, stoppable
-    from harness.shrink.simulated import kept, searched
-    from harness.shrink.view import Watched, show
+    from harness.shrink.simulated import keep_as_run, search
+    from harness.shrink.view import ShrinkScreen, show
 
-    with stoppable(lambda: None, UNHEEDED):  # they come in numbers; the best is to be kept
-        with Watched() as watch:
-            progress = searched(case, patience, watch)
-        outcome = kept(progress.tries.best, runs)
-        render(Ending(outcome.seed, outcome.run, outcome.verdict), Shown())
+    with stoppable(lambda: None, UNHEEDED):  # signals may repeat; the best is kept
+        with ShrinkScreen() as watch:
+            progress = search(case, patience, watch)
+        outcome = keep_as_run(progress.tries.best, runs)
+        render(RunEnd(outcome.seed, outcome.run, outcome.verdict), ReportOptions())
         show(progress, outcome)
     return 0
 
 
-def _for_real(run: "RunDir", case: "Case", patience: "Patience", runs: Path) -> int:
-    """The same with real runs, the least of which is there already. BedFailed when there can be
-    none here."""
+def _on_real_hosts(run: "RunDir", case: "Case", patience: "SearchLimits", runs: Path) -> int:
+    """Search with real runs. Raises BedFailed if this machine cannot run them."""
     from harness.cli.options import Request
-    from harness.cli.session import Ending, Shown, render
+    from harness.cli.session import ReportOptions, RunEnd, render
     from harness.run.interrupts import UNHEEDED, stoppable
     from harness.run.preflight import refuse
-    from harness.shrink.real import searched
-    from harness.shrink.simulated import convicted
-    from harness.shrink.view import Watched, show
+    from harness.shrink.real import search_on_hosts
+    from harness.shrink.simulated import convicting_code
+    from harness.shrink.view import ShrinkScreen, show
 
-    wanted = convicted(run)
+    wanted = convicting_code(run)
     refuse(Request(case.trial, case.plan_toml), runs)
-    with stoppable(lambda: None, UNHEEDED):  # they come in numbers; the best is to be kept
-        with Watched() as watch:
-            progress, outcome = searched(case, wanted, patience, watch, runs)
-        render(Ending(outcome.seed, outcome.run, outcome.verdict), Shown())
+    with stoppable(lambda: None, UNHEEDED):  # signals may repeat; the best is kept
+        with ShrinkScreen() as watch:
+            progress, outcome = search_on_hosts(case, wanted, patience, watch, runs)
+        render(RunEnd(outcome.seed, outcome.run, outcome.verdict), ReportOptions())
         show(progress, outcome)
     return 0

@@ -1,4 +1,4 @@
-"""`seatrial simulate`: thousands of seeds in simulated worlds."""
+"""`seatrial simulate`: runs thousands of seeds in simulated worlds."""
 
 import json
 import os
@@ -9,22 +9,22 @@ from typing import Any
 
 import click
 
-from harness.cli.commands.run import defaults, given, trial_flags
+from harness.cli.commands.run import default_fields, given_fields, trial_flags
 from harness.cli.options import Duration, Seeds, looks_like_file, request, runs_option
 
 DURATION_S = 40.0
-# what a campaign decides itself, or what means nothing in it: laws watch every byte there
+# set by a campaign, or without meaning in it: its invariants check every byte
 FIXED = {"hosts", "seed", "name", "short_faults", "rhythm", "compare_replicas"}
 
 
 @click.command("simulate", short_help="Run thousands of seeds in simulated worlds.")
 @click.argument("what", default="", metavar="[TRIAL.toml | WORKLOAD]")
-@click.option("--seeds", type=Seeds(), default="1..100", help="Which: 1..100.")
+@click.option("--seeds", type=Seeds(), default="1..100", help="The seeds: 1..100.")
 @click.option("--jobs", type=click.IntRange(1, 1024), default=2, help="Worker processes.")
 @click.option(
     "--mutant",
     show_default="none",
-    help="A known-bad variant of the system, which should be caught.",
+    help="A known-bad variant of the system, which must be caught.",
 )
 @click.option("--all", "to_the_end", is_flag=True, help="Continue after the mutant is caught.")
 @click.option(
@@ -58,22 +58,22 @@ def command(
     """Draw a trial and a plan from every seed, run them in simulated worlds, and check them.
 
     What TRIAL.toml or an option sets is the same for all seeds; the rest is drawn. Seeds that fail
-    are kept as runs. Exit code 0 when no seed failed (with --mutant: when one failed by the finding
-    expected of the mutant), 1 otherwise, 2 when it is undecided: the command was stopped, seeds
-    were lost or abandoned, or too many prove nothing. After kill -9 the same command resumes with
-    the seeds that were not finished.
+    are kept as runs. Exit code 0 if no seed failed (with --mutant: if one failed with the finding
+    expected of the mutant), 1 otherwise, 2 if undecided: the command was stopped, seeds were lost
+    or abandoned, or too many prove nothing. After kill -9 the same command resumes with the seeds
+    that were not finished.
     """
-    from harness.campaign.checkpoint import checkpointed
+    from harness.campaign.checkpoint import open_checkpoint
     from harness.campaign.run import Campaign, conduct, edition
     from harness.campaign.tally import many
-    from harness.campaign.view import Watched, appended, show
+    from harness.campaign.view import CampaignScreen, open_summary, show
     from harness.cli.console import announce
     from harness.cli.session import likely_s
     from harness.history.runs import writable
     from harness.judge.campaign_evidence import noted, summed
     from harness.run.interrupts import stops_noted
 
-    fields, beneath = given(flags), defaults(flags)
+    fields, beneath = given_fields(flags), default_fields(flags)
     if not looks_like_file(what) and "duration_s" not in beneath.table:
         fields = {"duration_s": DURATION_S, **fields}
     if mutant:
@@ -87,16 +87,16 @@ def command(
     total_s = len(seeds) * each_s / min(jobs, os.cpu_count() or 1)
     writable(runs)
     with (
-        appended(summary) as append,
+        open_summary(summary) as append,
         stops_noted() as stopped,
-        checkpointed(campaign.key, edition(), runs) as checkpoint,
+        open_checkpoint(campaign.key, edition(), runs) as checkpoint,
         ExitStack() as at_last,
     ):
         announce(min(total_s, within_s or total_s), many(len(seeds), "seed"))
-        with Watched() as watch:
+        with CampaignScreen() as watch:
             course = conduct(campaign, runs, watch, checkpoint=checkpoint, stopped=stopped)
         total = summed(course, runs)
-        # stopped twice, or unheard: it is written down
+        # also after a second stop, or without a terminal
         at_last.callback(noted, course, runs, checkpoint)
         at_last.callback(append, course, total)
         if as_json:

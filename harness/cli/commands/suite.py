@@ -1,4 +1,4 @@
-"""`seatrial suite`: many trials, each with the verdict expected of it."""
+"""`seatrial suite`: runs a list of trials with expected verdicts."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -6,65 +6,73 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.commands._names import names_of
-from harness.cli.options import Duration, Pairs, Real, Size, Words, merged, runs_option
+from harness.cli.options import (
+    ByteSize,
+    Duration,
+    FiniteNumber,
+    KeyValues,
+    NameList,
+    merge_tables,
+    runs_option,
+)
 from harness.errors import BadRequest
 
 if TYPE_CHECKING:
-    from harness.suite.cells import Place
+    from harness.suite.suite_file import HostsOverride
 
 
 def _only(
     context: click.Context, option: click.Parameter, words: tuple[str, ...] | None
 ) -> tuple[str, ...]:
-    """Whoever says --only means some of the runs, and not all of them."""
+    """Raise BadRequest for an empty --only, which would mean all runs."""
     if words is not None and not words:
-        raise BadRequest("--only names no run; say a part of a run's name, or leave it out")
+        raise BadRequest("--only names no run; give a part of a run's name, or omit it")
     return words or ()
 
 
-def _place(hosts: str | None, bed: tuple[dict[str, Any], ...]) -> "Place | None":
+def _place(hosts: str | None, bed: tuple[dict[str, Any], ...]) -> "HostsOverride | None":
     from harness import registry
-    from harness.suite.cells import Place
+    from harness.suite.suite_file import HostsOverride
 
     if hosts is None:
         if bed:
-            raise BadRequest("--bed is an option of the hosts that --hosts names; name them, too")
+            raise BadRequest("--bed needs --hosts, whose option it is")
         return None
-    registry.module("hosts", hosts)  # refused here rather than once for each run
-    return Place(hosts, merged(bed))
+    registry.module("hosts", hosts)  # raises here, not once for each run
+    return HostsOverride(hosts, merge_tables(bed))
 
 
 @click.command("suite", short_help="Run a list of trials with expected verdicts.")
 @click.argument("file", type=click.Path(path_type=Path), metavar="SUITE")
 @click.option(
     "--only",
-    type=Words(),
+    type=NameList(),
     callback=_only,
     show_default="all runs",
-    help="Runs whose name holds one of these.",
+    help="Only runs whose name contains one of these.",
 )
 @click.option("--repeat", type=click.IntRange(min=1), default=1, help="How often to run each.")
 @click.option(
     "--scale",
-    type=Real(0, min_open=True),
+    type=FiniteNumber(0, min_open=True),
     show_default="from the suite file",
     help="Multiply all times: 0.1.",
 )
 @click.option(
     "--share",
-    type=Real(0, 1, min_open=True),
+    type=FiniteNumber(0, 1, min_open=True),
     show_default="from the suite file",
-    help="Of all rounds: 0.1.",
+    help="Share of the rounds of repeated faults: 0.1.",
 )
 @click.option(
     "--hosts",
     show_default="from the suite file",
     shell_complete=names_of("hosts"),
-    help="Where all of them run.",
+    help="Where all trials run.",
 )
 @click.option(
     "--bed",
-    type=Pairs(),
+    type=KeyValues(),
     multiple=True,
     show_default="none",
     help="An option of the hosts, with --hosts.",
@@ -79,7 +87,7 @@ def _place(hosts: str | None, bed: tuple[dict[str, Any], ...]) -> "Place | None"
 @click.option(
     "--budget-disk",
     "disk_bytes",
-    type=Size(),
+    type=ByteSize(),
     show_default="none",
     help="Disk space for the runs of this suite: 2GB.",
 )
@@ -87,7 +95,7 @@ def _place(hosts: str | None, bed: tuple[dict[str, Any], ...]) -> "Place | None"
     "--record",
     type=click.Path(path_type=Path),
     show_default="none",
-    help="A table of earlier results; its runs are skipped.",
+    help="A table of results; runs it has are skipped, others added.",
 )
 @runs_option()
 @click.option(
@@ -116,20 +124,19 @@ def command(
 ) -> int:
     """Run every trial of SUITE, and compare each verdict with the expected one.
 
-    SUITE is a file, or the name of one that comes with Seatrial, such as nightly (`seatrial list
-    suites`).
+    SUITE is a file, or the name of a bundled one, such as nightly (`seatrial list suites`).
 
     The same command resumes an interrupted suite. The summary is also written below --runs, as
-    suites/SUITE.json, .xml (JUnit) and .md, and compared with earlier nights. Exit code 0 when each
-    run ended as expected, 1 when one did not, 2 when none differed but one was undecided.
+    suites/SUITE.json, .xml (JUnit) and .md, and compared with earlier nights. Exit code 0 if each
+    run ended as expected, 1 if one did not, 2 if none differed but one was undecided.
     """
     from harness.suite.bundled import path_of
-    from harness.suite.course import Budget
-    from harness.suite.night import Asked, night
+    from harness.suite.course import SuiteBudget
+    from harness.suite.night import SuiteRequest, run_suite
 
-    asked = Asked(
+    asked = SuiteRequest(
         path_of("suite", str(file)),
-        *(only, repeat, scale, share, Budget(time_s, disk_bytes), record, not no_report),
+        *(only, repeat, scale, share, SuiteBudget(time_s, disk_bytes), record, not no_report),
         place=_place(hosts, bed),
     )
-    return night(asked, runs, summary, as_json)
+    return run_suite(asked, runs, summary, as_json)

@@ -14,7 +14,7 @@ from checkers import objects
 from checkers._linear.objects import COLUMNS
 from harness import registry
 from harness.history.reader import History
-from harness.importers._recording import run_folder as _folder
+from harness.importers import _run_folder as _folder
 from harness.judge.verdict import Judgement, Result
 from harness.operation import F
 from harness.trial import Trial

@@ -18,8 +18,8 @@ from harness import registry
 from harness.history.journal import Journal
 from harness.history.reader import History
 from harness.history.schema import OPS
-from harness.importers._recording import run_folder as _folder
-from harness.importers._recording.kinds import KINDS
+from harness.importers import _run_folder as _folder
+from harness.importers._recording import KINDS
 from harness.judge.judge import judge_here
 from harness.judge.verdict import Judgement, Result
 from harness.operation import F, Type

@@ -27,8 +27,8 @@ import pytest
 from harness.history.journal import Journal
 from harness.history.reader import History
 from harness.history.rundir import RunDir
+from harness.importers import _run_folder as _folder
 from harness.importers import jepsen_kafka
-from harness.importers._recording import run_folder as _folder
 from harness.operation import NONE, F, Type, value_of
 from harness.trial import Trial
 

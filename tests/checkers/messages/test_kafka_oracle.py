@@ -14,7 +14,7 @@ import kafka_table
 import pytest
 from table_sizes import at_least, share
 
-from harness.importers._recording import run_folder as _folder
+from harness.importers import _run_folder as _folder
 
 BATCHES, BATCH, EACH = 3, share(1_670), at_least(200)
 

@@ -7,7 +7,7 @@ import pytest
 from checkers import duplicates, linearizable, loss, order, phantom
 from checkers._spark import spark_stages as _units
 from harness.history.reader import History
-from harness.importers._recording import run_folder as _folder
+from harness.importers import _run_folder as _folder
 from harness.judge.judge import concluded, judge_here
 from harness.registry import load
 from harness.trial import Trial

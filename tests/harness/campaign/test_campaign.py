@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 from seedlings import WORLD_S, Sow
 
-from harness.campaign.run import Campaign, Course, OneSeed, conduct
-from harness.campaign.tally import Row, Tally, ranges
-from harness.campaign.view import Watched, appended, draw, headline, markdown
+from harness.campaign.run import Campaign, CampaignState, SeedRunner, conduct
+from harness.campaign.tally import CampaignTotals, SeedResult, ranges
+from harness.campaign.view import CampaignScreen, draw, headline, markdown, open_summary
 from harness.cli.options import Seeds
 from harness.errors import BadRequest, BedFailed
 from harness.history.runs import kept, writable
@@ -84,7 +84,7 @@ def test_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.campaign.run.GRACE_S", 1.0)
     limit_s = 3600.0
 
-    def time_flies(course: Course) -> None:
+    def time_flies(course: CampaignState) -> None:
         if 2 in course.begun and course.took_s < limit_s:
             course.began_s -= limit_s
 
@@ -142,7 +142,7 @@ def test_a_mutant_is_caught_by_a_finding_only(tmp_path: Path, work: Sow) -> None
     assert course.caught is None
     assert len(course.rows) == 6
     assert course.exit_code == 2
-    assert "nothing is decided" in shown(course, tmp_path)
+    assert "the result is undecided" in shown(course, tmp_path)
 
 
 def test_a_mutant_is_caught_by_its_own_finding(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_what_proves_nothing_does_not_count(tmp_path: Path) -> None:
     assert "0 failed, 0 excused, 1 unproven, 0 lost, 0 abandoned, 9 clean" in text
     assert "CREW_LOST: 1 seed " in text
     assert course.plain()["unproven"] == {"CREW_LOST": 1, "NO_FINAL_READ": 1}
-    assert "nothing is decided" not in text
+    assert "the result is undecided" not in text
     assert "1 unproven" in headline(course)
 
 
@@ -202,21 +202,21 @@ def test_seeds_are_told_as_they_are_asked_for(seeds: set[int]) -> None:
 
 
 def test_a_row_is_read_as_it_was_written() -> None:
-    row = Row(
+    row = SeedResult(
         *(3, "d1", ("LOST_ACKED",), ("CREW_LOST",), "5 lost", 9.5, 1.5),
         *({"kill": 3}, {"kill": 2}, {"set": 4}, 9, 8, {"ONE_LEADER": 7}, 1),
     )
-    assert Row.read(json.loads(json.dumps(row.plain()))) == row
-    assert Row.read(Row(0).plain()) == Row(0), "a seed like any other"
+    assert SeedResult.read(json.loads(json.dumps(row.plain()))) == row
+    assert SeedResult.read(SeedResult(0).plain()) == SeedResult(0), "a seed like any other"
 
 
 def test_a_tally_of_nothing_is_nothing() -> None:
     """No division by what is not there."""
-    tally = Tally.of([])
+    tally = CampaignTotals.of([])
     assert (tally.faults_per_minute, tally.pace) == (0, 0)
     assert set(tally.per_thousand().values()) == {0}
     assert tally.per_thousand_seeds() == {"failed": 0}
-    idle = Tally.of([Row(seed=1, acknowledged=500, events={"election": 1})])
+    idle = CampaignTotals.of([SeedResult(seed=1, acknowledged=500, events={"election": 1})])
     assert set(idle.per_thousand().values()) == {0}, "nothing came of faults that were not there"
 
 
@@ -262,7 +262,7 @@ def test_progress_is_drawn(tmp_path: Path) -> None:
     course = conducted(campaign(), tmp_path, Sow(failing=(2,), deadly=(3,)))
     out = StringIO()
     console = Console(file=out, width=150)
-    with Watched(console) as watch:
+    with CampaignScreen(console) as watch:
         watch(course)
         watch(course)
     text = out.getvalue()
@@ -302,7 +302,7 @@ def _fits(seed: int, base: Trial) -> bool:
 def test_other_code_ends_a_campaign(tmp_path: Path) -> None:
     """A worker that finds another edition does nothing; no more seeds are begun."""
     asked = campaign(100, jobs=1)
-    course = conduct(asked, tmp_path, lambda course: None, OneSeed(BASE, edition="0ld"))
+    course = conduct(asked, tmp_path, lambda course: None, SeedRunner(BASE, edition="0ld"))
     assert not course.rows
     assert len(course.lost) == 1
     assert course.exit_code == 2
@@ -317,9 +317,9 @@ def test_code_that_changes_during_a_seed_is_noticed(
     """What it imported last may be other code already, so the edition is looked at again."""
     editions = ["now", "later"]
     monkeypatch.setattr("harness.campaign.run._edition_of", lambda modules: editions.pop(0))
-    monkeypatch.setattr(OneSeed, "_judged", lambda self, seed, scratch: (Row(seed), None))
+    monkeypatch.setattr(SeedRunner, "_judged", lambda self, seed, scratch: (SeedResult(seed), None))
     with pytest.raises(BadRequest, match="code has changed"):
-        OneSeed(BASE, edition="now")(1, tmp_path)
+        SeedRunner(BASE, edition="now")(1, tmp_path)
 
 
 def test_when_no_worker_lives_it_is_given_up(tmp_path: Path) -> None:
@@ -359,7 +359,10 @@ def test_what_can_not_be_written_is_known_first(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BedFailed, match="free space or choose another folder with --runs"):
         writable(tmp_path / "file" / "runs")
-    with pytest.raises(BadRequest, match="name another file"), appended(tmp_path / "no" / "page"):
+    with (
+        pytest.raises(BadRequest, match="name a file"),
+        open_summary(tmp_path / "no" / "page"),
+    ):
         raise AssertionError
     writable(tmp_path / "new" / "runs")
     assert not list((tmp_path / "new" / "runs").iterdir())

@@ -19,8 +19,8 @@ from campaigning import (
 )
 from seedlings import Sow
 
-from harness.campaign.checkpoint import Checkpoint, checkpointed
-from harness.campaign.run import Campaign, Course, conduct
+from harness.campaign.checkpoint import CampaignCheckpoint, open_checkpoint
+from harness.campaign.run import Campaign, CampaignState, conduct
 from harness.errors import BedFailed
 from harness.judge.campaign_evidence import LOG, noted, summed
 
@@ -127,10 +127,10 @@ def test_a_line_that_was_cut_short_swallows_none(tmp_path: Path) -> None:
 # ----------------------------------------------------------------------------- what is finished
 
 
-def resumed(asked: Campaign, runs: Path, work: Sow) -> tuple[Course, Checkpoint]:
+def resumed(asked: Campaign, runs: Path, work: Sow) -> tuple[CampaignState, CampaignCheckpoint]:
     """A campaign that ends without a word, as if it was killed, unless the checkpoint is
     discarded."""
-    with checkpointed(asked.key, "now", runs) as checkpoint:
+    with open_checkpoint(asked.key, "now", runs) as checkpoint:
         return conduct(asked, runs, lambda course: None, work, checkpoint), checkpoint
 
 
@@ -146,7 +146,7 @@ def test_what_was_finished_when_it_was_killed_is_kept(tmp_path: Path) -> None:
     assert course.tally.failures == {"LOST_ACKED": (2,)}
     assert course.runs[2].is_dir()
     assert course.exit_code == 1
-    told = "4 seeds had been finished when a campaign like this was killed"
+    told = "4 seeds were finished by an interrupted campaign of this kind"
     assert told in shown(course, tmp_path)
     assert told in watched(course)
     assert course.plain()["seeds_resumed"] == 4
@@ -172,13 +172,13 @@ def test_only_the_same_kind_goes_on(tmp_path: Path) -> None:
     with part.open("ab") as file:
         file.write(b'{"row": {"seed": 9')
     asked = campaign(3)
-    with checkpointed(campaign(3, MUTANT).key, "now", tmp_path) as other:
+    with open_checkpoint(campaign(3, MUTANT).key, "now", tmp_path) as other:
         assert not other.found
-    with checkpointed(asked.key, "later", tmp_path) as later:
+    with open_checkpoint(asked.key, "later", tmp_path) as later:
         assert not later.found
-    with checkpointed(asked.key, "now", tmp_path) as first:
+    with open_checkpoint(asked.key, "now", tmp_path) as first:
         assert {one.row.seed for one in first.found} == {1, 2, 3}
-        with checkpointed(asked.key, "now", tmp_path) as second:
+        with open_checkpoint(asked.key, "now", tmp_path) as second:
             assert not second.found
 
 
@@ -186,11 +186,11 @@ def test_where_nothing_can_be_written_down_it_is_said(tmp_path: Path) -> None:
     """At the beginning in one sentence; later the campaign goes on."""
     with (
         pytest.raises(BedFailed, match="choose another folder with --runs"),
-        checkpointed("key", "now", tmp_path / "nowhere"),
+        open_checkpoint("key", "now", tmp_path / "nowhere"),
     ):
         raise AssertionError
     with Path("/dev/full").open("wb", buffering=0) as full:
-        broken = Checkpoint(tmp_path / "x.part", full, ())
+        broken = CampaignCheckpoint(tmp_path / "x.part", full, ())
         course = conduct(campaign(2), tmp_path, lambda course: None, Sow(), broken)
     assert len(course.rows) == 2
     assert "could not be recorded at once: No space left" in shown(course, tmp_path)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from harness.campaign.simulation import happened
+from harness.campaign.simulation import count_events
 from harness.history.schema import EVENTS
 
 Told = tuple[str, str, Mapping[str, Any]]
@@ -33,8 +33,10 @@ def test_what_several_nodes_tell_of_is_counted_once() -> None:
         ("broker-1", "truncate", {"point": 1}),
         ("broker-2", "truncate", {"point": 1}),
     )
-    assert happened(told) == {"election": 1, "set": 1, "truncate": 2}
+    assert count_events(told) == {"election": 1, "set": 1, "truncate": 2}
 
 
 def test_nobody_elected_is_no_election() -> None:
-    assert happened(events_of(("controller-1", "election", {"epoch": 2, "masterId": None}))) == {}
+    assert (
+        count_events(events_of(("controller-1", "election", {"epoch": 2, "masterId": None}))) == {}
+    )

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from harness import registry
-from harness.campaign.swarm import drawn
+from harness.campaign.swarm import draw_trial
 from harness.contracts import Node
 from harness.errors import BadRequest, UnknownName, Unsupported
 from harness.judge.claims import claims_in_force
@@ -31,9 +31,9 @@ NODES = [
 ]
 EVERYTHING = frozenset({"links", "loss", "signal", "restart", "power", "handover"})
 TOLD = """
-from harness.campaign.swarm import drawn
+from harness.campaign.swarm import draw_trial
 from harness.trial import Trial
-trial, plan = drawn(7, Trial())
+trial, plan = draw_trial(7, Trial())
 print(trial.to_toml() + plan)
 """
 
@@ -63,15 +63,15 @@ def test_a_seed_always_draws_the_same() -> None:
         ).stdout
         for hashes in ("1", "2")
     }
-    trial, plan = drawn(7, Trial())
+    trial, plan = draw_trial(7, Trial())
     assert told == {trial.to_toml() + plan + "\n"}
-    assert drawn(8, Trial())[1] != plan
+    assert draw_trial(8, Trial())[1] != plan
 
 
 def test_what_is_drawn_can_be_run() -> None:
     """The plan passes every check that a plan written by hand does, for the very trial."""
     for seed in SEEDS:
-        trial, plan = drawn(seed, BASE)
+        trial, plan = draw_trial(seed, BASE)
         assert planned(trial, plan) == plan
         assert trial == Trial.from_toml(trial.to_toml())
 
@@ -81,7 +81,7 @@ def test_nothing_is_drawn_that_the_profile_does_not_claim_to_survive(profile: st
     """Power cuts hit any number of nodes, so they are drawn where that many are claimed."""
     drawn_kinds = set()
     for seed in SEEDS:
-        trial, plan = drawn(seed, replace(BASE, profile=profile))
+        trial, plan = draw_trial(seed, replace(BASE, profile=profile))
         claims = claims_in_force(trial)
         kinds = {fault.kind for fault in load(plan).faults}
         assert set(trial.faults) == kinds
@@ -93,7 +93,7 @@ def test_nothing_is_drawn_that_the_profile_does_not_claim_to_survive(profile: st
 
 def test_worlds_differ() -> None:
     """Sizes, load, settings and the hosts' own options are drawn."""
-    trials = [drawn(seed, BASE)[0] for seed in SEEDS]
+    trials = [draw_trial(seed, BASE)[0] for seed in SEEDS]
     for table in ("nodes", "load", "settings", "bed"):
         assert len({str(getattr(trial, table)) for trial in trials}) > 5, table
 
@@ -116,7 +116,7 @@ def test_what_is_set_stays() -> None:
         recover_within_s=11.0,
     )
     for seed in SEEDS:
-        trial, plan = drawn(seed, base)
+        trial, plan = draw_trial(seed, base)
         for table in ("nodes", "load", "settings", "bed"):
             assert getattr(base, table).items() <= getattr(trial, table).items()
         assert (trial.duration_s, trial.recover_within_s) == (7.0, 11.0)
@@ -129,21 +129,21 @@ def test_a_load_that_the_options_forbid_is_not_drawn() -> None:
     for options in ({"ordered": True}, {"ordered": True, "producers": 4}):
         base = replace(BASE, load=options)
         for seed in SEEDS:
-            trial, _ = drawn(seed, base)
+            trial, _ = draw_trial(seed, base)
             registry.load("workload", trial.workload)(trial).check_options()
 
 
 def test_sizes_that_the_settings_forbid_are_not_drawn() -> None:
     """Three copies need three brokers, so no seed draws two."""
     for seed in SEEDS:
-        trial, _ = drawn(seed, Trial(settings={"minInSyncReplicas": 3, "inSyncReplicas": 3}))
+        trial, _ = draw_trial(seed, Trial(settings={"minInSyncReplicas": 3, "inSyncReplicas": 3}))
         assert trial.nodes.get("broker", 3) >= 3
 
 
 def test_every_kind_of_cluster_is_drawn() -> None:
     """Both ways in which controllers agree, snapshots rare and all the time, one set and several;
     and whatever is drawn, each set has the two brokers that an acknowledgement needs."""
-    trials = [drawn(seed, BASE)[0] for seed in range(1, 61)]
+    trials = [draw_trial(seed, BASE)[0] for seed in range(1, 61)]
     assert _of(trials, "controllerType") == {"dledger", "jraft"}
     assert _of(trials, "raftSnapshotEntries") == {1, 3, 20, 1000}
     assert _of(trials, "brokerSets") == {1, 2, 3}
@@ -158,19 +158,19 @@ def test_rarer_settings_are_drawn_now_and_then() -> None:
     nothing that changes a SyncStateSet beside a plan."""
     rarer = ("slaveReadEnable", "haFlowControlEnable", "enableSemiSync", "learners")
     rarer += ("strictMetadata", "lockInStrictMode")
-    trials = [drawn(seed, BASE)[0] for seed in range(1, 61)]
+    trials = [draw_trial(seed, BASE)[0] for seed in range(1, 61)]
     for key in rarer:
         assert 3 <= sum(bool(trial.settings.get(key)) for trial in trials) <= 30, key
     for trial in trials:
         each = trial.nodes["broker"] // trial.settings["brokerSets"]
         assert each - trial.settings.get("learners", 0) >= 2
-    for trial in [drawn(seed, BASE, GIVEN)[0] for seed in SEEDS]:
+    for trial in [draw_trial(seed, BASE, GIVEN)[0] for seed in SEEDS]:
         assert not {"enableSemiSync", "learners"} & set(trial.settings)
 
 
 def test_one_seed_in_eight_has_much_to_write() -> None:
     """400 to 1,000 sends a second, in bursts that the producers' open sends have room for."""
-    loads = [drawn(seed, BASE)[0].load for seed in range(1, 161)]
+    loads = [draw_trial(seed, BASE)[0].load for seed in range(1, 161)]
     heavy = [load for load in loads if load["rate"] >= 400]
     assert 10 <= len(heavy) <= 30
     assert all(1 < load["burst"] <= load["concurrency"] for load in heavy)
@@ -194,7 +194,7 @@ def test_one_seed_in_eight_has_much_to_write() -> None:
 )
 def test_sets_and_their_brokers_go_together(base: Trial, sets: set[int], brokers: set[int]) -> None:
     """What is set of the two decides what is drawn of the other."""
-    trials = [drawn(seed, base)[0] for seed in range(1, 61)]
+    trials = [draw_trial(seed, base)[0] for seed in range(1, 61)]
     assert _of(trials, "brokerSets") == sets
     assert {trial.nodes["broker"] for trial in trials} == brokers
 
@@ -205,14 +205,14 @@ def _of(trials: list[Trial], key: str) -> set[object]:
 
 def test_a_plan_is_written_for_one_set() -> None:
     """Unless the trial says otherwise: its words for one master would mean several."""
-    assert _of([drawn(seed, BASE, GIVEN)[0] for seed in SEEDS], "brokerSets") == {1}
+    assert _of([draw_trial(seed, BASE, GIVEN)[0] for seed in SEEDS], "brokerSets") == {1}
     several = Trial(settings={"brokerSets": 2})
-    assert _of([drawn(seed, several, GIVEN)[0] for seed in SEEDS], "brokerSets") == {2}
+    assert _of([draw_trial(seed, several, GIVEN)[0] for seed in SEEDS], "brokerSets") == {2}
 
 
 def test_a_plan_that_is_given_is_every_seeds_plan() -> None:
     """Only the world differs then."""
-    first, second = drawn(1, BASE, GIVEN), drawn(2, BASE, GIVEN)
+    first, second = draw_trial(1, BASE, GIVEN), draw_trial(2, BASE, GIVEN)
     assert first[1] == second[1]
     assert load(first[1]).faults == load(GIVEN).faults
     assert first[0].bed != second[0].bed
@@ -222,9 +222,9 @@ def test_a_plan_that_is_given_is_checked_as_everywhere() -> None:
     """Two faults that want one process, told by file and line; a drawn plan spares who is held."""
     both = GIVEN.replace("master", "broker-1") + GIVEN.replace("master", "broker-1, broker-2")
     with pytest.raises(BadRequest, match=r"p.toml line 8: at_s: fault 1 .* breaks again"):
-        drawn(1, replace(BASE, plan="p.toml"), both)
-    assert load(drawn(1, BASE, both)[1]).faults == load(both).faults
-    assert drawn(1, replace(BASE, plan="p.toml"), GIVEN)[0].plan == ""
+        draw_trial(1, replace(BASE, plan="p.toml"), both)
+    assert load(draw_trial(1, BASE, both)[1]).faults == load(both).faults
+    assert draw_trial(1, replace(BASE, plan="p.toml"), GIVEN)[0].plan == ""
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_a_plan_that_is_given_is_checked_as_everywhere() -> None:
 def test_what_can_not_be_simulated_is_named(base: Trial, says: str) -> None:
     """In the words of whoever knows what there is."""
     with pytest.raises(BadRequest, match=says):
-        drawn(1, base)
+        draw_trial(1, base)
 
 
 # -------------------------------------------------------------------------------------- a plan

@@ -13,7 +13,7 @@ import pytest
 from seedlings import Gated, Sow, whose
 
 from harness.campaign import pool as workers
-from harness.campaign.pool import SCRATCH, carried_out
+from harness.campaign.pool import SCRATCH, run_in_pool
 
 SOON_S = 30.0
 ROOT = Path(__file__).resolve().parents[3]
@@ -22,25 +22,25 @@ ROOT = Path(__file__).resolve().parents[3]
 def test_workers_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """After so many items, or when one has grown too large, so that no leak adds up."""
     monkeypatch.setattr(workers, "EACH", 2)
-    pids = [done.result for done in carried_out(whose, range(6), 1) if done]
+    pids = [done.result for done in run_in_pool(whose, range(6), 1) if done]
     assert len(set(pids)) == 3
     monkeypatch.setattr(workers, "GROWN_BYTES", 0)
-    pids = [done.result for done in carried_out(whose, range(3), 1) if done]
+    pids = [done.result for done in run_in_pool(whose, range(3), 1) if done]
     assert len(set(pids)) == 3
 
 
 def test_a_worker_is_as_large_as_itself() -> None:
     """Whoever starts it may be larger."""
     ballast = b"x" * (1 << 29)
-    (peak_bytes,) = (done.peak_bytes for done in carried_out(whose, (1,), 1) if done)
+    (peak_bytes,) = (done.peak_bytes for done in run_in_pool(whose, (1,), 1) if done)
     assert 0 < peak_bytes < len(ballast)
 
 
 def test_an_item_has_so_much_time_of_the_processor() -> None:
     """One that takes more loses its worker, and the others go on."""
-    steps = carried_out(Sow(spinning=(2,)), (1, 2, 3), 1, most_cpu_s=0.5)
+    steps = run_in_pool(Sow(spinning=(2,)), (1, 2, 3), 1, most_cpu_s=0.5)
     lost = {done.item: done.lost for done in steps if done}
-    assert lost == {1: "", 2: "its process took too much CPU", 3: ""}
+    assert lost == {1: "", 2: "its process took too much CPU time", 3: ""}
 
 
 @pytest.mark.parametrize("number", workers.TO_ALL)
@@ -49,7 +49,7 @@ def test_what_is_sent_to_all_is_for_the_command_alone(
 ) -> None:
     """A worker goes on, even if it has only just begun; whoever started it ends it."""
     gate = tmp_path / "open"
-    steps = carried_out(Gated(gate), (1, 2), 1)
+    steps = run_in_pool(Gated(gate), (1, 2), 1)
     before = _children(os.getpid())
     with closing(steps):
         while not (started := _children(os.getpid()) - before):
@@ -63,7 +63,7 @@ def test_what_is_sent_to_all_is_for_the_command_alone(
 def test_closing_ends_all_workers() -> None:
     """Also in the middle of an item."""
     before = _children(os.getpid())
-    with closing(carried_out(Sow(endless=(1, 2)), (1, 2), 2)) as steps:
+    with closing(run_in_pool(Sow(endless=(1, 2)), (1, 2), 2)) as steps:
         assert next(steps) is None
         children = _children(os.getpid()) - before
     assert len(children) == 2
@@ -72,10 +72,10 @@ def test_closing_ends_all_workers() -> None:
 
 ORPHANS = """
 from seedlings import Sow
-from harness.campaign.pool import carried_out
+from harness.campaign.pool import run_in_pool
 
 if __name__ == "__main__":
-    for step in carried_out(Sow(endless=(1, 2)), (1, 2), 2):
+    for step in run_in_pool(Sow(endless=(1, 2)), (1, 2), 2):
         print("at work", flush=True)
 """
 

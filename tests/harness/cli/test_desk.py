@@ -1,4 +1,4 @@
-"""What is told at the desk of a kept cluster, over its real socket."""
+"""The requests that the process of a running cluster serves, over its real socket."""
 
 import asyncio
 import subprocess
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.cli import cluster
-from harness.cli.cluster_server import MOST_BYTES, desk
+from harness.cli.cluster_server import MAX_BYTES, serving
 from harness.history.rundir import RunDir
 from harness.trial import Trial
 
@@ -54,7 +54,7 @@ def at_the_desk(folder: Path, ask: Callable[[RunDir], int]) -> None:
     bed: Any = SimpleNamespace(nodes=[node], agents={"n-1": Agent()}, hosts=hosts, system=System())
 
     async def serve() -> int:
-        async with desk(folder, bed, asyncio.Event()):
+        async with serving(folder, bed, asyncio.Event()):
             return await asyncio.to_thread(ask, RunDir(folder))
 
     assert asyncio.run(serve()) == 0
@@ -85,13 +85,13 @@ def test_the_end_of_a_log_is_as_many_lines_as_asked_for(
 def test_the_end_of_a_log_is_its_end(told: Callable[[bytes, int], str]) -> None:
     """Though one answer can not hold so much of it; every line is whole."""
     lines = [f"{n:06d} {'é' * 40}\n" for n in range(30_000)]
-    assert sum(map(len, lines)) > MOST_BYTES
+    assert sum(map(len, lines)) > MAX_BYTES
     assert told("".join(lines).encode(), 25_000) == "".join(lines[-25_000:])
 
 
 def test_a_line_that_is_longer_than_an_answer(told: Callable[[bytes, int], str]) -> None:
     """It comes in pieces; one that is not ended yet ends where the answer does."""
-    assert told(b"a\n" + b"x" * (MOST_BYTES + 7), 1) == "x" * (MOST_BYTES + 7) + "\n"
+    assert told(b"a\n" + b"x" * (MAX_BYTES + 7), 1) == "x" * (MAX_BYTES + 7) + "\n"
 
 
 def test_what_a_cluster_says_of_itself_is_no_markup(

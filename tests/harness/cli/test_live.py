@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from harness.cli.live_view import Live, draw
+from harness.cli.live_view import TrialScreen, draw
 from harness.run.progress import Progress
 from harness.trial import Trial
 
@@ -46,7 +46,7 @@ def test_plain_lines_where_there_is_no_terminal() -> None:
     """One line for each phase, fault stage and new master, with the seconds since the load began;
     no counts, no escape codes."""
     out, clock = StringIO(), Clock()
-    with Live(Trial(name="t"), Console(file=out, width=100), clock) as live:
+    with TrialScreen(Trial(name="t"), Console(file=out, width=100), clock) as live:
         for status in STORY:
             clock.now_s += 1
             live.update(status)
@@ -76,7 +76,7 @@ def test_a_panel_in_a_terminal() -> None:
     """Everything one looks for is in the panel, at the moment it is true."""
     out, clock = StringIO(), Clock()
     console = Console(file=out, width=110, force_terminal=True, legacy_windows=False)
-    with Live(Trial(name="t", profile="allack-min2"), console, clock) as live:
+    with TrialScreen(Trial(name="t", profile="allack-min2"), console, clock) as live:
         for status in STORY[:9]:
             clock.now_s += 1
             live.update(status)
@@ -143,7 +143,7 @@ def test_an_alarm_is_told_on_every_kind_of_terminal() -> None:
     for terminal in (False, True):
         out = StringIO()
         console = Console(file=out, width=100, force_terminal=terminal)
-        with Live(Trial(name="t"), console, Clock()) as live:
+        with TrialScreen(Trial(name="t"), console, Clock()) as live:
             live.update({"alarm": "NOT HEALED: fault 3"})
         assert "NOT HEALED: fault 3" in out.getvalue()
 
@@ -151,7 +151,7 @@ def test_an_alarm_is_told_on_every_kind_of_terminal() -> None:
 def test_words_of_hosts_do_not_command_the_terminal() -> None:
     """What a machine answered may be in colour."""
     out = StringIO()
-    with Live(Trial(name="t"), Console(file=out, width=100), Clock()) as live:
+    with TrialScreen(Trial(name="t"), Console(file=out, width=100), Clock()) as live:
         live.update({"failed": "ssh: \x1b[2J\x9b31mno\rroute"})
         assert "\x1b[2J" not in _drawn(live.progress, 100.0)
     assert "failed: ssh: \ufffd[2J\ufffd31mno\ufffdroute\n" in out.getvalue()
@@ -171,7 +171,7 @@ def full() -> Iterator[TextIO]:
 def test_what_can_not_be_shown_changes_no_run(full: TextIO, terminal: bool) -> None:
     """From the first line to the end: who tells a run's story to a full disk tells it on."""
     console = Console(file=full, width=100, force_terminal=terminal, legacy_windows=False)
-    with Live(Trial(name="t"), console, Clock()) as live:
+    with TrialScreen(Trial(name="t"), console, Clock()) as live:
         for status in STORY:
             live.update(status)
     assert live.progress.failed == "the disk is full"
@@ -191,7 +191,7 @@ class Refusing(StringIO):
 def test_what_could_be_shown_again_is_not_shown_twice() -> None:
     """A line that was refused is gone; the next ones are there, once."""
     out = Refusing()
-    with Live(Trial(name="t"), Console(file=out, width=100), Clock()) as live:
+    with TrialScreen(Trial(name="t"), Console(file=out, width=100), Clock()) as live:
         out.refuses = True
         live.update({"phase": "raised"})
         live.update({"phase": "load"})
@@ -215,7 +215,7 @@ def busy() -> Iterator[None]:
 def test_the_panel_is_drawn_while_it_is_told() -> None:
     """A thread redraws it; what the other is told meanwhile does not end the drawing."""
     clock, failed = Clock(), list[BaseException]()
-    live = Live(Trial(name="t"), Console(file=StringIO()), clock)
+    live = TrialScreen(Trial(name="t"), Console(file=StringIO()), clock)
     for number in range(300):
         clock.now_s += 0.2
         live.update({"stats": {"ok": number}, "fault": {"id": number, "stage": "begin"}})

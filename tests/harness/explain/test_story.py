@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import sinking
 
-from harness.campaign.simulation import Outcome
+from harness.campaign.simulation import SeedOutcome
 from harness.explain.context import Cast, cluster_told
 from harness.explain.failing_run import told, when_s
 from harness.explain.story import explained
@@ -18,16 +18,16 @@ from harness.operation import NONE
 
 
 @pytest.fixture(scope="module")
-def sunk(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    outcome: Outcome = sinking.sunk(Path(tmp_path_factory.mktemp("story")) / "run")
+def sunk(tmp_path_factory: pytest.TempPathFactory) -> SeedOutcome:
+    outcome: SeedOutcome = sinking.sunk(Path(tmp_path_factory.mktemp("story")) / "run")
     return outcome
 
 
-def history(sunk: Outcome) -> History:
+def history(sunk: SeedOutcome) -> History:
     return History.open(sunk.run)
 
 
-def verdict(sunk: Outcome) -> Verdict:
+def verdict(sunk: SeedOutcome) -> Verdict:
     assert sunk.verdict
     return sunk.verdict
 
@@ -36,7 +36,7 @@ def timed(lines: list[str]) -> list[float]:
     return [float(line.split()[0]) for line in lines if line[:9].strip().replace(".", "").isdigit()]
 
 
-def test_the_message_the_faults_and_the_cluster_are_told_in_order(sunk: Outcome) -> None:
+def test_the_message_the_faults_and_the_cluster_are_told_in_order(sunk: SeedOutcome) -> None:
     """From how things stood at first to the law and the verdict; times are the plan's."""
     lines = told(history(sunk), verdict(sunk))
     text = "\n".join(lines)
@@ -63,7 +63,7 @@ def test_the_message_the_faults_and_the_cluster_are_told_in_order(sunk: Outcome)
     assert "the broker with id" not in text
 
 
-def test_what_tells_least_is_left_out_first(sunk: Outcome) -> None:
+def test_what_tells_least_is_left_out_first(sunk: SeedOutcome) -> None:
     """The message stays to the last; how much was left out is said."""
     lines = told(history(sunk), verdict(sunk), most=3)
     assert len(timed(lines)) == 3
@@ -72,7 +72,7 @@ def test_what_tells_least_is_left_out_first(sunk: Outcome) -> None:
     assert "less relevant events omitted" in "\n".join(lines)
 
 
-def test_the_message_is_told_as_explain_tells_it(sunk: Outcome) -> None:
+def test_the_message_is_told_as_explain_tells_it(sunk: SeedOutcome) -> None:
     """Its moments and its end, in the same words: there is one teller."""
     story = explained(sunk.run)
     assert story
@@ -83,7 +83,7 @@ def test_the_message_is_told_as_explain_tells_it(sunk: Outcome) -> None:
     assert not [words for words in (story.subject, *its, *story.end) if words not in text]
 
 
-def test_a_finding_about_an_object_is_told_by_its_operations(sunk: Outcome) -> None:
+def test_a_finding_about_an_object_is_told_by_its_operations(sunk: SeedOutcome) -> None:
     """Values of an object are no messages."""
     convicted = verdict(sunk).first
     assert convicted
@@ -96,7 +96,7 @@ def test_a_finding_about_an_object_is_told_by_its_operations(sunk: Outcome) -> N
     assert "the message" not in "\n".join(lines)
 
 
-def test_a_finding_about_no_message_is_told_without_one(sunk: Outcome) -> None:
+def test_a_finding_about_no_message_is_told_without_one(sunk: SeedOutcome) -> None:
     """Around its own time."""
     evidence = ({"at_s": 3.0, "node": "broker-1"},)
     finding = Finding("ONE_MASTER", 1, "an epoch had two masters", "integrity", evidence)

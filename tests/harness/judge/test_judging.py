@@ -35,7 +35,7 @@ def test_whoever_judges_says_so(run: RunDir, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(judge, "judge", slowly)
     before = sorted(run.path.iterdir())
-    assert session.judged(run, 1).verdict == VERDICT
+    assert session.judge_run(run, 1).verdict == VERDICT
     assert seen == [(True, False)]
     assert not is_being_judged(run.path)
     assert sorted(run.path.iterdir()) == before

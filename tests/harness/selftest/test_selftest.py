@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from harness.campaign.simulation import simulated
+from harness.campaign.simulation import simulate
 from harness.errors import BadRequest, UnknownName
 from harness.history.rundir import RunDir
 from harness.run import launch
@@ -24,30 +24,30 @@ from harness.selftest.mutants import (
     NOT_ALL,
     SURVIVED,
     UNDECIDED,
-    Answer,
-    Case,
-    Course,
-    Played,
-    answered,
+    CaseResult,
+    MutantCase,
+    MutantRun,
+    SelftestState,
     cases,
     cheapest,
     conduct,
     of_hosts,
+    run_case,
 )
 from harness.selftest.mutants_view import table
 from harness.trial import Trial
 
-CASE = Case("bad", "LOST_ACKED", Path("bad.toml"), "simulated", 1.0)
-VALID = Played("valid", why="Valid: all is well")
-LOST = Played("invalid", ("LOST_ACKED", "SET_LACKS_ACKED"), 2, "Invalid: lost")
-CRASHED = Played("invalid", ("NODE_CRASHED",), 1, "Invalid: crashed")
-BED = Played(error="a host is gone")
+CASE = MutantCase("bad", "LOST_ACKED", Path("bad.toml"), "simulated", 1.0)
+VALID = MutantRun("valid", why="Valid: all is well")
+LOST = MutantRun("invalid", ("LOST_ACKED", "SET_LACKS_ACKED"), 2, "Invalid: lost")
+CRASHED = MutantRun("invalid", ("NODE_CRASHED",), 1, "Invalid: crashed")
+BED = MutantRun(error="a host is gone")
 
 
-def answer(mutant: list[Played], sound: Played = VALID) -> Answer:
+def answer(mutant: list[MutantRun], sound: MutantRun = VALID) -> CaseResult:
     """With these runs of the mutant, one a seed."""
     runs = iter(mutant)
-    return answered(CASE, lambda case, seed, name: next(runs) if name else sound, range(1, 4))
+    return run_case(CASE, lambda case, seed, name: next(runs) if name else sound, range(1, 4))
 
 
 def test_the_expected_finding_catches() -> None:
@@ -98,13 +98,13 @@ def test_what_is_found_where_the_test_bed_failed_catches_nobody() -> None:
     ("sound", "word"),
     [
         (LOST, BLAMED),
-        (Played("unknown", why="Unknown: too short"), DOUBTFUL),
+        (MutantRun("unknown", why="Unknown: too short"), DOUBTFUL),
         (BED, DOUBTFUL),
         (replace(VALID, error="a host is gone"), DOUBTFUL),
-        (Played("invalid", ("LOST_ACKED",), error="a host is gone"), DOUBTFUL),
+        (MutantRun("invalid", ("LOST_ACKED",), error="a host is gone"), DOUBTFUL),
     ],
 )
-def test_the_sound_build_has_to_be_valid(sound: Played, word: str) -> None:
+def test_the_sound_build_has_to_be_valid(sound: MutantRun, word: str) -> None:
     """Under the same plan and seed; else the finding says nothing of the mutant."""
     assert answer([LOST], sound).word == word
 
@@ -122,12 +122,12 @@ def test_the_sound_build_has_to_be_valid(sound: Played, word: str) -> None:
 )
 def test_exit_codes(words: list[str], code: int) -> None:
     """0 all caught, 1 one was not or the sound build was blamed, 2 undecided."""
-    course = Course([CASE, CASE], [Answer(CASE, word=word) for word in words])
+    course = SelftestState([CASE, CASE], [CaseResult(CASE, word=word) for word in words])
     assert course.exit_code == code
 
 
 def test_what_was_stopped_is_undecided() -> None:
-    course = Course([CASE], [Answer(CASE, word=CAUGHT)], interrupted=True)
+    course = SelftestState([CASE], [CaseResult(CASE, word=CAUGHT)], interrupted=True)
     assert course.exit_code == UNDECIDED
 
 
@@ -154,7 +154,7 @@ def test_the_quick_ones_are_simulated() -> None:
 
 def test_the_quick_ones_of_real_hosts_are_none() -> None:
     """Which would test nothing."""
-    with pytest.raises(BadRequest, match="--quick is for plans on simulated hosts"):
+    with pytest.raises(BadRequest, match="--quick selects plans for simulated hosts"):
         cheapest(of_hosts(cases(), "local"))
 
 
@@ -178,21 +178,21 @@ target = "one nameserver"
 """
 
 
-def real(folder: Path, duration_s: float) -> Case:
+def real(folder: Path, duration_s: float) -> MutantCase:
     """A case that is carried out as real ones are, in a world: nothing is there to catch."""
     plan = folder / "one-ack.local.toml"
     plan.write_text(PLAN.format(duration_s=duration_s))
-    return Case("one-ack", "LOST_ACKED", plan, "local", 1.0)
+    return MutantCase("one-ack", "LOST_ACKED", plan, "local", 1.0)
 
 
-def said(course: Course) -> None:
+def said(course: SelftestState) -> None:
     """Nobody watches."""
 
 
 def test_ctrl_c_ends_it(tmp_path: Path) -> None:
     """In the middle of a run, which is no evidence: no other seed and no other case begins."""
     runs = tmp_path / "runs"
-    course = Course([real(tmp_path, 600.0)] * 2)
+    course = SelftestState([real(tmp_path, 600.0)] * 2)
 
     def pressed(status: Mapping[str, Any]) -> None:
         if status.get("phase") == "load":
@@ -211,11 +211,11 @@ def test_ctrl_c_ends_it(tmp_path: Path) -> None:
 
 def test_ctrl_c_between_two_runs_ends_it(tmp_path: Path) -> None:
     """While one is judged, say: the next seed does not begin."""
-    course = Course([real(tmp_path, 0.5)])
+    course = SelftestState([real(tmp_path, 0.5)])
 
     def run(trial: Trial, plan: str, runs: Path) -> RunDir:
         course.interrupt()
-        return simulated(trial, plan, runs / str(trial.seed)).run
+        return simulate(trial, plan, runs / str(trial.seed)).run
 
     conduct(course, 1, tmp_path / "runs", said, run)
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["1"]
@@ -226,7 +226,7 @@ def test_what_a_killed_run_leaves_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Ctrl-C twice kills the run, which takes nothing down."""
-    course = Course([real(tmp_path, 0.5)])
+    course = SelftestState([real(tmp_path, 0.5)])
 
     def run(trial: Trial, plan: str, runs: Path) -> RunDir:
         raise KeyboardInterrupt("; what is left is removed by: seatrial heal")

@@ -1,14 +1,35 @@
 """Delta debugging, against every predicate on few items and drawn ones on many."""
 
+from collections.abc import Callable
 from itertools import chain, combinations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.shrink.ddmin import minimal
+from harness.shrink.ddmin import dialogue
 
 Some = tuple[int, ...]
+
+
+def minimal(items: Some, fails: Callable[[Some], bool]) -> Some:
+    """Answer the search by a predicate; nothing is tried twice."""
+    known: dict[Some, bool] = {}
+
+    def failing(some: Some) -> bool:
+        if some not in known:
+            known[some] = fails(some)
+        return known[some]
+
+    search, answer = dialogue(items), None
+    try:
+        question = next(search)
+        while True:
+            answer = next((at for at, some in enumerate(question) if failing(some)), None)
+            question = search.send(answer)
+    except StopIteration as end:
+        found: Some = end.value
+        return found
 
 
 def subsets(items: Some) -> list[Some]:

@@ -10,7 +10,7 @@ from harness import registry
 from harness.cli.options import Request
 from harness.errors import BadRequest
 from harness.run.preflight import refuse_impossible
-from harness.shrink.scaling import FLAP_ON_S, Scale, paced, scaled
+from harness.shrink.scaling import FLAP_ON_S, Scale, scale_plan, scale_request
 from harness.trial import Trial
 from nemesis import load
 
@@ -32,7 +32,7 @@ TENTH = Scale(0.1, "timeScale", 0.5)
 
 def test_times_are_multiplied_and_rounds_are_fewer() -> None:
     """Also those within conditions; a count of acknowledgements is no time."""
-    text, shorter_s = paced(PLAN, TENTH)
+    text, shorter_s = scale_plan(PLAN, TENTH)
     (row,) = tomllib.loads(text)["fault"]
     assert (row["at_s"], row["for_s"]) == (3.0, 6.0)
     assert row["after"] == "1000 acks within 2 s"
@@ -44,7 +44,7 @@ def test_times_are_multiplied_and_rounds_are_fewer() -> None:
 
 def test_rounds_that_end_at_a_time_are_counted() -> None:
     """`until_s` is as many rounds as fit."""
-    text, shorter_s = paced(PLAN.replace("times = 5", "until_s = 600.0"), Scale(1.0, "", 0.5))
+    text, shorter_s = scale_plan(PLAN.replace("times = 5", "until_s = 600.0"), Scale(1.0, "", 0.5))
     (row,) = tomllib.loads(text)["fault"]
     assert row["repeat"] == {"times": 3, "every_s": 120.0}
     assert shorter_s == 240.0
@@ -57,7 +57,7 @@ def test_all_rounds_are_kept_and_fit_into_the_load(by: float, often: dict[str, f
     repeat = {"every_s": 1.5, **often}
     row = {"kind": "kill", "target": "master", "at_s": 2.0, "for_s": 1.0, "repeat": repeat}
     plan, trial = tomli_w.dumps({"fault": [row]}), Trial(duration_s=18.0, short_faults=True)
-    before, asked = load(plan).faults, scaled(Request(trial, plan), Scale(by))
+    before, asked = load(plan).faults, scale_request(Request(trial, plan), Scale(by))
     after = load(asked.plan_text or "").faults
     times_s = [by * fault.at_s for fault in before]
     assert [fault.at_s for fault in after] == pytest.approx(times_s, abs=0.001)
@@ -68,7 +68,7 @@ def test_all_rounds_are_kept_and_fit_into_the_load(by: float, often: dict[str, f
 def test_a_trial_ends_as_much_earlier() -> None:
     """Its recovery after the last round is kept, and the system's clock goes along."""
     trial = Trial(duration_s=630.0, settings={"timeScale": 0.5}, recover_within_s=60.0)
-    asked = scaled(Request(trial, PLAN), TENTH)
+    asked = scale_request(Request(trial, PLAN), TENTH)
     assert asked.trial.duration_s == 39.0
     assert asked.trial.settings == {"timeScale": 0.05}
     assert asked.trial.rhythm.fault_s == trial.rhythm.fault_s * 0.1
@@ -93,7 +93,7 @@ def test_what_a_fault_repeats_keeps_its_rhythm(
     """As often as before within its shorter time; how late a packet is belongs to the network."""
     target = "server" if kind == "bridge" else "one broker"
     row = {"kind": kind, "at_s": 10.0, "for_s": 60.0, "target": target, "params": params}
-    text, _ = paced(tomli_w.dumps({"fault": [row]}), TENTH)
+    text, _ = scale_plan(tomli_w.dumps({"fault": [row]}), TENTH)
     (changed,) = tomllib.loads(text)["fault"]
     assert changed["params"] == pytest.approx(scaled)
     assert [fault.for_s for fault in load(text).faults] == [6.0]
@@ -107,21 +107,21 @@ def test_the_rhythm_that_nobody_wrote_is_the_fault_s_own() -> None:
 def test_the_pace_it_was_written_for_changes_nothing() -> None:
     """Not even the text."""
     asked = Request(Trial(), PLAN)
-    assert scaled(asked, Scale()) is asked
+    assert scale_request(asked, Scale()) is asked
 
 
 @pytest.mark.parametrize("by", [1e-9, 1e-300, 1e308])
 @pytest.mark.parametrize("plan", [None, PLAN], ids=["load", "plan"])
 def test_a_pace_at_which_no_time_is_left(by: float, plan: str | None) -> None:
     """A time that becomes nothing, or endless, is none."""
-    with pytest.raises(BadRequest, match="s, which is too little; choose a pace nearer to 1"):
-        scaled(Request(Trial(duration_s=630.0), plan), Scale(by))
+    with pytest.raises(BadRequest, match="s, which is not valid; choose a factor nearer to 1"):
+        scale_request(Request(Trial(duration_s=630.0), plan), Scale(by))
 
 
 def test_times_in_conditions_are_written_as_times() -> None:
     """However short or long they become: a plan knows no exponents."""
     for by, within in ((1e-4, "0.002 s"), (1e5, "2000000 s")):
-        text, _ = paced(PLAN, Scale(by))
+        text, _ = scale_plan(PLAN, Scale(by))
         assert load(text).faults[0].after == f"1000 acks within {within}"
 
 
@@ -136,7 +136,7 @@ def test_times_in_conditions_are_written_as_times() -> None:
 )
 def test_the_setting_in_force_is_scaled(fields: dict[str, Any], name: str, before: float) -> None:
     """Also one that only the system says; a whole number stays one where it can."""
-    asked = scaled(Request(Trial(**fields)), Scale(0.5, name))
+    asked = scale_request(Request(Trial(**fields)), Scale(0.5, name))
     assert asked.trial.settings[name] == before / 2
     assert type(asked.trial.settings[name]) is type(before)
 
@@ -144,11 +144,11 @@ def test_the_setting_in_force_is_scaled(fields: dict[str, Any], name: str, befor
 def test_whole_numbers_make_a_whole_number() -> None:
     """As they stand in a suite: `by = 2` of a setting that is one."""
     trial = Trial(settings={"brokerHeartbeatInterval": 500})
-    asked = scaled(Request(trial), Scale(2, "brokerHeartbeatInterval"))
+    asked = scale_request(Request(trial), Scale(2, "brokerHeartbeatInterval"))
     assert repr(asked.trial.settings["brokerHeartbeatInterval"]) == "1000"
 
 
 def test_a_setting_that_nobody_knows_is_not_scaled() -> None:
     """There is nothing to multiply."""
     with pytest.raises(BadRequest, match="flotilla has no default for it; set it"):
-        scaled(Request(Trial()), Scale(0.5, "enableSlip"))
+        scale_request(Request(Trial()), Scale(0.5, "enableSlip"))

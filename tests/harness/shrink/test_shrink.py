@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.campaign.pool import Done
+from harness.campaign.pool import PoolResult
 from harness.contracts import Node, PlannedFault
 from harness.errors import BadRequest
 from harness.plans import first, kept, shifted
 from harness.registry import load, nemesis
 from harness.shrink.search import Case, size
-from harness.shrink.workers import Attempt, Tried, Tries, classes
+from harness.shrink.workers import Attempt, AttemptResult, CandidatePool, failure_classes
 from harness.trial import Trial
 
 KINDS = ("kill", "pause", "loss", "partition", "power")
@@ -46,28 +46,30 @@ def _explicit(plan: tuple[PlannedFault, ...]) -> tuple[PlannedFault, ...]:
     return loaded
 
 
-def searched(case: Case, fails: Fails, luck: int = 4, jobs: int = 1, order: int = 0) -> Tries:
+def searched(
+    case: Case, fails: Fails, luck: int = 4, jobs: int = 1, order: int = 0
+) -> CandidatePool:
     """The search to its end, with so many tries at once that end in any order."""
-    tries, random = Tries(case, luck), Random(order)
+    tries, random = CandidatePool(case, luck), Random(order)
     under_way: list[Attempt] = []
     while not tries.over:
         while len(under_way) < jobs and (attempt := next(tries, None)):
             under_way.append(attempt)
         assert under_way, "the search waits for nothing"
         attempt = under_way.pop(random.randrange(len(under_way)))
-        tries.take(Done(attempt, _asked(attempt, fails)))
+        tries.take(PoolResult(attempt, _asked(attempt, fails)))
     return tries
 
 
-def _asked(attempt: Attempt, fails: Fails) -> Tried:
+def _asked(attempt: Attempt, fails: Fails) -> AttemptResult:
     trial = Trial.from_toml(attempt.trial)
     try:
         load("system", trial.system)(trial)
     except BadRequest as e:
-        return Tried(why=str(e))
+        return AttemptResult(why=str(e))
     plan = nemesis().load(attempt.plan).faults
     failure = fails(trial, plan)
-    return Tried(failure if isinstance(failure, tuple) else (LOST,) * failure)
+    return AttemptResult(failure if isinstance(failure, tuple) else (LOST,) * failure)
 
 
 def kinds(case: Case) -> tuple[str, ...]:
@@ -143,21 +145,21 @@ def test_a_case_that_does_not_fail_is_left_alone() -> None:
 def test_a_world_that_was_lost_did_not_fail() -> None:
     """Its process died: that proves nothing of the candidate."""
     case = drawn(Random(4), 2)
-    tries = Tries(case, 1)
-    tries.take(Done(next(tries), Tried((LOST,))))
+    tries = CandidatePool(case, 1)
+    tries.take(PoolResult(next(tries), AttemptResult((LOST,))))
     while not tries.over:
-        tries.take(Done(next(tries), None, "its process was killed by SIGKILL"))
+        tries.take(PoolResult(next(tries), None, "its process was killed by SIGKILL"))
     assert tries.best == case
 
 
 def test_worlds_that_stopped_are_told_apart_by_their_errors() -> None:
     """An assertion is not a livelock."""
     stop = "the simulated world stopped: "
-    one = classes(("STOPPED",), f"{stop}AssertionError: 1 > 0; see run.log")
-    assert one == classes(("STOPPED",), f"{stop}AssertionError: 2 > 0; see another.log")
-    assert one != classes(("STOPPED",), f"{stop}KeyError: 'x'; see run.log")
-    assert classes((LOST, "DUPLICATED"), "Invalid: 1: 2") == (LOST, "DUPLICATED")
-    assert classes(("STOPPED", LOST), f"{stop}KeyError: 'x'") == ("STOPPED: KeyError", LOST)
+    one = failure_classes(("STOPPED",), f"{stop}AssertionError: 1 > 0; see run.log")
+    assert one == failure_classes(("STOPPED",), f"{stop}AssertionError: 2 > 0; see another.log")
+    assert one != failure_classes(("STOPPED",), f"{stop}KeyError: 'x'; see run.log")
+    assert failure_classes((LOST, "DUPLICATED"), "Invalid: 1: 2") == (LOST, "DUPLICATED")
+    assert failure_classes(("STOPPED", LOST), f"{stop}KeyError: 'x'") == ("STOPPED: KeyError", LOST)
 
 
 # ---------------------------------------------------------------------------------- parts of plans

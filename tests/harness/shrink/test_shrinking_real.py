@@ -12,14 +12,14 @@ import pytest
 import sinking
 from rich.console import Console
 
-from harness.campaign.simulation import simulated
+from harness.campaign.simulation import simulate
 from harness.errors import BadRequest, BedFailed
 from harness.history.rundir import RunDir
 from harness.registry import nemesis
-from harness.shrink.real import Run, searched
+from harness.shrink.real import Run, search_on_hosts
 from harness.shrink.search import Case
-from harness.shrink.simulated import Patience, Progress
-from harness.shrink.view import Watched, frequencies, lines
+from harness.shrink.simulated import SearchLimits, SearchState
+from harness.shrink.view import ShrinkScreen, frequencies, lines
 from harness.trial import Trial
 
 LOST = "LOST_ACKED"
@@ -33,7 +33,7 @@ class Watch:
     def __init__(self, most: int) -> None:
         self.left = most
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: SearchState) -> None:
         self.left -= 1
         progress.took_s = 1e9 if self.left <= 0 else 0.0
 
@@ -45,14 +45,16 @@ def worlds(flaky: int = 0) -> Run:
     def run(trial: Trial, plan: str, runs: Path) -> RunDir:
         number = next(numbers)
         calm = flaky and (number - 1) % flaky == 0
-        return simulated(trial, "" if calm else plan, runs / f"run-{number}").run
+        return simulate(trial, "" if calm else plan, runs / f"run-{number}").run
 
     return run
 
 
 def test_a_run_becomes_smaller_by_real_tries(tmp_path: Path) -> None:
     """Only the least that failed stays, as a run; how often it fails is not known yet."""
-    progress, outcome = searched(CASE, LOST, Patience(60.0, 2), Watch(TRIES), tmp_path, worlds())
+    progress, outcome = search_on_hosts(
+        CASE, LOST, SearchLimits(60.0, 2), Watch(TRIES), tmp_path, worlds()
+    )
     assert LOST in outcome.failure
     assert len(progress.tries.best.plan) < len(CASE.plan)
     assert {path.resolve() for path in tmp_path.iterdir()} == {outcome.run.path.resolve()}
@@ -60,14 +62,14 @@ def test_a_run_becomes_smaller_by_real_tries(tmp_path: Path) -> None:
     assert outcome.run.plan_file.read_text() == progress.tries.best.plan_toml
     assert outcome.run.trial().name == "shrunk-sinking"
     given, again = frequencies(progress)
-    assert given == "What was given failed at try 1, what is left at try 1 of it."
-    assert again.endswith("not known: it was not tried again, for the time was over (--within).")
+    assert given == "The given run failed at try 1, the result at try 1."
+    assert again.endswith("is unknown: it was not run again, because the time was over (--within).")
 
 
 def test_what_fails_only_now_and_then_is_tried_again(tmp_path: Path) -> None:
     """The first try does not fail: the second chance does, which is told."""
-    patience, bed = Patience(60.0, 3), worlds(flaky=TRIES)
-    progress, outcome = searched(CASE, LOST, patience, Watch(3), tmp_path, bed)
+    patience, bed = SearchLimits(60.0, 3), worlds(flaky=TRIES)
+    progress, outcome = search_on_hosts(CASE, LOST, patience, Watch(3), tmp_path, bed)
     assert progress.tries.failed_at(progress.start) == 2
     assert LOST in outcome.failure
 
@@ -75,7 +77,7 @@ def test_what_fails_only_now_and_then_is_tried_again(tmp_path: Path) -> None:
 def test_what_does_not_fail_again_is_refused(tmp_path: Path) -> None:
     """After all its chances, and nothing is left behind."""
     with pytest.raises(BadRequest, match=r"does not fail when it is .* again 2 times"):
-        searched(CASE, LOST, Patience(60.0, 2), Watch(99), tmp_path, worlds(flaky=1))
+        search_on_hosts(CASE, LOST, SearchLimits(60.0, 2), Watch(99), tmp_path, worlds(flaky=1))
     assert not list(tmp_path.iterdir())
 
 
@@ -88,7 +90,7 @@ def test_a_bed_that_fails_at_once_is_told_at_once(tmp_path: Path) -> None:
         raise BedFailed("the hosts are on fire")
 
     with pytest.raises(BedFailed, match=r"^the hosts are on fire$"):
-        searched(CASE, LOST, Patience(60.0, 8), Watch(99), tmp_path, broken)
+        search_on_hosts(CASE, LOST, SearchLimits(60.0, 8), Watch(99), tmp_path, broken)
     assert len(tries) == 1
 
 
@@ -97,7 +99,7 @@ def test_a_bed_that_fails_now_and_then_is_no_try(tmp_path: Path) -> None:
     bed = endings(CALM, BED, BED)
     says = r"does not fail when it is run again \(Valid.*\), and the test bed failed 2 more times"
     with pytest.raises(BadRequest, match=says):
-        searched(REAL, LOST, Patience(60.0, 3), Watch(99), tmp_path, bed)
+        search_on_hosts(REAL, LOST, SearchLimits(60.0, 3), Watch(99), tmp_path, bed)
 
 
 def test_ctrl_c_keeps_the_best_so_far(tmp_path: Path) -> None:
@@ -109,12 +111,14 @@ def test_ctrl_c_keeps_the_best_so_far(tmp_path: Path) -> None:
             raise KeyboardInterrupt
         return run(trial, plan, runs)
 
-    progress, outcome = searched(CASE, LOST, Patience(60.0, 2), Watch(99), tmp_path, stopped)
+    progress, outcome = search_on_hosts(
+        CASE, LOST, SearchLimits(60.0, 2), Watch(99), tmp_path, stopped
+    )
     assert progress.stopped
     assert not progress.whole
     assert len(nemesis().load(outcome.run.plan_file.read_text()).faults) == len(CASE.plan)
     with pytest.raises(KeyboardInterrupt):
-        searched(CASE, LOST, Patience(60.0, 2), Watch(99), tmp_path / "again", stopped)
+        search_on_hosts(CASE, LOST, SearchLimits(60.0, 2), Watch(99), tmp_path / "again", stopped)
 
 
 # ---------------------------------------------------------------- how often what is left fails
@@ -136,7 +140,7 @@ def endings(*given: str) -> Run:
         if ending == STOP:
             raise KeyboardInterrupt("; what is left is removed by: seatrial heal")
         plan = plan if ending == FAILS else ""
-        return simulated(replace(trial, hosts="simulated"), plan, runs / f"run-{next(numbers)}").run
+        return simulate(replace(trial, hosts="simulated"), plan, runs / f"run-{next(numbers)}").run
 
     return run
 
@@ -146,10 +150,10 @@ def plain(trial: Trial) -> Trial:
     return replace(trial, name="", seed=0, faults=())
 
 
-def to_the_end(luck: int, runs: Path, *given: str) -> tuple[Progress, list[str]]:
+def to_the_end(luck: int, runs: Path, *given: str) -> tuple[SearchState, list[str]]:
     """The search, and what is told of how often; no run stays but that which failed."""
-    patience, bed = Patience(60.0, luck), endings(*given)
-    progress, outcome = searched(REAL, LOST, patience, Watch(9999), runs, bed)
+    patience, bed = SearchLimits(60.0, luck), endings(*given)
+    progress, outcome = search_on_hosts(REAL, LOST, patience, Watch(9999), runs, bed)
     assert {path.resolve() for path in runs.iterdir()} == {outcome.run.path.resolve()}
     assert LOST in outcome.failure
     return progress, list(frequencies(progress))
@@ -160,21 +164,21 @@ def test_what_is_left_is_tried_again(tmp_path: Path) -> None:
     progress, told = to_the_end(3, tmp_path, CALM, FAILS, CALM, CALM, FAILS)
     assert progress.whole
     assert told == [
-        "What was given failed at try 2, and nothing smaller did.",
-        "Tried again, what is left failed 1 of 3 times.",
+        "The given run failed at try 2, and nothing smaller did.",
+        "Run again, the result failed 1 of 3 times.",
     ]
 
 
 def test_a_search_leaves_time_for_that(tmp_path: Path) -> None:
     """It ends before its time does, for what it has found by then."""
 
-    def watch(progress: Progress) -> None:
+    def watch(progress: SearchState) -> None:
         progress.took_s = 46.0
 
-    progress, _ = searched(CASE, LOST, Patience(60.0, 2), watch, tmp_path, worlds())
+    progress, _ = search_on_hosts(CASE, LOST, SearchLimits(60.0, 2), watch, tmp_path, worlds())
     assert not progress.whole
     assert progress.tries.count == 1
-    assert list(frequencies(progress))[1] == "Tried again, what is left failed 2 of 2 times."
+    assert list(frequencies(progress))[1] == "Run again, the result failed 2 of 2 times."
 
 
 def test_ctrl_c_keeps_what_is_known_of_how_often(
@@ -183,7 +187,7 @@ def test_ctrl_c_keeps_what_is_known_of_how_often(
     """The tries until then count."""
     progress, told = to_the_end(8, tmp_path, FAILS, FAILS, CALM, STOP)
     assert progress.stopped
-    assert told[1] == "Tried again, what is left failed 1 of 2 times."
+    assert told[1] == "Run again, the result failed 1 of 2 times."
     assert "the run was stopped; what is left is removed by" in capsys.readouterr().err
 
 
@@ -204,7 +208,9 @@ def test_a_stop_between_two_runs_is_heard(tmp_path: Path) -> None:
             signal.raise_signal(signal.SIGTERM)
         return run(trial, plan, runs)
 
-    progress, outcome = searched(CASE, LOST, Patience(60.0, 2), Watch(99), tmp_path, stopped)
+    progress, outcome = search_on_hosts(
+        CASE, LOST, SearchLimits(60.0, 2), Watch(99), tmp_path, stopped
+    )
     assert progress.stopped
     assert progress.tries.count == 2
     assert LOST in outcome.failure
@@ -213,11 +219,13 @@ def test_a_stop_between_two_runs_is_heard(tmp_path: Path) -> None:
 def test_it_is_told_as_it_goes_on(tmp_path: Path) -> None:
     """At which try something failed; then how often what is left did. All of them are counted."""
     told, bed = StringIO(), endings(FAILS, FAILS, CALM)
-    with Watched(Console(file=told, width=200)) as watch:
-        progress, outcome = searched(REAL, LOST, Patience(600.0, 2), watch, tmp_path, bed)
+    with ShrinkScreen(Console(file=told, width=200)) as watch:
+        progress, outcome = search_on_hosts(
+            REAL, LOST, SearchLimits(600.0, 2), watch, tmp_path, bed
+        )
     first, *_, last = told.getvalue().splitlines()
-    assert first.endswith("5 faults in 4 s of load on 6 nodes, failed at try 1 of it, 1 try")
+    assert first.endswith("5 faults in 4 s of load on 6 nodes, failed at try 1, 1 try")
     count = f"{progress.tries.count + 2} tries"
-    assert last.endswith(f"; tried again, failed 1 of 2 times, {count}")
+    assert last.endswith(f"; run again, failed 1 of 2 times, {count}")
     summary = next(lines(progress, outcome))
     assert f" became 5 faults in 4 s of load on 6 nodes: {count} in " in summary

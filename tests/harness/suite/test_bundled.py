@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from harness import registry
-from harness.cli.commands.list import described
+from harness.cli.commands.list import describe
 from harness.cli.options import request
 from harness.errors import BadRequest, UnknownName
 from harness.suite import bundled
-from harness.suite.cells import read_suite
+from harness.suite.suite_file import read_suite
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +32,8 @@ def test_names_are_found_from_any_folder() -> None:
 
 def test_every_bundled_file_has_a_name_and_a_sentence() -> None:
     for kind in bundled.KINDS:
-        assert all(sentence.strip(".") for _, sentence in bundled.described(kind))
-        paths = {bundled.located(bundled.path_of(kind, name)) for name in bundled.names(kind)}
+        assert all(sentence.strip(".") for _, sentence in bundled.describe(kind))
+        paths = {bundled.locate(bundled.path_of(kind, name)) for name in bundled.names(kind)}
         assert len(paths) == len(bundled.names(kind)) > 5
 
 
@@ -43,7 +43,7 @@ def test_the_name_of_a_workload_means_the_workload() -> None:
     assert shared == {"lock", "log", "register", "set"}
     assert not request("lock", {}).trial.faults
     assert request("suites/trials/lock.toml", {}).trial.faults
-    listed = {name for name, _ in described("trial")}
+    listed = {name for name, _ in describe("trial")}
     assert {"demo", "suites/trials/lock.toml"} <= listed
     assert not shared & listed
 

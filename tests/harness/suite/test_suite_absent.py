@@ -9,25 +9,25 @@ from suite_rows import row
 from harness.cli.options import Request
 from harness.errors import BedFailed
 from harness.judge.verdict import Judgement
-from harness.suite.absent import absent
-from harness.suite.cells import chosen
-from harness.suite.course import Course, Turn, turns
-from harness.suite.expected import UNDECIDED, Expected
+from harness.suite.course import SuiteRun, SuiteState, repeated_runs
+from harness.suite.expected import UNDECIDED, ExpectedRun
+from harness.suite.night import unavailable
+from harness.suite.suite_file import select_runs
 from harness.suite.view import conclusion, details, junit, plain
 from harness.trial import Trial
 
 NO_DOCKER = "no docker hosts here: no engine answers"
 
 
-def _turns(*hosts: str) -> tuple[Turn, ...]:
+def _turns(*hosts: str) -> tuple[SuiteRun, ...]:
     trials = [Trial(name=f"on-{kind}", hosts=kind) for kind in hosts]
-    return turns([Expected(Request(trial), Judgement.VALID) for trial in trials], 1)
+    return repeated_runs([ExpectedRun(Request(trial), Judgement.VALID) for trial in trials], 1)
 
 
-def _course(asked: Sequence[Turn], **fields: object) -> Course:
+def _course(asked: Sequence[SuiteRun], **fields: object) -> SuiteState:
     """A suite of which the first run is done."""
     rows = {asked[0].key: row(asked[0].cell.title)}
-    return Course(Path("night.toml"), tuple(asked), rows, **fields)  # type: ignore[arg-type]
+    return SuiteState(Path("night.toml"), tuple(asked), rows, **fields)  # type: ignore[arg-type]
 
 
 def test_runs_on_hosts_that_are_not_here_are_left_out(
@@ -36,13 +36,13 @@ def test_runs_on_hosts_that_are_not_here_are_left_out(
     """No Docker engine can be found: the simulated run is made; alone, the other is refused."""
     monkeypatch.setenv("DOCKER_HOST", "bogus")
     asked = _turns("simulated", "docker")
-    left_out = absent(asked, tmp_path)
+    left_out = unavailable(asked, tmp_path)
     assert list(left_out) == [asked[1].key]
     assert left_out[asked[1].key].startswith("no docker hosts here: ")
     with pytest.raises(BedFailed, match="DOCKER_HOST=bogus"):
-        absent(asked[1:], tmp_path)
-    assert list(absent(asked[1:], tmp_path, known=True)) == [asked[1].key]
-    assert absent([], tmp_path) == {}
+        unavailable(asked[1:], tmp_path)
+    assert list(unavailable(asked[1:], tmp_path, known=True)) == [asked[1].key]
+    assert unavailable([], tmp_path) == {}
 
 
 def test_what_is_left_out_is_a_row_and_a_sentence() -> None:
@@ -72,8 +72,8 @@ def test_what_was_left_out_is_not_what_the_suite_was_too_early_for() -> None:
 def test_runs_that_nobody_asked_for_are_counted_by_their_hosts() -> None:
     """A green part of a suite does not look like all of it."""
     cells = tuple(turn.cell for turn in _turns("simulated", "docker", "local", "ssh"))
-    picked = chosen(cells, ["simulated", "ssh"])
-    course = _course(turns(picked, 1), unasked=tuple(c for c in cells if c not in picked))
+    picked = select_runs(cells, ["simulated", "ssh"])
+    course = _course(repeated_runs(picked, 1), unasked=tuple(c for c in cells if c not in picked))
     told = "--only skipped 2 runs of the suite (1 on docker, 1 on local)"
     assert conclusion(course).endswith(told)
     assert plain(course, ())["not_asked_for"] == ["on-docker", "on-local"]

@@ -9,16 +9,16 @@ import pytest
 from suite_rows import row, turn
 
 from harness.cli.options import Request
-from harness.cli.session import Ending
+from harness.cli.session import RunEnd
 from harness.errors import BadRequest
 from harness.history.rundir import RunDir
 from harness.history.runs import start_run
 from harness.suite import course as suite_course
-from harness.suite.course import CHANGED, Budget, Course, conduct, turns
+from harness.suite.course import CHANGED, SuiteBudget, SuiteState, conduct, repeated_runs
 from harness.suite.expected import UNDECIDED
 from harness.suite.log import SuiteLog
-from harness.suite.night import Asked, night
-from harness.suite.row import Row
+from harness.suite.night import SuiteRequest, run_suite
+from harness.suite.row import SuiteRow
 from harness.suite.trend import FILE
 from harness.suite.view import conclusion, details
 
@@ -35,12 +35,12 @@ class Engines:
     def close(self) -> None: ...
 
 
-def _conducted(runs: Path, **known: Row) -> Course:
-    asked = turns([CALM, STORM], 1)
+def _conducted(runs: Path, **known: SuiteRow) -> SuiteState:
+    asked = repeated_runs([CALM, STORM], 1)
     rows = {turn.key: known[turn.cell.title] for turn in asked if turn.cell.title in known}
-    course = Course(Path("suites/night.toml"), asked, rows)
+    course = SuiteState(Path("suites/night.toml"), asked, rows)
     with SuiteLog(course.suite, [one.key for one in course.asked], runs) as log:
-        conduct(course, runs, log, Budget(), lambda row: None, page=False)
+        conduct(course, runs, log, SuiteBudget(), lambda row: None, page=False)
         assert bool(log.begun) == bool(course.early)
     return course
 
@@ -52,20 +52,20 @@ def test_what_was_recorded_when_it_was_stopped_is_judged_with_the_time_it_took(
     its time, not of judging alone."""
     made = []
 
-    def run_one(asked: Request, runs: Path, spark: object) -> Ending:
+    def run_one(asked: Request, runs: Path, spark: object) -> RunEnd:
         made.append(asked.trial.name)
         if asked is CALM.asked:
-            return Ending(1, error="no cluster came up")
+            return RunEnd(1, error="no cluster came up")
         with start_run(asked.trial, "", runs) as run:
             run.update_state(ended=True)
         os.utime(run.path / "run.json", (time.time() + 90,) * 2)
         raise KeyboardInterrupt
 
-    def judged(run: RunDir, seed: int, spark: object) -> Ending:
-        return Ending(seed, run, error="it was judged")
+    def judged(run: RunDir, seed: int, spark: object) -> RunEnd:
+        return RunEnd(seed, run, error="it was judged")
 
     monkeypatch.setattr(sys, "argv", ["seatrial", "suite", "night.toml"])
-    for name, stand_in in (("Engines", Engines), ("run_one", run_one), ("judged", judged)):
+    for name, stand_in in (("Engines", Engines), ("run_one", run_one), ("judge_run", judged)):
         monkeypatch.setattr(suite_course, name, stand_in)
     early = _conducted(tmp_path)
     assert early.early == suite_course.STOPPED
@@ -82,17 +82,17 @@ def test_what_can_not_be_judged_is_told_and_the_suite_goes_on(
 ) -> None:
     """A run that was whole when the command died, and of which somebody has spoiled a file."""
 
-    def run_one(asked: Request, runs: Path, spark: object) -> Ending:
+    def run_one(asked: Request, runs: Path, spark: object) -> RunEnd:
         if asked is STORM.asked:
-            return Ending(1, error="no cluster came up")
+            return RunEnd(1, error="no cluster came up")
         with start_run(asked.trial, "", runs) as run:
             run.update_state(ended=True)
         raise KeyboardInterrupt
 
-    def judged(run: RunDir, seed: int, spark: object) -> Ending:
+    def judged(run: RunDir, seed: int, spark: object) -> RunEnd:
         raise BadRequest("names.json cannot be read")
 
-    for name, stand_in in (("Engines", Engines), ("run_one", run_one), ("judged", judged)):
+    for name, stand_in in (("Engines", Engines), ("run_one", run_one), ("judge_run", judged)):
         monkeypatch.setattr(suite_course, name, stand_in)
     _conducted(tmp_path)
     again = _conducted(tmp_path)
@@ -107,17 +107,17 @@ def test_code_that_changes_under_it_ends_a_suite(
     changed counts as never begun, also when the code is put back; no other begins."""
     made = []
 
-    def run_one(asked: Request, runs: Path, spark: object) -> Ending:
+    def run_one(asked: Request, runs: Path, spark: object) -> RunEnd:
         made.append(asked.trial.name)
-        return Ending(1, error="no cluster came up")
+        return RunEnd(1, error="no cluster came up")
 
     for name, stand_in in (("Engines", Engines), ("run_one", run_one)):
         monkeypatch.setattr(suite_course, name, stand_in)
     monkeypatch.setattr(suite_course, "changed", lambda: len(made) > 1)
-    course = Course(Path("suites/night.toml"), turns([CALM, STORM], 2))
-    keys, rows = [one.key for one in course.asked], list[Row]()
+    course = SuiteState(Path("suites/night.toml"), repeated_runs([CALM, STORM], 2))
+    keys, rows = [one.key for one in course.asked], list[SuiteRow]()
     with SuiteLog(course.suite, keys, tmp_path) as log:
-        conduct(course, tmp_path, log, Budget(), rows.append, page=False)
+        conduct(course, tmp_path, log, SuiteBudget(), rows.append, page=False)
         assert (list(log.rows), log.begun) == (keys[:1], {})
     assert made == ["calm", "storm"]
     assert [row.came for row in course.table] == ["no cluster came up", *[CHANGED] * 3]
@@ -132,10 +132,10 @@ def test_what_was_done_before_an_interruption_is_no_row_of_a_record(
 ) -> None:
     """The record knows it too by then, but neither its folder nor what it took."""
 
-    def run_one(asked: Request, runs: Path, spark: object) -> Ending:
+    def run_one(asked: Request, runs: Path, spark: object) -> RunEnd:
         if asked is STORM.asked:
             raise KeyboardInterrupt
-        return Ending(1, error="no cluster came up")
+        return RunEnd(1, error="no cluster came up")
 
     for name, stand_in in (("Engines", Engines), ("run_one", run_one)):
         monkeypatch.setattr(suite_course, name, stand_in)
@@ -151,11 +151,11 @@ def test_a_night_is_told_though_no_other_can_be_read(
 ) -> None:
     """What has taken all night is summed up first."""
     monkeypatch.setattr(suite_course, "Engines", Engines)
-    monkeypatch.setattr(suite_course, "run_one", lambda *asked: Ending(1, error="it was run"))
+    monkeypatch.setattr(suite_course, "run_one", lambda *asked: RunEnd(1, error="it was run"))
     suite = tmp_path / "night.toml"
     suite.write_text('[[trial]]\nexpect = "valid"\nwith = { hosts = "simulated" }\n')
     (tmp_path / "runs" / "suites" / FILE).mkdir(parents=True)
-    assert night(Asked(suite, page=False), tmp_path / "runs") == UNDECIDED
+    assert run_suite(SuiteRequest(suite, page=False), tmp_path / "runs") == UNDECIDED
     assert "it was run" in (tmp_path / "runs" / "suites" / "night.md").read_text()
     said = capsys.readouterr().err
     assert "not compared with earlier ones" in said

@@ -6,9 +6,9 @@ import pytest
 
 from harness.cli.options import Request
 from harness.errors import BadRequest
-from harness.shrink.scaling import Scale, scaled
-from harness.suite.cells import read_suite
-from harness.suite.night import Asked, night
+from harness.shrink.scaling import Scale, scale_request
+from harness.suite.night import SuiteRequest, run_suite
+from harness.suite.suite_file import read_suite
 from harness.trial import Trial
 
 VALID = '[[trial]]\nexpect = "valid"\n'
@@ -24,9 +24,9 @@ def _suite(folder: Path, text: str) -> Path:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "must hold"),
-        ("x = 1\n", "must hold"),
-        ("trial = 3\n", "must hold"),
+        ("", "must have"),
+        ("x = 1\n", "must have"),
+        ("trial = 3\n", "must have"),
         ("trial = [1]\n", "suite.toml line 1: trial 1 must be a table, .* not 1"),
         ("[[trial]\n", "line 1"),
         ('[[trial]]\nrun = "messages"\n', "line 1: trial 1: expect must be"),
@@ -48,7 +48,7 @@ def _suite(folder: Path, text: str) -> Path:
         (VALID + 'findings = ["LOST_ACKED"]\n', 'expect must be "invalid", not "valid"'),
         (
             VALID + 'name = "a"\n' + LOST + 'name = "a"\n',
-            r"line 4: trial 2: 'a' is the name of .* line 1: trial 1 too; give it another",
+            r"line 4: trial 2: 'a' is the name of .* line 1: trial 1, too; choose another",
         ),
         (
             VALID + "at_most = { losses = 0 }\n",
@@ -65,7 +65,7 @@ def _suite(folder: Path, text: str) -> Path:
             VALID + "at_most = { lost = 1 }\nat_least = { lost = 2 }\n",
             "trial 1: no lost is at_most 1 and at_least 2; correct one of them",
         ),
-        (VALID + 'with = { plan = "" }\n', "trial 1: plan: it names no plan file"),
+        (VALID + 'with = { plan = "" }\n', "trial 1: plan: no plan file given"),
         ("[scale]\nby = inf\n" + VALID, "scale: by must be a positive number"),
         (
             '[scale]\nby = 0.5\nsetting = "x"\n' + VALID + 'with = { settings = { x = "y" } }\n',
@@ -102,7 +102,7 @@ def test_a_run_that_can_not_be_is_named_before_anything_is_run(tmp_path: Path) -
     with pytest.raises(
         BadRequest, match=r"suite\.toml line 4: trial 2: unknown workload or trial 'massages'"
     ):
-        night(Asked(suite), runs)
+        run_suite(SuiteRequest(suite), runs)
     assert not runs.exists()
 
 
@@ -125,14 +125,14 @@ def test_no_two_runs_have_one_name(tmp_path: Path) -> None:
 
 def test_a_setting_that_is_a_number_is_scaled() -> None:
     """Also one that is written without a point."""
-    asked = scaled(Request(Trial(settings={"x": 2})), Scale(0.5, "x"))
+    asked = scale_request(Request(Trial(settings={"x": 2})), Scale(0.5, "x"))
     assert asked.trial.settings == {"x": 1.0}
 
 
 def test_a_record_that_can_not_be_written_is_told_before_anything_is_run(tmp_path: Path) -> None:
     """A run costs minutes, and its figures would be lost."""
     text = '[[trial]]\nrun = "messages"\nwith = { hosts = "simulated" }\nexpect = "valid"\n'
-    asked = Asked(_suite(tmp_path, text), record=tmp_path / "missing" / "it.tsv")
+    asked = SuiteRequest(_suite(tmp_path, text), record=tmp_path / "missing" / "it.tsv")
     with pytest.raises(BadRequest, match=r"no record can be written to .*missing/it.tsv"):
-        night(asked, tmp_path / "runs")
+        run_suite(asked, tmp_path / "runs")
     assert not list((tmp_path / "runs").iterdir())

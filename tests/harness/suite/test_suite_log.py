@@ -12,7 +12,7 @@ from harness.errors import BedFailed
 from harness.history.rundir import RunDir
 from harness.history.runs import begun
 from harness.suite import log as suite_log
-from harness.suite.log import Begun, SuiteLog, cleared, cut_off, ran_s
+from harness.suite.log import RunStart, SuiteLog, interrupted_run, ran_s, remove_run
 from harness.trial import Trial
 
 SUITE = Path("suites/night.toml")
@@ -28,7 +28,7 @@ def test_who_asks_again_goes_on(tmp_path: Path) -> None:
         name = log.id
     with SuiteLog(SUITE, KEYS, tmp_path) as again:
         assert again.rows == {"a-1": row(codes=("LOST_ACKED",), figures={"per_s": 10.5})}
-        assert again.begun == {"b-1": Begun(when, tuple(sys.argv[1:]))}
+        assert again.begun == {"b-1": RunStart(when, tuple(sys.argv[1:]))}
         assert again.id == name
         again.broken_off("b-1")
     with SuiteLog(SUITE, KEYS, tmp_path) as third:
@@ -107,10 +107,10 @@ def test_what_was_cut_off_is_found(tmp_path: Path) -> None:
     _run(tmp_path, "done", trial)
     _run(tmp_path, "torn", trial).trial_file.write_bytes(b"\xff\xfe")
     (tmp_path / "latest").symlink_to("by-hand")
-    found = cut_off(tmp_path, trial, Begun("2026-01-02", command), ["done"])
+    found = interrupted_run(tmp_path, trial, RunStart("2026-01-02", command), ["done"])
     assert found
     assert found.path == mine.path.resolve()
-    assert cut_off(tmp_path, trial, Begun("2026-01-03", command), []) is None
+    assert interrupted_run(tmp_path, trial, RunStart("2026-01-03", command), []) is None
 
 
 def test_what_can_not_be_undone_keeps_its_folder(tmp_path: Path) -> None:
@@ -118,11 +118,11 @@ def test_what_can_not_be_undone_keeps_its_folder(tmp_path: Path) -> None:
     run = _run(tmp_path, "mine", Trial(hosts="ssh"))
     ledger = run.path / "ledger.jsonl"
     ledger.write_text("what was it\n{}\n")
-    with pytest.raises(BedFailed, match=f"could not be undone.* heal {run.path}"):
-        cleared(run)
+    with pytest.raises(BedFailed, match=f"could not be removed.* heal {run.path}"):
+        remove_run(run)
     assert ledger.is_file()
     ledger.unlink()
-    cleared(_run(tmp_path, "another", Trial()))
+    remove_run(_run(tmp_path, "another", Trial()))
     assert not (tmp_path / "another").exists()
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import BadRequest
-from harness.suite.cells import Place, chosen, read_suite
+from harness.suite.suite_file import HostsOverride, read_suite, select_runs
 
 MATRIX = """
 [scale]
@@ -60,7 +60,7 @@ def test_every_cell_of_a_matrix_is_a_run(suite: Path) -> None:
 
 def test_a_suite_goes_to_other_hosts(suite: Path) -> None:
     """Every run, with the options of those hosts in place of its own, and with that in its name."""
-    cells = read_suite(suite, place=Place("docker", {"network": "x"}))
+    cells = read_suite(suite, place=HostsOverride("docker", {"network": "x"}))
     assert {cell.asked.trial.hosts for cell in cells} == {"docker"}
     assert cells[0].asked.trial.bed == {"network": "x"}
     assert cells[0].title == "safe/one/dledger on docker"
@@ -80,12 +80,12 @@ def test_another_pace_is_another_run(suite: Path) -> None:
 def test_some_of_a_suite_are_chosen_by_their_names(suite: Path) -> None:
     """Any word that stands in it; one that stands in none is refused, and all are named."""
     cells = read_suite(suite)
-    assert [cell.title for cell in chosen(cells, ["two/jraft", "one"])] == [
+    assert [cell.title for cell in select_runs(cells, ["two/jraft", "one"])] == [
         *("safe/one/dledger", "safe/one/jraft", "safe/two/jraft"),
     ]
-    assert chosen(cells, []) == cells
+    assert select_runs(cells, []) == cells
     with pytest.raises(BadRequest, match=r"'three'; there are: .*safe/one/dledger"):
-        chosen(cells, ["one", "three"])
+        select_runs(cells, ["one", "three"])
 
 
 @pytest.mark.parametrize(

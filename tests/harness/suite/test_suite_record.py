@@ -121,8 +121,8 @@ def test_a_file_that_is_no_record_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (lambda line: line + "\tmore\tand more", "line 3: there are 25 columns, and 23 belong"),
-        (lambda line: line[: len(line) // 2], "line 3: there are .* columns, and 23 belong there"),
+        (lambda line: line + "\tmore\tand more", "line 3: it has 25 columns instead of 23"),
+        (lambda line: line[: len(line) // 2], "line 3: it has .* columns instead of 23"),
         (lambda line: line.replace("0.125", "0,5"), "line 3: to_ack_s_p50 must be a number, not"),
         (lambda line: line.replace("0.125", "nan"), "line 3: to_ack_s_p50 must be a number, not"),
         (lambda line: line.replace("as expected", "fine"), "line 3: outcome must be as expected,"),

@@ -9,7 +9,7 @@ import pytest
 from suite_rows import row
 
 from harness.suite.expected import NOT_AS_EXPECTED, UNDECIDED
-from harness.suite.trend import FILE, KEPT, Night, came, changes, nights, remember
+from harness.suite.trend import FILE, KEPT, Night, came, changes, nights, store_night
 
 LOST = {"outcome": NOT_AS_EXPECTED, "word": "invalid", "codes": ("LOST_ACKED",)}
 
@@ -27,7 +27,7 @@ def test_a_verdict_that_is_another_one_is_told() -> None:
     before = [night("1", row()), night("2", row(**LOST))]
     (told,) = changes(came([row()]), before)
     assert told == (
-        "calm: as expected (valid); the night before NOT as expected (invalid, LOST_ACKED)"
+        "calm: as expected (valid); the previous night NOT as expected (invalid, LOST_ACKED)"
     )
     assert not list(changes(came([row(**LOST)]), before))
     other = row(**{**LOST, "codes": ("REORDERED",)})
@@ -52,10 +52,10 @@ def test_a_number_far_from_the_usual_is_told() -> None:
 def test_a_recovery_that_never_came_is_told(tmp_path: Path) -> None:
     """It is slower than any, and no number in a file."""
     (told,) = changes(came([quick(inf)]), [night("1", quick(1.0))])
-    assert told == "calm: half of the faults, or more, were not recovered from, usually 1"
+    assert told == "calm: at least half of the faults were not recovered from, usually 1"
     assert not list(changes(came([quick(inf)]), [night("1", quick(inf))]))
     assert not list(changes(came([quick(1.0)]), [night("1", quick(inf))])), "better is not told"
-    remember(night("1", quick(inf)), tmp_path)
+    store_night(night("1", quick(inf)), tmp_path)
     assert nights(tmp_path) == [night("1", quick(inf))]
     assert "Infinity" not in (tmp_path / "suites" / FILE).read_text()
 
@@ -69,9 +69,9 @@ def test_a_name_without_a_past_is_no_change() -> None:
 def test_nights_are_remembered_once_and_for_a_while(tmp_path: Path) -> None:
     """A night that is told twice, since the command died in between, counts once."""
     for number in range(KEPT + 3):
-        remember(night(str(number), quick(number)), tmp_path)
-    remember(night("last", row(**LOST), suite="other"), tmp_path)
-    remember(night("last", row(**LOST), suite="other"), tmp_path)
+        store_night(night(str(number), quick(number)), tmp_path)
+    store_night(night("last", row(**LOST), suite="other"), tmp_path)
+    store_night(night("last", row(**LOST), suite="other"), tmp_path)
     assert len(nights(tmp_path)) == KEPT
     assert len(nights(tmp_path, "night")) == KEPT - 1
     (other,) = nights(tmp_path, "other")
@@ -82,13 +82,13 @@ def test_several_suites_at_once_lose_no_night(tmp_path: Path) -> None:
     """Each writes all nights anew."""
     names = [str(number) for number in range(40)]
     with ThreadPoolExecutor(4) as suites:
-        list(suites.map(lambda name: remember(night(name, row()), tmp_path), names))
+        list(suites.map(lambda name: store_night(night(name, row()), tmp_path), names))
     assert sorted(one.id for one in nights(tmp_path)) == sorted(names)
 
 
 def test_a_line_of_another_edition_is_left_out(tmp_path: Path) -> None:
     """Nor does one that was cut short spoil the others."""
-    remember(night("1", row()), tmp_path)
+    store_night(night("1", row()), tmp_path)
     file = tmp_path / "suites" / FILE
     file.write_text(f'{{"id": "0"}}\n3\n{file.read_text()}{{"id": "2", "wh')
     assert [one.id for one in nights(tmp_path)] == ["1"]
@@ -108,7 +108,7 @@ def test_a_line_of_another_edition_is_left_out(tmp_path: Path) -> None:
 )
 def test_a_foreign_line_is_left_out_and_told(tmp_path: Path, spoil: dict[str, object]) -> None:
     """By whoever kept it; the nights around it count."""
-    remember(night("1", row()), tmp_path)
+    store_night(night("1", row()), tmp_path)
     file = tmp_path / "suites" / FILE
     line = json.loads(file.read_text())
     line["came"]["calm"] |= spoil

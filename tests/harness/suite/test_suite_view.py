@@ -8,10 +8,19 @@ from xml.etree import ElementTree as Xml
 from rich.console import Console
 from suite_rows import course, row, turn
 
-from harness.suite.course import Course, likely_s, turns, within
+from harness.suite.course import SuiteState, likely_s, repeated_runs, within
 from harness.suite.expected import AS_EXPECTED, NOT_AS_EXPECTED, UNDECIDED
 from harness.suite.figures import quantile
-from harness.suite.view import around, conclusion, details, junit, keep, markdown, plain, show
+from harness.suite.view import (
+    around,
+    conclusion,
+    details,
+    junit,
+    markdown,
+    plain,
+    show,
+    write_summary,
+)
 
 LOST = {"outcome": NOT_AS_EXPECTED, "word": "invalid", "codes": ("LOST_ACKED",)}
 BROKEN = {"outcome": UNDECIDED, "word": "no verdict", "error": "no cluster came up"}
@@ -22,10 +31,12 @@ def test_the_conclusion_says_what_held_and_what_was_not_run() -> None:
     whole = course(row(), row("lossy", **LOST))
     assert conclusion(whole) == "1 of 2 runs of suites/night.toml ended as expected"
     assert whole.exit_code == NOT_AS_EXPECTED
-    early = Course(whole.suite, (*whole.asked, turn("late")), whole.rows, 1, "stopped by request")
+    early = SuiteState(
+        whole.suite, (*whole.asked, turn("late")), whole.rows, 1, "stopped by request"
+    )
     assert conclusion(early).endswith("; 1 were not run: stopped by request; 1 were done earlier")
     assert [one.word for one in early.table] == ["valid", "invalid", "not run"]
-    nothing = Course(whole.suite, turns([turn().cell], 2), early="the budget is spent")
+    nothing = SuiteState(whole.suite, repeated_runs([turn().cell], 2), early="the budget is spent")
     assert nothing.exit_code == UNDECIDED
 
 
@@ -39,7 +50,7 @@ def test_the_table_tells_each_run() -> None:
     assert "1.25 s" in text
     assert "lossy seed 1: invalid, LOST_ACKED, but valid was expected" in text
     assert "changed: calm: slower" in text
-    assert "raising and taking down 2 clusters took 6 of 60 s, 10% of the time;" in text
+    assert "starting and stopping 2 clusters took 6 of 60 s, 10% of the time;" in text
     assert "judging 20%, pages 5%" in text
 
 
@@ -59,7 +70,7 @@ def test_markdown_is_safe_whatever_a_trial_is_called() -> None:
 def test_junit_tells_failures_from_errors_and_from_what_was_not_run() -> None:
     """A build service shows them differently; what XML can not hold is replaced."""
     whole = course(row(), row("lossy", **LOST), row("bed\x07", **BROKEN))
-    early = Course(whole.suite, (*whole.asked, turn("late")), whole.rows, early="stopped")
+    early = SuiteState(whole.suite, (*whole.asked, turn("late")), whole.rows, early="stopped")
     suite = Xml.fromstring(junit(early))
     counts = {key: suite.get(key) for key in ("tests", "failures", "errors", "skipped")}
     assert counts == {"tests": "4", "failures": "1", "errors": "1", "skipped": "1"}
@@ -67,13 +78,13 @@ def test_junit_tells_failures_from_errors_and_from_what_was_not_run() -> None:
     assert kinds == [[], ["failure"], ["error"], ["skipped"]]
     assert suite[1][0].get("message") == "invalid, LOST_ACKED, but valid was expected"
     assert suite[2].get("name") == "bed\N{REPLACEMENT CHARACTER} seed 1"
-    odd = Course(Path("n\x07\udcff.toml"), whole.asked, whole.rows)
+    odd = SuiteState(Path("n\x07\udcff.toml"), whole.asked, whole.rows)
     assert Xml.fromstring(junit(odd)).get("name") == "n" + 2 * "\N{REPLACEMENT CHARACTER}" + ".toml"
 
 
 def test_the_summary_is_kept_beside_the_runs(tmp_path: Path) -> None:
     """All three kinds, each whole, whatever letters an error holds."""
-    stem = keep(course(row(error="no \udcff")), (), tmp_path)
+    stem = write_summary(course(row(error="no \udcff")), (), tmp_path)
     assert stem == tmp_path / "suites" / "night"
     assert sorted(path.name for path in stem.parent.iterdir()) == [
         *("night.json", "night.md", "night.xml")

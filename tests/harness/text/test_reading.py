@@ -5,10 +5,10 @@ from pathlib import Path
 import click
 import pytest
 
-from harness.cli.options import Duration, Pairs, Seeds, request
+from harness.cli.options import Duration, KeyValues, Seeds, request
 from harness.errors import BadRequest, UnknownName
 from harness.history.rundir import RunDir
-from harness.suite.cells import read_suite
+from harness.suite.suite_file import read_suite
 from harness.text.parsing import DEEPEST, MOST, is_number, json_of, parsed, text_of, whole
 from harness.trial import Trial
 from nemesis import load
@@ -109,7 +109,7 @@ def test_a_count_of_more_than_64_bits(digits: str) -> None:
 def test_a_value_on_the_command_line(value: str) -> None:
     """It is neither taken for a string nor brings anything down."""
     with pytest.raises(BadRequest, match="number"):
-        Pairs()(f"rate={value}")
+        KeyValues()(f"rate={value}")
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_trial_of_numbers_that_are_none(fields: dict[str, object]) -> None:
 @pytest.mark.parametrize("plan", ["", " , "])
 def test_a_plan_without_a_name(plan: str) -> None:
     """Whoever says --plan means one."""
-    with pytest.raises(BadRequest, match="plan: it names no plan file"):
+    with pytest.raises(BadRequest, match="plan: no plan file given"):
         request("messages", {"plan": plan})
 
 

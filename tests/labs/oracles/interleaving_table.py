@@ -18,8 +18,8 @@ import networkx as nx
 from kafka_dice import Event, polls_of, sends_of
 
 from harness.history.reader import History
+from harness.importers import _run_folder as _folder
 from harness.importers import jepsen_kafka
-from harness.importers._recording import run_folder as _folder
 
 KEYS, MOST = 3, 8  # of one history: queues, operations
 EACH = 16  # numbers of processes that one history may use

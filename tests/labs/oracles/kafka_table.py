@@ -21,8 +21,8 @@ from checkers._messages import final_reads, message_census, queue_log, witness
 from checkers._messages.poll_steps import StepKind
 from checkers._run import evidence
 from harness.history.reader import History
+from harness.importers import _run_folder as _folder
 from harness.importers import jepsen_kafka
-from harness.importers._recording import run_folder as _folder
 from harness.judge.verdict import Result
 from harness.trial import Trial
 

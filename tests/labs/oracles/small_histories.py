@@ -22,7 +22,7 @@ from transacting import Transaction, events
 
 from checkers._linear.objects import COLUMNS
 from harness.history.reader import History
-from harness.importers._recording import run_folder as _folder
+from harness.importers import _run_folder as _folder
 
 HISTORIES, WRITERS = share(20_000), 4
 FILE_ROWS, GROUP_ROWS = 30_000, 4_096  # of messages: processes of one history are in several files

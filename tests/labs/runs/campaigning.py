@@ -6,10 +6,10 @@ from pathlib import Path
 from rich.console import Console
 from seedlings import Sow
 
-from harness.campaign.run import Campaign, Course, conduct
-from harness.campaign.view import Watched, show
+from harness.campaign.run import Campaign, CampaignState, conduct
+from harness.campaign.view import CampaignScreen, show
 from harness.judge.campaign_evidence import Total, noted, summed
-from harness.campaign.tally import Row, Tally
+from harness.campaign.tally import SeedResult, CampaignTotals
 from harness.trial import Trial
 
 BASE = Trial(profile="sync-flush")
@@ -20,11 +20,11 @@ def campaign(last: int = 6, base: Trial = BASE, jobs: int = 2, **more: object) -
     return Campaign(base, tuple(range(1, last + 1)), jobs, **more)  # type: ignore[arg-type]
 
 
-def conducted(asked: Campaign, runs: Path, work: Sow) -> Course:
+def conducted(asked: Campaign, runs: Path, work: Sow) -> CampaignState:
     return conduct(asked, runs, lambda course: None, work)
 
 
-def shown(course: Course, runs: Path, width: int = 200) -> str:
+def shown(course: CampaignState, runs: Path, width: int = 200) -> str:
     out = StringIO()
     show(course, summed(course, runs), Console(file=out, width=width, highlight=False))
     return out.getvalue()
@@ -36,16 +36,16 @@ def noted_and_summed(asked: Campaign, runs: Path, work: Sow) -> Total:
     return summed(course, runs)
 
 
-def course_of(asked: Campaign) -> Course:
+def course_of(asked: Campaign) -> CampaignState:
     """One that is done, without anybody who did it."""
-    course = Course(asked, 0.0, begun=list(asked.seeds), edition="now")
-    course.rows = [Row(seed, digest=f"{asked.key}{seed}") for seed in asked.seeds]
-    course.tally = Tally.of(course.rows)
+    course = CampaignState(asked, 0.0, begun=list(asked.seeds), edition="now")
+    course.rows = [SeedResult(seed, digest=f"{asked.key}{seed}") for seed in asked.seeds]
+    course.tally = CampaignTotals.of(course.rows)
     return course
 
 
-def watched(course: Course) -> str:
+def watched(course: CampaignState) -> str:
     out = StringIO()
-    with Watched(Console(file=out, width=200)) as watch:
+    with CampaignScreen(Console(file=out, width=200)) as watch:
         watch(course)
     return out.getvalue()

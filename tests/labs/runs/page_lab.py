@@ -18,10 +18,10 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from harness import registry
 from harness.history.reader import History
-from harness.importers._recording import run_folder as _folder
+from harness.importers import _run_folder as _folder
 from harness.judge.judge import judge_here
 from harness.history.rundir import RunDir
-from harness.campaign.simulation import simulated
+from harness.campaign.simulation import simulate
 from harness.trial import Trial
 from harness.judge.verdict import Finding, Verdict
 from reports import page
@@ -91,7 +91,7 @@ def axe() -> str:
 def pages(folder: Path) -> dict[str, Path]:
     """The reports of all kinds of runs, by name."""
     made = {
-        "valid": simulated(SOUND, PLAN, folder / "valid").run,
+        "valid": simulate(SOUND, PLAN, folder / "valid").run,
         "invalid": sinking.sunk(folder / "invalid").run,
         "register": _imported(folder),
     }

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.campaign.simulation import STOPPED
-from harness.campaign.tally import Row
+from harness.campaign.tally import SeedResult
 
 WORLD_S = 10.0
 
@@ -34,7 +34,7 @@ class Sow:
     doubtful: tuple[int, ...] = ()
     world: str = ""
 
-    def __call__(self, seed: int, scratch: Path) -> tuple[Row, Path | None]:
+    def __call__(self, seed: int, scratch: Path) -> tuple[SeedResult, Path | None]:
         if seed in self.deadly:
             os.kill(os.getpid(), signal.SIGKILL)
         if seed in self.greedy:
@@ -45,7 +45,7 @@ class Sow:
             time.sleep(0.05)
         while seed in self.spinning:
             pass
-        row = Row(
+        row = SeedResult(
             seed,
             digest=f"{self.world}{seed}",
             unproven=("CREW_LOST", "NO_FINAL_READ") if seed in self.doubtful else (),

@@ -5,28 +5,28 @@ from pathlib import Path
 from typing import Any
 
 from harness.cli.options import Request
-from harness.suite.course import Course, Turn, turns
-from harness.suite.expected import AS_EXPECTED, Expected
-from harness.suite.row import Row
+from harness.suite.course import SuiteState, SuiteRun, repeated_runs
+from harness.suite.expected import AS_EXPECTED, ExpectedRun
+from harness.suite.row import SuiteRow
 from harness.trial import Trial
 from harness.judge.verdict import Judgement
 
-VALID = Row("calm", 1, 1, "valid", AS_EXPECTED, "valid", took_s=30.0, around_s=3.0)
+VALID = SuiteRow("calm", 1, 1, "valid", AS_EXPECTED, "valid", took_s=30.0, around_s=3.0)
 
 
-def turn(name: str = "calm", seed: int = 1, number: int = 1) -> Turn:
+def turn(name: str = "calm", seed: int = 1, number: int = 1) -> SuiteRun:
     """A run that is asked for."""
     asked = Request(Trial(name=name, seed=seed))
-    return Turn(Expected(asked, Judgement.VALID, (), name), number)
+    return SuiteRun(ExpectedRun(asked, Judgement.VALID, (), name), number)
 
 
-def row(name: str = "calm", **fields: Any) -> Row:
+def row(name: str = "calm", **fields: Any) -> SuiteRow:
     """What a run came to: as was expected, unless told otherwise."""
     return replace(VALID, name=name, **fields)
 
 
-def course(*rows: Row, **fields: Any) -> Course:
+def course(*rows: SuiteRow, **fields: Any) -> SuiteState:
     """A suite with these rows, in their order."""
-    asked = turns([turn(one.name, one.seed).cell for one in rows], 1)
+    asked = repeated_runs([turn(one.name, one.seed).cell for one in rows], 1)
     done = {each.key: one for each, one in zip(asked, rows, strict=True)}
-    return Course(Path("suites/night.toml"), asked, done, **fields)
+    return SuiteState(Path("suites/night.toml"), asked, done, **fields)

@@ -5,7 +5,7 @@
 
 from pathlib import Path
 
-from harness.campaign.simulation import Outcome, simulated
+from harness.campaign.simulation import SeedOutcome, simulate
 from harness.trial import Trial
 
 PLAN = """\
@@ -52,6 +52,6 @@ TRIAL = Trial(
 )
 
 
-def sunk(folder: Path, plan: str = PLAN) -> Outcome:
+def sunk(folder: Path, plan: str = PLAN) -> SeedOutcome:
     """The run in a folder, which is made."""
-    return simulated(TRIAL, plan, folder)
+    return simulate(TRIAL, plan, folder)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.campaign.simulation import Outcome, simulated
+from harness.campaign.simulation import SeedOutcome, simulate
 from harness.judge.verdict import Finding, Judgement
 from harness.trial import Trial
 
@@ -52,12 +52,12 @@ COMMON: Mapping[str, Any] = {
 }
 
 
-def carried_out(folder: Path, plan: str, **trial: Any) -> Outcome:
+def carried_out(folder: Path, plan: str, **trial: Any) -> SeedOutcome:
     given = {**COMMON, **trial, "settings": {**COMMON["settings"], **trial.get("settings", {})}}
-    return simulated(Trial(**given), plan, folder / "run")
+    return simulate(Trial(**given), plan, folder / "run")
 
 
-def finding(outcome: Outcome, code: str) -> Finding:
+def finding(outcome: SeedOutcome, code: str) -> Finding:
     assert outcome.verdict is not None
     found = [f for c in outcome.verdict.checkers for f in c.findings if f.code == code]
     assert len(found) == 1, outcome.verdict.sentence

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import sailing
 
-from harness.campaign.simulation import Outcome, simulated
+from harness.campaign.simulation import SeedOutcome, simulate
 from harness.history.rundir import RunDir
 from harness.trial import Trial
 
@@ -40,10 +40,10 @@ FORGETFUL = Trial(
 )
 
 
-def failed(folder: Path) -> Outcome:
+def failed(folder: Path) -> SeedOutcome:
     """A seed whose cluster lost data, as a campaign keeps it; its original place does not exist any
     more."""
-    made = simulated(FORGETFUL, PLAN, folder / "made" / "seed-1")
+    made = simulate(FORGETFUL, PLAN, folder / "made" / "seed-1")
     shutil.move(folder / "made" / "seed-1", folder / "received")
     (folder / "made").rmdir()
     return made
@@ -85,7 +85,7 @@ def _by_nobody(python: Path, command: str, *words: object) -> "subprocess.Comple
 @pytest.mark.spark
 def test_a_failing_seed_fails_again_from_its_folder_alone(tmp_path: Path) -> None:
     """In a clone at another path, as another user, with an empty environment: the same findings,
-    and event by event the same run."""
+    and the same events."""
     before = failed(tmp_path)
     assert before.failure
     python = clone(tmp_path / "elsewhere" / "clone")
@@ -93,7 +93,7 @@ def test_a_failing_seed_fails_again_from_its_folder_alone(tmp_path: Path) -> Non
     again = _by_nobody(python, COMMAND, "replay", tmp_path / "received", *asked)
     words = again.stdout + again.stderr
     assert again.returncode == 1, words
-    assert f"digest {before.digest}: event by event the same run" in words
+    assert f"digest {before.digest}: the same events" in words
     run = RunDir((tmp_path / "runs" / "latest").resolve())
     assert run.state()["digest"] == before.digest
     assert _convicting(json.loads(again.stdout)) == before.failure

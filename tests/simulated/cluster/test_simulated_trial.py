@@ -116,7 +116,7 @@ def test_a_replay_elsewhere_is_the_same_run(first: RunDir, tmp_path: Path) -> No
     )
     assert done.returncode == 0, done.stdout + done.stderr
     digest = first.state()["digest"]
-    assert f"digest {digest}: event by event the same run" in done.stderr
+    assert f"digest {digest}: the same events" in done.stderr
     assert history(RunDir((runs / "latest").resolve())) == history(first)
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from harness.campaign.simulation import simulated
+from harness.campaign.simulation import simulate
 from harness.history.reader import History
 from harness.trial import Trial
 
@@ -31,7 +31,7 @@ fault = [
 def test_what_meets_on_a_far_and_narrow_link_is_seen_healed(tmp_path: Path) -> None:
     """Probes of a narrow link do not fill it, nor does what waited while it was narrower; and a
     delay that began while others made packets wait knows the distance between the nodes."""
-    run = simulated(FAR, PLAN, tmp_path / "run").run
+    run = simulate(FAR, PLAN, tmp_path / "run").run
     last: dict[int, dict[str, Any]] = {}
     for row in History.open(run).read("faults").to_pylist():
         last[row["id"]] = row

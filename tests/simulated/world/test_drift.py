@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from clusters.hosts.simulated.options import SimulationOptions, swarm
-from harness.campaign.simulation import simulated
+from harness.campaign.simulation import simulate
 from harness.contracts import Clock
 from harness.errors import BadRequest
 from harness.history.faults_and_events import events
@@ -32,7 +32,7 @@ SOON_NS = 20_000_000
 def test_what_nodes_tell_of_is_dated_by_the_worlds_clock(tmp_path: Path) -> None:
     """An elected broker is master right after its election, although their two clocks differ by
     more. Each clock has its own error; the clients' have none."""
-    made = simulated(TRIAL, PLAN, tmp_path / "run")
+    made = simulate(TRIAL, PLAN, tmp_path / "run")
     assert not made.failure, made.why
     clocks = made.run.state()["clocks"]
     rates = {name: clock.get("rate", 1.0) for name, clock in clocks.items()}
@@ -53,7 +53,7 @@ def test_without_drift_nothing_is_different(tmp_path: Path) -> None:
     """Neither in a world without it, nor in the options that a campaign draws."""
     quick = replace(TRIAL, duration_s=0.5)
     none, right = replace(quick, bed={}), replace(quick, bed={"drift_ppm": 0.0})
-    made = [simulated(t, "", tmp_path / str(n)) for n, t in enumerate((none, right, quick))]
+    made = [simulate(t, "", tmp_path / str(n)) for n, t in enumerate((none, right, quick))]
     assert made[0].digest == made[1].digest != made[2].digest
     assert "clocks" not in made[0].run.state()
     assert "drift_ppm" not in swarm(Random(1))

@@ -12,12 +12,12 @@ from clusters.hosts.simulated.edition import ROOT, sources
 RUN = """
 import json, sys
 from pathlib import Path
-from harness.campaign.simulation import simulated
-from harness.campaign.swarm import drawn
+from harness.campaign.simulation import simulate
+from harness.campaign.swarm import draw_trial
 from harness.trial import Trial
 
-trial, plan = drawn(3, Trial(hosts="simulated", duration_s=4.0))
-simulated(trial, plan, Path(sys.argv[1]) / "run")
+trial, plan = draw_trial(3, Trial(hosts="simulated", duration_s=4.0))
+simulate(trial, plan, Path(sys.argv[1]) / "run")
 modules = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
 print(json.dumps(modules))
 """

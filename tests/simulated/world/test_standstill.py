@@ -10,10 +10,16 @@ from typing import Any
 import pytest
 
 from clusters.systems.flotilla.client import FlotillaClient
-from harness.campaign.simulation import STOPPED, Outcome, outcome, simulated, stood_still
+from harness.campaign.simulation import (
+    STOPPED,
+    SeedOutcome,
+    judge_simulated,
+    simulate,
+    standstill_codes,
+)
 from harness.history.reader import History
 from harness.judge.verdict import Judgement, Verdict
-from harness.shrink.simulated import failing
+from harness.shrink.simulated import failing_case
 from harness.trial import Trial
 
 TRIAL = Trial(
@@ -29,7 +35,7 @@ TRIAL = Trial(
 PLAN = 'fault = [{ kind = "pause", at_s = 1.0, for_s = 0.2, target = "one slave" }]'
 
 
-def hanging(folder: Path, what: str, from_s: float, monkeypatch: pytest.MonkeyPatch) -> Outcome:
+def hanging(folder: Path, what: str, from_s: float, monkeypatch: pytest.MonkeyPatch) -> SeedOutcome:
     """The trial with clients whose calls do not return from some time on."""
     real = getattr(FlotillaClient, what)
 
@@ -39,7 +45,7 @@ def hanging(folder: Path, what: str, from_s: float, monkeypatch: pytest.MonkeyPa
         return loop.create_future() if loop.time() > began_s + from_s else real(self, *args)
 
     monkeypatch.setattr(FlotillaClient, what, call)
-    return simulated(TRIAL, PLAN, folder)
+    return simulate(TRIAL, PLAN, folder)
 
 
 def test_producers_that_hang_fail_the_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,27 +59,27 @@ def test_consumers_that_hang_fail_the_seed(tmp_path: Path, monkeypatch: pytest.M
     does not demand that it goes on, or if the run was interrupted, it proves nothing."""
     made = hanging(tmp_path / "run", "poll", 2.0, monkeypatch)
     assert made.failure == ("NO_FINAL_READ",)
-    assert made.why.startswith("all was healed, and it did not go on: ")
-    assert failing(made.run).trial.name == TRIAL.name
+    assert made.why.startswith("all faults were healed, and it stood still: ")
+    assert failing_case(made.run).trial.name == TRIAL.name
     history, verdict = History.open(made.run), made.verdict
     assert isinstance(verdict, Verdict)
     assert verdict.verdict is Judgement.UNKNOWN
     ended = replace(history, state={**history.state, "interrupted": True})
-    assert stood_still(ended, verdict) == ()
+    assert standstill_codes(ended, verdict) == ()
     made.run.trial_file.write_text(replace(TRIAL, contract=("no-loss",)).to_toml())
-    assert stood_still(History.open(made.run), verdict) == ()
+    assert standstill_codes(History.open(made.run), verdict) == ()
 
 
 def test_an_operation_is_counted_once(tmp_path: Path) -> None:
     """However many rows it has: its invocation, its end, and each message that it read."""
-    made = simulated(replace(TRIAL, duration_s=0.5), "", tmp_path / "run")
+    made = simulate(replace(TRIAL, duration_s=0.5), "", tmp_path / "run")
     rows = History.open(made.run).read("ops").select(["op", "type"]).to_pylist()
     assert made.operations == len({row["op"] for row in rows}) < len(rows)
 
 
 def test_a_world_in_which_nothing_is_left_to_happen_has_stopped(tmp_path: Path) -> None:
     """Its folder says neither that it ended nor why not."""
-    made = simulated(replace(TRIAL, duration_s=0.5), "", tmp_path / "run")
+    made = simulate(replace(TRIAL, duration_s=0.5), "", tmp_path / "run")
     assert not made.failure
     made.run.update_state(ended=False)
-    assert outcome(made.run).failure == (STOPPED,)
+    assert judge_simulated(made.run).failure == (STOPPED,)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clusters.hosts._world.world import Livelock
-from harness.campaign.simulation import STOPPED, outcome
+from harness.campaign.simulation import STOPPED, judge_simulated
 from harness.errors import BedFailed
 from harness.history.faults_and_events import events
 from harness.history.reader import History
@@ -60,7 +60,7 @@ def test_what_was_broken_until_then_stays_broken(
     told = events(History.open(run).read("events"))
     [watched] = [event for event in told if event.kind == "laws-watched"]
     assert watched.fields["looked"]["ONE_LEADER"] >= 1
-    assert outcome(run).failure == (STOPPED, "UNACCEPTABLE")
+    assert judge_simulated(run).failure == (STOPPED, "UNACCEPTABLE")
 
 
 def test_nothing_was_broken(tmp_path: Path) -> None:
@@ -73,4 +73,4 @@ def test_nothing_was_broken(tmp_path: Path) -> None:
 
     run = begun(TRIAL, "", tmp_path)
     carry_out(run, story, alone)
-    assert outcome(run).failure == (STOPPED,)
+    assert judge_simulated(run).failure == (STOPPED,)

@@ -1,8 +1,8 @@
-"""A recording as a run's folder, the same as a recorded trial's: `seatrial check` judges it.
+"""Writes a recording as the folder of a run, which `seatrial check` judges like a trial's.
 
 trial.toml               what it is about, and the checkers that judge it
-names.json               keys, texts of values ("values"), who is who
-run.json                 ended, imported from where, and what the file lacks: "reasons", "gaps"
+names.json               keys, texts of values ("values"), names of processes
+run.json                 that it ended, its source, and what the file lacks: "reasons", "gaps"
 history/*.parquet        ops and notes, as sealed journals are
 origin/messages.parquet  each message's key, value and line in the file
 origin/lines.parquet     for each operation the line on which it completed
@@ -24,21 +24,33 @@ from harness.history.notes import PASSED
 from harness.history.rundir import RunDir
 from harness.history.schema import NOTES, SCHEMA_VERSION
 from harness.history.seal import ROW_GROUP, written_to
-from harness.importers._jepsen.quantities import most_counted
-from harness.importers._recording.kinds import KINDS, Kind
-from harness.importers._recording.messages import Originals, passed
-from harness.importers._recording.recording import LARGEST, Recording, Remark, Slip, Slips
-from harness.importers._recording.rows import Rows, ended_ok, rows_of
-from harness.importers._text import edn as _edn
+from harness.importers import _edn
+from harness.importers._recording import (
+    KINDS,
+    MAX_NUMBER,
+    HistoryKind,
+    HistoryNote,
+    Recording,
+    Slip,
+    Slips,
+)
+from harness.importers._rows import (
+    ImportedRows,
+    Originals,
+    ended_ok,
+    read_up_to,
+    rows_of,
+    total_counted,
+)
 from harness.operation import Type
 from harness.text.parsing import MOST_S, whole
 from harness.trial import DEMANDS, ISOLATION, Trial
 
 MALFORMED, NOTHING_COMPLETED = "HISTORY_MALFORMED", "NOTHING_COMPLETED"
 SERIALIZABLE = "serializable"
-STRICTER = ISOLATION[ISOLATION.index(SERIALIZABLE) + 1 :]  # that look at processes or time
-ROWS_OF_A_FILE = 1 << 19  # more are shared out, so that several tasks can read them
-MOST_FILES = 8
+STRICTER = ISOLATION[ISOLATION.index(SERIALIZABLE) + 1 :]  # levels that depend on processes or time
+ROWS_OF_A_FILE = 1 << 19  # more rows go to several files, for several tasks
+MAX_FILES = 8
 
 
 def write(
@@ -49,21 +61,21 @@ def write(
     initial: str | None = None,
     contract: Sequence[str] | None = None,
 ) -> RunDir:
-    """The folder of a recording; `initial`: the value that each register held at first; `contract`:
-    what is demanded, if not everything. BadRequest when there is something in `out` already."""
-    see_that_it_is_free(out)
+    """Write the folder of a run. `initial`: the value of each register at first; `contract`: the
+    demands, if not all. Raises BadRequest if `out` is not empty."""
+    refuse_existing(out)
     if initial is not None and recording.kind != "registers":
-        raise BadRequest(f"{recording.kind} hold nothing at first; leave --initial out")
+        raise BadRequest(f"{recording.kind} hold nothing at first; omit --initial")
     demands = _demands(recording, source, contract)
     initial = recording.initial if initial is None else initial
     rows = rows_of(recording, recording.slips)
-    _see_that_it_can_be_judged(rows, recording.kind, source)
+    _refuse_too_large(rows, recording.kind, source)
     names: dict[str, Any] = {"keys": list(rows.keys), "nodes": [], "roles": {}, "processes": {}}
     if rows.values is not None:
         names["values"] = list(rows.values)
     if initial is not None:
         names["initial"] = _number_of(initial, names.get("values"))
-    run = _made(out)
+    run = _make_folder(out)
     kind = KINDS[recording.kind]
     run.history.mkdir()
     (run.path / "origin").mkdir()
@@ -87,7 +99,10 @@ def write(
         interrupted=False,
         imported={"file": source.name, "as": name, "events": len(recording.events)},
         gaps=recording.slips.gaps,
-        slips={"counts": dict(recording.slips.counts), "first": _shown(recording.slips)},
+        slips={
+            "counts": dict(recording.slips.counts),
+            "first": [_slip(slip) for slip in recording.slips.first],
+        },
         reasons=list(_reasons(source, recording.slips, rows.ops, kind)),
         remarks=list(recording.caveats),
     )
@@ -95,7 +110,7 @@ def write(
 
 
 def _demands(recording: Recording, source: Path, contract: Sequence[str] | None) -> tuple[str, ...]:
-    """The words of a contract. BadRequest when they say nothing about this kind of history."""
+    """Return the demands. Raises BadRequest if one does not apply to this kind of history."""
     timeless = recording.kind == "transactions" and recording.completed_only
     if contract is None:
         return (*DEMANDS, SERIALIZABLE) if timeless else DEMANDS
@@ -104,7 +119,7 @@ def _demands(recording: Recording, source: Path, contract: Sequence[str] | None)
         what = (
             f"{', '.join(known)} can be demanded"
             if known
-            else "nothing can be chosen; leave --contract out"
+            else "nothing can be chosen; omit --contract"
         )
         raise BadRequest(f"--contract {strange[0]}: of {recording.kind} {what}")
     if timeless and (strict := [word for word in contract if word in STRICTER]):
@@ -115,28 +130,28 @@ def _demands(recording: Recording, source: Path, contract: Sequence[str] | None)
     return tuple(contract)
 
 
-def see_that_it_is_free(out: Path) -> None:
-    """BadRequest when it is not, before the work is done for nothing."""
+def refuse_existing(out: Path) -> None:
+    """Raise BadRequest if `out` is not an empty folder or absent."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise BadRequest(f"{out} is not an empty folder; name another with --out")
 
 
-def _see_that_it_can_be_judged(rows: Rows, kind: str, source: Path) -> None:
-    """BadRequest when the numbers in it are more than 64 bits, or a run's time, can hold."""
+def _refuse_too_large(rows: ImportedRows, kind: str, source: Path) -> None:
+    """Raise BadRequest if times exceed those of a run, or sums exceed 64 bits."""
     if rows.end > MOST_S * 1e9:
         raise BadRequest(
             f"the times in {source} are {rows.end / 1e9:,.0f} s apart, and no run lasts more than"
             f" {MOST_S:,.0f} s; write all of them in nanoseconds of one clock"
         )
-    if kind == "counter" and most_counted(rows.ops) > LARGEST:
+    if kind == "counter" and total_counted(rows.ops) > MAX_NUMBER:
         raise BadRequest(
-            f"the increments in {source} add up to more than {LARGEST:,}, which is not supported;"
-            " import a part of the file"
+            f"the increments in {source} add up to more than {MAX_NUMBER:,}, the largest"
+            " number that is supported; import a part of the file"
         )
 
 
 def _number_of(text: str, values: list[str] | None) -> int:
-    """A value's number; where values have texts, one that occurs nowhere is added to them."""
+    """Return the number of a value; where values have texts, a new one is added to them."""
     if values is not None:
         with suppress(ValueError):
             same = _edn.canonical(_edn.read(text))
@@ -151,21 +166,22 @@ def _number_of(text: str, values: list[str] | None) -> int:
 
 
 def _parted(ops: pa.Table) -> bool:
-    """Whether an operation has several parts."""
+    """Return whether an operation has several parts."""
     return bool((pc.max(ops.column("mop")).as_py() or 0) > 0)
 
 
-def _made(out: Path) -> RunDir:
-    """The folder, once there is something to put in it."""
+def _make_folder(out: Path) -> RunDir:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as e:
-        raise BadRequest(f"{out} cannot be made: {e.strerror}") from e
+        raise BadRequest(f"{out} cannot be created: {e.strerror}") from e
     return RunDir(out.resolve())
 
 
-def _reasons(source: Path, slips: Slips, ops: pa.Table, kind: Kind) -> Iterator[dict[str, str]]:
-    """Why the history does not say everything; `judge` tells them with the verdict."""
+def _reasons(
+    source: Path, slips: Slips, ops: pa.Table, kind: HistoryKind
+) -> Iterator[dict[str, str]]:
+    """Yield why the history is incomplete; `judge` adds these reasons to the verdict."""
     for rule, count in sorted(slips.counts.items()):
         first = min((s for s in slips.first if s.rule == rule), key=lambda slip: slip.line)
         lines = f"{count:,} lines of {source.name} break a rule ({rule}), the first of them "
@@ -178,10 +194,6 @@ def _reasons(source: Path, slips: Slips, ops: pa.Table, kind: Kind) -> Iterator[
             yield {"code": NOTHING_COMPLETED, "message": message}
 
 
-def _shown(slips: Slips) -> list[dict[str, Any]]:
-    return [_slip(slip) for slip in slips.first]
-
-
 def _slip(slip: Slip) -> dict[str, Any]:
     fields = {"rule": slip.rule, "line": slip.line, "message": slip.message}
     return fields | ({"column": slip.column} if slip.column else {})
@@ -191,8 +203,8 @@ def _slip(slip: Slip) -> dict[str, Any]:
 
 
 def _write_ops(run: RunDir, ops: pa.Table) -> None:
-    """Small histories are one writer's; of large ones each process's rows go to one of several."""
-    files = min(MOST_FILES, 1 + ops.num_rows // ROWS_OF_A_FILE)
+    """Write one file, or several for a large history: the rows of a process go to one file."""
+    files = min(MAX_FILES, 1 + ops.num_rows // ROWS_OF_A_FILE)
     if files == 1:
         _write_table(run.history / "ops-import-000.parquet", ops)
         return
@@ -212,11 +224,11 @@ def _write_table(path: Path, table: pa.Table) -> None:
         writer.write_table(table, row_group_size=ROW_GROUP)
 
 
-def _write_notes(run: RunDir, recording: Recording, rows: Rows) -> None:
+def _write_notes(run: RunDir, recording: Recording, rows: ImportedRows) -> None:
     numbers = {key: number for number, key in enumerate(rows.keys)}
-    notes = [_note(remark, recording, rows, numbers) for remark in recording.remarks]
+    notes = [_note(note, recording, rows, numbers) for note in recording.notes]
     if recording.kind == "messages":
-        for key, to in sorted(passed(rows.ops).items()):
+        for key, to in sorted(read_up_to(rows.ops).items()):
             notes.append((rows.end, None, None, f"{PASSED} {json.dumps({'key': key, 'to': to})}"))
     notes.sort(key=lambda note: note[0])
     columns: Sequence[Sequence[Any]] = list(zip(*notes, strict=True)) or [()] * len(NOTES)
@@ -226,20 +238,20 @@ def _write_notes(run: RunDir, recording: Recording, rows: Rows) -> None:
 
 
 def _note(
-    remark: Remark, recording: Recording, rows: Rows, numbers: Mapping[str, int]
+    note: HistoryNote, recording: Recording, rows: ImportedRows, numbers: Mapping[str, int]
 ) -> tuple[int, Any, Any, str]:
-    t = int(rows.t_of_event[remark.event])
-    text = remark.text
-    if remark.keys is not None:
-        keys = [numbers[key] for key in remark.keys if key in numbers]
+    t = int(rows.t_of_event[note.event])
+    text = note.text
+    if note.keys is not None:
+        keys = [numbers[key] for key in note.keys if key in numbers]
         text = f"{text} {json.dumps({'keys': keys})}"
-    if remark.alone:
+    if note.alone:
         return t, None, None, text
-    process = int(recording.events.process[remark.event])
-    return t, process, int(recording.events.line[remark.event]), text
+    process = int(recording.events.process[note.event])
+    return t, process, int(recording.events.line[note.event]), text
 
 
-def _write_origin(run: RunDir, recording: Recording, rows: Rows) -> None:
+def _write_origin(run: RunDir, recording: Recording, rows: ImportedRows) -> None:
     folder = run.path / "origin"
     if rows.originals is not None:
         _write_table(folder / "messages.parquet", _messages(rows.originals))

@@ -1,8 +1,8 @@
-"""A history file as pieces of whole lines, plain or gzipped, with what is broken about it.
+"""Reads a history file, plain or gzipped, as pieces of whole lines.
 
 Compression is recognized by the file's first bytes, not by its name. UTF-16 with a byte order
-mark, as PowerShell writes it, is converted to UTF-8. A gzip file that breaks off gives
-what can be unpacked, and a slip.
+mark, as PowerShell writes it, is converted to UTF-8. A truncated or damaged gzip file gives the
+data before the damage, and a slip.
 """
 
 import zlib
@@ -14,18 +14,18 @@ from itertools import chain
 from pathlib import Path
 
 from harness.errors import BadRequest
-from harness.importers._recording.recording import Slip, Slips
+from harness.importers._recording import Slip, Slips
 
 PIECE_BYTES = 2 << 20  # columns of a piece this size stay in the cache of a processor
-MAX_UNPACKED_MB = ContextVar("MAX_UNPACKED_MB", default=512)  # of what a compressed file holds
-_FED = 1 << 14  # bytes that are unpacked at once
+MAX_UNPACKED_MB = ContextVar("MAX_UNPACKED_MB", default=512)  # of an unpacked file, or of one line
+_CHUNK = 1 << 14  # compressed bytes unpacked at once
 _GZIP = b"\x1f\x8b"
 _STEP = 64
-_AUTOMATIC = 47  # zlib's word for: gzip or zlib, as the header says
+_AUTOMATIC = 47  # zlib's wbits for: gzip or zlib, depending on the header
 
 
 def pieces(path: Path, slips: Slips, size: int = PIECE_BYTES) -> Iterator[tuple[int, bytes]]:
-    """The number of each piece's first line, from 1, and its bytes: whole lines.
+    """Yield the number of each piece's first line, from 1, and its bytes: whole lines.
 
     Raises BadRequest if a line is longer than `MAX_UNPACKED_MB`.
     """
@@ -35,7 +35,7 @@ def pieces(path: Path, slips: Slips, size: int = PIECE_BYTES) -> Iterator[tuple[
         if not newline:
             rest.append(block)
             long += len(block)
-            if long > most_bytes():
+            if long > max_bytes():
                 raise too_large()
             continue
         piece = b"".join((*rest, lines, newline))
@@ -47,8 +47,8 @@ def pieces(path: Path, slips: Slips, size: int = PIECE_BYTES) -> Iterator[tuple[
 
 
 def whole(path: Path, slips: Slips) -> bytes:
-    """A whole file, unpacked. Raises BadRequest if it is more than `MAX_UNPACKED_MB`."""
-    found, left = list[bytes](), most_bytes()
+    """Return a whole file, unpacked. Raises BadRequest if it exceeds `MAX_UNPACKED_MB`."""
+    found, left = list[bytes](), max_bytes()
     for block in blocks(path, slips):
         left -= len(block)
         if left < 0:
@@ -58,7 +58,7 @@ def whole(path: Path, slips: Slips) -> bytes:
 
 
 def blocks(path: Path, slips: Slips, size: int = PIECE_BYTES) -> Iterator[bytes]:
-    """The unpacked bytes of a file. BadRequest when it can not be read, or holds nothing."""
+    """Yield the unpacked bytes of a file. Raises BadRequest if it is unreadable or empty."""
     refuse_pipe(path)
     try:
         with path.open("rb") as file:
@@ -77,13 +77,13 @@ def blocks(path: Path, slips: Slips, size: int = PIECE_BYTES) -> Iterator[bytes]
 
 
 def refuse_pipe(path: Path) -> None:
-    """Raises BadRequest if it is neither a file nor a folder: a pipe or a device has no end."""
+    """Raise BadRequest if the path is a pipe or a device: those may never end."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise BadRequest(f"{path} cannot be read: it is not a regular file; write it to one")
 
 
 def _utf8(raw: Iterator[bytes]) -> Iterator[bytes]:
-    """Bytes without their byte order mark, converted to UTF-8 if it is that of UTF-16."""
+    """Remove a byte order mark, and convert UTF-16 to UTF-8."""
     first = next((block for block in raw if block), b"")
     if first.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
         decoder = getincrementaldecoder("utf-16")(errors="replace")
@@ -95,15 +95,15 @@ def _utf8(raw: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _unpacked(raw: Iterator[bytes], slips: Slips) -> Iterator[bytes]:
-    """Pieces of the unpacked data. Raises BadRequest if it is more than `MAX_UNPACKED_MB`."""
+    """Yield the unpacked data. Raises BadRequest if it exceeds `MAX_UNPACKED_MB`."""
     stream = zlib.decompressobj(_AUTOMATIC)
-    left = most_bytes()
+    left = max_bytes()
     for packed in raw:
         at = 0
         while at < len(packed) or stream.unconsumed_tail:
             if stream.eof:
                 stream = zlib.decompressobj(_AUTOMATIC)  # a file may hold several members
-            some = stream.unconsumed_tail or packed[at : at + _FED]
+            some = stream.unconsumed_tail or packed[at : at + _CHUNK]
             at += 0 if stream.unconsumed_tail else len(some)
             before = stream.copy()
             try:
@@ -121,28 +121,28 @@ def _unpacked(raw: Iterator[bytes], slips: Slips) -> Iterator[bytes]:
         slips.add(Slip("BROKEN_GZIP", 0, "the gzip data breaks off before its end", gap=True))
 
 
-def most_bytes() -> int:
-    """How large a compressed file may be when it is unpacked."""
+def max_bytes() -> int:
+    """Return how large a file may be when it is unpacked."""
     return MAX_UNPACKED_MB.get() << 20
 
 
 def too_large() -> BadRequest:
-    most = MAX_UNPACKED_MB.get()
+    limit_mb = MAX_UNPACKED_MB.get()
     return BadRequest(
-        f"the file, or a line of it, has more than {most:,} MB when it is unpacked; if that is what"
-        " you expect, raise the limit with --max-unpacked-mb"
+        f"the file, or a line of it, has more than {limit_mb:,} MB when it is unpacked; if that is"
+        " what you expect, raise the limit with --max-unpacked-mb"
     )
 
 
 def _until_damage(stream: "zlib._Decompress", packed: bytes) -> Iterator[bytes]:
-    """What can be unpacked in front of the damage, in small steps."""
+    """Yield the data before the damage, unpacked in small steps."""
     with suppress(zlib.error):
         for at in range(0, len(packed), _STEP):
             yield stream.decompress(packed[at : at + _STEP])
 
 
 def text_of(path: Path, slips: Slips) -> str:
-    """A whole file as text; what is not UTF-8 shows as the replacement character, and is a slip."""
+    """Return a file as text; bytes that are not UTF-8 are replaced, and give a slip."""
     data = whole(path, slips)
     text, sound = decoded(data)
     if not sound:
@@ -152,7 +152,7 @@ def text_of(path: Path, slips: Slips) -> str:
 
 
 def decoded(raw: bytes) -> tuple[str, bool]:
-    """Bytes as text, and whether all of it is UTF-8."""
+    """Return bytes as text, and whether all of them are UTF-8."""
     try:
         return raw.decode(), True
     except UnicodeDecodeError:

@@ -1,6 +1,6 @@
-"""EDN as histories use it, and what else Clojure's printer and reader know.
+"""EDN as histories use it, and the other literals of Clojure's printer and reader.
 
-One pass over the tokens of a compiled expression with an explicit stack, so depth costs no
+One pass over the tokens of a compiled expression with an explicit stack, so depth needs no
 recursion. Vectors and lists become lists, sets become `Set`, maps become dicts in their order; a
 collection that is a map's key becomes its text.
 
@@ -11,11 +11,11 @@ collection that is a map's key becomes its text.
     #tag form                    the form, if it is a collection; else a Symbol with the tag
     #:ns{...} #::ns{...}         the map, whose keys get the namespace
     #"a.b" #'a/b #<Some text>    Symbol: the text as it stands
-    ; #! comments, #_ form, ^meta form    are passed over
+    ; #! comments, #_ form, ^meta form    are skipped
 
-`canonical` is the text of a form, the same for forms that are equal in Clojure: maps and sets do
-not depend on their order. `write` keeps the order. With `lenient` a literal that can not be read
-becomes `Unreadable`, so that a map can be used whose needed keys can be read.
+`canonical` returns the text of a form, the same for forms that are equal in Clojure: maps and sets
+do not depend on their order. `write` keeps the order. With `lenient` a literal that cannot be read
+becomes `Unreadable`, so that a map is usable if its needed keys can be read.
 """
 
 import json
@@ -27,8 +27,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-DEEPEST = 200
-LONGEST = 4_000  # characters of a number: Python reads no more than 4,300 digits
+MAX_DEPTH = 200
+MAX_DIGITS = 4_000  # characters of a number: Python reads no more than 4,300 digits
 
 
 class Keyword(str):
@@ -44,13 +44,13 @@ class Symbol(str):
 
 
 class Character(str):
-    """`\\a`: not equal to the string of one letter, which its text shows."""
+    """`\\a`: not equal to the string of one letter, as its text shows."""
 
     __slots__ = ()
 
 
 class Unreadable(Symbol):
-    """A literal that can not be read, as it stands in the text."""
+    """A literal that cannot be read, as it stands in the text."""
 
     __slots__ = ()
 
@@ -62,7 +62,7 @@ class Set(list[Any]):
 
 
 class Malformed(ValueError):
-    """The text is not EDN: what is wrong, and at which character, from 0."""
+    """The text is not EDN. `at`: the character of the error, from 0."""
 
     def __init__(self, at: int, message: str) -> None:
         super().__init__(message)
@@ -88,8 +88,8 @@ _RATIO = re.compile(r"[+-]?\d+/\d+\Z")
 _DECIMAL = re.compile(r"[+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?M?\Z")
 _NOT_PLAIN = re.compile(r'["#{};\\()^]|null|\d\.|[eE]\d')
 _CLOSES = {"[": "]", "(": ")", "{": "}", "#{": "}"}
-_PREFIXES = frozenset(("'", "`", "~", "~@", "@", "#'"))  # of a collection that follows
-_PASSING = frozenset(("#_", "^", "#^"))  # in front of a form that is passed over
+_PREFIXES = frozenset(("'", "`", "~", "~@", "@", "#'"))  # of a collection
+_SKIPPING = frozenset(("#_", "^", "#^"))  # before a form that is skipped
 _CONSTANTS: dict[str, Any] = {"nil": None, "true": True, "false": False}
 _FLOATS = {"##Inf": float("inf"), "##-Inf": float("-inf"), "##NaN": float("nan")}
 _CHARACTERS = {
@@ -107,8 +107,8 @@ _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|[0-3]?[0-7]{1,2}|.)", re.DOTALL)
 _QUOTED = str.maketrans({"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\\"})
 
 
-class _Frame:
-    """A collection that is not closed yet; `pending`: tags and marks (`#_`, `^`) of the next form,
+class _OpenCollection:
+    """A collection that is not closed yet. `pending`: tags and marks (`#_`, `^`) of the next form,
     the nearest last."""
 
     __slots__ = ("at", "items", "opened", "pending")
@@ -121,28 +121,28 @@ class _Frame:
     def take(self, form: Any) -> None:
         while self.pending:
             mark = self.pending.pop()
-            if mark in _PASSING:
+            if mark in _SKIPPING:
                 return
             form = _tagged(mark, form)
         self.items.append(form)
 
     @property
-    def passes_over(self) -> bool:
-        """Whether the next form is left out."""
-        return not _PASSING.isdisjoint(self.pending)
+    def skips(self) -> bool:
+        """Whether the next form is skipped."""
+        return not _SKIPPING.isdisjoint(self.pending)
 
 
 def read(text: str, *, lenient: bool = False) -> Any:
-    """The one form in a text. Malformed when there is none, more than one, or a broken one."""
+    """Return the only form of a text. Raises Malformed if there is none, or more than one."""
     forms = [form for _, form in forms_in(text, lenient=lenient)]
     if len(forms) != 1:
-        raise Malformed(0, "nothing is there" if not forms else "more than one form is there")
+        raise Malformed(0, "no form found" if not forms else "more than one form")
     return forms[0]
 
 
 def read_vectors(text: str, heads: re.Pattern[str] | None = None) -> Any:
-    """As `read`, and several times as fast for vectors of numbers and nil, which JSON's reader can
-    take over. `heads` finds keywords that may begin a vector, and come as plain strings."""
+    """Return the same as `read`, several times faster for vectors of numbers and nil, by JSON's
+    reader. `heads` matches keywords that may begin a vector; they become plain strings."""
     plain = heads.sub(r'["\1"', text) if heads is not None else text
     if text[:1] == "[" and not _NOT_PLAIN.search(text) and ":" not in plain:
         words = plain.replace(", ", " ").replace(" ", ",").replace("nil", "null")
@@ -158,42 +158,42 @@ def _refuse(word: str) -> Any:
 def forms_in(
     text: str, *, inside: bool = False, lenient: bool = False
 ) -> Iterator[tuple[int, Any]]:
-    """The forms of a text with where each ends; `inside`: of vectors and lists their elements."""
-    top = _Frame("", 0)
+    """Yield the end and the form of each form; `inside`: each element of vectors and lists."""
+    top = _OpenCollection("", 0)
     stack = [top]
     for match in _TOKEN.finditer(text):
         word = match[1]
         if word is None:
             continue
         if word in _CLOSES:
-            if len(stack) > DEEPEST and not lenient:
-                raise Malformed(match.start(1), f"nested deeper than {DEEPEST}")
-            stack.append(_Frame(word, match.start(1)))
+            if len(stack) > MAX_DEPTH and not lenient:
+                raise Malformed(match.start(1), f"nested deeper than {MAX_DEPTH}")
+            stack.append(_OpenCollection(word, match.start(1)))
         elif word in "])}":
             _close(stack, word, match.start(1), lenient)
-        elif word in _PASSING or (word[0] == "#" and (word in _PREFIXES or _is_tag(word))):
+        elif word in _SKIPPING or (word[0] == "#" and (word in _PREFIXES or _is_tag(word))):
             stack[-1].pending.append(word)
         elif word not in _PREFIXES:
             stack[-1].take(_literal(word, match.start(1), lenient))
         frame, depth = stack[-1], len(stack)
-        element = inside and depth == 2 and frame.opened in ("[", "(") and not top.passes_over
+        element = inside and depth == 2 and frame.opened in ("[", "(") and not top.skips
         if frame.items and (depth == 1 or element):
             form = frame.items.pop()
-            if not (inside and depth == 1 and word in ("]", ")")):  # its elements were handed out
+            if not (inside and depth == 1 and word in ("]", ")")):  # its elements were yielded
                 yield match.end(1), form
     if len(stack) > 1:
         raise Malformed(stack[-1].at, f"{stack[-1].opened} is never closed")
     if top.pending:
-        raise Malformed(len(text), "a form is missing behind #_, ^ or a tag; it is never closed")
+        raise Malformed(len(text), "the form after #_, ^ or a tag is missing; it is never closed")
 
 
 def _is_tag(word: str) -> bool:
-    """Whether what begins with # says something of the form that follows it."""
+    """Return whether a word with # is the tag of the form that follows it."""
     return word[1:2] not in ('"', "<", "'", "#")
 
 
 def _tagged(tag: str, form: Any) -> Any:
-    """A form with its tag. Of a collection an unknown tag, such as a record's, is left out."""
+    """Apply a tag to a form. An unknown tag of a collection, such as a record's, is ignored."""
     if tag.startswith("#:") and isinstance(form, dict):
         name = tag.strip("#:")
         return {_within(name, key): value for key, value in form.items()}
@@ -210,26 +210,26 @@ def _tagged(tag: str, form: Any) -> Any:
 
 
 def _within(name: str, key: Any) -> Any:
-    """A key of a map with a namespace; `_/a` stands for an a that has none."""
+    """Return a key of a map with a namespace; `_/a` is the key a without one."""
     if not isinstance(key, Keyword | Symbol):
         return key
     kind = type(key)
     return kind(key[2:]) if key.startswith("_/") else key if "/" in key else kind(f"{name}/{key}")
 
 
-def _close(stack: list[_Frame], word: str, at: int, lenient: bool) -> None:
+def _close(stack: list[_OpenCollection], word: str, at: int, lenient: bool) -> None:
     frame = stack.pop() if len(stack) > 1 else None
     if frame is None or _CLOSES[frame.opened] != word:
         opened = f"; {frame.opened} at column {frame.at + 1} is open" if frame else ""
         raise Malformed(at, f"{word} closes nothing{opened}")
-    if lenient and len(stack) > DEEPEST:
+    if lenient and len(stack) > MAX_DEPTH:
         form: Any = Unreadable("...")
     else:
         form = _closed(frame, at, lenient and len(stack) > 1)
     stack[-1].take(form)
 
 
-def _closed(frame: _Frame, at: int, lenient: bool) -> Any:
+def _closed(frame: _OpenCollection, at: int, lenient: bool) -> Any:
     if frame.opened != "{":
         return Set(frame.items) if frame.opened == "#{" else frame.items
     keys, values = frame.items[::2], frame.items[1::2]
@@ -239,16 +239,16 @@ def _closed(frame: _Frame, at: int, lenient: bool) -> Any:
         raise Malformed(at, "a map has a key without a value")
     hashable = [Symbol(write(k, sort=True)) if isinstance(k, list | dict) else k for k in keys]
     found = dict(zip(hashable, values, strict=True))
-    if len(found) < len(keys):  # Python takes 1, 1.0 and true for one key, and :a and "a"
+    if len(found) < len(keys):  # in Python 1, 1.0 and true are equal, and so are :a and "a"
         names = {canonical(key): key for key in reversed(hashable)}
         if len(names) > len(found):
-            told = zip((canonical(key) for key in hashable), values, strict=True)
-            return {Symbol(key): value for key, value in told}
+            pairs = zip((canonical(key) for key in hashable), values, strict=True)
+            return {Symbol(key): value for key, value in pairs}
     return found
 
 
 def _literal(word: str, at: int, lenient: bool) -> Any:
-    if not lenient or word == '"':  # a string that is never closed hides where the next form is
+    if not lenient or word == '"':  # after an unclosed string no form can be found
         return _atom(word, at)
     try:
         return _atom(word, at)
@@ -291,7 +291,7 @@ def _character(name: str, at: int) -> Character:
 
 
 def _number(token: str, at: int) -> int | float | Fraction | Decimal:
-    if len(token) > LONGEST:
+    if len(token) > MAX_DIGITS:
         raise Malformed(at, f"a number of {len(token):,} characters")
     if _INTEGER.match(token) and token.lstrip("+-")[0] != "0":
         return int(token)
@@ -327,7 +327,7 @@ def _text(inside: str, at: int) -> str:
 
 
 def _whole(text: str, at: int) -> str:
-    """Two escapes that are the halves of one character, as Java writes it, become that one."""
+    """Join escapes of surrogate pairs, as Java writes them, to one character."""
     try:
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError as e:
@@ -342,12 +342,12 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def canonical(form: Any) -> str:
-    """The text of a form, the same for all forms that are equal."""
+    """Return the text of a form, the same for all forms that are equal."""
     return write(form, sort=True)
 
 
 def unreadable(form: Any) -> Unreadable | None:
-    """The first literal of a form that can not be read."""
+    """Return the first literal of a form that cannot be read."""
     if isinstance(form, Unreadable):
         return form
     inner: Any = ()
@@ -359,7 +359,7 @@ def unreadable(form: Any) -> Unreadable | None:
 
 
 def write(form: Any, *, sort: bool = False) -> str:
-    """A form as text; `sort`: maps and sets in the order of their texts."""
+    """Return a form as text; `sort`: maps and sets in the order of their texts."""
     match form:
         case None:
             return "nil"

@@ -1,1 +1,0 @@
-"""Jepsen's histories: fields, values, pairing."""

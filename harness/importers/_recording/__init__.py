@@ -1,1 +1,0 @@
-"""What an importer reads, and the run's folder made of it."""

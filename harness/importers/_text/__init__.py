@@ -1,1 +1,0 @@
-"""Files of histories as text: pieces of lines, EDN, JSON."""
