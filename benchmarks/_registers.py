@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from checkers._linear.batch import ABSENT
-from checkers._linear.pairing import Columns
+from checkers._linear.pairing import OperationColumns
 from checkers._spark.compiled import kernel
 from harness.operation import F, Type
 
@@ -31,10 +31,10 @@ class Shape:
     corrupt: float = 0.0
 
 
-def columns(shape: Shape, seed: int = 1) -> Columns:
+def columns(shape: Shape, seed: int = 1) -> OperationColumns:
     """The history, in time order."""
     rows = 2 * shape.operations
-    made = Columns(
+    made = OperationColumns(
         t=np.arange(rows),
         process=np.empty(rows, np.int32),
         op=np.empty(rows, np.int64),
@@ -47,12 +47,15 @@ def columns(shape: Shape, seed: int = 1) -> Columns:
     )
     numbers = (shape.operations, shape.keys, shape.clients, shape.values)
     count = _play(made, numbers, (shape.info, shape.corrupt), seed)
-    return Columns(*(column[:count] for column in made))
+    return OperationColumns(*(column[:count] for column in made))
 
 
 @kernel
 def _play(
-    made: Columns, numbers: tuple[int, int, int, int], chances: tuple[float, float], seed: int
+    made: OperationColumns,
+    numbers: tuple[int, int, int, int],
+    chances: tuple[float, float],
+    seed: int,
 ) -> int:
     """Fill in rows; how many."""
     np.random.seed(seed)
@@ -90,7 +93,7 @@ def _play(
 
 
 @kernel
-def _invoke(made: Columns, at: int, op: int, values: int) -> None:
+def _invoke(made: OperationColumns, at: int, op: int, values: int) -> None:
     kind = np.random.randint(2 if values == 0 else 3)
     made.op[at], made.type[at], made.f[at] = op, INVOKE, GET
     if kind == 1:
@@ -101,7 +104,7 @@ def _invoke(made: Columns, at: int, op: int, values: int) -> None:
 
 
 @kernel
-def _answer(made: Columns, at: int, asked: int, seen: int, lie: int) -> None:
+def _answer(made: OperationColumns, at: int, asked: int, seen: int, lie: int) -> None:
     made.op[at], made.type[at], made.f[at] = made.op[asked], OK, made.f[asked]
     made.key[at], made.process[at] = made.key[asked], made.process[asked]
     made.value[at], made.arg[at] = made.value[asked], made.arg[asked]

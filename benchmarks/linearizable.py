@@ -22,12 +22,12 @@ import numpy as np
 from _registers import Shape, columns
 
 from checkers._linear import search
-from checkers._linear.batch import ILLEGAL, LEGAL, Batch
+from checkers._linear.batch import ILLEGAL, LEGAL, OperationBatch
+from checkers._linear.counterexample import find_counterexample
 from checkers._linear.encoding import columns_of, encode
-from checkers._linear.explain import explain
-from checkers._linear.judge import FIRST_ROUND, REGISTER, STRING, Budget, judge
-from checkers._linear.pairing import Columns
-from checkers._linear.room import dice, extent, power, room_for
+from checkers._linear.judge import FIRST_ROUND, REGISTER, STRING, SearchBudget, judge
+from checkers._linear.pairing import OperationColumns
+from checkers._linear.search_state import allocate, extent
 from harness.importers import porcupine, porcupine_kv
 from harness.importers._recording import Slips
 from harness.importers._rows import rows_of
@@ -63,7 +63,7 @@ class File:
     """One recorded history. `texts`: of strings; none for a register."""
 
     name: str
-    columns: Columns
+    columns: OperationColumns
     texts: tuple[str, ...]
 
     @property
@@ -84,7 +84,7 @@ def load(path: Path) -> File:
     return File(path.name, columns_of(rows.ops), texts)
 
 
-def joined(files: list[File]) -> Columns:
+def joined(files: list[File]) -> OperationColumns:
     """Histories of one register each, as keys of one table, one after the other."""
     parts = [
         file.columns._replace(
@@ -95,7 +95,7 @@ def joined(files: list[File]) -> Columns:
         )
         for k, file in enumerate(files)
     ]
-    return Columns(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    return OperationColumns(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def best_s(work: Callable[[], object], times: int = 20) -> float:
@@ -149,7 +149,7 @@ def beside(which: str, files: list[File], times: Mapping[str, float]) -> None:
     table = joined(files)
     batch = encode(table).batch
     encoding_s = best_s(lambda: encode(table))
-    judging_s = best_s(lambda: judge(batch, budget=Budget(exhaustive=True)))
+    judging_s = best_s(lambda: judge(batch, budget=SearchBudget(exhaustive=True)))
     ours = f"encoding {1e3 * encoding_s:.2f} ms, judging {1e3 * judging_s:.2f} ms"
     theirs_s = sum(times.get(file.name, 0.0) for file in files) / 1e6
     ratio = theirs_s / (encoding_s + judging_s)
@@ -170,19 +170,19 @@ def _one(file: File) -> tuple[int, float, float, int]:
     cores = [
         len(found.core)
         for k in np.flatnonzero(judged.verdicts == ILLEGAL).tolist()
-        if (found := explain(batch, k, file.kind, file.texts)) is not None
+        if (found := find_counterexample(batch, k, file.kind, file.texts)) is not None
     ]
     kernel_us = _kernel_us(batch) if file.kind == REGISTER else 0.0
     return judged.worst, kernel_us, us, min(cores, default=0)
 
 
-def _kernel_us(batch: Batch) -> float:
+def _kernel_us(batch: OperationBatch) -> float:
     """The search alone, in room that is there already."""
     which, stop = np.arange(1), np.zeros(1, np.int8)
     n, values, ranks = extent(batch, which)
-    room = room_for(n, values, ranks, FIRST_ROUND, 4 * n + 2 * values + 1024)
-    thrown, out = dice(power(n + values), 1), np.zeros((1, 4), np.int64)
-    return 1e6 * best_s(lambda: search.search(room, batch, which, thrown, FIRST_ROUND, stop, out))
+    state = allocate(n, values, ranks, FIRST_ROUND, 4 * n + 2 * values + 1024, seed=1)
+    out = np.zeros((1, 4), np.int64)
+    return 1e6 * best_s(lambda: search.search(state, batch, which, FIRST_ROUND, stop, out))
 
 
 def large(scale: int) -> None:
@@ -191,7 +191,7 @@ def large(scale: int) -> None:
         rows = columns(replace(shape, operations=shape.operations // scale))
         times = 3 if shape.operations < 5_000_000 else 1
         encoding_s = best_s(lambda rows=rows: encode(rows), times)
-        batch: Batch = encode(rows).batch
+        batch: OperationBatch = encode(rows).batch
         judging_s = best_s(lambda batch=batch: judge(batch), times)
         verdict = WORDS.get(judge(batch).worst, "unknown")
         rate = shape.operations / scale / (encoding_s + judging_s) / 1e6
@@ -206,7 +206,7 @@ def hard(scale: int, seconds: float) -> None:
     for name, shape in HARD.items():
         batch = encode(columns(replace(shape, operations=shape.operations // scale))).batch
         began = time.perf_counter()
-        judged = judge(batch, budget=Budget(failures=1 << 23, seconds=seconds))
+        judged = judge(batch, budget=SearchBudget(failures=1 << 23, seconds=seconds))
         took_ms = 1e3 * (time.perf_counter() - began)
         verdict = WORDS.get(judged.worst, "unknown")
         print(f"{name:40} {took_ms:8,.1f} ms {judged.stats['steps']:12,}  {verdict}")

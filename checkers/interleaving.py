@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from checkers._cycles.edges import Layer
-from checkers._cycles.graph import entries, graph
-from checkers._cycles.lists import Ends, Missing
-from checkers._cycles.logs import Gathered, gathered
-from checkers._cycles.peel import Peeling
+from checkers._cycles.anomalies import Peeling
+from checkers._cycles.cycle_findings import LogCycleText, cycle_finding, cycle_text, layer_of
+from checkers._cycles.edges import OrderLayer
+from checkers._cycles.graph import graph, sorted_tails
+from checkers._cycles.lists import MissingAppends, TailRows
+from checkers._cycles.logs import LogHistory, collect_log_transactions
 from checkers._cycles.rows import OK
-from checkers._cycles.telling import cycles, layer_of, story_of
-from checkers._cycles.witness import LogStory
 from harness.contracts import CheckerPlugin
 from harness.history.reader import History
 from harness.judge.verdict import Result
@@ -30,15 +29,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NOTHING = np.empty(0, np.int64)
-NONE_MISSING = entries(
-    Missing(*[NOTHING] * Missing.width()),
-    Ends(*[NOTHING] * Ends.width()),
-    Ends(*[NOTHING] * Ends.width()),
+NONE_MISSING = sorted_tails(
+    MissingAppends(*[NOTHING] * MissingAppends.width()),
+    TailRows(*[NOTHING] * TailRows.width()),
+    TailRows(*[NOTHING] * TailRows.width()),
 )
 
 
 def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
-    return judged(gathered(history, spark), history.names, trial)
+    return judged(collect_log_transactions(history, spark), history.names, trial)
 
 
 PLUGIN = CheckerPlugin(
@@ -48,14 +47,14 @@ PLUGIN = CheckerPlugin(
 )
 
 
-def judged(found: Gathered, names: object, trial: Trial) -> Result:
+def judged(found: LogHistory, names: object, trial: Trial) -> Result:
     """Return the result of all dependencies."""
     isolated = not set(ISOLATION).isdisjoint(trial.contract)
-    layer = layer_of(trial) if isolated else Layer.DATA
+    layer = layer_of(trial) if isolated else OrderLayer.DATA
     whole, nodes = graph(found.transactions, found.edges, NONE_MISSING, layer)
     causes = Peeling(whole, nodes, NONE_MISSING).run(layer)
-    story = story_of(names, found.transactions, causes, LogStory)
-    findings = [cycles(c, story) for c in causes]
+    story = cycle_text(names, found.transactions, causes, LogCycleText)
+    findings = [cycle_finding(c, story) for c in causes]
     if not isolated:
         findings = [replace(finding, demand="") for finding in findings]
     stats = {

@@ -17,9 +17,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from checkers._linear.gathered import SPAN, Found, gathered
-from checkers._linear.kinds import Kind
-from checkers._linear.wrongs import Code
+from checkers._linear.object_kinds import ObjectKind
+from checkers._linear.object_verdicts import SPAN, ObjectFindings, judge_objects
+from checkers._linear.violations import Code
 from checkers._run.evidence import SAMPLE
 from harness.contracts import CheckerPlugin
 from harness.history.reader import History
@@ -48,32 +48,32 @@ MEANINGS: Mapping[Code, tuple[str, str, str]] = {
     Code.LOCK_LOST: (ALWAYS, "hold", "of a lock that was lost before it was released"),
     Code.FENCING_BROKEN: (ALWAYS, "fencing token", "that is not greater than the one before"),
 }
-DEMANDS = {(Kind.QUEUE, Code.DUPLICATE_ELEMENT): ONCE}  # where it depends on the kind
+DEMANDS = {(ObjectKind.QUEUE, Code.DUPLICATE_ELEMENT): ONCE}  # where it depends on the kind
 NAMED = 3  # elements that a finding's sentence names
 # codes that gaps in the record may explain
 MISSING = {
-    *((kind, Code.PHANTOM_ELEMENT) for kind in Kind),
-    *((Kind.COUNTER, code) for code in Code),
-    *((Kind.LOCK, code) for code in Code if code is not Code.FENCING_BROKEN),
-    *((Kind.LOG, code) for code in (Code.LOG_HOLE, Code.ELEMENT_LOST, Code.NOT_LINEARIZABLE)),
-    *((Kind.QUEUE, code) for code in (Code.ELEMENT_LOST, Code.NOT_LINEARIZABLE)),
+    *((kind, Code.PHANTOM_ELEMENT) for kind in ObjectKind),
+    *((ObjectKind.COUNTER, code) for code in Code),
+    *((ObjectKind.LOCK, code) for code in Code if code is not Code.FENCING_BROKEN),
+    *((ObjectKind.LOG, code) for code in (Code.LOG_HOLE, Code.ELEMENT_LOST, Code.NOT_LINEARIZABLE)),
+    *((ObjectKind.QUEUE, code) for code in (Code.ELEMENT_LOST, Code.NOT_LINEARIZABLE)),
 }
 AGREES = re.compile(r"\b(that|and) (was|is)\b")  # verbs of a meaning whose subject is the noun
 NOUNS = {
-    Kind.QUEUE: "queues",
-    Kind.SET: "sets",
-    Kind.COUNTER: "counters",
-    Kind.LOG: "logs",
-    Kind.LOCK: "locks",
+    ObjectKind.QUEUE: "queues",
+    ObjectKind.SET: "sets",
+    ObjectKind.COUNTER: "counters",
+    ObjectKind.LOG: "logs",
+    ObjectKind.LOCK: "locks",
 }
 
 
 def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
-    found = gathered(history, spark, ordered=trial.demands(ORDER))
+    found = judge_objects(history, spark, ordered=trial.demands(ORDER))
     findings = tuple(_findings(found, history))
     keys = sum(found.keys.values())
     stats: dict[str, Any] = {"operations": found.operations}
-    stats |= {NOUNS[Kind(kind)]: count for kind, count in found.keys.items() if count}
+    stats |= {NOUNS[ObjectKind(kind)]: count for kind, count in found.keys.items() if count}
     reasons = tuple(_reasons(found, history))
     if keys and not findings and not reasons:
         stats["proved"] = f"{found.operations:,} operations on {keys:,} objects are linearizable"
@@ -110,11 +110,11 @@ PLUGIN = CheckerPlugin(
 )
 
 
-def _findings(found: Found, history: History) -> Iterator[Finding]:
+def _findings(found: ObjectFindings, history: History) -> Iterator[Finding]:
     """Yield a finding for each code, with the witnesses of all kinds."""
     certain = [name for name in found.counts if _certain(name, history)]
     for code, (usual, noun, meaning) in MEANINGS.items():
-        names = [(kind, code) for kind in Kind if (kind, code) in certain]
+        names = [(kind, code) for kind in ObjectKind if (kind, code) in certain]
         for demand in sorted({DEMANDS.get(name, usual) for name in names}):
             mine = [name for name in names if DEMANDS.get(name, usual) == demand]
             count = sum(found.counts[name] for name in mine)
@@ -150,7 +150,7 @@ def _certain(name: tuple[str, str], history: History) -> bool:
     return history.complete or name not in MISSING
 
 
-def _row(history: History, kind: Kind, row: dict[str, Any]) -> dict[str, Any]:
+def _row(history: History, kind: ObjectKind, row: dict[str, Any]) -> dict[str, Any]:
     shown = {name: value for name, value in row.items() if name != SPAN}
     return {**shown, "key": _named(history, row["key"]), "kind": str(kind)}
 
@@ -166,7 +166,7 @@ def _unread(count: int) -> str:
     return f"{count:,} queues, sets or counters hold"
 
 
-def _reasons(found: Found, history: History) -> Iterator[Reason]:
+def _reasons(found: ObjectFindings, history: History) -> Iterator[Reason]:
     if not sum(found.keys.values()):
         yield Reason(
             "NO_OBJECTS",

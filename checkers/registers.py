@@ -17,10 +17,17 @@ a run of Seatrial, a final reader reads each key that was written, or the run is
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from checkers._linear.buckets import place_of
+from checkers._linear.buckets import row_location
 from checkers._linear.encoding import RULES
-from checkers._linear.registers import MIXED, SPENT, TOO_LONG, Found, Open, judged
-from checkers._linear.stories import Story, stories
+from checkers._linear.explanations import Explanation, explain_keys
+from checkers._linear.registers import (
+    MIXED,
+    SPENT,
+    TOO_LONG,
+    RegisterVerdicts,
+    UndecidedKey,
+    judge_registers,
+)
 from checkers._messages.final_reads import given_up
 from checkers._run.evidence import SAMPLE
 from harness.contracts import CheckerPlugin
@@ -45,7 +52,7 @@ WHY = {
 
 
 def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
-    found = judged(history, spark)
+    found = judge_registers(history, spark)
     findings = tuple(_findings(found, history, spark)) if history.complete else ()
     reasons = tuple(_reasons(found, history))
     keys = sum(found.keys.values())
@@ -76,29 +83,39 @@ PLUGIN = CheckerPlugin(
 )
 
 
-def _findings(found: Found, history: History, spark: "SparkSession | None") -> Iterator[Finding]:
+def _findings(
+    found: RegisterVerdicts, history: History, spark: "SparkSession | None"
+) -> Iterator[Finding]:
     count = len(found.illegal)
     if not count:
         return
     most = MAX_EXPLAINED if any(map(in_effect, history.faults)) else SAMPLE
-    known = {s.key: s for s in stories(history, spark, found.illegal[:most])}
-    rows = [_row(history, key, known.get(key)) for key in found.illegal[:SAMPLE]]
+    told = {s.key: s for s in explain_keys(history, spark, found.illegal[:most])}
+    rows = [_row(history, key, told.get(key)) for key in found.illegal[:SAMPLE]]
     what = f"of {_keys(count)}" if count == 1 else f"of each of {_keys(count)}"
     message = f"no order of the operations {what} explains the answers that clients got"
-    spans = tuple((story.span[0], story.span[1]) for story in known.values() if story.span)
+    spans = tuple(
+        (explanation.span[0], explanation.span[1])
+        for explanation in told.values()
+        if explanation.span
+    )
     yield Finding("NOT_LINEARIZABLE", count, message, ALWAYS, tuple(rows), spans=spans)
 
 
-def _row(history: History, key: int, story: Story | None) -> dict[str, Any]:
+def _row(history: History, key: int, explanation: Explanation | None) -> dict[str, Any]:
     row: dict[str, Any] = {"key": _named(history, key)}
-    if story is None:  # illegal, and too large for an explanation
+    if explanation is None:  # illegal, and too large for an explanation
         return row
-    row |= {"kind": story.kind, "op": story.op, "ops": " ".join(map(str, story.ops))}
-    row["explanation"] = "; ".join(story.told)
-    return row | ({"held": " or ".join(story.held)} if story.held else {})
+    row |= {
+        "kind": explanation.kind,
+        "op": explanation.op,
+        "ops": " ".join(map(str, explanation.ops)),
+    }
+    row["explanation"] = "; ".join(explanation.steps)
+    return row | ({"held": " or ".join(explanation.held)} if explanation.held else {})
 
 
-def _reasons(found: Found, history: History) -> Iterator[Reason]:
+def _reasons(found: RegisterVerdicts, history: History) -> Iterator[Reason]:
     if not found.observed:
         yield Reason(
             "NO_REGISTERS",
@@ -131,14 +148,14 @@ def _reasons(found: Found, history: History) -> Iterator[Reason]:
         )
 
 
-def _flawed(found: Found, history: History) -> str:
+def _flawed(found: RegisterVerdicts, history: History) -> str:
     first = found.flaws[0]
-    where = f"{place_of(history, first.row)} (operation {first.op}, process {first.process})"
+    where = f"{row_location(history, first.row)} (operation {first.op}, process {first.process})"
     rows = "1 row breaks" if found.flawed == 1 else f"{found.flawed:,} rows break"
     return f"{rows} a rule, the first is {where}: {RULES[first.rule]}"
 
 
-def _undecided(left: Sequence[Open], history: History) -> str:
+def _undecided(left: Sequence[UndecidedKey], history: History) -> str:
     first = left[0]
     why = WHY[first.why].format(passed=first.passed, returns=first.returns)
     among = "" if len(left) == 1 else " among them"

@@ -5,7 +5,8 @@ dependencies is an anomaly according to Adya: `G0`, `G1C`, `G_SINGLE`, `G_NONADJ
 with the suffix `_PROCESS` or `_REALTIME` if it includes the order of a process or real time, which
 only the two strictest levels guarantee. Anomalies without a cycle have names of their own. A
 finding's demand is the weakest level that forbids it. Each root cause counts once, by the rules in
-`_cycles.peel` and `_cycles.remarks`: its consequences are not counted again.
+`_cycles.anomalies` and
+`_cycles.direct_anomalies`: its consequences are not counted again.
 
 The level is the strongest that the contract names, or strict-serializable if it names none. A
 transaction of unknown outcome was committed if another one saw what it wrote.
@@ -14,22 +15,23 @@ transaction of unknown outcome was committed if another one saw what it wrote.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from checkers._cycles.anomalies import Peeling
 from checkers._cycles.arrays import NULL
-from checkers._cycles.edges import Kind
-from checkers._cycles.gathered import Gathered, gathered
-from checkers._cycles.graph import graph
-from checkers._cycles.peel import Peeling
-from checkers._cycles.remarks import Remark, roots
-from checkers._cycles.rows import OK
-from checkers._cycles.telling import (
+from checkers._cycles.collect import TransactionHistory, collect_transactions
+from checkers._cycles.cycle_findings import (
     COMMITTED,
     SNAPSHOT,
     UNCOMMITTED,
-    cycles,
+    CycleText,
+    cycle_finding,
+    cycle_text,
     layer_of,
-    story_of,
+    transaction_name,
 )
-from checkers._cycles.witness import Story, name
+from checkers._cycles.direct_anomalies import DirectAnomaly, roots
+from checkers._cycles.edges import EdgeKind
+from checkers._cycles.graph import graph
+from checkers._cycles.rows import OK
 from checkers._run.evidence import SAMPLE
 from harness.contracts import CheckerPlugin
 from harness.history.reader import History
@@ -40,61 +42,61 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 REMARKS = {
-    Remark.UNSEEN_OWN: (
+    DirectAnomaly.UNSEEN_OWN: (
         "INTERNAL",
         UNCOMMITTED,
         "did not read its own writes",
         "T{op} read {key} and did not read its own writes",
     ),
-    Remark.SHUFFLED: (
+    DirectAnomaly.SHUFFLED: (
         "INTERNAL",
         UNCOMMITTED,
         "made appends that are in the list in another order",
         "T{op} appended {value} to {key} after its own element that follows it there",
     ),
-    Remark.PHANTOM: (
+    DirectAnomaly.PHANTOM: (
         "PHANTOM_VALUE",
         UNCOMMITTED,
         "was read but never written",
         "T{op} read {value} of {key}, which was never written",
     ),
-    Remark.DUPLICATE: (
+    DirectAnomaly.DUPLICATE: (
         "DUPLICATE_ELEMENT",
         UNCOMMITTED,
         "was twice in its list",
         "T{op} read {key} with {value} twice, which was appended once",
     ),
-    Remark.ABORTED: (
+    DirectAnomaly.ABORTED: (
         "G1A",
         COMMITTED,
         "was aborted, but others read its writes",
         "T{other} read {value} of {key}, which T{op} wrote, and T{op} was aborted",
     ),
-    Remark.INTERMEDIATE: (
+    DirectAnomaly.INTERMEDIATE: (
         "G1B",
         COMMITTED,
         "was read by others in an intermediate state",
         "T{other} read {value} of {key}, which T{op} wrote before it wrote {key} again",
     ),
-    Remark.INCOMPATIBLE: (
+    DirectAnomaly.INCOMPATIBLE: (
         "INCOMPATIBLE_ORDER",
         COMMITTED,
         "was read in two orders, neither of which is a prefix of the other",
         "T{op} and others read {key} in orders neither of which is a prefix of the other",
     ),
-    Remark.LOST_OWN: (
+    DirectAnomaly.LOST_OWN: (
         "LOST_APPEND",
         COMMITTED,
         "was read by its own transaction, but is missing in the reads of others",
         "T{op} appended {value} to {key} and read it; others read later elements without it",
     ),
-    Remark.READ_TWICE: (
+    DirectAnomaly.READ_TWICE: (
         "INTERNAL",
         SNAPSHOT,
         "read one object twice and in two states",
         "T{op} read {key} in two states without changing it in between",
     ),
-    Remark.LOST_UPDATE: (
+    DirectAnomaly.LOST_UPDATE: (
         "LOST_UPDATE",
         SNAPSHOT,
         "replaced a version that another transaction had also read and replaced",
@@ -102,15 +104,20 @@ REMARKS = {
     ),
 }
 SUBJECTS = {
-    Remark.PHANTOM: "value",
-    Remark.DUPLICATE: "value",
-    Remark.INCOMPATIBLE: "list",
-    Remark.LOST_OWN: "append",
+    DirectAnomaly.PHANTOM: "value",
+    DirectAnomaly.DUPLICATE: "value",
+    DirectAnomaly.INCOMPATIBLE: "list",
+    DirectAnomaly.LOST_OWN: "append",
 }
 
 
 def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
-    return judged(gathered(history, spark, layer_of(trial)), history.names, trial, history.complete)
+    return judged(
+        collect_transactions(history, spark, layer_of(trial)),
+        history.names,
+        trial,
+        history.complete,
+    )
 
 
 PLUGIN = CheckerPlugin(
@@ -147,19 +154,19 @@ PLUGIN = CheckerPlugin(
 )
 
 
-def judged(found: Gathered, names: Any, trial: Trial, complete: bool) -> Result:
+def judged(found: TransactionHistory, names: Any, trial: Trial, complete: bool) -> Result:
     """Return the result of all dependencies."""
     layer = layer_of(trial)
     whole, nodes = graph(found.transactions, found.edges, found.ending, layer)
     causes = Peeling(whole, nodes, found.ending).run(layer)
-    story = story_of(names, found.transactions, causes)
-    findings = [*_remarked(found, story, complete), *(cycles(c, story) for c in causes)]
+    story = cycle_text(names, found.transactions, causes)
+    findings = [*_remarked(found, story, complete), *(cycle_finding(c, story) for c in causes)]
     findings.sort(key=lambda f: (ISOLATION.index(f.demand), f.code))
     committed = int((found.transactions.status == OK).sum())
     stats: dict[str, Any] = {
         "transactions": len(found.transactions),
         "committed": committed,
-        "dependencies": int((found.edges.kind != Kind.LINK).sum()),
+        "dependencies": int((found.edges.kind != EdgeKind.LINK).sum()),
         "isolation": trial.isolation,
     }
     if committed and not findings:
@@ -170,11 +177,11 @@ def judged(found: Gathered, names: Any, trial: Trial, complete: bool) -> Result:
     return Result("transactions", tuple(findings), tuple(_reasons(found, complete)), stats, decided)
 
 
-def _remarked(found: Gathered, story: Story, complete: bool) -> Iterator[Finding]:
+def _remarked(found: TransactionHistory, story: CycleText, complete: bool) -> Iterator[Finding]:
     """Yield findings of anomalies without a cycle."""
     for remark, (code, demand, words, sentence) in REMARKS.items():
         count, rows = roots(found.remarks, remark)
-        if not count or (remark is Remark.PHANTOM and not complete):
+        if not count or (remark is DirectAnomaly.PHANTOM and not complete):
             continue
         evidence = tuple(_evidence(row, sentence, story) for row in rows[:SAMPLE])
         subject = SUBJECTS.get(remark, "transaction")
@@ -182,30 +189,30 @@ def _remarked(found: Gathered, story: Story, complete: bool) -> Iterator[Finding
         yield Finding(code, count, f"{many} {words}", demand, evidence)
 
 
-def _evidence(row: dict[str, int], sentence: str, story: Story) -> dict[str, Any]:
+def _evidence(row: dict[str, int], sentence: str, story: CycleText) -> dict[str, Any]:
     key, value = story.key(row["key"]), row["value"]
     words = sentence.format(op=row["op"], other=row["other"], key=key, value=story.value(value))
-    shown: dict[str, Any] = {"key": key, "transaction": name(row["op"])}
+    shown: dict[str, Any] = {"key": key, "transaction": transaction_name(row["op"])}
     if value != NULL:
         shown["value"] = value
     if row["other"] >= 0:
-        shown["other"] = name(row["other"])
+        shown["other"] = transaction_name(row["other"])
     return {**shown, "explanation": f"{words}."}
 
 
-def _reasons(found: Gathered, complete: bool) -> Iterator[Reason]:
+def _reasons(found: TransactionHistory, complete: bool) -> Iterator[Reason]:
     if not (found.transactions.status == OK).any():
         yield Reason(
             "NO_TRANSACTIONS", "no transaction was committed, so nothing is proven of isolation"
         )
-    count, _ = roots(found.remarks, Remark.NOT_UNIQUE)
+    count, _ = roots(found.remarks, DirectAnomaly.NOT_UNIQUE)
     if count:
         yield Reason(
             "VALUES_NOT_UNIQUE",
             f"{count:,} objects were written the same value twice, so it is not known which "
             "write a read saw; they were not checked; write each value once",
         )
-    count, _ = roots(found.remarks, Remark.PHANTOM)
+    count, _ = roots(found.remarks, DirectAnomaly.PHANTOM)
     if count and not complete:
         yield Reason(
             "WRITING_UNRECORDED",

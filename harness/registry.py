@@ -227,6 +227,11 @@ def site() -> ModuleType:
     return import_module(f"{KINDS['report'].package}._site")
 
 
+def stories() -> ModuleType:
+    """Return the package that explains findings, by name: harness imports no report."""
+    return import_module(f"{KINDS['report'].package}._stories")
+
+
 # ------------------------------------------------------------------------- exceptions in plug-ins
 
 

@@ -1,5 +1,5 @@
-"""Show a judged run: one format a file, each with `render(run) -> path written, or None`.
+"""Reports of a judged run: one format a file, each with `render(run) -> path written, or None`.
 
-Reports read `verdict.json` and the history's small tables; they compute no verdict and can change
-none. Whatever a run contains is text to them, never markup.
+Reports read `verdict.json` and the history's small tables. They compute no verdict and cannot
+change one. They treat the contents of a run as text, never as markup.
 """

@@ -1,6 +1,6 @@
 """What to do about a run that proves nothing, by the code of the reason.
 
-The words are those of docs/verdicts.md, in short; a test holds the two together.
+The texts are a short form of those in docs/verdicts.md; a test keeps both in step.
 """
 
 RUN_AGAIN = "Run it again."

@@ -1,13 +1,13 @@
-"""All operations of a run, however many, in one small table: counts by time, outcome and latency.
+"""All operations of a run in one small table: counts by time, outcome and latency.
 
-One pass over the files of operations reduces each to *cells*: how many operations of one kind and
-outcome completed in one bin of time, within one bucket of latency. Cells merge by adding up, so
-files are read side by side. The page draws throughput, quantiles and the density of every operation
-from the same cells at any zoom; nothing of the history's size reaches it. Bins are as narrow as
-`MOST_BINS` allows, and wider where there would be more than `MOST_CELLS` cells.
+One pass over the files of operations reduces each to *cells*: the number of operations of one kind
+and outcome that completed in one bin of time and one bucket of latency. Cells merge by addition, so
+files are read in parallel. The page draws throughput, quantiles and the density of all operations
+from the same cells at any zoom; no data of the history's size reaches it. Bins are as narrow as
+`MAX_BINS` allows, and wider if there were more than `MAX_CELLS` cells.
 
-What consumers have still to read is told by offsets: of each queue the highest that was
-acknowledged less the highest that somebody of the group was given, added up over queues.
+The lag of a consumer group is computed from offsets: for each queue the highest offset acknowledged
+less the highest offset that the group received, summed over queues.
 """
 
 import re
@@ -29,13 +29,13 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 OCTAVE_BUCKETS = 8  # so a quantile is within five per cent of the truth
-LEAST_NS = 1_000
+MIN_NS = 1_000
 BUCKETS = 256  # up to an hour, and beyond
-MOST_BINS = 2400
-MOST_CELLS = 150_000
+MAX_BINS = 2400
+MAX_CELLS = 150_000
 CHUNK_ROWS = 1 << 20
-MOST_PLACES = 20_000_000  # of queues and bins: more would not fit
-MOST_GROUPS = 6
+MAX_PLACES = 20_000_000  # queues times bins: more do not fit into memory
+MAX_GROUPS = 6
 READERS = 2  # files at a time
 COLUMNS = ("t", "process", "op", "type", "f", "key", "offset", "pos", "mop")
 READING = (F.POLL, F.READ)
@@ -44,7 +44,7 @@ PROCESS = re.compile(r"[0-9]{1,6}")
 
 
 @dataclass(frozen=True)
-class Layer:
+class CellLayer:
     """The operations of one kind and outcome: `at` is bin * BUCKETS + bucket, in order."""
 
     f: str
@@ -53,22 +53,22 @@ class Layer:
     n: Ints
 
     def plain(self) -> dict[str, Any]:
-        """As the page takes it: places as steps from the one before."""
+        """Return the page's data: each place as its distance from the one before."""
         steps = np.diff(self.at, prepend=0).tolist()
         return {"f": self.f, "outcome": self.outcome, "steps": steps, "n": self.n.tolist()}
 
 
 @dataclass(frozen=True)
 class Cells:
-    """All that the page knows of operations. Times in ns since the run's start."""
+    """The page's data on operations. Times in ns since the run's start."""
 
     begin: int = 0
     bin_ns: int = 1_000_000
     count: int = 0
-    layers: tuple[Layer, ...] = ()
+    layers: tuple[CellLayer, ...] = ()
     delivered: Mapping[str, Ints] = field(default_factory=dict)  # messages by bin
-    lag: Mapping[str, Ints] = field(default_factory=dict)  # of a group, at the end of each bin
-    open: int = 0  # operations that nobody ever heard of again
+    lag: Mapping[str, Ints] = field(default_factory=dict)  # by group, at the end of each bin
+    open: int = 0  # operations that never completed
 
     @property
     def end(self) -> int:
@@ -85,14 +85,14 @@ class Cells:
             "count": self.count,
             "buckets": BUCKETS,
             "octave": OCTAVE_BUCKETS,
-            "least": LEAST_NS / 1e6,
+            "least": MIN_NS / 1e6,
             "layers": [layer.plain() for layer in self.layers],
             "delivered": {f: n.tolist() for f, n in self.delivered.items()},
             "lag": {group: n.tolist() for group, n in self.lag.items()},
         }
 
     def coarser(self) -> "Cells":
-        """The same with bins of twice the width."""
+        """Return the same with bins of twice the width."""
         half = (self.count + 1) // 2
         return Cells(
             self.begin,
@@ -108,18 +108,18 @@ class Cells:
         )
 
 
-def cells(history: History, names: Mapping[str, Any]) -> Cells:
-    """One pass over all operations."""
+def count_cells(history: History, names: Mapping[str, Any]) -> Cells:
+    """Return the cells of all operations, in one pass."""
     writers = history.writers("ops")
     span = _span(path for paths in writers.values() for path in paths)
     if span is None:
         return Cells()
-    frame = _Frame.of(*span, names, again="imported" not in history.state)
+    frame = _CellFrame.of(*span, names, again="imported" not in history.state)
     with ThreadPoolExecutor(READERS) as readers:
         spreads = map(history.spread_ns, writers)
         parts = list(readers.map(lambda p, s: _reduced(p, frame, s), writers.values(), spreads))
     whole = _merged(parts, frame)
-    while whole.cells > MOST_CELLS:
+    while whole.cells > MAX_CELLS:
         whole = whole.coarser()
     return whole
 
@@ -128,8 +128,8 @@ def cells(history: History, names: Mapping[str, Any]) -> Cells:
 
 
 @dataclass(frozen=True)
-class _Frame:
-    """What all files are measured against."""
+class _CellFrame:
+    """The common frame of all files."""
 
     begin: int
     bin_ns: int
@@ -137,24 +137,24 @@ class _Frame:
     keys: int
     groups: tuple[str, ...]
     group_of: Ints  # by process; -1: of none
-    again: bool  # processes above those are the same clients in a later life of their crew
+    again: bool  # higher numbers are the same clients after a restart of their process
 
     @classmethod
-    def of(cls, first: int, last: int, names: Mapping[str, Any], *, again: bool) -> "_Frame":
+    def of(cls, first: int, last: int, names: Mapping[str, Any], *, again: bool) -> "_CellFrame":
         width = bin_ns(last - first + 1)
         begin = first // width * width
         count = (last - begin) // width + 1
         keys = names.get("keys")
         groups, group_of = _groups(names.get("processes"))
         places = len(keys) * count * (len(groups) + 1) if isinstance(keys, list) else 0
-        known = len(keys) if isinstance(keys, list) and places <= MOST_PLACES else 0
+        known = len(keys) if isinstance(keys, list) and places <= MAX_PLACES else 0
         return cls(begin, width, count, known, groups, group_of, again)
 
     def bins(self, t: Ints) -> Ints:
         return (t - self.begin) // self.bin_ns
 
     def groups_of(self, process: Ints) -> Ints:
-        """The number of each process's group; -1: of none."""
+        """Return the number of each process's group; -1: of none."""
         every = len(self.group_of)
         if not every:
             return np.full(len(process), -1, np.int64)
@@ -163,17 +163,18 @@ class _Frame:
 
 
 def bin_ns(length: int) -> int:
-    """The narrowest of 1, 2, 5 times a power of ten that needs no more than MOST_BINS bins."""
+    """Return the narrowest of 1, 2, 5 times a power of ten that needs at most MAX_BINS bins."""
     power = 1_000
     while True:
         for step in (1, 2, 5):
-            if length <= power * step * MOST_BINS:
+            if length <= power * step * MAX_BINS:
                 return power * step
         power *= 10
 
 
 def _groups(processes: Any) -> tuple[tuple[str, ...], Ints]:
-    """The consumers' groups, as names.json calls processes: `consumer 0 of billing on client-1`."""
+    """Return the consumer groups, from process names in names.json: `consumer 0 of billing on
+    client-1`."""
     named = processes if isinstance(processes, Mapping) else {}
     known = {int(p): str(name) for p, name in named.items() if PROCESS.fullmatch(str(p))}
     found: dict[int, str] = {}
@@ -181,7 +182,7 @@ def _groups(processes: Any) -> tuple[tuple[str, ...], Ints]:
         match = GROUP.search(name)
         if match and name.startswith("consumer"):
             found[number] = match[1]
-    groups = tuple(sorted(set(found.values())))[:MOST_GROUPS]
+    groups = tuple(sorted(set(found.values())))[:MAX_GROUPS]
     group_of = np.full(max(known, default=-1) + 1, -1, np.int64)
     for number, group in found.items():
         group_of[number] = groups.index(group) if group in groups else -1
@@ -189,7 +190,7 @@ def _groups(processes: Any) -> tuple[tuple[str, ...], Ints]:
 
 
 def _span(paths: Iterable[Path]) -> tuple[int, int] | None:
-    """The first and the last moment of all operations."""
+    """Return the first and the last time of all operations."""
     ends = [pc.min_max(batch["t"]).as_py() for path in paths for batch in batches(path, ("t",))]
     known = [end for end in ends if end["min"] is not None]
     if not known:
@@ -201,21 +202,22 @@ def _span(paths: Iterable[Path]) -> tuple[int, int] | None:
 
 
 @dataclass
-class _Part:
-    """What one writer's files came to."""
+class _WriterCells:
+    """The cells of one writer's files."""
 
     keys: Ints  # ((f * 4 + outcome) * bins + bin) * BUCKETS + bucket
     n: Ints
     delivered: dict[int, Ints]
-    sent: Ints | None  # by queue and bin: the highest offset acknowledged, plus one
-    given: Ints | None  # by group, queue and bin: the highest given, plus one
+    sent: Ints | None  # by queue and bin: highest offset acknowledged, plus one
+    given: Ints | None  # by group, queue and bin: highest offset received, plus one
     open: int = 0
 
 
-def _reduced(paths: Sequence[Path], frame: _Frame, spread_ns: int) -> _Part:
-    """One writer's operations, in their order; each looks `spread_ns` longer than it was."""
+def _reduced(paths: Sequence[Path], frame: _CellFrame, spread_ns: int) -> _WriterCells:
+    """Count one writer's operations, in order; each latency is `spread_ns` shorter than its times
+    show."""
     shape = (frame.keys, frame.count)
-    part = _Part(
+    part = _WriterCells(
         np.empty(0, np.int64),
         np.empty(0, np.int64),
         {int(f): np.zeros(frame.count, np.int64) for f in READING},
@@ -244,19 +246,20 @@ def _chunks(paths: Sequence[Path]) -> Iterator[Mapping[str, Ints]]:
 
 
 def _columns(parts: Sequence[pa.RecordBatch]) -> Mapping[str, Ints]:
-    """Integers, absent as -1."""
+    """Return columns as integers, absent as -1."""
     table = pa.Table.from_batches(parts)
     return {name: table.column(name).cast(pa.int64()).fill_null(-1).to_numpy() for name in COLUMNS}
 
 
 def _count(
     rows: Mapping[str, Ints],
-    frame: _Frame,
-    part: _Part,
+    frame: _CellFrame,
+    part: _WriterCells,
     waiting: tuple[Ints, Ints],
     spread_ns: int,
 ) -> tuple[Ints, Ints]:
-    """Add a chunk to the part; the operations that are still open, and when they were invoked."""
+    """Add a chunk; return the operations that are still open, and the times of their
+    invocations."""
     alone = ((rows["pos"] < 0) | (rows["f"] == F.CAS)) & (rows["mop"] < 0)
     starts = alone & (rows["type"] == Type.INVOKE)
     ends = np.flatnonzero(alone & ~starts)
@@ -267,7 +270,7 @@ def _count(
     begun = _looked_up(rows["op"][ends], op, at)
     bins = frame.bins(rows["t"][ends])
     kind = rows["f"][ends] * 4 + rows["type"][ends]
-    took = np.where(begun >= 0, rows["t"][ends] - begun - spread_ns, LEAST_NS)
+    took = np.where(begun >= 0, rows["t"][ends] - begun - spread_ns, MIN_NS)
     keys, n = np.unique((kind * frame.count + bins) * BUCKETS + bucket_of(took), return_counts=True)
     part.keys, part.n = _added(
         np.concatenate([part.keys, keys]), np.concatenate([part.n, n.astype(np.int64)])
@@ -278,8 +281,8 @@ def _count(
     return op[still], at[still]
 
 
-def _messages(rows: Mapping[str, Ints], frame: _Frame, part: _Part) -> None:
-    """What readers were given, and how far behind they are."""
+def _messages(rows: Mapping[str, Ints], frame: _CellFrame, part: _WriterCells) -> None:
+    """Count deliveries, and update the highest offsets sent and received."""
     ok, single = rows["type"] == Type.OK, rows["pos"] < 0
     for f, counts in part.delivered.items():
         given = np.flatnonzero((rows["f"] == f) & ok & ~single)
@@ -292,9 +295,9 @@ def _messages(rows: Mapping[str, Ints], frame: _Frame, part: _Part) -> None:
 
 
 def _furthest(
-    most: Ints, rows: Mapping[str, Ints], frame: _Frame, at: Ints, group: Ints | None = None
+    most: Ints, rows: Mapping[str, Ints], frame: _CellFrame, at: Ints, group: Ints | None = None
 ) -> None:
-    """The highest offset of each queue in each bin, plus one."""
+    """Update the highest offset of each queue in each bin, plus one."""
     known = (rows["key"][at] >= 0) & (rows["key"][at] < frame.keys) & (rows["offset"][at] >= 0)
     at = at[known]
     place: tuple[Ints, ...] = (rows["key"][at], frame.bins(rows["t"][at]))
@@ -303,14 +306,14 @@ def _furthest(
 
 
 def bucket_of(latency_ns: Ints) -> Ints:
-    """The latency's bucket: eight an octave, from one microsecond."""
-    ratio = np.maximum(latency_ns, LEAST_NS) / LEAST_NS
+    """Return the bucket of each latency: eight an octave, from one microsecond."""
+    ratio = np.maximum(latency_ns, MIN_NS) / MIN_NS
     bucket: Ints = np.floor(np.log2(ratio) * OCTAVE_BUCKETS).astype(np.int64)
     return np.minimum(bucket, BUCKETS - 1)
 
 
 def _looked_up(wanted: Ints, keys: Ints, values: Ints) -> Ints:
-    """`values` at the places of `wanted` in the sorted `keys`; -1 where it is not."""
+    """Return `values` at the places of `wanted` in the sorted `keys`; -1 where it is not."""
     if not len(keys):
         return np.full(len(wanted), -1, np.int64)
     at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
@@ -321,12 +324,12 @@ def _looked_up(wanted: Ints, keys: Ints, values: Ints) -> Ints:
 
 
 def _added(keys: Ints, n: Ints) -> tuple[Ints, Ints]:
-    """Equal keys once, their counts added, in order."""
+    """Return distinct keys in order, with the sums of their counts."""
     distinct, at = np.unique(keys, return_inverse=True)
     return distinct, np.bincount(at, n, len(distinct)).astype(np.int64)
 
 
-def _merged(parts: Sequence[_Part], frame: _Frame) -> Cells:
+def _merged(parts: Sequence[_WriterCells], frame: _CellFrame) -> Cells:
     keys, n = _added(
         np.concatenate([part.keys for part in parts]), np.concatenate([part.n for part in parts])
     )
@@ -347,15 +350,15 @@ def _merged(parts: Sequence[_Part], frame: _Frame) -> Cells:
     )
 
 
-def _layer(kind: int, at: Ints, n: Ints) -> Layer | None:
-    """None for what a newer version calls something that we do not know."""
+def _layer(kind: int, at: Ints, n: Ints) -> CellLayer | None:
+    """Return a layer; None for a kind or an outcome of a newer version."""
     try:
-        return Layer(F(kind // 4).name.lower(), Type(kind % 4).name.lower(), at, n)
+        return CellLayer(F(kind // 4).name.lower(), Type(kind % 4).name.lower(), at, n)
     except ValueError:
         return None
 
 
-def _lag(parts: Sequence[_Part], frame: _Frame) -> dict[str, Ints]:
+def _lag(parts: Sequence[_WriterCells], frame: _CellFrame) -> dict[str, Ints]:
     sent = [part.sent for part in parts if part.sent is not None]
     given = [part.given for part in parts if part.given is not None]
     if not sent or not given:
@@ -369,7 +372,7 @@ def _lag(parts: Sequence[_Part], frame: _Frame) -> dict[str, Ints]:
     }
 
 
-def _halved(layer: Layer) -> Layer:
+def _halved(layer: CellLayer) -> CellLayer:
     bins, bucket = np.divmod(layer.at, BUCKETS)
     at, n = _added(bins // 2 * BUCKETS + bucket, layer.n)
-    return Layer(layer.f, layer.outcome, at, n)
+    return CellLayer(layer.f, layer.outcome, at, n)

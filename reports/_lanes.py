@@ -1,9 +1,8 @@
-"""What stands above the curves on the one time axis: who was what, and what was done to whom.
+"""The lanes above the curves on the common time axis: roles, faults and the state of nodes.
 
-A lane is a row, or a few, of spans with a beginning and an end in milliseconds since the load
-began; a span without an end is a mark. Each knows its words, longest first (the longest that fits
-is written on it), a sentence for the reader who points at it, and what selecting it means. The page
-only draws.
+A lane is one or several rows of spans with begin and end in milliseconds since the load began; a
+span without an end is a mark. Each has texts, longest first (the longest that fits is written on
+it), a tooltip, and what a click on it selects. The page only draws.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,10 +12,10 @@ from typing import Any
 
 from harness.history.faults_and_events import Event, FaultInterval
 from harness.history.roles import ENDS, Span, set_sizes, spans
-from reports._run import Told
-from reports._words import clip
+from reports._format import clip
+from reports._run import RunView
 
-KINDS = ("kill", "power", "pause", "partition", "loss")  # those that have a colour of their own
+KINDS = ("kill", "power", "pause", "partition", "loss")  # kinds with a colour of their own
 PHASE_WORDS = {
     "raised": "start",
     "load": "load",
@@ -27,15 +26,15 @@ PHASE_WORDS = {
 ROLE_ORDER = ("broker", "controller", "nameserver", "client")
 TERM_ROLES = ("leader", "follower", "candidate", "pre-candidate")
 IN_CHARGE = {"master": "master, epoch", "leader": "leader, term"}
-MOST_ROWS = 12  # of faults at the same time
-MOST_NODES = 40
-MOST_SPANS = 20_000
+MAX_ROWS = 12  # rows of concurrent faults
+MAX_NODES = 40
+MAX_SPANS = 20_000
 WORD, SENTENCE = 60, 300  # letters
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A span of a lane, or with no `end` a mark. `select`: what a click on it selects."""
+    """A span of a lane, or without `end` a mark. `select`: what a click on it selects."""
 
     begin: float
     end: float | None
@@ -46,7 +45,7 @@ class Bar:
     row: int = 0
 
     def plain(self) -> dict[str, Any]:
-        """Short keys: there may be many thousands."""
+        """Return the page's data, with short keys: there may be many thousands."""
         full = {
             "b": self.begin,
             "e": self.end,
@@ -63,7 +62,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Lane:
-    """Rows of spans under one name. `kind` decides how high a row is, and how it is drawn."""
+    """Rows of spans under one name. `kind` determines the height of a row, and how it is drawn."""
 
     name: str
     kind: str
@@ -73,13 +72,13 @@ class Lane:
     about: str = ""
 
     def plain(self) -> dict[str, Any]:
-        fields = {**asdict(self), "bars": [bar.plain() for bar in self.bars[:MOST_SPANS]]}
+        fields = {**asdict(self), "bars": [bar.plain() for bar in self.bars[:MAX_SPANS]]}
         return {**fields, "name": clip(self.name, WORD), "about": clip(self.about, SENTENCE)}
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A moment that a finding's evidence names."""
+    """A time in a finding's evidence."""
 
     t: int
     finding: int
@@ -88,29 +87,29 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Scene:
-    """What lanes are made from."""
+class LaneInput:
+    """The run, the end of the axis and the marks of findings."""
 
-    told: Told
+    run: RunView
     end: int
     marks: Sequence[Mark] = field(default=())
 
     @property
     def load(self) -> int:
-        return self.told.phases.get("load", 0)
+        return self.run.phases.get("load", 0)
 
 
-def lanes(scene: Scene) -> list[Lane]:
-    """From top to bottom."""
-    told_spans = spans(scene.told.events, scene.told.faults, scene.end)
+def lanes(scene: LaneInput) -> list[Lane]:
+    """Return the lanes from top to bottom."""
+    role_spans = spans(scene.run.events, scene.run.faults, scene.end)
     made = [
         *_phases(scene),
         *_faults(scene),
         *_findings(scene),
-        *_masters(scene, told_spans),
+        *_masters(scene, role_spans),
         *_sets(scene),
-        *_leaders(told_spans),
-        *_nodes(scene, told_spans),
+        *_leaders(role_spans),
+        *_nodes(scene, role_spans),
     ]
     return [lane for lane in made if lane.bars]
 
@@ -124,12 +123,12 @@ def span_words(begin: int, end: int) -> str:
 
 
 def fault_style(fault: FaultInterval) -> str:
-    """The style of its kind; a kind from elsewhere has no colour of its own."""
+    """Return the style of a fault's kind; a kind from another package has no colour of its own."""
     return fault.kind if fault.kind in KINDS else "other"
 
 
 def stages(fault: FaultInterval, end: int) -> tuple[int, int, int, int]:
-    """begin, applied, heal, healed; what never came is as late as it can be."""
+    """Return begin, applied, heal, healed; a missing time is as late as possible."""
     begin = fault.begin or 0
     healed = next((t for t in (fault.healed, fault.heal) if t is not None), end)
     heal = fault.heal if fault.heal is not None else healed
@@ -140,8 +139,8 @@ def stages(fault: FaultInterval, end: int) -> tuple[int, int, int, int]:
 # --------------------------------------------------------------------------------------- the run
 
 
-def _phases(scene: Scene) -> Iterator[Lane]:
-    phases = scene.told.phases
+def _phases(scene: LaneInput) -> Iterator[Lane]:
+    phases = scene.run.phases
     marks = [(phases[name], name) for name in PHASE_WORDS if name in phases]
     ends = [*(t for t, _ in marks[1:]), scene.end] if marks else []
     bars = [
@@ -155,18 +154,18 @@ def _of_phase(begin: int, end: int, name: str) -> str:
     return f"{PHASE_WORDS[name]}: {span_words(begin, max(begin, end))}"
 
 
-def _faults(scene: Scene) -> Iterator[Lane]:
-    """Planned as an outline, thin while it is put in place and undone, thick while in force."""
-    faults = [fault for fault in scene.told.faults if fault.begin is not None]
+def _faults(scene: LaneInput) -> Iterator[Lane]:
+    """Faults: the plan as an outline, thin while applied and healed, thick while in force."""
+    faults = [fault for fault in scene.run.faults if fault.begin is not None]
     rows = list(_rows([stages(fault, scene.end)[::3] for fault in faults]))
     bars = [
         bar for fault, row in zip(faults, rows, strict=True) for bar in _bars(scene, fault, row)
     ]
-    count = min(max(rows, default=0) + 1, MOST_ROWS)
+    count = min(max(rows, default=0) + 1, MAX_ROWS)
     yield Lane("faults", "fault", tuple(bars), count, about="planned, put in place, healed")
 
 
-def _bars(scene: Scene, fault: FaultInterval, row: int) -> Iterator[Bar]:
+def _bars(scene: LaneInput, fault: FaultInterval, row: int) -> Iterator[Bar]:
     begin, applied, heal, healed = stages(fault, scene.end)
     style, select = fault_style(fault), f"fault-{fault.id}"
     tip = f"fault {fault.id}: {fault.words}; {fault.state}; {span_words(begin, healed)}"
@@ -178,7 +177,7 @@ def _bars(scene: Scene, fault: FaultInterval, row: int) -> Iterator[Bar]:
         doubt = "" if fault.state == "installed" else " doubtful"
         yield Bar(ms(applied), ms(heal), f"fault {style}{doubt}", _called(fault), tip, select, row)
     if fault.observed is not None:
-        seen = f"fault {fault.id}: its effect was seen {(fault.observed - begin) / 1e6:,.0f} ms in"
+        seen = f"fault {fault.id}: effect observed after {(fault.observed - begin) / 1e6:,.0f} ms"
         yield Bar(ms(fault.observed), None, "observed", (), seen, select, row)
 
 
@@ -189,17 +188,17 @@ def _called(fault: FaultInterval) -> tuple[str, ...]:
 
 
 def _rows(stretches: Iterable[Sequence[int]]) -> Iterator[int]:
-    """The first row that is free when each begins; the last takes all that are left."""
+    """Yield the first free row for each begin; the last row takes all that are left."""
     taken: list[int] = []
     for begin, end in stretches:
         row = next((n for n, until in enumerate(taken) if until <= begin), len(taken))
-        row = min(row, MOST_ROWS - 1)
+        row = min(row, MAX_ROWS - 1)
         taken[row : row + 1] = [end]
         yield row
 
 
-def _findings(scene: Scene) -> Iterator[Lane]:
-    """A tick for each piece of evidence that has a time."""
+def _findings(scene: LaneInput) -> Iterator[Lane]:
+    """A tick for each row of evidence that has a time."""
     bars = [
         Bar(ms(mark.t), None, f"mark {mark.tone}", (), mark.words, f"finding-{mark.finding}")
         for mark in sorted(scene.marks, key=lambda mark: (mark.t, mark.finding))
@@ -210,14 +209,14 @@ def _findings(scene: Scene) -> Iterator[Lane]:
 # ------------------------------------------------------------------------------------ the cluster
 
 
-def _masters(scene: Scene, told_spans: Sequence[Span]) -> Iterator[Lane]:
-    """Who leads each broker set, by what brokers themselves believed; two at once are two rows."""
+def _masters(scene: LaneInput, role_spans: Sequence[Span]) -> Iterator[Lane]:
+    """The master of each broker set, as brokers reported their roles; two at once are two rows."""
     set_of = {
         event.node: str(event.fields["brokerName"])
-        for event in scene.told.events
+        for event in scene.run.events
         if event.kind == "role" and event.fields.get("brokerName")
     }
-    masters = [span for span in told_spans if span.role == "master"]
+    masters = [span for span in role_spans if span.role == "master"]
     for name in sorted({set_of.get(span.node, "") for span in masters}):
         mine = [span for span in masters if set_of.get(span.node, "") == name]
         title = f"master of {name}" if name else "master"
@@ -225,14 +224,15 @@ def _masters(scene: Scene, told_spans: Sequence[Span]) -> Iterator[Lane]:
         yield Lane(title, "row", bars, rows, about="two at once: two rows")
 
 
-def _leaders(told_spans: Sequence[Span]) -> Iterator[Lane]:
-    """Who leads the controllers."""
-    leaders = [span for span in told_spans if span.role == "leader"]
+def _leaders(role_spans: Sequence[Span]) -> Iterator[Lane]:
+    """The leader of the controllers."""
+    leaders = [span for span in role_spans if span.role == "leader"]
     yield Lane("controller leader", "row", *_reigns(leaders, "term", "leads the controllers"))
 
 
 def _reigns(spans: Sequence[Span], number: str, does: str) -> tuple[tuple[Bar, ...], int]:
-    """Bars of those who led, with the `number` of each reign, and in how many rows they are."""
+    """Return the bars of masters or leaders, with the `number` of each term, and the number of
+    rows."""
     spans = sorted(spans, key=lambda span: (span.begin, span.node))
     rows = list(_rows([(span.begin, span.end) for span in spans]))
     bars = tuple(
@@ -254,9 +254,9 @@ def _reigns(spans: Sequence[Span], number: str, does: str) -> tuple[tuple[Bar, .
     return bars, max(rows, default=0) + 1
 
 
-def _sets(scene: Scene) -> Iterator[Lane]:
-    """The SyncStateSet's size; the fewer are in it, the more it stands out."""
-    steps = set_sizes(scene.told.events)
+def _sets(scene: LaneInput) -> Iterator[Lane]:
+    """The SyncStateSet's size; a smaller set stands out more."""
+    steps = set_sizes(scene.run.events)
     for name in sorted({step.set for step in steps}):
         mine = [step for step in steps if step.set == name]
         full = max(len(step.members) for step in mine)
@@ -289,17 +289,17 @@ def _members(members: Sequence[int]) -> str:
 # --------------------------------------------------------------------------------------- the nodes
 
 
-def _nodes(scene: Scene, told_spans: Sequence[Span]) -> Iterator[Lane]:
-    """A row for each node that did something or to which something was done."""
-    hit = {name for fault in scene.told.faults for name in fault.names}
-    known = {event.node for event in scene.told.events if event.node} | hit
-    roles = scene.told.named("roles")
+def _nodes(scene: LaneInput, role_spans: Sequence[Span]) -> Iterator[Lane]:
+    """A row for each node that reported an event or was a target of a fault."""
+    hit = {name for fault in scene.run.faults for name in fault.names}
+    known = {event.node for event in scene.run.events if event.node} | hit
+    roles = scene.run.named("roles")
     for node in sorted(known, key=lambda node: (_place(str(roles.get(node, ""))), node))[
-        :MOST_NODES
+        :MAX_NODES
     ]:
         bars = [
-            *_up(scene, node, any(span.node == node for span in told_spans)),
-            *(_role(span) for span in told_spans if span.node == node),
+            *_up(scene, node, any(span.node == node for span in role_spans)),
+            *(_role(span) for span in role_spans if span.node == node),
             *_away(scene, node),
             *_touched(scene, node),
         ]
@@ -310,12 +310,12 @@ def _place(role: str) -> int:
     return ROLE_ORDER.index(role) if role in ROLE_ORDER else len(ROLE_ORDER)
 
 
-def _up(scene: Scene, node: str, has_roles: bool) -> Iterator[Bar]:
-    """Of a node that tells no role: when it was there."""
-    starts = [e.t for e in scene.told.events if e.node == node and e.kind == "start"]
+def _up(scene: LaneInput, node: str, has_roles: bool) -> Iterator[Bar]:
+    """Yield the time up of a node that reports no role."""
+    starts = [e.t for e in scene.run.events if e.node == node and e.kind == "start"]
     if has_roles or not starts:
         return
-    downs = down(scene.told, node, scene.end)
+    downs = down(scene.run, node, scene.end)
     edges = [starts[0], *(t for stretch in downs for t in stretch), scene.end]
     for begin, end in [pair for n, pair in enumerate(pairwise(edges)) if n % 2 == 0]:
         if end > begin:
@@ -334,21 +334,21 @@ def _role(span: Span) -> Bar:
     return Bar(ms(span.begin), ms(span.end), style, words, tip, f"node-{span.node}")
 
 
-def _away(scene: Scene, node: str) -> Iterator[Bar]:
-    """Down, or paused."""
-    for begin, end in down(scene.told, node, scene.end):
+def _away(scene: LaneInput, node: str) -> Iterator[Bar]:
+    """Yield the times when a node was down or paused."""
+    for begin, end in down(scene.run, node, scene.end):
         tip = f"{node} is down: {span_words(begin, end)}"
         yield Bar(ms(begin), ms(end), "down", ("down",), tip, f"node-{node}")
-    for fault in scene.told.faults:
+    for fault in scene.run.faults:
         if fault.effects.suspends and node in fault.names and fault.applied is not None:
             _, applied, heal, _ = stages(fault, scene.end)
             tip = f"{node} is paused by fault {fault.id}: {span_words(applied, heal)}"
             yield Bar(ms(applied), ms(heal), "paused", ("paused",), tip, f"fault-{fault.id}")
 
 
-def _touched(scene: Scene, node: str) -> Iterator[Bar]:
-    """Under a node's role: what was done to its links meanwhile."""
-    for fault in scene.told.faults:
+def _touched(scene: LaneInput, node: str) -> Iterator[Bar]:
+    """Yield the network faults of a node, drawn below its role."""
+    for fault in scene.run.faults:
         if node in fault.names and fault.applied is not None and not fault.effects.silences:
             _, applied, heal, _ = stages(fault, scene.end)
             tip = f"{node}: fault {fault.id}, {fault.words}; {span_words(applied, heal)}"
@@ -356,17 +356,17 @@ def _touched(scene: Scene, node: str) -> Iterator[Bar]:
             yield Bar(ms(applied), ms(heal), style, (), tip, f"fault-{fault.id}")
 
 
-def down(told: Told, node: str, end: int) -> list[tuple[int, int]]:
-    """When its process was not there: from its end, whoever ended it, to its next start. Being
-    taken down with all others does not count."""
-    kills = [f for f in told.faults if f.ends and f.applied is not None]
-    mine = [e for e in told.events if e.node == node and e.kind in ENDS]
-    taken = min((e.t for e in mine if e.kind == "stop" and e.t >= _drain(told)), default=end)
+def down(view: RunView, node: str, end: int) -> list[tuple[int, int]]:
+    """Return the times when a node's process did not run: from its end, of whatever cause, to its
+    next start. The shutdown of all nodes does not count."""
+    kills = [f for f in view.faults if f.ends and f.applied is not None]
+    mine = [e for e in view.events if e.node == node and e.kind in ENDS]
+    taken = min((e.t for e in mine if e.kind == "stop" and e.t >= _drain(view)), default=end)
     gone = sorted(
         {f.applied for f in kills if node in f.names and f.applied is not None}
         | {e.t for e in mine if e.t < taken}
     )
-    starts = sorted(e.t for e in told.events if e.node == node and e.kind == "start")
+    starts = sorted(e.t for e in view.events if e.node == node and e.kind == "start")
     healed = sorted(f.healed for f in kills if node in f.names and f.healed is not None)
     stretches: list[tuple[int, int]] = []
     for t in gone:
@@ -377,41 +377,41 @@ def down(told: Told, node: str, end: int) -> list[tuple[int, int]]:
     return stretches
 
 
-def _drain(told: Told) -> int:
-    """After that nodes are taken down, which is not their being down."""
-    return told.phases.get("drain", told.phases.get("collected", told.end))
+def _drain(view: RunView) -> int:
+    """Return the time after which nodes are shut down by the runner."""
+    return view.phases.get("drain", view.phases.get("collected", view.end))
 
 
-def telling(told: Told) -> list[Event]:
-    """What nodes told in words, in the order of time."""
-    return [event for event in told.events if event.kind and event.kind != PROGRESS]
+def shown_events(view: RunView) -> list[Event]:
+    """Return the events that nodes reported, in order of time, without progress reports."""
+    return [event for event in view.events if event.kind and event.kind != PROGRESS]
 
 
-def log(told: Told, most: int) -> list[dict[str, Any]]:
-    """The same as the page shows it; of a very long run what tells most, from its beginning to its
-    end."""
-    rows = telling(told)
-    if len(rows) > most:
+def log_lines(view: RunView, limit: int) -> list[dict[str, Any]]:
+    """Return the events as the page shows them; of a very long run an even sample of the relevant
+    ones."""
+    rows = shown_events(view)
+    if len(rows) > limit:
         rows = [event for event in rows if event.kind not in CHATTER]
-    if len(rows) > most:
-        rows = [rows[place * (len(rows) - 1) // (most - 1)] for place in range(most)]
+    if len(rows) > limit:
+        rows = [rows[place * (len(rows) - 1) // (limit - 1)] for place in range(limit)]
     return [
         {
             "t": ms(event.t),
             "n": clip(event.node, WORD),
             "k": clip(event.kind, WORD),
-            "s": clip(said(event.fields), SENTENCE),
+            "s": clip(fields_text(event.fields), SENTENCE),
         }
         for event in rows
     ]
 
 
-PROGRESS = "replication"  # numbers, which a curve shows
+PROGRESS = "replication"  # numbers for curves
 CHATTER = ("connection", "handshake")
 
 
-def said(fields: Mapping[str, Any]) -> str:
-    """An event's fields in a line."""
+def fields_text(fields: Mapping[str, Any]) -> str:
+    """Return an event's fields as one line."""
     return ", ".join(f"{name} {_plain(value)}" for name, value in fields.items())
 
 

@@ -1,9 +1,9 @@
-"""How long each fault hurt: a row for each, by both meanings of RTO, and the spread by kind; and
-how available the cluster was meanwhile.
+"""The effect of each fault: a table row with both meanings of RTO, the spread by kind, and
+availability.
 
-The spread is drawn as one dot a fault on a logarithmic scale, the same in every panel, with the
-median as a line: few faults are few dots, and nothing is smoothed into what was not measured. What
-never came is later than all that did: a cross at the right end, and the median counts it.
+The spread is drawn as one dot a fault on a logarithmic scale that all panels share, with the median
+as a line: few faults are few dots, and nothing is smoothed. A time that never came counts as later
+than all others: a cross at the right end, included in the median.
 """
 
 import math
@@ -16,25 +16,25 @@ from markupsafe import Markup
 
 from harness.campaign.tally import many
 from harness.history.faults_and_events import FaultInterval
+from reports._format import seconds
 from reports._lanes import KINDS, fault_style
-from reports._run import Told
+from reports._run import RunView
 from reports._times import (
     SILENCE,
     TO_ACK,
     TO_FULL_SET,
     TO_SUCCESS,
-    Fault,
-    Lasting,
+    Durations,
+    FaultTimesRow,
+    durations,
     finite,
     is_time,
-    lasting,
-    of_faults,
+    times_of_faults,
 )
-from reports._words import seconds
 
 WIDTH, GUTTER, RIGHT = 340, 78, 62
 ROW, TOP, AXIS = 24, 6, 22
-LEAST_S = 0.001
+MIN_S = 0.001
 METRICS = (
     (
         TO_ACK,
@@ -61,14 +61,14 @@ class Spread:
     summary: str
 
 
-def rows(told: Told) -> list[dict[str, Any]]:
-    """The table of faults: what was planned, what happened, how long it hurt."""
-    return [_row(told, fault) for fault in told.faults]
+def fault_rows(view: RunView) -> list[dict[str, Any]]:
+    """Return the table of faults: the plan, what happened, and the times to recover."""
+    return [_row(view, fault) for fault in view.faults]
 
 
-def _row(told: Told, fault: FaultInterval) -> dict[str, Any]:
-    load = told.phases.get("load", 0)
-    worth = told.stats("coverage").get("worth", {}).get(str(fault.id), "")
+def _row(view: RunView, fault: FaultInterval) -> dict[str, Any]:
+    load = view.phases.get("load", 0)
+    worth = view.stats("coverage").get("worth", {}).get(str(fault.id), "")
     return {
         "id": fault.id,
         "words": fault.words,
@@ -84,18 +84,18 @@ def _row(told: Told, fault: FaultInterval) -> dict[str, Any]:
         "healing_ms": _between(fault.heal, fault.healed, 1e6),
         "begin_s": None if fault.begin is None else fault.begin / 1e9,
         "lasted_s": _between(fault.applied, fault.heal, 1e9),
-        "times": told.part("the times of the faults", lambda: _hurt(told, fault.id), None),
+        "times": view.part("the times of the faults", lambda: _fault_times(view, fault.id), None),
         "observation": fault.observation,
     }
 
 
-def _times(told: Told) -> list[Fault]:
-    return of_faults(told.stats("availability"))
+def _times(view: RunView) -> list[FaultTimesRow]:
+    return times_of_faults(view.stats("availability"))
 
 
 @dataclass(frozen=True)
-class Hurt:
-    """A fault's times in words; empty: not measured, or no send failed."""
+class FaultTimes:
+    """A fault's times as text; empty: not measured, or no send failed."""
 
     to_ack: str
     late: bool
@@ -105,13 +105,13 @@ class Hurt:
     was_full: bool
 
 
-def _hurt(told: Told, fault: int) -> Hurt | None:
-    """None when nothing was measured."""
-    time = next((t for t in _times(told) if t.get("fault") == fault), None)
+def _fault_times(view: RunView, fault: int) -> FaultTimes | None:
+    """Return a fault's times; None if they were not measured."""
+    time = next((t for t in _times(view) if t.get("fault") == fault), None)
     if time is None:
         return None
     silence, full = time.get(SILENCE), time.get(TO_FULL_SET)
-    return Hurt(
+    return FaultTimes(
         to_ack=seconds(time.get(TO_ACK)),
         late=bool(time.get("only_after_healing")),
         failure_to_success=seconds(time.get(TO_SUCCESS)) if time.get("failed") else "",
@@ -122,25 +122,25 @@ def _hurt(told: Told, fault: int) -> Hurt | None:
 
 
 @dataclass(frozen=True)
-class Available:
-    """The share of the load that was no outage, and what more is known of it."""
+class AvailabilityText:
+    """The share of the load without an outage, and further numbers."""
 
     share: str
     rest: str
 
 
-def availability(told: Told) -> Available | None:
-    """None where there was no fault, or nobody measured."""
-    stats = told.stats("availability")
+def availability(view: RunView) -> AvailabilityText | None:
+    """Return the availability; None without faults or without measurements."""
+    stats = view.stats("availability")
     known = stats.get("availability") or {}
     share = known.get("share")
     if share is None or not stats.get("faults"):
         return None
-    return Available(f"{share * 100:.3f} %", "".join(_rest(known)))
+    return AvailabilityText(f"{share * 100:.3f} %", "".join(_rest(known)))
 
 
 def _rest(known: Mapping[str, Any]) -> Iterator[str]:
-    """Numbers that another version does not tell are left out."""
+    """Yield the further numbers; those that another version does not store are left out."""
     if known.get("interval"):
         low, high = known["interval"]
         yield f" (95 % interval {low * 100:.2f} to {high * 100:.2f} %)"
@@ -166,11 +166,11 @@ def _between(begin: int | None, end: int | None, unit: float) -> float | None:
 # --------------------------------------------------------------------------------------- drawings
 
 
-def spreads(told: Told) -> list[Spread]:
-    """A panel for each measure that any fault has a value of."""
-    times = _times(told)
+def spreads(view: RunView) -> list[Spread]:
+    """Return a panel for each measure that any fault has a value of."""
+    times = _times(view)
     known = [t[name] for t in times for name, *_ in METRICS if is_time(t.get(name))]
-    scale = _Scale.of(known)
+    scale = _LogScale.of(known)
     return [
         _spread(times, name, title, about, scale)
         for name, title, about in METRICS
@@ -178,17 +178,19 @@ def spreads(told: Told) -> list[Spread]:
     ]
 
 
-def _spread(times: Sequence[Fault], name: str, title: str, about: str, scale: "_Scale") -> Spread:
+def _spread(
+    times: Sequence[FaultTimesRow], name: str, title: str, about: str, scale: "_LogScale"
+) -> Spread:
     kinds = sorted({str(t.get("kind", "")) for t in times}, key=_place)
     shapes: list[Markup] = []
     summary: list[str] = []
     lines = 0
     for kind in kinds:
-        some = lasting([t for t in times if str(t.get("kind", "")) == kind], name)
+        some = durations([t for t in times if str(t.get("kind", "")) == kind], name)
         if some:
             shapes += _line(kind, some, scale, TOP + lines * ROW)
             usual = median(value for _, value in some)
-            summary.append(f"{kind}: median {_told(usual)} of {len(some)}{_never(some)}")
+            summary.append(f"{kind}: median {_median_text(usual)} of {len(some)}{_never(some)}")
             lines += 1
     height = TOP + lines * ROW + AXIS
     words = f"{title}. {'; '.join(summary)}"
@@ -205,17 +207,18 @@ def _spread(times: Sequence[Fault], name: str, title: str, about: str, scale: "_
     return Spread(title, about, drawing, words)
 
 
-def _told(value: float) -> str:
+def _median_text(value: float) -> str:
     return seconds(finite(value))
 
 
-def _never(some: Lasting) -> str:
+def _never(some: Durations) -> str:
     count = sum(not math.isfinite(value) for _, value in some)
     return f", {count} never" if count else ""
 
 
-def _line(kind: str, some: Lasting, scale: "_Scale", y: int) -> Iterator[Markup]:
-    """One kind of fault: its name, its dots, a cross for those that never came, its median."""
+def _line(kind: str, some: Durations, scale: "_LogScale", y: int) -> Iterator[Markup]:
+    """Yield one kind of fault: its name, its dots, a cross for those that never came, its
+    median."""
     middle = y + ROW / 2
     style = kind if kind in KINDS else "other"
     yield Markup('<text x="0" y="{:.1f}" class="kind">{}</text>').format(middle + 4, kind[:12])
@@ -236,7 +239,7 @@ def _line(kind: str, some: Lasting, scale: "_Scale", y: int) -> Iterator[Markup]
             scale.x(usual), middle - 7
         )
     yield Markup('<text x="{}" y="{:.1f}" class="value">{}</text>').format(
-        WIDTH, middle + 4, _told(usual)
+        WIDTH, middle + 4, _median_text(usual)
     )
 
 
@@ -245,15 +248,15 @@ def _place(kind: str) -> tuple[int, str]:
 
 
 @dataclass(frozen=True)
-class _Scale:
-    """Seconds on a logarithmic scale of whole decades; what is less stands at its left end."""
+class _LogScale:
+    """Seconds on a logarithmic scale of whole decades; lesser values are at its left end."""
 
     low: int
     high: int
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> "_Scale":
-        some = [max(LEAST_S, value) for value in values] or [1.0]
+    def of(cls, values: Sequence[float]) -> "_LogScale":
+        some = [max(MIN_S, value) for value in values] or [1.0]
         low = math.floor(math.log10(min(some)))
         return cls(low, max(low + 1, math.ceil(math.log10(max(some) * 1.0001))))
 

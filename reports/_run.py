@@ -1,8 +1,8 @@
 """A judged run as reports see it: the verdict, the trial, and the small tables.
 
-Reports only read. The verdict is what `verdict.json` says; a part of the run that is missing,
-damaged or of another version makes a report poorer and is said in it (`doubts`), but never makes
-the verdict another one, and never ends in a trace.
+Reports only read. The verdict is that of `verdict.json`. A part of the run that is missing, damaged
+or of another version leaves a part of the report out, with a note (`doubts`); it never changes the
+verdict and never ends in a traceback.
 """
 
 import os
@@ -21,24 +21,24 @@ from harness.judge.verdict import Finding, Result, Verdict
 from harness.text.parsing import MAX_TOML_BYTES, bytes_of
 from harness.text.sanitize import printable
 from harness.trial import Trial
-from reports._cells import Cells, cells
+from reports._cells import Cells, count_cells
 
-LEAD_NS = 1_000_000_000  # of the picture, before the load
-IMPORTED = "imported"  # in place of a system: the history is another tool's
-LOGS = (".log", ".jsonl")  # how the names of nodes' logs end
-MOST_DOUBTS = 20  # that are told
+LEAD_NS = 1_000_000_000  # of the time axis, before the load
+IMPORTED = "imported"  # instead of a system: the history is imported
+LOGS = (".log", ".jsonl")  # suffixes of nodes' logs
+MAX_DOUBTS = 20  # doubts in a report
 WHEN = ("acked_s", "acked_at_s", "at_s", "sent_s", "seen_s", "there_by_s", "only_invoked_at_s")
 MOMENTS = frozenset((*WHEN, "came_at_s", "lost_from_s", "lost_to_s"))  # s since the run's start
-UNTOLD = "trial.toml could not be read"
+TRIAL_UNKNOWN = "trial.toml could not be read"
 
 T = TypeVar("T")
 NOTHING: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True)
-class Told:
-    """Everything a report may show. Times are ns since the load began, except in `verdict` and
-    `history`, where they count from the run's start, `zero` before that."""
+class RunView:
+    """All data of a report. Times are ns since the load began, except in `verdict` and `history`,
+    where they count from the run's start, which is `zero` before that."""
 
     run: RunDir
     trial: Trial
@@ -49,8 +49,8 @@ class Told:
     faults: tuple[FaultInterval, ...]
     events: tuple[Event, ...]
     plan: str
-    zero: int = 0  # when the load began, since the run's start; 0 for a history without a load
-    doubts: list[str] = field(default_factory=list)  # what could not be shown, and why
+    zero: int = 0  # begin of the load, since the run's start; 0 for a history without a load
+    doubts: list[str] = field(default_factory=list)  # what could not be read, and why
 
     @cached_property
     def history(self) -> History:
@@ -58,32 +58,32 @@ class Told:
 
     @cached_property
     def counted(self) -> Cells:
-        """All operations by time, outcome and latency: one pass over them, when it is asked for."""
+        """All operations by time, outcome and latency; computed in one pass when first used."""
         return self.part("the operations", lambda: self._cells(), Cells())
 
     def _cells(self) -> Cells:
-        counted = cells(self.history, self.names)
+        counted = count_cells(self.history, self.names)
         return replace(counted, begin=counted.begin - self.zero)
 
     @cached_property
     def end(self) -> int:
-        """Nothing in the small tables is later."""
+        """The last time in the small tables."""
         times = [*self.phases.values(), *(event.t for event in self.events)]
         times += [t for f in self.faults for t in (f.begin, f.heal, f.healed) if t is not None]
         return max([*times, 1])
 
     @cached_property
     def begin(self) -> int:
-        """Where the picture begins: what is before the load has little to show, for a long time."""
+        """The begin of the time axis: the long start before the load is cut off."""
         return max(-self.zero, self.phases.get("load", 0) - LEAD_NS)
 
     @property
     def axis(self) -> str:
-        """What times count from, in words."""
+        """The origin of times, as text."""
         return f"seconds since the {'load' if self.zero else 'history'} began"
 
     def on_axis(self, finding: Finding) -> Finding:
-        """The finding with the moments of its evidence on the axis."""
+        """Return the finding with the times of its evidence on the axis."""
         return replace(finding, evidence=tuple(map(self._row, finding.evidence)))
 
     def _row(self, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,93 +95,94 @@ class Told:
         }
 
     @property
-    def untold(self) -> str:
-        """Why nobody knows what was tried; empty when it is known."""
-        return next((why for why in self.doubts if why.startswith(UNTOLD)), "")
+    def trial_unknown(self) -> str:
+        """Why the trial is not known; empty if it is known."""
+        return next((why for why in self.doubts if why.startswith(TRIAL_UNKNOWN)), "")
 
     @property
-    def lacking(self) -> list[str]:
-        """What could not be shown, each once, the first few."""
-        return list(dict.fromkeys(self.doubts))[:MOST_DOUBTS]
+    def shown_doubts(self) -> list[str]:
+        """The first few distinct doubts."""
+        return list(dict.fromkeys(self.doubts))[:MAX_DOUBTS]
 
     @property
     def sentence(self) -> str:
-        """The verdict's sentence without its first word, which stands beside it anyway."""
+        """The verdict's sentence without its first word, which is shown separately."""
         said = self.verdict.sentence
         said = said.removeprefix(f"{self.verdict.verdict.value.capitalize()}: ")
         return said[:1].upper() + said[1:]
 
     def stats(self, checker: str) -> Mapping[str, Any]:
-        """A checker's numbers; nothing when it did not run."""
+        """Return a checker's numbers; empty if it did not run."""
         return next((r.stats for r in self.verdict.checkers if r.checker == checker), {})
 
     def findings(self) -> Iterator[tuple[Result, Finding]]:
-        """Convictions first, then what the contract permits, then what only informs."""
+        """Yield all findings: those that convict, then those permitted or excused, then those that
+        inform."""
         rows = [(result, f) for result in self.verdict.checkers for f in result.findings]
         yield from sorted(rows, key=lambda row: rank(row[1]))
 
     def named(self, what: str) -> Mapping[str, Any]:
-        """A dictionary of names.json; empty when there is none."""
+        """Return a dictionary of names.json; empty if there is none."""
         names = self.names.get(what)
         return names if isinstance(names, Mapping) else {}
 
     def listed(self, what: str) -> Sequence[str]:
-        """A list of names.json; empty when there is none."""
+        """Return a list of names.json; empty if there is none."""
         names = self.names.get(what)
         return [str(name) for name in names] if isinstance(names, list) else []
 
     def part(self, what: str, make: Callable[[], T], otherwise: T) -> T:
-        """A part of a report; where it can not be made, that is said instead."""
-        return _tried(self.doubts, what, make, otherwise)
+        """Return a part of a report, or `otherwise` and a doubt if it cannot be made."""
+        return _attempt(self.doubts, what, make, otherwise)
 
 
 def rank(finding: Finding) -> int:
-    """0 convicts, 1 is permitted or excused, 2 only informs."""
+    """Return 0 if a finding convicts, 1 if it is permitted or excused, 2 if it only informs."""
     if not finding.demand:
         return 2
     return 0 if finding.convicts else 1
 
 
-def read(run: RunDir) -> Told:
-    """What a run tells. BadRequest when nobody has judged it yet."""
+def read_run(run: RunDir) -> RunView:
+    """Return the view of a run. Raises BadRequest if it has no verdict yet."""
     verdict = verdict_of(run)
     doubts: list[str] = []
-    names = _tried(doubts, "names.json", run.names, NOTHING)
-    state = _tried(doubts, "run.json", run.state, NOTHING)
+    names = _attempt(doubts, "names.json", run.names, NOTHING)
+    state = _attempt(doubts, "run.json", run.state, NOTHING)
     history = History(run, names, state)
     unmarked: dict[str, int] = {}
-    phases = _tried(doubts, "the notes", lambda: dict(history.phases()), unmarked)
+    phases = _attempt(doubts, "the notes", lambda: dict(history.phases()), unmarked)
     unbroken: tuple[FaultInterval, ...] = ()
-    faults = _tried(doubts, "the faults", lambda: history.faults, unbroken)
+    faults = _attempt(doubts, "the faults", lambda: history.faults, unbroken)
     none: tuple[Event, ...] = ()
-    told = _tried(doubts, "the events", lambda: events(history.read("events")), none)
+    view = _attempt(doubts, "the events", lambda: events(history.read("events")), none)
     doubts += map(str, history.cut)
     began = state.get("load_began_ns")
     zero = began if isinstance(began, int) else phases.get("load", 0)
-    return Told(
+    return RunView(
         run=run,
-        trial=_tried(doubts, "trial.toml", run.trial, Trial(name=run.path.name)),
+        trial=_attempt(doubts, "trial.toml", run.trial, Trial(name=run.path.name)),
         verdict=verdict,
         state=state,
         names=names,
         phases={name: t - zero for name, t in phases.items()},
         faults=tuple(_shifted(fault, zero) for fault in faults),
-        events=tuple(replace(event, t=event.t - zero) for event in told),
-        plan=_tried(doubts, "plan.toml", lambda: _text(run), ""),
+        events=tuple(replace(event, t=event.t - zero) for event in view),
+        plan=_attempt(doubts, "plan.toml", lambda: _text(run), ""),
         zero=zero,
         doubts=doubts,
     )
 
 
 def _shifted(fault: FaultInterval, zero: int) -> FaultInterval:
-    """The fault with its moments since the load began."""
+    """Return the fault with its times since the load began."""
     moments = ("begin", "applied", "observed", "heal", "healed")
     known = {name: t for name in moments if (t := getattr(fault, name)) is not None}
     return replace(fault, **{name: t - zero for name, t in known.items()})
 
 
-def put(path: Path, text: str | bytes) -> Path:
-    """Write a report, all of it or nothing; a link that lies there is replaced, not followed."""
+def write_report(path: Path, text: str | bytes) -> Path:
+    """Write a report atomically; a symbolic link at its path is replaced, not followed."""
     temporary = path.with_name(f".{path.name}-{os.getpid()}")
     temporary.unlink(missing_ok=True)
     with temporary.open("xb") as file:
@@ -190,26 +191,27 @@ def put(path: Path, text: str | bytes) -> Path:
     return path
 
 
-def rerun_command(told: Told, seatrial: str = "seatrial") -> str:
-    """The command that carries out the same plan again; an imported history is judged again."""
-    verb = "check" if told.trial.system == IMPORTED else "replay"
-    return f"{seatrial} {verb} {typed(told.run)}"
+def rerun_command(view: RunView, seatrial: str = "seatrial") -> str:
+    """Return the command that runs the same plan again; for an imported history, the one that
+    checks it."""
+    verb = "check" if view.trial.system == IMPORTED else "replay"
+    return f"{seatrial} {verb} {run_argument(view.run)}"
 
 
-def explain_command(told: Told, finding: str = "", seatrial: str = "seatrial") -> str:
-    """The command that tells the story of a finding, else of the first."""
-    return " ".join(filter(None, (seatrial, "explain", typed(told.run), finding)))
+def explain_command(view: RunView, finding: str = "", seatrial: str = "seatrial") -> str:
+    """Return the command that explains a finding, by default the first."""
+    return " ".join(filter(None, (seatrial, "explain", run_argument(view.run), finding)))
 
 
-def typed(run: RunDir) -> str:
-    """A run as a command names it: from the folder in which the report is made, where it is below
-    it. Who looks at the report elsewhere sees which run it was."""
+def run_argument(run: RunDir) -> str:
+    """Return a run as an argument of a command, relative to the current folder if below it. Readers
+    of the report elsewhere can still tell which run it was."""
     return printable(shlex.quote(from_here(run, run.path)))
 
 
 def from_here(run: RunDir, path: Path) -> str:
-    """The shortest way to say where a part of a run is: from where the reader is, unless it is in
-    storage."""
+    """Return the shortest path of a part of a run: relative if below the current folder, unless the
+    run is in object storage."""
     here, whole = Path.cwd(), path.absolute()
     if (called := run.called(path)) != str(path):
         return called
@@ -222,7 +224,7 @@ def _text(run: RunDir) -> str:
     return bytes_of(run.plan_file, MAX_TOML_BYTES).decode(errors="replace")
 
 
-def _tried(doubts: list[str], what: str, make: Callable[[], T], otherwise: T) -> T:
+def _attempt(doubts: list[str], what: str, make: Callable[[], T], otherwise: T) -> T:
     try:
         return make()
     except BROKEN as e:

@@ -1,8 +1,8 @@
-"""How long each fault hurt, fault by fault: what every format tells of it is worked out here.
+"""The times of each fault, computed once for all report formats.
 
-Where there are several broker sets, the checker `availability` measures each that a fault hit by
-itself. For a reader a fault is one: it hurt as long as it hurt the set that was hit worst. What
-never came is later than all that did, and the median counts it.
+With several broker sets, the checker `availability` measures each set that a fault hit. Reports
+show one row a fault: the times of the set that was hit worst. A time that never came counts as
+later than all others, also in the median.
 """
 
 import math
@@ -16,47 +16,49 @@ TO_ACK, TO_SUCCESS, SILENCE, TO_FULL_SET = (
     "silence_s",
     "to_full_set_s",
 )
-Fault = Mapping[str, Any]  # a fault's times by name, in seconds
-Lasting = Sequence[tuple[Any, float]]  # faults, with how long something took
+FaultTimesRow = Mapping[str, Any]  # a fault's times by name, in seconds
+Durations = Sequence[tuple[Any, float]]  # faults, with how long something took
 
 
-def of_faults(stats: Mapping[str, Any]) -> list[Fault]:
-    """What `availability` told of each fault, in its order; of several broker sets the worst."""
-    each: dict[Any, list[Fault]] = {}
-    for told in stats.get("faults", ()):
-        each.setdefault(told.get("fault"), []).append(told)
-    return [told[0] if len(told) == 1 else _worst(told) for told in each.values()]
+def times_of_faults(stats: Mapping[str, Any]) -> list[FaultTimesRow]:
+    """Return the times of each fault from `availability`, in its order; of several broker sets the
+    worst."""
+    each: dict[Any, list[FaultTimesRow]] = {}
+    for row in stats.get("faults", ()):
+        each.setdefault(row.get("fault"), []).append(row)
+    return [row[0] if len(row) == 1 else _worst(row) for row in each.values()]
 
 
-def _worst(sets: Sequence[Fault]) -> Fault:
-    failed = [told for told in sets if told.get("failed")]
-    silences = [told[SILENCE] for told in sets if told.get(SILENCE) is not None]
+def _worst(sets: Sequence[FaultTimesRow]) -> FaultTimesRow:
+    failed = [row for row in sets if row.get("failed")]
+    silences = [row[SILENCE] for row in sets if row.get(SILENCE) is not None]
     return {
         **sets[0],
-        TO_ACK: _greatest([told.get(TO_ACK) for told in sets]),
-        "only_after_healing": any(told.get("only_after_healing") for told in sets),
+        TO_ACK: _greatest([row.get(TO_ACK) for row in sets]),
+        "only_after_healing": any(row.get("only_after_healing") for row in sets),
         "failed": bool(failed),
-        TO_SUCCESS: _greatest([told.get(TO_SUCCESS) for told in failed]),
+        TO_SUCCESS: _greatest([row.get(TO_SUCCESS) for row in failed]),
         SILENCE: max(silences, default=None),
-        TO_FULL_SET: _greatest([told.get(TO_FULL_SET) for told in sets]),
+        TO_FULL_SET: _greatest([row.get(TO_FULL_SET) for row in sets]),
     }
 
 
 def _greatest(values: Sequence[float | None]) -> float | None:
-    """None, which is never, is the greatest of all."""
+    """Return the maximum; None, which means never, is greater than all."""
     known = [value for value in values if value is not None]
     return max(known) if known and len(known) == len(values) else None
 
 
-def lasting(faults: Sequence[Fault], name: str) -> Lasting:
-    """Infinite where it never came; of what only may have come later nothing is known."""
+def durations(faults: Sequence[FaultTimesRow], name: str) -> Durations:
+    """Return each fault with a duration, infinite if it never came; faults without a measurement
+    are left out."""
     found = []
-    for told in faults:
-        awaited = name == TO_ACK or (name == TO_SUCCESS and told.get("failed"))
-        if is_time(told.get(name)):
-            found.append((told.get("fault"), float(told[name])))
-        elif awaited and name in told and told[name] is None:
-            found.append((told.get("fault"), math.inf))
+    for row in faults:
+        awaited = name == TO_ACK or (name == TO_SUCCESS and row.get("failed"))
+        if is_time(row.get(name)):
+            found.append((row.get("fault"), float(row[name])))
+        elif awaited and name in row and row[name] is None:
+            found.append((row.get("fault"), math.inf))
     return found
 
 
@@ -64,12 +66,14 @@ def is_time(value: Any) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-def usual_and_worst(faults: Sequence[Fault], name: str) -> tuple[float | None, float | None] | None:
-    """The median and the greatest, None where that is never; None of no fault."""
-    values = [value for _, value in lasting(faults, name)]
+def usual_and_worst(
+    faults: Sequence[FaultTimesRow], name: str
+) -> tuple[float | None, float | None] | None:
+    """Return the median and the maximum, each None if never; None without faults."""
+    values = [value for _, value in durations(faults, name)]
     return (finite(median(values)), finite(max(values))) if values else None
 
 
 def finite(value: float) -> float | None:
-    """None: it never came."""
+    """Return the value rounded; None if it is infinite."""
     return round(value, 3) if math.isfinite(value) else None

@@ -1,7 +1,7 @@
-"""Writes badge.svg: the verdict in one word, for the head of a README or a job's page.
+"""Writes badge.svg: the verdict in one word, for a README or a CI job's page.
 
-It loads nothing and is of one size for each word; widths are those of Verdana at eleven pixels, as
-every badge has them, and set by `textLength`, so that no reader's font breaks it.
+It loads nothing and has a fixed size for each word. Widths are those of Verdana at eleven pixels,
+the font of most badges, and set by `textLength`, so that another font does not break the layout.
 """
 
 from pathlib import Path
@@ -9,11 +9,11 @@ from pathlib import Path
 from harness.contracts import ReportPlugin
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Judgement
-from reports import _words
-from reports._run import Told, put, read
+from reports import _format
+from reports._run import RunView, read_run, write_report
 
 LABEL, LABEL_WIDTH = "seatrial", 56
-LOOKS = {  # the word's width, and its colour: readable in white on light and dark pages
+LOOKS = {  # width and colour of the word: readable in white on light and dark pages
     Judgement.VALID: (36, "#17694a"),
     Judgement.INVALID: (48, "#b3242f"),
     Judgement.UNKNOWN: (62, "#8a5a00"),
@@ -38,19 +38,19 @@ font-size="11">
 
 
 def render(run: RunDir) -> Path | None:
-    """The path of badge.svg in the run's folder."""
-    return put(run.path / "badge.svg", svg(read(run)))
+    """Write badge.svg into the run's folder; return its path."""
+    return write_report(run.path / "badge.svg", svg(read_run(run)))
 
 
 PLUGIN = ReportPlugin(render=render)
 
 
-def svg(told: Told) -> str:
-    """The picture; nothing of the run is in it but one of three words."""
-    width, colour = LOOKS[told.verdict.verdict]
+def svg(view: RunView) -> str:
+    """Return the picture; it contains nothing of the run but one of three words."""
+    width, colour = LOOKS[view.verdict.verdict]
     return SVG.format(
         label=LABEL,
-        word=_words.VERDICT_WORDS[told.verdict.verdict],
+        word=_format.VERDICT_WORDS[view.verdict.verdict],
         colour=colour,
         width=LABEL_WIDTH + width,
         left=LABEL_WIDTH,

@@ -1,9 +1,9 @@
-"""Writes junit.xml: a test case for each checker, so that any CI server shows what broke.
+"""Writes junit.xml: a test case for each checker, for any CI server.
 
-What breaks the contract is a *failure*; what leaves a checker, or the run as a whole, undecided is
-an *error*, because a job must not pass on a run that proved nothing. What the contract permits, and
-what only informs, is told in the output of a case that passes. There are no times in it: a verdict
-has none, and the same run gives the same bytes.
+A violation of the contract is a *failure*. A checker, or a run, that is undecided is an *error*,
+because a job must not pass on a run that proved nothing. Permitted and informing findings are in
+the output of a case that passes. The file has no times: a verdict has none, and the same run gives
+the same bytes.
 """
 
 from collections.abc import Iterable
@@ -14,8 +14,8 @@ from harness.contracts import ReportPlugin
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Finding, Judgement, Reason, Result
 from harness.text.sanitize import sayable
-from reports import _words
-from reports._run import Told, put, rank, read, rerun_command
+from reports import _format
+from reports._run import RunView, rank, read_run, rerun_command, write_report
 
 ROWS_SHOWN = 5
 LONGEST = 4_000  # letters of one text
@@ -23,27 +23,27 @@ WHOLE = "the run"
 
 
 def render(run: RunDir) -> Path | None:
-    """The path of junit.xml in the run's folder."""
-    return put(run.path / "junit.xml", xml(read(run)))
+    """Write junit.xml into the run's folder; return its path."""
+    return write_report(run.path / "junit.xml", xml(read_run(run)))
 
 
 PLUGIN = ReportPlugin(render=render)
 
 
-def xml(told: Told) -> bytes:
-    """One suite, named for the trial."""
-    cases = [_case(told, result) for result in told.verdict.checkers]
-    if own := _of_the_run(told):
-        cases.insert(0, _errors(_named(told, WHOLE), own))
+def xml(view: RunView) -> bytes:
+    """Return one suite, named after the trial."""
+    cases = [_case(view, result) for result in view.verdict.checkers]
+    if own := _of_the_run(view):
+        cases.insert(0, _errors(_test_case(view, WHOLE), own))
     failed, wrong = (sum(len(case.findall(tag)) > 0 for case in cases) for tag in TAGS)
     counts = {"tests": str(len(cases)), "failures": str(failed), "errors": str(wrong)}
     root = Element("testsuites", {"name": "seatrial", **counts})
-    suite = SubElement(root, "testsuite", {"name": _said(told.trial.name), **counts})
+    suite = SubElement(root, "testsuite", {"name": _xml_text(view.trial.name), **counts})
     properties = SubElement(suite, "properties")
-    for name, value in _properties(told):
-        SubElement(properties, "property", {"name": name, "value": _said(value)})
+    for name, value in _properties(view):
+        SubElement(properties, "property", {"name": name, "value": _xml_text(value)})
     suite.extend(cases)
-    SubElement(suite, "system-out").text = _said(_words.full(told.verdict.sentence))
+    SubElement(suite, "system-out").text = _xml_text(_format.end_sentence(view.verdict.sentence))
     indent(root)
     return bytes(tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
 
@@ -51,58 +51,60 @@ def xml(told: Told) -> bytes:
 TAGS = ("failure", "error")
 
 
-def _properties(told: Told) -> Iterable[tuple[str, str]]:
-    trial = told.trial
-    yield "verdict", str(told.verdict.verdict.value)
-    if not told.untold:
+def _properties(view: RunView) -> Iterable[tuple[str, str]]:
+    trial = view.trial
+    yield "verdict", str(view.verdict.verdict.value)
+    if not view.trial_unknown:
         yield from (("system", trial.system), ("profile", trial.profile), ("hosts", trial.hosts))
         yield from (("workload", trial.workload), ("seed", str(trial.seed)))
-    yield "run", told.run.path.name
-    yield "again", rerun_command(told)
+    yield "run", view.run.path.name
+    yield "again", rerun_command(view)
 
 
-def _of_the_run(told: Told) -> list[Reason]:
-    """Reasons of the verdict that no checker gave."""
-    given = {reason for result in told.verdict.checkers for reason in result.reasons}
-    return [reason for reason in told.verdict.reasons if reason not in given]
+def _of_the_run(view: RunView) -> list[Reason]:
+    """Return the verdict's reasons that no checker gave."""
+    given = {reason for result in view.verdict.checkers for reason in result.reasons}
+    return [reason for reason in view.verdict.reasons if reason not in given]
 
 
-def _case(told: Told, result: Result) -> Element:
-    case = _named(told, result.checker)
+def _case(view: RunView, result: Result) -> Element:
+    case = _test_case(view, result.checker)
     if result.judgement is Judgement.UNKNOWN:
         _errors(case, result.reasons)
     passing = []
-    for finding in map(told.on_axis, result.findings):
+    for finding in map(view.on_axis, result.findings):
         if rank(finding) == 0:
-            attributes = {"type": _said(finding.code), "message": _said(finding.message)}
-            SubElement(case, "failure", attributes).text = _said(_evidence(finding))
+            attributes = {"type": _xml_text(finding.code), "message": _xml_text(finding.message)}
+            SubElement(case, "failure", attributes).text = _xml_text(_evidence(finding))
         else:
-            passing.append(f"{finding.code}: {finding.message} ({_words.standing_of(finding)})")
+            passing.append(f"{finding.code}: {finding.message} ({_format.standing_of(finding)})")
     if passing:
-        SubElement(case, "system-out").text = _said("\n".join(passing))
+        SubElement(case, "system-out").text = _xml_text("\n".join(passing))
     return case
 
 
-def _named(told: Told, name: str) -> Element:
-    return Element("testcase", {"classname": _said(told.trial.name), "name": _said(name)})
+def _test_case(view: RunView, name: str) -> Element:
+    return Element("testcase", {"classname": _xml_text(view.trial.name), "name": _xml_text(name)})
 
 
 def _errors(case: Element, reasons: Iterable[Reason]) -> Element:
     for reason in reasons:
-        SubElement(case, "error", {"type": _said(reason.code), "message": _said(reason.message)})
+        SubElement(
+            case, "error", {"type": _xml_text(reason.code), "message": _xml_text(reason.message)}
+        )
     return case
 
 
 def _evidence(finding: Finding) -> str:
-    """A few rows, a line each."""
+    """Return a few rows, a line each."""
     lines = [f"{finding.demand}, {finding.count:,} in all"]
     lines += (
-        ", ".join(f"{name} {_words.cell(row.get(name))}" for name in row)
+        ", ".join(f"{name} {_format.cell(row.get(name))}" for name in row)
         for row in finding.evidence[:ROWS_SHOWN]
     )
     return "\n".join(lines)
 
 
-def _said(text: str) -> str:
-    """Text that XML can hold, of a length that a server takes."""
-    return sayable(_words.clip(text, LONGEST))
+def _xml_text(text: str) -> str:
+    """Return text that XML can contain, of a length that servers accept."""
+    return sayable(_format.clip(text, LONGEST))

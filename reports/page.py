@@ -1,13 +1,13 @@
-"""Writes report.html: one self-contained page, the verdict first, then what convicts, then the run.
+"""Writes report.html: one self-contained page with the verdict, its evidence, and the run.
 
-The page loads nothing from anywhere. Whatever a run contains is escaped by the template engine, or
-is data in an embedded JSON text in which no letter can end the script it stands in; and a content
-security policy allows the page's own style and two scripts, named by their hashes, so that even a
-mistake here could not run what a log line says.
+The page loads nothing from the network. All data of a run is escaped by the template engine, or is
+data in an embedded JSON text that cannot close its <script> element. A content security policy
+allows only the page's own style and two scripts, named by their hashes, so that even an error here
+cannot run the contents of a log line.
 
-Curves are drawn by uPlot, which stands in `_vendor` as published: 50 KB, no dependencies, fast on a
-canvas, and it leaves the axis to us; plotly is 4 MB and echarts 1 MB, more than all the rest. Lanes
-and drawings are SVG of our own.
+Curves are drawn by uPlot, unmodified in `_vendor`: 50 KB, no dependencies, fast on a canvas, and it
+accepts our axis; plotly has 4 MB and echarts 1 MB, more than all the rest. Lanes and drawings are
+our own SVG.
 """
 
 import base64
@@ -30,18 +30,19 @@ from harness.history.rundir import RunDir
 from harness.judge.claims import claims_words
 from harness.text.parsing import MAX_TOML_BYTES, bytes_of, parsed
 from harness.text.sanitize import sayable
-from reports import _behind, _findings, _lanes, _recovery, _words
+from reports import _format, _lanes, _recovery, _replication_lag
 from reports._advice import ADVICE
 from reports._cells import Cells
-from reports._run import IMPORTED, LOGS, Told, put, read, rerun_command
+from reports._run import IMPORTED, LOGS, RunView, read_run, rerun_command, write_report
+from reports._stories import page_findings
 
-LEAST_NS = 1_000_000  # of a picture
-MOST_LINES = 6000  # of the node events
-MOST_TEXT = 60_000  # letters of a file that is shown
-MOST_NODES = 200  # whose logs are linked
-MOST_OUTPUT = 6000  # letters of what a node printed
-ASIDE = {"poll": "polls", "read": "final reads", "commit": "commits"}  # beside messages
-NONE: list[Any] = []  # of what could not be read
+MIN_NS = 1_000_000  # of the time axis
+MAX_LINES = 6000  # node events
+MAX_TEXT = 60_000  # letters of a file
+MAX_NODES = 200  # nodes with links to their logs
+MAX_OUTPUT = 6000  # letters of a node's output
+ASIDE = {"poll": "polls", "read": "final reads", "commit": "commits"}  # operations besides sends
+NONE: list[Any] = []  # instead of a part that could not be read
 SCRIPTS = ("scale.js", "lanes.js", "curves.js", "select.js", "start.js")
 TEMPLATES = Environment(
     loader=PackageLoader("reports", "_templates"),
@@ -52,73 +53,74 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 TEMPLATES.filters |= {
-    "cell": _words.cell,
-    "clip": _words.clip,
-    "decided": _words.decided,
-    "full": _words.full,
-    "heading": _words.heading,
-    "json": _words.json_text,
-    "moment": _words.moment,
-    "seconds": _words.seconds,
+    "cell": _format.cell,
+    "clip": _format.clip,
+    "decided": _format.decided_text,
+    "full": _format.end_sentence,
+    "heading": _format.heading,
+    "json": _format.json_text,
+    "moment": _format.moment,
+    "seconds": _format.seconds,
 }
 
 
 def render(run: RunDir) -> Path | None:
-    """The page's path. The old page stays until the new one is complete."""
-    return put(run.report_file, html(read(run)))
+    """Write the page, replacing the old one atomically; return its path."""
+    return write_report(run.report_file, page_html(read_run(run)))
 
 
 PLUGIN = ReportPlugin(render=render)
 
 
-def html(told: Told, links: Sequence[tuple[str, str]] = (), folder: str = "") -> str:
-    """The whole page. `links`: where it leads to, when it is one of several: words and address.
-    `folder`: the address of the run's files; empty where they lie beside the page."""
-    findings = told.part("the findings", lambda: _findings.shown(told), NONE)
-    head, rest = _words.headline(_words.clip(told.sentence, 1500))
+def page_html(view: RunView, links: Sequence[tuple[str, str]] = (), folder: str = "") -> str:
+    """Return the whole page. `links`: text and address of each link to other pages. `folder`: the
+    address of the run's files; empty if they are beside the page."""
+    findings = view.part("the findings", lambda: page_findings.finding_views(view), NONE)
+    head, rest = _format.headline(_format.clip(view.sentence, 1500))
     carried = scripts()
     return TEMPLATES.get_template("page.html").render(
-        told=told,
-        verdict=told.verdict,
-        word=_words.VERDICT_WORDS[told.verdict.verdict],
-        head=head or _words.MEANING[told.verdict.verdict],
+        view=view,
+        verdict=view.verdict,
+        word=_format.VERDICT_WORDS[view.verdict.verdict],
+        head=head or _format.MEANING[view.verdict.verdict],
         rest=rest,
-        subject=told.part("the trial", lambda: _words.one_line(told), ""),
-        numbers=_words.known(told),
+        subject=view.part("the trial", lambda: _format.trial_line(view), ""),
+        numbers=_format.key_numbers_or_none(view),
         advice=ADVICE,
         findings=findings,
-        faults=told.part("the table of faults", lambda: _recovery.rows(told), NONE),
-        spreads=told.part("the times to recover", lambda: _recovery.spreads(told), NONE),
-        machine=told.part("the machine", lambda: list(_words.machine(told.state)), NONE),
-        availability=told.part("the availability", lambda: _recovery.availability(told), None),
-        addresses=sorted((str(k), str(v)) for k, v in told.named("addresses").items()),
-        trial=told.part("trial.toml", lambda: _trial(told.run.trial_file), ""),
-        plan=_words.clip(told.plan, MOST_TEXT),
-        logs=told.part("the nodes' logs", lambda: _logs(told, folder), NONE),
-        printed=told.part("what nodes printed", lambda: _printed(told), NONE),
-        command_line=rerun_command(told),
-        imported=told.trial.system == IMPORTED,
-        claims=told.part("the claims", lambda: _claims(told), ""),
-        data=embedded(_data(told, findings)),
-        curves=bool(told.counted.layers),
+        faults=view.part("the table of faults", lambda: _recovery.fault_rows(view), NONE),
+        spreads=view.part("the times to recover", lambda: _recovery.spreads(view), NONE),
+        machine=view.part("the machine", lambda: list(_format.machine(view.state)), NONE),
+        availability=view.part("the availability", lambda: _recovery.availability(view), None),
+        addresses=sorted((str(k), str(v)) for k, v in view.named("addresses").items()),
+        trial=view.part("trial.toml", lambda: _trial(view.run.trial_file), ""),
+        plan=_format.clip(view.plan, MAX_TEXT),
+        logs=view.part("the nodes' logs", lambda: _logs(view, folder), NONE),
+        printed=view.part("what nodes printed", lambda: _printed(view), NONE),
+        command_line=rerun_command(view),
+        imported=view.trial.system == IMPORTED,
+        claims=view.part("the claims", lambda: _claims(view), ""),
+        data=embedded(_data(view, findings)),
+        curves=bool(view.counted.layers),
         style=asset("_vendor/uPlot.min.css") + asset("_templates/style.css"),
         scripts=carried,
         links=links,
         hashes=[_hash(script) for script in carried],
-        doubts=told.lacking,
+        doubts=view.shown_doubts,
     )
 
 
-def _claims(told: Told) -> str:
-    """What was claimed to be survived, where the run recorded it."""
-    claims = told.state.get("claims")
+def _claims(view: RunView) -> str:
+    """Return the faults that the system claims to survive, if the run recorded them."""
+    claims = view.state.get("claims")
     if not isinstance(claims, Mapping):
         return ""
     return claims_words({str(kind): str(extent) for kind, extent in claims.items()})
 
 
 def policy() -> str:
-    """What the page may do, for whoever serves it: use its own style and the scripts it carries."""
+    """Return the page's content security policy, for a server: its own style and the scripts it
+    carries."""
     hashes = " ".join(f"'sha256-{_hash(script)}'" for script in scripts())
     return (
         "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; "
@@ -127,29 +129,31 @@ def policy() -> str:
 
 
 def scripts() -> list[Markup]:
-    """The library that draws curves, and our own."""
+    """Return the plotting library, and our own scripts."""
     return [asset("_vendor/uPlot.iife.min.js"), _script()]
 
 
 def embedded(data: Any) -> Markup:
-    """JSON for a script element: no letter of it can end the element or begin another."""
+    """Return JSON for a script element, which cannot close the element or open another."""
     text = json.dumps(_finite(data), separators=(",", ":"), sort_keys=True)
     for letter in "<>&'":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
     return Markup(text)
 
 
-def _data(told: Told, findings: Sequence[_findings.Shown]) -> dict[str, Any]:
-    """What the page draws and filters by."""
-    counted = told.counted
-    begin, end = told.begin, max(told.end, counted.end, told.begin + LEAST_NS)
-    if counted.layers and not told.phases:
+def _data(view: RunView, findings: Sequence[page_findings.FindingView]) -> dict[str, Any]:
+    """Return the data that the page draws and filters."""
+    counted = view.counted
+    begin, end = view.begin, max(view.end, counted.end, view.begin + MIN_NS)
+    if counted.layers and not view.phases:
         begin = min(begin or counted.begin, counted.begin)
     marks = [mark for one in findings for mark in one.marks()]
-    scene = _lanes.Scene(told, end, [mark for mark in marks if begin <= mark.t <= end])
-    lanes = told.part("the lanes", lambda: [lane.plain() for lane in _lanes.lanes(scene)], NONE)
-    nobody: dict[str, Any] = {}
-    behind = told.part("replication", lambda: _behind.plain(told.events, begin, end), nobody)
+    scene = _lanes.LaneInput(view, end, [mark for mark in marks if begin <= mark.t <= end])
+    lanes = view.part("the lanes", lambda: [lane.plain() for lane in _lanes.lanes(scene)], NONE)
+    empty: dict[str, Any] = {}
+    behind = view.part(
+        "replication", lambda: _replication_lag.lag_curves(view.events, begin, end), empty
+    )
     return {
         "begin": _lanes.ms(begin),
         "end": _lanes.ms(end),
@@ -157,55 +161,55 @@ def _data(told: Told, findings: Sequence[_findings.Shown]) -> dict[str, Any]:
         "cells": counted.plain(),
         "behind": behind,
         "functions": _aside(counted),
-        "log": told.part("the node events", lambda: _lanes.log(told, MOST_LINES), NONE),
-        "told": len(_lanes.telling(told)),
+        "log": view.part("the node events", lambda: _lanes.log_lines(view, MAX_LINES), NONE),
+        "told": len(_lanes.shown_events(view)),
         "findings": [_found(one) for one in findings],
-        "faults": [_fault(told, end, fault) for fault in told.faults],
+        "faults": [_fault(view, end, fault) for fault in view.faults],
     }
 
 
 def _aside(counted: Cells) -> dict[str, str]:
-    """Operations that curves show only when they are asked for."""
+    """Return the operations that curves show on request only."""
     sends = any(layer.f == "send" for layer in counted.layers)
     return {f: words for f, words in ASIDE.items() if sends or f != "commit"}
 
 
-def _found(one: _findings.Shown) -> dict[str, Any]:
+def _found(one: page_findings.FindingView) -> dict[str, Any]:
     return {
-        "code": _words.clip(one.finding.code, 80),
+        "code": _format.clip(one.finding.code, 80),
         "faults": list(one.finding.faults),
         "nodes": list(one.nodes),
         "times": sorted({_lanes.ms(mark.t) for mark in one.marks()}),
     }
 
 
-def _fault(told: Told, end: int, fault: Any) -> dict[str, Any]:
+def _fault(view: RunView, end: int, fault: Any) -> dict[str, Any]:
     begin, _, _, healed = _lanes.stages(fault, end)
     known = fault.begin is not None
     return {
         "id": fault.id,
-        "words": _words.clip(fault.words, 200),
+        "words": _format.clip(fault.words, 200),
         "nodes": list(fault.names),
         "begin": _lanes.ms(begin) if known else None,
         "end": _lanes.ms(healed) if known else None,
     }
 
 
-def _logs(told: Told, folder: str) -> list[tuple[str, list[tuple[str, str, int]]]]:
-    """Each node's logs that are not empty: name, address and bytes."""
+def _logs(view: RunView, folder: str) -> list[tuple[str, list[tuple[str, str, int]]]]:
+    """Return each node's logs that are not empty: name, address and bytes."""
     files: dict[str, list[tuple[str, str, int]]] = {}
-    for path in sorted(told.run.path.glob("nodes/*/*")):
+    for path in sorted(view.run.path.glob("nodes/*/*")):
         if path.name.endswith(LOGS) and path.is_file() and not path.is_symlink():
             node, size = path.parent.name, path.stat().st_size
             target = "/".join(quote(os.fsencode(p), safe="") for p in ("nodes", node, path.name))
             files.setdefault(node, []).append((path.name, folder + target, size))
     logs = ((node, [log for log in found if log[2]]) for node, found in files.items())
-    return [(node, found) for node, found in logs if found][:MOST_NODES]
+    return [(node, found) for node, found in logs if found][:MAX_NODES]
 
 
-def _printed(told: Told) -> list[tuple[str, str]]:
-    """The end of what each node printed, of those that did."""
-    logs = sorted(told.run.path.glob("nodes/*/*.log"))
+def _printed(view: RunView) -> list[tuple[str, str]]:
+    """Return the end of each node's non-empty output."""
+    logs = sorted(view.run.path.glob("nodes/*/*.log"))
     return [
         (f"{path.parent.name}, {path.name}", _tail(path)) for path in logs if path.stat().st_size
     ][:20]
@@ -214,24 +218,24 @@ def _printed(told: Told) -> list[tuple[str, str]]:
 def _tail(path: Path) -> str:
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - MOST_OUTPUT))
+        file.seek(max(0, size - MAX_OUTPUT))
         text = file.read().decode("utf-8", "replace")
-    return text if size <= MOST_OUTPUT else f"... {text}"
+    return text if size <= MAX_OUTPUT else f"... {text}"
 
 
 def _trial(path: Path) -> str:
-    """The trial without what it leaves at nothing; as it stands, when it is none."""
+    """Return the trial without empty values; the file's text if it is not valid TOML."""
     text = bytes_of(path, MAX_TOML_BYTES).decode(errors="replace")
     try:
         table = parsed(text, path.name)
     except BadRequest:
-        return _words.clip(text, MOST_TEXT)
+        return _format.clip(text, MAX_TEXT)
     full = {key: value for key, value in table.items() if value not in ("", [], {})}
-    return _words.clip(tomli_w.dumps(full), MOST_TEXT)
+    return _format.clip(tomli_w.dumps(full), MAX_TEXT)
 
 
 def _finite(value: Any) -> Any:
-    """Without what JSON has no word for, or no reader should be shown."""
+    """Replace NaN and infinity by null, and remove control characters."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, str):
@@ -242,7 +246,7 @@ def _finite(value: Any) -> Any:
 
 
 def _script() -> Markup:
-    """Our own, in one piece: what its parts know of each other nobody else can see."""
+    """Return our own scripts as one, in a private scope."""
     parts = Markup("\n").join(asset(f"_templates/{name}") for name in SCRIPTS)
     return Markup('(() => {\n"use strict";\n') + parts + Markup("})();\n")
 
@@ -252,5 +256,5 @@ def _hash(script: str) -> str:
 
 
 def asset(name: str) -> Markup:
-    """A file of ours, which needs no escaping."""
+    """Return one of our own files, which needs no escaping."""
     return Markup((Path(__file__).parent / name).read_text(encoding="utf-8"))

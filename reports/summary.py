@@ -1,7 +1,6 @@
 """Writes summary.md: the verdict, numbers, findings and faults in Markdown, for a CI job's page.
 
-Where GITHUB_STEP_SUMMARY names a file, the summary is appended there too, so a job that renders it
-shows it.
+If GITHUB_STEP_SUMMARY names a file, the summary is appended to it, so the job's page shows it.
 """
 
 import os
@@ -14,18 +13,18 @@ from harness.contracts import ReportPlugin
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Finding
 from harness.text.sanitize import printable
-from reports import _words
-from reports._run import Told, put, rank, read, rerun_command
-from reports._times import SILENCE, TO_ACK, of_faults
+from reports import _format
+from reports._run import RunView, rank, read_run, rerun_command, write_report
+from reports._times import SILENCE, TO_ACK, times_of_faults
 
 MARKS = {"valid": "✅", "invalid": "❌", "unknown": "❔"}
 ROWS_SHOWN = 5
 
 
 def render(run: RunDir) -> Path | None:
-    """The path of summary.md in the run's folder."""
-    text = markdown(read(run))
-    path = put(run.path / "summary.md", text)
+    """Write summary.md into the run's folder; return its path."""
+    text = markdown(read_run(run))
+    path = write_report(run.path / "summary.md", text)
     if page := os.environ.get("GITHUB_STEP_SUMMARY"):
         with open(page, "a", encoding="utf-8") as file:
             file.write(text + "\n")
@@ -35,65 +34,67 @@ def render(run: RunDir) -> Path | None:
 PLUGIN = ReportPlugin(render=render)
 
 
-def markdown(told: Told) -> str:
-    told = replace(told, verdict=printable(told.verdict), trial=printable(told.trial))
-    return "\n".join(_lines(told)) + "\n"
+def markdown(view: RunView) -> str:
+    """Return the summary as Markdown."""
+    view = replace(view, verdict=printable(view.verdict), trial=printable(view.trial))
+    return "\n".join(_lines(view)) + "\n"
 
 
-def _lines(told: Told) -> Iterator[str]:
-    word = _words.VERDICT_WORDS[told.verdict.verdict]
-    yield f"## {MARKS[word]} {word}: {_plain(told.sentence)}"
+def _lines(view: RunView) -> Iterator[str]:
+    word = _format.VERDICT_WORDS[view.verdict.verdict]
+    yield f"## {MARKS[word]} {word}: {_plain(view.sentence)}"
     yield ""
-    yield f"`{_code(told.trial.name)}`: {_plain(_words.one_line(told))}"
+    yield f"`{_code(view.trial.name)}`: {_plain(_format.trial_line(view))}"
     yield ""
     yield from _table(
         ("number", "value", "note"),
-        [(number.name, number.value, number.note) for number in _words.known(told)],
+        [(number.name, number.value, number.note) for number in _format.key_numbers_or_none(view)],
     )
     yield from _bullets(
-        f"**{_name(reason.code)}** {_plain(_words.full(reason.message))}"
-        for reason in told.verdict.reasons
+        f"**{_name(reason.code)}** {_plain(_format.end_sentence(reason.message))}"
+        for reason in view.verdict.reasons
     )
-    for result, finding in told.findings():
-        yield from _finding(result.checker, told.on_axis(finding))
-    yield from _checkers(told)
-    yield from told.part("the faults", lambda: list(_faults(told)), list[str]())
-    yield from (f"Times are {told.axis}.", "")
-    yield from _bullets(map(_plain, told.lacking))
-    yield f"Run again: `{_code(rerun_command(told))}`"
+    for result, finding in view.findings():
+        yield from _finding(result.checker, view.on_axis(finding))
+    yield from _checkers(view)
+    yield from view.part("the faults", lambda: list(_faults(view)), list[str]())
+    yield from (f"Times are {view.axis}.", "")
+    yield from _bullets(map(_plain, view.shown_doubts))
+    yield f"Run again: `{_code(rerun_command(view))}`"
 
 
 def _finding(checker: str, finding: Finding) -> Iterator[str]:
     demand = f" **{_name(finding.demand)}**" if finding.demand else ""
     yield f"### {_name(finding.code)} x {finding.count:,}"
     yield ""
-    standing = f"{_plain(_words.standing_of(finding))}{demand}; found by {_plain(checker)}"
-    yield f"{_plain(_words.full(finding.message))} ({standing})"
+    standing = f"{_plain(_format.standing_of(finding))}{demand}; found by {_plain(checker)}"
+    yield f"{_plain(_format.end_sentence(finding.message))} ({standing})"
     yield ""
     rows = finding.evidence[:ROWS_SHOWN] if rank(finding) < 2 else ()
     if rows:
-        names = _words.columns(rows)
-        cells = [[_words.cell(row.get(name)) for name in names] for row in rows]
-        yield from _table([_words.heading(name) for name in names], cells)
+        names = _format.columns(rows)
+        cells = [[_format.cell(row.get(name)) for name in names] for row in rows]
+        yield from _table([_format.heading(name) for name in names], cells)
 
 
-def _checkers(told: Told) -> Iterator[str]:
-    """What each checker proved, and on how many operations it decided each demand."""
+def _checkers(view: RunView) -> Iterator[str]:
+    """Yield what each checker proved, and the number of operations of each demand that it
+    decided."""
     yield "<details><summary>Checkers</summary>"
     yield ""
     yield from _table(
         ("checker", "verdict", "decided, on how many", "proved"),
         [
-            (r.checker, r.judgement, _words.decided(r), str(r.stats.get("proved", "")))
-            for r in told.verdict.checkers
+            (r.checker, r.judgement, _format.decided_text(r), str(r.stats.get("proved", "")))
+            for r in view.verdict.checkers
         ],
     )
     yield "</details>"
     yield ""
 
 
-def _faults(told: Told) -> Iterator[str]:
-    times = of_faults(told.stats("availability"))
+def _faults(view: RunView) -> Iterator[str]:
+    times = times_of_faults(view.stats("availability"))
     if not times:
         return
     yield "<details><summary>Faults</summary>"
@@ -104,9 +105,9 @@ def _faults(told: Told) -> Iterator[str]:
             (
                 str(time["fault"]),
                 time["words"],
-                f"{time['applied_s'] - told.zero / 1e9:.1f} s",
-                _words.seconds(time[TO_ACK]),
-                _words.seconds(time[SILENCE]),
+                f"{time['applied_s'] - view.zero / 1e9:.1f} s",
+                _format.seconds(time[TO_ACK]),
+                _format.seconds(time[SILENCE]),
             )
             for time in times
         ],
@@ -116,7 +117,7 @@ def _faults(told: Told) -> Iterator[str]:
 
 
 def _bullets(points: Iterable[str]) -> Iterator[str]:
-    """A list, and the empty line that ends it."""
+    """Yield a list, and the empty line that ends it."""
     if lines := [f"- {point}" for point in points]:
         yield from (*lines, "")
 
@@ -130,14 +131,14 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]
 
 
 def _plain(text: str) -> str:
-    """Text that stays text: no markup or links of its own, no line breaks, no cell borders."""
+    """Return text without markup, links, line breaks or cell borders."""
     escaped = "".join(f"\\{c}" if c in r"\`*_[]<>|#~&@" else c for c in text)
     escaped = escaped.replace("://", ":\\//").replace("www.", "www\\.")
     return " ".join(escaped.split())
 
 
 def _name(text: str) -> str:
-    """A code or a demand; as it stands, if it is one of words and underscores between them."""
+    """Return a code or a demand; escaped unless it is words joined by dashes or underscores."""
     return text if re.fullmatch(r"[A-Za-z0-9]+([_-][A-Za-z0-9]+)*", text) else _plain(text)
 
 

@@ -1,7 +1,7 @@
-"""Prints the summary of a run: the verdict in words, the numbers that matter, and what to do next.
+"""Prints the summary of a run: the verdict, the key numbers, and what to do next.
 
-Meaning never hangs on colour, so a pipe or a log reads the same: no escape codes, no box drawing,
-lines as wide as they need to be.
+Meaning never depends on colour, so a pipe or a log has the same text: no escape codes, no box
+drawing, lines of any length.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,13 +22,13 @@ from harness.contracts import ReportPlugin
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Finding, Judgement
 from harness.text.sanitize import printable
-from reports import _words
+from reports import _format
 from reports._run import (
-    Told,
+    RunView,
     explain_command,
     from_here,
     rank,
-    read,
+    read_run,
     rerun_command,
 )
 
@@ -40,9 +40,9 @@ STYLES = {
 TONES = {"good": "green", "bad": "bold red", "doubt": "yellow", "": ""}
 PLAIN_WIDTH = 160  # of output that is not a terminal
 ROWS_SHOWN = 5
-TOLD_BELOW = ("explanation", "by_time")  # sentences, for which a column is too narrow
+SENTENCES = ("explanation", "by_time")  # sentences, too long for a column
 LONGEST = 500  # letters of one of them
-NARROW = 60  # columns, below which numbers stand closer together
+NARROW = 60  # columns; in narrower terminals, numbers have less space
 PLACES = 13  # columns of the labels below the findings
 
 
@@ -50,11 +50,11 @@ def render(run: RunDir) -> Path | None:
     """Print to standard output; nothing is written."""
     console = standard_output()
     if console.is_terminal:
-        show(read(run), console)
+        print_summary(read_run(run), console)
         return None
     console.width = PLAIN_WIDTH
     with console.capture() as lines:
-        show(read(run), console)
+        print_summary(read_run(run), console)
     for line in lines.get().splitlines():
         print(line.rstrip())
     return None
@@ -63,42 +63,42 @@ def render(run: RunDir) -> Path | None:
 PLUGIN = ReportPlugin(render=render)
 
 
-def show(told: Told, console: Console) -> None:
-    """The whole summary."""
-    told = replace(told, verdict=printable(told.verdict), trial=printable(told.trial))
+def print_summary(view: RunView, console: Console) -> None:
+    """Print the whole summary."""
+    view = replace(view, verdict=printable(view.verdict), trial=printable(view.trial))
     console.print()
-    console.print(_verdict(told))
+    console.print(_verdict(view))
     console.print()
-    console.print(_numbers(told, console.width))
-    for reason in told.verdict.reasons:
+    console.print(_numbers(view, console.width))
+    for reason in view.verdict.reasons:
         console.print()
         console.print(_reason(reason.code, reason.message))
-    for result, finding in told.findings():
+    for result, finding in view.findings():
         console.print()
-        _finding(console, result.checker, told.on_axis(finding))
-    if any(finding.evidence for _, finding in told.findings()):
+        _finding(console, result.checker, view.on_axis(finding))
+    if any(finding.evidence for _, finding in view.findings()):
         console.print()
-        console.print(Padding(Text(f"Times are {told.axis}.", "dim"), (0, 0, 0, 2), expand=False))
-    for doubt in told.lacking:
+        console.print(Padding(Text(f"Times are {view.axis}.", "dim"), (0, 0, 0, 2), expand=False))
+    for doubt in view.shown_doubts:
         console.print()
         console.print(Padding(Text(printable(doubt), "yellow"), (0, 0, 0, 2), expand=False))
     console.print()
-    for name, words in _places(told):
+    for name, words in _places(view):
         _place(console, name, words)
 
 
-def _verdict(told: Told) -> Table:
-    judgement = told.verdict.verdict
-    sentence = told.sentence or _words.MEANING[judgement]
-    word = f" {_words.VERDICT_WORDS[judgement].upper()} "
+def _verdict(view: RunView) -> Table:
+    judgement = view.verdict.verdict
+    sentence = view.sentence or _format.MEANING[judgement]
+    word = f" {_format.VERDICT_WORDS[judgement].upper()} "
     table = Table.grid(padding=(0, 2))
     table.add_row("", Text(word, STYLES[judgement]), Text(sentence, "bold"))
-    table.add_row("", "", Text(_words.one_line(told), style="dim"))
+    table.add_row("", "", Text(_format.trial_line(view), style="dim"))
     return table
 
 
-def _numbers(told: Told, width: int) -> Table:
-    numbers = _words.known(told)
+def _numbers(view: RunView, width: int) -> Table:
+    numbers = _format.key_numbers_or_none(view)
     indent, gap = ("  ", 2) if width >= NARROW else ("", 1)
     names = [f"{indent}{number.name}" for number in numbers]
     longest = max((len(indent + word) for name in names for word in name.split()), default=0)
@@ -114,17 +114,17 @@ def _numbers(told: Told, width: int) -> Table:
 
 
 def _reason(code: str, message: str) -> Padding:
-    text = Text.assemble((code, "bold yellow"), "  ", _words.full(message))
+    text = Text.assemble((code, "bold yellow"), "  ", _format.end_sentence(message))
     return Padding(text, (0, 0, 0, 2), expand=False)
 
 
 def _finding(console: Console, checker: str, finding: Finding) -> None:
     """Print code, count and message, then some rows of evidence."""
     style = ("bold red", "yellow", "cyan")[rank(finding)]
-    standing = _words.standing_of(finding) + (f" {finding.demand}" if finding.demand else "")
+    standing = _format.standing_of(finding) + (f" {finding.demand}" if finding.demand else "")
     during = f", during fault {_ids(finding.faults)}" if finding.faults else ""
     head = Text.assemble(
-        (f"{finding.code} x {finding.count:,}", style), "  ", _words.full(finding.message)
+        (f"{finding.code} x {finding.count:,}", style), "  ", _format.end_sentence(finding.message)
     )
     console.print(Padding(head, (0, 0, 0, 2), expand=False))
     console.print(
@@ -145,14 +145,14 @@ def _evidence(rows: Sequence[Mapping[str, Any]], width: int) -> Table:
     """Return as many columns as fit the width; the HTML report has all of them."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     shown: list[list[str]] = []
-    for name in _words.columns(rows):
-        if name in TOLD_BELOW:
+    for name in _format.columns(rows):
+        if name in SENTENCES:
             continue
-        cells = [_words.cell(row.get(name)) for row in rows]
-        width -= 2 + max(len(text) for text in (_words.heading(name), *cells))
+        cells = [_format.cell(row.get(name)) for row in rows]
+        width -= 2 + max(len(text) for text in (_format.heading(name), *cells))
         if width < 0 and shown:
             break
-        table.add_column(Text(_words.heading(name)), overflow="fold")
+        table.add_column(Text(_format.heading(name)), overflow="fold")
         shown.append(cells)
     for texts in zip(*shown, strict=True):
         table.add_row(*map(Text, texts))
@@ -171,15 +171,17 @@ def _ids(faults: Sequence[int]) -> str:
     return shown + (f" and {len(faults) - 8} more" if len(faults) > 8 else "")
 
 
-def _places(told: Told) -> Iterator[tuple[str, str]]:
-    for name, demands in zip(("checked", "not checked"), _words.checked(told), strict=True):
+def _places(view: RunView) -> Iterator[tuple[str, str]]:
+    for name, demands in zip(
+        ("checked", "not checked"), _format.checked_demands(view), strict=True
+    ):
         if demands:
             yield name, demands
-    if told.run.report_file.is_file():
-        yield "report", printable(from_here(told.run, told.run.report_file))
-    if told.verdict.first:
-        yield "explain", explain_command(told, seatrial=seatrial())
-    yield "run again", rerun_command(told, seatrial())
+    if view.run.report_file.is_file():
+        yield "report", printable(from_here(view.run, view.run.report_file))
+    if view.verdict.first:
+        yield "explain", explain_command(view, seatrial=seatrial())
+    yield "run again", rerun_command(view, seatrial())
 
 
 def _place(console: Console, name: str, words: str) -> None:

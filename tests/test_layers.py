@@ -73,8 +73,6 @@ NAMED = {
         "harness/run/client_pool.py": {"crash"},  # an order to a client process
         "harness/judge/demands.py": {"linearizable"},  # a demand
         "harness/cli/cluster_server.py": {"masters"},
-        "harness/explain/rows.py": {"replicas"},  # a table of the history
-        "harness/explain/subject.py": {"linearizable"},
         "harness/history/reader.py": {"CORRUPTED"},  # a mark of notes
         "harness/history/faults_and_events.py": {"order"},  # a parameter
         "harness/run/launch.py": {"delay"},  # an ability of hosts
@@ -102,14 +100,6 @@ NAMED = {
     },
     "a crash is no proof that a planted mistake was caught": {
         "harness/selftest/mutants.py": {"NODE_CRASHED"},
-    },
-    "how the evidence of this finding is told as a story": {
-        "harness/explain/subject.py": {"OFFSET_CONFLICT", "OFFSET_GAP", "REPLICAS_DIFFER"},
-        "harness/explain/outcome.py": {
-            *("DUPLICATED", "DUPLICATED_BY_RETRY", "LOST_ACKED", "OFFSET_CONFLICT"),
-            *("OFFSET_MOVED", "PHANTOM_NEVER_SENT", "PHANTOM_REFUSED", "PHANTOM_VANISHED"),
-            *("READ_SKIPPED", "REPLICAS_DIFFER", "UNREAD_ACKED", "UNSEEN_ACKED"),
-        },
     },
 }
 

@@ -1,4 +1,4 @@
-"""Columns of integers: segments of them, joins by value, and packing them to be sent."""
+"""Columns of integers: segments, joins by value, and packing for transport."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,15 +11,11 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 NULL = int(np.iinfo(np.int64).min)  # an absent value
-MOST_CODES = 1 << 62
-
-
-def ints(*numbers: int) -> Ints:
-    return np.array(numbers, np.int64)
+MAX_CODES = 1 << 62
 
 
 def ranges(starts: Ints, lengths: Ints) -> Ints:
-    """The numbers start, start + 1 ... of each segment, one segment after the other."""
+    """Return the numbers start, start + 1 ... of each segment, one segment after another."""
     total = int(lengths.sum())
     before = np.cumsum(lengths) - lengths
     flat: Ints = np.arange(total, dtype=np.int64) + np.repeat(starts - before, lengths)
@@ -27,13 +23,13 @@ def ranges(starts: Ints, lengths: Ints) -> Ints:
 
 
 def starts_of(lengths: Ints) -> Ints:
-    """Where segments of these lengths begin when they lie one after the other."""
+    """Return the starts of adjacent segments of these lengths."""
     starts: Ints = np.cumsum(lengths) - lengths
     return starts
 
 
 def group_starts(*columns: Ints) -> Ints:
-    """Where a new group begins in columns whose groups lie together."""
+    """Return the first row of each group in columns whose equal rows are adjacent."""
     if not len(columns[0]):
         return np.empty(0, np.int64)
     change = np.zeros(len(columns[0]), np.bool_)
@@ -44,7 +40,7 @@ def group_starts(*columns: Ints) -> Ints:
 
 
 def group_numbers(starts: Ints, count: int) -> Ints:
-    """The number of each row's group."""
+    """Return the number of each row's group."""
     marks = np.zeros(count, np.int64)
     marks[starts] = 1
     numbers: Ints = np.cumsum(marks) - 1
@@ -52,15 +48,15 @@ def group_numbers(starts: Ints, count: int) -> Ints:
 
 
 def all_of(good: Bools, lengths: Ints) -> Bools:
-    """Of each segment: is everything in it true? Empty ones are."""
+    """Return for each segment whether everything in it is true; an empty segment is."""
     bad = np.cumsum(np.concatenate([[0], ~good]))
     ends = np.cumsum(lengths)
     answer: Bools = bad[ends] == bad[ends - lengths]
     return answer
 
 
-def counted(key: Ints, time: Ints, of_key: Ints, until: Ints) -> Ints:
-    """How many rows, sorted by key and time, come before or at (key, until)."""
+def count_until(key: Ints, time: Ints, of_key: Ints, until: Ints) -> Ints:
+    """Return how many rows, sorted by key and time, come before or at each (key, until)."""
     times = np.unique(np.concatenate([time, until]))
     keys = np.unique(key)
     width = len(times) + 1
@@ -71,11 +67,11 @@ def counted(key: Ints, time: Ints, of_key: Ints, until: Ints) -> Ints:
 
 
 class Lookup:
-    """Rows by two columns: where (key, value) is, or -1; of equal rows the first in order."""
+    """Finds rows by two columns: the first row with (key, value), or -1."""
 
     def __init__(self, key: Ints, value: Ints) -> None:
-        self._keys, self._values = _Scale(key), _Scale(value)
-        if self._keys.size * self._values.size > MOST_CODES:
+        self._keys, self._values = _DenseRange(key), _DenseRange(value)
+        if self._keys.size * self._values.size > MAX_CODES:
             self._values = _Ranks(value)
         codes = self._codes(key, value)
         self._order = np.argsort(codes, kind="stable")
@@ -88,7 +84,7 @@ class Lookup:
         return codes
 
     def at(self, key: Ints, value: Ints) -> Ints:
-        """The row of each pair, -1 where there is none."""
+        """Return the row of each pair, -1 where there is none."""
         if not len(self._sorted):
             return np.full(len(key), -1, np.int64)
         codes = self._codes(key, value)
@@ -97,8 +93,8 @@ class Lookup:
         return rows
 
 
-class _Scale:
-    """Numbers counted from the least of them; -1: beyond them all."""
+class _DenseRange:
+    """Numbers counted from their minimum; negative: out of range."""
 
     def __init__(self, known: Ints) -> None:
         self._least, self._most = (int(known.min()), int(known.max())) if len(known) else (0, -1)
@@ -109,7 +105,7 @@ class _Scale:
         return np.where(inside, wanted, self._least - 1) - self._least
 
 
-class _Ranks(_Scale):
+class _Ranks(_DenseRange):
     """The same for numbers that lie far apart: their ranks."""
 
     def __init__(self, known: Ints) -> None:
@@ -123,7 +119,7 @@ class _Ranks(_Scale):
 
 
 def pack(*columns: Ints) -> bytes:
-    """Columns of any lengths as bytes."""
+    """Return columns of any lengths as bytes."""
     head = np.array([len(columns), *(len(column) for column in columns)], np.int64)
     data = b"".join(np.ascontiguousarray(c, np.int64).tobytes() for c in (head, *columns))
     squeezed: bytes = pa.compress(data, codec="lz4", asbytes=True)
@@ -131,7 +127,7 @@ def pack(*columns: Ints) -> bytes:
 
 
 def unpack(data: bytes) -> list[Ints]:
-    """What `pack` was given."""
+    """Return the columns of `pack`."""
     size = int.from_bytes(data[:8], "little")
     raw = pa.decompress(data[8:], decompressed_size=size, codec="lz4", asbytes=True)
     numbers = np.frombuffer(raw, np.int64)
@@ -140,13 +136,13 @@ def unpack(data: bytes) -> list[Ints]:
     return [numbers[end - n : end] for end, n in zip(ends, numbers[1 : 1 + count], strict=True)]
 
 
-def divided(columns: list[Ints], widths: Sequence[int]) -> list[list[Ints]]:
-    """Columns of several tables that lie one after the other; `widths`: how many each has."""
+def split_tables(columns: list[Ints], widths: Sequence[int]) -> list[list[Ints]]:
+    """Split the columns of several tables; `widths`: the number of columns of each."""
     ends = np.cumsum(widths)
     return [columns[end - n : end] for end, n in zip(ends, widths, strict=True)]
 
 
-def joined(parts: list[list[Ints]], width: int) -> list[Ints]:
-    """Several packs of the same columns, put together column by column."""
+def concat_packs(parts: list[list[Ints]], width: int) -> list[Ints]:
+    """Concatenate several packs column by column."""
     empty: list[Any] = [np.empty(0, np.int64)]
     return [np.concatenate(empty + [part[i] for part in parts]) for i in range(width)]

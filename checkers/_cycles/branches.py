@@ -1,9 +1,8 @@
-"""Which lists are prefixes of which: every read of a list is a branch's beginning.
+"""Which lists are prefixes of which: each read of a list is a prefix of a branch.
 
-Reads of one list should all be prefixes of the longest. So of all that was read under a key only
-its *branches* are kept, lists that are no prefix of another, and a read is the number of its branch
-and a length. Sound histories have one branch a key, whose elements travel once instead of once for
-each read.
+All reads of one list should be prefixes of the longest one. So only the *branches* of a key are
+kept, lists that are no prefix of another, and a read is the number of its branch and a length. A
+sound history has one branch a key, whose elements are transferred once instead of once a read.
 """
 
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from checkers._cycles.arrays import Bools, Ints, all_of, ranges, starts_of
 
 @dataclass(frozen=True)
 class Lists:
-    """Lists of values under keys: `values` holds them one after the other."""
+    """Lists of values under keys: `values` holds them one after another."""
 
     key: Ints
     length: Ints
@@ -30,12 +29,12 @@ class Lists:
         return Lists(self.key[rows], self.length[rows], self.values[flat])
 
 
-def branched(lists: Lists, tie: Ints | None = None) -> tuple[Ints, Ints]:
-    """Of each list its branch, and of each branch the list that is it, longest first in a key.
+def find_branches(lists: Lists, tie: Ints | None = None) -> tuple[Ints, Ints]:
+    """Return the branch of each list, and the list of each branch, longest first in a key.
 
-    Lists of one key are compared with the longest of them; what is no prefix of it is compared
-    with the longest of the rest, and so on. Of equally long ones that with the least `tie` is
-    first, or the first row.
+    Lists of one key are compared with the longest of them; those that are no prefix of it are
+    compared with the longest of the rest, and so on. Of lists of equal length, the one with the
+    least `tie` is first, or the first row.
     """
     branch = np.full(len(lists.key), -1, np.int64)
     row = np.arange(len(lists.key))
@@ -56,7 +55,7 @@ def branched(lists: Lists, tie: Ints | None = None) -> tuple[Ints, Ints]:
 
 
 def is_prefix(lists: Lists, shorter: Ints, longer: Ints) -> Bools:
-    """Is each of these lists a prefix of the other one?"""
+    """Return for each pair whether the first list is a prefix of the second."""
     lengths = lists.length[shorter]
     start = lists.start
     equal = lists.values[ranges(start[shorter], lengths)]
@@ -65,7 +64,7 @@ def is_prefix(lists: Lists, shorter: Ints, longer: Ints) -> Bools:
 
 
 def in_common(lists: Lists, some: Ints, others: Ints) -> Ints:
-    """How many elements each pair of lists begins with in common."""
+    """Return the length of the common prefix of each pair of lists."""
     lengths = np.minimum(lists.length[some], lists.length[others])
     start = lists.start
     differ = lists.values[ranges(start[some], lengths)]

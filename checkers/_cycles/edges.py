@@ -1,9 +1,9 @@
-"""Edges: who came before whom, and what was seen that says so.
+"""Edges: which transaction came before which, and the observation that proves it.
 
-`src` and `dst` are operations; negative numbers are *relays*, points that many edges share: one to
-all writers from some place on, for instance. A path through relays is one dependency, of the kind
-of its first edge. `a` is the value that came before and `b` the one that came after, NULL where
-there is none. `layer` is the least promise that makes it an edge.
+`src` and `dst` are operations; negative numbers are *relays*, points that many edges share, for
+instance one to all writers from some place on. A path through relays is one dependency, of the kind
+of its first edge. `a` is the earlier value and `b` the later one, NULL where there is none. `layer`
+is the weakest promise under which it is an edge.
 """
 
 from dataclasses import dataclass
@@ -12,28 +12,28 @@ from enum import IntEnum
 import numpy as np
 
 from checkers._cycles.arrays import NULL, Ints
-from checkers._cycles.rows import Columns
+from checkers._cycles.rows import ColumnTable
 
 
-class Kind(IntEnum):
+class EdgeKind(IntEnum):
     WW = 0
     WR = 1
     RW = 2
-    LINK = 3  # onwards from a relay
+    LINK = 3  # from a relay on
     PROCESS = 4
     REALTIME = 5
 
 
-class Layer(IntEnum):
-    """What the edges of a graph rest on."""
+class OrderLayer(IntEnum):
+    """The promises that the edges of a graph depend on."""
 
-    DATA = 0  # on what was read alone
-    PROCESS = 1  # ... and on the order of each process
-    REALTIME = 2  # ... and on real time
+    DATA = 0  # what was read
+    PROCESS = 1  # ... and the order of each process
+    REALTIME = 2  # ... and real time
 
 
 @dataclass(frozen=True)
-class Edges(Columns):
+class Edges(ColumnTable):
     src: Ints
     dst: Ints
     kind: Ints
@@ -43,23 +43,24 @@ class Edges(Columns):
     b: Ints
 
 
-def edges(
+def make_edges(
     src: Ints,
     dst: Ints,
-    kind: Kind,
+    kind: EdgeKind,
     key: Ints | int,
     a: Ints | int = NULL,
     b: Ints | int = NULL,
-    layer: Layer = Layer.DATA,
+    layer: OrderLayer = OrderLayer.DATA,
 ) -> Edges:
-    """Edges of one kind; none from a transaction to itself."""
+    """Return edges of one kind, without edges from a transaction to itself."""
     count = len(src)
     given = (int(kind), int(layer), key, a, b)
     filled = (np.broadcast_to(np.asarray(column, np.int64), count) for column in given)
     return Edges(src, dst, *filled).at(src != dst)
 
 
-def together(parts: list[Edges]) -> Edges:
+def concat_edges(parts: list[Edges]) -> Edges:
+    """Concatenate tables of edges."""
     empty = [np.empty(0, np.int64)]
     columns = [part.columns() for part in parts]
     width = Edges.width()
@@ -68,27 +69,28 @@ def together(parts: list[Edges]) -> Edges:
 
 # ---------------------------------------------------------------------------------------- relays
 
-UP, DOWN, SINCE = 0, 1, 2  # by when they began, either way; by when they were touched first
-MISSING_UP, MISSING_DOWN = 3, 4  # to appends that no read shows
+UP, DOWN, SINCE = 0, 1, 2  # by begin, in either direction; by first access
+MISSING_UP, MISSING_DOWN = 3, 4  # to appends that no read has
 PLACE_BITS, DIRECTION_BITS = 28, 3
 
 
 def relay(key: Ints, place: Ints, direction: int) -> Ints:
-    """The relay of a key that leads to its writers from some place up, or from there down."""
+    """Return the relay of a key that leads to its writers from some place up, or from there
+    down."""
     number: Ints = -1 - ((key << PLACE_BITS | place) << DIRECTION_BITS | direction)
     return number
 
 
 @dataclass(frozen=True)
-class Chained:
-    """Of some relays: the chain that each is on, and how near it is to the end that the chain
-    leads to: whoever is on a chain leads to all that are as near or nearer."""
+class RelayChain:
+    """The chain of each relay, and its nearness to the end of the chain: a relay leads to all
+    relays of its chain that are at least as near."""
 
     chain: Ints
     nearness: Ints
 
     @classmethod
-    def of(cls, relays: Ints) -> "Chained":
+    def of(cls, relays: Ints) -> "RelayChain":
         number = -1 - relays
         direction = number & ((1 << DIRECTION_BITS) - 1)
         place = (number >> DIRECTION_BITS) & ((1 << PLACE_BITS) - 1)
@@ -97,10 +99,11 @@ class Chained:
         return cls(key << DIRECTION_BITS | direction, np.where(down, -place, place))
 
 
-def relays(key: Ints, place: Ints, op: Ints, value: Ints, direction: int) -> Edges:
-    """From each place to its writer, and to the next place. Rows by key, then by place from 0."""
+def relay_edges(key: Ints, place: Ints, op: Ints, value: Ints, direction: int) -> Edges:
+    """Return edges from each place to its writer, and to the next place. Rows by key, then place
+    from 0."""
     here = relay(key, place, direction)
-    on = edges(here, op, Kind.LINK, key, b=value)
+    on = make_edges(here, op, EdgeKind.LINK, key, b=value)
     same = np.flatnonzero(key[1:] == key[:-1])
     behind, ahead = (same + 1, same) if direction in (DOWN, MISSING_DOWN) else (same, same + 1)
-    return together([on, edges(here[behind], here[ahead], Kind.LINK, key[same])])
+    return concat_edges([on, make_edges(here[behind], here[ahead], EdgeKind.LINK, key[same])])

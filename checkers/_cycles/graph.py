@@ -1,13 +1,13 @@
-"""The graph of all dependencies, and its strongly connected parts.
+"""The graph of all dependencies, and its strongly connected components.
 
 Nodes are transactions, then relays, then *moments*: one for each end of a transaction, in a chain.
-A transaction leads to the moment of its end, and the last moment before its beginning leads to it;
-so all of real time is three edges a transaction.
+A transaction leads to the moment of its end, and the last moment before its begin leads to it, so
+real time takes three edges a transaction.
 
-The search is exact and mostly a filter. Nodes are put in one order, by their ends. A cycle has to
-come back by edges that lead backwards in it, and between any two neighbours of the order that it
-covers one of them has to pass; so the order falls apart into stretches wherever no backward edge
-passes, and only what lies in one stretch can be on a cycle.
+The search is exact and mostly a filter. Nodes are sorted by their ends. A cycle needs edges that
+lead backwards in that order, and one of them must pass between any two adjacent nodes that the
+cycle covers. So the order splits into stretches wherever no backward edge passes, and a cycle lies
+in one stretch.
 """
 
 from dataclasses import dataclass
@@ -21,26 +21,26 @@ from checkers._cycles.arrays import Ints
 from checkers._cycles.edges import (
     MISSING_DOWN,
     MISSING_UP,
-    Chained,
+    EdgeKind,
     Edges,
-    Kind,
-    Layer,
-    edges,
+    OrderLayer,
+    RelayChain,
+    concat_edges,
+    make_edges,
     relay,
-    relays,
-    together,
+    relay_edges,
 )
-from checkers._cycles.lists import Ends, Missing
-from checkers._cycles.rows import FAIL, OK, Columns, Transactions
+from checkers._cycles.lists import MissingAppends, TailRows
+from checkers._cycles.rows import FAIL, OK, ColumnTable, Transactions
 
 MOMENT = 1 << 62  # added to the number of a moment
 NO_ENTRY = -1
 
 
 @dataclass(frozen=True)
-class Graph(Columns):
-    """Edges between node numbers. `entry`: the missing append that the edge is about, else -1;
-    `missing`: the edge is there because of appends that no read shows."""
+class Graph(ColumnTable):
+    """Edges between node numbers. `entry`: the missing append that the edge leads to, else -1.
+    `missing`: the edge exists because of appends that no read has."""
 
     src: Ints
     dst: Ints
@@ -63,34 +63,35 @@ class Nodes:
 
 
 @dataclass(frozen=True)
-class Ending:
-    """What the ends of lists say: missing appends by key, and who knows of no more."""
+class ListTails:
+    """The ends of lists: missing appends by key, and the transactions that know of no later
+    element."""
 
-    missing: Missing
-    readers: Ends
-    writers: Ends
+    missing: MissingAppends
+    readers: TailRows
+    writers: TailRows
 
 
-def entries(missing: Missing, readers: Ends, writers: Ends) -> Ending:
-    """All in a total order, so that it never shows in which they came."""
+def sorted_tails(missing: MissingAppends, readers: TailRows, writers: TailRows) -> ListTails:
+    """Sort all in a total order, so that the order of arrival has no effect."""
     order = np.lexsort((missing.value, missing.op, missing.key))
     ends = (e.at(np.lexsort((e.value, e.op, e.key))) for e in (readers, writers))
-    return Ending(missing.at(order), *ends)
+    return ListTails(missing.at(order), *ends)
 
 
 def graph(
-    transactions: Transactions, data: Edges, ending: Ending, layer: Layer
+    transactions: Transactions, data: Edges, ending: ListTails, layer: OrderLayer
 ) -> tuple[Graph, Nodes]:
-    """Everything that says who came before whom. `transactions` are in order of `op`."""
+    """Return the graph of all dependencies. `transactions` are in order of `op`."""
     beyond, entry = _beyond(ending)
     parts = [data, beyond]
-    if layer >= Layer.PROCESS:
+    if layer >= OrderLayer.PROCESS:
         parts.append(_sessions(transactions))
-    if layer >= Layer.REALTIME:
+    if layer >= OrderLayer.REALTIME:
         parts.append(_time(transactions))
-    all_edges = together(parts)
+    all_edges = concat_edges(parts)
     points = np.concatenate([all_edges.src, all_edges.dst])
-    timed = int((transactions.status == OK).sum()) if layer >= Layer.REALTIME else 0
+    timed = int((transactions.status == OK).sum()) if layer >= OrderLayer.REALTIME else 0
     moments = MOMENT + np.arange(timed, dtype=np.int64)
     others = np.concatenate([np.unique(points[points < 0]), moments])
     ids = np.concatenate([transactions.op, others])
@@ -107,19 +108,19 @@ def graph(
     return found, Nodes(ids, transactions, _times(transactions, others, found))
 
 
-def _beyond(ending: Ending) -> tuple[Edges, Ints]:
-    """Edges to missing appends, and of each the append that it leads to."""
+def _beyond(ending: ListTails) -> tuple[Edges, Ints]:
+    """Return the edges to missing appends, and the append that each leads to."""
     missing = ending.missing
     first = np.searchsorted(missing.key, missing.key)
     place = np.arange(len(missing)) - first
-    up = relays(missing.key, place, missing.op, missing.value, MISSING_UP)
-    down = relays(missing.key, place, missing.op, missing.value, MISSING_DOWN)
+    up = relay_edges(missing.key, place, missing.op, missing.value, MISSING_UP)
+    down = relay_edges(missing.key, place, missing.op, missing.value, MISSING_DOWN)
     parts, about = [up, down], []
     for _ in parts:
         entry = np.full(len(up), NO_ENTRY, np.int64)
         entry[: len(missing)] = np.arange(len(missing))
         about.append(entry)
-    for ends, kind in ((ending.readers, Kind.RW), (ending.writers, Kind.WW)):
+    for ends, kind in ((ending.readers, EdgeKind.RW), (ending.writers, EdgeKind.WW)):
         low = np.searchsorted(missing.key, ends.key)
         high = np.searchsorted(missing.key, ends.key, side="right")
         ours = ends.at(high > low)
@@ -131,15 +132,15 @@ def _beyond(ending: Ending) -> tuple[Edges, Ints]:
         ):
             some = ours.at(rows)
             target = relay(some.key, at[rows], direction)
-            part = edges(some.op, target, kind, some.key, some.value)
+            part = make_edges(some.op, target, kind, some.key, some.value)
             parts.append(part)
             about.append(np.full(len(part), NO_ENTRY, np.int64))
-    return together(parts), np.concatenate(about)
+    return concat_edges(parts), np.concatenate(about)
 
 
-def _own(missing: Missing, ends: Ends, low: Ints, high: Ints) -> tuple[Ints, Ints]:
-    """The range of the key's missing appends that are of the operation itself; else all is after
-    an empty one at the beginning."""
+def _own(missing: MissingAppends, ends: TailRows, low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    """Return the range of the key's missing appends by the operation itself; if none, an empty
+    range at the begin."""
     keys = np.unique(missing.key)
     ops = np.unique(np.concatenate([missing.op, ends.op]))
     codes = np.searchsorted(keys, missing.key) * len(ops) + np.searchsorted(ops, missing.op)
@@ -150,7 +151,7 @@ def _own(missing: Missing, ends: Ends, low: Ints, high: Ints) -> tuple[Ints, Int
 
 
 def _sessions(transactions: Transactions) -> Edges:
-    """From the last transaction of a process that is known to have ended, to its next."""
+    """Return edges from the last transaction of a process that certainly ended, to its next one."""
     live = np.flatnonzero(transactions.status != FAIL)
     order = live[
         np.lexsort((transactions.op[live], transactions.begin[live], transactions.process[live]))
@@ -165,11 +166,11 @@ def _sessions(transactions: Transactions) -> Edges:
     apart = transactions.end[a] <= transactions.begin[b]
     a, b = a[apart], b[apart]
     ops = transactions.op[a], transactions.op[b]
-    return edges(*ops, Kind.PROCESS, -1, layer=Layer.PROCESS)
+    return make_edges(*ops, EdgeKind.PROCESS, -1, layer=OrderLayer.PROCESS)
 
 
 def _time(transactions: Transactions) -> Edges:
-    """Real time as a chain of moments: from each end to the beginnings after it."""
+    """Return real time as a chain of moments: from each end to the begins after it."""
     done = np.flatnonzero(transactions.status == OK)
     done = done[np.lexsort((transactions.op[done], transactions.end[done]))]
     moment = MOMENT + np.arange(len(done), dtype=np.int64)
@@ -177,17 +178,19 @@ def _time(transactions: Transactions) -> Edges:
     last = np.searchsorted(transactions.end[done], transactions.begin[live], side="left") - 1
     some = last >= 0
     ops = transactions.op
-    return together(
+    return concat_edges(
         [
-            edges(ops[done], moment, Kind.REALTIME, -1, layer=Layer.REALTIME),
-            edges(moment[:-1], moment[1:], Kind.LINK, -1, layer=Layer.REALTIME),
-            edges(moment[last[some]], ops[live[some]], Kind.LINK, -1, layer=Layer.REALTIME),
+            make_edges(ops[done], moment, EdgeKind.REALTIME, -1, layer=OrderLayer.REALTIME),
+            make_edges(moment[:-1], moment[1:], EdgeKind.LINK, -1, layer=OrderLayer.REALTIME),
+            make_edges(
+                moment[last[some]], ops[live[some]], EdgeKind.LINK, -1, layer=OrderLayer.REALTIME
+            ),
         ]
     )
 
 
 def _times(transactions: Transactions, others: Ints, found: Graph) -> Ints:
-    """A total order of the nodes in which few edges lead backwards."""
+    """Return a total order of the nodes in which few edges lead backwards."""
     count = len(transactions)
     ended = transactions.status == OK
     own = np.where(ended, 2 * transactions.end, 2 * transactions.begin)
@@ -202,11 +205,11 @@ def _times(transactions: Transactions, others: Ints, found: Graph) -> Ints:
 
 
 def _relay_times(own: Ints, relayed: Ints, found: Graph, count: int) -> Ints:
-    """A relay comes just before the first of all transactions that it leads to."""
+    """Place a relay just before the first of all transactions that it leads to."""
     if not len(relayed):
         return np.empty(0, np.int64)
     leads = np.flatnonzero(
-        (found.kind == Kind.LINK)
+        (found.kind == EdgeKind.LINK)
         & (found.src >= count)
         & (found.src < count + len(relayed))
         & (found.dst < count)
@@ -214,7 +217,7 @@ def _relay_times(own: Ints, relayed: Ints, found: Graph, count: int) -> Ints:
     direct = np.full(len(relayed), np.iinfo(np.int64).max >> 3, np.int64)
     np.minimum.at(direct, found.src[leads] - count, own[found.dst[leads]] - 1)
     times, ranks = np.unique(direct, return_inverse=True)
-    on = Chained.of(relayed)
+    on = RelayChain.of(relayed)
     order = np.lexsort((-on.nearness, on.chain))  # from the end of each chain
     same = np.concatenate([[True], on.chain[order][1:] != on.chain[order][:-1]])
     offset = np.cumsum(same) * (len(times) + 1)
@@ -227,8 +230,8 @@ def _relay_times(own: Ints, relayed: Ints, found: Graph, count: int) -> Ints:
 # ------------------------------------------------------------------------------------- components
 
 
-def suspects(found: Graph, nodes: Nodes) -> Ints:
-    """The edges that lie in one stretch of the order and may be on a cycle."""
+def cycle_candidates(found: Graph, nodes: Nodes) -> Ints:
+    """Return the edges that lie within one stretch of the order, and so may be on a cycle."""
     here, there = nodes.time[found.src], nodes.time[found.dst]
     back = here > there
     count = len(nodes.ids)
@@ -239,18 +242,18 @@ def suspects(found: Graph, nodes: Nodes) -> Ints:
 
 
 @dataclass(frozen=True)
-class Parts:
-    """Strongly connected parts: of each edge the number of the part it lies in, or -1."""
+class StrongComponents:
+    """Strongly connected components: for each edge the number of its component, or -1."""
 
     of_edge: Ints
     count: int
 
 
-def parts(src: Ints, dst: Ints) -> Parts:
-    """The strongly connected parts of more than one node, numbered by their least node."""
+def strong_components(src: Ints, dst: Ints) -> StrongComponents:
+    """Return the strongly connected components of several nodes, numbered by their least node."""
     nowhere = np.full(len(src), -1, np.int64)
     if not len(src):
-        return Parts(nowhere, 0)
+        return StrongComponents(nowhere, 0)
     used = np.zeros(max(int(src.max()), int(dst.max())) + 1, np.bool_)
     used[src] = used[dst] = True
     compact = (np.cumsum(used) - 1).astype(np.int32)
@@ -266,4 +269,4 @@ def parts(src: Ints, dst: Ints) -> Parts:
     number = np.empty(len(found), np.int64)
     number[np.argsort(smallest)] = np.arange(len(found))
     nowhere[inside] = number[np.searchsorted(found, label[a[inside]])]
-    return Parts(nowhere, len(found))
+    return StrongComponents(nowhere, len(found))

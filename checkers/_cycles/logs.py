@@ -1,13 +1,13 @@
-"""Transactions over logs of messages: what each sent to queues and polled from them.
+"""Transactions over logs of messages: the messages that each sent to queues and polled from them.
 
 An operation of several parts is a transaction. The order of a queue's log is that of its versions,
-so offsets tell all dependencies at once: who sent a message came before who sent one behind it
-(`ww`), and who sent it or one before it came before who polled it (`wr`). What somebody did not
-poll tells nothing, since consumers read on as they please; so there is no `rw`, and a cycle is one
-of writes or of writes and reads.
+so offsets show all dependencies: the sender of a message came before the senders of later ones
+(`ww`), and before all that polled it or a later one (`wr`). Messages that were not polled show
+nothing, because consumers read at their own pace; so there is no `rw`, and a cycle is one of writes
+or of writes and reads.
 
-Conservative where the log is in doubt: a value at two offsets, an offset with two values, and a
-value that two operations sent have no place in it; a refused send has none either.
+Conservative where the log is ambiguous: a value at two offsets, an offset with two values, and a
+value that two operations sent have no place in it; neither has a refused send.
 """
 
 from dataclasses import dataclass
@@ -20,24 +20,24 @@ from checkers._cycles.arrays import (
     Bools,
     Ints,
     Lookup,
-    counted,
-    divided,
+    concat_packs,
+    count_until,
     group_numbers,
     group_starts,
-    joined,
+    split_tables,
     unpack,
 )
 from checkers._cycles.blocks import BUCKETS, TRANSACTIONS, bucketed, by_block, packed_row
-from checkers._cycles.edges import Edges, Kind, edges, together
+from checkers._cycles.edges import EdgeKind, Edges, concat_edges, make_edges
 from checkers._cycles.rows import (
     COLUMNS,
     FAIL,
     OK,
-    Columns,
+    ColumnTable,
     Rows,
     Transactions,
     by_operation,
-    chunks,
+    row_chunks,
     transactions_of,
 )
 from checkers._spark.spark_stages import PARTIALS, Batches, Unit, reduced, units_of
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Sends(Columns):
-    """What transactions sent."""
+class Sends(ColumnTable):
+    """Messages that transactions sent."""
 
     op: Ints
     key: Ints
@@ -59,7 +59,7 @@ class Sends(Columns):
 
 
 @dataclass(frozen=True)
-class Polls(Columns):
+class FurthestPolls(ColumnTable):
     """The furthest message of a queue that a committed transaction polled."""
 
     op: Ints
@@ -68,8 +68,8 @@ class Polls(Columns):
 
 
 @dataclass(frozen=True)
-class Places(Columns):
-    """Where somebody saw a message, or was told that it is; each once."""
+class Places(ColumnTable):
+    """Places of messages that were read or acknowledged, each once."""
 
     value: Ints
     key: Ints
@@ -77,49 +77,49 @@ class Places(Columns):
 
 
 @dataclass(frozen=True)
-class Said:
-    """What complete operations say."""
+class LogAccesses:
+    """Accesses of complete operations."""
 
     transactions: Transactions
     sends: Sends
-    polls: Polls
+    polls: FurthestPolls
     places: Places
 
 
 @dataclass(frozen=True)
-class Gathered:
+class LogHistory:
     """The transactions of a history, in order of `op`, and their dependencies."""
 
     transactions: Transactions
     edges: Edges
 
 
-WIDTHS = (Sends.width(), Polls.width(), Places.width())
+WIDTHS = (Sends.width(), FurthestPolls.width(), Places.width())
 
 
-def gathered(history: History, spark: "SparkSession | None") -> Gathered:
-    """Files first, then queues."""
+def collect_log_transactions(history: History, spark: "SparkSession | None") -> LogHistory:
+    """Return the transactions of a history: first by file, then by queue."""
     units, by = units_of(history, "ops"), ("block",)
     table = reduced(spark, units, scan, PARTIALS, merge, PARTIALS, by, by)
     transactions: list[list[Ints]] = []
     dependencies: list[list[Ints]] = []
     for block, data in zip(*(table.column(n).to_pylist() for n in (*by, "packed")), strict=True):
         (transactions if block == TRANSACTIONS else dependencies).append(unpack(data))
-    found = Transactions(*joined(transactions, Transactions.width()))
+    found = Transactions(*concat_packs(transactions, Transactions.width()))
     order = np.argsort(found.op, kind="stable")
-    return Gathered(found.at(order), Edges(*joined(dependencies, Edges.width())))
+    return LogHistory(found.at(order), Edges(*concat_packs(dependencies, Edges.width())))
 
 
 # ----------------------------------------------------------------------------- first stage: files
 
 
 def scan(unit: Unit) -> Batches:
-    for rows in chunks(unit[1], (*COLUMNS, "offset")):
-        yield from _packed(said(rows))
+    for rows in row_chunks(unit[1], (*COLUMNS, "offset")):
+        yield from _packed(log_accesses(rows))
 
 
-def said(rows: Rows) -> Said:
-    """What these rows say, when no more will come of their operations."""
+def log_accesses(rows: Rows) -> LogAccesses:
+    """Return the accesses of rows whose operations have no rows elsewhere."""
     ours = np.isin(rows["f"], (F.SEND, F.POLL, F.READ))
     rows, of, starts = by_operation({name: column[ours] for name, column in rows.items()})
     transactions = transactions_of(rows, starts)
@@ -130,10 +130,10 @@ def said(rows: Rows) -> Said:
     placed = message & (rows["type"] == Type.OK) & (rows["offset"] >= 0)
     sending = rows["f"] == F.SEND
     sent = part & message & sending
-    asked = np.zeros(len(starts), np.bool_)
-    asked[of[sent & (rows["type"] == Type.INVOKE)]] = True
-    sent &= np.where(asked[of], rows["type"] == Type.INVOKE, rows["type"] == Type.OK)
-    return Said(
+    invoked = np.zeros(len(starts), np.bool_)
+    invoked[of[sent & (rows["type"] == Type.INVOKE)]] = True
+    sent &= np.where(invoked[of], rows["type"] == Type.INVOKE, rows["type"] == Type.OK)
+    return LogAccesses(
         transactions.at(several),
         Sends(
             rows["op"][sent], rows["key"][sent], rows["value"][sent], transactions.status[of[sent]]
@@ -143,8 +143,8 @@ def said(rows: Rows) -> Said:
     )
 
 
-def _furthest(rows: Rows, mask: Bools) -> Polls:
-    polls = Polls(*(rows[name][mask] for name in ("op", "key", "offset")))
+def _furthest(rows: Rows, mask: Bools) -> FurthestPolls:
+    polls = FurthestPolls(*(rows[name][mask] for name in ("op", "key", "offset")))
     polls = polls.at(np.lexsort((polls.offset, polls.key, polls.op)))
     heads = group_starts(polls.op, polls.key)
     return polls.at(np.append(heads[1:], len(polls)) - 1 if len(heads) else heads)
@@ -155,12 +155,12 @@ def _once(rows: Rows, mask: Bools) -> Places:
 
 
 def _distinct(places: Places) -> Places:
-    """Each once, by key, offset and value."""
+    """Return the distinct rows, by key, offset and value."""
     places = places.at(np.lexsort((places.value, places.offset, places.key)))
     return places.at(group_starts(places.key, places.offset, places.value))
 
 
-def _packed(what: Said) -> Batches:
+def _packed(what: LogAccesses) -> Batches:
     yield packed_row(TRANSACTIONS, *what.transactions.columns())
     sends, polls, places = bucketed(what.sends), bucketed(what.polls), bucketed(what.places)
     for bucket in range(BUCKETS):
@@ -175,30 +175,30 @@ def _packed(what: Said) -> Batches:
 def merge(partials: Batches) -> Batches:
     for block, parts in by_block(partials):
         if block == TRANSACTIONS:
-            yield packed_row(block, *joined(parts, Transactions.width()))
+            yield packed_row(block, *concat_packs(parts, Transactions.width()))
             continue
-        columns = joined(parts, sum(WIDTHS))
-        sends, polls, places = divided(columns, WIDTHS)
-        found = dependencies(Sends(*sends), Polls(*polls), Places(*places))
+        columns = concat_packs(parts, sum(WIDTHS))
+        sends, polls, places = split_tables(columns, WIDTHS)
+        found = dependencies(Sends(*sends), FurthestPolls(*polls), Places(*places))
         yield packed_row(block, *found.columns())
 
 
-def dependencies(sends: Sends, polls: Polls, places: Places) -> Edges:
-    """The edges between transactions of some queues; `a` and `b` are offsets."""
+def dependencies(sends: Sends, polls: FurthestPolls, places: Places) -> Edges:
+    """Return the edges between transactions of some queues; `a` and `b` are offsets."""
     sends, offset = _log(sends, _certain(places))
     same = np.flatnonzero(sends.key[1:] == sends.key[:-1])
     pair = offset[same], offset[same + 1]
-    after = edges(sends.op[same], sends.op[same + 1], Kind.WW, sends.key[same], *pair)
-    last = counted(sends.key, offset, polls.key, polls.offset) - 1
+    after = make_edges(sends.op[same], sends.op[same + 1], EdgeKind.WW, sends.key[same], *pair)
+    last = count_until(sends.key, offset, polls.key, polls.offset) - 1
     there = last >= 0
     there[there] &= sends.key[last[there]] == polls.key[there]
     read, sent = polls.at(there), last[there]
-    seen = edges(sends.op[sent], read.op, Kind.WR, read.key, offset[sent], read.offset)
-    return together([after, seen])
+    seen = make_edges(sends.op[sent], read.op, EdgeKind.WR, read.key, offset[sent], read.offset)
+    return concat_edges([after, seen])
 
 
 def _log(sends: Sends, places: Places) -> tuple[Sends, Ints]:
-    """Sends that have a place in a log, in its order, and their offsets."""
+    """Return the sends that have a place in a log, in its order, and their offsets."""
     sends = sends.at(np.lexsort((sends.op, sends.value, sends.key)))
     sends = sends.at(_alone(sends.key, sends.value) & (sends.status != FAIL))
     at = Lookup(places.key, places.value).at(sends.key, sends.value)
@@ -208,7 +208,7 @@ def _log(sends: Sends, places: Places) -> tuple[Sends, Ints]:
 
 
 def _certain(places: Places) -> Places:
-    """Those of messages with one place, which is no other's."""
+    """Return the places of messages with one place that no other message has."""
     places = _distinct(places)
     shared = ~_alone(places.key, places.offset)
     order = np.lexsort((places.offset, places.value, places.key))
@@ -218,7 +218,7 @@ def _certain(places: Places) -> Places:
 
 
 def _alone(*columns: Ints) -> Bools:
-    """Of rows whose equals lie together: has it none?"""
+    """Return for each row whether no other row equals it; equal rows are adjacent."""
     starts = group_starts(*columns)
     numbers = group_numbers(starts, len(columns[0]))
     alone: Bools = np.bincount(numbers, minlength=1)[numbers] == 1

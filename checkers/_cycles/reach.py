@@ -1,4 +1,4 @@
-"""Who reaches whom in a graph without cycles, for many pairs at once: sixty-four to a word."""
+"""Reachability in a graph without cycles, for many pairs at once: sixty-four to a word."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,8 @@ Words = npt.NDArray[np.uint64]
 
 @kernel
 def _ordered(heads: Ints, targets: Ints, waiting: Ints, order: Ints) -> int:
-    """Kahn's order, into `order`; how many nodes it holds. `waiting`: edges into each node."""
+    """Write Kahn's topological order into `order`; return its length. `waiting`: edges into each
+    node."""
     count = 0
     for node in range(len(waiting)):
         if waiting[node] == 0:
@@ -45,8 +46,8 @@ def _spread(heads: Ints, targets: Ints, order: Ints, low: int, high: int, words:
 
 @dataclass(frozen=True)
 class Dag:
-    """`heads` and `targets`: each node's edges out. `order`: its nodes, sources first; `place`: of
-    each node in it."""
+    """`heads` and `targets`: each node's edges out. `order`: its nodes, sources first; `place`: the
+    place of each node in it."""
 
     heads: Ints
     targets: Ints
@@ -55,7 +56,7 @@ class Dag:
 
     @classmethod
     def of(cls, src: Ints, dst: Ints, count: int) -> "Dag":
-        """Edges must make no cycle."""
+        """Return the graph of these edges. Raises ValueError if they form a cycle."""
         by_source = np.argsort(src, kind="stable")
         heads = np.concatenate([[0], np.cumsum(np.bincount(src, minlength=count))])
         targets = dst[by_source]
@@ -68,9 +69,9 @@ class Dag:
         return cls(heads, targets, order, place)
 
     def reached(self, start: Ints, goals: Ints, goal_count: Ints) -> Bools:
-        """For each start: is any of its goals at the end of a path of one edge or more?
+        """Return for each start whether a path of one or more edges leads to any of its goals.
 
-        `goals` lie one after the other, `goal_count` for each start.
+        `goals` are adjacent, `goal_count` of them for each start.
         """
         answer = np.zeros(len(start), np.bool_)
         order = np.argsort(self.place[start], kind="stable")
@@ -96,7 +97,7 @@ class Dag:
         first = self.targets[ranges(self.heads[start[batch]], out)]
         np.bitwise_or.at(words, first, np.repeat(bits, out))
         _spread(self.heads, self.targets, self.order, low, high + 1, words)
-        ahead = self.place[ours] > low  # the words before are of other batches
+        ahead = self.place[ours] > low  # earlier words belong to other batches
         found = ahead & ((words[ours] & np.repeat(bits, counts[batch])) != 0)
         np.logical_or.at(answer, np.repeat(np.arange(len(batch)), counts[batch]), found)
         return answer

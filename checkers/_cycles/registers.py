@@ -1,43 +1,43 @@
-"""Registers: unique values tell who read from whom, and some of the order of the versions.
+"""Registers: unique values show who read from whom, and a part of the order of the versions.
 
-Nobody shows a register's past, so the order of its versions is known only in part: nothing comes
-before the first value; a transaction that read one version and wrote another came after the first
-one's writer; and, where a contract promises to keep the order of processes or real time, a version
-that was touched before another was touched for the first time is the older one. What follows from
-all dependencies together is not searched for: it is a hard problem, and no anomaly that is told
-here is in doubt for it.
+No read shows a register's past, so the order of its versions is only partly known: the initial
+state comes before all values; a transaction that read one version and wrote another came after the
+writer of the first; and, under a contract that keeps the order of processes or real time, a version
+that was accessed before another one's first access is the older one. Further consequences of all
+dependencies together are not searched for: that is a hard problem, and no reported anomaly depends
+on it.
 """
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from checkers._cycles.arrays import NULL, Bools, Ints, Lookup, counted, ranges
+from checkers._cycles.arrays import NULL, Bools, Ints, Lookup, count_until, ranges
+from checkers._cycles.direct_anomalies import DirectAnomalies, DirectAnomaly
 from checkers._cycles.edges import (
     DOWN,
     SINCE,
     UP,
+    EdgeKind,
     Edges,
-    Kind,
-    Layer,
-    edges,
+    OrderLayer,
+    concat_edges,
+    make_edges,
     relay,
-    relays,
-    together,
+    relay_edges,
 )
-from checkers._cycles.inside import Gets, Puts
-from checkers._cycles.remarks import Remark, Remarks
-from checkers._cycles.rows import FAIL, OK, Columns
+from checkers._cycles.internal_reads import Gets, Puts
+from checkers._cycles.rows import FAIL, OK, ColumnTable
 
-MOST_BETWEEN = 64  # direct edges from one read; more of them mean an anomaly that is seen anyway
+MAX_BETWEEN = 64  # direct edges from one read; more of them mean an anomaly that is found anyway
 
 
-def dependencies(puts: Puts, gets: Gets, layer: Layer, remarks: Remarks) -> Edges:
-    """Edges and remarks of the registers of some keys."""
+def dependencies(puts: Puts, gets: Gets, layer: OrderLayer, remarks: DirectAnomalies) -> Edges:
+    """Return the edges of the registers of some keys; record their direct anomalies."""
     repeated = Lookup(puts.key, puts.value).repeated
     twice = np.unique(puts.key[repeated])
     if len(twice):
-        remarks.add(Remark.NOT_UNIQUE, puts.op[repeated], puts.key[repeated], NULL, -1)
+        remarks.add(DirectAnomaly.NOT_UNIQUE, puts.op[repeated], puts.key[repeated], NULL, -1)
         puts, gets = puts.at(~np.isin(puts.key, twice)), gets.at(~np.isin(gets.key, twice))
     put = Lookup(puts.key, puts.value).at(gets.key, gets.value)
     put[gets.value == NULL] = -1
@@ -45,22 +45,22 @@ def dependencies(puts: Puts, gets: Gets, layer: Layer, remarks: Remarks) -> Edge
     gets, put = gets.at(good), put[good]
     puts, put = _last_ones(puts, put)
     if not len(puts):
-        return together([])
+        return concat_edges([])
     own = Lookup(puts.key, puts.op).at(gets.key, gets.op)
     behind = _lost_updates(puts, gets, own, remarks)
     gets = replace(gets, again=gets.again | behind)
     parts = [_read_from(puts, gets, put), *_replaced(puts, gets, put, own)]
-    if layer >= Layer.PROCESS:
+    if layer >= OrderLayer.PROCESS:
         parts += _by_process(puts, gets, put)
-    if layer >= Layer.REALTIME:
+    if layer >= OrderLayer.REALTIME:
         parts.append(_by_time(puts, gets, put, own))
-    return together(parts)
+    return concat_edges(parts)
 
 
-def _sound(puts: Puts, gets: Gets, put: Ints, remarks: Remarks) -> Bools:
-    """Reads of what somebody wrote, committed, and left; and of nothing."""
+def _sound(puts: Puts, gets: Gets, put: Ints, remarks: DirectAnomalies) -> Bools:
+    """Return the reads of committed, final writes, and of the initial state."""
     phantom = (put < 0) & (gets.value != NULL)
-    remarks.add(Remark.PHANTOM, gets.op[phantom], gets.key[phantom], gets.value[phantom], -1)
+    remarks.add(DirectAnomaly.PHANTOM, gets.op[phantom], gets.key[phantom], gets.value[phantom], -1)
     there = put >= 0
 
     def where(condition: Bools) -> Bools:
@@ -71,8 +71,8 @@ def _sound(puts: Puts, gets: Gets, put: Ints, remarks: Remarks) -> Bools:
     aborted = where(puts.status[put[there]] == FAIL)
     ahead = where(puts.op[put[there]] == gets.op[there]) & ~aborted
     partly = where(puts.last[put[there]] == 0) & ~aborted & ~ahead
-    remarks.add(Remark.UNSEEN_OWN, gets.op[ahead], gets.key[ahead], gets.value[ahead], -1)
-    for code, rows in ((Remark.ABORTED, aborted), (Remark.INTERMEDIATE, partly)):
+    remarks.add(DirectAnomaly.UNSEEN_OWN, gets.op[ahead], gets.key[ahead], gets.value[ahead], -1)
+    for code, rows in ((DirectAnomaly.ABORTED, aborted), (DirectAnomaly.INTERMEDIATE, partly)):
         writer = puts.op[put[rows]]
         remarks.add(code, writer, gets.key[rows], gets.value[rows], gets.op[rows])
     good: Bools = ~(phantom | aborted | ahead | partly)
@@ -80,7 +80,8 @@ def _sound(puts: Puts, gets: Gets, put: Ints, remarks: Remarks) -> Bools:
 
 
 def _last_ones(puts: Puts, put: Ints) -> tuple[Puts, Ints]:
-    """The writes that others may see, by key and time; and each read's among them."""
+    """Return the writes that others may read, by key and time; and the write of each read among
+    them."""
     rows = np.flatnonzero((puts.last == 1) & (puts.status != FAIL))
     rows = rows[np.lexsort((puts.op[rows], puts.begin[rows], puts.key[rows]))]
     renumbered = np.full(len(puts) + 1, -1, np.int64)
@@ -88,8 +89,8 @@ def _last_ones(puts: Puts, put: Ints) -> tuple[Puts, Ints]:
     return puts.at(rows), renumbered[put]
 
 
-def _lost_updates(puts: Puts, gets: Gets, own: Ints, remarks: Remarks) -> Ints:
-    """Reads of transactions that replaced a version which another one replaced, too."""
+def _lost_updates(puts: Puts, gets: Gets, own: Ints, remarks: DirectAnomalies) -> Ints:
+    """Return the reads of transactions that replaced a version which another one also replaced."""
     rows = np.flatnonzero(own >= 0)
     order = rows[np.lexsort((gets.op[rows], gets.end[rows], gets.value[rows], gets.key[rows]))]
     key, value, op = gets.key[order], gets.value[order], gets.op[order]
@@ -104,36 +105,39 @@ def _lost_updates(puts: Puts, gets: Gets, own: Ints, remarks: Remarks) -> Ints:
     crowded = np.zeros(group[-1] + 1, np.bool_)
     crowded[group[late]] = True
     behind[order[crowded[group]]] = 1
-    remarks.add(Remark.LOST_UPDATE, op[late], key[late], value[late], leader[late])
+    remarks.add(DirectAnomaly.LOST_UPDATE, op[late], key[late], value[late], leader[late])
     return behind
 
 
 def _read_from(puts: Puts, gets: Gets, put: Ints) -> Edges:
     there = put >= 0
     writer = puts.op[put[there]]
-    return edges(writer, gets.op[there], Kind.WR, gets.key[there], gets.value[there])
+    return make_edges(writer, gets.op[there], EdgeKind.WR, gets.key[there], gets.value[there])
 
 
 def _replaced(puts: Puts, gets: Gets, put: Ints, own: Ints) -> list[Edges]:
-    """Who wrote after having read, and who read what they replaced; and who read nothing yet."""
+    """Return edges of transactions that wrote after reading, of readers of what they replaced, and
+    of readers of the initial state."""
     both = np.flatnonzero((own >= 0) & (put >= 0))
     writer, value = puts.op[put[both]], puts.value[own[both]]
-    ww = edges(writer, gets.op[both], Kind.WW, gets.key[both], gets.value[both], value)
-    rw = _against(puts, gets, put, put[both], own[both], Layer.DATA)
+    ww = make_edges(writer, gets.op[both], EdgeKind.WW, gets.key[both], gets.value[both], value)
+    rw = _against(puts, gets, put, put[both], own[both], OrderLayer.DATA)
     return [ww, rw, *_before_all(puts, gets, own)]
 
 
-def _against(puts: Puts, gets: Gets, put: Ints, older: Ints, newer: Ints, layer: Layer) -> Edges:
-    """Readers of the older versions came before the writers of the newer ones."""
+def _against(
+    puts: Puts, gets: Gets, put: Ints, older: Ints, newer: Ints, layer: OrderLayer
+) -> Edges:
+    """Return edges from readers of the older versions to the writers of the newer ones."""
     readers = np.flatnonzero((put >= 0) & (gets.again == 0))
     readers = readers[np.argsort(put[readers], kind="stable")]
     low = np.searchsorted(put[readers], older)
     count = np.searchsorted(put[readers], older, side="right") - low
     reader, new = readers[ranges(low, count)], np.repeat(newer, count)
-    return edges(
+    return make_edges(
         gets.op[reader],
         puts.op[new],
-        Kind.RW,
+        EdgeKind.RW,
         gets.key[reader],
         gets.value[reader],
         puts.value[new],
@@ -142,7 +146,7 @@ def _against(puts: Puts, gets: Gets, put: Ints, older: Ints, newer: Ints, layer:
 
 
 def _before_all(puts: Puts, gets: Gets, own: Ints) -> list[Edges]:
-    """Who read that there was nothing came before all writers but itself."""
+    """Return edges from readers of the initial state to all writers but themselves."""
     nothing = np.flatnonzero((gets.value == NULL) & (gets.again == 0))
     if not len(nothing):
         return []
@@ -156,18 +160,20 @@ def _before_all(puts: Puts, gets: Gets, own: Ints) -> list[Edges]:
     before = np.where(mine >= 0, mine - low - 1, -1)
     up, down = after < count, before >= 0
     parts = [
-        edges(gets.op[nothing][up], relay(key[up], after[up], UP), Kind.RW, key[up]),
-        edges(gets.op[nothing][down], relay(key[down], before[down], DOWN), Kind.RW, key[down]),
+        make_edges(gets.op[nothing][up], relay(key[up], after[up], UP), EdgeKind.RW, key[up]),
+        make_edges(
+            gets.op[nothing][down], relay(key[down], before[down], DOWN), EdgeKind.RW, key[down]
+        ),
     ]
     used = np.isin(puts.key, key)
     for direction in (UP, DOWN):
         on = (puts.key[used], place[used], puts.op[used], puts.value[used])
-        parts.append(relays(*on, direction))
+        parts.append(relay_edges(*on, direction))
     return parts
 
 
 def _first_places(puts: Puts) -> Ints:
-    """Of each write, where the writes of its key begin."""
+    """Return for each write the place of the first write of its key."""
     return np.searchsorted(puts.key, puts.key)
 
 
@@ -175,8 +181,8 @@ def _first_places(puts: Puts) -> Ints:
 
 
 def _by_process(puts: Puts, gets: Gets, put: Ints) -> list[Edges]:
-    """A process that came upon another version has gone on to a newer one; of transactions that
-    began together, as a coarse clock tells it, nobody knows which was first."""
+    """Return edges from a process's version to the next one that it accessed. The order of
+    transactions that began at the same time of a coarse clock is unknown."""
     touch = _touches(puts, gets, put)
     order = np.lexsort((touch.into, touch.begin, touch.key, touch.process))
     touch = touch.at(order)
@@ -187,26 +193,26 @@ def _by_process(puts: Puts, gets: Gets, put: Ints) -> list[Edges]:
     older, newer = touch.out[:-1][step], touch.into[1:][step]
     differ = older != newer
     older, newer = older[differ], newer[differ]
-    ww = edges(
+    ww = make_edges(
         puts.op[older],
         puts.op[newer],
-        Kind.WW,
+        EdgeKind.WW,
         puts.key[older],
         puts.value[older],
         puts.value[newer],
-        Layer.PROCESS,
+        OrderLayer.PROCESS,
     )
-    return [ww, _against(puts, gets, put, older, newer, Layer.PROCESS)]
+    return [ww, _against(puts, gets, put, older, newer, OrderLayer.PROCESS)]
 
 
 def _by_time(puts: Puts, gets: Gets, put: Ints, own: Ints) -> Edges:
-    """A version first touched after somebody had done with another one is the newer one."""
+    """Return edges from a version to those first accessed after an access of it had ended."""
     done, since = _first_touched(puts, gets, put)
     order = np.lexsort((np.arange(len(puts)), since, puts.key))
     place_of = np.empty(len(puts), np.int64)
     low = _first_places(puts)
     place_of[order] = np.arange(len(puts)) - low
-    after = counted(puts.key[order], since[order], puts.key, done) - low
+    after = count_until(puts.key[order], since[order], puts.key, done) - low
     count = np.searchsorted(puts.key, puts.key, side="right") - low
 
     readers = np.flatnonzero((put >= 0) & (gets.again == 0))
@@ -217,37 +223,39 @@ def _by_time(puts: Puts, gets: Gets, put: Ints, own: Ints) -> Edges:
     some = onward < count[old]
     key = gets.key[readers]
     target = relay(key, onward, SINCE)[some]
-    far = edges(
+    far = make_edges(
         gets.op[readers][some],
         target,
-        Kind.RW,
+        EdgeKind.RW,
         key[some],
         gets.value[readers][some],
-        layer=Layer.REALTIME,
+        layer=OrderLayer.REALTIME,
     )
-    between = np.where(beside, np.minimum(mine - start, MOST_BETWEEN), 0)
+    between = np.where(beside, np.minimum(mine - start, MAX_BETWEEN), 0)
     reader = np.repeat(readers, between)
     new = order[ranges((low[old] + start), between)]
-    near = edges(
+    near = make_edges(
         gets.op[reader],
         puts.op[new],
-        Kind.RW,
+        EdgeKind.RW,
         gets.key[reader],
         gets.value[reader],
         puts.value[new],
-        Layer.REALTIME,
+        OrderLayer.REALTIME,
     )
     followed = np.flatnonzero(after < count)
     target = relay(puts.key[followed], after[followed], SINCE)
     value = puts.value[followed]
-    ww = edges(puts.op[followed], target, Kind.WW, puts.key[followed], value, layer=Layer.REALTIME)
+    ww = make_edges(
+        puts.op[followed], target, EdgeKind.WW, puts.key[followed], value, layer=OrderLayer.REALTIME
+    )
     listed = puts.at(order)
-    on = relays(listed.key, np.arange(len(puts)) - low, listed.op, listed.value, SINCE)
-    return together([far, near, ww, on])
+    on = relay_edges(listed.key, np.arange(len(puts)) - low, listed.op, listed.value, SINCE)
+    return concat_edges([far, near, ww, on])
 
 
 def _first_touched(puts: Puts, gets: Gets, put: Ints) -> tuple[Ints, Ints]:
-    """Of each version: when the first to be done with it was, and when that one had begun."""
+    """Return for each version the end of the first access to end, and its begin."""
     there = put >= 0
     version = np.concatenate([np.arange(len(puts)), put[there]])
     begin = np.concatenate([puts.begin, gets.begin[there]])
@@ -259,8 +267,9 @@ def _first_touched(puts: Puts, gets: Gets, put: Ints) -> tuple[Ints, Ints]:
 
 
 @dataclass(frozen=True)
-class _Touches(Columns):
-    """Transactions that read or wrote a key: the version they came upon, and the one they left."""
+class _Touches(ColumnTable):
+    """Transactions that read or wrote a key: the version that they found, and the one that they
+    left."""
 
     process: Ints
     key: Ints
@@ -271,7 +280,7 @@ class _Touches(Columns):
 
 
 def _touches(puts: Puts, gets: Gets, put: Ints) -> _Touches:
-    """One row for each read of a version; and one for each write without such a read."""
+    """Return one row for each read of a version, and one for each write without such a read."""
     read = np.flatnonzero(put >= 0)
     mine = Lookup(puts.key, puts.op).at(gets.key[read], gets.op[read])
     reads = _Touches(
@@ -292,7 +301,8 @@ def _touches(puts: Puts, gets: Gets, put: Ints) -> _Touches:
 
 
 def _first_of(touch: _Touches) -> Bools:
-    """Is it the first time that the process has to do with the version? Rows are in time order."""
+    """Return for each row whether it is its process's first access of the version. Rows are in time
+    order."""
     count = len(touch)
     version = np.concatenate([touch.into, touch.out])
     process = np.concatenate([touch.process, touch.process])

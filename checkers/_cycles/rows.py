@@ -1,13 +1,13 @@
-"""Rows of the history become transactions, appends, reads: what one worker makes of its files.
+"""From rows of the history to transactions, appends and reads: one worker's files.
 
 A transaction is an operation with rows of APPEND, LIST, GET, PUT or CAS; an operation without
-micro-operations is a transaction of one. It committed when it completed `ok`, aborted when it
-failed, and else nobody knows. What it wrote is told by its invocation, what it read by its rows of
-`ok`. A read that follows appends of the transaction's own to that list must end with them, and what
-stands before them is the state that it read.
+micro-operations is a transaction of one. It committed if it completed `ok`, aborted if it failed,
+and is otherwise of unknown outcome. Its writes are in its invocation, its reads in its rows of
+`ok`. A read after appends of the transaction's own to that list must end with them; the elements
+before them are the state that it read.
 
-The operations of one process are one writer's, in time order. Rows are taken in chunks; rows of
-operations that may go on after a chunk's end wait for the next.
+The operations of one process are in one writer's files, in time order. Rows are processed in
+chunks; rows of operations that may continue after a chunk's end wait for the next chunk.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,14 +25,14 @@ from harness.operation import F, Type
 COLUMNS = ("t", "process", "op", "type", "f", "key", "value", "arg", "pos", "mop")
 CHUNK_ROWS = 1 << 20
 OK, FAIL, INFO = int(Type.OK), int(Type.FAIL), int(Type.INFO)
-NEVER = int(np.iinfo(np.int64).max >> 2)  # the end of what never ended
+NEVER = int(np.iinfo(np.int64).max >> 2)  # the end of a transaction of unknown outcome
 KINDS = np.array([F.APPEND, F.LIST, F.GET, F.PUT, F.CAS], np.int64)
 
 Rows = dict[str, Ints]
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnTable:
     """Rows by column."""
 
     def columns(self) -> list[Ints]:
@@ -50,7 +50,7 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Transactions(Columns):
+class Transactions(ColumnTable):
     """`begin` and `end` in nanoseconds; `status`: OK, FAIL or INFO."""
 
     op: Ints
@@ -61,7 +61,7 @@ class Transactions(Columns):
 
 
 @dataclass(frozen=True)
-class Moves(Columns):
+class Accesses(ColumnTable):
     """Reads and writes of keys, in the order of the transaction: `step`.
 
     value   written or read; NULL: the register had none; of a list read: its number
@@ -71,30 +71,30 @@ class Moves(Columns):
     key: Ints
     step: Ints
     value: Ints
-    of: Ints  # number of the transaction among those of the chunk
+    of: Ints  # number of the transaction in the chunk
 
 
 @dataclass(frozen=True)
-class Told:
-    """What complete operations say. `elements` of list i: `length[i]` of them, one after the
-    other."""
+class TransactionChunk:
+    """Accesses of complete operations. `elements` of list i: `length[i]` of them, one after
+    another."""
 
     transactions: Transactions
-    appends: Moves
-    lists: Moves
+    appends: Accesses
+    lists: Accesses
     length: Ints
     elements: Ints
-    puts: Moves
-    gets: Moves
+    puts: Accesses
+    gets: Accesses
 
 
-def told(paths: Iterable[Path]) -> Iterator[Told]:
-    """One writer's files, a chunk at a time."""
-    return map(of_rows, chunks(paths))
+def read_transactions(paths: Iterable[Path]) -> Iterator[TransactionChunk]:
+    """Return one writer's transactions, a chunk at a time."""
+    return map(transaction_chunk, row_chunks(paths))
 
 
-def chunks(paths: Iterable[Path], columns: Sequence[str] = COLUMNS) -> Iterator[Rows]:
-    """The rows of one writer's files, a chunk at a time; all rows of an operation are in one."""
+def row_chunks(paths: Iterable[Path], columns: Sequence[str] = COLUMNS) -> Iterator[Rows]:
+    """Yield the rows of one writer's files; all rows of an operation are in one chunk."""
     waiting: list[Rows] = []
     count = 0
     for path in paths:
@@ -110,8 +110,8 @@ def chunks(paths: Iterable[Path], columns: Sequence[str] = COLUMNS) -> Iterator[
         yield _together(waiting)
 
 
-def of_rows(rows: Rows) -> Told:
-    """What these rows say, when no more will come of their operations."""
+def transaction_chunk(rows: Rows) -> TransactionChunk:
+    """Return the accesses of rows whose operations have no rows elsewhere."""
     rows, of, starts = by_operation(_ours(rows))
     transactions = transactions_of(rows, starts)
     invoked = rows["type"][starts] == Type.INVOKE
@@ -119,13 +119,13 @@ def of_rows(rows: Rows) -> Told:
     writing &= (rows["key"] >= 0) & ((rows["value"] != NULL) | (rows["f"] == F.CAS))
     reading = (rows["type"] == Type.OK) & (transactions.status[of] == OK) & (rows["key"] >= 0)
 
-    def moves(mask: Bools, f: F, column: str, step: int) -> Moves:
+    def moves(mask: Bools, f: F, column: str, step: int) -> Accesses:
         at = np.flatnonzero(mask & (rows["f"] == f))
         steps = 2 * rows["mop"][at] + step
-        return Moves(rows["op"][at], rows["key"][at], steps, rows[column][at], of[at])
+        return Accesses(rows["op"][at], rows["key"][at], steps, rows[column][at], of[at])
 
     lists, length, elements = _lists(rows, np.flatnonzero(reading & (rows["f"] == F.LIST)), of)
-    return Told(
+    return TransactionChunk(
         transactions,
         moves(writing, F.APPEND, "value", 1),
         lists,
@@ -137,8 +137,7 @@ def of_rows(rows: Rows) -> Told:
 
 
 def by_operation(rows: Rows) -> tuple[Rows, Ints, Ints]:
-    """The rows by operation, and in time order within one; the number of each row's operation,
-    and where each begins."""
+    """Return the rows by operation, in time order within one; each row's operation; the starts."""
     order = np.argsort(rows["op"], kind="stable")
     rows = {name: column[order] for name, column in rows.items()}
     starts = group_starts(rows["op"])
@@ -146,7 +145,7 @@ def by_operation(rows: Rows) -> tuple[Rows, Ints, Ints]:
 
 
 def transactions_of(rows: Rows, starts: Ints) -> Transactions:
-    """Rows are sorted by operation, and in time order within one."""
+    """Return the transactions of rows sorted by operation, in time order within one."""
     ends = np.append(starts[1:], len(rows["op"])) - 1 if len(starts) else starts
 
     def some(kind: Type) -> Bools:
@@ -162,8 +161,8 @@ def transactions_of(rows: Rows, starts: Ints) -> Transactions:
     return Transactions(rows["op"][starts], rows["process"][starts], begin, end, status)
 
 
-def _lists(rows: Rows, at: Ints, of: Ints) -> tuple[Moves, Ints, Ints]:
-    """Lists that were read: one row for each element, and one without value at the end."""
+def _lists(rows: Rows, at: Ints, of: Ints) -> tuple[Accesses, Ints, Ints]:
+    """Return list reads, from one row for each element, and one row without a value at the end."""
     op, mop, pos = rows["op"][at], rows["mop"][at], rows["pos"][at]
     place = np.where(pos < 0, np.iinfo(np.int64).max, pos)
     same = (op[1:] == op[:-1]) & (mop[1:] == mop[:-1])
@@ -177,7 +176,7 @@ def _lists(rows: Rows, at: Ints, of: Ints) -> tuple[Moves, Ints, Ints]:
     ends = np.append(starts[1:], len(at)) if len(starts) else starts
     counted = np.concatenate([[0], np.cumsum(inside)])
     first = at[starts]
-    lists = Moves(
+    lists = Accesses(
         rows["op"][first],
         rows["key"][first],
         2 * rows["mop"][first],
@@ -187,15 +186,15 @@ def _lists(rows: Rows, at: Ints, of: Ints) -> tuple[Moves, Ints, Ints]:
     return lists, counted[ends] - counted[starts], rows["value"][at[inside]]
 
 
-def _both(some: Moves, others: Moves) -> Moves:
+def _both(some: Accesses, others: Accesses) -> Accesses:
     if not len(others):
         return some
     pairs = zip(some.columns(), others.columns(), strict=True)
-    return Moves(*(np.concatenate(pair) for pair in pairs))
+    return Accesses(*(np.concatenate(pair) for pair in pairs))
 
 
 def _ours(rows: Rows) -> Rows:
-    """Rows of transactions; the row of an operation as a whole may say anything in `f`."""
+    """Return the rows of transactions; the row of a whole operation may have any `f`."""
     ours = np.isin(rows["f"], KINDS)
     whole = ~ours & (rows["key"] < 0) & (rows["mop"] < 0)
     if whole.any():
@@ -204,7 +203,7 @@ def _ours(rows: Rows) -> Rows:
 
 
 def _settled(rows: Rows) -> tuple[Rows, Rows]:
-    """Rows of operations that are complete; and the others, or whose rows may go on."""
+    """Return rows of complete operations; and the others, whose rows may continue."""
     done = rows["op"][(rows["type"] != Type.INVOKE) & (rows["t"] < rows["t"][-1])]
     open_still = rows["op"][rows["t"] >= rows["t"][-1]]
     ready = np.isin(rows["op"], done) & ~np.isin(rows["op"], open_still)
@@ -217,7 +216,7 @@ def _together(parts: list[Rows]) -> Rows:
 
 
 def _column(batch: pa.RecordBatch, name: str) -> Ints:
-    """A column as integers; absent: NULL for values, else -1."""
+    """Return a column as integers; absent: NULL for values, else -1."""
     absent = NULL if name in ("value", "arg") else -1
     numbers: Ints = batch.column(name).cast(pa.int64()).fill_null(absent).to_numpy()
     return numbers

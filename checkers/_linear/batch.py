@@ -1,8 +1,8 @@
-"""The words of the kernels: a batch of operations by key, all integers.
+"""The data of the kernels: a batch of operations by key, all integers.
 
-Of an instant only its place in the order of its key's events is kept, its *rank*: ranks are
-distinct, and at one time calls come before returns, since operations that touch may have
-overlapped. Of values only their equality is kept: a key's values are numbered 0, 1, 2 ... in order
+The time of an event is reduced to its place in the order of its key's events, its *rank*. Ranks are
+distinct; of events at the same time, calls come before returns, because the operations may have
+overlapped. Values are reduced to their equality: a key's values are numbered 0, 1, 2 ... in order
 of appearance, and 0 is the initial one.
 """
 
@@ -16,25 +16,25 @@ from checkers._cycles.arrays import ranges
 
 Array = npt.NDArray[Any]
 
-ABSENT = int(np.iinfo(np.int64).min)  # the value of a register that has none
+ABSENT = int(np.iinfo(np.int64).min)  # the value of an empty register
 NEVER = int(np.iinfo(np.int32).max)  # the return of an operation of unknown outcome
 
 # columns of operations
 KIND, A, B, STATUS, CALL, RET = range(6)
-# kinds: a compare-and-set that was refused by its comparison observed that its value was not there
+# kinds; a REFUSED compare-and-set observed that the register did not hold its value
 READ, WRITE, CAS, REFUSED, APPEND = range(5)
-# whether it happened for certain; GONE is never in a batch
+# status: certainly happened, of unknown outcome; GONE is never in a batch
 OK, INFO, GONE = range(3)
-# what became of a key; in this order the worst is the greatest
+# verdict on a key; the worst is the greatest
 LEGAL, UNKNOWN, ILLEGAL = range(3)
 
 
-class Batch(NamedTuple):
+class OperationBatch(NamedTuple):
     """Operations by key: `ops[starts[k]:starts[k + 1]]`, in the order of their calls.
 
-    A and B of an operation are numbers of values: what was read, written or expected, and what a
-    compare-and-set sets. Number v of key k is `values[value_starts[k] + v]`. `names`: the numbers
-    by which the history knows the operations.
+    A and B of an operation are numbers of values: the value read, written or expected, and the
+    value that a compare-and-set sets. Number v of key k is `values[value_starts[k] + v]`. `names`:
+    the operations' numbers in the history.
     """
 
     keys: Array
@@ -45,12 +45,15 @@ class Batch(NamedTuple):
     values: Array
 
 
-def only(batch: Batch, key: int, keep: Sequence[int] | Array | None = None) -> Batch:
-    """A batch of one key, the one at place `key`, with all its operations or those to `keep`."""
+def select_key(
+    batch: OperationBatch, key: int, keep: Sequence[int] | Array | None = None
+) -> OperationBatch:
+    """Return a batch of one key, the one at place `key`, with all its operations or those to
+    `keep`."""
     first, last = int(batch.starts[key]), int(batch.starts[key + 1])
     chosen = np.arange(first, last) if keep is None else first + np.asarray(keep, np.int64)
     values = batch.values[batch.value_starts[key] : batch.value_starts[key + 1]]
-    return Batch(
+    return OperationBatch(
         batch.keys[key : key + 1],
         np.array([0, len(chosen)]),
         batch.ops[chosen],
@@ -60,11 +63,11 @@ def only(batch: Batch, key: int, keep: Sequence[int] | Array | None = None) -> B
     )
 
 
-def some(batch: Batch, which: Array) -> Batch:
-    """A batch of the keys at these places."""
+def select_keys(batch: OperationBatch, which: Array) -> OperationBatch:
+    """Return a batch of the keys at these places."""
     lengths, widths = np.diff(batch.starts)[which], np.diff(batch.value_starts)[which]
     rows = ranges(batch.starts[which], lengths)
-    return Batch(
+    return OperationBatch(
         batch.keys[which],
         np.concatenate([[0], np.cumsum(lengths)]),
         batch.ops[rows],
@@ -74,7 +77,7 @@ def some(batch: Batch, which: Array) -> Batch:
     )
 
 
-def value_of(batch: Batch, key: int, number: int) -> int | None:
-    """The value behind a number; None for that of a register that has none."""
+def value_of(batch: OperationBatch, key: int, number: int) -> int | None:
+    """Return the value of a number; None for the value of an empty register."""
     value = int(batch.values[int(batch.value_starts[key]) + number])
     return None if value == ABSENT else value

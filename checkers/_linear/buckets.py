@@ -1,18 +1,19 @@
-"""Rows of keyed objects brought together by bucket of keys: the two stages that Spark spreads.
+"""Rows of keyed objects, grouped by bucket of keys in two Spark stages.
 
-Every writer's rows are packed by bucket; the rows of a bucket meet in one task, where all its keys
-are judged at once. What comes back is a line for each bucket, of counts and a few words.
+The first stage packs each writer's rows by bucket. The second stage gets all rows of a bucket in
+one task, judges all its keys at once, and returns one row for each bucket: counts and a few texts.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from checkers._cycles.arrays import Ints, joined, pack, unpack
+from checkers._cycles.arrays import Ints, concat_packs, pack
+from checkers._cycles.blocks import by_block
 from checkers._spark.spark_stages import PARTIALS, Batches, Step, Unit, reduced, units_of
 from harness.history.reader import OPS, History, batches
 
@@ -21,37 +22,37 @@ if TYPE_CHECKING:
 
 BUCKETS = 64  # of keys
 CHUNK_ROWS = 1 << 20
-ROW_BITS = 40  # of a place: the number of a file, and the number of a row in it
+ROW_BITS = 40  # a place is the number of a file and the number of a row in it
 
 Rows = Mapping[str, Ints]
-Line = dict[str, Any]
-# the rows of a batch that count, as columns with `key` among them; the place of its first row
+BucketResult = dict[str, Any]
+# from a batch and the place of its first row: the relevant rows, as columns with `key` among them
 Select = Callable[[pa.RecordBatch, int], Rows]
-Tell = Callable[[Rows], Line]
+MapBucket = Callable[[Rows], BucketResult]
 
 
-def by_bucket(
+def map_buckets(
     history: History,
     spark: "SparkSession | None",
     columns: Sequence[str],
     select: Select,
-    tell: Callable[[], Tell],
-) -> list[Line]:
-    """What is told of each bucket's rows, in the order of buckets.
+    map_bucket: Callable[[], MapBucket],
+) -> list[BucketResult]:
+    """Return the result of `map_bucket` for each bucket's rows, in the order of buckets.
 
-    `columns`: those that `select` gives, in its order. `tell` is called once in each task.
+    `columns`: those that `select` returns, in its order. `map_bucket` is called once in each task.
     """
     units = units_of(history, "ops")
     numbers = {path: number for number, path in enumerate(history.files("ops"))}
     read = [name for name in columns if name in OPS.names]
-    scan, merge = _scan_with(numbers, read, select), _merge_with(columns, tell)
+    scan, merge = _scan_with(numbers, read, select), _merge_with(columns, map_bucket)
     table = reduced(spark, units, scan, PARTIALS, merge, PARTIALS, ("block",), ("block",))
     rows = zip(table.column("block").to_pylist(), table.column("packed").to_pylist(), strict=True)
     return [json.loads(line) for _, line in sorted(rows)]
 
 
-def place_of(history: History, place: int) -> str:
-    """A row's place in words."""
+def row_location(history: History, place: int) -> str:
+    """Return a row's place as text."""
     file = history.files("ops")[place >> ROW_BITS]
     return f"{file.name} row {place & (1 << ROW_BITS) - 1:,}"
 
@@ -89,29 +90,13 @@ def _packed(parts: list[Rows]) -> Batches:
         yield pa.record_batch([[number], [data]], schema=PARTIALS)
 
 
-def _merge_with(columns: Sequence[str], tell: Callable[[], Tell]) -> Step:
+def _merge_with(columns: Sequence[str], map_bucket: Callable[[], MapBucket]) -> Step:
     def merge(partials: Batches) -> Batches:
-        """Sorted partials in, a line for each bucket out."""
-        told = tell()
-        for number, parts in _each(partials):
-            rows = dict(zip(columns, joined(parts, len(columns)), strict=True))
-            line = json.dumps(told(rows)).encode()
+        """Turn sorted partials into one row for each bucket."""
+        run = map_bucket()
+        for number, parts in by_block(partials):
+            rows = dict(zip(columns, concat_packs(parts, len(columns)), strict=True))
+            line = json.dumps(run(rows)).encode()
             yield pa.record_batch([[number], [line]], schema=PARTIALS)
 
     return merge
-
-
-def _each(partials: Batches) -> Iterator[tuple[int, list[list[Ints]]]]:
-    """The packs of each bucket, in the order of their bytes, whoever came first."""
-    bucket = -1
-    waiting: list[bytes] = []
-    for batch in partials:
-        rows = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
-        for number, data in rows:
-            if number != bucket and waiting:
-                yield bucket, [unpack(packed) for packed in sorted(waiting)]
-                waiting = []
-            bucket = number
-            waiting.append(data)
-    if waiting:
-        yield bucket, [unpack(packed) for packed in sorted(waiting)]

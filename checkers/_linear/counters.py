@@ -1,11 +1,11 @@
 """Counters: increments of one size are decided by matching, others by bounds and then by search.
 
-A read of c lies between what was surely added before it and what may have been: else it is out of
-range, which is certain whatever the steps are. If all steps are equal a counter is a log whose
-entries nobody has seen: the c-th increment was there before a read of c returned, and the next one
-was not when it was called. What is left to find is an increment for each that was counted, and a
-place for each increment that had returned before the last read. Of unequal steps only the range is
-judged here; keys that pass are left undecided.
+A read lies between the sum of what was certainly added before it and the sum of what may have been;
+otherwise it is out of range, whatever the steps are. With equal steps a counter is a log whose
+entries are invisible: the c-th increment was there before a read of c returned, and the next one
+was not when the read was called. The rest is a matching: an increment for each place that was
+counted, and a place for each increment that returned before the last read. With unequal steps only
+the range is judged here, and keys that pass are left undecided.
 """
 
 import numpy as np
@@ -13,34 +13,44 @@ import numpy as np
 from checkers._cycles.arrays import Bools, Ints
 from checkers._linear.batch import INFO
 from checkers._linear.objects import Objects
-from checkers._linear.slots import room, spread, unmatched
-from checkers._linear.wrongs import Code, Judged, Wrongs, one_each, spoilt, wrongs
+from checkers._linear.slots import tighten, unbounded_slots, unmatched_violations
+from checkers._linear.violations import (
+    Code,
+    MethodResult,
+    Violations,
+    first_per_operation,
+    keys_with_violations,
+    violations,
+)
 from harness.operation import F
 
-ODD = Code.NOT_LINEARIZABLE, Code.NOT_LINEARIZABLE  # places and increments that do not match
+ODD = (
+    Code.NOT_LINEARIZABLE,
+    Code.NOT_LINEARIZABLE,
+)  # codes of unmatched places and of unmatched increments
 
 
-def judge(counters: Objects) -> Judged:
+def judge(counters: Objects) -> MethodResult:
     """Judge all keys."""
     operations = counters.operations
     adds = np.concatenate([operations.of(F.ADD), operations.of(F.ADD, status=INFO)])
     adds = adds[operations.value[adds] != 0]
     reads = operations.of(F.COUNT)
     beyond = _out_of_range(counters, adds, reads)
-    bad = spoilt(len(counters.keys), [beyond])
+    bad = keys_with_violations(len(counters.keys), [beyond])
     step, even = _steps(counters, adds)
     adds, reads = (places[(even & ~bad)[operations.key[places]]] for places in (adds, reads))
     # a read between two steps
     odd = operations.value[reads] % step[operations.key[reads]] != 0
-    between = wrongs(Code.COUNTER_OUT_OF_RANGE, operations.key[reads[odd]], reads[odd])
-    whole = ~spoilt(len(counters.keys), [between])
+    between = violations(Code.COUNTER_OUT_OF_RANGE, operations.key[reads[odd]], reads[odd])
+    whole = ~keys_with_violations(len(counters.keys), [between])
     adds, reads = (places[whole[operations.key[places]]] for places in (adds, reads))
     found = _counted(counters, adds, reads, operations.value[reads] // step[operations.key[reads]])
-    return Judged([beyond, between, *found], ~even)
+    return MethodResult([beyond, between, *found], ~even)
 
 
-def _out_of_range(counters: Objects, adds: Ints, reads: Ints) -> Wrongs:
-    """Reads of less than what was surely there, or of more than can have been."""
+def _out_of_range(counters: Objects, adds: Ints, reads: Ints) -> Violations:
+    """Return reads of less than what was certainly there, or of more than what can have been."""
     operations = counters.operations
     call, ret = operations.call[reads], operations.ret[reads]
     begin = np.concatenate([[-1], counters.never[:-1]])[operations.key[reads]]
@@ -55,11 +65,11 @@ def _out_of_range(counters: Objects, adds: Ints, reads: Ints) -> Wrongs:
         most += perhaps if sign > 0 else surely
     value = operations.value[reads]
     bad = reads[(value < least) | (value > most)]
-    return wrongs(Code.COUNTER_OUT_OF_RANGE, operations.key[bad], bad)
+    return violations(Code.COUNTER_OUT_OF_RANGE, operations.key[bad], bad)
 
 
 def _sum(at: Ints, value: Ints, after: Ints, before: Ints) -> Ints:
-    """The sum of the values after one rank and before another, which need not be later."""
+    """Return the sums of the values between pairs of ranks; 0 where the second is not later."""
     order = np.argsort(at, kind="stable")
     total = np.concatenate([[0], np.cumsum(value[order])])
     first = np.searchsorted(at[order], after, side="right")
@@ -69,7 +79,7 @@ def _sum(at: Ints, value: Ints, after: Ints, before: Ints) -> Ints:
 
 
 def _steps(counters: Objects, adds: Ints) -> tuple[Ints, Bools]:
-    """By key: what an increment adds, and whether all add the same."""
+    """Return by key the size of an increment, and whether all have the same size."""
     operations = counters.operations
     step = np.ones(len(counters.keys), np.int64)
     step[operations.key[adds]] = operations.value[adds]
@@ -78,23 +88,25 @@ def _steps(counters: Objects, adds: Ints) -> tuple[Ints, Bools]:
     return step, even
 
 
-def _counted(counters: Objects, adds: Ints, reads: Ints, value: Ints) -> list[Wrongs]:
-    """Counters by equal steps: an increment for each that was counted, and no other."""
+def _counted(counters: Objects, adds: Ints, reads: Ints, value: Ints) -> list[Violations]:
+    """Judge counters with equal steps: an increment for each that was counted, and no other."""
     operations = counters.operations
     key = operations.key[reads]
     counts = np.zeros(len(counters.keys), np.int64)
     np.maximum.at(counts, key, value)
-    slots = room(counts, counters.never)
+    slots = unbounded_slots(counts, counters.never)
     place = slots.first[key] + value
     np.maximum.at(slots.lower, place, operations.call[reads])
     some = value > 0
     np.minimum.at(slots.upper, place[some] - 1, operations.ret[reads[some]])
-    slots = spread(slots)
+    slots = tighten(slots)
     back = np.flatnonzero(slots.lower > slots.upper)
     later, earlier = counters.owner[slots.lower[back]], counters.owner[slots.upper[back]]
-    found = one_each(wrongs(Code.NOT_LINEARIZABLE, operations.key[later], later, earlier))
-    whole = ~spoilt(len(counters.keys), [found])
+    found = first_per_operation(
+        violations(Code.NOT_LINEARIZABLE, operations.key[later], later, earlier)
+    )
+    whole = ~keys_with_violations(len(counters.keys), [found])
     adds = adds[whole[operations.key[adds]]]
     sound = np.repeat(whole, np.diff(slots.first))
     sound[slots.beyond] = False
-    return [found, *unmatched(counters, adds, slots, np.flatnonzero(sound), ODD)]
+    return [found, *unmatched_violations(counters, adds, slots, np.flatnonzero(sound), ODD)]

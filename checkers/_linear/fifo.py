@@ -1,15 +1,15 @@
-"""Queues, first in first out, of elements that are all different: decided by sorting alone.
+"""Queues, first in first out, of elements that all differ: decided by sorting alone.
 
-Without operations of unknown outcome a history is legal exactly when nothing is taken that was not
-put before, nothing twice, no a that was put before b is taken after b or never although b was
-taken, and no answer "empty" spans only instants at which some element was certainly there
+Without operations of unknown outcome, a history is legal exactly when no element is taken before it
+was put, or twice; no element a that was put before b is taken after b, or never although b was
+taken; and no answer "empty" spans only instants at which some element was certainly there
 (Bouajjani, Emmi, Enea, Hamza: On reducing linearizability to state reachability, 2015).
 
 An enqueue of unknown outcome counts if its element was taken. A dequeue of unknown outcome may have
-taken one element that nobody else took, at any time after its call. Elements that have to be gone
-by some instant are the first ones of those never taken, whatever asks for it, so it is enough to
-count: by no such instant may more elements have to be gone than dequeues of unknown outcome had
-been called. The excess is what was lost. A drain of unknown outcome may have taken any number.
+taken one element that no other operation took, at any time after its call. Elements that must be
+gone by some instant are the first of those never taken, whatever requires it, so counting is
+enough: by no such instant may more elements have to be gone than dequeues of unknown outcome were
+called. The excess is lost. A drain of unknown outcome may have taken any number.
 
 Where the order does not count, an element is lost only if an answer "empty" came after it.
 """
@@ -21,7 +21,7 @@ import numpy as np
 from checkers._cycles.arrays import Bools, Ints, Lookup
 from checkers._linear.batch import ABSENT, INFO, OK
 from checkers._linear.objects import Objects, Operations
-from checkers._linear.wrongs import Code, Judged, Wrongs, wrongs
+from checkers._linear.violations import Code, MethodResult, Violations, violations
 from harness.operation import F
 
 _COVERED = np.int64(1) << 40
@@ -34,17 +34,18 @@ class _Elements(NamedTuple):
     taken: Ints
 
 
-class _Need(NamedTuple):
-    """An instant by which so many more elements had to be gone than can be. `ops`: who says so."""
+class _Shortage(NamedTuple):
+    """An instant by which `excess` more elements had to be gone than possible. `ops`: the
+    witnesses."""
 
     key: Ints
     excess: Ints
     ops: Ints
 
 
-def judge(queues: Objects, *, ordered: bool = True) -> Judged:
-    """Judge all keys. A key on which a value was put twice is left undecided. `ordered`: what was
-    put first has to be taken first."""
+def judge(queues: Objects, *, ordered: bool = True) -> MethodResult:
+    """Judge all keys. A key on which a value was put twice is left undecided. `ordered`: elements
+    have to be taken in the order in which they were put."""
     operations = queues.operations
     put = np.concatenate([operations.of(F.ENQUEUE), operations.of(F.ENQUEUE, status=INFO)])
     lookup = Lookup(operations.key[put], operations.value[put])
@@ -53,18 +54,19 @@ def judge(queues: Objects, *, ordered: bool = True) -> Judged:
     taken = operations.of(F.DEQUEUE)
     taken = taken[operations.value[taken] != ABSENT]
     at = lookup.at(operations.key[taken], operations.value[taken])
-    nobodys = wrongs(Code.PHANTOM_ELEMENT, operations.key[taken[at < 0]], taken[at < 0])
+    never_put = violations(Code.PHANTOM_ELEMENT, operations.key[taken[at < 0]], taken[at < 0])
     known = (at >= 0) & ~undecided[operations.key[taken]]
-    strange, elements = _once(operations, put[at[known]], taken[known])
+    strange, elements = _pair_elements(operations, put[at[known]], taken[known])
     left = put[np.isin(put, put[at[known]], invert=True) & (operations.status[put] == OK)]
     left = left[~undecided[operations.key[left]]]
     overtaken = [_overtaken(queues, elements)] if ordered else []
     lost = _lost(queues, elements, left, undecided, ordered)
-    return Judged([nobodys, *strange, *overtaken, *lost], undecided)
+    return MethodResult([never_put, *strange, *overtaken, *lost], undecided)
 
 
-def unsought(queues: Objects) -> Ints:
-    """Acknowledged elements that nobody took, and after which no answer "empty" was sought."""
+def unverified_elements(queues: Objects) -> Ints:
+    """Return acknowledged elements that were never taken, and after which no dequeue found it
+    empty."""
     operations = queues.operations
     put, taken = operations.of(F.ENQUEUE), operations.of(F.DEQUEUE)
     gave = operations.value[taken] != ABSENT
@@ -76,8 +78,10 @@ def unsought(queues: Objects) -> Ints:
     return left[operations.ret[left] > last[operations.key[left]]]
 
 
-def _once(operations: Operations, put: Ints, taken: Ints) -> tuple[list[Wrongs], _Elements]:
-    """Elements taken twice, or before they were put; and the others."""
+def _pair_elements(
+    operations: Operations, put: Ints, taken: Ints
+) -> tuple[list[Violations], _Elements]:
+    """Return violations of elements taken twice or before they were put; and the other elements."""
     order = np.lexsort((operations.ret[taken], put))
     put, taken = put[order], taken[order]
     again = np.append(False, put[1:] == put[:-1]) if len(put) else np.zeros(0, np.bool_)
@@ -86,15 +90,15 @@ def _once(operations: Operations, put: Ints, taken: Ints) -> tuple[list[Wrongs],
     twice = np.isin(put, put[again])
     key = operations.key[put]
     found = [
-        wrongs(Code.DUPLICATE_ELEMENT, key[again], put[again], first[again], taken[again]),
-        wrongs(Code.PHANTOM_ELEMENT, key[early], taken[early], put[early]),
+        violations(Code.DUPLICATE_ELEMENT, key[again], put[again], first[again], taken[again]),
+        violations(Code.PHANTOM_ELEMENT, key[early], taken[early], put[early]),
     ]
     sound = ~(twice | early)
     return found, _Elements(put[sound], taken[sound])
 
 
-def _overtaken(queues: Objects, elements: _Elements) -> Wrongs:
-    """Pairs of elements that were taken in the wrong order, one for each that suffered or gained,
+def _overtaken(queues: Objects, elements: _Elements) -> Violations:
+    """Return pairs of elements taken in the wrong order: one for each late or each early element,
     whichever are fewer on its key."""
     operations, (put, taken) = queues.operations, elements
     overtakes = _first_after(operations, elements)
@@ -109,11 +113,11 @@ def _overtaken(queues: Objects, elements: _Elements) -> Wrongs:
     other = queues.owner[np.concatenate([overtakes[late], passed[fast]])]
     mine = np.concatenate([late, fast])
     their_put = _put_of(elements, other)
-    return wrongs(Code.QUEUE_ORDER, key[mine], put[mine], taken[mine], their_put, other)
+    return violations(Code.QUEUE_ORDER, key[mine], put[mine], taken[mine], their_put, other)
 
 
 def _first_after(operations: Operations, elements: _Elements) -> Ints:
-    """Of each element: the first return of a dequeue of elements put after it."""
+    """Return for each element the first return of a dequeue of elements put after it."""
     call, ret = operations.call[elements.put], operations.ret[elements.taken]
     order = np.argsort(call)
     first = np.append(np.minimum.accumulate(ret[order][::-1])[::-1], np.iinfo(np.int64).max)
@@ -122,7 +126,7 @@ def _first_after(operations: Operations, elements: _Elements) -> Ints:
 
 
 def _last_before(operations: Operations, elements: _Elements) -> Ints:
-    """Of each element: the last call of a dequeue of elements put before it."""
+    """Return for each element the last call of a dequeue of elements put before it."""
     ret, call = operations.ret[elements.put], operations.call[elements.taken]
     order = np.argsort(ret, kind="stable")
     last = np.concatenate([[-1], np.maximum.accumulate(call[order])])
@@ -139,8 +143,8 @@ def _put_of(elements: _Elements, taken: Ints) -> Ints:
 
 def _lost(
     queues: Objects, elements: _Elements, left: Ints, undecided: Bools, ordered: bool
-) -> list[Wrongs]:
-    """Elements that are gone, and answers "empty" while something was there."""
+) -> list[Violations]:
+    """Return lost elements, and answers "empty" while an element was there."""
     operations = queues.operations
     ended = np.sort(operations.ret[left])
     called = np.sort(_absorbing(queues, left))
@@ -155,8 +159,8 @@ def _lost(
 
 
 def _absorbing(queues: Objects, left: Ints) -> Ints:
-    """Since when one more element may have been taken by operations of unknown outcome: of a key's
-    first drain, as many as are left."""
+    """Return the times since which one more element may have been taken by an operation of unknown
+    outcome: for a key's first drain, one time for each element left."""
     operations = queues.operations
     absorbers = operations.of(F.DEQUEUE, status=INFO)
     drains = absorbers[operations.drain[absorbers]]
@@ -173,8 +177,8 @@ def _absorbing(queues: Objects, left: Ints) -> Ints:
 
 def _overtakers(
     queues: Objects, elements: _Elements, events: tuple[Ints, Ints], before: tuple[Ints, Ints]
-) -> _Need:
-    """When an element was taken, all that were put before it had to be gone, some time."""
+) -> _Shortage:
+    """When an element was taken, all elements put before it had to be gone at some time."""
     operations = queues.operations
     order = np.argsort(operations.ret[elements.taken])
     put, taken = elements.put[order], elements.taken[order]
@@ -183,7 +187,7 @@ def _overtakers(
     gone = np.searchsorted(events[0], latest) - before[0][key]
     excess = gone - (np.searchsorted(events[1], by) - before[1][key])
     cause = queues.owner[latest]
-    return _Need(key, excess, np.stack([cause, taken], axis=1))
+    return _Shortage(key, excess, np.stack([cause, taken], axis=1))
 
 
 def _empty(
@@ -192,9 +196,9 @@ def _empty(
     empty: Ints,
     events: tuple[Ints, Ints],
     before: tuple[Ints, Ints],
-) -> tuple[Wrongs, _Need]:
-    """Each answer "empty" needs an instant, between its call and return, at which nothing that was
-    taken later is there, and few enough that were not."""
+) -> tuple[Violations, _Shortage]:
+    """Each answer "empty" needs an instant, between its call and return, at which no element is
+    there that was taken later, and few enough that were never taken."""
     operations = queues.operations
     here = np.zeros(len(queues.owner) + 1, np.int64)  # from before the first event on
     since, until = operations.ret[elements.put], operations.call[elements.taken]
@@ -212,20 +216,20 @@ def _empty(
     other = _holder(queues, elements, call[never])
     another = _holder(queues, elements, ret[never] - 1)
     another = np.where(another == other, -1, another)
-    found = wrongs(Code.NOT_EMPTY, key[never], empty[never], other, another)
-    nobody = np.full(int((~never).sum()), -1, np.int64)
-    return found, _Need(key[~never], least[~never], np.stack([empty[~never], nobody], axis=1))
+    found = violations(Code.NOT_EMPTY, key[never], empty[never], other, another)
+    none = np.full(int((~never).sum()), -1, np.int64)
+    return found, _Shortage(key[~never], least[~never], np.stack([empty[~never], none], axis=1))
 
 
 def _least(numbers: Ints, starts: Ints, ends: Ints) -> Ints:
-    """The least number in each non-empty range."""
+    """Return the least number in each non-empty range."""
     bounds = np.stack([starts, ends], axis=1).ravel()
     return np.minimum.reduceat(numbers, bounds)[::2]
 
 
 def _holder(queues: Objects, elements: _Elements, instants: Ints) -> Ints:
-    """Who took, latest of all, an element that was surely there already at each instant, where
-    there was one."""
+    """Return, for each instant, the operation that took latest an element that was there by
+    then."""
     operations = queues.operations
     order = np.argsort(operations.ret[elements.put], kind="stable")
     latest = np.maximum.accumulate(operations.call[elements.taken][order])
@@ -233,8 +237,8 @@ def _holder(queues: Objects, elements: _Elements, instants: Ints) -> Ints:
     return queues.owner[latest[at]]
 
 
-def _excess(queues: Objects, left: Ints, needs: list[_Need]) -> Wrongs:
-    """As many of the first elements of each key as have to be gone and can not be."""
+def _excess(queues: Objects, left: Ints, needs: list[_Shortage]) -> Violations:
+    """Return, on each key, as many of the first elements as have to be gone and cannot be."""
     operations = queues.operations
     key = np.concatenate([need.key for need in needs])
     excess = np.concatenate([need.excess for need in needs])
@@ -249,4 +253,4 @@ def _excess(queues: Objects, left: Ints, needs: list[_Need]) -> Wrongs:
     nth = np.arange(len(left)) - np.searchsorted(mine, mine)
     lost = left[nth < worst[mine]]
     theirs = witness[operations.key[lost]]
-    return wrongs(Code.ELEMENT_LOST, operations.key[lost], lost, theirs[:, 0], theirs[:, 1])
+    return violations(Code.ELEMENT_LOST, operations.key[lost], lost, theirs[:, 0], theirs[:, 1])

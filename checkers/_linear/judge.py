@@ -1,12 +1,12 @@
-"""Which method for which key, in rounds of growing budgets, until everything is decided.
+"""Choose the method for each key, in rounds of growing budgets, until all is decided.
 
-Registers whose writes are all different go to `zones`, the others to `search`, strings to
-`strings`. What was never written is found before any search. A search gets few failures at first,
-then eight times as many, and so on: a key that is easily refuted ends the judging before a hard one
-has used up the machine. For one illegal key outranks every unknown one; only with `exhaustive` are
-the others decided nevertheless.
+Registers whose writes all differ go to `zones`, the others to `search`, strings to `strings`. A
+value that was never written is found before any search. A search gets few failures at first, then
+eight times as many, and so on: a key that is easily refuted ends the judging before a hard one uses
+up the machine, because one illegal key outweighs any number of unknown ones. Only with `exhaustive`
+are the other keys decided as well.
 
-An illegal verdict that rests on a hash (the table of failures, or the hash of a string) is
+An illegal verdict that depends on a hash (the table of failures, or the hash of a string) is
 confirmed with other random numbers.
 """
 
@@ -18,20 +18,20 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from checkers._linear import search, strings, zones
-from checkers._linear.batch import ILLEGAL, LEGAL, UNKNOWN, Array, Batch
-from checkers._linear.room import Room, dice, extent, power, room_for
+from checkers._linear.batch import ILLEGAL, LEGAL, UNKNOWN, Array, OperationBatch
 from checkers._linear.search import NO_ROOM
+from checkers._linear.search_state import allocate, extent
 
 FIRST_ROUND = 2_000
 GROWTH = 8
-MOST_CHOICES = 1 << 26  # that are kept at a time, in 4 bytes each: a key that needs more is unknown
+MAX_CHOICES = 1 << 26  # kept at a time, 4 bytes each: a key that needs more is unknown
 SEEDS = (1, 2)
 REGISTER, STRING = "register", "string"
 
 
 @dataclass(frozen=True)
-class Budget:
-    """`failures`: of one key's search. `seconds`: in all, absent for as long as it takes."""
+class SearchBudget:
+    """`failures`: of one key's search. `seconds`: in total; None: no limit."""
 
     failures: int = 1 << 20
     seconds: float | None = None
@@ -39,8 +39,9 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A verdict for each key of the batch. `passed`: returns that some order explains."""
+class KeyVerdicts:
+    """A verdict for each key of the batch. `passed`: the number of returns that some order
+    explains."""
 
     verdicts: Array
     passed: Array
@@ -53,10 +54,13 @@ class Judged:
 
 
 def judge(
-    batch: Batch, kind: str = REGISTER, budget: Budget | None = None, texts: Sequence[str] = ()
-) -> Judged:
-    """Judge every key. `texts`: the strings that the values of string keys number."""
-    budget = budget or Budget()
+    batch: OperationBatch,
+    kind: str = REGISTER,
+    budget: SearchBudget | None = None,
+    texts: Sequence[str] = (),
+) -> KeyVerdicts:
+    """Judge each key. `texts`: the strings of which values of string keys are the numbers."""
+    budget = budget or SearchBudget()
     count = len(batch.starts) - 1
     verdicts, passed = np.full(count, UNKNOWN, np.int8), np.zeros(count, np.int64)
     left = np.arange(count)
@@ -75,7 +79,9 @@ def judge(
         left = np.flatnonzero(verdicts == UNKNOWN)
     stats = {"keys": count, "zones": count - len(left), "searched": len(left), "steps": 0}
     if budget.seconds is not None and len(left):
-        _search(batch, kind, left[:1], 1, np.ones(1, np.int8), texts)  # compiled beforehand
+        _search(
+            batch, kind, left[:1], 1, np.ones(1, np.int8), texts
+        )  # compiled before the deadline starts
     with _deadline(budget.seconds) as stop:
         for failures in _rounds(budget.failures):
             decided = budget.exhaustive or not (verdicts == ILLEGAL).any()
@@ -85,7 +91,7 @@ def judge(
             verdicts[left], passed[left] = out[:, 0], out[:, 2]
             stats["steps"] += int(out[:, 1].sum())
             left = left[out[:, 0] == UNKNOWN]
-    return Judged(verdicts, passed, stats, witnesses)
+    return KeyVerdicts(verdicts, passed, stats, witnesses)
 
 
 def _rounds(most: int) -> Iterator[int]:
@@ -97,9 +103,9 @@ def _rounds(most: int) -> Iterator[int]:
 
 
 def _search(
-    batch: Batch, kind: str, which: Array, failures: int, stop: Array, texts: Sequence[str]
+    batch: OperationBatch, kind: str, which: Array, failures: int, stop: Array, texts: Sequence[str]
 ) -> Array:
-    """Search some keys: rows of verdict, steps, returns passed, hits."""
+    """Search some keys; return rows of verdict, steps, returns passed, hits."""
     out = _round(batch, kind, which, failures, stop, texts, SEEDS[0])
     doubtful = (out[:, 0] == ILLEGAL) & ((out[:, 3] > 0) | (kind == STRING))
     if doubtful.any():
@@ -110,7 +116,7 @@ def _search(
 
 
 def _round(
-    batch: Batch,
+    batch: OperationBatch,
     kind: str,
     which: Array,
     failures: int,
@@ -121,18 +127,17 @@ def _round(
     n, values, ranks = extent(batch, which)
     out, choices = np.zeros((len(which), 4), np.int64), 4 * n + 2 * values + 1024
     rolled = strings.texts_of(batch, texts, seed) if kind == STRING else None
-    thrown = dice(power(n + values), seed)
     left = np.arange(len(which))
     while len(left):
-        room: Room = room_for(n, values, ranks, failures, choices)
+        state = allocate(n, values, ranks, failures, choices, seed)
         part = np.zeros((len(left), 4), np.int64)
         if rolled is None:
-            search.search(room, batch, which[left], thrown, failures, stop, part)
+            search.search(state, batch, which[left], failures, stop, part)
         else:
-            strings.search(room, batch, which[left], rolled, thrown, failures, stop, part)
+            strings.search(state, batch, which[left], rolled, failures, stop, part)
         out[left] = part
         left = left[part[:, 0] == NO_ROOM]
-        if choices >= MOST_CHOICES:
+        if choices >= MAX_CHOICES:
             out[left, 0] = UNKNOWN
             break
         choices *= 4
@@ -141,7 +146,7 @@ def _round(
 
 @contextmanager
 def _deadline(seconds: float | None) -> Iterator[Array]:
-    """An array whose first element becomes 1 when the time is over."""
+    """Yield an array whose first element becomes 1 when the time is over."""
     stop = np.zeros(1, np.int8)
     if seconds is None:
         yield stop

@@ -1,10 +1,10 @@
-"""Locks that are leases: a hold ends by itself, so long after it was asked for (`arg`, in ms).
+"""Locks that are leases: a hold ends by itself, `arg` milliseconds after it was requested.
 
-Nothing more is known of a lease from that moment on, or from when its holder asked for the lock
-again: as if he had called for its release then and nobody had answered. What is said of it later,
-a release that came too late, tells nothing, and neither does one that failed. A lease that was over
-before its holder heard of it was never certain at all, nor was one of which nobody wrote down when
-it was asked for. Where a release was called for in time, the lease is a hold like others.
+From that moment on, or from the next request of its holder, nothing is known about a lease: it is
+treated as if the holder had called for its release then without an answer. Later events of the
+lease, a late release or a failed one, prove nothing. A lease that was over before its holder heard
+of it was never certain, nor was one whose request was not recorded. A lease whose release was
+called in time is a hold like others.
 """
 
 import numpy as np
@@ -15,25 +15,25 @@ from checkers._linear.objects import LOCK, Rows
 from harness.operation import F, Type
 
 NS_IN_MS = 1_000_000
-MADE_UP = 1 << 62  # a bit of the numbers of releases that nobody wrote down
+MADE_UP = 1 << 62  # a bit in the numbers of releases that are not in the history
 BEFORE_ALL = -1
 
 
 def without_leases(rows: Rows) -> Rows:
-    """The same rows, as of holds that last until they are released."""
+    """Return the same rows with leases replaced by holds that last until their release."""
     leased = (rows["f"] == F.ACQUIRE) & (rows["type"] == Type.OK) & (rows["arg"] >= 0)
     if not leased.any():
         return rows
     calls = _calls(rows, leased)
     given = np.flatnonzero(leased)
-    at = _of(rows["op"][calls], rows["op"][given])
+    at = _positions(rows["op"][calls], rows["op"][given])
     over = rows["t"][calls[at]] + rows["arg"][given] * NS_IN_MS
     over[rows["type"][calls[at]] != Type.INVOKE] = BEFORE_ALL
     follower, asked = _next(rows, calls, at)
     releases = (follower >= 0) & (rows["f"][follower] == F.RELEASE)
     late = releases & (asked > over)
     in_time = releases & ~late
-    end = np.minimum(over, asked - 1)  # before what was asked for next
+    end = np.minimum(over, asked - 1)  # before the next request
     never = (end <= rows["t"][given]) & ~in_time
     changed = dict(rows)
     changed["type"] = rows["type"].copy()
@@ -44,8 +44,8 @@ def without_leases(rows: Rows) -> Rows:
 
 
 def _calls(rows: Rows, leased: Bools) -> Ints:
-    """Invocations of each process on each lock, in their order; not of what did not happen. A lease
-    that was never heard to be asked for is one itself."""
+    """Return the invocations of each process on each lock, in order, without those that did not
+    happen. A lease without a recorded request counts as its own request."""
     undone = rows["op"][(rows["type"] == Type.FAIL) & (rows["pos"] != 0)]
     invoked = rows["type"] == Type.INVOKE
     asked = invoked & np.isin(rows["f"], LOCK) & ~np.isin(rows["op"], undone)
@@ -53,14 +53,14 @@ def _calls(rows: Rows, leased: Bools) -> Ints:
     return calls[np.lexsort([rows[name][calls] for name in ("op", "t", "process", "key")])]
 
 
-def _of(ops: Ints, wanted: Ints) -> Ints:
-    """Where among `ops` each wanted one is."""
+def _positions(ops: Ints, wanted: Ints) -> Ints:
+    """Return where each wanted operation is among `ops`."""
     order = np.argsort(ops)
     return order[np.searchsorted(ops[order], wanted)]
 
 
 def _next(rows: Rows, calls: Ints, at: Ints) -> tuple[Ints, Ints]:
-    """What the same process called for next, -1: nothing; and when."""
+    """Return what the same process called next, or -1; and when."""
     after = np.append(calls, -1)[at + 1]
     same: Bools = after >= 0
     for name in ("key", "process"):
@@ -69,7 +69,7 @@ def _next(rows: Rows, calls: Ints, at: Ints) -> tuple[Ints, Ints]:
 
 
 def _with_ends(rows: Rows, all_rows: Rows, given: Ints, end: Ints, ending: Bools) -> Rows:
-    """With a release of unknown outcome for each lease that ends by itself."""
+    """Add a release of unknown outcome for each lease that ends by itself."""
     mine = given[ending]
     made = {name: column[mine] for name, column in all_rows.items()}
     made |= {"t": end[ending], "op": made["op"] | MADE_UP}

@@ -1,9 +1,9 @@
-"""Any object that somebody can write down: a model is a start and a step.
+"""Models: any object that a start state and a step function describe.
 
-`step(state, operation)` gives the state after the operation, or None if the operation, with the
-result that it had, is not possible in that state. States are values that can be compared and
-hashed. Of an operation of unknown outcome the result is not known, so it must step by what was
-asked alone; it may also never happen, which is not the model's business.
+`step(state, operation)` returns the state after the operation, or None if the operation, with its
+result, is not possible in that state. States can be compared and hashed. The result of an operation
+of unknown outcome is not known, so its step depends on the arguments alone; that it may also never
+happen is not the model's concern.
 
     def step(state, operation):
         if operation.f is F.GET:
@@ -12,8 +12,8 @@ asked alone; it may also never happen, which is not the model's business.
 
     Model("register", None, step)
 
-The search is plain Python and knows nothing of the object, so it is for histories of tens of
-operations at once, and the second opinion on the kernels in their tests.
+The search is plain Python without knowledge of the object, for histories of tens of concurrent
+operations. It judges short keys that no kernel decides, and is the oracle of the kernels' tests.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -31,7 +31,7 @@ from checkers._linear.batch import (
     REFUSED,
     UNKNOWN,
     WRITE,
-    Batch,
+    OperationBatch,
     value_of,
 )
 from harness.operation import F
@@ -41,11 +41,11 @@ STATES = 200_000
 
 
 @dataclass(frozen=True)
-class Operation:
-    """What was asked and what came of it. `done`: it happened for certain, and by `ret`.
+class ModelOperation:
+    """An operation and its outcome. `done`: it certainly happened, by `ret`.
 
-    `value` and `arg` as in the history's rows: a compare-and-set is from value to arg. `refused`:
-    it was answered with no (a compare-and-set, an acquire, a release).
+    `value` and `arg` are as in the history's rows: a compare-and-set is from value to arg.
+    `refused`: the answer was no (a compare-and-set, an acquire, a release).
     """
 
     f: F
@@ -62,36 +62,40 @@ class Operation:
 class Model:
     name: str
     start: State
-    step: Callable[[Any, Operation], State | None]
+    step: Callable[[Any, ModelOperation], State | None]
 
 
-def judge(model: Model, operations: Sequence[Operation], most: int = STATES) -> int:
-    """LEGAL, ILLEGAL, or UNKNOWN after so many configurations."""
+def search_model(
+    model: Model, operations: Sequence[ModelOperation], max_states: int = STATES
+) -> int:
+    """Return LEGAL, ILLEGAL, or UNKNOWN after `max_states` configurations."""
     try:
-        found = next(_ends(model, operations, most), None) is not None
-    except _TooMany:
+        found = next(_ends(model, operations, max_states), None) is not None
+    except _TooManyStates:
         return UNKNOWN
     return LEGAL if found else ILLEGAL
 
 
-def ends(
-    model: Model, operations: Sequence[Operation], most: int = STATES
+def end_states(
+    model: Model, operations: Sequence[ModelOperation], max_states: int = STATES
 ) -> list[tuple[int, State]] | None:
-    """Every way in which all that happened for certain can have ended; None if there are too many.
+    """Return all final configurations that have each certain operation; None if there are too many.
 
-    A way is the operations that took effect, as bits by their places, and the state they lead to.
+    A configuration is the operations that took effect, as bits by their places, and the state.
     """
     try:
-        return [(taken, state) for taken, state in _ends(model, operations, most)]
-    except _TooMany:
+        return [(taken, state) for taken, state in _ends(model, operations, max_states)]
+    except _TooManyStates:
         return None
 
 
-class _TooMany(Exception):
-    """There are more configurations than somebody wanted to see."""
+class _TooManyStates(Exception):
+    """The search reached its limit of configurations."""
 
 
-def _ends(model: Model, operations: Sequence[Operation], most: int) -> Iterator[tuple[int, State]]:
+def _ends(
+    model: Model, operations: Sequence[ModelOperation], most: int
+) -> Iterator[tuple[int, State]]:
     lasting = sum(1 << i for i, operation in enumerate(operations) if operation.done)
     seen: set[tuple[int, State]] = set()
     waiting: list[tuple[int, State]] = [(0, model.start)]
@@ -100,33 +104,34 @@ def _ends(model: Model, operations: Sequence[Operation], most: int) -> Iterator[
         if (taken, state) in seen:
             continue
         if len(seen) >= most:
-            raise _TooMany
+            raise _TooManyStates
         seen.add((taken, state))
         if taken & lasting == lasting:
             yield taken, state
-        for i in window(operations, taken):
+        for i in next_operations(operations, taken):
             after = model.step(state, operations[i])
             if after is not None:
                 waiting.append((taken | 1 << i, after))
 
 
-def window(operations: Sequence[Operation], taken: int) -> list[int]:
-    """Those that may come next: no other one that is still to come had returned before."""
+def next_operations(operations: Sequence[ModelOperation], taken: int) -> list[int]:
+    """Return the operations that may come next: none that is still to come returned before their
+    call."""
     left = [(i, o) for i, o in enumerate(operations) if not taken >> i & 1]
     limit = min((o.ret for _, o in left if o.done), default=NEVER)
     return [i for i, o in left if o.call < limit]
 
 
-def operations_of(batch: Batch, key: int) -> list[Operation]:
-    """A key's operations of a batch, as models take them."""
+def operations_of(batch: OperationBatch, key: int) -> list[ModelOperation]:
+    """Return a key's operations of a batch, as models take them."""
     first, last = int(batch.starts[key]), int(batch.starts[key + 1])
     rows = zip(batch.ops[first:last].tolist(), batch.names[first:last].tolist(), strict=True)
     return [_operation(batch, key, row, name) for row, name in rows]
 
 
-def _operation(batch: Batch, key: int, row: Sequence[int], name: int) -> Operation:
+def _operation(batch: OperationBatch, key: int, row: Sequence[int], name: int) -> ModelOperation:
     kind, a, b, status, call, ret = row
-    return Operation(
+    return ModelOperation(
         f={READ: F.GET, WRITE: F.PUT, APPEND: F.APPEND}.get(kind, F.CAS),
         value=value_of(batch, key, a),
         arg=value_of(batch, key, b) if kind in (CAS, REFUSED) else None,
@@ -138,10 +143,10 @@ def _operation(batch: Batch, key: int, row: Sequence[int], name: int) -> Operati
     )
 
 
-NOTHING = "nothing"  # the state of a register without a value: None would say impossible
+NOTHING = "nothing"  # the state of an empty register: None would mean impossible
 
 
-def _register(state: State, operation: Operation) -> State | None:
+def _register(state: State, operation: ModelOperation) -> State | None:
     held = None if state == NOTHING else state
     if operation.f is F.GET:
         return state if operation.value == held else None
@@ -153,26 +158,26 @@ def _register(state: State, operation: Operation) -> State | None:
     return NOTHING if new is None else new
 
 
-def _string(state: str, operation: Operation) -> State | None:
+def _string(state: str, operation: ModelOperation) -> State | None:
     if operation.f is F.GET:
         return state if (operation.value or "") == state else None
     text = operation.value or ""
     return state + text if operation.f is F.APPEND else text
 
 
-def _set(state: frozenset[Any], operation: Operation) -> State | None:
+def _set(state: frozenset[Any], operation: ModelOperation) -> State | None:
     if operation.f is F.LIST:
         return state if frozenset(operation.value) == state else None
     return state | {operation.value}
 
 
-def _counter(state: int, operation: Operation) -> State | None:
+def _counter(state: int, operation: ModelOperation) -> State | None:
     if operation.f is F.COUNT:
         return state if operation.value == state else None
     return state + int(operation.value)
 
 
-def _queue(state: tuple[Any, ...], operation: Operation) -> State | None:
+def _queue(state: tuple[Any, ...], operation: ModelOperation) -> State | None:
     if operation.f is F.ENQUEUE:
         return (*state, operation.value)
     if not operation.done:
@@ -182,8 +187,8 @@ def _queue(state: tuple[Any, ...], operation: Operation) -> State | None:
     return state[1:] if state and state[0] == operation.value else None
 
 
-def _bag(state: tuple[Any, ...], operation: Operation) -> State | None:
-    """A queue without an order, whose answer "empty" tells nothing."""
+def _bag(state: tuple[Any, ...], operation: ModelOperation) -> State | None:
+    """A queue without an order, whose answer "empty" proves nothing."""
     if operation.f is F.ENQUEUE:
         return tuple(sorted((*state, operation.value)))
     if not operation.done or operation.value is None:
@@ -194,7 +199,7 @@ def _bag(state: tuple[Any, ...], operation: Operation) -> State | None:
     return state[:at] + state[at + 1 :]
 
 
-def _lock(state: bool, operation: Operation) -> State | None:
+def _lock(state: bool, operation: ModelOperation) -> State | None:
     """Held or free; an acquire that is refused found it held."""
     wanted = operation.f is F.ACQUIRE
     if operation.refused:
@@ -209,4 +214,3 @@ COUNTER = Model("counter", 0, _counter)
 QUEUE = Model("queue", (), _queue)
 BAG = Model("bag", (), _bag)
 LOCK = Model("lock", False, _lock)
-MODELS = {model.name: model for model in (REGISTER, STRING, SET, COUNTER, QUEUE, LOCK)}

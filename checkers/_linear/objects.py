@@ -1,13 +1,13 @@
-"""Queues, sets, counters, locks and logs: their operations as columns, all keys in one.
+"""Queues, sets, counters, locks and logs: the operations of all keys as one table of columns.
 
-An instant is its rank among all events, sorted by key, then time, calls before returns. So ranks of
-a later key are all greater, and a running maximum of lower bounds, or a running minimum of upper
-ones from the other end, never mistakes one key for another: whole tables are judged at once. After
-the events of a key comes one more rank, its `never`: the return of what may still be going on.
+A time is its rank among all events, sorted by key, then time, calls before returns. The ranks of a
+later key are all greater, so a running maximum of lower bounds, or a running minimum of upper
+bounds from the other end, never mixes two keys: whole tables are judged at once. After the events
+of a key comes one more rank, its `never`: the return of operations that may still be running.
 
-A queue that is drained in one operation gives one row for each element, and each is a dequeue of
-its own. A drain is invoked with a `pos` of 0: one of unknown outcome may have taken any number. A
-list has one operation, and its elements beside it.
+A queue that is drained in one operation gives one row for each element, each of which is a dequeue
+of its own. A drain is invoked with a `pos` of 0; one of unknown outcome may have taken any number.
+A list read is one operation, with its elements in a separate table.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,15 +25,15 @@ COLUMNS = ("t", "process", "op", "type", "f", "key", "value", "offset", "pos", "
 QUEUE = (F.ENQUEUE, F.DEQUEUE)
 LOCK = (F.ACQUIRE, F.RELEASE)
 KINDS = np.array([F.APPEND, F.LIST, F.ADD, F.COUNT, *QUEUE, *LOCK], np.int64)
-FAILED, REFUSED = 2, 3  # statuses beside OK and INFO; a refused one observed why
+FAILED, REFUSED = 2, 3  # statuses besides OK and INFO; a refused operation observed the state
 
 Rows = Mapping[str, Ints]
 
 
 @dataclass(frozen=True)
 class Operations:
-    """`key`: its place among all keys. `value`: asked for or given; of a list, its length. `drain`:
-    it may take any number of elements."""
+    """`key`: its place among all keys. `value`: the argument or the answer; of a list, its length.
+    `drain`: it may take any number of elements."""
 
     op: Ints
     process: Ints
@@ -50,12 +50,12 @@ class Operations:
         return len(self.op)
 
     def of(self, *fs: F, status: int = OK) -> Ints:
-        """The places of these kinds of operations with an outcome."""
+        """Return the places of operations of these kinds with a status."""
         return np.flatnonzero(np.isin(self.f, fs) & (self.status == status))
 
 
-class Elements(NamedTuple):
-    """Of lists: the operation's place, the value and where it stood."""
+class ListElements(NamedTuple):
+    """Elements of lists: the operation's place, the value and its position."""
 
     list: Ints
     value: Ints
@@ -70,20 +70,20 @@ class Objects:
     never: Ints
     owner: Ints
     operations: Operations
-    elements: Elements
+    elements: ListElements
 
     def only(self, keys: Bools) -> Self:
-        """The same without operations on other keys. Places stay what they are."""
+        """Return the same without operations on other keys. Places stay the same."""
         kept = keys[self.operations.key]
         status = np.where(kept, self.operations.status, FAILED)
         columns = {**vars(self.operations), "status": status}
         mine = kept[self.elements.list]
-        elements = Elements(*(column[mine] for column in self.elements))
+        elements = ListElements(*(column[mine] for column in self.elements))
         return type(self)(self.keys, self.never, self.owner, Operations(**columns), elements)
 
 
 def columns_of(batch: pa.RecordBatch | pa.Table, names: Sequence[str] = COLUMNS) -> dict[str, Ints]:
-    """Columns of `ops` as integers; absent: ABSENT for values and offsets, else -1."""
+    """Return columns of `ops` as integers; absent: ABSENT for values and offsets, else -1."""
     rows = {}
     for name in names:
         absent = ABSENT if name in ("value", "offset") else -1
@@ -92,14 +92,14 @@ def columns_of(batch: pa.RecordBatch | pa.Table, names: Sequence[str] = COLUMNS)
     return rows
 
 
-def ours(rows: Rows) -> dict[str, Ints]:
-    """Rows of objects; those of transactions are not."""
+def object_rows(rows: Rows) -> dict[str, Ints]:
+    """Return the rows of objects, without those of transactions."""
     mine = np.isin(rows["f"], KINDS) & (rows["key"] >= 0) & (rows["mop"] < 0)
     return {name: column[mine] for name, column in rows.items()}
 
 
-def objects(rows: Rows) -> Objects:
-    """Operations of rows of `ours`, in any order."""
+def encode_objects(rows: Rows) -> Objects:
+    """Return the operations of rows of `object_rows`, in any order."""
     keys, key = np.unique(rows["key"], return_inverse=True)
     order = np.lexsort((rows["type"] != Type.INVOKE, rows["t"], key))
     rank = np.empty(len(order), np.int64)
@@ -114,12 +114,13 @@ def objects(rows: Rows) -> Objects:
     owner = np.full(len(order) + len(keys), -1, np.int64)
     owner[rows["rank"]] = number
     inside = (rows["pos"] >= 0) & (rows["f"] == F.LIST) & (operations.status[number] == OK)
-    elements = Elements(number[inside], rows["value"][inside], rows["pos"][inside])
+    elements = ListElements(number[inside], rows["value"][inside], rows["pos"][inside])
     return Objects(keys, never, owner, operations, elements)
 
 
 def _groups(rows: Rows) -> Ints:
-    """Rows of one number are one operation: every element that a drain took is one of its own."""
+    """Return the operation of each row: its number, or one of its own for an element that a drain
+    took."""
     taken = (rows["f"] == F.DEQUEUE) & (rows["pos"] >= 0) & (rows["type"] == Type.OK)
     return np.where(taken, -2 - np.arange(len(taken)), rows["op"])
 
@@ -133,8 +134,8 @@ def _operations(rows: Rows, starts: Ints, number: Ints, never: Ints) -> Operatio
         process=rows["process"][starts],
         f=rows["f"][starts],
         key=key,
-        value=_said(rows, "value", starts, number),
-        offset=_said(rows, "offset", starts, number),
+        value=_last_values(rows, "value", starts, number),
+        offset=_last_values(rows, "offset", starts, number),
         status=status,
         call=_calls(rows, starts, np.concatenate([[-1], never])[key]),
         ret=np.where(done, rows["rank"][last], never[key]),
@@ -143,7 +144,7 @@ def _operations(rows: Rows, starts: Ints, number: Ints, never: Ints) -> Operatio
 
 
 def _drains(rows: Rows, starts: Ints, number: Ints) -> Bools:
-    """Which operations are invoked as drains."""
+    """Return which operations are invoked as drains."""
     drains = np.zeros(len(starts), np.bool_)
     invoked = (rows["type"] == Type.INVOKE) & (rows["f"] == F.DEQUEUE) & (rows["pos"] == 0)
     drains[number[invoked]] = True
@@ -161,17 +162,19 @@ def _status(rows: Rows, starts: Ints, number: Ints) -> Ints:
 
 
 def _calls(rows: Rows, starts: Ints, before: Ints) -> Ints:
-    """When operations were invoked; before everything, if nobody knows."""
-    at = np.flatnonzero(rows["type"] == Type.INVOKE)  # their groups are ops, so these are in order
+    """Return the ranks of invocations; of operations without one, a rank before all others."""
+    at = np.flatnonzero(
+        rows["type"] == Type.INVOKE
+    )  # their groups are their operations, so these are in order
     op, ranks = rows["op"][starts], np.append(rows["rank"][at], -1)
     place = np.searchsorted(rows["op"][at], op)
     known = np.append(rows["op"][at], -1)[place] == op
     return np.where(known, ranks[place], before)
 
 
-def _said(rows: Rows, name: str, starts: Ints, number: Ints) -> Ints:
-    """What the rows of each operation say last, of rows that say anything."""
-    said = np.full(len(starts), ABSENT, np.int64)
-    told = np.flatnonzero((rows[name] != ABSENT) & ((rows["pos"] < 0) | (rows["f"] != F.LIST)))
-    said[number[told]] = rows[name][told]
-    return said
+def _last_values(rows: Rows, name: str, starts: Ints, number: Ints) -> Ints:
+    """Return the last value in the rows of each operation, of rows that have one."""
+    values = np.full(len(starts), ABSENT, np.int64)
+    filled = np.flatnonzero((rows[name] != ABSENT) & ((rows["pos"] < 0) | (rows["f"] != F.LIST)))
+    values[number[filled]] = rows[name][filled]
+    return values

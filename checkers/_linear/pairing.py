@@ -1,8 +1,8 @@
-"""Invocations and completions brought together, and grouped by key: one pass over rows in order.
+"""Pair invocations with completions and group them by key, in one pass over rows in time order.
 
-Only operations that are open lie in a hash table, so it stays small enough for the processor's
-cache however long the history is. A completion that finds no open operation is an *orphan*: it is
-put down as an operation that was called before everything else.
+A hash table holds the open operations only, so it fits the processor's cache however long the
+history is. A completion without an open operation is an *orphan*: it becomes an operation that was
+called before all others.
 """
 
 from typing import NamedTuple
@@ -28,7 +28,7 @@ from checkers._linear.batch import (
 from checkers._spark.compiled import kernel, part
 from harness.operation import Type
 
-FOREIGN, NO_KIND = -1, -2  # judged by other checkers; known to nobody
+FOREIGN, NO_KIND = -1, -2  # judged by other checkers; unknown
 
 _INVOKE, _OK, _FAIL, _INFO = (int(kind) for kind in Type)
 _FIRST_SLOTS = 1 << 10
@@ -47,7 +47,7 @@ _FREE = -1
 ) = range(1, 10)
 
 
-class Columns(NamedTuple):
+class OperationColumns(NamedTuple):
     """Rows of `ops`, column by column. Absent: -1 in key and pos, ABSENT in value and arg."""
 
     t: Array
@@ -61,21 +61,21 @@ class Columns(NamedTuple):
     pos: Array
 
 
-class Pairs(NamedTuple):
+class PairedOperations(NamedTuple):
     """Operations in the order of their first rows, before they are grouped."""
 
     ops: Array  # as in a batch
-    a: Array  # values themselves
+    a: Array  # the values themselves
     b: Array
     names: Array
     slot: Array
-    row: Array  # the first one of it
-    overlap: Array  # 1 + the row by which the process invoked something else meanwhile
+    row: Array  # its first row
+    overlap: Array  # 1 + the row in which the process invoked another operation meanwhile
 
 
 @kernel
 def in_order(t: Array, type_: Array) -> bool:
-    """Rows are in time order, and at one time calls come before returns."""
+    """Return whether rows are in time order, with calls before returns at the same time."""
     for i in range(1, len(t)):
         if t[i] < t[i - 1] or (
             t[i] == t[i - 1] and type_[i] == _INVOKE and type_[i - 1] != _INVOKE
@@ -86,7 +86,8 @@ def in_order(t: Array, type_: Array) -> bool:
 
 @kernel
 def mark_backwards(t: Array, processes: Array, latest: Array, rules: Array) -> None:
-    """Rows whose time is before that of the same process's row before. `latest`: by process."""
+    """Mark rows whose time is before that of the same process's previous row. `latest`: by
+    process."""
     for i in range(len(t)):
         if t[i] < latest[processes[i]]:
             rules[i] = TIME_BACK
@@ -96,7 +97,7 @@ def mark_backwards(t: Array, processes: Array, latest: Array, rules: Array) -> N
 
 @kernel
 def present(keys: Array, count: int) -> Array:
-    """By key: 1 if any row has it."""
+    """Return by key: 1 if a row has it."""
     marks = np.zeros(count, np.int8)
     for key in keys:
         if key >= 0:
@@ -106,7 +107,7 @@ def present(keys: Array, count: int) -> Array:
 
 @kernel
 def placed(keys: Array, place: Array) -> Array:
-    """Each row's place among all keys; -1 without a key."""
+    """Return each row's place among all keys; -1 without a key."""
     slots = np.empty(len(keys), np.int32)
     for i in range(len(keys)):
         slots[i] = place[keys[i]] if keys[i] >= 0 else -1
@@ -120,7 +121,7 @@ def _home(op: int, mask: int) -> int:
 
 @part
 def _find(ids: Array, at: Array, op: int) -> int:
-    """The slot of an open operation, or the free one where it would go."""
+    """Return the slot of an open operation, or the free slot for it."""
     mask = len(ids) - 1
     slot = _home(op, mask)
     while at[slot] != _FREE and ids[slot] != op:
@@ -130,7 +131,7 @@ def _find(ids: Array, at: Array, op: int) -> int:
 
 @part
 def _forget(ids: Array, at: Array, slot: int) -> None:
-    """Free a slot, and move up those behind it that would no longer be found."""
+    """Free a slot, and move up the entries behind it that a lookup would no longer find."""
     mask = len(ids) - 1
     hole = slot
     at[hole] = _FREE
@@ -156,7 +157,7 @@ def _grown(ids: Array, at: Array) -> tuple[Array, Array]:
 
 @part
 def _flaw(type_: int, key: int, kind: int) -> int:
-    """The rule that a row breaks all by itself, or 0."""
+    """Return the rule that a row breaks by itself, or 0."""
     if kind == NO_KIND:
         return UNKNOWN_KIND
     if type_ < _INVOKE or type_ > _INFO:
@@ -166,7 +167,7 @@ def _flaw(type_: int, key: int, kind: int) -> int:
 
 @part
 def _close(ops: Array, number: int, type_: int, pos: int, rank: int) -> None:
-    """An operation's first completion."""
+    """Apply an operation's first completion."""
     if type_ == _OK:
         ops[number, STATUS], ops[number, RET] = OK, rank
     elif type_ == _FAIL:
@@ -177,18 +178,18 @@ def _close(ops: Array, number: int, type_: int, pos: int, rank: int) -> None:
 
 @kernel
 def pair(
-    columns: Columns,
+    columns: OperationColumns,
     slots: Array,
     processes: Array,
     shape: tuple[int, int],
     kinds: Array,
     pipelined: bool,
-    pairs: Pairs,
+    pairs: PairedOperations,
     rules: Array,
 ) -> tuple[int, Array]:
-    """Fill `pairs` from rows in order; how many there are, and orphans as (row, operation).
+    """Fill `pairs` from rows in order; return their number, and orphans as (row, operation).
 
-    `shape`: how many keys and processes there are. `kinds`: by F's number, the kind here.
+    `shape`: the number of keys and of processes. `kinds`: by F's number, the kind here.
     """
     ts, ops_of, types, fs, keys = columns.t, columns.op, columns.type, columns.f, columns.key
     values, args, poss = columns.value, columns.arg, columns.pos
@@ -260,7 +261,7 @@ def repeated(names: Array) -> Array:
 
 
 @kernel
-def counted(ops: Array, slot: Array, keys: int) -> Array:
+def key_starts(ops: Array, slot: Array, keys: int) -> Array:
     """Where each key's operations will begin."""
     starts = np.zeros(keys + 1, np.int64)
     for i in range(len(slot)):
@@ -272,7 +273,7 @@ def counted(ops: Array, slot: Array, keys: int) -> Array:
 
 
 @kernel
-def scatter(pairs: Pairs, at: Array, ops: Array, names: Array, wide: Array) -> None:
+def scatter(pairs: PairedOperations, at: Array, ops: Array, names: Array, wide: Array) -> None:
     """Group by key. `at`: where each key's next operation goes. `wide`: its values."""
     made, a, b, named, slot = pairs.ops, pairs.a, pairs.b, pairs.names, pairs.slot
     for i in range(len(slot)):

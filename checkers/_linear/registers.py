@@ -1,9 +1,9 @@
-"""Registers and strings of a history: which rows are theirs, and the verdict on each of their keys.
+"""Registers and strings of a history: their rows, and the verdict on each of their keys.
 
-A key to which something was appended is a string, any other one a register; a key that was listed
-is a log, which others judge. All keys of a bucket are judged at once, each with a budget of its
-own, so that what is said of a key does not depend on its neighbours. Only time and memory are
-shared: a bucket may use half of what is left of its task's time.
+A key with appends is a string, any other key is a register; a key with list reads is a log, which
+another checker judges. All keys of a bucket are judged at once, each with its own budget, so that
+the verdict on a key does not depend on its neighbours. Only time and memory are shared: a bucket
+may use half of its task's remaining time.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,13 +26,13 @@ from checkers._linear.batch import (
     UNKNOWN,
     WRITE,
     Array,
-    Batch,
-    some,
+    OperationBatch,
+    select_keys,
 )
-from checkers._linear.buckets import Line, Rows, by_bucket
+from checkers._linear.buckets import BucketResult, Rows, map_buckets
 from checkers._linear.encoding import KINDS, Flaw, Rule, encode
-from checkers._linear.judge import REGISTER, STRING, Budget, judge
-from checkers._linear.pairing import Columns
+from checkers._linear.judge import REGISTER, STRING, SearchBudget, judge
+from checkers._linear.pairing import OperationColumns
 from checkers._messages.final_reads import FinalReaders, final_readers
 from checkers._run.evidence import SAMPLE
 from harness.history.reader import History
@@ -42,24 +42,25 @@ from harness.operation import F, Type
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-COLUMNS = (*Columns._fields, "mop", "place")
+COLUMNS = (*OperationColumns._fields, "mop", "place")
 OURS = np.array([*KINDS, F.LIST])
 WRITES = (F.PUT, F.CAS, F.APPEND)
-DTYPES = (  # for which kernels are compiled
+DTYPES = (  # the types for which kernels are compiled
     *(np.int64, np.int32, np.int64, np.int8, np.int8, np.int32),
     *(np.int64, np.int64, np.int32),
 )
 
 FAILURES = 1 << 22  # of one key's search: half a gigabyte in the last round
 SECONDS = 240.0  # of one task
-LETTERS = 1 << 25  # of the strings of one key, and of keys that are judged together
+LETTERS = 1 << 25  # bytes of the strings of one key, and of keys that are judged together
 
-# why a key was not decided
+# reasons why a key was not decided
 SPENT, TOO_LONG, MIXED = "spent", "too long", "mixed"
 
 
-class Open(NamedTuple):
-    """A key that was not decided. `passed`: how many of its returns the longest order explains."""
+class UndecidedKey(NamedTuple):
+    """A key that was not decided. `passed`: the number of its returns that the longest order
+    explains."""
 
     key: int
     why: str
@@ -69,10 +70,9 @@ class Open(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Found:
-    """What is known of all keys. `observed`: operations that tell what a key held. `unread`: keys
-    to which a write was acknowledged, and that no reader read at the end. `flaws`: the first few,
-    with places as rows."""
+class RegisterVerdicts:
+    """Verdicts on all keys. `observed`: operations that show what a key held. `unread`: keys with
+    an acknowledged write that no final reader read. `flaws`: the first few, with places as rows."""
 
     keys: dict[str, int]
     operations: int
@@ -81,45 +81,47 @@ class Found:
     steps: int
     illegal: tuple[int, ...]
     unread: tuple[int, ...]
-    open: tuple[Open, ...]
+    open: tuple[UndecidedKey, ...]
     flaws: tuple[Flaw, ...]
     flawed: int
 
 
 @dataclass(frozen=True)
-class Part:
-    """The keys of one kind. `texts`: those of all values, when they are numbers of texts.
-    `silent`: reads that ended ok, and do not tell what they read."""
+class KeyGroup:
+    """The keys of one kind. `texts`: the texts of all values, if values are numbers of texts.
+    `silent`: reads that ended ok without their value."""
 
     kind: str
-    batch: Batch
+    batch: OperationBatch
     texts: Sequence[str]
     flaws: tuple[Flaw, ...]
     silent: int = 0
 
 
-def judged(history: History, spark: "SparkSession | None") -> Found:
-    """The verdict on every key."""
-    run, spread, final = history.run, spread_out(history), final_readers(history)
+def judge_registers(history: History, spark: "SparkSession | None") -> RegisterVerdicts:
+    """Return the verdict on each key."""
+    run, spread, final = history.run, has_clock_spread(history), final_readers(history)
 
-    def tell() -> Callable[[Rows], Line]:
-        return Judging(run, spread, final).told
+    def tell() -> Callable[[Rows], BucketResult]:
+        return RegisterJudge(run, spread, final).judge_bucket
 
-    return added_up(by_bucket(history, spark, COLUMNS, selected, tell))
+    return merge_results(map_buckets(history, spark, COLUMNS, select_rows, tell))
 
 
-def spread_out(history: History) -> bool:
-    """Is any operation stamped early and late, so that those of one process seem to overlap?"""
+def has_clock_spread(history: History) -> bool:
+    """Return whether any writer's times are widened, so that operations of one process seem to
+    overlap."""
     return any(history.spread_ns(writer) for writer in history.writers("ops"))
 
 
-def selected(batch: pa.RecordBatch, place: int) -> Rows:
-    """Rows of keyed reads and writes, and those that nobody understands; none of transactions."""
+def select_rows(batch: pa.RecordBatch, place: int) -> Rows:
+    """Return the rows of keyed reads and writes, and rows of unknown kinds; no rows of
+    transactions."""
     rows: dict[str, Ints] = {name: _column(batch, name) for name in COLUMNS[:-1]}
     rows["place"] = place + np.arange(batch.num_rows)
     mine = np.isin(rows["f"], OURS) | ~np.isin(rows["f"], [*F])
     mine &= rows["mop"] < 0
-    if (rows["mop"] >= 0).any():  # then rows without a key are of transactions as a whole
+    if (rows["mop"] >= 0).any():  # then rows without a key belong to whole transactions
         mine &= rows["key"] >= 0
     return {name: column[mine] for name, column in rows.items()}
 
@@ -133,8 +135,8 @@ def _column(batch: pa.RecordBatch, name: str) -> Ints:
 
 @dataclass(frozen=True)
 class Values:
-    """What values are called, if they have texts, and which one every register holds at first.
-    Where it holds one, a read of nothing is one whose value is not known."""
+    """Texts of values, if they have any, and the initial value of each register. If registers have
+    an initial value, a read of nothing is a read whose value is unknown."""
 
     texts: Sequence[str] | None = None
     initial: int = ABSENT
@@ -145,8 +147,8 @@ class Values:
         return cls(names.get("values"), names.get("initial", ABSENT))
 
 
-def parts_of(rows: Rows, values: Values, spread: bool = False) -> Iterator[Part]:
-    """The keys of each kind. `spread`: as above."""
+def key_groups(rows: Rows, values: Values, spread: bool = False) -> Iterator[KeyGroup]:
+    """Yield the keys of each kind. `spread`: as returned by `has_clock_spread`."""
     order = np.argsort(rows["place"], kind="stable")
     rows = {name: column[order] for name, column in rows.items()}
     appended, listed = (
@@ -159,9 +161,11 @@ def parts_of(rows: Rows, values: Values, spread: bool = False) -> Iterator[Part]
         yield _part(STRING, rows, string, replace(values, initial=ABSENT), spread)
 
 
-def _part(kind: str, rows: Rows, mine: Bools, values: Values, spread: bool) -> Part:
-    columns = [rows[name][mine].astype(d) for name, d in zip(Columns._fields, DTYPES, strict=True)]
-    table, texts, initial = Columns(*columns), list[str](), values.initial
+def _part(kind: str, rows: Rows, mine: Bools, values: Values, spread: bool) -> KeyGroup:
+    columns = [
+        rows[name][mine].astype(d) for name, d in zip(OperationColumns._fields, DTYPES, strict=True)
+    ]
+    table, texts, initial = OperationColumns(*columns), list[str](), values.initial
     silent = (table.f == F.GET) & (table.type == Type.OK) & (table.value == ABSENT)
     silent &= initial != ABSENT
     table = table._replace(type=np.where(silent, Type.INFO, table.type).astype(table.type.dtype))
@@ -170,12 +174,14 @@ def _part(kind: str, rows: Rows, mine: Bools, values: Values, spread: bool) -> P
     encoded = encode(table, initial, pipelined=spread)
     places = rows["place"][mine]
     flaws = tuple(replace(flaw, row=int(places[flaw.row])) for flaw in encoded.flaws)
-    return Part(kind, encoded.batch, texts, flaws, int(np.count_nonzero(silent)))
+    return KeyGroup(kind, encoded.batch, texts, flaws, int(np.count_nonzero(silent)))
 
 
-def _numbered(table: Columns, names: Sequence[str], initial: int) -> tuple[Columns, list[str], int]:
-    """Only the texts that occur here, and the columns and the initial value by their numbers. A
-    value without a text is its number in digits."""
+def _numbered(
+    table: OperationColumns, names: Sequence[str], initial: int
+) -> tuple[OperationColumns, list[str], int]:
+    """Keep only the texts that occur here, and replace columns and initial value by their numbers.
+    A value without a text is its number in digits."""
     each = np.concatenate([table.value, table.arg, [initial]])
     found, at = np.unique(each[each != ABSENT], return_inverse=True)
     numbers = np.full(len(each), ABSENT)
@@ -185,45 +191,50 @@ def _numbered(table: Columns, names: Sequence[str], initial: int) -> tuple[Colum
     return table._replace(value=value, arg=arg), texts, int(numbers[-1])
 
 
-class Judging:
-    """What one task knows while it judges one bucket after the other."""
+class RegisterJudge:
+    """State of one task that judges one bucket after another."""
 
     def __init__(self, run: RunDir, spread: bool, final: FinalReaders) -> None:
         self._values = Values.of(run)
         self._spread, self._final = spread, final
         self._until = monotonic() + SECONDS
 
-    def told(self, rows: Rows) -> Line:
-        """The verdicts on a bucket's keys, as numbers."""
-        line: Line = {"keys": {REGISTER: 0, STRING: 0}, "illegal": [], "open": [], "flaws": []}
-        line["unread"] = unread_of(rows, self._final)
+    def judge_bucket(self, rows: Rows) -> BucketResult:
+        """Return the verdicts on a bucket's keys, as numbers."""
+        line: BucketResult = {
+            "keys": {REGISTER: 0, STRING: 0},
+            "illegal": [],
+            "open": [],
+            "flaws": [],
+        }
+        line["unread"] = unread_keys(rows, self._final)
         line |= dict.fromkeys(("operations", "observed", "searched", "steps", "flawed"), 0)
-        for part in parts_of(rows, self._values, self._spread):
+        for part in key_groups(rows, self._values, self._spread):
             line["keys"][part.kind] = len(part.batch.keys)
             line["operations"] += len(part.batch.ops)
-            line["observed"] += _observed(part.batch.ops) + part.silent
+            line["observed"] += _count_observations(part.batch.ops) + part.silent
             line["flaws"] += [(f.row, f.rule, f.op, f.process) for f in part.flaws[:SAMPLE]]
             line["flawed"] += len(part.flaws)
             for batch, why in _shares(part):
                 if why:
-                    line["open"] += _open(batch, why)
+                    line["open"] += _undecided(batch, why)
                 else:
                     self._judge(part, batch, line)
         return line
 
-    def _judge(self, part: Part, batch: Batch, line: Line) -> None:
+    def _judge(self, part: KeyGroup, batch: OperationBatch, line: BucketResult) -> None:
         left = max(1.0, (self._until - monotonic()) / 2)
-        budget = Budget(failures=FAILURES, seconds=left, exhaustive=True)
+        budget = SearchBudget(failures=FAILURES, seconds=left, exhaustive=True)
         found = judge(batch, part.kind, budget, part.texts)
         line["searched"] += found.stats["searched"]
         line["steps"] += found.stats["steps"]
         line["illegal"] += batch.keys[found.verdicts == ILLEGAL].tolist()
         undecided = np.flatnonzero(found.verdicts == UNKNOWN)
-        line["open"] += _open(some(batch, undecided), SPENT, found.passed[undecided])
+        line["open"] += _undecided(select_keys(batch, undecided), SPENT, found.passed[undecided])
 
 
-def unread_of(rows: Rows, final: FinalReaders) -> list[int]:
-    """Keys to which a write was acknowledged, and that no reader was told of at the end."""
+def unread_keys(rows: Rows, final: FinalReaders) -> list[int]:
+    """Return the keys with an acknowledged write that no final reader read."""
     if not final.processes:
         return []
     ok = rows["type"] == Type.OK
@@ -233,13 +244,13 @@ def unread_of(rows: Rows, final: FinalReaders) -> list[int]:
     return unread
 
 
-def _observed(ops: Array) -> int:
-    """Operations that are told what the key held."""
-    told = (ops[:, STATUS] == OK) & ~np.isin(ops[:, KIND], (WRITE, APPEND))
-    return int(np.count_nonzero(told))
+def _count_observations(ops: Array) -> int:
+    """Return the number of operations that show what the key held."""
+    observed = (ops[:, STATUS] == OK) & ~np.isin(ops[:, KIND], (WRITE, APPEND))
+    return int(np.count_nonzero(observed))
 
 
-def _open(batch: Batch, why: str, passed: Array | None = None) -> list[Open]:
+def _undecided(batch: OperationBatch, why: str, passed: Array | None = None) -> list[UndecidedKey]:
     lengths = np.diff(batch.starts)
     happened = np.concatenate([[0], np.cumsum(batch.ops[:, STATUS] == OK)])
     returns = happened[batch.starts[1:]] - happened[batch.starts[:-1]]
@@ -247,11 +258,11 @@ def _open(batch: Batch, why: str, passed: Array | None = None) -> list[Open]:
     rows = zip(
         batch.keys.tolist(), lengths.tolist(), passed.tolist(), returns.tolist(), strict=True
     )
-    return [Open(key, why, n, p, r) for key, n, p, r in rows]
+    return [UndecidedKey(key, why, n, p, r) for key, n, p, r in rows]
 
 
-def _shares(part: Part) -> Iterator[tuple[Batch, str]]:
-    """What is judged at once; or not at all, and why: strings may take too much room."""
+def _shares(part: KeyGroup) -> Iterator[tuple[OperationBatch, str]]:
+    """Yield the parts to be judged at once; with a reason, the parts not to be judged at all."""
     if part.kind == REGISTER:
         yield part.batch, ""
         return
@@ -259,23 +270,23 @@ def _shares(part: Part) -> Iterator[tuple[Batch, str]]:
     mixed, letters = _mixed(batch), _letters(batch, part.texts)
     for which, why in ((mixed, MIXED), (~mixed & (letters > LETTERS), TOO_LONG)):
         if which.any():
-            yield some(batch, np.flatnonzero(which)), why
+            yield select_keys(batch, np.flatnonzero(which)), why
     good = np.flatnonzero(~mixed & (letters <= LETTERS))
     share = (np.cumsum(letters[good]) - 1) // LETTERS
     for number in np.unique(share).tolist():
-        yield some(batch, good[share == number]), ""
+        yield select_keys(batch, good[share == number]), ""
 
 
-def _mixed(batch: Batch) -> Bools:
-    """Keys with a compare-and-set, of which strings have none."""
+def _mixed(batch: OperationBatch) -> Bools:
+    """Return the keys with a compare-and-set, which strings do not have."""
     strange = ~np.isin(batch.ops[:, KIND], (READ, WRITE, APPEND))
     before = np.concatenate([[0], np.cumsum(strange)])
     mixed: Bools = before[batch.starts[1:]] > before[batch.starts[:-1]]
     return mixed
 
 
-def _letters(batch: Batch, texts: Sequence[str]) -> Ints:
-    """How much room each key's strings take."""
+def _letters(batch: OperationBatch, texts: Sequence[str]) -> Ints:
+    """Return the memory that each key's strings take, in bytes."""
     sizes = np.array([len(text.encode()) + 1 for text in texts] + [1])
     values = np.where(batch.values == ABSENT, -1, batch.values)
     before = np.concatenate([[0], np.cumsum(sizes[values])])
@@ -283,8 +294,8 @@ def _letters(batch: Batch, texts: Sequence[str]) -> Ints:
     return letters
 
 
-def added_up(lines: Sequence[Line]) -> Found:
-    """All buckets together, in the order of keys and places."""
+def merge_results(lines: Sequence[BucketResult]) -> RegisterVerdicts:
+    """Merge the results of all buckets, in the order of keys and places."""
 
     def total(name: str) -> int:
         return sum(line[name] for line in lines)
@@ -292,7 +303,7 @@ def added_up(lines: Sequence[Line]) -> Found:
     flaws = [
         Flaw(row, Rule(rule), op, who) for line in lines for row, rule, op, who in line["flaws"]
     ]
-    return Found(
+    return RegisterVerdicts(
         keys={kind: sum(line["keys"][kind] for line in lines) for kind in (REGISTER, STRING)},
         operations=total("operations"),
         observed=total("observed"),
@@ -300,7 +311,7 @@ def added_up(lines: Sequence[Line]) -> Found:
         steps=total("steps"),
         illegal=tuple(sorted(key for line in lines for key in line["illegal"])),
         unread=tuple(sorted(key for line in lines for key in line["unread"])),
-        open=tuple(sorted(Open(*row) for line in lines for row in line["open"])),
+        open=tuple(sorted(UndecidedKey(*row) for line in lines for row in line["open"])),
         flaws=tuple(sorted(flaws)[:SAMPLE]),
         flawed=total("flawed"),
     )

@@ -1,12 +1,13 @@
-"""Sets that only grow, read whole: decided by sorting.
+"""Sets that only grow, read as a whole: decided by sorting.
 
 An element is there from some instant between the call of its earliest add and the first return of
-any. Whoever saw it returned later, whoever did not was called earlier; where that fails for one
-element alone, it was lost (the last read does not have it) or a read was stale. The elements that
-are left must also fit together: of two reads one saw all that the other saw, so reads and the adds
-between them form one sequence, in which nothing may be called after something later has returned.
+any add. A read with the element returned later, a read without it was called earlier. Where that
+fails for one element alone, the element was lost (the last read does not have it) or a read was
+stale. The remaining elements must also be consistent: of two reads one has all that the other has,
+so reads and the adds between them form one sequence, in which no operation may be called after a
+later one returned.
 
-An add of unknown outcome that nobody saw is left out.
+An add of unknown outcome whose element was never read is left out.
 """
 
 from typing import NamedTuple
@@ -16,13 +17,13 @@ import numpy as np
 from checkers._cycles.arrays import Bools, Ints, Lookup, group_numbers, group_starts
 from checkers._linear.batch import INFO
 from checkers._linear.objects import Objects
-from checkers._linear.wrongs import Code, Judged, Wrongs, wrongs
+from checkers._linear.violations import Code, MethodResult, Violations, violations
 from harness.operation import F
 
 
 class _Members(NamedTuple):
-    """Elements of sets: key, when it was first called, when it was surely there (two ranks: by its
-    adds alone, and by whoever saw it too), and who added it."""
+    """Elements of sets: key, first call, two ranks by which each was certainly there (`ret` by its
+    adds alone, `known` by reads too), and the add."""
 
     key: Ints
     call: Ints
@@ -32,16 +33,16 @@ class _Members(NamedTuple):
 
 
 class _Sightings(NamedTuple):
-    """Which member which read saw: places of reads, numbers of members."""
+    """Which read has which member: places of reads, numbers of members."""
 
     read: Ints
     member: Ints
 
-    def where(self, mask: Bools) -> "_Sightings":
+    def select(self, mask: Bools) -> "_Sightings":
         return _Sightings(self.read[mask], self.member[mask])
 
 
-def judge(sets: Objects) -> Judged:
+def judge(sets: Objects) -> MethodResult:
     """Judge all keys; none is left undecided."""
     operations = sets.operations
     reads = operations.of(F.LIST)
@@ -49,12 +50,12 @@ def judge(sets: Objects) -> Judged:
     members, sightings, strange = _members(sets)
     missing, sound = _missing(sets, members, sightings, reads)
     found = [*strange, *missing]
-    kept = sightings.where(sound[sightings.member])
-    return Judged([*found, *_together(sets, members, kept, reads, sound)], _none(sets))
+    kept = sightings.select(sound[sightings.member])
+    return MethodResult([*found, *_inconsistent(sets, members, kept, reads, sound)], _no_keys(sets))
 
 
-def unsought(sets: Objects) -> Ints:
-    """Acknowledged adds of what no read saw, and after which none was begun."""
+def unverified_elements(sets: Objects) -> Ints:
+    """Return acknowledged adds of elements that no read has, with no read called after them."""
     operations, elements = sets.operations, sets.elements
     adds, reads = operations.of(F.ADD), operations.of(F.LIST)
     last = np.full(len(sets.keys), -1, np.int64)
@@ -64,12 +65,12 @@ def unsought(sets: Objects) -> Ints:
     return unseen[operations.ret[unseen] > last[operations.key[unseen]]]
 
 
-def _none(sets: Objects) -> Bools:
+def _no_keys(sets: Objects) -> Bools:
     return np.zeros(len(sets.keys), np.bool_)
 
 
-def _members(sets: Objects) -> tuple[_Members, _Sightings, list[Wrongs]]:
-    """All that was added, who saw it, and what was seen and should not have been."""
+def _members(sets: Objects) -> tuple[_Members, _Sightings, list[Violations]]:
+    """Return all members, the reads that have them, and violations of single reads."""
     operations, elements = sets.operations, sets.elements
     adds = np.concatenate([operations.of(F.ADD), operations.of(F.ADD, status=INFO)])
     adds = adds[np.lexsort((operations.call[adds], operations.value[adds], operations.key[adds]))]
@@ -97,7 +98,8 @@ def _members(sets: Objects) -> tuple[_Members, _Sightings, list[Wrongs]]:
 
 
 def _doubled(sets: Objects) -> tuple[Bools, Bools]:
-    """Of all elements of lists: is it the first of its value in its list, and the second?"""
+    """Return which elements of lists are the first of their value in their list, and which the
+    second."""
     elements = sets.elements
     order = np.lexsort((elements.value, elements.list))
     starts = group_starts(elements.list[order], elements.value[order])
@@ -107,12 +109,12 @@ def _doubled(sets: Objects) -> tuple[Bools, Bools]:
     return once, twice
 
 
-def _one_each(code: Code, key: Ints, value: Ints, mask: Bools, reads: Ints) -> Wrongs:
-    """One row for each value of a key, with a read that has it."""
+def _one_each(code: Code, key: Ints, value: Ints, mask: Bools, reads: Ints) -> Violations:
+    """Return one violation for each value of a key, with a read that has it."""
     at = np.flatnonzero(mask)
     at = at[np.lexsort((value[at], key[at]))]
     at = at[group_starts(key[at], value[at])]
-    return wrongs(code, key[at], reads[at], value=value[at])
+    return violations(code, key[at], reads[at], value=value[at])
 
 
 # ----------------------------------------------------------------------- each element on its own
@@ -120,8 +122,8 @@ def _one_each(code: Code, key: Ints, value: Ints, mask: Bools, reads: Ints) -> W
 
 def _missing(
     sets: Objects, members: _Members, sightings: _Sightings, reads: Ints
-) -> tuple[list[Wrongs], Bools]:
-    """Elements that were surely there, and not seen later; and which are sound."""
+) -> tuple[list[Violations], Bools]:
+    """Return members that were certainly there and missing later; and which members are sound."""
     operations = sets.operations
     calls = operations.call[reads]
     since = np.searchsorted(calls, members.known)
@@ -134,7 +136,9 @@ def _missing(
     has_last[sightings.member[sightings.read == last[sightings.member]]] = True
     lost, stale = missed[~has_last[missed]], missed[has_last[missed]]
     knower = sets.owner[members.known]
-    found = wrongs(Code.ELEMENT_LOST, members.key[lost], members.by[lost], knower[lost], last[lost])
+    found = violations(
+        Code.ELEMENT_LOST, members.key[lost], members.by[lost], knower[lost], last[lost]
+    )
     sound = np.ones(len(members.key), np.bool_)
     sound[missed] = False
     return [found, _stale(sets, members, sightings, reads, stale)], sound
@@ -142,8 +146,9 @@ def _missing(
 
 def _stale(
     sets: Objects, members: _Members, sightings: _Sightings, reads: Ints, stale: Ints
-) -> Wrongs:
-    """One row for each stale element, or for each stale read, whichever are fewer on its key."""
+) -> Violations:
+    """Return one row for each stale element, or for each stale read, whichever are fewer on its
+    key."""
     operations = sets.operations
     number = np.full(len(members.key), -1, np.int64)
     number[stale] = np.arange(len(stale))
@@ -162,21 +167,21 @@ def _stale(
     late, stale = late[fewer[operations.key[late]]], stale[~fewer[members.key[stale]]]
     knower = sets.owner[members.known]
     key = np.concatenate([members.key[stale], operations.key[late]])
-    nobody = np.full(len(late), -1)
+    none = np.full(len(late), -1)
     ops = (
         np.concatenate([members.by[stale], late]),
-        np.concatenate([knower[stale], nobody]),
+        np.concatenate([knower[stale], none]),
     )
-    return wrongs(Code.STALE_READ, key, *ops)
+    return violations(Code.STALE_READ, key, *ops)
 
 
 # -------------------------------------------------------------------------------- all of them
 
 
-def _together(
+def _inconsistent(
     sets: Objects, members: _Members, sightings: _Sightings, reads: Ints, sound: Bools
-) -> list[Wrongs]:
-    """Reads that can not be put into one order, each seeing all that those before it saw."""
+) -> list[Violations]:
+    """Return reads that have no order in which each has all elements of those before it."""
     operations = sets.operations
     size = np.bincount(sightings.read, minlength=len(operations))[reads]
     order = np.lexsort((size, operations.key[reads]))
@@ -202,15 +207,15 @@ def _together(
 
 def _apart(
     sets: Objects, members: _Members, sightings: _Sightings, some: Ints, reads: Ints
-) -> Wrongs:
-    """By key a member, a read that saw it, and one that saw as much and yet not this member."""
+) -> Violations:
+    """Return by key a member, a read that has it, and a read of at least that size without it."""
     operations = sets.operations
     saw = np.zeros(len(operations), np.bool_)
     saw[sightings.read[sightings.member == some[members.key[sightings.member]]]] = True
     key, seers = np.unique(operations.key[reads[saw[reads]]], return_index=True)
     _, others = np.unique(operations.key[reads[~saw[reads]]], return_index=True)
     seer, other = reads[saw[reads]][seers], reads[~saw[reads]][others]
-    return wrongs(Code.NOT_LINEARIZABLE, key, members.by[some[key]], seer, other)
+    return violations(Code.NOT_LINEARIZABLE, key, members.by[some[key]], seer, other)
 
 
 def _in_time(
@@ -220,10 +225,10 @@ def _in_time(
     stage: Ints,
     sound: Bools,
     chained: Bools,
-) -> Wrongs:
-    """The sequence of adds and reads against time, by key.
+) -> Violations:
+    """Return violations of real time in the sequence of adds and reads of each key.
 
-    A member's stage is even: before the reads that first saw it; of one that nobody saw, last.
+    A member's stage is even: before the first reads that have it; of one that was never read, last.
     """
     operations, (reads, place) = sets.operations, listed
     stage = np.concatenate([2 * place[reads] + 1, stage])
@@ -240,4 +245,4 @@ def _in_time(
     wrong = np.flatnonzero(before > ret)
     later, earlier = sets.owner[before[wrong]], sets.owner[ret[wrong]]
     _, heads = np.unique(later, return_index=True)
-    return wrongs(Code.NOT_LINEARIZABLE, key[wrong][heads], later[heads], earlier[heads])
+    return violations(Code.NOT_LINEARIZABLE, key[wrong][heads], later[heads], earlier[heads])

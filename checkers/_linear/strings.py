@@ -1,16 +1,17 @@
-"""Keys whose values are strings that are put, got, and grow by appending.
+"""Keys whose values are strings: they are put, read, and grow by appending.
 
-The same walk along the returns as in `search`, with other means, since the order of appends shows.
-A state is known by its length and a rolling hash (Karp and Rabin 1987), so that appending costs one
-multiplication and asking whether it is the beginning of some other string one look at a table.
+The search walks along the returns as `search` does, but by other rules, because a string shows the
+order of its appends. A state is represented by its length and a rolling hash (Karp and Rabin 1987):
+appending costs one multiplication, and a table shows whether the state is a prefix of another
+string.
 
 1. A get of the present state is ordered at once.
-2. *Looking ahead*: if no put can come before the get that returns next, the state only grows until
-   then, so it has to be a beginning of what that get saw. This leaves few orders of appends.
-3. When no get is left, whatever remains can happen in any order: the key is legal.
+2. *Look ahead*: if no put can come before the get that returns next, the state only grows until
+   then, so it must be a prefix of what that get returned. This leaves few orders of appends.
+3. When no get is left, the rest can happen in any order, and the key is legal.
 
-A wrong hash could only call two strings equal that are not; an illegal key is searched again with
-other hashes before it is believed.
+A hash collision can only make two different strings look equal. An illegal key is searched again
+with other hashes before the verdict stands.
 """
 
 from collections.abc import Sequence
@@ -34,32 +35,13 @@ from checkers._linear.batch import (
     WRITE,
     A,
     Array,
-    Batch,
+    OperationBatch,
 )
-from checkers._linear.room import (
-    AFTER,
-    BASE,
-    FAILURES,
-    FIRST,
-    FRONT,
-    INFO_OPS,
-    LENGTH,
-    LIFTED,
-    NODE_NEXT,
-    NODE_OP,
-    PAIR_OF,
-    PAIR_OPS,
-    PUT,
-    RETURNS,
-    SECOND,
-    SEEN,
-    STATE,
-    STEPS,
-    TOP,
-    TRAIL,
-    USED,
-    Room,
-    hopeless,
+from checkers._linear.search import NO_ROOM, POLL
+from checkers._linear.search_state import (
+    NOW,
+    SearchState,
+    has_failed,
     lift,
     lower,
     note_use,
@@ -67,25 +49,20 @@ from checkers._linear.room import (
     prepare,
     pull,
     push,
-    remember,
+    remember_failure,
     report,
 )
-from checkers._linear.search import NO_ROOM
 from checkers._spark.compiled import kernel, part
 
 _MODULUS = (1 << 31) - 1
 _SHIFT = 31
-_POLL = 1023
-MAX_LETTERS = 1 << 23  # of the reads of a key, and lengths of what was appended, that are compared
-
-# rows of `op` that the search of registers uses for other things
-GETS, PUTS, INFOS = INFO_OPS, PAIR_OPS, PAIR_OF
+MAX_LETTERS = 1 << 23  # letters of a key's reads, times the number of lengths of its appends
 
 
 class Texts(NamedTuple):
-    """Every value's string: `hashes[starts[v]]` is of nothing of it, the last one of all of it.
+    """Hashes of all prefixes of each value's string, from the empty one at `hashes[starts[v]]` on.
 
-    A hash is two numbers below 2^31, in one; `powers` are those of the two bases, by length.
+    A hash is two numbers below 2^31 in one. `powers`: powers of the two bases, by length.
     """
 
     starts: Array
@@ -93,8 +70,8 @@ class Texts(NamedTuple):
     powers: Array
 
 
-def texts_of(batch: Batch, strings: Sequence[str], seed: int) -> Texts:
-    """The strings behind a batch's values; no value is the empty string."""
+def texts_of(batch: OperationBatch, strings: Sequence[str], seed: int) -> Texts:
+    """Hash the strings of a batch's values; an absent value is the empty string."""
     bodies = [b"" if v == ABSENT else strings[v].encode() for v in batch.values.tolist()]
     starts = np.zeros(len(bodies) + 1, np.int64)
     np.cumsum([len(body) + 1 for body in bodies], out=starts[1:])
@@ -106,9 +83,8 @@ def texts_of(batch: Batch, strings: Sequence[str], seed: int) -> Texts:
     return Texts(starts, hashes, powers)
 
 
-def never_written(batch: Batch, strings: Sequence[str], key: int) -> int:
-    """The place of a read of a key whose string no puts and appends, in whatever order, can give;
-    -1: none was found."""
+def never_written(batch: OperationBatch, strings: Sequence[str], key: int) -> int:
+    """Return the place of a read whose string no order of the puts and appends gives, or -1."""
     first, last = int(batch.starts[key]), int(batch.starts[key + 1])
     at = int(batch.value_starts[key])
 
@@ -128,15 +104,16 @@ def never_written(batch: Batch, strings: Sequence[str], key: int) -> int:
         begins = {len(known)} if words.startswith(known) else set[int]()
         starts = {len(start) for start in whole if words.startswith(start)}
         if not (
-            _composed(words, begins, pieces, lengths) or _composed(words, starts, pieces, lengths)
+            _is_composed(words, begins, pieces, lengths)
+            or _is_composed(words, starts, pieces, lengths)
         ):
             return place
         known = words
     return -1
 
 
-def _composed(words: str, starts: set[int], pieces: set[str], lengths: Sequence[int]) -> bool:
-    """Whether a text, from one of these places on, is made of pieces."""
+def _is_composed(words: str, starts: set[int], pieces: set[str], lengths: Sequence[int]) -> bool:
+    """Return whether a text is made of pieces from one of these places on."""
     reached = set(starts)
     for at in range(min(starts, default=0), len(words)):
         if at in reached:
@@ -162,7 +139,7 @@ def _roll(letters: Array, starts: Array, bases: Array, hashes: Array, powers: Ar
 
 @part
 def _joined(texts: Texts, state: int, v: int) -> int:
-    """The hash of the state with string v appended."""
+    """Return the hash of the state with string v appended."""
     length = texts.starts[v + 1] - texts.starts[v] - 1
     tail = texts.hashes[texts.starts[v + 1] - 1]
     low = ((state & _MODULUS) * texts.powers[length, 0] + (tail & _MODULUS)) % _MODULUS
@@ -171,176 +148,176 @@ def _joined(texts: Texts, state: int, v: int) -> int:
 
 
 @part
-def _begins(texts: Texts, state: int, length: int, v: int) -> bool:
-    """The state is a beginning of string v."""
+def _is_prefix(texts: Texts, state: int, length: int, v: int) -> bool:
+    """Return whether the state is a prefix of string v."""
     at = texts.starts[v] + length
     return bool(at < texts.starts[v + 1] and texts.hashes[at] == state)
 
 
 @part
-def _list(op: Array, ops: Array, returned: int) -> tuple[int, int, int]:
-    """Gets by their returns; puts, and what is of unknown outcome, by their calls. How many."""
+def _list_operations(s: SearchState, ops: Array, returned: int) -> tuple[int, int, int]:
+    """List gets by returns; puts and operations of unknown outcome by calls; return the counts."""
     gets, puts, infos = 0, 0, 0
     for at in range(returned):
-        if ops[op[RETURNS, at], KIND] == READ:
-            op[GETS, gets] = op[RETURNS, at]
+        if ops[s.returns[at], KIND] == READ:
+            s.gets[gets] = s.returns[at]
             gets += 1
     for i in range(len(ops)):
         if ops[i, KIND] == WRITE:
-            op[PUTS, puts] = i
+            s.puts[puts] = i
             puts += 1
         if ops[i, STATUS] == INFO:
-            op[INFOS, infos] = i
+            s.infos[infos] = i
             infos += 1
     return gets, puts, infos
 
 
 @part
-def _next_get(now: Array, op: Array, gets: int) -> int:
-    """The get that returns next; or -1."""
-    at = now[SEEN]
-    while at < gets and op[LIFTED, op[GETS, at]]:
+def _next_get(s: SearchState, gets: int) -> int:
+    """Return the get that returns next, or -1."""
+    at = s.now[NOW.gets_passed]
+    while at < gets and s.lifted[s.gets[at]]:
         at += 1
-    now[SEEN] = at
-    return int(op[GETS, at]) if at < gets else -1
+    s.now[NOW.gets_passed] = at
+    return int(s.gets[at]) if at < gets else -1
 
 
 @part
-def _put_before(now: Array, op: Array, ops: Array, puts: int, limit: int) -> bool:
-    """Some put that is still to come was called before the limit."""
-    at = now[PUT]
-    while at < puts and op[LIFTED, op[PUTS, at]]:
+def _put_before(s: SearchState, ops: Array, puts: int, limit: int) -> bool:
+    """Return whether a put that is still to be ordered was called before the limit."""
+    at = s.now[NOW.puts_passed]
+    while at < puts and s.lifted[s.puts[at]]:
         at += 1
-    now[PUT] = at
-    return bool(at < puts and ops[op[PUTS, at], CALL] < limit)
+    s.now[NOW.puts_passed] = at
+    return bool(at < puts and ops[s.puts[at], CALL] < limit)
 
 
 @part
-def _advance(now: Array, op: Array, ops: Array, texts: Texts, dice: Array, returned: int) -> None:
-    """Order every get of the present state."""
-    n = len(ops)
-    pass_returns(now, op, returned)
-    i = op[AFTER, n]
-    while now[FRONT] < returned and i != n and ops[i, CALL] < ops[op[RETURNS, now[FRONT]], RET]:
-        following = op[AFTER, i]
+def _advance(s: SearchState, ops: Array, texts: Texts, returned: int) -> None:
+    """Order each get of the present state."""
+    n, now = len(ops), s.now
+    pass_returns(s, returned)
+    i = s.after[n]
+    while (
+        now[NOW.front] < returned and i != n and ops[i, CALL] < ops[s.returns[now[NOW.front]], RET]
+    ):
+        following = s.after[i]
         if ops[i, KIND] == READ:
             end = texts.starts[ops[i, A] + 1] - 1
             length = end - texts.starts[ops[i, A]]
-            if length == now[LENGTH] and texts.hashes[end] == now[STATE]:
-                lift(now, op, dice, i)
-                pass_returns(now, op, returned)
+            if length == now[NOW.length] and texts.hashes[end] == now[NOW.state]:
+                lift(s, i)
+                pass_returns(s, returned)
         i = following
 
 
 @part
-def _choose(now: Array, op: Array, choices: Array, ops: Array, infos: int) -> int:
-    """Lay out the choices, the best last: unknown outcomes come last. Where they end, or -1."""
-    n = len(ops)
-    top = int(now[TOP])
+def _choose(s: SearchState, ops: Array, infos: int) -> int:
+    """Write the choices, those of unknown outcome last; return their end, or -1: no room."""
+    n, choices = len(ops), s.choices
+    top = int(s.now[NOW.top])
     if top + n + 2 > len(choices):
         return -1
-    limit = ops[op[RETURNS, now[FRONT]], RET]
+    limit = ops[s.returns[s.now[NOW.front]], RET]
     for at in range(infos):
-        i = op[INFOS, at]
+        i = s.infos[at]
         if ops[i, CALL] >= limit:
             break
-        if not op[LIFTED, i]:
+        if not s.lifted[i]:
             choices[top] = i
             top += 1
-    i = op[AFTER, n]
+    i = s.after[n]
     while i != n and ops[i, CALL] < limit:
         if ops[i, KIND] != READ:
             choices[top] = i
             top += 1
-        i = op[AFTER, i]
+        i = s.after[i]
     return top
 
 
 @part
-def _take(
-    now: Array, op: Array, node: Array, ops: Array, texts: Texts, dice: Array, choice: int
-) -> None:
+def _take(s: SearchState, ops: Array, texts: Texts, choice: int) -> None:
+    """Order one operation."""
+    now = s.now
     if ops[choice, STATUS] == OK:
-        lift(now, op, dice, choice)
+        lift(s, choice)
     else:
-        note_use(now, node, choice)
-        op[LIFTED, choice] = 1
+        note_use(s, choice)
+        s.lifted[choice] = 1
     v = ops[choice, A]
     length = texts.starts[v + 1] - texts.starts[v] - 1
     if ops[choice, KIND] == APPEND:
-        now[STATE] = _joined(texts, now[STATE], v)
-        now[LENGTH] += length
+        now[NOW.state] = _joined(texts, now[NOW.state], v)
+        now[NOW.length] += length
     else:
-        now[STATE], now[LENGTH] = texts.hashes[texts.starts[v + 1] - 1], length
+        now[NOW.state], now[NOW.length] = texts.hashes[texts.starts[v + 1] - 1], length
 
 
 @part
-def _restore(now: Array, op: Array, node: Array, frames: Array, depth: int) -> None:
-    """Go back to the newest of the configurations kept."""
-    lower(now, op, frames[depth - 1, TRAIL])
-    at = now[USED]
-    while at != frames[depth - 1, USED]:
-        op[LIFTED, node[NODE_OP, at]] = 0
-        at = node[NODE_NEXT, at]
-    pull(now, frames, depth)
+def _restore(s: SearchState, depth: int) -> None:
+    """Return to the newest saved configuration."""
+    lower(s, s.frames[depth - 1, NOW.trail])
+    at = s.now[NOW.used]
+    while at != s.frames[depth - 1, NOW.used]:
+        s.lifted[s.node_op[at]] = 0
+        at = s.node_next[at]
+    pull(s, depth)
 
 
 @part
-def _one(room: Room, ops: Array, texts: Texts, dice: Array, failures: int, stop: Array) -> int:
-    """Search one key."""
-    now, op, node = room.now, room.op, room.node
-    frames, choices, failed = room.frames, room.choices, room.failed
-    returned = prepare(now, op, node, room.at_rank, ops)  # the state: no letters, and a hash of 0
-    gets, puts, infos = _list(op, ops, returned)
+def _search_key(s: SearchState, ops: Array, texts: Texts, failures: int, stop: Array) -> int:
+    """Return the verdict on one key, or NO_ROOM."""
+    now = s.now
+    returned = prepare(s, ops)  # the first state has no letters, and a hash of 0
+    gets, puts, infos = _list_operations(s, ops, returned)
     depth, steps = 0, len(ops) + 4 * failures
     while True:
-        now[STEPS] += 1
-        if now[FAILURES] >= failures or now[STEPS] > steps:
+        now[NOW.steps] += 1
+        if now[NOW.failures] >= failures or now[NOW.steps] > steps:
             return UNKNOWN
-        if now[STEPS] & _POLL == 0 and stop[0]:
+        if now[NOW.steps] & POLL == 0 and stop[0]:
             return UNKNOWN
-        _advance(now, op, ops, texts, dice, returned)
-        get = _next_get(now, op, gets)
+        _advance(s, ops, texts, returned)
+        get = _next_get(s, gets)
         if get < 0:
             return LEGAL
-        alive = _begins(texts, now[STATE], now[LENGTH], ops[get, A])
-        alive = alive or _put_before(now, op, ops, puts, ops[get, RET])
-        first, second = now[FIRST] ^ now[STATE], now[SECOND] ^ now[LENGTH]
-        if alive and not hopeless(now, node, failed, first, second):
-            top = _choose(now, op, choices, ops, infos)
+        alive = _is_prefix(texts, now[NOW.state], now[NOW.length], ops[get, A])
+        alive = alive or _put_before(s, ops, puts, ops[get, RET])
+        first, second = now[NOW.first] ^ now[NOW.state], now[NOW.second] ^ now[NOW.length]
+        if alive and not has_failed(s, first, second):
+            top = _choose(s, ops, infos)
             if top < 0:
                 return NO_ROOM
-            depth = push(now, frames, depth, top)
+            depth = push(s, depth, top)
         while True:
             if depth == 0:
                 return ILLEGAL
-            _restore(now, op, node, frames, depth)
-            if now[TOP] > now[BASE]:
+            _restore(s, depth)
+            if now[NOW.top] > now[NOW.base]:
                 break
-            remember(now, failed, now[FIRST] ^ now[STATE], now[SECOND] ^ now[LENGTH])
+            remember_failure(s, now[NOW.first] ^ now[NOW.state], now[NOW.second] ^ now[NOW.length])
             depth -= 1
-        now[TOP] -= 1
-        frames[depth - 1, TOP] = now[TOP]
-        _take(now, op, node, ops, texts, dice, choices[now[TOP]])
+        now[NOW.top] -= 1
+        s.frames[depth - 1, NOW.top] = now[NOW.top]
+        _take(s, ops, texts, s.choices[now[NOW.top]])
 
 
 @kernel
 def search(
-    room: Room,
-    batch: Batch,
+    s: SearchState,
+    batch: OperationBatch,
     which: Array,
     texts: Texts,
-    dice: Array,
     failures: int,
     stop: Array,
     out: Array,
 ) -> None:
-    """Search some keys, as `search.search` does."""
+    """Search some keys as `search.search` does."""
     for at in range(len(which)):
         k = which[at]
         out[at, 0] = UNKNOWN
         if not stop[0]:
             mine = Texts(texts.starts[batch.value_starts[k] :], texts.hashes, texts.powers)
             ops = batch.ops[batch.starts[k] : batch.starts[k + 1]]
-            out[at, 0] = _one(room, ops, mine, dice, failures, stop)
-            report(room.now, out, at)
+            out[at, 0] = _search_key(s, ops, mine, failures, stop)
+            report(s, out, at)

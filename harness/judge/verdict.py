@@ -18,6 +18,7 @@ from harness.history.notes import CORRUPTED
 from harness.text.parsing import json_in
 
 SCHEMA_VERSION = 1
+MOMENTS = ("acked_s", "at_s", "sent_s", "seen_s")  # columns of evidence, seconds since run start
 
 
 class Judgement(StrEnum):
@@ -67,6 +68,12 @@ class Finding:
     def excused(self) -> int:
         """Rows that do not convict."""
         return sum(excuse.rows for excuse in self.excuses)
+
+    @property
+    def first_moment_s(self) -> float | None:
+        """The time of the first witness, in seconds since the run's start; None if unknown."""
+        row = self.evidence[0] if self.evidence else {}
+        return next((float(row[key]) for key in MOMENTS if row.get(key)), None)
 
     @property
     def convicts(self) -> bool:

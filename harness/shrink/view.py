@@ -16,7 +16,6 @@ from harness.campaign.swarm import HOSTS
 from harness.campaign.tally import many
 from harness.cli.prog_name import seatrial
 from harness.cli.screen import Screen
-from harness.explain.failing_run import told
 from harness.history.reader import History
 from harness.plans import told as plainly
 from harness.shrink.search import Case, size
@@ -86,7 +85,7 @@ def lines(progress: SearchState, outcome: SeedOutcome) -> Iterator[str]:
         yield f"Not found any more: {', '.join(gone)}."
     yield from ("", plan(tries.best).rstrip(), "")
     if outcome.verdict:
-        yield from told(History.open(outcome.run), outcome.verdict)
+        yield from registry.stories().failing_run_story(History.open(outcome.run), outcome.verdict)
     else:
         yield f"The simulated world stopped. {outcome.why}"
     again = f"{seatrial()} replay {shlex.quote(str(outcome.run.path))}"

@@ -15,7 +15,6 @@ from tempfile import mkdtemp
 from harness.campaign.pool import PoolResult
 from harness.campaign.simulation import STOPPED, simulate
 from harness.errors import BadRequest
-from harness.explain.failing_run import when_s
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Verdict
 from harness.run.launch import planned
@@ -69,7 +68,7 @@ def run_attempt(attempt: Attempt, scratch: Path) -> AttemptResult:
 
 def failure_time_s(run: RunDir, verdict: Verdict | None) -> float | None:
     """Return the time of the first convicting event since the load began, if known."""
-    at_s = when_s(verdict.first) if verdict else None
+    at_s = verdict.first.first_moment_s if verdict and verdict.first else None
     began_ns = run.state().get("load_began_ns", 0)
     return at_s - began_ns / 1e9 if at_s is not None else None
 

@@ -1,13 +1,13 @@
-"""`seatrial serve`: the folder of runs as a web page, for a browser on this machine.
+"""`seatrial serve`: a folder of runs as web pages, for a browser on this machine.
 
-Nothing is ever written, and nothing but runs is shown. Three walls stand between a run's folder,
-which may come from anywhere, and its reader: the template engine escapes every value; a content
-security policy lets no page run any script but ours; and no file is opened that a link could have
-put elsewhere (`shelf`). A fourth stands before the door (`guard`): who asks by a name that is not
-ours, or from another site's page, is turned away.
+The site writes nothing and shows only runs. A run's folder may come from an untrusted source, so
+three measures protect its reader: the template engine escapes all values; a content security policy
+allows only our own scripts; and no file is opened through a symbolic link (`run_index`). A fourth
+protects the server (`access`): requests for an unknown host name, or from another site's page, are
+refused.
 
-Pages are made by Starlette, as small as a framework of ASGI can be, and served by uvicorn with h11,
-a strict reader of HTTP in pure Python.
+Starlette, a minimal ASGI framework, renders the pages; uvicorn serves them with h11, a strict HTTP
+parser in pure Python.
 """
 
 import asyncio
@@ -22,22 +22,23 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from harness.errors import EXIT_VALID, BadRequest
 from harness.text.sanitize import sayable
-from reports._site.guard import Door
+from reports._site.access import AllowedHosts
 from reports._site.pages import application
-from reports._site.shelf import Shelf
+from reports._site.run_index import RunIndex
 
-MOST_CONNECTIONS = 400
-MOST_HEAD_BYTES = 32_768  # of a request, before it is turned away
+MAX_CONNECTIONS = 400
+MAX_HEAD_BYTES = 32_768  # of a request; longer ones are refused
 LINGER_S = 1
-REQUEST_WITHIN_S = 10.0  # it is complete, or its connection ends
-STALLED_WITHIN_S = 60  # an answer that is not read, likewise
+REQUEST_WITHIN_S = 10.0  # a request must be complete by then
+STALLED_WITHIN_S = 60  # a peer must read its answer by then
 
 
 def serve(
     runs: Path, host: str, port: int, names: Sequence[str] = (), with_token: bool = False
 ) -> int:
-    """Until Ctrl-C. BadRequest when there is no such folder, or nobody can listen there."""
-    shelf = Shelf.of(runs)
+    """Serve until Ctrl-C. Raises BadRequest if the folder does not exist or the address is not
+    available."""
+    shelf = RunIndex.of(runs)
     token = token_urlsafe(16) if with_token else ""
     with _listening(host, port) as listener:
         taken = listener.getsockname()[1]
@@ -46,7 +47,7 @@ def serve(
         readers = "every user of this machine" if _loopback(host) else "every host that reaches it"
         who = "" if token else f"{readers} can read them, unless --token is given; "
         print(sayable(f"The runs of {runs}: {address} ({who}press Ctrl-C to stop)"), flush=True)
-        door = Door.of(host, names, anywhere=not _loopback(host), token=token)
+        door = AllowedHosts.of(host, names, anywhere=not _loopback(host), token=token)
         try:
             server(shelf, door).run(sockets=[listener])
         except KeyboardInterrupt:
@@ -81,7 +82,7 @@ class PromptProtocol(H11Protocol):
             self._deadline.cancel()
 
     def _start_or_stop(self) -> None:
-        """The deadline counts while no request is being answered."""
+        """Start the deadline, or stop it while a request is being answered."""
         answering = self.cycle is not None and not self.cycle.response_complete
         if answering and self._deadline is not None:
             self._deadline.cancel()
@@ -90,8 +91,8 @@ class PromptProtocol(H11Protocol):
             self._deadline = self.loop.call_later(self.request_within_s, self.transport.abort)
 
 
-def server(shelf: Shelf, door: Door) -> uvicorn.Server:
-    """What answers requests; it says nothing, however strange they are."""
+def server(shelf: RunIndex, door: AllowedHosts) -> uvicorn.Server:
+    """Return the server; it prints nothing about requests."""
     config = uvicorn.Config(
         application(shelf, door),
         http=PromptProtocol,
@@ -102,8 +103,8 @@ def server(shelf: Shelf, door: Door) -> uvicorn.Server:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=MOST_CONNECTIONS,
-        h11_max_incomplete_event_size=MOST_HEAD_BYTES,
+        limit_concurrency=MAX_CONNECTIONS,
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         timeout_graceful_shutdown=LINGER_S,
     )
     return uvicorn.Server(config)

@@ -1,8 +1,8 @@
-"""A run's folder as one compressed archive, made while it is sent.
+"""A run's folder as a compressed archive, made while it is sent.
 
-Nothing is kept: each file is read a piece at a time, so a run of any size takes no memory. A run in
-progress is archived as it stands: a file that grows meanwhile is cut where it ended when its turn
-came, one that shrank is filled up. Only plain files are taken, each under the run's own name.
+Files are read a piece at a time and nothing is stored, so a run of any size needs little memory. A
+run in progress is archived as it is: a file that grows meanwhile is cut at its first size, one that
+shrinks is padded. Only regular files are included, under the run's own name.
 """
 
 import os
@@ -18,12 +18,12 @@ from harness.history.runs import BALLAST, LOCK
 PIECE_BYTES = 1 << 18
 BLOCK_BYTES = 512
 LEFT_OUT = (BALLAST, LOCK)
-GZIP = 31  # zlib's word for a window of 32 KB with gzip's head and tail
+GZIP = 31  # zlib's number for a window of 32 KB with gzip's header and trailer
 FAST = 1  # most of a run is compressed already
 
 
-def archived(folder: Path) -> Iterator[bytes]:
-    """The archive, piece by piece."""
+def archive_pieces(folder: Path) -> Iterator[bytes]:
+    """Yield the archive, piece by piece."""
     squeeze = zlib.compressobj(FAST, wbits=GZIP)
     for path, mode in entries(folder):
         if stat.S_ISREG(mode) and path.name not in LEFT_OUT:
@@ -34,7 +34,7 @@ def archived(folder: Path) -> Iterator[bytes]:
 
 
 def _member(path: Path, folder: Path) -> Iterator[bytes]:
-    """A file's head and content; nothing when it is gone, or something else by now."""
+    """Yield a file's header and content; nothing if it is gone, or no regular file any more."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

@@ -1,7 +1,7 @@
-"""Two runs side by side: what differs in what was tried, and in what came of it.
+"""Two runs side by side: differences in their trials, and in their results.
 
-Curves lie on one axis, seconds since each run's load began, from the same cells as the report's.
-Plans are aligned line by line, so that a fault which only one of them has stands alone.
+Curves share one axis, seconds since each run's load began, and use the same cells as the report.
+Plans are aligned line by line, so that a fault of only one of them has a line of its own.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reports import _lanes, _words
-from reports._cells import BUCKETS, LEAST_NS, OCTAVE_BUCKETS, Cells
-from reports._run import Told
+from reports import _format, _lanes
+from reports._cells import BUCKETS, MIN_NS, OCTAVE_BUCKETS, Cells
+from reports._run import RunView
 from reports.page import ASIDE
 
-MOST_POINTS = 400  # of a curve
-MOST_LINES = 1_500  # of a plan
-MOST_FIELDS = 200  # of a table, those that are shown
-MOST_FAULTS = 500
+MAX_POINTS = 400  # of a curve
+MAX_LINES = 1_500  # of a plan
+MAX_FIELDS = 200  # lines of a table
+MAX_FAULTS = 500
 LONGEST = 300
 EMPTY: tuple[Any, ...] = ()
 
@@ -31,7 +31,7 @@ Flow = dict[str, list[float | None]]
 
 @dataclass(frozen=True)
 class Pair:
-    """A line of a table: its name, what each run has there, and whether that differs."""
+    """A line of a table: its name, the value of each run, and whether they are equal."""
 
     name: str
     one: str
@@ -40,8 +40,8 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Compared:
-    """Everything the page shows of two runs."""
+class Comparison:
+    """All data of the page."""
 
     numbers: tuple[Pair, ...]
     findings: tuple[Pair, ...]
@@ -50,46 +50,46 @@ class Compared:
     plan: tuple[Pair, ...]
     machine: tuple[Pair, ...]
     curves: Mapping[str, Any]
-    left_out: tuple[str, ...]  # what is not shown of it, because it would be too much
+    left_out: tuple[str, ...]  # notes on parts that are too large to be shown
 
 
-def compared(one: Told, other: Told) -> Compared:
-    """Two runs that were read. What one of them lacks is empty, and among its doubts."""
-    told = (one, other)
+def compare_runs(one: RunView, other: RunView) -> Comparison:
+    """Compare two runs. A part that one of them lacks is empty, and among its doubts."""
+    view = (one, other)
     tables = {
-        "numbers": _of_both(told, "the numbers", _numbers),
-        "findings": _of_both(told, "the findings", _findings),
-        "checkers": _of_both(told, "the checkers", _checkers),
-        "fields": _differing(_of_both(told, "the trial", _fields)),
-        "machine": _differing(_of_both(told, "the machine", _machine)),
+        "numbers": _of_both(view, "the numbers", _numbers),
+        "findings": _of_both(view, "the findings", _findings),
+        "checkers": _of_both(view, "the checkers", _checkers),
+        "fields": _differing(_of_both(view, "the trial", _fields)),
+        "machine": _differing(_of_both(view, "the machine", _machine)),
     }
-    return Compared(
-        **{name: pairs[:MOST_FIELDS] for name, pairs in tables.items()},
+    return Comparison(
+        **{name: pairs[:MAX_FIELDS] for name, pairs in tables.items()},
         plan=tuple(side_by_side(one.plan, other.plan)),
         curves={"one": curves(one), "other": curves(other)},
-        left_out=(*_beyond(tables), *_long(told)),
+        left_out=(*_beyond(tables), *_long(view)),
     )
 
 
 def _beyond(tables: Mapping[str, Sequence[Pair]]) -> Iterator[str]:
     for name, pairs in tables.items():
-        if len(pairs) > MOST_FIELDS:
-            yield f"of {len(pairs):,} lines of {name} the first {MOST_FIELDS:,} are shown"
+        if len(pairs) > MAX_FIELDS:
+            yield f"of {len(pairs):,} lines of {name} the first {MAX_FIELDS:,} are shown"
 
 
-def _long(told: tuple[Told, Told]) -> Iterator[str]:
-    for name, each in zip("AB", told, strict=True):
-        if (lines := len(each.plan.splitlines())) > MOST_LINES:
-            yield f"of the {lines:,} lines of {name}'s plan the first {MOST_LINES:,} are compared"
-        if (faults := len(each.faults)) > MOST_FAULTS:
-            yield f"of the {faults:,} faults of {name} the first {MOST_FAULTS:,} are bands"
+def _long(view: tuple[RunView, RunView]) -> Iterator[str]:
+    for name, each in zip("AB", view, strict=True):
+        if (lines := len(each.plan.splitlines())) > MAX_LINES:
+            yield f"of the {lines:,} lines of {name}'s plan the first {MAX_LINES:,} are compared"
+        if (faults := len(each.faults)) > MAX_FAULTS:
+            yield f"of the {faults:,} faults of {name} the first {MAX_FAULTS:,} are bands"
 
 
 def _of_both(
-    told: tuple[Told, Told], what: str, make: Callable[[Told], dict[str, str]]
+    view: tuple[RunView, RunView], what: str, make: Callable[[RunView], dict[str, str]]
 ) -> tuple[Pair, ...]:
-    """The table of a part, with a line for whatever either has."""
-    one, other = (each.part(what, partial(make, each), dict[str, str]()) for each in told)
+    """Return the table of a part, with a line for each name of either run."""
+    one, other = (each.part(what, partial(make, each), dict[str, str]()) for each in view)
     return tuple(
         Pair(name, one.get(name, ""), other.get(name, ""), one.get(name) == other.get(name))
         for name in dict.fromkeys([*one, *other])
@@ -100,45 +100,45 @@ def _differing(pairs: tuple[Pair, ...]) -> tuple[Pair, ...]:
     return tuple(pair for pair in pairs if not pair.same)
 
 
-def _fields(told: Told) -> dict[str, str]:
-    return {} if told.untold else flat(asdict(told.trial))
+def _fields(view: RunView) -> dict[str, str]:
+    return {} if view.trial_unknown else flat(asdict(view.trial))
 
 
-def _machine(told: Told) -> dict[str, str]:
-    return dict(_words.machine(told.state))
+def _machine(view: RunView) -> dict[str, str]:
+    return dict(_format.machine(view.state))
 
 
-def _numbers(told: Told) -> dict[str, str]:
+def _numbers(view: RunView) -> dict[str, str]:
     return {
         number.name: f"{number.value} ({number.note})" if number.note else number.value
-        for number in _words.numbers(told)
+        for number in _format.key_numbers(view)
     }
 
 
-def _findings(told: Told) -> dict[str, str]:
+def _findings(view: RunView) -> dict[str, str]:
     counts: dict[str, int] = {}
-    for _, finding in told.findings():
-        name = f"{_words.clip(finding.code, 80)}, {_words.standing_of(finding)} {finding.demand}"
+    for _, finding in view.findings():
+        name = f"{_format.clip(finding.code, 80)}, {_format.standing_of(finding)} {finding.demand}"
         name = name.removesuffix(" ")
         counts[name] = counts.get(name, 0) + finding.count
     return {name: f"{count:,}" for name, count in counts.items()}
 
 
-def _checkers(told: Told) -> dict[str, str]:
-    return {_words.clip(r.checker, 60): str(r.judgement) for r in told.verdict.checkers}
+def _checkers(view: RunView) -> dict[str, str]:
+    return {_format.clip(r.checker, 60): str(r.judgement) for r in view.verdict.checkers}
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """`{"load": {"rate": 5}}` as `{"load.rate": "5"}`."""
+    """Return `{"load": {"rate": 5}}` as `{"load.rate": "5"}`."""
     found: dict[str, str] = {}
     for name, value in table.items():
         path = f"{prefix}{name}"
         if isinstance(value, Mapping):
             found |= flat(value, f"{path}.")
         elif isinstance(value, list | tuple):
-            found[path] = _words.clip(", ".join(map(str, value)), LONGEST)
+            found[path] = _format.clip(", ".join(map(str, value)), LONGEST)
         else:
-            found[path] = _words.clip(value, LONGEST)
+            found[path] = _format.clip(value, LONGEST)
     return found
 
 
@@ -146,15 +146,15 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def side_by_side(one: str, other: str) -> Iterator[Pair]:
-    """The lines of two texts, equal ones beside each other."""
-    left, right = one.splitlines()[:MOST_LINES], other.splitlines()[:MOST_LINES]
+    """Yield the lines of two texts, with equal lines beside each other."""
+    left, right = one.splitlines()[:MAX_LINES], other.splitlines()[:MAX_LINES]
     for word, i, j, k, n in SequenceMatcher(None, left, right, autojunk=True).get_opcodes():
         mine, yours = left[i:j], right[k:n]
         for at in range(max(len(mine), len(yours))):
             yield Pair(
                 "",
-                _words.clip(_at(mine, at), LONGEST),
-                _words.clip(_at(yours, at), LONGEST),
+                _format.clip(_at(mine, at), LONGEST),
+                _format.clip(_at(yours, at), LONGEST),
                 word == "equal",
             )
 
@@ -166,19 +166,19 @@ def _at(lines: Sequence[str], number: int) -> str:
 # --------------------------------------------------------------------------------------- curves
 
 
-def curves(told: Told) -> dict[str, Any]:
-    """A run's curves and faults, in seconds since its load began."""
-    counted = told.counted
-    begin = told.phases.get("load", counted.begin)
+def curves(view: RunView) -> dict[str, Any]:
+    """Return a run's curves and faults, in seconds since its load began."""
+    counted = view.counted
+    begin = view.phases.get("load", counted.begin)
     return {
-        "flow": told.part("the curves", lambda: flow(counted, begin), Flow()),
-        "faults": told.part("the faults", lambda: _faults(told, begin), EMPTY),
+        "flow": view.part("the curves", lambda: flow(counted, begin), Flow()),
+        "faults": view.part("the faults", lambda: _faults(view, begin), EMPTY),
     }
 
 
 def flow(counted: Cells, begin: int) -> Flow:
-    """Rates and quantiles of latency, in so many steps as a picture is wide."""
-    while counted.count > MOST_POINTS:
+    """Return rates and quantiles of latency, in at most MAX_POINTS steps."""
+    while counted.count > MAX_POINTS:
         counted = counted.coarser()
     done = np.zeros((counted.count, BUCKETS))
     undone = np.zeros(counted.count)
@@ -203,11 +203,11 @@ def flow(counted: Cells, begin: int) -> Flow:
 
 
 def _quantile(done: Floats, share: float) -> list[float | None]:
-    """Of each step, in milliseconds; None where nothing was done."""
+    """Return a quantile of each step, in milliseconds; None for an empty step."""
     total = done.sum(axis=1)
     reached = done.cumsum(axis=1) >= share * total[:, None] - 1e-9
     bucket = reached.argmax(axis=1) + 0.5
-    ms = LEAST_NS / 1e6 * 2 ** (bucket / OCTAVE_BUCKETS)
+    ms = MIN_NS / 1e6 * 2 ** (bucket / OCTAVE_BUCKETS)
     return [round(float(v), 4) if n else None for v, n in zip(ms, total, strict=True)]
 
 
@@ -215,17 +215,17 @@ def _rounded(values: Floats) -> list[float | None]:
     return [round(float(value), 4) for value in values]
 
 
-def _faults(told: Told, begin: int) -> tuple[dict[str, Any], ...]:
+def _faults(view: RunView, begin: int) -> tuple[dict[str, Any], ...]:
     found = []
-    for fault in told.faults[:MOST_FAULTS]:
+    for fault in view.faults[:MAX_FAULTS]:
         if fault.begin is not None:
-            at, _, _, healed = _lanes.stages(fault, told.end)
+            at, _, _, healed = _lanes.stages(fault, view.end)
             found.append(
                 {
                     "from": (at - begin) / 1e9,
                     "to": (healed - begin) / 1e9,
                     "style": _lanes.fault_style(fault),
-                    "words": _words.clip(f"fault {fault.id}: {fault.words}", 120),
+                    "words": _format.clip(f"fault {fault.id}: {fault.words}", 120),
                 }
             )
     return tuple(found)

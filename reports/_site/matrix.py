@@ -1,9 +1,10 @@
-"""Suites as matrices: a line for each trial, a column for each night, and how its numbers went.
+"""Suites as matrices: a line for each trial, a column for each night, and the trends of its
+numbers.
 
-What a suite came to, night by night, is in the file that suites keep (`harness.suite.trend`):
-whether each trial ended as expected, and the medians of some numbers. All runs whose folders are
-there make one matrix more, by day and by verdict, whoever ran them. A trend is drawn from nothing
-upwards, on a scale of its own, with its last value beside it.
+The results of a suite, night by night, are in a file that suites write (`harness.suite.trend`):
+whether each trial ended as expected, and the medians of some numbers. All runs whose folders exist
+make one more matrix, by day and by verdict. A trend is drawn from zero, on a scale of its own, with
+its last value beside it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,15 +16,15 @@ from markupsafe import Markup
 
 from harness.suite.store import FOLDER
 from harness.suite.trend import FILE, Night, nights
-from reports._site.rows import FOREIGN, STATES, Row, number
-from reports._site.shelf import Shelf, trouble
-from reports._words import clip, seconds
+from reports._format import clip, seconds
+from reports._site.run_index import RunIndex, trouble
+from reports._site.run_list import FOREIGN, STATES, RunRow, number
 
-MOST_NIGHTS = 21
-MOST_LINES = 300
-MOST_BYTES = 64_000_000  # of the file of nights
+MAX_NIGHTS = 21
+MAX_LINES = 300
+MAX_BYTES = 64_000_000  # of the file of nights
 ALL = "All runs, by day"
-EXPECTED = {  # how a trial of a suite ended: its look, and a word for it
+EXPECTED = {  # result of a suite's trial: style and word
     0: ("valid", "as expected"),
     1: ("invalid", "not as expected"),
     2: ("unknown", "undecided"),
@@ -32,8 +33,8 @@ WIDTH, HEIGHT, EDGE = 120, 26, 3
 
 
 @dataclass(frozen=True)
-class Cell:
-    """What a trial came to in a night: how it looks, a word, more of it, and a run to look at."""
+class MatrixCell:
+    """The result of a trial in a night: style, word, details, and a run."""
 
     look: str
     word: str
@@ -50,12 +51,12 @@ class Trend:
 
 
 @dataclass(frozen=True)
-class Line:
+class MatrixLine:
     """A trial, its cells by night, and its trends."""
 
     trial: str
     variant: str
-    cells: tuple[Cell | None, ...]
+    cells: tuple[MatrixCell | None, ...]
     trends: tuple[Trend, ...]
 
 
@@ -65,16 +66,16 @@ class Matrix:
 
     name: str
     nights: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[MatrixLine, ...]
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A number that is followed over nights. `told`: its name in the file of nights."""
+    """A number that is followed over nights. `name`: its name in the file of nights."""
 
     heading: str
-    told: str
-    of_row: Callable[[Row], float | None]
+    name: str
+    of_row: Callable[[RunRow], float | None]
     words: Callable[[float], str]
 
 
@@ -84,39 +85,39 @@ FIGURES = (
 )
 
 
-def matrices(shelf: Shelf, rows: Iterable[Row]) -> list[Matrix]:
-    """Suites by name, then all runs. One that holds nothing is left out."""
+def matrices(shelf: RunIndex, rows: Iterable[RunRow]) -> list[Matrix]:
+    """Return the suites by name, then all runs; empty ones are left out."""
     file = shelf.path / FOLDER / FILE
-    readable = not file.parent.is_symlink() and not trouble(file, MOST_BYTES)
-    told = nights(shelf.path) if readable else []
-    names = sorted({night.suite for night in told})
-    suites = [_of_suite(name, [n for n in told if n.suite == name]) for name in names]
+    readable = not file.parent.is_symlink() and not trouble(file, MAX_BYTES)
+    past = nights(shelf.path) if readable else []
+    names = sorted({night.suite for night in past})
+    suites = [_of_suite(name, [n for n in past if n.suite == name]) for name in names]
     return [matrix for matrix in (*suites, _of_runs(rows)) if matrix.lines]
 
 
 # --------------------------------------------------------------------------------------- suites
 
 
-def _of_suite(suite: str, told: Sequence[Night]) -> Matrix:
-    last = told[-MOST_NIGHTS:]
+def _of_suite(suite: str, past: Sequence[Night]) -> Matrix:
+    last = past[-MAX_NIGHTS:]
     trials = list(dict.fromkeys(name for night in reversed(last) for name in night.came))
-    lines = (_told(name, last) for name in trials[:MOST_LINES])
+    lines = (_told(name, last) for name in trials[:MAX_LINES])
     return Matrix(clip(suite, 80), tuple(_day(night) for night in last), tuple(lines))
 
 
-def _told(name: str, told: Sequence[Night]) -> Line:
-    each = [night.came.get(name) for night in told]
+def _told(name: str, past: Sequence[Night]) -> MatrixLine:
+    each = [night.came.get(name) for night in past]
     cells = tuple(None if came is None else _came(came.was, came.words) for came in each)
     trends = tuple(
-        trend([number(came.figures, f.told) if came else None for came in each], f.words)
+        trend([number(came.figures, f.name) if came else None for came in each], f.words)
         for f in FIGURES
     )
-    return Line(name, "", cells, trends)
+    return MatrixLine(name, "", cells, trends)
 
 
-def _came(was: Any, words: Sequence[Any]) -> Cell:
+def _came(was: Any, words: Sequence[Any]) -> MatrixCell:
     look, word = EXPECTED.get(was, EXPECTED[2]) if isinstance(was, int) else EXPECTED[2]
-    return Cell(look, word, clip("; ".join(map(str, words)), 300))
+    return MatrixCell(look, word, clip("; ".join(map(str, words)), 300))
 
 
 def _day(night: Night) -> str:
@@ -126,44 +127,46 @@ def _day(night: Night) -> str:
 # --------------------------------------------------------------------------------------- runs
 
 
-def _of_runs(rows: Iterable[Row]) -> Matrix:
+def _of_runs(rows: Iterable[RunRow]) -> Matrix:
     dated = [row for row in rows if row.trial and row.day and row.state != FOREIGN]
-    days = sorted({row.day for row in dated})[-MOST_NIGHTS:]
-    groups: dict[tuple[str, str], list[Row]] = {}
+    days = sorted({row.day for row in dated})[-MAX_NIGHTS:]
+    groups: dict[tuple[str, str], list[RunRow]] = {}
     for row in dated:
         if row.day in days:
             groups.setdefault((row.subject, _variant(row)), []).append(row)
-    some = sorted(groups.items())[:MOST_LINES]
+    some = sorted(groups.items())[:MAX_LINES]
     lines = (_ran(trial, variant, group, days) for (trial, variant), group in some)
     return Matrix(ALL, tuple(day[5:] for day in days), tuple(lines))
 
 
-def _variant(row: Row) -> str:
-    """What else tells trials of one name apart."""
+def _variant(row: RunRow) -> str:
+    """Return what distinguishes trials of one name."""
     words = (row.trial.profile, row.trial.hosts) if row.trial else ()
     return ", ".join(filter(None, words))
 
 
-def _ran(trial: str, variant: str, rows: Sequence[Row], days: Sequence[str]) -> Line:
+def _ran(trial: str, variant: str, rows: Sequence[RunRow], days: Sequence[str]) -> MatrixLine:
     by_day = {day: [row for row in rows if row.day == day] for day in days}
     cells = tuple(_worst(some) for some in by_day.values())
     trends = tuple(trend(_medians(by_day, f.of_row), f.words) for f in FIGURES)
-    return Line(trial, variant, cells, trends)
+    return MatrixLine(trial, variant, cells, trends)
 
 
-def _worst(rows: Sequence[Row]) -> Cell | None:
-    """The worst verdict of a day, how many of its runs had it, and the newest of those."""
+def _worst(rows: Sequence[RunRow]) -> MatrixCell | None:
+    """Return the worst verdict of a day, the number of its runs, and the newest of those."""
     if not rows:
         return None
     worst = min(rows, key=lambda row: STATES.index(row.state)).state
     same = [row for row in rows if row.state == worst]
     share = f" {len(same)}/{len(rows)}" if len(rows) > 1 else ""
     about = f"{len(same)} of {len(rows)}"
-    return Cell(worst.replace(" ", "-"), f"{worst}{share}", about, max(row.name for row in same))
+    return MatrixCell(
+        worst.replace(" ", "-"), f"{worst}{share}", about, max(row.name for row in same)
+    )
 
 
 def _medians(
-    by_day: Mapping[str, Sequence[Row]], of: Callable[[Row], float | None]
+    by_day: Mapping[str, Sequence[RunRow]], of: Callable[[RunRow], float | None]
 ) -> list[float | None]:
     found: list[float | None] = []
     for rows in by_day.values():
@@ -176,7 +179,7 @@ def _medians(
 
 
 def trend(values: Sequence[float | None], words: Callable[[float], str]) -> Trend:
-    """A line through the nights that have a value; a dot at the last."""
+    """Return a line through the nights that have a value, with a dot at the last."""
     known = [(at, max(0.0, value)) for at, value in enumerate(values) if value is not None]
     if not known:
         return Trend(Markup(""), "")
@@ -191,4 +194,4 @@ def trend(values: Sequence[float | None], words: Callable[[float], str]) -> Tren
         f'<svg class="trend" width="{WIDTH}" height="{HEIGHT}" aria-hidden="true">'
         f'<polyline points="{path}"/><circle cx="{x:.1f}" cy="{y:.1f}" r="2.5"/></svg>'
     )
-    return Trend(Markup(drawing), words(known[-1][1]))  # numbers of ours alone
+    return Trend(Markup(drawing), words(known[-1][1]))  # our own numbers only

@@ -1,8 +1,8 @@
 """The pages: the list, a run's report, two runs compared, suites over nights, a run in progress.
 
-A report is made anew from its run, never taken from the file in the run's folder, which may be
-anybody's; the last few are kept until something of their run changes. They are made one at a time,
-because a large one takes all of a machine's cores.
+A report is always rendered from its run, never taken from the file in the run's folder, which may
+come from an untrusted source. The last few are cached until a file of their run changes. They are
+rendered one at a time, because a large one uses all cores.
 """
 
 import os
@@ -32,19 +32,28 @@ from harness.history.rundir import RunDir
 from harness.history.runs import LATEST
 from harness.judge.stored_verdict import BROKEN
 from reports import page
-from reports._run import Told, read
+from reports._format import VERDICT_WORDS, clip
+from reports._run import RunView, read_run
 from reports._site import live
-from reports._site.archive import archived
-from reports._site.compare import compared
-from reports._site.guard import Door, Guard
+from reports._site.access import AccessControl, AllowedHosts
+from reports._site.archive import archive_pieces
+from reports._site.compare import compare_runs
 from reports._site.matrix import ALL, FIGURES, matrices, trend
-from reports._site.rows import FOREIGN, PER_PAGE, RUNNING, STATES, Catalogue, Row, Wish, facets
-from reports._site.shelf import Missing, Shelf, unfit
-from reports._words import VERDICT_WORDS, clip
+from reports._site.run_index import RunIndex, RunNotFound, unfit
+from reports._site.run_list import (
+    FOREIGN,
+    PER_PAGE,
+    RUNNING,
+    STATES,
+    ListQuery,
+    RunList,
+    RunRow,
+    facets,
+)
 
 REPORTS_KEPT, KEPT_BYTES = 6, 64 << 20
-MOST_CHOICES = 1_000  # of runs to compare
-MOST_HISTORY = 200  # runs on a trial's page
+MAX_CHOICES = 1_000  # runs to choose from
+MAX_HISTORY = 200  # runs on a trial's page
 HEADINGS = {
     "state": "verdict",
     "name": "run",
@@ -58,7 +67,7 @@ HEADINGS = {
 TEXT = "text/plain; charset=utf-8"
 HTML = "text/html; charset=utf-8"
 SCRIPT, STYLE = "text/javascript; charset=utf-8", "text/css; charset=utf-8"
-STATIC = {  # ours alone, by the name they are asked for
+STATIC = {  # our own files by name
     "style.css": (("_templates/style.css", "_templates/site.css"), STYLE),
     "plot.css": (("_vendor/uPlot.min.css",), STYLE),
     "plot.js": (("_vendor/uPlot.iife.min.js",), SCRIPT),
@@ -67,9 +76,9 @@ STATIC = {  # ours alone, by the name they are asked for
 }
 
 
-def application(shelf: Shelf, door: Door) -> Starlette:
-    """The site over a shelf, behind its door."""
-    site = Site(Catalogue(shelf))
+def application(shelf: RunIndex, door: AllowedHosts) -> Starlette:
+    """Return the site over a folder of runs, behind its access control."""
+    site = Site(RunList(shelf))
     return Starlette(
         routes=[
             Route("/", site.runs),
@@ -83,22 +92,22 @@ def application(shelf: Shelf, door: Door) -> Starlette:
             Route("/suites", site.suites),
             Route("/static/{name}", site.static),
         ],
-        middleware=[Middleware(Guard, door=door)],
-        exception_handlers={404: _nothing, Missing: _nothing},
+        middleware=[Middleware(AccessControl, door=door)],
+        exception_handlers={404: _not_found, RunNotFound: _not_found},
     )
 
 
 @dataclass
 class Site:
-    """What answers; each method is one address."""
+    """The request handlers; each method is one address."""
 
-    catalogue: Catalogue
+    catalogue: RunList
     _reports: "OrderedDict[str, tuple[object, bytes]]" = field(default_factory=OrderedDict)
     _making: threading.Lock = field(default_factory=threading.Lock)
 
     def runs(self, request: Request) -> Response:
         """The list."""
-        rows, wish = self.catalogue.rows(), Wish.of(request.query_params)
+        rows, wish = self.catalogue.rows(), ListQuery.of(request.query_params)
         chosen = wish.chosen(rows)
         pages = max(1, -(-len(chosen) // PER_PAGE))
         wish = replace(wish, page=min(max(1, wish.page), pages))
@@ -115,16 +124,16 @@ class Site:
         )
 
     def runs_json(self, request: Request) -> Response:
-        """The same for programs, all of it."""
-        chosen = Wish.of(request.query_params).chosen(self.catalogue.rows())
+        """The whole list for programs."""
+        chosen = ListQuery.of(request.query_params).chosen(self.catalogue.rows())
         return JSONResponse([_sayable(row.plain()) for row in chosen])
 
     def run(self, request: Request) -> Response:
-        """A run's report; what is known of it, while it has none."""
+        """A run's report; without a verdict, what is known of the run."""
         name = request.path_params["name"]
         if name == LATEST:
-            return RedirectResponse(address(self.catalogue.shelf.latest()), 302)
-        folder = self.catalogue.shelf.find(name)
+            return RedirectResponse(address(self.catalogue.index.latest()), 302)
+        folder = self.catalogue.index.find(name)
         row = self.catalogue.row(name)
         if row.state in VERDICT_WORDS.values():
             content, why = self._report(folder)
@@ -135,73 +144,75 @@ class Site:
                     headers={"content-security-policy": f"{page.policy()}; frame-ancestors 'none'"},
                 )
             row = _with_note(row, why)
-        return _page("aboard.html", row=row, running=row.state == RUNNING)
+        return _page("no_report.html", row=row, running=row.state == RUNNING)
 
     def archive(self, request: Request) -> Response:
-        """The run's folder, to keep."""
-        folder = self.catalogue.shelf.run(request.path_params["name"])
+        """The run's folder as a download."""
+        folder = self.catalogue.index.run(request.path_params["name"])
         name = quote(os.fsencode(f"{folder.name}.tar.gz"), safe="")
         headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}"}
         if request.method == "HEAD":
             return Response(media_type="application/gzip", headers=headers)
-        return StreamingResponse(archived(folder), media_type="application/gzip", headers=headers)
+        return StreamingResponse(
+            archive_pieces(folder), media_type="application/gzip", headers=headers
+        )
 
     def log(self, request: Request) -> Response:
-        """What a node wrote while the run went on, as plain text whatever it is."""
+        """A node's log, as plain text whatever it contains."""
         words = request.path_params
-        path = self.catalogue.shelf.log(words["name"], words["node"], words["file"])
+        path = self.catalogue.index.log(words["name"], words["node"], words["file"])
         return FileResponse(path, media_type=TEXT)
 
     def trial(self, request: Request) -> Response:
-        """All runs of a trial, the newest first, and how its numbers went."""
+        """All runs of a trial, newest first, and the trends of its numbers."""
         name = request.query_params.get("name", "")
-        wish = Wish(only={"trial": name})
+        wish = ListQuery(only={"trial": name})
         rows = wish.chosen(self.catalogue.rows())
         if not name or not rows:
-            raise Missing
+            raise RunNotFound
         states = Counter(row.state for row in rows)
-        oldest_first = rows[MOST_HISTORY - 1 :: -1] if len(rows) >= MOST_HISTORY else rows[::-1]
+        oldest_first = rows[MAX_HISTORY - 1 :: -1] if len(rows) >= MAX_HISTORY else rows[::-1]
         return _page(
             "trial.html",
             name=name,
-            rows=rows[:MOST_HISTORY],
+            rows=rows[:MAX_HISTORY],
             total=len(rows),
             heads={word: _plain_heading(words) for word, words in HEADINGS.items()},
             states=[(states[state], state) for state in STATES if states[state]],
             trends=[(trend([f.of_row(r) for r in oldest_first], f.words), f) for f in FIGURES],
-            asked_trial=asked(wish),
+            asked_trial=list_address(wish),
         )
 
     def live(self, request: Request) -> Response:
         """A run in progress, as server-sent events."""
-        folder = self.catalogue.shelf.run(request.path_params["name"])
+        folder = self.catalogue.index.run(request.path_params["name"])
         if request.method == "HEAD":
             return Response(media_type="text/event-stream")
-        return StreamingResponse(live.told(folder), media_type="text/event-stream")
+        return StreamingResponse(live.live_events(folder), media_type="text/event-stream")
 
     def compare(self, request: Request) -> Response:
-        """Two runs side by side; without two, a choice of them."""
+        """Two runs side by side; without two, a form to choose them."""
         names = request.query_params.getlist("run")[:2]
         rows = self.catalogue.rows()
         known = {row.name: row for row in rows}
         notes = [f"there is no run {clip(name, 80)}" for name in names if name not in known]
         with self._making:
-            told = [self._told(known[name], notes) for name in names if name in known]
-            pair = [one for one in told if one]
+            views = [self._read_run(known[name], notes) for name in names if name in known]
+            pair = [one for one in views if one]
             if len(pair) < 2:
                 return _choice(rows, names, notes)
-            made = compared(pair[0], pair[1])
+            made = compare_runs(pair[0], pair[1])
         return _page(
             "compare.html",
             runs=[known[name] for name in names],
-            told=pair,
+            views=pair,
             made=made,
             data=page.embedded({**made.curves, "names": names}),
         )
 
     def suites(self, request: Request) -> Response:
         """Trials by nights."""
-        made = matrices(self.catalogue.shelf, self.catalogue.rows())
+        made = matrices(self.catalogue.index, self.catalogue.rows())
         any_suite = any(matrix.name != ALL for matrix in made)
         return _page("suites.html", matrices=made, figures=FIGURES, any_suite=any_suite)
 
@@ -209,26 +220,26 @@ class Site:
         """Our own files."""
         parts, kind = STATIC.get(request.path_params["name"], ((), ""))
         if not parts:
-            raise Missing
+            raise RunNotFound
         text = "\n".join(page.asset(part) for part in parts)
         return Response(text, media_type=kind, headers={"cache-control": "no-cache"})
 
-    def _told(self, row: Row, notes: list[str]) -> Told | None:
-        """A run that can be compared; why not is a note."""
-        folder = self.catalogue.shelf.path / row.name
+    def _read_run(self, row: RunRow, notes: list[str]) -> RunView | None:
+        """Return a run that can be compared; otherwise add a note with the reason."""
+        folder = self.catalogue.index.path / row.name
         if row.state not in VERDICT_WORDS.values():
             notes.append(f"{row.name} has no verdict: {row.state}")
         elif why := unfit(folder):
             notes.append(f"{row.name} is not shown: {why}")
         else:
             try:
-                return read(RunDir(folder))
+                return read_run(RunDir(folder))
             except BROKEN as e:
                 notes.append(_why(e))
         return None
 
     def _report(self, folder: Path) -> tuple[bytes, str]:
-        """The report, made now unless nothing has changed since; or why there is none."""
+        """Return the report, from the cache if no file changed; or the reason why there is none."""
         with self._making:
             mark = _mark(folder)
             known = self._reports.pop(folder.name, None)
@@ -236,8 +247,8 @@ class Site:
                 if why := unfit(folder):
                     return b"", f"no report is made of it: {why}"
                 try:
-                    html = page.html(
-                        read(RunDir(folder)), _links(folder.name), f"{address(folder.name)}/"
+                    html = page.page_html(
+                        read_run(RunDir(folder)), _links(folder.name), f"{address(folder.name)}/"
                     )
                 except BROKEN as e:
                     return b"", _why(e)
@@ -251,13 +262,13 @@ class Site:
             return known[1], ""
 
 
-def _choice(rows: Sequence[Row], names: Sequence[str], notes: Sequence[str]) -> Response:
-    """Two runs to be chosen: those that were named, else the newest."""
+def _choice(rows: Sequence[RunRow], names: Sequence[str], notes: Sequence[str]) -> Response:
+    """Return the form to choose two runs: by default those that were named, else the newest."""
     judged = [row for row in rows if row.state in VERDICT_WORDS.values()]
-    offered = judged[:MOST_CHOICES]
-    offered += [row for row in judged[MOST_CHOICES:] if row.name in names]
+    offered = judged[:MAX_CHOICES]
+    offered += [row for row in judged[MAX_CHOICES:] if row.name in names]
     if len(judged) > len(offered):
-        more = f"the newest {MOST_CHOICES:,} of {len(judged):,} are to be chosen from here"
+        more = f"the newest {MAX_CHOICES:,} of {len(judged):,} are to be chosen from here"
         notes = [*notes, f"{more}; any two can be ticked in the list of runs"]
     named = [name for name in names if name in {row.name for row in judged}]
     rest = (row.name for row in offered if row.name not in named)
@@ -266,7 +277,7 @@ def _choice(rows: Sequence[Row], names: Sequence[str], notes: Sequence[str]) -> 
 
 
 def _links(name: str) -> Sequence[tuple[str, str]]:
-    """Where a report leads to, besides itself."""
+    """Return the links of a report to other pages."""
     return (
         ("All runs", "/"),
         ("Compare", f"/compare?run={quote(os.fsencode(name), safe='')}"),
@@ -275,7 +286,7 @@ def _links(name: str) -> Sequence[tuple[str, str]]:
 
 
 def _mark(folder: Path) -> tuple[tuple[str, int, int], ...]:
-    """Changes when any file does that a report is made from."""
+    """Return a value that changes when a file of the report changes."""
     run = RunDir(folder)
     found = []
     for part in (run.path, run.journal, run.history, *_folders(run.path / "nodes")):
@@ -296,7 +307,7 @@ def _folders(path: Path) -> Sequence[Path]:
         return ()
 
 
-def _with_note(row: Row, note: str) -> Row:
+def _with_note(row: RunRow, note: str) -> RunRow:
     return replace(row, notes=(*row.notes, clip(note, 400)))
 
 
@@ -309,28 +320,28 @@ def _why(error: BaseException) -> str:
 
 
 def address(name: str) -> str:
-    """Where a run's page is."""
+    """Return the address of a run's page."""
     return f"/runs/{quote(os.fsencode(name), safe='')}"
 
 
 def history(name: str) -> str:
-    """Where the runs of a trial are listed."""
+    """Return the address of the runs of a trial."""
     return f"/trial?{urlencode({'name': os.fsencode(name)})}"
 
 
-def asked(wish: Wish, **changes: str) -> str:
-    """The list's address with some of its words changed."""
+def list_address(wish: ListQuery, **changes: str) -> str:
+    """Return the list's address with some parameters changed."""
     words = {name: os.fsencode(value) for name, value in wish.query(**changes).items()}
     return f"/?{urlencode(words)}"
 
 
-def heading(wish: Wish, name: str, words: str) -> Markup:
-    """A column's head, which sorts by it; by which the list is sorted, that is said."""
+def heading(wish: ListQuery, name: str, words: str) -> Markup:
+    """Return a column's head, which sorts by it and shows the current order."""
     here = wish.sort == name
     order = ("asc" if wish.descending else "desc") if here else ""
     mark = (" ▾" if wish.descending else " ▴") if here else ""
     sorting = ("descending" if wish.descending else "ascending") if here else "none"
-    target = asked(wish, sort=name, order=order)
+    target = list_address(wish, sort=name, order=order)
     return Markup('<th scope="col" aria-sort="{}"><a href="{}">{}{}</a></th>').format(
         sorting, target, words, mark
     )
@@ -343,7 +354,7 @@ def _plain_heading(words: str) -> Markup:
 TEMPLATES = page.TEMPLATES.overlay()
 TEMPLATES.filters = page.TEMPLATES.filters | {"address": address, "history": history}
 TEMPLATES.globals = page.TEMPLATES.globals | {
-    "asked": asked,
+    "list_address": list_address,
     "heading": heading,
     "FOREIGN": FOREIGN,
     "RUNNING": RUNNING,
@@ -355,12 +366,12 @@ def _page(template: str, status: int = 200, **values: Any) -> Response:
     return Response(text.encode("utf-8", "replace"), status, media_type=HTML)
 
 
-def _nothing(request: Request, error: Exception) -> Response:
-    return _page("nothing.html", 404)
+def _not_found(request: Request, error: Exception) -> Response:
+    return _page("not_found.html", 404)
 
 
 def _sayable(value: Any) -> Any:
-    """Without letters that no encoding has."""
+    """Replace characters that cannot be encoded."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, Mapping):

@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from checkers._linear.judge import judge as judge_batch
-from checkers._linear.registers import COLUMNS, Values, judged, parts_of, selected
+from checkers._linear.registers import COLUMNS, Values, judge_registers, key_groups, select_rows
 from harness import registry
 from harness.errors import EXIT_BAD_REQUEST
 from harness.history.reader import History
@@ -118,9 +118,9 @@ def _core(verdict: Verdict) -> float:
 def _judge_us(run: RunDir, times: int = 5) -> float:
     """The processor's time for judging what has been encoded, the best of some."""
     ops = History.open(run).read("ops").combine_chunks().to_batches()
-    rows = selected(ops[0].select(COLUMNS[:-1]), 0)
+    rows = select_rows(ops[0].select(COLUMNS[:-1]), 0)
     total = 0.0
-    for part in parts_of(rows, Values.of(run)):
+    for part in key_groups(rows, Values.of(run)):
 
         def once(part: Any = part) -> float:
             began = time.process_time()
@@ -159,7 +159,7 @@ def _set(table: pa.Table, name: str, column: Any) -> pa.Table:
 def _as_one_table(registers: Sequence[tuple[RunDir, bool]], out: Path, asked: Judge) -> Line:
     run = together([run for run, _ in registers], out)
     verdict = asked(run)
-    illegal = set(judged(History.open(run), None).illegal)
+    illegal = set(judge_registers(History.open(run), None).illegal)
     odd = [
         each.path.name
         for key, (each, expected) in enumerate(registers)

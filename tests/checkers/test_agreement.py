@@ -14,7 +14,7 @@ import small_histories
 from register_dice import all_orders
 from table_sizes import at_least
 
-from checkers._linear.registers import judged
+from checkers._linear.registers import judge_registers
 from checkers._spark import spark_stages as _units
 from harness import registry
 from harness.history.reader import History
@@ -51,7 +51,7 @@ def test_registers_on_spark_are_what_all_orders_say(tmp_path: Path, spark: "Spar
     rows, games = small_histories.registers()
     history = small_histories.run_of(tmp_path / "run", rows)
     illegal = tuple(game.key for game in games if not all_orders(game.ops))
-    assert judged(history, spark).illegal == illegal
+    assert judge_registers(history, spark).illegal == illegal
     assert MANY < len(illegal) < len(games) - MANY
 
 

@@ -10,7 +10,7 @@ from harness.history.faults_and_events import Window
 from harness.judge.verdict import Judgement, Result, Verdict
 from harness.operation import F, Type
 from harness.suite.figures import figures
-from reports import _words
+from reports import _format
 
 S = 1_000_000_000
 Sketch = Any  # tests/checkers/conftest.py
@@ -153,7 +153,7 @@ def test_never_is_the_worst(sketch: Sketch) -> None:
         summary = result.stats["times"][name]
         assert (summary["max"], summary["faults"]) == (None, 3)
         assert 0.2 < summary["p50"] < 0.5
-    told = {number.name: number.note for number in _words._times(result.stats)}
+    told = {number.name: number.note for number in _format._times(result.stats)}
     assert told["fault to next acknowledgement"] == "median; worst never"
     found = figures(Verdict(Judgement.VALID, "", (), (result,)))
     assert found["to_ack_s_p50"] < 0.5

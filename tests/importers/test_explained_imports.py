@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.explain.story import Told, explained
 from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.judge.judge import judge_here
+from reports._stories.story import Story, explain
 
 Import = Callable[..., RunDir]
 
@@ -67,11 +67,11 @@ STORIES = {
 }
 
 
-def told(imported: Import, name: str) -> Told:
+def told(imported: Import, name: str) -> Story:
     text, code, _ = STORIES[name]
     run = imported(name, text)
     judge_here(History.open(run))
-    story = explained(run, code)
+    story = explain(run, code)
     assert story
     return story
 
@@ -90,6 +90,6 @@ def test_operations_are_told_with_their_times_and_answers(imported: Import, name
 def test_there_is_no_more_than_the_file_tells(imported: Import) -> None:
     """No fault, no broker, no log of a replica."""
     story = told(imported, "jepsen-queue")
-    assert not story.end
+    assert not story.final_state
     assert not [on for _, on in story.moments if on]
     assert "master" not in "\n".join(story.lines())

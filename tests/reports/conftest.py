@@ -51,7 +51,7 @@ Sailed = tuple[RunDir, tuple[Result, ...]]
 
 @pytest.fixture(scope="session")
 def sailed(tmp_path_factory: pytest.TempPathFactory) -> Sailed:
-    """The run, and what the three run checkers say of it: made once, and copied for each test."""
+    """A run, judged by the three run checkers: made once, and copied for each test."""
     run = RunDir(tmp_path_factory.mktemp("sailed") / "20261121-101500-demo")
     run.journal.mkdir(parents=True)
     run.trial_file.write_text(TRIAL.to_toml())
@@ -79,7 +79,7 @@ def written(tmp_path: Path, sailed: Sailed) -> Written:
 
 @pytest.fixture
 def lost() -> Finding:
-    """Three acknowledged messages that nobody read."""
+    """Return a finding of three acknowledged messages that were never read."""
     return Finding(
         code="LOST_ACKED",
         count=3,

@@ -1,4 +1,4 @@
-"""The page in a browser: it draws, moves, tells and filters, on any screen and on paper."""
+"""The page in a browser: it draws, moves, shows details and filters, on any screen and on paper."""
 
 import re
 from collections.abc import Iterator
@@ -72,8 +72,8 @@ def drag(page: Page, begin: float, end: float) -> None:
 def test_every_run_on_every_screen(
     reader: Reader, pages: dict[str, Path], kind: str, width: int, dark: bool
 ) -> None:
-    """Nothing is asked for, nothing fails, nothing is wider than the screen, no names lie on each
-    other, and axe finds nothing serious."""
+    """No request, no failure, nothing wider than the screen, no overlapping labels, and axe finds
+    nothing serious."""
     with reader.reading(pages[kind], width=width, dark=dark) as page:
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate(OVERLAPS, "#lanes text.name") == []
@@ -93,7 +93,7 @@ def test_a_story_is_read_on_a_phone_without_moving_it(
 
 
 def test_the_verdict_is_on_the_first_screen(reader: Reader, pages: dict[str, Path]) -> None:
-    """In words, with the numbers, before anybody scrolls."""
+    """In words, with the numbers, without scrolling."""
     with reader.reading(pages["invalid"]) as page:
         for selector in ("h1", ".badge >> nth=0", ".number >> nth=0", ".number.bad"):
             box = page.locator(selector).first.bounding_box()
@@ -122,7 +122,7 @@ def test_zooming_is_kept_by_the_address(reader: Reader, pages: dict[str, Path]) 
 
 
 def test_hovering_tells(reader: Reader, pages: dict[str, Path]) -> None:
-    """The moment, the fault under the pointer, who leads, how fast it went, and who is behind."""
+    """The time, the fault under the pointer, the master, the throughput, and the lag."""
     with reader.reading(pages["valid"]) as page:
         page.locator("#lanes .bar.fault.kill").first.hover()
         text = page.inner_text("#readout")
@@ -203,7 +203,7 @@ def test_the_wheel_zooms_where_it_is(reader: Reader, pages: dict[str, Path]) -> 
 
 
 def test_dark_and_light(reader: Reader, pages: dict[str, Path]) -> None:
-    """As the system says, until the reader says otherwise."""
+    """As the system's setting, until the reader changes it."""
     paper = "getComputedStyle(document.body).backgroundColor"
     with reader.reading(pages["valid"], dark=True) as page:
         dark = page.evaluate(paper)
@@ -266,7 +266,7 @@ def test_searching_the_log(reader: Reader, pages: dict[str, Path]) -> None:
 
 
 def test_the_command_is_copied(reader: Reader, pages: dict[str, Path]) -> None:
-    """One click, and it is said."""
+    """One click, with a confirmation."""
     with reader.reading(
         pages["invalid"], permissions=["clipboard-read", "clipboard-write"]
     ) as page:

@@ -15,7 +15,7 @@ from harness.history.reader import History, batches
 from harness.history.rundir import RunDir
 from harness.operation import NONE, F, Type
 from reports import _cells
-from reports._cells import BUCKETS, Cells, cells
+from reports._cells import BUCKETS, Cells, count_cells
 
 Written = Callable[..., RunDir]
 NAMES = {
@@ -61,7 +61,7 @@ def naively(run: RunDir, found: Cells) -> Counter[tuple[str, str, int, int]]:
 def test_cells_are_what_happened(written: Written) -> None:
     """Every operation is in one cell, by its kind, outcome, moment and latency."""
     run = written()
-    found = cells(History.open(run), run.names())
+    found = count_cells(History.open(run), run.names())
     assert counted(found) == naively(run, found)
     sends = sum(1 for row in rows_of(run) if row["f"] == F.SEND and row["type"] != Type.INVOKE)
     assert sum(n for (f, *_), n in counted(found).items() if f == "send") == sends == 3800
@@ -73,10 +73,10 @@ def test_cells_are_what_happened(written: Written) -> None:
 def test_chunks_do_not_matter(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     """An operation that begins in one chunk and ends in the next is one operation."""
     run = written()
-    once = cells(History.open(run), run.names()).plain()
+    once = count_cells(History.open(run), run.names()).plain()
     monkeypatch.setattr(_cells, "CHUNK_ROWS", 1)
     monkeypatch.setattr(_cells, "batches", _in_pieces)
-    assert cells(History.open(run), run.names()).plain() == once
+    assert count_cells(History.open(run), run.names()).plain() == once
 
 
 def _in_pieces(path: Path, columns: Any) -> Iterator[Any]:
@@ -88,9 +88,9 @@ def _in_pieces(path: Path, columns: Any) -> Iterator[Any]:
 def test_wider_bins_hold_the_same(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there are too many cells, bins become wider until there are not; nothing is lost."""
     run = written()
-    fine = cells(History.open(run), run.names())
-    monkeypatch.setattr(_cells, "MOST_CELLS", fine.cells // 3)
-    wide = cells(History.open(run), run.names())
+    fine = count_cells(History.open(run), run.names())
+    monkeypatch.setattr(_cells, "MAX_CELLS", fine.cells // 3)
+    wide = count_cells(History.open(run), run.names())
     assert wide.cells <= fine.cells // 3
     assert wide.bin_ns > fine.bin_ns
     assert sum(counted(wide).values()) == sum(counted(fine).values())
@@ -103,9 +103,9 @@ def test_nothing_recorded_is_no_cells(tmp_path: Path) -> None:
     """An empty folder, and one with an empty journal."""
     run = RunDir(tmp_path)
     run.journal.mkdir()
-    assert cells(History.open(run), {}) == Cells()
+    assert count_cells(History.open(run), {}) == Cells()
     Journal(run.journal, "ops", "client-1").close()
-    assert cells(History.open(run), {}) == Cells()
+    assert count_cells(History.open(run), {}) == Cells()
 
 
 def test_lag_is_by_offsets(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_lag_is_by_offsets(tmp_path: Path) -> None:
     for row in rows:
         table.append(row)
     table.close()
-    found = cells(History.open(run), NAMES)
+    found = count_cells(History.open(run), NAMES)
     ends = {(t - found.begin) // found.bin_ns: lag for t, lag in expected}
     lag = found.lag["billing"]
     assert max(ends.values()) > 3
@@ -153,7 +153,7 @@ def test_a_client_that_came_again_is_of_its_group(tmp_path: Path, imported: bool
         table.append((t, process, 100 + n, 1, F.POLL, 0, n, NONE, n, 0, *rest))
     table.close()
     names = {"keys": ["q"], "processes": {"0": "producer 0 on c", "1": "consumer 0 of g on c"}}
-    found = cells(History.open(run), names)
+    found = count_cells(History.open(run), names)
     assert found.lag["g"][-1] == (6 if imported else 0)
 
 
@@ -165,7 +165,7 @@ def test_the_error_of_a_clock_is_no_latency(tmp_path: Path) -> None:
     table.append((0, 0, 1, 0, F.SEND, 0, *[NONE] * 8))
     table.append((12_000_000, 0, 1, 1, F.SEND, 0, *[NONE] * 8))
     table.close()
-    (layer,) = cells(History.open(run), NAMES).layers
+    (layer,) = count_cells(History.open(run), NAMES).layers
     assert int(layer.at[0]) % BUCKETS == _cells.bucket_of(np.array([2_000_000]))[0]
 
 
@@ -179,13 +179,13 @@ def test_what_a_newer_version_calls_something_is_left_out(tmp_path: Path) -> Non
         table.append((op + 50, 9, op, 1, f, 77, 1, NONE, 5, NONE, NONE, NONE, NONE, NONE))
     table.append((99, 9, 50, 0, F.PUT, 77, 1, *[NONE] * 7))
     table.close()
-    found = cells(History.open(run), {"keys": "none", "processes": ["x"]})
+    found = count_cells(History.open(run), {"keys": "none", "processes": ["x"]})
     assert {layer.f for layer in found.layers} == {"put", "send", "poll"}
     assert found.open == 1
 
 
 def test_a_bucket_is_within_five_per_cent() -> None:
-    """What the page says of a latency is near the truth, from microseconds to an hour."""
+    """The page's latencies are close to the true ones, from microseconds to an hour."""
     times = np.unique(np.geomspace(1_000, 3.6e12, 5000).astype(np.int64))
     middle = 1_000 * 2 ** ((_cells.bucket_of(times) + 0.5) / 8)
     assert np.abs(middle / times - 1).max() < 0.05

@@ -1,4 +1,4 @@
-"""Commands that a report gives: whoever copies one gets what stands beside it."""
+"""Commands in a report do what the text beside them promises."""
 
 import re
 from collections.abc import Callable
@@ -9,19 +9,20 @@ import pytest
 
 from harness.cli import session
 from harness.errors import BadRequest
-from harness.explain.subject import asked
 from harness.history.rundir import RunDir
 from harness.judge.stored_verdict import verdict_of
 from harness.judge.verdict import Finding
-from reports import _findings, junit, page, summary, terminal
-from reports._run import read
+from reports import junit, page, summary, terminal
+from reports._run import read_run
+from reports._stories import page_findings
+from reports._stories.witness import choose_witness
 
 Written = Callable[..., RunDir]
 
 REPORTS = (
-    lambda run: page.html(read(run)).replace("&#39;", "'"),
-    lambda run: junit.xml(read(run)).decode(),
-    lambda run: summary.markdown(read(run)),
+    lambda run: page.page_html(read_run(run)).replace("&#39;", "'"),
+    lambda run: junit.xml(read_run(run)).decode(),
+    lambda run: summary.markdown(read_run(run)),
 )
 
 
@@ -61,11 +62,15 @@ def test_the_terminal_names_a_run_as_a_shell_reads_it(
 
 
 def test_who_misses_a_verdict_is_told_what_to_type(written: Written) -> None:
-    """Whoever misses it."""
+    """All commands that need a verdict name the one that makes it."""
     run = written()
     run.verdict_file.unlink()
     run = RunDir(run.path.rename(run.path.with_name("two words")))
-    for ask in (lambda: session.report(run, ("page",)), lambda: read(run), lambda: verdict_of(run)):
+    for ask in (
+        lambda: session.report(run, ("page",)),
+        lambda: read_run(run),
+        lambda: verdict_of(run),
+    ):
         with pytest.raises(BadRequest, match=f"seatrial check '{run.path}' makes one"):
             ask()
 
@@ -73,14 +78,16 @@ def test_who_misses_a_verdict_is_told_what_to_type(written: Written) -> None:
 def test_findings_of_one_code_have_witnesses_of_their_own(written: Written, lost: Finding) -> None:
     """The command below a finding, its stories and its marks speak of the same witness."""
     more = replace(lost, message="They were never given to group b.", evidence=lost.evidence[:2])
-    told = read(written((lost, more)))
-    first, second = (one for one in _findings.shown(told) if one.finding.code == lost.code)
+    told = read_run(written((lost, more)))
+    first, second = (
+        one for one in page_findings.finding_views(told) if one.finding.code == lost.code
+    )
     assert first.explain.endswith(" LOST_ACKED")
     assert second.explain.endswith(" LOST_ACKED:4")
     assert second.witnesses[0].name == "LOST_ACKED:4"
     marks = [words for _, words in (*first.times, *second.times)]
     numbers = [re.findall(r"witness (\d)", words) for words in marks]
     assert numbers == [["1"], ["2"], ["3"], ["4"], ["5"]]
-    about = asked(told.verdict, "LOST_ACKED:4")
+    about = choose_witness(told.verdict, "LOST_ACKED:4")
     assert about is not None
     assert about.finding.message == more.message

@@ -13,7 +13,7 @@ import sinking
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Finding, Reason, Verdict
 from reports import badge, junit
-from reports._run import read
+from reports._run import read_run
 
 Written = Callable[..., RunDir]
 ODD = "\x00\x1b[31m\ud800\ufffe]]><&\"'</failure>"
@@ -39,7 +39,7 @@ def test_a_real_verdict_is_as_published(
 def test_another_format_is_not_as_published(
     schema: jsonschema.Draft202012Validator, written: Written, lost: Finding
 ) -> None:
-    """The schema can say no: to a word, a type, a missing or an unknown field."""
+    """The schema rejects a word, a type, a missing or an unknown field."""
     sound = json.loads(written((lost,)).verdict_file.read_text())
     schema.validate(sound)
     for change in ({"verdict": "fine"}, {"schema_version": 2}, {"reasons": None}, {"extra": 1}):
@@ -51,7 +51,7 @@ def test_another_format_is_not_as_published(
 def test_junit_fails_what_breaks_the_contract(written: Written, lost: Finding) -> None:
     """A case for each checker; the one that convicts has a failure with count and evidence."""
     run = written((lost,))
-    root = ElementTree.fromstring(junit.xml(read(run)))
+    root = ElementTree.fromstring(junit.xml(read_run(run)))
     (suite,) = root
     assert suite.attrib == {"name": "demo", "tests": "5", "failures": "1", "errors": "0"}
     (failure,) = root.iter("failure")
@@ -64,8 +64,8 @@ def test_junit_fails_what_breaks_the_contract(written: Written, lost: Finding) -
 
 
 def test_junit_does_not_pass_what_is_unknown(written: Written, lost: Finding) -> None:
-    """A reason of a checker is an error of its case, one of the run is a case of its own; what the
-    contract permits passes, and is told."""
+    """A reason of a checker is an error of its case, one of the run is a case of its own; a
+    permitted finding passes, and is in the output."""
     run = written((replace(lost, permitted=True),))
     verdict = Verdict.read(run.verdict_file)
     first, *others = verdict.checkers
@@ -74,7 +74,7 @@ def test_junit_does_not_pass_what_is_unknown(written: Written, lost: Finding) ->
         verdict, reasons=(gone, own), checkers=(replace(first, reasons=(own,)), *others)
     )
     run.verdict_file.write_text(changed.to_json())
-    root = ElementTree.fromstring(junit.xml(read(run)))
+    root = ElementTree.fromstring(junit.xml(read_run(run)))
     failed = {
         case.attrib["name"]: error.attrib["type"]
         for case in root.iter("testcase")
@@ -93,7 +93,7 @@ def test_junit_is_xml_whatever_a_run_says(written: Written, lost: Finding) -> No
     assert path
     (failure,) = ElementTree.fromstring(path.read_bytes()).iter("failure")
     assert "]]><&" in str(failure.text)
-    assert path.read_bytes() == junit.xml(read(run))
+    assert path.read_bytes() == junit.xml(read_run(run))
 
 
 def test_a_badge_says_the_verdict(written: Written, lost: Finding) -> None:

@@ -1,4 +1,4 @@
-"""report.html: true to the verdict, self-contained, and deaf to what a run tries to say in HTML."""
+"""report.html: true to the verdict, self-contained, and safe from markup in a run."""
 
 import json
 import re
@@ -13,15 +13,14 @@ import pytest
 import sinking
 
 from harness.errors import BadRequest
-from harness.explain.story import explained
 from harness.history.faults_and_events import Event
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Finding, Reason
-from reports import _recovery, _words, page, summary, terminal
+from reports import _format, _recovery, page, summary, terminal
 from reports._advice import ADVICE
-from reports._lanes import Scene, lanes, log
-from reports._run import Told
-from reports._run import read as read_run
+from reports._lanes import LaneInput, lanes, log_lines
+from reports._run import RunView, read_run
+from reports._stories.story import explain
 
 Written = Callable[..., RunDir]
 
@@ -75,9 +74,9 @@ def data_of(path: Path | None) -> dict[str, Any]:
     return data
 
 
-def lane_of(told: Told, name: str) -> list[dict[str, Any]]:
+def lane_of(told: RunView, name: str) -> list[dict[str, Any]]:
     """The bars of a lane."""
-    scene = Scene(told, told.end)
+    scene = LaneInput(told, told.end)
     (found,) = [lane.plain() for lane in lanes(scene) if lane.name == name]
     bars: list[dict[str, Any]] = found["bars"]
     return bars
@@ -94,7 +93,7 @@ def test_the_verdict_comes_first(written: Written, lost: Finding) -> None:
 
 
 def test_a_valid_run(written: Written) -> None:
-    """No findings is said, not left blank."""
+    """The page states that there are no findings."""
     text = text_of(read(page.render(written())))
     assert "valid Nothing acknowledged was lost" in text
     assert "None. All checkers that ran passed." in text
@@ -154,12 +153,12 @@ def test_nothing_from_the_run_becomes_markup(written: Written) -> None:
 def test_hostile_names_in_the_data(written: Written) -> None:
     """What the script reads is JSON with not one letter of markup in it."""
     run = written()
-    told = page.read(run)
+    told = page.read_run(run)
     fault = told.faults[0]
     hostile = replace(fault, targets={"x": (HOSTILE,)}, kind=HOSTILE)
     events = tuple(replace(event, node=HOSTILE) for event in told.events)
     path = run.path / "hostile.html"
-    path.write_text(page.html(replace(told, faults=(hostile,), events=events)))
+    path.write_text(page.page_html(replace(told, faults=(hostile,), events=events)))
     (text,) = re.findall(r'id="data">(.*?)</script>', path.read_text())
     assert not set(text) & set("<>&'")
     (found,) = data_of(path)["faults"]
@@ -179,7 +178,7 @@ def test_odd_letters(written: Written, text: str) -> None:
 
 
 def test_a_megabyte_is_not_shown_whole(written: Written) -> None:
-    """Of a text that nobody can read the beginning and the length are told."""
+    """A long text is cut, and its length is shown."""
     long = "y" * 1_000_000
     finding = Finding("LOST_ACKED", 1, long, "no-loss", ({"key": long, "at_s": 3.0},))
     run = written((finding,))
@@ -192,8 +191,9 @@ def test_a_megabyte_is_not_shown_whole(written: Written) -> None:
 
 
 def test_phases_that_begin_at_one_instant_keep_their_order(written: Written) -> None:
-    """In a simulated world nothing lies between them: the load is not hidden under the start."""
-    told = page.read(written())
+    """In a simulated world they can begin at the same time: the load is not hidden under the
+    start."""
+    told = page.read_run(written())
     phases = {"load": 5_000_000_000, "raised": 5_000_000_000, "drain": 9_000_000_000}
     bars = lane_of(replace(told, phases=phases), "phase")
     assert [bar["c"] for bar in bars] == ["phase raised", "phase load", "phase drain"]
@@ -204,18 +204,18 @@ def test_phases_that_begin_at_one_instant_keep_their_order(written: Written) -> 
 def test_the_picture_begins_a_second_before_the_load(written: Written) -> None:
     """However long it took to raise the nodes; times are those that are given."""
     run = written()
-    told = replace(page.read(run), phases={"raised": 0, "load": 12_345_000_000})
+    told = replace(page.read_run(run), phases={"raised": 0, "load": 12_345_000_000})
     path = run.path / "late.html"
-    path.write_text(page.html(told))
+    path.write_text(page.page_html(told))
     data = data_of(path)
     assert data["begin"] == 11_345
     assert data["end"] > 36_000
 
 
 def test_lanes_are_true_to_time(written: Written) -> None:
-    """A fault's bar begins and ends at its recorded milliseconds since the load began, and what is
-    planned where it was planned; so do masters, and who is down."""
-    told = page.read(written())
+    """A fault's bar begins and ends at its recorded milliseconds since the load began, and its plan
+    at the planned times; so do the bars of masters and of nodes that are down."""
+    told = page.read_run(written())
     (kill,) = (bar for bar in lane_of(told, "faults") if bar["c"] == "fault kill")
     assert (kill["b"], kill["e"], kill["k"]) == (6030, 12_000, "fault-0")
     planned = [bar for bar in lane_of(told, "faults") if bar["c"].startswith("planned")]
@@ -232,24 +232,24 @@ def test_lanes_are_true_to_time(written: Written) -> None:
 
 
 def test_a_long_log_reaches_to_the_end_of_the_run(written: Written) -> None:
-    """What connections say goes first; what is left is thinned out, and the page says of what."""
+    """Connection events are left out first; the rest is sampled, and the page says so."""
     run = written()
-    told = page.read(run)
-    events = tuple(Event(n * S, "broker-1", "election", {}) for n in range(2 * page.MOST_LINES))
+    told = page.read_run(run)
+    events = tuple(Event(n * S, "broker-1", "election", {}) for n in range(2 * page.MAX_LINES))
     chatter = tuple(Event(n * S, "broker-1", "handshake", {}) for n in range(10))
-    (run.path / "long.html").write_text(page.html(replace(told, events=chatter + events)))
+    (run.path / "long.html").write_text(page.page_html(replace(told, events=chatter + events)))
     data = data_of(run.path / "long.html")
     times = [row["t"] for row in data["log"]]
-    assert (len(times), data["told"]) == (page.MOST_LINES, len(events) + 10)
+    assert (len(times), data["told"]) == (page.MAX_LINES, len(events) + 10)
     assert (times[0], times[-1]) == (0, events[-1].t / 1e6)
     assert max(later - t for t, later in pairwise(times)) <= 3000
-    few = log(replace(told, events=chatter + events[:5]), 10)
+    few = log_lines(replace(told, events=chatter + events[:5]), 10)
     assert [row["k"] for row in few] == ["election"] * 5
 
 
 def test_two_masters_at_once_are_two_rows(written: Written) -> None:
     """Nothing is tidied away."""
-    told = page.read(written())
+    told = page.read_run(written())
     bars = lane_of(told, "master")
     both = [bar for bar in bars if bar["b"] <= 21_000 < bar["e"]]
     assert len(both) == 2
@@ -270,22 +270,22 @@ def test_evidence_is_on_the_axis(written: Written, lost: Finding) -> None:
 
 
 def test_stories_are_those_of_explain(tmp_path: Path) -> None:
-    """The witness's own story stands below its finding, in seconds since the load began."""
+    """The witness's story is below its finding, in seconds since the load began."""
     run = sinking.sunk(tmp_path / "run").run
     text = text_of(read(page.render(run)))
-    story = explained(run, "LOST_ACKED:1")
+    story = explain(run, "LOST_ACKED:1")
     assert story
     assert story.subject in text
     assert " ".join(story.conclusion.split()) in text
     for step, _ in story.moments:
         assert f"{(step.t - story.began) / 1e9:.6f}" in text
-        assert step.words in text
+        assert step.text in text
 
 
 def test_every_report_counts_from_the_begin_of_the_load(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The evidence of a finding has the times of its story: page, summary and terminal say so."""
+    """The evidence of a finding has the times of its story in page, summary and terminal."""
     run = sinking.sunk(tmp_path / "run").run
     told = read_run(run)
     assert told.zero == run.state()["load_began_ns"] > 0
@@ -360,20 +360,20 @@ def test_a_damaged_folder_is_shown_as_far_as_it_goes(written: Written, name: str
 def test_numbers_of_another_version_are_shown_as_far_as_they_go(written: Written, odd: Any) -> None:
     """One that is not there, or is no number, takes nothing but itself, or its sentence, away."""
     run = written()
-    told = page.read(run)
+    told = page.read_run(run)
     stats: Any = told.stats("availability")
     for table in (stats["availability"], stats["faults"][0]):
         for name, value in list(table.items()):
             del table[name]
             if odd is not None:
                 table[name] = odd
-            assert _recovery.rows(told)
+            assert _recovery.fault_rows(told)
             told.part("the availability", lambda: _recovery.availability(told), None)
-            told.part("the numbers", lambda: list(_words.numbers(told)), None)
+            told.part("the numbers", lambda: list(_format.key_numbers(told)), None)
             table[name] = value
     stats["availability"] = {"share": 0.5} if odd is None else odd
     stats["faults"] = [{**fault, "silence_s": odd} for fault in stats["faults"]]
-    (run.path / "poor.html").write_text(page.html(told))
+    (run.path / "poor.html").write_text(page.page_html(told))
     text = text_of(read(run.path / "poor.html"))
     assert ("Availability under this trial's faults: 50.000 % ." in text) == (odd is None)
     assert ("the times of the faults could not be read" in text) == (odd is not None)
@@ -399,7 +399,7 @@ def test_half_a_verdict_says_what_to_do(written: Written, text: str) -> None:
 
 
 def test_every_reason_has_advice(root: Path) -> None:
-    """What to do about a reason is told for all that docs/verdicts.md lists, and no others."""
+    """There is advice for each reason that docs/verdicts.md lists, and for no others."""
     text = (root / "docs" / "verdicts.md").read_text()
     table = text.split("| reason | what happened |")[1].split("\n\n")[0]
     codes = {c for row in table.splitlines()[1:] for c in re.findall(r"`([A-Z_]+)`", row[:120])}
@@ -407,7 +407,7 @@ def test_every_reason_has_advice(root: Path) -> None:
 
 
 def test_without_a_verdict_it_says_what_to_do(written: Written) -> None:
-    """A run that nobody judged has no report."""
+    """A run without a verdict has no report."""
     run = written()
     run.verdict_file.unlink()
     with pytest.raises(BadRequest, match="seatrial check"):
@@ -415,18 +415,18 @@ def test_without_a_verdict_it_says_what_to_do(written: Written) -> None:
 
 
 def test_what_was_seen_of_a_fault_is_told_as_it_was_said(written: Written) -> None:
-    """In the letters of whoever said it, and as text."""
+    """Verbatim, and as text."""
     run = written()
-    told = page.read(run)
+    told = page.read_run(run)
     first = replace(told.faults[0], observation={"error": "can't <reach> it & naïve"})
-    (run.path / "seen.html").write_text(page.html(replace(told, faults=(first,))))
+    (run.path / "seen.html").write_text(page.page_html(replace(told, faults=(first,))))
     assert '{"error": "can\'t <reach> it & naïve"}' in text_of(read(run.path / "seen.html"))
 
 
 def test_reasons_are_shown(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Why nothing can be said, and what to do about it."""
+    """Why the run proves nothing, and what to do about it."""
     run = written()
-    told = page.read(run)
+    told = page.read_run(run)
     verdict: Any = told.verdict
     changed = verdict.__class__(
         **{**verdict.__dict__, "reasons": (Reason("NO_LOAD", "Raise the rate."),)}

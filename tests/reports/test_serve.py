@@ -1,4 +1,5 @@
-"""`seatrial serve`: what its pages say, and that nothing of a run's folder can act in them."""
+"""`seatrial serve`: the contents of its pages, and that nothing in a run's folder is active in
+them."""
 
 import html
 import io
@@ -20,10 +21,10 @@ from harness.judge.lock import being_judged
 from harness.judge.verdict import Finding
 from harness.run.status_file import FILE, Bulletin
 from reports import page
-from reports._run import read
+from reports._run import read_run
 from reports._site import live
-from reports._site.live import standing
-from reports._site.shelf import Shelf
+from reports._site.live import run_state
+from reports._site.run_index import RunIndex
 
 Written = Callable[..., RunDir]
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{7*7}}"
@@ -97,12 +98,12 @@ def order(runs: Path, query: str) -> list[str]:
     ],
 )
 def test_the_list_is_searched_filtered_and_sorted(runs: Path, query: str, names: list[str]) -> None:
-    """By what the address says; what makes no sense in it is as if it were not there."""
+    """By the parameters of the address; invalid ones are ignored."""
     assert order(runs, query) == names
 
 
 def test_a_report_is_made_anew_and_may_run_its_own_scripts_alone(runs: Path) -> None:
-    """What lies in the folder as report.html is anybody's, and is never sent."""
+    """A report.html in the folder is untrusted and never sent."""
     RunDir(runs / VALID).report_file.write_text(SECRET)
     before = sorted(runs.rglob("*"))
     answer = site_lab.browser(runs).get(f"/runs/{VALID}")
@@ -110,7 +111,7 @@ def test_a_report_is_made_anew_and_may_run_its_own_scripts_alone(runs: Path) -> 
     assert SECRET not in answer.text
     assert "Nothing acknowledged was lost" in Page(answer.text).text
     policy = answer.headers["content-security-policy"]
-    own = re.findall(r"'sha256-[^']+'", page.html(read(RunDir(runs / VALID))))
+    own = re.findall(r"'sha256-[^']+'", page.page_html(read_run(RunDir(runs / VALID))))
     assert set(re.findall(r"'sha256-[^']+'", policy)) == set(own)
     assert "script-src 'sha256-" in policy
     assert sorted(runs.rglob("*")) == before
@@ -139,7 +140,7 @@ def test_a_node_that_has_printed_more_has_a_changed_report(runs: Path) -> None:
 
 
 def test_a_page_that_is_not_there_is_the_last_one(runs: Path) -> None:
-    """So that its numbers are true, and somebody sees where to go."""
+    """So that its numbers are true, and the reader can go on from it."""
     assert order(runs, "?page=99") == [INVALID, VALID]
     assert order(runs, "?page=0") == [INVALID, VALID]
 
@@ -278,7 +279,7 @@ def test_a_report_leads_to_the_logs_of_nodes(runs: Path) -> None:
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text("<script>alert(1)</script>")
     (log.parent / "empty.log").touch()
-    assert 'href="nodes/broker-1/odd%20name%3F.log"' in page.html(read(run))
+    assert 'href="nodes/broker-1/odd%20name%3F.log"' in page.page_html(read_run(run))
     asked = site_lab.browser(runs)
     shown = asked.get(f"/runs/{VALID}").text
     assert "empty.log" not in shown
@@ -335,8 +336,8 @@ def test_an_archive_holds_the_run_and_nothing_else(runs: Path) -> None:
 
 
 def test_a_run_in_progress_is_told(runs: Path) -> None:
-    """While its lock is held: what its command last said, and how much is recorded; then that it is
-    over. A viewer leaves nothing in its folder."""
+    """While its lock is held: the last status of its command, and the number of rows; then that it
+    is over. A viewer leaves nothing in its folder."""
     run = RunDir(runs / VALID)
     run.verdict_file.unlink()
     with held(run), Bulletin(run) as bulletin:
@@ -345,7 +346,7 @@ def test_a_run_in_progress_is_told(runs: Path) -> None:
             {"fault": {"id": 0, "kind": "kill", "targets": ["broker-1"], "stage": "applied"}}
         )
         before = sorted(run.path.rglob("*"))
-        told = standing(run.path)
+        told = run_state(run.path)
         assert told["state"] == "running"
         assert told["status"]["phase"] == "load"
         assert told["status"]["faults"][0]["words"] == "kill on broker-1"
@@ -356,19 +357,19 @@ def test_a_run_in_progress_is_told(runs: Path) -> None:
         assert '<p class="badge">running</p>' in shown
     assert not (run.path / FILE).exists()
     unjudged = "it ended and was not checked: seatrial check"
-    assert standing(run.path) == {"state": "ended", "why": unjudged}
-    assert standing(runs / INVALID) == {"state": "judged"}
+    assert run_state(run.path) == {"state": "ended", "why": unjudged}
+    assert run_state(runs / INVALID) == {"state": "judged"}
 
 
 def test_a_run_that_is_being_judged_is_told(runs: Path) -> None:
-    """By its page, the list, and to who watches; what it came to before stands until then."""
+    """By its page, the list, and the live events; the previous verdict stays until then."""
     run = RunDir(runs / VALID)
     run.verdict_file.unlink()
     asked = site_lab.browser(runs)
     for path in ("/", f"/runs/{VALID}"):
         assert "it ended and was not checked: seatrial check" in asked.get(path).text
     with being_judged(run), being_judged(RunDir(runs / INVALID)):
-        assert standing(run.path) == {"state": "checking"}
+        assert run_state(run.path) == {"state": "checking"}
         assert '<span class="badge small invalid">' in asked.get("/").text
         for path in ("/", f"/runs/{VALID}"):
             shown = asked.get(path).text
@@ -377,11 +378,11 @@ def test_a_run_that_is_being_judged_is_told(runs: Path) -> None:
 
 
 def test_a_run_that_broke_off_says_where(runs: Path) -> None:
-    """Whoever watched it learns that nobody is at it any more, and what to do."""
+    """Its viewers learn that no process works on it any more, and what to do."""
     run = RunDir(runs / VALID)
     run.verdict_file.unlink()
     run.update_state(ended=False, phase="load", error="the engine is on fire")
-    told = standing(run.path)
+    told = run_state(run.path)
     assert told["state"] == "ended"
     assert told["why"] == (
         "the engine is on fire; it ended early, in phase load; "
@@ -403,9 +404,9 @@ def test_a_run_that_was_stopped_before_its_load_has_nothing_to_check(runs: Path)
 def test_who_judges_a_moment_later_is_waited_for(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between a run's end and its judge there is an instant in which nobody is at it."""
+    """Between a run's end and its check there is an instant without a process."""
     seen = iter([{"state": "ended", "why": ""}, {"state": "checking"}, {"state": "judged"}])
-    monkeypatch.setattr(live, "standing", lambda _: next(seen))
+    monkeypatch.setattr(live, "run_state", lambda _: next(seen))
     monkeypatch.setattr(live, "EVERY_S", 0)
     told = site_lab.browser(runs).get(f"/runs/{VALID}/live").text
     assert re.findall(r'"state": "(\w+)"', told) == ["checking", "judged"]
@@ -415,18 +416,18 @@ def test_who_judges_a_moment_later_is_waited_for(
     "text", ["", "{", "[]", "[" * 100_000, '{"rates": [1e999, "x"]}', "9" * 5000]
 )
 def test_a_status_that_makes_no_sense_is_none(runs: Path, text: str) -> None:
-    """Whoever wrote it; a page is told what can be drawn."""
+    """Whatever its source; a page gets only what it can draw."""
     run = RunDir(runs / VALID)
     (run.path / FILE).write_text(text)
     with held(run):
-        told = standing(run.path)
+        told = run_state(run.path)
     assert told["state"] == "running"
     json.dumps(told, allow_nan=False)
 
 
 def test_a_run_is_no_folder_of_runs(runs: Path, tmp_path: Path) -> None:
-    """Who names a run, or nothing, is told what to name."""
+    """The error names what to pass instead."""
     with pytest.raises(BadRequest, match="is a run"):
-        Shelf.of(runs / VALID)
+        RunIndex.of(runs / VALID)
     with pytest.raises(BadRequest, match="no folder"):
-        Shelf.of(tmp_path / "nowhere")
+        RunIndex.of(tmp_path / "nowhere")

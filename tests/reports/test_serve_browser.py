@@ -1,4 +1,5 @@
-"""`seatrial serve` in a real browser: pages draw, ask nobody else, and fit everybody."""
+"""`seatrial serve` in a real browser: pages draw, send no requests elsewhere, and fit all
+screens."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,7 +52,7 @@ def reader(runs: Path) -> Iterator[Reader]:
 
 @pytest.fixture
 def tab(reader: Reader, site: str) -> Iterator[Page]:
-    """A page that, in the end, has complained of nothing and asked nobody but the site."""
+    """A page that, in the end, has no errors and sent requests only to the site."""
     context = reader.browser.new_context(viewport={"width": 1280, "height": 900})
     shown = context.new_page()
     said: list[str] = []
@@ -137,7 +138,7 @@ def test_a_report_draws_as_its_file_does(tab: Page, site: str) -> None:
 
 
 def test_a_run_is_watched(tab: Page, runs: Path, site: str) -> None:
-    """What it says appears without being asked for, until it is over."""
+    """Its status appears without a reload, until it is over."""
     run = RunDir(runs / LIVE)
     with held(run), Bulletin(run) as bulletin:
         bulletin.take({"phase": "load"})

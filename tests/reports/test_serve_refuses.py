@@ -19,8 +19,8 @@ from site_lab import SECRET, get, said
 from harness.history.rundir import RunDir
 from harness.history.runs import held
 from harness.run.status_file import Bulletin
-from reports._site import MOST_CONNECTIONS, PromptProtocol
-from reports._site.guard import Door
+from reports._site import MAX_CONNECTIONS, PromptProtocol
+from reports._site.access import AllowedHosts
 
 Written = Callable[..., RunDir]
 NAME = "20261121-101500-demo"
@@ -74,7 +74,7 @@ def port(runs: Path) -> Iterator[int]:
 
 
 def status(answer: bytes) -> int:
-    """0: it said nothing."""
+    """Return the status code; 0 without a response."""
     first = answer.split(b"\r\n", 1)[0].split()
     return int(first[1]) if len(first) > 1 else 0
 
@@ -121,8 +121,8 @@ def test_only_get_and_head_are_heard(port: int) -> None:
     ],
 )
 def test_whose_name_is_answered_to(host: str, opens: bool) -> None:
-    """Loopback and what was allowed; no name that somebody could make lead here."""
-    assert Door.of("127.0.0.1", ["harbour.example"]).opens_to(host) is opens
+    """Loopback and allowed names; no name that another party could resolve to this machine."""
+    assert AllowedHosts.of("127.0.0.1", ["harbour.example"]).accepts(host) is opens
 
 
 def test_a_rebound_name_is_told_nothing(port: int) -> None:
@@ -155,7 +155,7 @@ def test_half_a_request_holds_no_connection(runs: Path, monkeypatch: pytest.Monk
     whole = b"GET /static/style.css HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     with site_lab.served(runs) as port, ExitStack() as open_wires:
         wires = []
-        for number in range(MOST_CONNECTIONS + 5):
+        for number in range(MAX_CONNECTIONS + 5):
             wire = socket.create_connection(("127.0.0.1", port), site_lab.WITHIN_S)
             wires.append(open_wires.enter_context(wire))
             if number in (0, 50):
@@ -196,7 +196,7 @@ def test_only_who_has_the_token_is_answered(runs: Path) -> None:
 
 
 def test_events_of_a_run_in_progress(runs: Path, port: int) -> None:
-    """A browser is told at once, and again when there is more; then the stream ends."""
+    """A browser gets the state at once, and again when it changes; then the stream ends."""
     run = RunDir(runs / NAME)
     wire = http.client.HTTPConnection("127.0.0.1", port, timeout=site_lab.WITHIN_S)
     with held(run), Bulletin(run) as bulletin:
@@ -213,8 +213,8 @@ def test_events_of_a_run_in_progress(runs: Path, port: int) -> None:
 
 
 def test_the_command(runs: Path, tmp_path: Path) -> None:
-    """It says where it listens, answers there, and ends well by Ctrl-C; a port that is taken and a
-    folder that is none are requests that make no sense."""
+    """It prints its address, answers there, and ends on Ctrl-C; a port in use and a missing folder
+    are invalid requests."""
     script = Path(sys.executable).with_name("seatrial")
     command = [script, "serve", runs, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

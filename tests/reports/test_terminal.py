@@ -11,8 +11,8 @@ from rich.console import Console
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Finding
 from reports import summary, terminal
-from reports._run import read
-from reports._words import seconds
+from reports._format import seconds
+from reports._run import read_run
 
 Written = Callable[..., RunDir]
 
@@ -44,7 +44,7 @@ def test_piped_output_has_no_escape_codes(
 def test_what_is_duplicated_and_what_was_given_again(
     written: Written, capsys: pytest.CaptureFixture[str], stats: dict[str, int], words: str
 ) -> None:
-    """The number is of those stored twice; what a group was given again stands beside it."""
+    """The number is of messages stored twice; messages delivered twice are beside it."""
     run = written()
     table = json.loads(run.verdict_file.read_text())
     next(r for r in table["checkers"] if r["checker"] == "duplicates")["stats"] = stats
@@ -94,14 +94,14 @@ def test_the_page_is_named_when_it_exists(
 
 def test_colour_only_adds(written: Written, lost: Finding) -> None:
     """With colour the words are the same."""
-    told = read(written((lost,)))
+    told = read_run(written((lost,)))
     plain, coloured = (
         Console(file=StringIO(), width=120, force_terminal=colour, highlight=False)
         for colour in (False, True)
     )
     for console in (plain, coloured):
         with console.capture() as capture:
-            terminal.show(told, console)
+            terminal.print_summary(told, console)
         words = capture.get()
         assert ("\x1b[" in words) == (console is coloured)
         assert "INVALID" in words
@@ -133,7 +133,7 @@ def test_what_was_checked_and_what_was_not(
 
 
 def test_markup_in_a_message_is_text(written: Written, capsys: pytest.CaptureFixture[str]) -> None:
-    """Rich markup from a run is printed as it stands."""
+    """Rich markup from a run is printed literally."""
     finding = Finding("CORRUPTED", 1, "[red]not[/red] markup", "no-loss", ({"key": "[bold]k"},))
     run = written((finding,))
     run.verdict_file.write_text(run.verdict_file.read_text().replace('"kill"', '"[/kill]"'))
@@ -184,20 +184,20 @@ def test_markdown_from_a_run_is_text(written: Written, monkeypatch: pytest.Monke
 def test_what_is_missing_is_told_once(
     written: Written, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And what stands below a list in Markdown is no part of it; an ampersand begins no letter."""
+    """In Markdown the text after a list is not part of it; an ampersand begins no entity."""
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     run = written(name="demo")
     verdict = json.loads(run.verdict_file.read_text())
     verdict |= {"verdict": "unknown", "reasons": [{"code": "NO_LOAD", "message": "a &amp; b"}]}
     run.verdict_file.write_text(json.dumps(verdict))
-    told = read(run)
+    told = read_run(run)
     told.doubts.extend(["the events: torn", "the events: torn"])
     text = summary.markdown(told)
     assert text.count("- the events: torn\n") == 1
     assert "- the events: torn\n\nRun again: `seatrial" in text
     assert "- **NO_LOAD** a \\&amp; b.\n\n" in text
     out = StringIO()
-    terminal.show(told, Console(file=out, width=100))
+    terminal.print_summary(told, Console(file=out, width=100))
     assert out.getvalue().count("the events: torn") == 1
 
 

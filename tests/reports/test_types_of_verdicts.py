@@ -10,15 +10,15 @@ import pytest
 
 from harness.cli.exit_codes import run_command_line
 from harness.errors import BadRequest
-from harness.explain.story import explained
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Finding
-from reports import _words, badge, junit, page, summary, terminal
-from reports._run import read
-from reports._site.compare import _fields, compared
+from reports import _format, badge, junit, page, summary, terminal
+from reports._run import read_run
+from reports._site.compare import _fields, compare_runs
 from reports._site.matrix import matrices
-from reports._site.rows import UNJUDGED, read_row
-from reports._site.shelf import Shelf
+from reports._site.run_index import RunIndex
+from reports._site.run_list import UNJUDGED, read_row
+from reports._stories.story import explain
 
 Written = Callable[..., RunDir]
 ODD = "\x00\x1b[31m\x7f\r\x9b2J\ud800\ufffe]]><&\"'</failure>"
@@ -56,7 +56,7 @@ def test_a_verdict_of_wrong_types_says_what_to_do(
         page.render,
         summary.render,
         terminal.render,
-        explained,
+        explain,
     ):
         with pytest.raises(BadRequest, match=r"not a verdict.*seatrial check"):
             render(run)
@@ -84,7 +84,7 @@ def test_damaged_numbers_are_left_out_and_said(
 def test_no_letter_of_a_run_commands_the_terminal(
     written: Written, lost: Finding, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Neither an escape nor half a letter gets out, wherever it stands."""
+    """Neither an escape sequence nor half a character is printed."""
     evidence = ({**lost.evidence[0], "queue": ODD},)
     run = written((replace(lost, message=ODD, evidence=evidence),), name="a\x1b]0;b")
     terminal.render(run)
@@ -96,15 +96,15 @@ def test_no_letter_of_a_run_commands_the_terminal(
 
 
 def test_an_unreadable_trial_is_not_told_as_the_usual_one(written: Written) -> None:
-    """What a trial is when nobody says otherwise is not what was tried here."""
+    """The default trial is not the trial that was run."""
     run = written()
     run.trial_file.write_text("duration_s = inf\n")
-    told = read(run)
-    assert "trial.toml could not be read" in _words.one_line(told)
-    for text in (page.html(told), summary.markdown(told), junit.xml(told).decode()):
+    told = read_run(run)
+    assert "trial.toml could not be read" in _format.trial_line(told)
+    for text in (page.page_html(told), summary.markdown(told), junit.xml(told).decode()):
         assert "seed 1" not in text
         assert 'name="seed"' not in text
-    assert not compared(told, told).fields
+    assert not compare_runs(told, told).fields
     assert not _fields(told)
 
 
@@ -112,7 +112,7 @@ def test_a_night_nested_too_deep_breaks_no_page(tmp_path: Path) -> None:
     """A line of brackets alone, deeper than a reader of JSON goes."""
     (tmp_path / "suites").mkdir()
     (tmp_path / "suites" / "nights.jsonl").write_text("[" * 200_000 + "\n")
-    assert matrices(Shelf.of(tmp_path), ()) == []
+    assert matrices(RunIndex.of(tmp_path), ()) == []
 
 
 def test_a_link_in_a_run_is_replaced_and_never_written_through(

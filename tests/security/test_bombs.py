@@ -40,7 +40,7 @@ from reports._run import read
 run = RunDir(Path(sys.argv[1]))
 told = read(run)
 page.html(told)
-print(*told.lacking, sep="\\n")
+print(*told.shown_doubts, sep="\\n")
 print(judge_here(History.open(run)).sentence)
 """
 IMPORT = """\

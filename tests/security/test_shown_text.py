@@ -18,7 +18,7 @@ from harness.judge.judge import judge_here
 from harness.text.sanitize import UNSAYABLE, masked
 from harness.trial import Trial
 from reports import page, summary
-from reports._run import read
+from reports._run import read_run
 
 CODE = (
     "x**\n\n# Approved\n\n![p](https://evil.example/p.png) [click](https://evil.example) "
@@ -52,7 +52,7 @@ def test_markdown_of_codes_and_reasons(base: Path, tmp_path: Path) -> None:
 def test_letters_that_terminals_and_readers_obey(base: Path, tmp_path: Path) -> None:
     """None of them in the page, on a console, or in a message."""
     run = RunDir(hostile_runs.made(base, tmp_path / "run", tmp_path, "letters", keep=("run.json",)))
-    assert not UNSAYABLE.search(page.html(read(run)))
+    assert not UNSAYABLE.search(page.page_html(read_run(run)))
     assert not UNSAYABLE.search(message(f"a sentence about {LETTERS}"))
 
 

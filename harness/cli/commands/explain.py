@@ -15,19 +15,19 @@ def command(folder: str, finding: str | None, as_json: bool) -> int:
     FINDING is a code, such as LOST_ACKED, or a code and the number of an example, LOST_ACKED:2.
     The default is the first finding. The run is not checked again: the verdict is the stored one.
     """
+    from harness import registry
     from harness.cli.console import wrap_lines
-    from harness.explain.story import STEPS_INDENT, explained, nothing
     from harness.history.run_files import limit_memory, stored_run
     from harness.text.sanitize import sayable
 
     limit_memory()
+    stories = registry.stories()
     with stored_run(folder) as run:
-        explanation = explained(run, finding)
+        story = stories.explain(run, finding)
         if as_json:
-            plain = explanation.plain() if explanation else {"explainable": []}
-            print(json.dumps(plain, indent=2, sort_keys=True))
+            print(json.dumps(story.plain() if story else stories.NOTHING, indent=2, sort_keys=True))
         else:
-            lines = explanation.lines() if explanation else [nothing(run)]
-            text = sayable("\n".join(lines))
-            print("\n".join(wrap_lines(text.split("\n"), STEPS_INDENT)))
+            lines = story.lines() if story else [stories.nothing_to_explain(run)]
+            text = sayable("\n".join(lines)).split("\n")
+            print("\n".join(wrap_lines(text, stories.STEPS_INDENT)))
     return 0

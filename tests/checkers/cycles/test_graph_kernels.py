@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from checkers._cycles.arrays import NULL, Lookup, ranges
-from checkers._cycles.branches import Lists, branched, in_common
-from checkers._cycles.graph import Graph, Nodes, parts, suspects
+from checkers._cycles.branches import Lists, find_branches, in_common
+from checkers._cycles.graph import Graph, Nodes, cycle_candidates, strong_components
+from checkers._cycles.paths import ShortestPaths
 from checkers._cycles.reach import Dag
 from checkers._cycles.rows import Transactions
-from checkers._cycles.ways import Roads
 
 NOTHING = np.empty(0, np.int64)
 
@@ -63,7 +63,7 @@ def test_parts_are_the_strongly_connected_ones(seed: int) -> None:
     size, src, dst = drawn(dice)
     truth = nx.DiGraph(zip(src.tolist(), dst.tolist(), strict=True))
     strong = sorted(sorted(c) for c in nx.strongly_connected_components(truth) if len(c) > 1)
-    found = parts(src, dst)
+    found = strong_components(src, dst)
     inside = found.of_edge >= 0
     nodes = [
         sorted({*src[found.of_edge == n].tolist(), *dst[found.of_edge == n].tolist()})
@@ -74,7 +74,7 @@ def test_parts_are_the_strongly_connected_ones(seed: int) -> None:
     graph = Graph(src, dst, zero, zero, zero, zero, zero, zero - 1, zero)
     order = ints(dice.sample(range(size), size) if seed % 2 else range(size))
     nobody = Transactions(NOTHING, NOTHING, NOTHING, NOTHING, NOTHING)
-    kept = suspects(graph, Nodes(np.arange(size), nobody, order))
+    kept = cycle_candidates(graph, Nodes(np.arange(size), nobody, order))
     assert set(np.flatnonzero(inside).tolist()) <= set(kept.tolist())
 
 
@@ -85,7 +85,7 @@ def test_the_filter_leaves_little_of_an_ordered_graph() -> None:
     zero = np.zeros(1000, np.int64)
     graph = Graph(src, dst, zero, zero, zero, zero, zero, zero - 1, zero)
     nobody = Transactions(NOTHING, NOTHING, NOTHING, NOTHING, NOTHING)
-    kept = suspects(graph, Nodes(np.arange(1000), nobody, np.arange(1000)))
+    kept = cycle_candidates(graph, Nodes(np.arange(1000), nobody, np.arange(1000)))
     assert sorted({*src[kept].tolist(), *dst[kept].tolist()}) == list(range(505, 511))
 
 
@@ -94,10 +94,10 @@ def test_a_witness_is_a_shortest_cycle(seed: int) -> None:
     """As long as the shortest that a search finds."""
     dice = Random(seed)
     _, src, dst = drawn(dice)
-    found = parts(src, dst)
+    found = strong_components(src, dst)
     for number in range(found.count):
         here = np.flatnonzero(found.of_edge == number)
-        rows = Roads(src[here], dst[here], here, np.zeros(len(here), np.int64)).cycle()
+        rows = ShortestPaths(src[here], dst[here], here, np.zeros(len(here), np.int64)).cycle()
         truth = nx.DiGraph(zip(src[here].tolist(), dst[here].tolist(), strict=True))
         back = nx.shortest_path_length
         assert len(rows) == min(back(truth, b, a) + 1 for a, b in truth.edges)
@@ -118,7 +118,7 @@ def test_branches_are_the_lists_that_are_no_prefix(seed: int) -> None:
         ints(len(text) for _, text in texts),
         ints(value for _, text in texts for value in text),
     )
-    branch, of_branch = branched(lists)
+    branch, of_branch = find_branches(lists)
     chosen = [texts[row] for row in of_branch.tolist()]
     for (key, text), number in zip(texts, branch.tolist(), strict=True):
         assert chosen[number][0] == key

@@ -1,5 +1,5 @@
-"""The checker and the naive truth agree on tens of thousands of small histories: which level is
-offended, how many causes there are of each kind, and what each witness says."""
+"""The checker and a naive search agree on tens of thousands of small histories: the violated level,
+the number of causes of each kind, and the content of each witness."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -19,18 +19,16 @@ from isolation_oracle import (
     weakest,
 )
 from table_sizes import at_least, share
-from transacting import Transaction, told
+from transacting import Transaction, gathered_here, told
 
 from checkers import transactions as checker
-from checkers._cycles import peel
+from checkers._cycles import anomalies
 from checkers._cycles.arrays import Ints
-from checkers._cycles.edges import Kind, Layer
-from checkers._cycles.gathered import gathered_here
+from checkers._cycles.cycle_findings import CycleText, cycle_finding
+from checkers._cycles.direct_anomalies import DirectAnomaly, roots
+from checkers._cycles.edges import EdgeKind, OrderLayer
 from checkers._cycles.graph import graph
-from checkers._cycles.remarks import Remark, roots
-from checkers._cycles.telling import cycles
-from checkers._cycles.ways import Hop
-from checkers._cycles.witness import Story
+from checkers._cycles.paths import Hop
 from harness.trial import ISOLATION
 
 HISTORIES, BATCH = share(20_000), share(4_000)
@@ -51,20 +49,20 @@ Answer = Counter[tuple[str, str]]  # by codes and demands
 
 
 def judged(histories: list[list[Transaction]]) -> list[Answer]:
-    """How many causes the checker finds in each of them, in one table: just as many as the
-    definitions say, each with a cycle of dependencies that there are, or the same remark."""
-    kinds, said_of = peeled(histories, Layer.REALTIME)
+    """Return the causes that the checker finds in each history, all in one table. They must equal
+    those of the definitions, each with a cycle of real dependencies, or the same direct anomaly."""
+    kinds, said_of = peeled(histories, OrderLayer.REALTIME)
     answers = [Answer() for _ in histories]
     expected = [causes(history) for history in histories]
     assert len({(kind.code, kind.layer, kind.step) for kind in kinds}) == len(kinds)
     for kind in kinds:
-        finding = cycles(kind, Story({}, {}))
-        assert kind.count == len(kind.shown)
-        for shown in kind.shown:
+        finding = cycle_finding(kind, CycleText({}, {}))
+        assert kind.count == len(kind.examples)
+        for shown in kind.examples:
             number = shown.cycle[0].src // 10
             answers[number][finding.code, finding.demand] += 1
             fitting(kind.code, shown.cycle)
-            for hops, most in ((shown.cycle, kind.layer), (shown.by_time, Layer.REALTIME)):
+            for hops, most in ((shown.cycle, kind.layer), (shown.by_time, OrderLayer.REALTIME)):
                 layers = [layer_of(hop, number, expected[number].layers) for hop in hops]
                 assert max(layers, default=0) <= most, (hops, histories[number])
                 assert [hop.dst for hop in hops] == [hop.src for hop in (*hops[1:], *hops[:1])]
@@ -74,7 +72,7 @@ def judged(histories: list[list[Transaction]]) -> list[Answer]:
             number = row["key"] // KEYS_OF_ONE
             answers[number][code, demand] += 1
             remarks[number].add(home(remark, row, number))
-    repeated = {row["key"] for row in roots(said_of, Remark.NOT_UNIQUE)[1]}
+    repeated = {row["key"] for row in roots(said_of, DirectAnomaly.NOT_UNIQUE)[1]}
     assert repeated == {n * KEYS_OF_ONE + k for n, e in enumerate(expected) for k in e.repeated}
     for history, answer, said, truth in zip(histories, answers, remarks, expected, strict=True):
         assert answer == truth.counts, history
@@ -83,16 +81,16 @@ def judged(histories: list[list[Transaction]]) -> list[Answer]:
 
 
 def peeled(
-    histories: list[list[Transaction]], layer: Layer
-) -> tuple[list[peel.Causes], list[Ints]]:
+    histories: list[list[Transaction]], layer: OrderLayer
+) -> tuple[list[anomalies.Causes], list[Ints]]:
     """What the checker finds in one table: cycles, and remarks."""
     together = [t for n, history in enumerate(histories) for t in placed(history, n)]
     found = gathered_here([told(together)], layer)
     whole, nodes = graph(found.transactions, found.edges, found.ending, layer)
-    return peel.Peeling(whole, nodes, found.ending).run(layer), found.remarks
+    return anomalies.Peeling(whole, nodes, found.ending).run(layer), found.remarks
 
 
-def home(remark: Remark, row: Mapping[str, int], number: int) -> Remarked:
+def home(remark: DirectAnomaly, row: Mapping[str, int], number: int) -> Remarked:
     """A remark on the number-th history of a table, in the history's own numbers."""
     other = row["other"] - 10 * number if row["other"] >= 0 else -1
     op, key = row["op"] - 10 * number, row["key"] - KEYS_OF_ONE * number
@@ -116,15 +114,15 @@ def layer_of(hop: Hop, number: int, layers: Mapping[Named, int]) -> int:
 def fitting(code: str, hops: list[Hop]) -> None:
     """The cycle is of the kind that it is called."""
     kinds = [hop.kind for hop in hops]
-    anti = [kind is Kind.RW for kind in kinds]
+    anti = [kind is EdgeKind.RW for kind in kinds]
     adjacent = any(a and b for a, b in zip(anti, [*anti[1:], anti[0]], strict=True))
     assert {
-        "G0": Kind.WW in kinds and Kind.WR not in kinds and not any(anti),
-        "G1C": Kind.WR in kinds and not any(anti),
+        "G0": EdgeKind.WW in kinds and EdgeKind.WR not in kinds and not any(anti),
+        "G1C": EdgeKind.WR in kinds and not any(anti),
         "G_SINGLE": sum(anti) == 1,
         "G_NONADJACENT": sum(anti) > 1 and not adjacent,
         "G2_ITEM": adjacent,
-        "LOST_APPEND": Kind.WR in kinds or Kind.WW in kinds or any(anti),
+        "LOST_APPEND": EdgeKind.WR in kinds or EdgeKind.WW in kinds or any(anti),
     }[code], hops
 
 
@@ -141,7 +139,7 @@ def batches(count: int, registers: bool) -> Iterator[tuple[list[list[Transaction
 
 @pytest.fixture
 def shows_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peel, "MOST_SHOWN", 10 * BATCH)
+    monkeypatch.setattr(anomalies, "MAX_EXAMPLES", 10 * BATCH)
 
 
 def truth(history: list[Transaction]) -> str:
@@ -199,7 +197,7 @@ def rare(codes: Counter[str], expected: set[str]) -> dict[str, int]:
 
 @pytest.mark.usefixtures("shows_all")
 def test_registers_are_convicted_only_of_what_no_order_explains() -> None:
-    """Every level that is told to be offended is, and nearly all that are offended are told."""
+    """Each level reported as violated is violated, and nearly all violated levels are reported."""
     told_of, missed = Counter[str](), Counter[str]()
     codes: Counter[str] = Counter()
     for histories, _ in batches(REGISTERS, registers=True):
@@ -239,8 +237,8 @@ def test_what_is_spoilt_closely_has_the_causes_of_the_definitions(registers: boo
 
 @pytest.mark.usefixtures("shows_all")
 @pytest.mark.parametrize("registers", [False, True])
-@pytest.mark.parametrize("layer", [Layer.DATA, Layer.PROCESS])
-def test_a_weaker_contract_hears_less(layer: Layer, registers: bool) -> None:
+@pytest.mark.parametrize("layer", [OrderLayer.DATA, OrderLayer.PROCESS])
+def test_a_weaker_contract_hears_less(layer: OrderLayer, registers: bool) -> None:
     """Where the order of processes or of time is not promised, it is not looked at, and what is
     found without it is the same."""
     dice = Random(80 + registers)
@@ -249,7 +247,7 @@ def test_a_weaker_contract_hears_less(layer: Layer, registers: bool) -> None:
     kinds, said_of = peeled(histories, layer)
     told_of, expected = Counter[str](), Counter[str]()
     for kind in kinds:
-        finding = cycles(kind, Story({}, {}))
+        finding = cycle_finding(kind, CycleText({}, {}))
         told_of[finding.demand] += finding.count
     for remark, (_, demand, *_) in checker.REMARKS.items():
         told_of[demand] += roots(said_of, remark)[0]

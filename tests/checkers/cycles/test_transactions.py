@@ -1,4 +1,4 @@
-"""Transactions in a few words, and what the checker says of them."""
+"""Transactions in a short notation, and the checker's verdicts on them."""
 
 import json
 from pathlib import Path
@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from isolation_dice import drawn, placed
-from transacting import KEYS, Transaction, from_edn, parsed, table, told, write_run
+from transacting import KEYS, Transaction, from_edn, gathered_here, parsed, table, told, write_run
 
 from checkers import transactions
+from checkers._cycles import cycle_findings
 from checkers._cycles import rows as rows_module
-from checkers._cycles import telling
 from checkers._cycles.arrays import NULL
-from checkers._cycles.edges import Kind
-from checkers._cycles.gathered import gathered_here
-from checkers._cycles.rows import COLUMNS, Rows, _column, of_rows
-from checkers._cycles.ways import Hop
-from checkers._cycles.witness import Story
+from checkers._cycles.cycle_findings import CycleText
+from checkers._cycles.edges import EdgeKind
+from checkers._cycles.paths import Hop
+from checkers._cycles.rows import COLUMNS, Rows, _column, transaction_chunk
 from harness.history.reader import History
 from harness.judge.judge import permitted
 from harness.judge.verdict import Finding, Judgement, Result
@@ -32,13 +31,13 @@ UNCOMMITTED, COMMITTED, SNAPSHOT, SERIALIZABLE, SESSION, STRICT = ISOLATION
 
 def judged(history: list[Transaction], level: str = STRICT, complete: bool = True) -> Result:
     trial = Trial(contract=(*DEMANDS, level))
-    found = gathered_here([told(history)], telling.layer_of(trial))
+    found = gathered_here([told(history)], cycle_findings.layer_of(trial))
     answer = transactions.judged(found, {"keys": list(KEYS)}, trial, complete)
     return permitted(answer, trial)
 
 
 def test_transactions_that_began_together_are_in_no_order() -> None:
-    """A coarse clock tells the same of what one process did in turn."""
+    """A coarse clock gives the same time to successive transactions of one process."""
     history = """T1 p1 [0..9]: get x 2, put x 1
                  T2 p2 [1..3]: put x 2
                  T3 p3 [5..5]: get x 2
@@ -48,10 +47,10 @@ def test_transactions_that_began_together_are_in_no_order() -> None:
 
 def test_values_have_the_names_that_their_file_gave_them() -> None:
     """In every sentence; what was never named stays a number."""
-    story = Story({0: "x"}, {}, ["one", "two"])
+    story = CycleText({0: "x"}, {}, ["one", "two"])
     assert [story.value(value) for value in (0, 1, 2, NULL)] == ["one", "two", "2", "nothing"]
-    hop = Hop(1, 2, Kind.WW, 0, 0, 1)
-    assert story.told([hop]).startswith("T1 wrote one to x and T2 wrote two next")
+    hop = Hop(1, 2, EdgeKind.WW, 0, 0, 1)
+    assert story.explain([hop]).startswith("T1 wrote one to x and T2 wrote two next")
 
 
 @pytest.mark.parametrize("level", [SNAPSHOT, SERIALIZABLE, STRICT])
@@ -240,7 +239,7 @@ def test_an_unknown_transaction_that_was_seen_was_committed_as_a_whole() -> None
 
 
 def test_a_cycle_is_told_in_plain_sentences() -> None:
-    """Evidence names transactions, keys and values, and who came before whom."""
+    """Evidence names transactions, keys and values, and the order of the transactions."""
     row = only(judged(parsed(CASES["G_SINGLE"][1]))).evidence[0]
     assert row["cycle"] == "T2 -> T1 -> T2"
     assert row["edges"] == "rw wr"
@@ -252,7 +251,7 @@ def test_a_cycle_is_told_in_plain_sentences() -> None:
 
 
 def test_values_that_are_not_unique_prove_nothing() -> None:
-    """Nobody can tell who read from whom: a reason, and no finding about that key."""
+    """The writer of a read is not known: a reason, and no finding about that key."""
     result = judged(parsed("T1: append x 1 \n T2: append x 1 \n T3: list x 1 1"))
     assert not result.findings
     assert [reason.code for reason in result.reasons] == ["VALUES_NOT_UNIQUE"]
@@ -275,7 +274,11 @@ def test_every_code_is_explained(root: Path) -> None:
     """docs/verdicts.md has each code that a finding of this checker can have."""
     page = (root / "docs" / "verdicts.md").read_text()
     codes = {code for code, *_ in transactions.REMARKS.values()}
-    codes |= {f"{code}{layer}" for code in telling.CYCLES for layer in telling.LAYERS.values()}
+    codes |= {
+        f"{code}{layer}"
+        for code in cycle_findings.CYCLES
+        for layer in cycle_findings.LAYERS.values()
+    }
     codes -= {"LOST_APPEND_PROCESS", "LOST_APPEND_REALTIME"}
     assert {code for code in codes if f"`{code}`" not in page} == set()
 
@@ -298,7 +301,7 @@ def read_rows(history: list[Transaction]) -> Rows:
 def test_rows_say_what_the_transactions_did() -> None:
     """The rows of many transactions read back as what they were made from."""
     history = many(200)
-    expected, found = told(history), of_rows(read_rows(history))
+    expected, found = told(history), transaction_chunk(read_rows(history))
     for name in ("transactions", "appends", "lists", "puts", "gets"):
         pairs = zip(getattr(expected, name).columns(), getattr(found, name).columns(), strict=True)
         assert all(np.array_equal(a, b) for a, b in pairs), name
@@ -310,9 +313,9 @@ def test_rows_say_what_the_transactions_did() -> None:
 def test_rows_in_pieces_say_the_same(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However files are cut, and whoever wrote them, the answer is the same to the last byte: of
-    equally long lists that contradict each other the same one counts, and of several who prove
-    something the same one is named."""
+    """However rows are cut into files and whichever writer wrote them, the result has the same
+    bytes: of equally long lists that contradict each other the same one is chosen, and of several
+    witnesses the same one is named."""
     history = many(150, seed)
     answers = set()
     for number, (writers, chunk) in enumerate(((1, 1 << 20), (3, 1 << 20), (2, 1), (1, 50))):
@@ -350,7 +353,7 @@ def test_a_sound_history_of_ten_thousand_is_valid(histories_folder: Path) -> Non
 
 
 def test_what_was_injected_is_found_and_nothing_else(histories_folder: Path) -> None:
-    """As many root causes of each kind as the truth says, with the keys it says."""
+    """As many root causes of each kind as were injected, with their keys."""
     history = from_edn(histories_folder / "jepsen" / "append_10k_bad.edn.gz")
     truth = json.loads((histories_folder / "jepsen" / "append_10k_bad.edn.truth.json").read_text())
     counts: dict[str, int] = {}

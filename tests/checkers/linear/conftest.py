@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from register_dice import KINDS, Game, Played, Row, all_orders, columns, games, long_games
 
-from checkers._linear.pairing import Columns
+from checkers._linear.pairing import OperationColumns
 from harness.operation import F
 
 
 @pytest.fixture
-def table() -> Callable[[Sequence[Row]], Columns]:
+def table() -> Callable[[Sequence[Row]], OperationColumns]:
     """Rows (t, process, op, type, f, key, value, arg, pos) as columns; None is absent."""
     return columns
 

@@ -1,7 +1,7 @@
-"""Root causes of a counter, counted by definition, and what each of them shows.
+"""Root causes of a counter, counted by definition, and their witnesses.
 
-That a history is illegal is tried elsewhere, by all orders; here it is how many causes are told,
-which counters are left to the search, and that what is shown contradicts each other.
+Other tests check by all orders that a history is illegal. These check the number of causes, which
+counters are left to the search, and that the operations of each witness contradict each other.
 """
 
 from random import Random
@@ -13,7 +13,7 @@ from slot_oracle import Slots
 from table_sizes import at_least, share
 
 from checkers._linear import counters
-from checkers._linear.wrongs import Code
+from checkers._linear.violations import Code
 from harness.operation import F
 
 HISTORIES, EACH = share(6_000), at_least(200)
@@ -52,7 +52,7 @@ class Naive:
         return slots
 
     def unmatched(self, slots: Slots) -> int:
-        """Increments counted that nobody made, and made that nobody counted."""
+        """Return increments that were counted and not made, and made and not counted."""
         holes = range(len(slots.slots) - 1)
         must = slots.must(self.adds)
         empty = len(holes) - slots.matched(self.adds, holes)
@@ -81,7 +81,7 @@ class Naive:
 
 
 def test_causes_are_those_of_the_definitions() -> None:
-    """Those of one table, whatever stands beside them, and no others."""
+    """The causes of one table, whatever other keys it has, and no others."""
     dice = Random(79)
     histories = list(some_unheard(dice, [drawn(dice, "counter") for _ in range(HISTORIES)]))
     found, undecided = compared(counters.judge, histories, Naive)
@@ -90,7 +90,7 @@ def test_causes_are_those_of_the_definitions() -> None:
 
 
 def test_what_a_neighbour_may_have_added_is_its_own() -> None:
-    """A read that nobody saw begin, beside a counter with an add that nobody saw end."""
+    """A read without an invocation, beside a counter with an add that never completed."""
     neighbour = (Act(F.ADD, 0, 10, value=5), Act(F.COUNT, 1, 20, 30, value=0))
     for value, codes in ((0, []), (-3, [Code.COUNTER_OUT_OF_RANGE])):
         read = Act(F.COUNT, 0, UNHEARD, 50, value=value)

@@ -21,7 +21,7 @@ from checkers._linear.batch import (
     READ,
     REFUSED,
     WRITE,
-    Batch,
+    OperationBatch,
     value_of,
 )
 from checkers._linear.encoding import Rule, encode
@@ -37,7 +37,7 @@ Said = tuple[int, int, int | None, int | None, int, int, int]
 
 @dataclass
 class Entry:
-    """An operation as its rows tell it. `row`: the first, as it was given."""
+    """An operation according to its rows. `row`: the first, as given."""
 
     first: Row
     row: int
@@ -68,7 +68,7 @@ class Entry:
 
 @dataclass
 class Naive:
-    """What the rows say, name by name."""
+    """The meaning of the rows, name by name."""
 
     rows: Sequence[Row]
     pipelined: bool
@@ -145,7 +145,7 @@ class Naive:
             self.entries.append(entry)
 
     def _overlaps(self) -> None:
-        """Who goes on though his last operation is not over for him; a coarse clock is no
+        """Whether a process continues although its last operation is open; a coarse clock is no
         overlap."""
         opened = sorted(
             (e for e in self.entries if e.opened), key=lambda e: (e.first[1], self.place[e.row])
@@ -247,7 +247,7 @@ def met_in_time(dice: Random, seed: int, keys: int, far: int) -> list[Row]:
     return sorted(rows, key=lambda row: (row[0], calls_first and row[3] != Type.INVOKE))
 
 
-def told(batch: Batch) -> dict[int, list[Said]]:
+def told(batch: OperationBatch) -> dict[int, list[Said]]:
     found: dict[int, list[Said]] = {}
     for k, key in enumerate(batch.keys.tolist()):
         first, last = int(batch.starts[k]), int(batch.starts[k + 1])
@@ -277,8 +277,8 @@ def numbered(said: Sequence[Said], initial: int) -> list[int]:
 
 
 def compared(rows: Sequence[Row], pipelined: bool, initial: int) -> list[Rule]:
-    """No difference between what is made of these rows and what the definitions say. The rules
-    that they break."""
+    """Assert that rows and definitions give the same operations; return the rules that rows
+    break."""
     naive, encoded = Naive(rows, pipelined), encode(columns(rows), initial, pipelined)
     batch, said = encoded.batch, naive.said()
     assert {flaw.row: flaw.rule for flaw in encoded.flaws} == naive.rules, rows
@@ -292,8 +292,8 @@ def compared(rows: Sequence[Row], pipelined: bool, initial: int) -> list[Rule]:
 
 @pytest.mark.parametrize("keys", [1, 3, 40, 400])
 def test_rows_are_the_operations_that_they_tell(keys: int) -> None:
-    """No operation more or less, none stronger than its rows, and each offending row with the
-    first rule that it breaks; few keys, and so many that hundreds of operations are open."""
+    """No operation more or less, none stronger than its rows, and each offending row with the first
+    rule that it breaks; with few keys, and with so many that hundreds of operations are open."""
     dice, broken = Random(keys), Counter[Rule]()
     for seed in range(1_200 // keys):
         far, pipelined = dice.choice(FARTHER), dice.random() < 0.3

@@ -22,8 +22,7 @@ Rows = list[Row]
 
 
 def naive(rows: Rows, met: Counter[str]) -> Rows:
-    """What is left of them, and what is made up, by loops. Leases that were met, by what was said
-    of them next, and whether they were certain for a while."""
+    """Return the rows that remain and those added, by loops; and the kinds of leases in them."""
     leases = [row for row in rows if row["f"] == F.ACQUIRE and row["type"] == Type.OK]
     leases = [row for row in leases if row["arg"] >= 0]
     invoked = {row["op"]: row for row in rows if row["type"] == Type.INVOKE}
@@ -63,14 +62,14 @@ def follows(call: Row, begin: Row) -> bool:
 
 
 def undone(call: Row, rows: Rows) -> bool:
-    """Did it certainly not happen? One that was refused for a reason tells that reason."""
+    """Whether it certainly did not happen; a refusal with a reason is an observation."""
     return any(
         row["op"] == call["op"] and row["type"] == Type.FAIL and row["pos"] != 0 for row in rows
     )
 
 
 def played(dice: Random, key: int, ops: "count[int]") -> Rows:
-    """What a few processes say of one lock; other objects of the key have their rows too."""
+    """Return the rows of a few processes on one lock, with rows of other objects of the key."""
     rows: Rows = []
     for process in range(dice.choice((1, 2, 3))):
         t = dice.randrange(4)
@@ -90,8 +89,8 @@ def played(dice: Random, key: int, ops: "count[int]") -> Rows:
 
 
 def test_every_row_is_what_its_lease_makes_of_it() -> None:
-    """Locks of few processes, with leases of nothing and of long, at the same times; in tables of a
-    few locks each, in an order that says nothing."""
+    """Locks of few processes, with leases of zero and of long duration, at equal times; in tables
+    of a few locks each, in random order."""
     dice, ops, met = Random(3), count(), Counter[str]()
     keys = iter(range(HISTORIES))
     while some := list(islice(keys, dice.choice((1, 2, 20)))):

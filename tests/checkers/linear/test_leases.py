@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from checkers._linear.gathered import told
 from checkers._linear.leases import NS_IN_MS, without_leases
+from checkers._linear.object_verdicts import bucket_verdicts
 from checkers._linear.objects import COLUMNS
 from harness.operation import F, Type
 
@@ -34,7 +34,7 @@ def table(*acts: Did, lease_ms: int = LEASE_MS) -> Mapping[str, Any]:
 
 
 def codes(*acts: Did) -> list[str]:
-    found = told(without_leases(table(*acts)))
+    found = bucket_verdicts(without_leases(table(*acts)))
     assert not found["unknown"]["lock"]
     return [code for _, code, _, _ in found["wrong"]]
 
@@ -73,18 +73,18 @@ def test_nobody_else_s_rows_are_touched() -> None:
     """A lock without leases is what it was."""
     rows = table((1, 0, A, OK, 10), (2, 20, A, OK, 30), lease_ms=-1)
     assert without_leases(rows) is rows
-    assert [code for _, code, _, _ in told(rows)["wrong"]] == TWICE
+    assert [code for _, code, _, _ in bucket_verdicts(rows)["wrong"]] == TWICE
 
 
 def test_a_lease_never_heard_to_be_asked_for_is_not_certain() -> None:
-    """It may have been over when somebody else was given the lock, and so may its release have
-    been too late."""
+    """It may have been over when another process was given the lock, and its release may have been
+    late."""
     acts = [(1, 0, A, OK, 200), (2, 210, A, OK, 220), (1, 230, R, OK, 240), (2, 250, R, OK, 260)]
     rows = table(*acts, lease_ms=300)
-    assert [code for _, code, _, _ in told(without_leases(rows))["wrong"]] == TWICE
+    assert [code for _, code, _, _ in bucket_verdicts(without_leases(rows))["wrong"]] == TWICE
     heard = (rows["op"] != 0) | (rows["type"] != Type.INVOKE)
     rows = {name: column[heard] for name, column in rows.items()}
-    assert told(without_leases(rows))["wrong"] == []
+    assert bucket_verdicts(without_leases(rows))["wrong"] == []
 
 
 def naive(acts: list[Did]) -> bool:

@@ -154,7 +154,7 @@ def test_time_that_goes_back_is_named(table) -> None:
 
 
 def test_pipelined_processes_may_overlap(table) -> None:
-    """Only where the trial says so."""
+    """Only if the trial declares it."""
     rows = sorted([*SOUND, BROKEN[Rule.OVERLAPS_ITSELF]], key=lambda r: r[0])
     assert not encode(table(rows), pipelined=True).flaws
 

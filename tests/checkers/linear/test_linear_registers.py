@@ -10,10 +10,10 @@ from table_sizes import at_least, share
 from checkers._linear import models, search
 from checkers._linear.batch import ILLEGAL, LEGAL, UNKNOWN
 from checkers._linear.encoding import encode
-from checkers._linear.judge import Budget, judge
-from checkers._linear.room import dice, extent, power, room_for
+from checkers._linear.judge import SearchBudget, judge
+from checkers._linear.search_state import allocate, extent, power_of_two
 
-ALL = Budget(exhaustive=True)
+ALL = SearchBudget(exhaustive=True)
 BATCH = share(2_500)  # keys of one table
 
 
@@ -22,19 +22,19 @@ def searched(batch):
     which = np.arange(len(batch.starts) - 1)
     n, values, ranks = extent(batch, which)
     out, stop = np.zeros((len(which), 4), np.int64), np.zeros(1, np.int8)
-    room = room_for(n, values, ranks, 2_000, 4_096)
-    search.search(room, batch, which, dice(power(n + values), 7), 2_000, stop, out)
+    state = allocate(n, values, ranks, 2_000, 4_096, seed=7)
+    search.search(state, batch, which, 2_000, stop, out)
     return out[:, 0]
 
 
 def test_room_is_a_power_of_two_whoever_counts() -> None:
     """Numbers of arrays, too: what counts is compiled or not, and they have no bit_length."""
-    assert [power(np.int64(n)) for n in (1, 16, 17)] == [16, 16, 32]
+    assert [power_of_two(np.int64(n)) for n in (1, 16, 17)] == [16, 16, 32]
 
 
 def test_a_search_agrees_with_all_orders(registers, table, oracle) -> None:
-    """Histories of up to eight operations, with reads that lie, writes that are lost or
-    undead, and compare-and-sets told the opposite: the verdict is that of trying every order."""
+    """Histories of up to eight operations, with wrong reads, writes that are lost or late,
+    and compare-and-sets with the opposite answer: the verdict is that of trying all orders."""
     illegal, legal = Counter(), 0
     for seed in range(8):
         games = registers(seed, BATCH)
@@ -71,11 +71,11 @@ def test_zones_agree_with_all_orders(written_once, table, oracle) -> None:
 
 
 def test_the_model_agrees_with_all_orders(registers, table, oracle) -> None:
-    """The second opinion, a search over a step function that anybody can write, is right too."""
+    """The oracle, a search over a step function, is right, too."""
     games = registers(1_000, 2_000)
     batch = encode(table([row for game in games for row in game.rows]), pipelined=True).batch
     for k, game in enumerate(games):
-        verdict = models.judge(models.REGISTER, models.operations_of(batch, k))
+        verdict = models.search_model(models.REGISTER, models.operations_of(batch, k))
         assert verdict == (LEGAL if oracle(game.ops) else ILLEGAL), game
 
 
@@ -85,14 +85,14 @@ def crowd(table):
 
 
 def test_a_spent_budget_is_unknown(crowd) -> None:
-    """A key that is too hard for its budget is neither legal nor illegal, but says how far it
-    came."""
-    judged = judge(crowd, budget=Budget(failures=50))
+    """A key that is too hard for its budget is neither legal nor illegal, and reports its
+    progress."""
+    judged = judge(crowd, budget=SearchBudget(failures=50))
     assert judged.verdicts.tolist() == [UNKNOWN]
     assert judged.passed[0] > 0
 
 
 def test_a_deadline_is_unknown(crowd) -> None:
     """When the time is over the search stops, however large its budget."""
-    judged = judge(crowd, budget=Budget(failures=1 << 22, seconds=0.05))
+    judged = judge(crowd, budget=SearchBudget(failures=1 << 22, seconds=0.05))
     assert judged.verdicts.tolist() == [UNKNOWN]

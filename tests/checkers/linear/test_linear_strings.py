@@ -10,11 +10,11 @@ import pytest
 from register_dice import columns
 
 from checkers._linear import models
-from checkers._linear.batch import ILLEGAL, LEGAL, UNKNOWN, Batch
+from checkers._linear.batch import ILLEGAL, LEGAL, UNKNOWN, OperationBatch
 from checkers._linear.encoding import encode
-from checkers._linear.judge import STRING, Budget, judge
-from checkers._linear.room import Room, dice, extent, power, room_for
+from checkers._linear.judge import STRING, SearchBudget, judge
 from checkers._linear.search import NO_ROOM
+from checkers._linear.search_state import SearchState, allocate, extent
 from checkers._linear.strings import search, texts_of
 from harness.operation import F, Type
 
@@ -39,7 +39,7 @@ class Strings(list[str]):
 
 
 def play(key, dice, clock, strings):
-    """Rows of one key; a get may tell a string that is not there."""
+    """Return the rows of one key; a get may return a wrong string."""
     rows, pending, state, made = [], {}, "", 0
     most, clients, lost = dice.randrange(2, 9), dice.choice((2, 3, 4)), dice.choice((0.0, 0.3))
     lies, tokens, kinds = dice.choice((0.0, 0.3)), dice.choice(TOKENS), dice.choice(KINDS)
@@ -71,8 +71,8 @@ def play(key, dice, clock, strings):
     return rows
 
 
-def played(seed: int) -> tuple[Batch, Strings, np.ndarray]:
-    """Keys, and what the model says of each."""
+def played(seed: int) -> tuple[OperationBatch, Strings, np.ndarray]:
+    """Return keys, and the model's verdict on each."""
     dice, clock, strings = random.Random(seed), count(), Strings()
     rows = [row for key in range(KEYS) for row in play(key, dice, clock, strings)]
     batch, truth = encode(columns(rows)).batch, []
@@ -81,16 +81,16 @@ def played(seed: int) -> tuple[Batch, Strings, np.ndarray]:
             replace(o, value="" if o.value is None else strings[o.value])
             for o in models.operations_of(batch, k)
         ]
-        truth.append(models.judge(models.STRING, operations))
+        truth.append(models.search_model(models.STRING, operations))
     return batch, strings, np.array(truth)
 
 
 @pytest.mark.parametrize(("seed", "most"), [(1, 11_639), (2, 12_446)])
 def test_a_search_agrees_with_the_model(seed: int, most: int) -> None:
-    """Puts, gets and appends with lies and lost answers: the verdict is that of all orders, and no
-    reduction is lost: a search never takes more steps than it did."""
+    """Puts, gets and appends with wrong answers and lost ones: the verdict is that of all orders,
+    and no reduction is lost: a search takes no more steps than before."""
     batch, strings, truth = played(seed)
-    judged = judge(batch, STRING, Budget(exhaustive=True), strings)
+    judged = judge(batch, STRING, SearchBudget(exhaustive=True), strings)
     assert (judged.verdicts == truth).all(), np.flatnonzero(judged.verdicts != truth)
     print(Counter(truth.tolist()), judged.stats)
     assert Counter(truth.tolist())[ILLEGAL] > 200
@@ -102,15 +102,15 @@ def test_a_search_agrees_with_the_model(seed: int, most: int) -> None:
 def test_without_room_it_says_so(choices: int) -> None:
     """And never writes beyond its room."""
     batch, strings, truth = played(3)
-    out, room = searched(batch, strings, choices=choices)
+    out, state = searched(batch, strings, choices=choices)
     full = out[:, 0] == NO_ROOM
     assert (out[:, 0] == np.where(full, NO_ROOM, truth)).all()
     assert full.any()
-    assert (room.choices[choices:] == UNTOUCHED).all()
+    assert (state.choices[choices:] == UNTOUCHED).all()
 
 
 def test_without_failures_or_time_left_a_key_is_unknown() -> None:
-    """What was decided until then is right; nothing is begun when time is over."""
+    """Verdicts until then are right; no search begins after the deadline."""
     batch, strings, truth = played(3)
     for failures in (0, 1):
         verdicts = searched(batch, strings, failures=failures)[0][:, 0]
@@ -123,15 +123,19 @@ def test_without_failures_or_time_left_a_key_is_unknown() -> None:
 
 
 def searched(
-    batch: Batch, strings: Strings, failures: int = 2_000, choices: int = 4_096, stop: int = 0
-) -> tuple[np.ndarray, Room]:
+    batch: OperationBatch,
+    strings: Strings,
+    failures: int = 2_000,
+    choices: int = 4_096,
+    stop: int = 0,
+) -> tuple[np.ndarray, SearchState]:
     """Of each key: verdict, steps, returns passed, hits. And what was worked with."""
     which = np.arange(KEYS)
     n, values, ranks = extent(batch, which)
-    room = room_for(n, values, ranks, failures, choices + 8)
-    room.choices[:] = UNTOUCHED
-    within = Room(*room._replace(choices=room.choices[:choices]))
-    out, thrown = np.full((KEYS, 4), -1, np.int64), dice(power(n + values), 7)
+    state = allocate(n, values, ranks, failures, choices + 8, seed=7)
+    state.choices[:] = UNTOUCHED
+    within = state._replace(choices=state.choices[:choices])
+    out = np.full((KEYS, 4), -1, np.int64)
     texts = texts_of(batch, strings, 7)
-    search(within, batch, which, texts, thrown, failures, np.full(1, stop, np.int8), out)
-    return out, room
+    search(within, batch, which, texts, failures, np.full(1, stop, np.int8), out)
+    return out, state

@@ -1,7 +1,7 @@
-"""Root causes of a lock, counted by definition, and what each of them shows.
+"""Root causes of a lock, counted by definition, and their witnesses.
 
-That a history is illegal is tried elsewhere, by all orders; here it is how many causes are told,
-which locks are left to the search, and that what is shown contradicts each other.
+Other tests check by all orders that a history is illegal. These check the number of causes, which
+locks are left to the search, and that the operations of each witness contradict each other.
 """
 
 from dataclasses import replace
@@ -24,7 +24,7 @@ from object_oracle import Act, possible
 from table_sizes import at_least, share
 
 from checkers._linear import locks
-from checkers._linear.wrongs import Code
+from checkers._linear.violations import Code
 from harness.operation import F
 
 HISTORIES, EACH = share(8_000), at_least(200)
@@ -33,7 +33,7 @@ BETWEEN = 5  # from an event to an instant before the next one
 
 
 class Holder:
-    """What one process says of a lock, one operation after the other."""
+    """The operations of one process on a lock, in order."""
 
     def __init__(self, acts: list[Act]) -> None:
         self.holds: list[tuple[Act, int]] = []
@@ -47,7 +47,7 @@ class Holder:
         self.undecided = overlaps or True in odd
 
     def _odd(self, act: Act) -> bool:
-        """Take one in. Is it one that nobody can be sure of?"""
+        """Add one operation; return whether it is ambiguous."""
         if act.f is F.ACQUIRE:
             return self._acquired(act)
         if act.failed:
@@ -152,7 +152,7 @@ class Naive:
 
 
 def tells(act: Act) -> bool:
-    """What failed tells nothing, but for a release that was refused."""
+    """A failed operation proves nothing, except a refused release."""
     return act.f in (F.ACQUIRE, F.RELEASE) and (
         not act.failed or (act.refused and act.f is F.RELEASE)
     )
@@ -163,7 +163,7 @@ def overlap(one: tuple[Act, int], other: tuple[Act, int]) -> bool:
 
 
 def crowd(dice: Random) -> History:
-    """A lock that many are given, whoever holds it, with tokens that rise more or less."""
+    """A lock given to many processes, held or not, with tokens that rise more or less."""
     acts: list[Act] = []
     for process in range(dice.randint(3, 5)):
         call = dice.randrange(1000)
@@ -198,7 +198,7 @@ def odd(dice: Random, acts: History) -> History:
 
 
 def test_causes_are_those_of_the_definitions() -> None:
-    """Those of one table, whatever stands beside them, and no others."""
+    """The causes of one table, whatever other keys it has, and no others."""
     dice = Random(81)
     drawn_ones = [
         odd(dice, crowd(dice) if dice.random() < 0.2 else drawn(dice, "lock"))
@@ -212,8 +212,8 @@ def test_causes_are_those_of_the_definitions() -> None:
 
 @pytest.mark.parametrize("company", [0, 1])
 def test_it_was_free_before_everything(company: int) -> None:
-    """Nobody saw when they were called: one may have had the lock, and given it back, before the
-    other one, whether there is a lock before this one in the table or not."""
+    """Operations without invocations: one may have held and released the lock before the other,
+    whether there is a lock before this one in the table or not."""
     acts = (
         *(Act(F.ACQUIRE, 1, UNHEARD, 0), Act(F.ACQUIRE, 2, UNHEARD, told=True)),
         Act(F.RELEASE, 2, UNHEARD, 50),

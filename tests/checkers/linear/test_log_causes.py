@@ -1,7 +1,7 @@
-"""Root causes of a log, counted by definition, and what each of them shows.
+"""Root causes of a log, counted by definition, and their witnesses.
 
-That a history is illegal is tried elsewhere, by all orders; here it is how many causes are told,
-and that the operations shown with each contradict each other.
+Other tests check by all orders that a history is illegal. These check the number of causes, and
+that the operations of each witness contradict each other.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from slot_oracle import Slots
 from table_sizes import at_least, share
 
 from checkers._linear import appends
-from checkers._linear.wrongs import Code
+from checkers._linear.violations import Code
 from harness.operation import F
 
 HISTORIES, EACH = share(6_000), at_least(200)
@@ -49,7 +49,7 @@ class Naive:
         self.crossed = self.slots.crossed() if self.slots else []
 
     def bounds(self) -> Slots:
-        """An entry was there when somebody saw it, and not yet when somebody saw the end there."""
+        """An entry was there when a read had it, and not yet when a read ended before it."""
         slots = Slots(max([0, *(n + 1 for _, n, _ in self.named)]))
         for act, offset, value in self.named:
             slots.not_before(offset, self.by[value])
@@ -95,7 +95,7 @@ class Naive:
         return False
 
     def above_a_hole(self, act: Act) -> bool:
-        """Who named an entry with a place below it that nobody named."""
+        """The operations that show an entry with an unknown place below it."""
         return any(n > self.holes[0] for n in places(act))
 
 
@@ -128,7 +128,7 @@ def odd(dice: Random, acts: History) -> History:
 
 
 def test_causes_are_those_of_the_definitions() -> None:
-    """Those of one table, whatever stands beside them, and no others."""
+    """The causes of one table, whatever other keys it has, and no others."""
     dice = Random(80)
     drawn_ones: Sequence[History] = [odd(dice, drawn(dice, "log")) for _ in range(HISTORIES)]
     histories = [at_distinct_times(acts) for acts in some_unheard(dice, drawn_ones)]

@@ -14,8 +14,8 @@ from checkers._linear.objects import (
     REFUSED,
     Objects,
     columns_of,
-    objects,
-    ours,
+    encode_objects,
+    object_rows,
 )
 from harness.operation import F, Type
 
@@ -99,7 +99,7 @@ def outcome(rows: list[Row]) -> int:
 
 
 def last(rows: list[Row], name: str) -> int:
-    """What they say last."""
+    """Return the last value of the rows."""
     return next((number(row, name) for row in reversed(rows) if row[name] is not None), ABSENT)
 
 
@@ -171,11 +171,11 @@ def test_operations_are_what_their_rows_say() -> None:
         alone = columns_of(pa.RecordBatch.from_pylist(rows, SCHEMA))
         assert all((both[name] == alone[name]).all() for name in COLUMNS)
         mine = [row for row in rows if counts(row)]
-        kept = ours(both)
+        kept = object_rows(both)
         assert {name: column.tolist() for name, column in kept.items()} == {
             name: [number(row, name) for row in mine] for name in COLUMNS
         }
-        found, truth = objects(kept), naive(mine)
+        found, truth = encode_objects(kept), naive(mine)
         assert told(found) == truth, mine
         chosen = np.array([dice.random() < 0.5 for _ in found.keys], np.bool_)
         keys = set(np.flatnonzero(chosen).tolist())

@@ -79,7 +79,7 @@ def test_times_in_words_count_from_the_load(tmp_path: Path) -> None:
 
 
 def test_values_are_called_what_their_file_called_them(tmp_path: Path) -> None:
-    """Not by the numbers that stand for them."""
+    """Texts show the names of values, not their numbers."""
     acts = [Act(F.ENQUEUE, 1, 0, 10, value=0), Act(F.DEQUEUE, 2, 20, 30, value=1)]
     one = history(tmp_path, [tuple(acts)])
     one.run.write_names({**one.names, "values": ["-534", "q"]})

@@ -10,10 +10,10 @@ from object_dice import drawn
 from object_oracle import Act, Table, possible
 from table_sizes import at_least, share
 
-from checkers._linear import kinds
+from checkers._linear import object_kinds
 from checkers._linear.batch import OK
-from checkers._linear.objects import REFUSED, Objects, objects
-from checkers._linear.wrongs import Code
+from checkers._linear.objects import REFUSED, Objects, encode_objects
+from checkers._linear.violations import Code
 from harness.operation import F
 
 BATCH, BATCHES = share(3_000), 2  # of each kind
@@ -41,7 +41,7 @@ def encoded(histories: list[tuple[Act, ...]]) -> Objects:
     """All histories as keys of one table."""
     columns = Table.of(histories).columns()
     shuffled = np.random.default_rng(7).permutation(len(columns["op"]))
-    return objects({name: column[shuffled] for name, column in columns.items()})
+    return encode_objects({name: column[shuffled] for name, column in columns.items()})
 
 
 def folded(acts: tuple[Act, ...]) -> tuple[Act, ...]:
@@ -64,20 +64,22 @@ def repeats(acts: tuple[Act, ...], put: F) -> bool:
 
 @pytest.mark.parametrize("kind", list(PUTS))
 def test_what_is_put_twice_is_searched(kind: str) -> None:
-    """Who is who no longer shows: a short key is searched all the same, and the operation that
-    returned last is shown; a long one is unknown."""
+    """Equal values are ambiguous: a short key is searched, and the operation that returned last is
+    shown; a long one is unknown."""
     dice, put = Random(list(CODES).index(kind) + 30), PUTS[kind]
     histories = [folded(drawn(dice, kind)) for _ in range(BATCH)]
-    long = tuple(Act(put, 0, 2 * n, 2 * n + 1, value=0) for n in range(kinds.SHORT + 1))
+    long = tuple(
+        Act(put, 0, 2 * n, 2 * n + 1, value=0) for n in range(object_kinds.MAX_SEARCHED + 1)
+    )
     table = encoded([*histories, long, long[1:]])
-    verdicts = kinds.judge(table)
+    verdicts = object_kinds.judge_by_kind(table)
     truths = [possible(kind, acts) for acts in histories]
-    bad = {key for _, wrong in verdicts.wrongs for key in wrong.key.tolist()}
+    bad = {key for _, wrong in verdicts.violations for key in wrong.key.tolist()}
     assert np.flatnonzero(verdicts.unknown).tolist() == [BATCH]
     assert bad == {key for key, truth in enumerate(truths) if not truth}
     searched = [
         (key, row[0])
-        for _, wrong in verdicts.wrongs
+        for _, wrong in verdicts.violations
         for key, row in zip(wrong.key.tolist(), wrong.ops.tolist(), strict=True)
         if wrong.code is Code.NOT_LINEARIZABLE and repeats(histories[key], put)
     ]
@@ -98,9 +100,9 @@ def test_objects_are_what_all_orders_say(kind: str) -> None:
     truths: Counter[bool] = Counter()
     for _ in range(BATCHES):
         histories = [drawn(dice, kind) for _ in range(BATCH)]
-        verdicts = kinds.judge(encoded(histories))
+        verdicts = object_kinds.judge_by_kind(encoded(histories))
         bad: dict[int, set[Code]] = {}
-        for _, wrong in verdicts.wrongs:
+        for _, wrong in verdicts.violations:
             for key in set(wrong.key.tolist()):
                 bad.setdefault(key, set()).add(wrong.code)
         assert not verdicts.unknown.any()

@@ -1,7 +1,7 @@
-"""Root causes of a queue, counted by definition, and what each of them shows.
+"""Root causes of a queue, counted by definition, and their witnesses.
 
-That a history is illegal is tried elsewhere, by all orders; here it is how many causes are told,
-and that the operations shown with each contradict each other.
+Other tests check by all orders that a history is illegal. These check the number of causes, and
+that the operations of each witness contradict each other.
 """
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ from object_oracle import Act, possible
 from table_sizes import at_least, share
 
 from checkers._linear import fifo
-from checkers._linear.wrongs import Code
+from checkers._linear.violations import Code
 from harness.operation import F
 
 HISTORIES, EACH = share(6_000), at_least(200)
@@ -136,8 +136,8 @@ def put_again(dice: Random, acts: History) -> History:
 
 
 def test_as_few_are_lost_as_have_to_be() -> None:
-    """Where nothing else is wrong, the rest is legal without so many acknowledged elements that
-    nobody took, and not without fewer."""
+    """Without other errors, the rest is legal without this many acknowledged elements that were
+    never taken, and not without fewer."""
     dice = Random(83)
     histories = [drawn(dice, "queue") for _ in range(HISTORIES)]
     some = 0
@@ -159,7 +159,7 @@ def test_as_few_are_lost_as_have_to_be() -> None:
 
 
 def test_causes_are_those_of_the_definitions() -> None:
-    """Those of one table, whatever stands beside them, and no others."""
+    """The causes of one table, whatever other keys it has, and no others."""
     dice = Random(77)
     short = [put_again(dice, drawn(dice, "queue")) for _ in range(HISTORIES)]
     histories = [*some_unheard(dice, short), *(long(dice) for _ in range(HISTORIES))]
@@ -179,7 +179,7 @@ def test_the_fewer_of_two_sides_are_told(slow: int) -> None:
 
 
 def test_who_was_taken_at_the_same_time_suffered_nothing() -> None:
-    """0 is taken last of all. 1 is taken while 2 is: nobody overtook it."""
+    """0 is taken last of all. 1 is taken concurrently with 2: it was not overtaken."""
     acts = [Act(F.ENQUEUE, 0, 10 * n + 1, 10 * n + 2, value=n) for n in range(4)]
     acts += [Act(F.DEQUEUE, 0, 100, 110, value=2), Act(F.DEQUEUE, 1, 105, 111, value=1)]
     acts += [Act(F.DEQUEUE, 0, 112, 113, value=3), Act(F.DEQUEUE, 0, 120, 121, value=0)]
@@ -189,8 +189,8 @@ def test_who_was_taken_at_the_same_time_suffered_nothing() -> None:
 
 @pytest.mark.parametrize("company", [0, 1])
 def test_it_was_empty_before_everything(company: int) -> None:
-    """Nobody saw the first enqueue begin, nor the dequeue that found nothing: it may have been
-    first, whether there is a queue before this one in the table or not."""
+    """The first enqueue and the dequeue that found nothing have no invocations: the dequeue may
+    have been first, whether there is a queue before this one in the table or not."""
     acts = (
         *(Act(F.ENQUEUE, 0, UNHEARD, 10, value=1), Act(F.DEQUEUE, 1, UNHEARD, 20)),
         Act(F.DEQUEUE, 2, 30, 40, value=1),

@@ -41,8 +41,8 @@ def some(recorded: Path, tmp_path: Path) -> Path:
 def test_the_table_of_recorded_histories(
     some: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All as expected: 0. An injected anomaly that is not in the list, one in the list that was not
-    injected, another verdict than published: 1, and the line says why."""
+    """All as expected: 0. An injected anomaly that is not listed, a listed one that was not
+    injected, or another verdict than published: 1, and the line gives the reason."""
     truth = some / "jepsen" / "queue_10k_bad.edn.truth.json"
     whole = json.loads(truth.read_text())
     expected = some / "porcupine" / "expected.tsv"

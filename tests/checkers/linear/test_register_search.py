@@ -19,9 +19,9 @@ from register_dice import (
 )
 
 from checkers._linear import search
-from checkers._linear.batch import ILLEGAL, LEGAL, UNKNOWN, Batch
+from checkers._linear.batch import ILLEGAL, LEGAL, UNKNOWN, OperationBatch
 from checkers._linear.encoding import encode
-from checkers._linear.room import dice, extent, power, room_for
+from checkers._linear.search_state import allocate, extent
 from harness.operation import F, Type
 
 FAILURES, CHOICES = 2_000, 4_096
@@ -36,7 +36,7 @@ STEPS = {"small": 5_964, "crowded": 8_990, "long": 769}  # fewer are better, mor
 
 
 def searched(
-    batch: Batch,
+    batch: OperationBatch,
     failures: int = FAILURES,
     choices: int = CHOICES,
     stop: np.ndarray | None = None,
@@ -45,18 +45,17 @@ def searched(
     which = np.arange(len(batch.starts) - 1)
     n, values, ranks = extent(batch, which)
     out = np.full((len(which), 4), -1, np.int64)
-    room = room_for(n, values, ranks, failures, choices + AFTER)
-    room.choices[choices:] = -7
+    state = allocate(n, values, ranks, failures, choices + AFTER, seed=7)
+    state.choices[choices:] = -7
     stop = np.zeros(1, np.int8) if stop is None else stop
-    within = room._replace(choices=room.choices[:choices])
-    thrown = dice(power(n + values), 7)
-    search.search(within, batch, which, thrown, failures, stop, out)
-    assert (room.choices[choices:] == -7).all()
+    within = state._replace(choices=state.choices[:choices])
+    search.search(within, batch, which, failures, stop, out)
+    assert (state.choices[choices:] == -7).all()
     return out
 
 
 @cache
-def drawn(name: str) -> tuple[Sequence[Game], Batch, np.ndarray]:
+def drawn(name: str) -> tuple[Sequence[Game], OperationBatch, np.ndarray]:
     """Games, as a batch, and the verdicts of all orders."""
     played = GAMES[name]()
     batch = encode(columns([row for game in played for row in game.rows]), pipelined=True).batch
@@ -101,7 +100,7 @@ def test_without_failures_left_a_key_is_unknown(failures: int, least: int, most:
 
 
 def test_when_time_is_over_nothing_is_begun() -> None:
-    """Keys that nobody looked at are unknown, whatever lay in the place of their verdicts."""
+    """Keys that were not searched are unknown, whatever was in the place of their verdicts."""
     _, batch, _ = drawn("small")
     out = searched(batch, stop=np.ones(1, np.int8))
     assert (out[:, 0] == UNKNOWN).all()
@@ -121,7 +120,7 @@ def test_when_time_is_over_a_search_stops_at_its_next_look() -> None:
     assert steps % POLLED == 0
 
 
-def told(*said: tuple[F, Type, int | None, int | None, int]) -> Batch:
+def told(*said: tuple[F, Type, int | None, int | None, int]) -> OperationBatch:
     """One key's rows, one after the other: kind, type, value, what it sets, operation."""
     rows = [
         (t, op, op, kind, f, 0, value, to, None) for t, (f, kind, value, to, op) in enumerate(said)
@@ -130,8 +129,8 @@ def told(*said: tuple[F, Type, int | None, int | None, int]) -> Batch:
 
 
 def test_a_write_goes_before_what_takes_its_value_away() -> None:
-    """The second write of 1 can hide nowhere but between the first one and the compare-and-set that
-    nobody answered: it is tried though nobody waits for its value."""
+    """The second write of 1 can hide only between the first one and the compare-and-set of unknown
+    outcome: it is tried although no operation needs its value."""
     batch = told(
         *((F.PUT, Type.INVOKE, 1, None, 0), (F.PUT, Type.OK, 1, None, 0)),
         *((F.PUT, Type.INVOKE, 1, None, 1), (F.CAS, Type.INVOKE, 1, 2, 2)),
@@ -143,8 +142,8 @@ def test_a_write_goes_before_what_takes_its_value_away() -> None:
 
 
 def test_of_twins_one_is_tried() -> None:
-    """Six unanswered ways there and six back do not make seven, whichever of them are taken: of
-    those that do the same one is tried, so it takes a dozen steps and not thousands."""
+    """Six operations of unknown outcome in each direction do not make seven, whichever are taken:
+    of equal ones the same one is tried, so it takes a dozen steps and not thousands."""
     there = [(F.CAS, Type.INVOKE, 0, 1, n) for n in range(10, 16)]
     back = [(F.CAS, Type.INVOKE, 1, 0, n) for n in range(20, 26)]
     seen = [

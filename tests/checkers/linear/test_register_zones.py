@@ -23,11 +23,11 @@ from checkers._linear.batch import (
     A,
     Array,
     B,
-    Batch,
-    only,
+    OperationBatch,
+    select_key,
 )
 from checkers._linear.encoding import encode
-from checkers._linear.room import extent
+from checkers._linear.search_state import extent
 from harness.operation import F, Type
 
 KEYS = 1_500
@@ -42,13 +42,13 @@ def of_this_kind(ops: np.ndarray) -> bool:
     return plain and len({0, *written}) == len(written) + 1
 
 
-def shown(batch: Batch, k: int, witness: np.ndarray) -> None:
+def shown(batch: OperationBatch, k: int, witness: np.ndarray) -> None:
     """These few are illegal alone, and no read among them lacks a write that there is."""
     places = sorted({int(at) for at in witness if at >= 0})
     first = int(batch.starts[k])
-    few = only(batch, k, [at - first for at in places])
+    few = select_key(batch, k, [at - first for at in places])
     assert 1 <= len(places) <= 6
-    assert models.judge(models.REGISTER, models.operations_of(few, 0)) == ILLEGAL
+    assert models.search_model(models.REGISTER, models.operations_of(few, 0)) == ILLEGAL
     mine = batch.ops[first : int(batch.starts[k + 1])]
     written = {int(op[A]) for op in mine if op[KIND] == WRITE}
     kept = {int(op[A]) for op in few.ops if op[KIND] == WRITE}
@@ -111,15 +111,15 @@ def swept(*rows: tuple[F, Type, int | None, int], initial: int = ABSENT) -> tupl
 
 
 def test_who_writes_what_was_there_at_first_is_left_to_the_search() -> None:
-    """A read of it would tell of either."""
+    """A read of the value would match either write."""
     write = ((F.PUT, Type.INVOKE, 7, 0), (F.PUT, Type.OK, 7, 0))
     assert swept(*write)[0] == LEGAL
     assert swept(*write, initial=7)[0] == UNKNOWN
 
 
 def test_a_witness_has_three_of_each_value() -> None:
-    """Who wrote it, who returned first, and who was called last, of the value in the wrong place
-    and then of the one that was there all the time."""
+    """The write, the first return, and the last call, of the value in the wrong place and then of
+    the value that was there all the time."""
     rows = []
     for op, (f, value) in enumerate(
         ((F.PUT, 1), (F.GET, 1), (F.PUT, 2), (F.GET, 2), (F.GET, 1), (F.GET, 2))

@@ -95,7 +95,7 @@ def test_times_in_words_count_from_the_load(tmp_path: Path) -> None:
 
 
 def test_a_refused_compare_and_set_observes(tmp_path: Path) -> None:
-    """It says that the value was not there; one that failed otherwise says nothing."""
+    """It observes that the value was not there; another failure observes nothing."""
     sound = told((PUT, 1), (CAS, 2, 3, Type.FAIL), (GET, 1))
     assert judged(tmp_path / "sound", sound).judgement is Judgement.VALID
     wrong = told((PUT, 1), (CAS, 1, 3, Type.FAIL), (GET, 1))
@@ -152,7 +152,7 @@ def test_a_history_that_tells_nothing_is_unknown(tmp_path: Path) -> None:
 
 
 def test_nobody_calls_valid_what_was_not_judged(tmp_path: Path) -> None:
-    """Of a history of registers neither the checker of logs nor that of objects says valid."""
+    """For a history of registers, neither the checker of logs nor that of objects returns valid."""
     here = history(tmp_path, told((PUT, 1), (GET, 2)))
     for checker in (linearizable, objects):
         assert checker.check(here, Trial(), None).judgement is Judgement.UNKNOWN
@@ -328,7 +328,7 @@ def test_garbage_is_no_verdict(tmp_path: Path, seed: int) -> None:
 
 
 def test_many_of_unknown_outcome_on_one_key(tmp_path: Path) -> None:
-    """Fifty thousand writes that nobody knows of explain what they can, and no more."""
+    """Fifty thousand writes of unknown outcome explain what they can, and no more."""
     count = 50_000
     here = history(tmp_path, [])
     rows = {
@@ -425,7 +425,8 @@ def drawn(seed: int) -> list[Row]:
 @pytest.mark.spark
 @pytest.mark.usefixtures("one_task_or_many")
 def test_registers_on_spark(tmp_path: Path, spark: "SparkSession") -> None:
-    """Spark and the kernels alone say the same of registers and strings from three writers."""
+    """Spark and the kernels alone give the same result for registers and strings from three
+    writers."""
     here = history(tmp_path, drawn(3), values=["a", "b", "ab"], writers=3)
     alone = registers.check(here, Trial(), None)
     [finding] = alone.findings

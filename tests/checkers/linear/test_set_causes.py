@@ -1,7 +1,7 @@
-"""Root causes of a set, counted by definition, and what each of them shows.
+"""Root causes of a set, counted by definition, and their witnesses.
 
-That a history is illegal is tried elsewhere, by all orders; here it is how many causes are told,
-and that the operations shown with each contradict each other.
+Other tests check by all orders that a history is illegal. These check the number of causes, and
+that the operations of each witness contradict each other.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from object_oracle import Act
 from table_sizes import at_least, share
 
 from checkers._linear import sets
-from checkers._linear.wrongs import Code
+from checkers._linear.violations import Code
 from harness.operation import F
 
 HISTORIES, EACH = share(6_000), at_least(200)
@@ -132,7 +132,7 @@ class Naive:
 
 
 def test_causes_are_those_of_the_definitions() -> None:
-    """Those of one table, whatever stands beside them, and no others."""
+    """The causes of one table, whatever other keys it has, and no others."""
     dice = Random(78)
     histories = list(some_unheard(dice, [drawn(dice, "set") for _ in range(HISTORIES)]))
     found, _ = compared(sets.judge, histories, Naive)

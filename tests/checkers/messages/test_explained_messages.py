@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from harness.explain.story import explained
 from harness.history.rundir import RunDir
 from harness.judge.judge import judge_here
 from harness.judge.verdict import Verdict
+from reports._stories.story import explain
 
 HISTORIES = {
     "LOST_ACKED": """
@@ -101,7 +101,7 @@ SAYS = {
         "the cluster acknowledges message A: offset 5",
         "process 2 sends message B to orders-0",
         "Message A was acknowledged or read by 0.020 s of the run, before message B was sent at "
-        "0.030 s, and yet message A stands at offset 5 of orders-0, behind message B at 4.",
+        "0.030 s, but message A is at offset 5 of orders-0, behind message B at 4.",
     ),
     "OFFSET_CONFLICT": (
         "consumer 0 of group-0 receives message A from orders-0 at offset 0",
@@ -143,7 +143,7 @@ def judged(history: Any) -> RunDir:
 @pytest.mark.parametrize("code", HISTORIES)
 def test_the_story_says_what_the_history_says(written: Any, code: str) -> None:
     """Who did what, in whose words, and the conclusion from it."""
-    story = explained(judged(written(HISTORIES[code])), code)
+    story = explain(judged(written(HISTORIES[code])), code)
     assert story
     text = "\n".join(story.lines())
     assert not [words for words in SAYS[code] if words not in text], text
@@ -158,7 +158,7 @@ def test_whatever_a_checker_finds_can_be_explained(written: Any) -> None:
     assert len({f.code for f in found}) > 5
     for finding in found:
         for number in range(1, len(finding.evidence) + 1):
-            story = explained(run, f"{finding.code}:{number}")
+            story = explain(run, f"{finding.code}:{number}")
             assert story
             assert story.conclusion
             assert story.moments or finding.code == "OFFSET_GAP"  # nobody was told of it
@@ -174,7 +174,7 @@ def test_of_a_gap_however_wide_the_first_offsets_are_looked_for(written: Any) ->
         read 1@0 2@1 3@2
         stored 1@0 3@1099511627776
     """
-    story = explained(judged(written(wide)), "OFFSET_GAP")
+    story = explain(judged(written(wide)), "OFFSET_GAP")
     assert story
     text = "\n".join(story.lines())
     assert "Message A is number 2 of producer 0" in text
@@ -186,8 +186,8 @@ def test_a_fault_that_was_on_is_named(written: Any) -> None:
     row = (0, "pause", "{}", "master", '{"master": ["broker-1"]}', 0, 0)
     times = (1_000_000, 1_000_000, 1_000_000, 900_000_000, 900_000_000)
     fault = (*row, *times, "installed", "{}")
-    story = explained(judged(written(HISTORIES["LOST_ACKED"], faults=[fault])), "LOST_ACKED")
+    story = explain(judged(written(HISTORIES["LOST_ACKED"], faults=[fault])), "LOST_ACKED")
     assert story
-    acked = [on for step, on in story.moments if "acknowledges" in step.words]
+    acked = [on for step, on in story.moments if "acknowledges" in step.text]
     assert acked == [(0,)]
     assert "while fault 0 (pause on broker-1) was on" in story.conclusion

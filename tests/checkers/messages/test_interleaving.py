@@ -10,14 +10,14 @@ import pytest
 from table_sizes import at_least, share
 
 from checkers import interleaving
-from checkers._cycles import logs, peel, telling
+from checkers._cycles import anomalies, cycle_findings, logs
 from checkers._cycles.rows import FAIL, OK
-from harness.explain.story import explained
 from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.judge.judge import judge_here
 from harness.judge.verdict import Finding, Result
 from harness.trial import DEMANDS, ISOLATION, Trial
+from reports._stories.story import explain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,8 +34,8 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> interleaving_table.Table:
 
 @pytest.fixture(autouse=True)
 def _all_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peel, "MOST_SHOWN", 1 << 30)
-    monkeypatch.setattr(telling, "SAMPLE", 1 << 30)
+    monkeypatch.setattr(anomalies, "MAX_EXAMPLES", 1 << 30)
+    monkeypatch.setattr(cycle_findings, "SAMPLE", 1 << 30)
 
 
 def of_histories(result: Result, table: interleaving_table.Table) -> list[Counter[str]]:
@@ -80,7 +80,7 @@ def test_a_value_that_two_sent_has_no_place() -> None:
     columns = [[1, 2, 3], [7, 7, 7], [10, 20, 10], [OK, OK, FAIL]]
     sends = logs.Sends(*(np.array(column, np.int64) for column in columns))
     places = logs.Places(*(np.array(c, np.int64) for c in ([10, 20], [7, 7], [0, 1])))
-    polls = logs.Polls(*[np.empty(0, np.int64)] * 3)
+    polls = logs.FurthestPolls(*[np.empty(0, np.int64)] * 3)
     assert not len(logs.dependencies(sends, polls, places))
     assert len(logs.dependencies(sends.at(np.array([0, 1])), polls, places)) == 1
 
@@ -136,7 +136,7 @@ def test_its_story_is_told_in_the_words_of_the_file(imported: Import) -> None:
 """
     )
     run.verdict_file.write_text(judge_here(History.open(run)).to_json())
-    told = explained(run, "G1C")
+    told = explain(run, "G1C")
     assert told is not None
     words = "\n".join(told.lines())
     assert "T1: send 10 to key 1" in words

@@ -1,9 +1,9 @@
-"""Small histories of transactions over messages as one file, and what the definitions say of them.
+"""Small histories of transactions over messages as one file, and their causes by definition.
 
-Brokers keep the logs, and put into them what transactions send, each part at a time of its own; so
-cycles are frequent. Some messages are put before others that were there first, some are seen at two
-offsets, some offsets hold two, some transactions are refused although what they sent stands there,
-and how some ended nobody knows.
+Brokers keep the logs, and append what transactions send, each part at its own time, so cycles are
+frequent. Some messages are put before earlier ones, some are read at two offsets, some offsets have
+two messages, some transactions are refused although their messages are in the log, and some have an
+unknown outcome.
 """
 
 from collections import Counter, defaultdict
@@ -40,7 +40,7 @@ class Table:
 
 
 def table(folder: Path, seed: int, count: int) -> Table:
-    """So many histories, imported together."""
+    """Return this many histories, imported together."""
     dice = Random(seed)
     drawn, line = [], 1
     for number in range(count):
@@ -148,7 +148,7 @@ def explained(events: list[Event]) -> bool:
 
 
 def _edges(events: list[Event]) -> Graph:
-    """Who sent what stands before what another sent, or polled."""
+    """Return the dependencies between the senders and pollers of each queue's messages."""
     logs = _logs(events)
     found: Graph = {"ww": set(), "wr": set()}
     for log in logs.values():
@@ -189,8 +189,9 @@ def _logs(events: list[Event]) -> dict[int, list[tuple[int, int]]]:
 
 
 def _seen(events: list[Event]) -> Iterator[tuple[int, int, int]]:
-    """Queue, offset and value, as clients were told; of what was sent alone nothing is asked, and
-    what was polled was there, whatever became of the transaction."""
+    """Return queue, offset and value of messages that clients received or had acknowledged. Of
+    messages that were only sent nothing is known; those that were polled are in the log, whatever
+    their transaction's outcome."""
     for event in events:
         for key, seen in polls_of(event):
             yield from ((key, offset, value) for offset, value in seen)

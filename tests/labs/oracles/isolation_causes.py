@@ -41,9 +41,9 @@ Named = tuple[int, int, str, int, int, int]  # an edge's ends, kind, key, a, b
 
 @dataclass(frozen=True)
 class Expected:
-    """`counts`: how many causes. `layers`: on which layer each dependency is one. `roots`: what is
-    wrong without a cycle, a remark on each cause. `repeated`: keys to which a value was written
-    twice, and of which nothing more is said."""
+    """`counts`: number of causes. `layers`: the layer of each dependency. `roots`: direct
+    anomalies, one a cause. `repeated`: keys to which a value was written twice, which are not
+    judged."""
 
     counts: Counter[Told]
     layers: dict[Named, int]
@@ -52,7 +52,7 @@ class Expected:
 
 
 def causes(history: list[Transaction]) -> Expected:
-    """All that the checker has to say of a history."""
+    """Return all that the checker has to report on a history."""
     found = Found(history)
     for key in sorted({move.key for t in history for move in t.moves}):
         if any(m.f in (F.PUT, F.GET) for t in history for m in t.moves if m.key == key):
@@ -87,7 +87,7 @@ def _order(found: Found) -> None:
 
 
 def _peeled(found: Found) -> Counter[Told]:
-    """From the weakest promise upwards; what is told is taken out."""
+    """Peel from the weakest promise upwards; what is reported is removed."""
     counts: Counter[Told] = Counter()
     for layer in range(3):
         for step in range(4):
@@ -175,7 +175,7 @@ def _suspected(found: Found, layer: int, step: int) -> set[int]:
 
 
 def _overdue(found: Found, layer: int, step: int) -> int:
-    """Missing appends on a cycle that had ended before one who misses them began."""
+    """Return missing appends on a cycle that ended before a transaction began that misses them."""
     lost = set()
     for number in _suspected(found, layer, step):
         append = found.missing[number]
@@ -187,7 +187,7 @@ def _overdue(found: Found, layer: int, step: int) -> int:
 
 
 def _overtaken(found: Found, layer: int, step: int) -> int:
-    """Missing appends before one who knows all of the list that is known."""
+    """Return missing appends before a transaction that knows all known elements of the list."""
     edges = _counting(found.edges, layer, READS if step == APART else step)
     base = [e for e in edges if step == APART or e.missing < 0]
     lost = set()
@@ -210,7 +210,7 @@ def _leads(edges: list[Edge], src: int, dst: int) -> bool:
 
 
 def _single(found: Found, layer: int, *, by_time: bool) -> set[int]:
-    """Who read what had been replaced by somebody whom the reader depends on."""
+    """Return readers of versions that were replaced by a transaction that the reader depends on."""
     base = _counting(found.edges, layer, READS)
     told = set()
     for e in _on_cycles(found.edges, layer, APART):

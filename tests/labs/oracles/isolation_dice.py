@@ -1,8 +1,7 @@
-"""Small random histories of transactions, most of them with something wrong in them.
+"""Small random histories of transactions, most of them with an error.
 
-A history is made by executing transactions one after the other, each at a moment of its own inside
-its interval. Then it is spoilt: one of `SPOILERS` changes what somebody saw, what became of a
-transaction, or when it was.
+A history is made by executing transactions one after another, each at an instant inside its
+interval. Then one of `SPOILERS` changes a read, the outcome of a transaction, or its time.
 """
 
 from collections.abc import Callable
@@ -198,7 +197,7 @@ def _without(dice: Random, value: int, seen: tuple[int, ...], values: list[int])
 def _elsewhere(
     dice: Random, value: int, seen: tuple[int, ...], values: list[int]
 ) -> tuple[int, ...]:
-    """The value a place or two further on, for everybody who saw so much."""
+    """Move a value a place or two further on, for all reads that have it."""
     if value not in seen or seen[-1] == value:
         return seen
     rest = [v for v in seen if v != value]
@@ -321,7 +320,7 @@ def _stretched(dice: Random, history: list[Transaction]) -> list[Transaction]:
 
 
 def _with_more(dice: Random, one: Transaction) -> Transaction:
-    """Perhaps it writes, first or last, what nobody asks for."""
+    """Add writes of its own to a transaction, first or last."""
     f = F.PUT if any(move.f in (F.GET, F.PUT) for move in one.moves) else F.APPEND
     more = [Move(f, KEYS_OF_ONE - 1, 900 + one.op)] * (dice.random() < 0.3)
     moves = (*more, *one.moves) if dice.random() < 0.5 else (*one.moves, *more)
@@ -340,7 +339,7 @@ def _in_two_orders(dice: Random, history: list[Transaction]) -> list[Transaction
 
 
 def _not_unique(dice: Random, history: list[Transaction]) -> list[Transaction]:
-    """Somebody writes what another wrote."""
+    """Let one transaction write a value of another."""
     key = dice.randrange(KEYS_DRAWN)
     values = _values(history, key)
     writes = [

@@ -1,6 +1,5 @@
-"""What a small history of transactions says by the definitions: dependencies, one by one, and what
-is wrong without a cycle.
-"""
+"""The dependencies of a small history of transactions by definition, one by one, and its direct
+anomalies."""
 
 from dataclasses import dataclass, field
 
@@ -49,7 +48,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Lost:
-    """An append that no read shows, and who stands at the end of what is known of its list."""
+    """An append that no read has, and the transactions at the end of its list's known versions."""
 
     op: int
     known: bool

@@ -1,4 +1,4 @@
-"""What lists say by the definitions, read by read."""
+"""The dependencies of lists by definition, read by read."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -108,7 +108,7 @@ def _kept(
     known: set[int],
     found: Found,
 ) -> bool:
-    """Its own appends, which it saw, stand where it saw them, as far as others have read."""
+    """Its own appends, which it read, are where it read them, as far as others have read."""
     n = len(read.seen)
     if not read.own or n == len(main) or owners[n] == read.op:
         return True
@@ -141,7 +141,7 @@ def _entire(
 def _replaced(
     reads: list[_Read], key: int, owners: list[int], writers: set[int], found: Found
 ) -> None:
-    """Of those who read one version and appended to it, all but one lost an update."""
+    """Of the transactions that read one version and appended to it, all but one lost an update."""
     groups: dict[int, list[_Read]] = defaultdict(list)
     for read in reads:
         if read.op in writers:
@@ -178,7 +178,7 @@ def _missing(
     lacking: set[int],
     found: Found,
 ) -> None:
-    """All who know the end of the list came before an append that is not in it."""
+    """All that know the end of the list came before an append that is not in it."""
     value, t, known = append
     number, last = len(found.missing), main[-1] if main else NULL
     readers = [read.op for read in reads if len(read.seen) == len(main) and not read.again]

@@ -1,8 +1,8 @@
-"""The naive truth about small histories of transactions: all orders, and definitions as they stand.
+"""The naive judgement of small histories of transactions: all orders, and the definitions.
 
-`serializable` tries every order of the transactions, with or without those of unknown outcome.
-`weakest` builds the dependencies of lists one by one, walks through all simple cycles and names the
-weakest level that a history offends. Neither knows the checker's code.
+`serializable` tries each order of the transactions, with or without those of unknown outcome.
+`weakest` builds the dependencies of lists one by one, walks all simple cycles and returns the
+weakest level that a history violates. Neither uses the checker's code.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ State = tuple[tuple[int, tuple[int, ...]], ...]
 
 
 def serializable(history: list[Transaction], level: str = SERIALIZABLE) -> bool:
-    """Does some order explain what everybody saw, and keep what the level promises to keep?"""
+    """Return whether some order explains all reads and keeps what the level promises to keep."""
     live = [t for t in history if t.status is not Type.FAIL]
     before = [
         sum(1 << i for i, first in enumerate(live) if _precedes(first, second, level))

@@ -1,4 +1,4 @@
-"""What registers say by the definitions, version by version."""
+"""The dependencies of registers by definition, version by version."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -110,7 +110,7 @@ def _newer(
     found: Found,
     shared: Callable[[int], str] = lambda op: "",
 ) -> None:
-    """One version came before another: so did its writer, and those who read it."""
+    """One version came before another: so did its writer, and its readers."""
     told, writer = (key, older or 0, newer or 0), versions[older].op
     new = versions[newer].op
     found.add(writer, new, "ww", *told, layer=layer, shared=shared(-1))
@@ -121,7 +121,7 @@ def _newer(
 
 @dataclass
 class _Touch:
-    """What a transaction came upon, and what it left; None: nobody knows."""
+    """The version that a transaction found, and the one that it left; None: unknown."""
 
     t: Transaction
     into: int
@@ -172,7 +172,7 @@ def _by_time(
     key: int,
     found: Found,
 ) -> None:
-    """A version first touched after somebody had done with another one is the newer one."""
+    """A version first accessed after an access of another one ended is the newer one."""
     done, since = {}, {}
     for value, t in versions.items():
         users = [t, *(found.among(get.op) for get in gets if get.value == value)]

@@ -1,8 +1,8 @@
-"""Small random histories of Jepsen's kafka workload, most of them with something wrong in them.
+"""Small random histories of Jepsen's kafka workload, most of them with an error.
 
-A broker with planted mistakes is played with its clients: some keys, some processes, sends, polls
-and transactions, of which nobody knows how some ended. A history's keys, processes and lines are
-its own, so that many of them are one file.
+A broker with planted errors is simulated with its clients: some keys, some processes, sends, polls
+and transactions, some of unknown outcome. A history has its own keys, processes and lines, so that
+many of them form one file.
 """
 
 import random
@@ -128,7 +128,7 @@ class World:
         self.reads[self.who[index]] = self.reads[old]
 
     def _put(self, key: int, value: int) -> int:
-        """A message put into the log, rightly or not; the offset that its client is told."""
+        """Put a message into the log, correctly or not; return the offset that its client gets."""
         wide = 0.15 + 0.6 * ("sent low" in self.plants)
         log, offset = self.logs[key], self.end[key] + (self.dice.random() < wide)
         low = [o for o in range(offset) if o not in log]

@@ -13,7 +13,8 @@ Found = dict[str, set[tuple[int, ...]]]
 
 
 class Naive:
-    """What Jepsen's checker is asked, of one history, by definition. Messages are (key, value)."""
+    """The properties that Jepsen's checker tests, of one history, by definition. Messages are (key,
+    value)."""
 
     def __init__(self, events: list[Event]) -> None:
         self.events = events
@@ -56,7 +57,7 @@ class Naive:
         return self.outcome.get(m) in (None, "fail") or len(places) > 1
 
     def _missing(self) -> None:
-        """Acknowledged, or proven to be committed, and seen by nobody."""
+        """Acknowledged, or proven to be committed, and never read."""
         taken = {(m[0], o) for m, some in self.seen.items() for o in some}
         acked = {m for m, kind in self.outcome.items() if kind == "ok"} - set(self.seen)
         self.displaced = {m for m in acked if (m[0], self.claim.get(m)) in taken}
@@ -108,8 +109,8 @@ class Naive:
         return found
 
     def _impossible(self) -> tuple[set[tuple[int, ...]], set[tuple[int, ...]]]:
-        """Offsets that were acknowledged before a lower one was even sent; and those that were
-        there, by whoever's word, before one that is no higher was."""
+        """Return offsets that were acknowledged before a lower one was sent; and those that were
+        certainly there before one that is no higher was sent."""
         sent: dict[Any, list[int]] = {}
         acked: dict[Any, list[int]] = {}
         for m, line in self.invoked.items():

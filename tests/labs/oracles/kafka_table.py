@@ -1,5 +1,5 @@
-"""Many small histories of Jepsen's kafka workload as one file, imported and judged as a whole: what
-the definitions say of it, and what checkers show, by message, offset or step."""
+"""Many small histories of Jepsen's kafka workload as one file, imported and judged as a whole: the
+expected findings by definition, and those of the checkers, by message, offset or step."""
 
 import json
 import random
@@ -44,7 +44,7 @@ CLASSES = {
 
 @dataclass(frozen=True)
 class Table:
-    """`expected`: what the definitions say; `histories`: in how many of them, by what."""
+    """`expected`: findings by definition; `histories`: the number of histories with each."""
 
     history: History
     expected: Found = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Table:
 
 
 def table(folder: Path, seed: int, count: int, small: bool) -> Table:
-    """So many histories, and the truth about them."""
+    """Return this many histories, and their findings by definition."""
     dice = random.Random(seed)
     expected: Found = {}
     histories: Counter[str] = Counter()

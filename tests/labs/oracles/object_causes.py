@@ -1,8 +1,8 @@
-"""What the kernels of objects tell of small histories, in the operations of those histories.
+"""The violations that kernels find in small histories of objects, as operations of those histories.
 
-An operation that was called before time 0 is one whose invocation nobody wrote down. Histories are
-judged alone, and in company whose processes have the same numbers: what is told of one must not
-depend on the others.
+An operation that was called before time 0 has no recorded invocation. Histories are judged alone,
+and together with others whose processes have the same numbers: the result of one must not depend on
+the others.
 """
 
 from collections import Counter
@@ -14,8 +14,8 @@ from typing import Protocol
 
 from object_oracle import Act, Table
 
-from checkers._linear.objects import Objects, objects
-from checkers._linear.wrongs import Code, Judged
+from checkers._linear.objects import Objects, encode_objects
+from checkers._linear.violations import Code, MethodResult
 from harness.operation import F
 
 NEVER = 1 << 40
@@ -52,8 +52,8 @@ def end(act: Act) -> int:
     return NEVER if act.end is None else act.end
 
 
-def told(judge: Callable[[Objects], Judged], histories: Sequence[History]) -> list[Told]:
-    """What is told of each, in companies of several sizes."""
+def told(judge: Callable[[Objects], MethodResult], histories: Sequence[History]) -> list[Told]:
+    """Return the violations in each, judged in groups of several sizes."""
     answers: list[Told] = []
     sizes = cycle(COMPANIES)
     while len(answers) < len(histories):
@@ -62,15 +62,17 @@ def told(judge: Callable[[Objects], Judged], histories: Sequence[History]) -> li
     return answers
 
 
-def told_at_once(judge: Callable[[Objects], Judged], histories: Sequence[History]) -> list[Told]:
+def told_at_once(
+    judge: Callable[[Objects], MethodResult], histories: Sequence[History]
+) -> list[Told]:
     columns = Table.of(histories).columns()
     columns["process"] %= PROCESSES
     heard = columns["t"] > UNHEARD
-    given = objects({name: column[heard] for name, column in columns.items()})
+    given = encode_objects({name: column[heard] for name, column in columns.items()})
     by_number = [act for history in histories for act in history]
     judged = judge(given)
     answers = [Told(undecided=bool(undecided)) for undecided in judged.undecided]
-    for code, keys, places, _ in judged.wrongs:
+    for code, keys, places, _ in judged.violations:
         for key, row in zip(keys.tolist(), places.tolist(), strict=True):
             assert min(row) >= NOBODY
             shown = (None if at == NOBODY else by_number[given.operations.op[at]] for at in row)
@@ -79,7 +81,7 @@ def told_at_once(judge: Callable[[Objects], Judged], histories: Sequence[History
 
 
 def compared(
-    judge: Callable[[Objects], Judged],
+    judge: Callable[[Objects], MethodResult],
     histories: Sequence[History],
     define: Callable[[History], Definitions],
 ) -> tuple[Counter[Code], int]:
@@ -102,8 +104,8 @@ def compared(
 
 
 def some_unheard(dice: Random, histories: Sequence[History]) -> Iterator[History]:
-    """The same, but of a few whose end says all there is to say nobody wrote down when they were
-    called."""
+    """Return the same, with the invocations of a few operations removed whose ends have all their
+    data."""
     for acts in histories:
         lost = dice.random() < 0.2
         yield tuple(

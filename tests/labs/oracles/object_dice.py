@@ -1,7 +1,7 @@
-"""Random histories of objects: sound ones, with operations of unknown outcome, then spoilt.
+"""Random histories of objects: sound ones, with operations of unknown outcome, then changed.
 
-A history is made in the order in which things take effect; calls and returns lie around. To spoil
-one, an answer or an instant is changed; sometimes it stays sound all the same.
+A history is made in the order in which operations take effect; calls and returns are around that.
+Then an answer or a time is changed; sometimes the history remains sound.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ Acts = list[Act]
 
 
 class _Maker:
-    """What takes effect next, when, and for whom."""
+    """The next effect, its time, and its process."""
 
     def __init__(self, dice: Random, unsure: float, reach: int) -> None:
         self.dice, self.unsure, self.reach = dice, unsure, reach
@@ -151,7 +151,7 @@ def _moved(dice: Random, acts: Acts) -> Acts:
 
 
 def _failed(dice: Random, acts: Acts) -> Acts:
-    """An operation is told to have failed."""
+    """Let an operation report a failure."""
     at = dice.randrange(len(acts))
     act = acts[at]
     if not act.known or act.f in (F.LIST, F.COUNT):
@@ -241,7 +241,7 @@ def _at(f: F, call: int, end: int, *seen: int, **how: int) -> Act:
 
 
 def _by(process: int, f: F, call: int, lasts: int | None = 60, offset: int | None = None) -> Act:
-    """Of a process that goes on after what nobody answered."""
+    """Return a process that continues after an operation of unknown outcome."""
     return Act(f, process, call, None if lasts is None else call + lasts, offset=offset)
 
 
@@ -328,7 +328,7 @@ OFTEN = 0.4
 
 
 def _planted(dice: Random, acts: Acts, unsure: float) -> Acts:
-    """What is wrong by itself, with instants a little different, and outcomes nobody knows."""
+    """A violation by itself, with times a little different, and unknown outcomes."""
     made = []
     for number, act in enumerate(acts):
         call = act.call + dice.randint(-150, 150)
@@ -344,7 +344,7 @@ def _planted(dice: Random, acts: Acts, unsure: float) -> Acts:
 
 
 def _jolted(dice: Random, acts: Acts) -> Acts:
-    """The same, at instants a little different, and perhaps with somebody who asks in vain."""
+    """The same at slightly different times, and perhaps with an operation that fails."""
     made = []
     for act in acts:
         call, lasts = 500 + act.call + dice.randint(-150, 150), dice.randint(10, 90)
@@ -355,7 +355,7 @@ def _jolted(dice: Random, acts: Acts) -> Acts:
 
 
 def drawn(dice: Random, kind: str) -> tuple[Act, ...]:
-    """A history, spoilt more often than not."""
+    """Return a history that is mostly illegal."""
     unsure = dice.choice((0.0, 0.15, 0.4))
     if dice.random() < PLANTED.get(kind, OFTEN):
         acts = dice.choice(PLANTS[kind])

@@ -1,7 +1,7 @@
-"""Small histories of queues, sets, counters, logs and locks, and the naive truth about them.
+"""Small histories of queues, sets, counters, logs and locks, and their naive judgement.
 
-An order of all operations that are certain, and of some whose outcome nobody knows, has to respect
-real time and make sense to a model of three lines. All orders are tried.
+An order of all certain operations, and of some of unknown outcome, has to respect real time and to
+be possible in a model of three lines. All orders are tried.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,10 +19,8 @@ from harness.operation import F, Type
 
 @dataclass(frozen=True)
 class Act:
-    """One operation. `end` is None for one whose outcome nobody knows; `told`: it says so itself.
-
-    `seen`: the elements of a list. `outcome`: OK, or FAIL with `refused` when it told why.
-    """
+    """One operation. `end` is None if its outcome is unknown; `told`: the history has it as INFO.
+    `seen`: the elements of a list. `outcome`: OK, or FAIL with `refused` if it has a reason."""
 
     f: F
     process: int

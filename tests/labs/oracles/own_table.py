@@ -1,7 +1,6 @@
-"""Many small histories of messages as a run of ours tells them: with a fresh reader, a consumer
-group and the replicas' logs at the end, which imported histories lack. Each has a queue of its own,
-and the definitions say in plain loops what is wrong with it.
-"""
+"""Many small histories of messages as one run of Seatrial: with a final reader, a consumer group
+and the replicas' logs at the end, which imported histories lack. Each has its own queue, and its
+findings by definition are computed in plain loops."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -38,7 +37,7 @@ Found = dict[str, set[Any]]
 
 @dataclass
 class Small:
-    """One queue: the outcome of each send; who was given what, and who holds what, by offset."""
+    """One queue: the outcome of each send; deliveries and replicas' logs, by offset."""
 
     key: int
     sent: dict[int, Type | None] = field(default_factory=dict)
@@ -52,7 +51,7 @@ class Small:
 
 @dataclass(frozen=True)
 class Table:
-    """`expected`: what the definitions say; `histories`: in how many of them, by what."""
+    """`expected`: findings by definition; `histories`: the number of histories with each."""
 
     history: History
     expected: Found
@@ -60,7 +59,7 @@ class Table:
 
 
 def table(folder: Path, seed: int, count: int, replicas: bool) -> Table:
-    """So many histories as one run, and the truth about them."""
+    """Return this many histories as one run, and their findings by definition."""
     dice = Random(seed)
     drawn = [_drawn(dice, key) for key in range(count)]
     expected: Found = {}

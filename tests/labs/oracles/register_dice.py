@@ -1,11 +1,11 @@
-"""Small random histories of registers and strings, with faults planted on purpose.
+"""Small random histories of registers and strings, with planted errors.
 
-An object is played step by step: clients invoke, the operation takes effect at some moment or
-never, and is answered, or nobody knows. A planted fault changes one step: what a client is told is
-then not what happened. Whether the history became illegal by it, the oracle has to say.
+An object is simulated step by step: clients invoke, the operation takes effect at some time or
+never, and is answered or not. A planted error changes one step: the client's answer is then wrong.
+The oracle decides whether the history became illegal.
 
-Kernels get rows of a table with thousands of keys; the oracle gets the operations as they were
-played, so that pairing and numbering are put to the test too.
+Kernels get rows of a table with thousands of keys; the oracle gets the operations as simulated, so
+that pairing and numbering are tested too.
 """
 
 import random
@@ -16,7 +16,7 @@ from itertools import count
 import numpy as np
 
 from checkers._linear.batch import ABSENT
-from checkers._linear.pairing import Columns
+from checkers._linear.pairing import OperationColumns
 from harness.operation import F, Type
 
 Row = tuple[int, int, int, int, int, int, int | None, int | None, int | None]
@@ -47,7 +47,7 @@ ANOMALIES = (STALE, PHANTOM, LOST, UNDEAD, LIED)
 
 @dataclass
 class Played:
-    """One operation as it was played; `ret` is NEVER when nobody knows, `no` when refused."""
+    """One simulated operation; `ret` is NEVER if unknown, `no` if refused."""
 
     f: F
     value: int | None
@@ -144,11 +144,11 @@ def games(seed: int, keys: int, kinds: Sequence[Sequence[F]], unique: bool = Fal
     return played
 
 
-def columns(rows: Sequence[Row]) -> Columns:
+def columns(rows: Sequence[Row]) -> OperationColumns:
     """Rows as the encoder takes them."""
     absent = (0, 0, 0, 0, 0, -1, ABSENT, ABSENT, -1)
     parts = [[e if v is None else int(v) for v in c] for c, e in zip(zip(*rows), absent)]  # noqa: B905
-    return Columns(*(np.array(p, dtype) for p, dtype in zip(parts, DTYPES, strict=True)))
+    return OperationColumns(*(np.array(p, dtype) for p, dtype in zip(parts, DTYPES, strict=True)))
 
 
 def all_orders(ops: Sequence[Played]) -> bool:
@@ -206,8 +206,8 @@ def long_games(seed: int, keys: int) -> list[Game]:
 
 
 def crowded_games(seed: int, keys: int) -> list[Game]:
-    """Games of 8 to 12 operations of seven clients on few values, all with a planted fault, of
-    many of which nobody knows the outcome: what a search has to try out."""
+    """Games of 8 to 12 operations of seven clients on few values, all with a planted error, many of
+    unknown outcome: the hard cases of a search."""
     dice, clock, played = random.Random(seed), count(), []
     for key in range(keys):
         game = Game(key, anomaly=dice.choice((STALE, LOST, LIED)))

@@ -11,7 +11,7 @@ BEGIN = -2
 
 @dataclass
 class Slot:
-    """`lower`: instants at which it was not filled yet, and who says so; `upper`: it was."""
+    """`lower`: times at which it was not filled yet, with the reader; `upper`: at which it was."""
 
     lower: list[tuple[int, Act | None]] = field(default_factory=lambda: [(BEGIN, None)])
     upper: list[tuple[int, Act | None]] = field(default_factory=lambda: [(NEVER, None)])
@@ -36,7 +36,7 @@ class Slots:
         return min(bounds, key=lambda bound: bound[0])
 
     def crossed(self) -> list[Act]:
-        """Who was called so late that a place that had been filled by then can not have been."""
+        """Return appends that were called after a slot must have been filled."""
         found: list[Act] = []
         for place in range(len(self.slots)):
             at, act = self.lower(place)

@@ -31,8 +31,8 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def registers(count: int = HISTORIES) -> tuple[Rows, list[Any]]:
-    """Rows, and the games that they tell; each operation has a process of its own, since players
-    go on after one that nobody answered."""
+    """Return rows, and their games; each operation has its own process, because players continue
+    after an operation without an answer."""
     names = ("t", "process", "op", "type", "f", "key", "value", "arg", "pos")
     played = games(2_000, count, KINDS)
     rows = [dict(zip(names, row, strict=True)) for game in played for row in game.rows]
@@ -57,7 +57,7 @@ def transactions(count: int = HISTORIES) -> Rows:
 
 
 def messages(folder: Path, count: int = HISTORIES) -> kafka_table.Table:
-    """A run of Jepsen's kafka workload, and what the definitions say of it."""
+    """Return a run of Jepsen's kafka workload, and its findings by definition."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_folder, "ROWS_OF_A_FILE", FILE_ROWS)
         patch.setattr(_folder, "ROW_GROUP", GROUP_ROWS)

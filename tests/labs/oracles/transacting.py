@@ -15,9 +15,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from checkers._cycles.arrays import NULL
-from checkers._cycles.rows import NEVER, Moves, Told
+from checkers._cycles.arrays import NULL, unpack
+from checkers._cycles.collect import TransactionHistory, _scan_chunk, merge_blocks, merge_on
+from checkers._cycles.edges import OrderLayer
+from checkers._cycles.rows import NEVER, Accesses, TransactionChunk
 from checkers._cycles.rows import Transactions as Table
+from checkers._spark.spark_stages import PARTIALS
 from harness.history.journal import Journal
 from harness.history.rundir import RunDir
 from harness.history.schema import OPS
@@ -73,7 +76,7 @@ def _move(words: list[str]) -> Move:
 
 
 def events(transaction: Transaction) -> Iterator[dict[str, Any]]:
-    """The rows of a transaction: its invocation, and its end unless nobody ever heard of it."""
+    """Return the rows of a transaction: its invocation, and its end if there is one."""
     t = transaction
     row = {"op": t.op, "process": t.process}
     for mop, move in enumerate(t.moves):
@@ -98,8 +101,8 @@ def table(transactions: Iterable[Transaction]) -> pa.Table:
     return pa.Table.from_pylist(whole, schema=OPS)
 
 
-def told(transactions: list[Transaction]) -> Told:
-    """What their rows say, without the rows: for many histories at once."""
+def told(transactions: list[Transaction]) -> TransactionChunk:
+    """Return their accesses without rows: for many histories at once."""
     ordered = sorted(transactions, key=lambda t: t.op)
     heads = [
         (t.op, t.process, t.begin, NEVER if t.status is Type.INFO else t.end, t.status)
@@ -123,15 +126,15 @@ def told(transactions: list[Transaction]) -> Told:
     def columns(rows: list[tuple[int, ...]], width: int) -> list[Any]:
         return list(np.array(rows, np.int64).reshape(-1, width).T)
 
-    lists = Moves(*columns(moves[F.LIST], 5))
-    return Told(
+    lists = Accesses(*columns(moves[F.LIST], 5))
+    return TransactionChunk(
         Table(*columns(heads, 5)),
-        Moves(*columns(moves[F.APPEND], 5)),
+        Accesses(*columns(moves[F.APPEND], 5)),
         lists,
         np.array(lengths, np.int64),
         np.array(elements, np.int64),
-        Moves(*columns(moves[F.PUT], 5)),
-        Moves(*columns(moves[F.GET], 5)),
+        Accesses(*columns(moves[F.PUT], 5)),
+        Accesses(*columns(moves[F.GET], 5)),
     )
 
 
@@ -182,3 +185,13 @@ def _edn_move(kind: str, key: str, value: str) -> Move:
         return Move(F.APPEND, int(key), int(value))
     seen = tuple(int(word) for word in value.strip("[]").split()) if value != "nil" else ()
     return Move(F.LIST, int(key), seen=seen)
+
+
+def gathered_here(parts: list[TransactionChunk], layer: OrderLayer) -> TransactionHistory:
+    """Both stages of the checker over transactions in memory, without files and Spark."""
+    rows = [row for part in parts for row in _scan_chunk(part)]
+    blocks = pa.Table.from_batches(rows, PARTIALS).sort_by("block")
+    merged = merge_on(layer)(iter(blocks.to_batches()))
+    return merge_blocks(
+        (int(row["block"]), unpack(row["packed"])) for batch in merged for row in batch.to_pylist()
+    )

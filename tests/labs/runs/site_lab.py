@@ -15,9 +15,9 @@ from starlette.applications import Starlette
 
 from harness.history.rundir import RunDir
 from reports._site import server
-from reports._site.guard import Door
+from reports._site.access import AllowedHosts
 from reports._site.pages import application
-from reports._site.shelf import Shelf
+from reports._site.run_index import RunIndex
 
 WITHIN_S = 20.0
 SECRET = "the captain's secret"
@@ -40,13 +40,13 @@ class Browser:
 
 def browser(runs: Path) -> Browser:
     """Comes by the right name, and follows no redirection."""
-    return Browser(application(Shelf.of(runs), Door.of("127.0.0.1")))
+    return Browser(application(RunIndex.of(runs), AllowedHosts.of("127.0.0.1")))
 
 
 @contextmanager
 def served(runs: Path, token: str = "") -> Iterator[int]:
     """A real server on a free port of loopback, which must end when it is asked to."""
-    answering = server(Shelf.of(runs), Door.of("127.0.0.1", token=token))
+    answering = server(RunIndex.of(runs), AllowedHosts.of("127.0.0.1", token=token))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=answering.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()

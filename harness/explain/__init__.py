@@ -1,1 +1,0 @@
-"""The story of one finding, from the run's recorded facts."""
