@@ -36,10 +36,10 @@ from harness.history.reader import History
 from harness.judge.judge import judge_here
 from harness.history.rundir import RunDir
 from reports import page
-from reports._run import read
+from reports._run import read_run
 run = RunDir(Path(sys.argv[1]))
-told = read(run)
-page.html(told)
+told = read_run(run)
+page.page_html(told)
 print(*told.shown_doubts, sep="\\n")
 print(judge_here(History.open(run)).sentence)
 """
