@@ -15,7 +15,7 @@ import pytest
 import sailing
 
 from clusters.flotilla import node as flotilla
-from clusters.flotilla.raft import leading
+from clusters.flotilla.raft import leader_state
 from clusters.flotilla.rules import RULES, Rules
 from clusters.hosts._world.ports import ports_of
 from clusters.hosts._world.process import SimProcess
@@ -105,7 +105,7 @@ def variant(monkeypatch: pytest.MonkeyPatch) -> Any:
             return main
 
         monkeypatch.setitem(machine.PROGRAMS, "clusters.flotilla", program)
-        monkeypatch.setattr(leading, "BATCH_BYTES", 1)
+        monkeypatch.setattr(leader_state, "MAX_BATCH_BYTES", 1)
 
     return use
 
