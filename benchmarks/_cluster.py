@@ -16,9 +16,9 @@ from random import Random
 from signal import SIGKILL
 from typing import Any
 
-from clusters.flotilla.client import Client, Outcome, Result, Settings
+from clusters.flotilla.client import CallOutcome, ClientSettings, ClusterClient, SendResult
 from clusters.flotilla.client.admin import Admin
-from clusters.flotilla.client.calls import ERRORS
+from clusters.flotilla.client.calls import CALL_ERRORS
 from clusters.hosts.local.hosts import LocalHosts
 from clusters.systems.flotilla.driver import Flotilla
 from clusters.systems.flotilla.layout import CONTROLLER, NAMESERVER, address
@@ -67,7 +67,7 @@ class Silent:
 class Cluster:
     bed: Bed
     system: Flotilla
-    client: Client
+    client: ClusterClient
     admin: Admin
 
     # who is who; a nameserver's own words list all topics, so it is not asked each time
@@ -96,7 +96,7 @@ class Cluster:
 
     async def described(self, node: str) -> Mapping[str, Any] | None:
         """What it says of itself; None when it does not answer."""
-        with suppress(*ERRORS):
+        with suppress(*CALL_ERRORS):
             return await self.admin.describe(self.address(node))
         return None
 
@@ -139,7 +139,7 @@ async def raised(folder: Path, trial: Trial, topics: Mapping[str, int]) -> Async
         )
         await system.install(bed)
         await system.start(bed)
-        client = Client(Settings.of(system.client_settings(nodes)))
+        client = ClusterClient(ClientSettings.of(system.client_settings(nodes)))
         admin = Admin([address(node) for node in bed.of_role(CONTROLLER)])
         client.start()
         cluster = Cluster(bed, system, client, admin)
@@ -152,7 +152,7 @@ async def raised(folder: Path, trial: Trial, topics: Mapping[str, int]) -> Async
             admin.close()
 
 
-async def _knows(client: Client, topics: Mapping[str, int]) -> bool:
+async def _knows(client: ClusterClient, topics: Mapping[str, int]) -> bool:
     if known := all(client.routes.place(topic, 0) for topic in topics):
         return known
     client.routes.refresh()
@@ -178,7 +178,7 @@ class Load:
 
     EVERY_S = 0.002
 
-    def __init__(self, client: Client, topics: Sequence[str], per_s: float) -> None:
+    def __init__(self, client: ClusterClient, topics: Sequence[str], per_s: float) -> None:
         self.sent: list[Sent] = []
         self._client, self._topics, self._per_s = client, topics, per_s
         self._random = Random(1)
@@ -224,16 +224,18 @@ class Load:
         begun_s = self._loop.time()
         self._open += 1
 
-        def done(result: Result) -> None:
+        def done(result: SendResult) -> None:
             self._open -= 1
-            ok = result.outcome is Outcome.HAPPENED
+            ok = result.outcome is CallOutcome.HAPPENED
             self.sent.append(Sent(begun_s, self._loop.time(), ok))
 
         topic = self._topics[int(self._random.random() * len(self._topics))]
         self._client.producer.send(topic, 0, b"key", BODY, done)
 
 
-async def poured(client: Client, topics: Sequence[str], count: int, open_sends: int = 256) -> int:
+async def poured(
+    client: ClusterClient, topics: Sequence[str], count: int, open_sends: int = 256
+) -> int:
     """So many messages to the topics in turn, as fast as they are answered; how many failed."""
     failed = sent = ended = 0
     over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -244,9 +246,9 @@ async def poured(client: Client, topics: Sequence[str], count: int, open_sends: 
         sent += 1
         client.producer.send(topic, 0, b"key", BODY, done)
 
-    def done(result: Result) -> None:
+    def done(result: SendResult) -> None:
         nonlocal failed, ended
-        failed += result.outcome is not Outcome.HAPPENED
+        failed += result.outcome is not CallOutcome.HAPPENED
         ended += 1
         if sent < count:
             send()

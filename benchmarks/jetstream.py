@@ -44,7 +44,7 @@ from _servers import PATIENCE_S, Failed, Servers, servers
 from _thin_nats import Thin
 from _windowed import Running, Sample, windowed
 
-from clusters.flotilla.client import Client, Outcome, Settings
+from clusters.flotilla.client import CallOutcome, ClientSettings, ClusterClient
 from clusters.systems.flotilla.layout import BROKER, CONTROLLER, NAMESERVER, Layout, cluster_nodes
 from clusters.systems.flotilla.profiles import settings
 from harness.contracts import CLIENT, Node
@@ -103,7 +103,7 @@ def flotilla(profile: str) -> Raise:
                 for node in nodes:
                     if node.role == role:
                         start_node(started, layout, node, folder)
-            client = Client(Settings.of(layout.client(nodes)))
+            client = ClusterClient(ClientSettings.of(layout.client(nodes)))
             client.start()
             try:
                 yield await serving(started, client)
@@ -123,18 +123,18 @@ def start_node(started: Servers, layout: Layout, node: Node, folder: Path) -> No
     started.start(node.name, argv, PYTHONPATH=str(ROOT))
 
 
-async def serving(started: Servers, client: Client) -> Running:
+async def serving(started: Servers, client: ClusterClient) -> Running:
     """Once a first message has three copies."""
     producer = client.producer
 
     async def send() -> None:
         result = await producer.send_and_wait(TOPIC, BODY, queue=0)
-        if result.outcome is not Outcome.HAPPENED:
+        if result.outcome is not CallOutcome.HAPPENED:
             raise Failed(f"a send was not acknowledged: {result.error}")
 
     async def sent() -> bool:
         result = await producer.send_and_wait(TOPIC, BODY, queue=0)
-        return result.outcome is Outcome.HAPPENED
+        return result.outcome is CallOutcome.HAPPENED
 
     async def held() -> int:
         _, end = await client.consumer.range(TOPIC, 0)

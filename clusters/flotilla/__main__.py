@@ -1,6 +1,6 @@
-"""`python -m clusters.flotilla NODE.toml` runs one node; see node.py.
+"""`python -m clusters.flotilla NODE.toml` runs one node (node.py).
 
-`python -m clusters.flotilla admin COMMAND` is the operator's tool; see admin.
+`python -m clusters.flotilla admin COMMAND` is the operator's tool (admin).
 """
 
 import sys
@@ -10,7 +10,7 @@ from .node import run
 from .world.ports import arguments
 
 if __name__ == "__main__":
-    words = list(arguments())
-    if words[:1] == ["admin"]:  # imported on demand: a node needs none of it
-        sys.exit(import_module(".admin", __package__).run(words[1:]))
-    sys.exit(run(words))
+    given = list(arguments())
+    if given[:1] == ["admin"]:  # imported on demand: nodes do not need it
+        sys.exit(import_module(".admin", __package__).run(given[1:]))
+    sys.exit(run(given))

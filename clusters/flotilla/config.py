@@ -1,10 +1,9 @@
 """A node's configuration: RocketMQ's key names in TOML, seconds in the code.
 
-Times are written in milliseconds, as RocketMQ writes them, and every one of them is multiplied by
-`timeScale` when it is read: 0.1 makes a cluster that detects, elects and gives up ten times sooner,
-so that dozens of faults fit in minutes. Defaults are RocketMQ's (spec 13) unless the comment says.
-
-`load` refuses unknown keys and wrong types with one sentence that names the key.
+Times are written in milliseconds, as in RocketMQ, and multiplied by `timeScale` when they are read:
+0.1 makes a cluster that detects, elects and gives up ten times sooner, so that dozens of faults fit
+into minutes. Defaults are RocketMQ's unless a comment says otherwise; "ours" marks keys that
+RocketMQ does not have. Unknown keys and wrong types are refused with the name of the key.
 """
 
 import math
@@ -14,16 +13,14 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, get_args
 
 from .broker import topic_limits
-from .capacity import qos
 from .controllers.elect import POLICIES
-from .net.schemas import address as is_address
-from .net.schemas import number, whole
+from .net.schemas import is_address, is_integer, is_number
 from .net.wire import MAX_FRAME
 from .store.retention import ALWAYS, hours_of
 
 
 class ConfigError(Exception):
-    """The configuration file makes no sense; the text says which key and why."""
+    """The configuration is invalid; the text names the key and the reason."""
 
 
 def _key(
@@ -31,11 +28,11 @@ def _key(
     default: Any = MISSING,
     *,
     ms: bool = False,
-    least: int | None = None,
-    most: int | None = None,
+    minimum: int | None = None,
+    maximum: int | None = None,
 ) -> Any:
-    """A field read from the TOML key `name`; `ms`: milliseconds there, scaled seconds here."""
-    metadata = {"key": name, "ms": ms, "least": least, "most": most}
+    """Return a field for the TOML key `name`. `ms`: milliseconds there, scaled seconds here."""
+    metadata = {"key": name, "ms": ms, "minimum": minimum, "maximum": maximum}
     if default is MISSING:
         return field(metadata=metadata)
     if isinstance(default, tuple | dict):
@@ -45,34 +42,36 @@ def _key(
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """One node's settings. Fields ending in `_s` are seconds, already scaled."""
+    """One node's settings. Fields that end in `_s` are scaled seconds."""
 
-    # who and where
+    # identity and addresses
     role: str = _key("role")  # nameserver | controller | broker
     node: str = _key("nodeName")
     host: str = _key("listenHost")
-    port: int = _key("listenPort", 10911, least=0, most=65535)
-    ha_port: int = _key("haListenPort", 10912, least=0, most=65535)
+    port: int = _key("listenPort", 10911, minimum=0, maximum=65535)
+    ha_port: int = _key("haListenPort", 10912, minimum=0, maximum=65535)
     store: str = _key("storePath")
     event_log: str = _key("eventLogPath", "")
     cluster: str = _key("clusterName", "flotilla")
     broker_name: str = _key("brokerName", "")
     nameservers: tuple[str, ...] = _key("namesrvAddr", ())  # ["ip:port", ...]
     controllers: tuple[str, ...] = _key("controllerAddr", ())
-    controller_id: str = _key("controllerDLegerSelfId", "")  # the original's spelling
-    # {id: "ip:port"} of a new group; empty: this controller waits until it is added to one
+    controller_id: str = _key("controllerDLegerSelfId", "")  # RocketMQ's spelling
+    # {id: "ip:port"} of a new group; empty: this controller waits until it is added to a group
     controller_peers: dict[str, str] = _key("controllerDLegerPeers", {})
-    topics: dict[str, int] = _key("topics", {})  # {name: number of queues}, made at start
+    topics: dict[str, int] = _key("topics", {})  # {name: number of queues}, created at start
     time_scale: float = _key("timeScale", 1.0)
-    seed: int = _key("seed", -1)  # -1: from the system
+    seed: int = _key("seed", -1)  # -1: from the operating system
 
     # replication and acknowledgement
-    total_replicas: int = _key("totalReplicas", 1, least=1)
-    in_sync_replicas: int = _key("inSyncReplicas", 1, least=1)
-    min_in_sync_replicas: int = _key("minInSyncReplicas", 1, least=1)
+    total_replicas: int = _key("totalReplicas", 1, minimum=1)
+    in_sync_replicas: int = _key("inSyncReplicas", 1, minimum=1)
+    min_in_sync_replicas: int = _key("minInSyncReplicas", 1, minimum=1)
     all_ack_in_sync_state_set: bool = _key("allAckInSyncStateSet", False)
     auto_in_sync_replicas: bool = _key("enableAutoInSyncReplicas", False)
-    ha_max_gap_not_in_sync: int = _key("haMaxGapNotInSync", 256 * 1024)  # RIP-34's; original: 256 M
+    ha_max_gap_not_in_sync: int = _key(
+        "haMaxGapNotInSync", 256 * 1024
+    )  # as in RIP-34; RocketMQ: 256 MiB
     semi_sync: bool = _key("enableSemiSync", False)  # ours
     semi_sync_lag_s: float = _key("haMaxTimeSemiSyncLag", 1000, ms=True)  # ours
     sync_flush_when_alone: bool = _key("forceSyncFlushWhenAlone", False)  # ours
@@ -80,29 +79,30 @@ class Config:
     ha_max_time_slave_not_catchup_s: float = _key("haMaxTimeSlaveNotCatchup", 15000, ms=True)
     ha_send_heartbeat_interval_s: float = _key("haSendHeartbeatInterval", 5000, ms=True)
     ha_housekeeping_interval_s: float = _key("haHousekeepingInterval", 20000, ms=True)
-    ha_reconnect_s: float = _key("haReconnectInterval", 1000, ms=True)  # original: 5000, fixed
+    ha_reconnect_s: float = _key("haReconnectInterval", 1000, ms=True)  # RocketMQ: 5000, fixed
     ha_transfer_batch_size: int = _key(
-        "haTransferBatchSize", 256 * 1024, least=1024, most=MAX_FRAME // 2
-    )  # original: 32 KiB
+        "haTransferBatchSize", 256 * 1024, minimum=1024, maximum=MAX_FRAME // 2
+    )  # RocketMQ: 32 KiB
     ha_flow_control: bool = _key("haFlowControlEnable", False)
     ha_flow_bytes_per_s: int = _key(
-        "maxHaTransferByteInSecond", 100 * 1024 * 1024, least=1024
+        "maxHaTransferByteInSecond", 100 * 1024 * 1024, minimum=1024
     )  # to each slave
-    async_learner: bool = _key("asyncLearner", False)  # a copy that is never counted nor elected
-    sync_from_last_file: bool = _key("syncFromLastFile", False)  # a new copy begins there
-    ha_epoch_fencing: bool = _key("haEpochFencing", True)  # false: as the original, none
-    sync_slave_metadata_s: float = _key("syncSlaveMetadataPeriod", 1000, ms=True)  # original: 10000
-    strict_metadata: bool = _key("strictMetadata", False)  # ours: changes wait for the set
+    async_learner: bool = _key("asyncLearner", False)  # a copy that is neither counted nor elected
+    sync_from_last_file: bool = _key(
+        "syncFromLastFile", False
+    )  # a new copy begins at the last segment
+    ha_epoch_fencing: bool = _key("haEpochFencing", True)  # false: none, as in RocketMQ
+    sync_slave_metadata_s: float = _key("syncSlaveMetadataPeriod", 1000, ms=True)  # RocketMQ: 10000
+    strict_metadata: bool = _key("strictMetadata", False)  # ours: changes wait for the SyncStateSet
     slave_read_enable: bool = _key("slaveReadEnable", False)
     in_memory_max_ratio: int = _key(
-        "accessMessageInMemoryMaxRatio", 40, least=0, most=100
-    )  # per cent
+        "accessMessageInMemoryMaxRatio", 40, minimum=0, maximum=100
+    )  # percent
     in_memory_bytes: int = _key(
-        "accessMessageInMemoryBytes", 1 << 30, least=1
-    )  # original: the machine's
+        "accessMessageInMemoryBytes", 1 << 30, minimum=1
+    )  # RocketMQ: the machine's memory
     lock_in_strict_mode: bool = _key("lockInStrictMode", False)
     lock_max_live_s: float = _key("rebalanceLockMaxLiveTime", 60000, ms=True)
-    lock_rpc_timeout_s: float = _key("lockRequestTimeout", 1000, ms=True)  # original: fixed
     check_sync_state_set_s: float = _key("checkSyncStateSetPeriod", 5000, ms=True)
 
     # storage
@@ -110,12 +110,12 @@ class Config:
     flush_interval_s: float = _key("flushIntervalCommitLog", 500, ms=True)
     sync_flush_timeout_s: float = _key("syncFlushTimeout", 5000, ms=True)
     segment_size: int = _key(
-        "mappedFileSizeCommitLog", 64 * 1024 * 1024, least=64
-    )  # original: 1 GiB
+        "mappedFileSizeCommitLog", 64 * 1024 * 1024, minimum=64
+    )  # RocketMQ: 1 GiB
     flush_consumer_offset_s: float = _key(
         "flushConsumerOffsetInterval", 1000, ms=True
-    )  # original: 5000
-    max_message_size: int = _key("maxMessageSize", 4 * 1024 * 1024, least=1)
+    )  # RocketMQ: 5000
+    max_message_size: int = _key("maxMessageSize", 4 * 1024 * 1024, minimum=1)
     flush_least_pages: int = _key("flushCommitLogLeastPages", 4)
     flush_thorough_s: float = _key("flushCommitLogThoroughInterval", 10000, ms=True)
     transient_store_pool: bool = _key("transientStorePoolEnable", False)
@@ -123,7 +123,7 @@ class Config:
     file_reserved_h: float = _key("fileReservedTime", 72.0)  # hours, not scaled
     delete_when: str = _key("deleteWhen", "04")  # "04;16": hours of the day (UTC); or "always"
     clean_resource_s: float = _key("cleanResourceInterval", 10000, ms=True)
-    disk_max_used_ratio: int = _key("diskMaxUsedSpaceRatio", 75)  # percent, for these three
+    disk_max_used_ratio: int = _key("diskMaxUsedSpaceRatio", 75)  # percent, like the next ones
     disk_clean_forcibly_ratio: int = _key("diskSpaceCleanForciblyRatio", 85)
     clean_file_forcibly: bool = _key("cleanFileForciblyEnable", True)
     disk_warning_level_ratio: int = _key("diskSpaceWarningLevelRatio", 90)
@@ -135,20 +135,15 @@ class Config:
     sync_broker_metadata_s: float = _key("syncBrokerMetadataPeriod", 5000, ms=True)
     controller_rpc_timeout_s: float = _key("controllerRequestTimeout", 3000, ms=True)
     register_nameserver_s: float = _key("registerNameServerPeriod", 30000, ms=True)
-    lite_heartbeat: bool = _key("liteHeartBeat", True)  # to nameservers; the article's parameter
-    nameserver_timeout_s: float = _key("brokerNotActiveTimeoutMillis", 5000, ms=True)  # orig. 10000
-    channel_expired_s: float = _key("brokerChannelExpiredTime", 120000, ms=True)  # original: fixed
-    notify_min_broker_id_changed: bool = _key("notifyMinBrokerIdChanged", True)  # original: false
+    lite_heartbeat: bool = _key("liteHeartBeat", True)  # light heartbeats to nameservers
+    nameserver_timeout_s: float = _key(
+        "brokerNotActiveTimeoutMillis", 5000, ms=True
+    )  # RocketMQ: 10000
+    channel_expired_s: float = _key("brokerChannelExpiredTime", 120000, ms=True)  # RocketMQ: fixed
+    notify_min_broker_id_changed: bool = _key("notifyMinBrokerIdChanged", True)  # RocketMQ: false
     election_priority: int = _key("brokerElectionPriority", 2**31 - 1)  # smaller wins
     zone: str = _key("zone", "")  # for electPolicy = "zone"
     node_resources: int = _key("nodeResources", 0)  # for electPolicy = "node-resources"
-
-    # capacity
-    send_rate_limit: int = _key("sendRateLimit", 0, least=0)  # sends a second; 0: as many as come
-    send_queue_capacity: int = _key("sendThreadPoolQueueCapacity", 10000, least=1)
-    wait_in_send_queue_s: float = _key("waitTimeMillsInSendQueue", 200, ms=True)
-    fast_failure: bool = _key("brokerFastFailureEnable", True)
-    topic_qos: dict[str, str] = _key("topicQos", {})  # {topic: core | normal | low}
 
     # controllers
     scan_not_active_broker_s: float = _key("scanNotActiveBrokerInterval", 5000, ms=True)
@@ -157,14 +152,16 @@ class Config:
     elect_policy: str = _key("electPolicy", "water-level")  # see elect.py
     controller_type: str = _key("controllerType", "dledger")  # or jraft
     controller_in_nameserver: bool = _key("enableControllerInNamesrv", False)
-    drill_timeout_s: float = _key("drillTimeout", 1000, ms=True)  # ours: of a planned handover
+    drill_timeout_s: float = _key(
+        "drillTimeout", 1000, ms=True
+    )  # ours: time limit of a planned handover
     notify_role_changed: bool = _key("notifyBrokerRoleChanged", True)
     raft_heartbeat_s: float = _key("raftHeartbeatInterval", 500, ms=True)
     raft_election_timeout_s: float = _key("raftElectionTimeout", 2000, ms=True)
     raft_write_timeout_s: float = _key("raftWriteTimeout", 5000, ms=True)
     raft_snapshot_entries: int = _key(
-        "raftSnapshotEntries", 1000, least=1
-    )  # original: every 3600 s
+        "raftSnapshotEntries", 1000, minimum=1
+    )  # RocketMQ: every 3600 s
 
     @property
     def address(self) -> str:
@@ -185,37 +182,37 @@ CONTROLLER_TYPES = ("dledger", "jraft")
 
 
 def loads(text: str) -> Config:
-    """A configuration from TOML text. ConfigError: which key is wrong and why."""
+    """Parse TOML text. Raises ConfigError."""
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as e:
         raise ConfigError(f"the node's configuration is not TOML: {e}") from e
     _refuse_unknown(table)
     scale = _scale(table.get("timeScale", 1.0))
-    values = {f.name: _value(f, table, scale) for f in fields(Config) if _wanted(f, table)}
+    values = {f.name: _value(f, table, scale) for f in fields(Config) if _is_computed(f, table)}
     config = Config(**values)
-    _refuse_nonsense(config, "totalReplicas" in table)
+    _refuse_invalid(config, "totalReplicas" in table)
     if config.lock_in_strict_mode and config.role == "broker" and "totalReplicas" not in table:
         raise ConfigError("lockInStrictMode needs totalReplicas, a majority of which grants a lock")
     return config
 
 
 def changed(config: Config, values: Mapping[str, Any]) -> Config:
-    """This configuration with other values for some keys, as TOML or JSON has them. ConfigError."""
+    """Return the configuration with some keys changed. Raises ConfigError."""
     table = dict(values)
     _refuse_unknown(table)
     new = {_BY_KEY[key].name: _value(_BY_KEY[key], table, config.time_scale) for key in table}
     after = replace(config, **new)
-    _refuse_nonsense(after, sized=False)
+    _refuse_invalid(after, sized=False)
     return after
 
 
 def table_of(config: Config) -> dict[str, Any]:
-    """The configuration by its keys: milliseconds, and not scaled."""
-    return {key: _written(f, config) for key, f in sorted(_BY_KEY.items())}
+    """Return the configuration as a table of keys; times are unscaled milliseconds."""
+    return {key: _table_value(f, config) for key, f in sorted(_BY_KEY.items())}
 
 
-def _written(f: Any, config: Config) -> Any:
+def _table_value(f: Any, config: Config) -> Any:
     value = getattr(config, f.name)
     if f.metadata["ms"]:
         ms = round(value * 1000 / config.time_scale, 6)
@@ -229,8 +226,8 @@ def _refuse_unknown(table: dict[str, Any]) -> None:
         raise ConfigError(f"unknown key {unknown[0]}; known: {', '.join(sorted(_BY_KEY))}")
 
 
-def _refuse_nonsense(config: Config, sized: bool) -> None:
-    """What no cluster can work with. `sized`: totalReplicas was given."""
+def _refuse_invalid(config: Config, sized: bool) -> None:
+    """Refuse values that no cluster can work with. `sized`: totalReplicas was given."""
     if config.role not in ROLES:
         raise ConfigError(f"role is {config.role!r}; it must be one of {', '.join(ROLES)}")
     if config.controller_type not in CONTROLLER_TYPES:
@@ -247,28 +244,28 @@ def _refuse_nonsense(config: Config, sized: bool) -> None:
 
 
 def _refuse_names(config: Config) -> None:
-    """Topics and addresses that nobody could serve or dial."""
+    """Refuse invalid topics and addresses."""
     for topic, queues in config.topics.items():
-        if why := topic_limits.why_not(topic, queues):
+        if why := topic_limits.check_topic(topic, queues):
             raise ConfigError(f"topics: {topic[:80]!r}: {why}")
     if not is_address(f"{config.host}:1"):
-        raise ConfigError(f"listenHost must be a host that can be dialled, not {config.host!r}")
+        raise ConfigError(f"listenHost must be a host name or address, not {config.host!r}")
     addresses = {"namesrvAddr": config.nameservers, "controllerAddr": config.controllers}
     addresses["controllerDLegerPeers"] = tuple(config.controller_peers.values())
-    for key, known in addresses.items():
-        for address in known:
+    for key, values in addresses.items():
+        for address in values:
             if not is_address(address):
                 raise ConfigError(f"{key} must have addresses ip:port, not {address!r}")
 
 
 def _refuse_contradictions(config: Config, sized: bool) -> None:
-    """Keys that are sound each and impossible together. `sized`: totalReplicas was given."""
-    most = config.total_replicas if sized else math.inf
+    """Refuse combinations that are impossible. `sized`: totalReplicas was given."""
+    limit = config.total_replicas if sized else math.inf
     wanted = 0 if config.all_ack_in_sync_state_set else config.in_sync_replicas
     demands = {"inSyncReplicas": wanted, "minInSyncReplicas": config.min_in_sync_replicas}
     for key, copies in demands.items():
-        if copies > most:
-            raise ConfigError(f"{key} is {copies}, more than totalReplicas, which is {most}")
+        if copies > limit:
+            raise ConfigError(f"{key} is {copies}, more than totalReplicas, which is {limit}")
     if config.raft_heartbeat_s >= config.raft_election_timeout_s:
         raise ConfigError(
             "raftHeartbeatInterval must be less than raftElectionTimeout, or no leader stays"
@@ -280,8 +277,6 @@ def _refuse_contradictions(config: Config, sized: bool) -> None:
             f"minInSyncReplicas is {config.min_in_sync_replicas}, but with enableSemiSync the "
             "SyncStateSet has two members at most"
         )
-    if why := qos.why_not(config.topic_qos):
-        raise ConfigError(f"topicQos: {why}")
     if config.ha_max_gap_not_in_sync < 0:
         raise ConfigError(
             f"haMaxGapNotInSync must be 0 or more bytes, not {config.ha_max_gap_not_in_sync}"
@@ -289,6 +284,7 @@ def _refuse_contradictions(config: Config, sized: bool) -> None:
 
 
 def _refuse_storage(config: Config) -> None:
+    """Refuse contradictory settings of the store."""
     if config.transient_store_pool and config.sync_flush:
         raise ConfigError(
             "transientStorePoolEnable keeps messages in memory for a while, which "
@@ -300,9 +296,9 @@ def _refuse_storage(config: Config) -> None:
         raise ConfigError(
             f"deleteWhen is {config.delete_when!r}; hours from 00 to 23 like 04;16, or {ALWAYS}"
         ) from None
-    old_enough = config.file_reserved_h >= 0  # which nan is not
-    if not old_enough or config.flush_least_pages < 0:
-        key = "fileReservedTime" if not old_enough else "flushCommitLogLeastPages"
+    is_reserved_valid = config.file_reserved_h >= 0  # false for nan
+    if not is_reserved_valid or config.flush_least_pages < 0:
+        key = "fileReservedTime" if not is_reserved_valid else "flushCommitLogLeastPages"
         raise ConfigError(f"{key} must be 0 or more")
     ratios = (
         config.disk_max_used_ratio,
@@ -323,11 +319,11 @@ def _scale(raw: Any) -> float:
 
 
 def _is_positive(raw: Any) -> bool:
-    return number(raw) and bool(raw > 0)
+    return is_number(raw) and bool(raw > 0)
 
 
-def _wanted(f: Any, table: dict[str, Any]) -> bool:
-    """Times are always computed, since their defaults are scaled too."""
+def _is_computed(f: Any, table: dict[str, Any]) -> bool:
+    """Return whether the field has to be computed: times always, since defaults are scaled, too."""
     if f.metadata["key"] not in table and f.default is MISSING and f.default_factory is MISSING:
         raise ConfigError(f"the key {f.metadata['key']} is missing")
     return f.metadata["key"] in table or f.metadata["ms"]
@@ -335,7 +331,7 @@ def _wanted(f: Any, table: dict[str, Any]) -> bool:
 
 def _value(f: Any, table: dict[str, Any], scale: float) -> Any:
     key, raw = f.metadata["key"], table.get(f.metadata["key"])
-    if type(raw) is int and not whole(raw):
+    if type(raw) is int and not is_integer(raw):
         raise ConfigError(f"{key} must have 64 bits at most")
     if f.metadata["ms"]:
         if raw is None:
@@ -354,12 +350,12 @@ def _value(f: Any, table: dict[str, Any], scale: float) -> Any:
         raise ConfigError(f"{key} must be of type {wanted.__name__}, not {raw!r}")
     if isinstance(raw, dict):
         _refuse_values(key, raw, get_args(f.type)[1])
-    least = f.metadata["least"]
-    if least is not None and raw < least:
-        raise ConfigError(f"{key} must be at least {least}, not {raw}")
-    most = f.metadata["most"]
-    if most is not None and raw > most:
-        raise ConfigError(f"{key} must be at most {most}, not {raw}")
+    minimum = f.metadata["minimum"]
+    if minimum is not None and raw < minimum:
+        raise ConfigError(f"{key} must be at least {minimum}, not {raw}")
+    maximum = f.metadata["maximum"]
+    if maximum is not None and raw > maximum:
+        raise ConfigError(f"{key} must be at most {maximum}, not {raw}")
     return raw
 
 

@@ -1,8 +1,8 @@
-"""One node as a process: `python -m clusters.flotilla NODE.toml` until SIGTERM.
+"""One node as a process: `python -m clusters.flotilla NODE.toml` runs until SIGTERM.
 
-stdout carries one line, `ready <role> <node> <ip:port>`, once the node listens. Exit codes are
-sysexits': 0 stopped by request, 64 the configuration makes no sense, 69 the address is not to be
-had, 70 a fault of ours or of the disk: the node stops rather than limp.
+stdout has one line, `ready <role> <node> <ip:port>`, once the node listens. Exit codes follow
+sysexits.h: 0 stopped by request; 64 the configuration is invalid; 69 the address is not available;
+70 an internal error or a disk error. A node stops at an error that it cannot handle.
 """
 
 import asyncio
@@ -16,34 +16,34 @@ from . import config as configuration
 from .config import Config, ConfigError
 from .events import EventLog
 from .rules import RULES, Rules
-from .world.ports import AGAIN_S, Files, Ports, real
+from .world.ports import RETRY_S, FileSystem, Ports, real
 
 USAGE, UNAVAILABLE, SOFTWARE = 64, 69, 70
-STARVED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-LISTENS_AGAIN = "BaseSelectorEventLoop._start_serving"  # as asyncio calls it in what it reports
+SHORTAGE_ERRNOS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+START_SERVING = "BaseSelectorEventLoop._start_serving"  # in asyncio's error reports
 Main = Callable[[Config, Ports, Rules, Callable[[str], None]], Awaitable[None]]
 
 
 def run(arguments: list[str], rules: Rules = RULES) -> int:
-    """The exit code of a node that ran with this command line on this machine."""
+    """Run the node of this command line on this machine; return the exit code."""
     return asyncio.run(serve(arguments, real, rules))
 
 
 async def serve(
     arguments: list[str], ports_of: Callable[[int | None], Ports], rules: Rules = RULES
 ) -> int:
-    """The exit code of a node that ran with this command line. `ports_of`: a seed -> its world."""
+    """Run the node of this command line; return the exit code. `ports_of`: seed -> ports."""
     ports = ports_of(None)
     try:
         config = configure(arguments, ports.files)
     except ConfigError as e:
-        ports.process.complain(str(e))
+        ports.process.print_error(str(e))
         return USAGE
-    return await live(config, ports if config.seed < 0 else ports_of(config.seed), rules)
+    return await run_node(config, ports if config.seed < 0 else ports_of(config.seed), rules)
 
 
-def configure(arguments: list[str], files: Files) -> Config:
-    """The configuration that a command line names. ConfigError: one sentence."""
+def configure(arguments: list[str], files: FileSystem) -> Config:
+    """Read the configuration that a command line names. Raises ConfigError."""
     if len(arguments) != 1:
         raise ConfigError("usage: python -m clusters.flotilla NODE.toml")
     [path] = arguments
@@ -57,29 +57,29 @@ def configure(arguments: list[str], files: Files) -> Config:
     return config
 
 
-async def live(config: Config, ports: Ports, rules: Rules) -> int:
-    """Be this node until asked to stop; the exit code."""
+async def run_node(config: Config, ports: Ports, rules: Rules) -> int:
+    """Run this node until it is asked to stop; return the exit code."""
     try:
-        return await _live(config, ports, rules)
+        return await _run_role(config, ports, rules)
     except OSError as e:
         if e.errno not in (errno.EADDRINUSE, errno.EADDRNOTAVAIL):
-            ports.process.complain(f"{config.node}: {e}")
+            ports.process.print_error(f"{config.node}: {e}")
             return SOFTWARE
-        inside = config.controller_in_nameserver
-        also = f" and {config.controller_peers[config.controller_id]}" if inside else ""
+        embedded = config.controller_in_nameserver
+        also = f" and {config.controller_peers[config.controller_id]}" if embedded else ""
         why = f"{config.node} cannot listen on {config.address}{also}: {_reason(e)}"
-        ports.process.complain(why)
+        ports.process.print_error(why)
         return UNAVAILABLE
 
 
-async def _live(config: Config, ports: Ports, rules: Rules) -> int:
-    """Run the role's main; a request to stop ends it in order."""
+async def _run_role(config: Config, ports: Ports, rules: Rules) -> int:
+    """Run the role's main until it is cancelled by a request to stop."""
     loop = asyncio.get_running_loop()
     events = EventLog(config.event_log, config.node, ports)
-    starved = _Starved(config.node, ports, events)
+    shortage = DescriptorShortage(config.node, ports, events)
 
     def unexpected(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        if not starved.told(context):
+        if not shortage.report(context):
             _die(config, ports, events, context)
 
     loop.set_exception_handler(unexpected)
@@ -99,7 +99,7 @@ async def _live(config: Config, ports: Ports, rules: Rules) -> int:
     return 0
 
 
-MAINS = {  # the module with a role's `main`
+MAINS = {  # role -> module with its `main`
     "broker": ".broker.broker",
     "controller": ".controllers.controller",
     "nameserver": ".nameserver.nameserver",
@@ -108,75 +108,82 @@ MAINS = {  # the module with a role's `main`
 
 
 def _main_of(config: Config) -> Any:
-    """Imported on demand: a nameserver needs no store."""
+    """Import on demand: a nameserver needs no store."""
     role = "embedded" if config.controller_in_nameserver else config.role
     return import_module(MAINS[role], __package__).main
 
 
 def _ready(config: Config, ports: Ports) -> Callable[[str], None]:
     def ready(address: str) -> None:
-        ports.process.say(f"ready {config.role} {config.node} {address}")
+        ports.process.print_line(f"ready {config.role} {config.node} {address}")
 
     return ready
 
 
 def _check(config: Config) -> None:
-    """What only a role can tell about its configuration."""
-    inside = config.controller_in_nameserver
-    if inside and config.role != "nameserver":
+    """Check what depends on the role. Raises ConfigError."""
+    embedded = config.controller_in_nameserver
+    if embedded and config.role != "nameserver":
         raise ConfigError(f"enableControllerInNamesrv is for a nameserver, not for a {config.role}")
-    if not inside and config.role != "controller":
+    if not embedded and config.role != "controller":
         return
     if not config.controller_id:
         raise ConfigError("the key controllerDLegerSelfId is missing")
-    if not inside and not config.controller_peers:
-        return  # it waits until a group adds it
+    if not embedded and not config.controller_peers:
+        return  # this controller waits until a group adds it
     own = config.controller_peers.get(config.controller_id)
     if own is None:
-        peers = ", ".join(config.controller_peers) or "nobody"
+        peers = ", ".join(config.controller_peers) or "none"
         raise ConfigError(
             f"controllerDLegerSelfId is {config.controller_id!r}; it must be one of "
             f"controllerDLegerPeers: {peers}"
         )
-    if inside and own == config.address:
+    if embedded and own == config.address:
         raise ConfigError(
             f"controllerDLegerPeers has {config.controller_id} at {own}, where the nameserver "
-            "listens; the controller inside needs a port of its own"
+            "listens; the embedded controller needs its own port"
         )
-    if not inside and own != config.address:
+    if not embedded and own != config.address:
         raise ConfigError(
             f"controllerDLegerPeers has {config.controller_id} at {own}, "
             f"but it listens at {config.address}"
         )
 
 
-class _Starved:
-    """What is only a lack of descriptors: whoever dials has to wait. asyncio tells of it for each
-    that waits, and tries again after a second, even with a listener that was closed meanwhile."""
+class DescriptorShortage:
+    """Reports that connections cannot be accepted for lack of file descriptors or memory.
+
+    Clients have to wait meanwhile. asyncio reports it for each waiting client and tries again after
+    a second, even with a listener that was closed in the meantime.
+    """
 
     def __init__(self, node: str, ports: Ports, events: EventLog) -> None:
         self._node, self._ports, self._events = node, ports, events
         self._quiet_until = 0.0
 
-    def told(self, context: dict[str, Any]) -> bool:
-        """Was it that? It is told once in that time: the event log can not be opened either."""
+    def report(self, context: dict[str, Any]) -> bool:
+        """Return whether asyncio's error report is about a shortage; record it once a second.
+
+        The event log cannot be opened either while descriptors are short.
+        """
         exception = context.get("exception")
-        if isinstance(exception, ValueError) and LISTENS_AGAIN in context["message"]:
+        if isinstance(exception, ValueError) and START_SERVING in context["message"]:
             return self._quiet_until > 0
         if "socket" not in context or not isinstance(exception, OSError):
             return False
-        if exception.errno not in STARVED:
+        if exception.errno not in SHORTAGE_ERRNOS:
             return False
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._quiet_until:
-            self._quiet_until = now_s + AGAIN_S
-            self._events.write("starved", why=f"nobody can be let in: {exception.strerror}")
-            self._ports.process.complain(f"{self._node} can let nobody in: {exception.strerror}")
+            self._quiet_until = now_s + RETRY_S
+            why = f"cannot accept connections: {exception.strerror}"
+            self._events.write("starved", why=why)
+            self._ports.process.print_error(f"{self._node} {why}")
         return True
 
 
 def _die(config: Config, ports: Ports, events: EventLog, context: dict[str, Any]) -> None:
-    """An exception that nobody expected: record it and stop."""
+    """Record an unexpected exception and stop."""
     exception = context.get("exception")
     why = f"{context['message']}: {exception!r}" if exception else str(context["message"])
     place = "".join(traceback.format_exception(exception)) if exception else ""

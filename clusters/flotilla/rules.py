@@ -1,10 +1,11 @@
-"""Every decision that the safety or liveness of Flotilla hangs on, as one value of pure functions.
+"""Every decision on which Flotilla's safety or liveness depends, as one value of pure functions.
 
-A node's main takes a `Rules`; nothing in Flotilla reaches a decision by another way. A known-bad
-variant is `replace(RULES, elect=careless_elect)`, started through the same main: no patching.
+A node's main takes a `Rules`, and nodes make these decisions only through it. A known-bad variant
+is `replace(RULES, elect=careless_elect)`, started through the same main without patching. Some
+functions return their argument or a constant: they exist so that a variant can replace them.
 
-Fields are added where the decision is written (raft.core, controller_state, sync_state, epochs,
-quorum ...); each is named for what it decides and documented at its function.
+Each field has the name of the function that decides (raft.votes, controller_state, sync_state,
+epochs, quorum ...); its documentation is at the function.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from .controllers import alter, controller_state, elect, leases, liveness, regis
 from .controllers.alter import Alteration
 from .controllers.controller_state import BrokerSetState
 from .controllers.elect import Ballot, BrokerStatus
-from .nameserver import routes
+from .nameserver import route_table
 from .net.wire import Status
 from .raft import membership, votes
 from .raft.messages import LogEntry, VoteRequest
@@ -40,7 +41,7 @@ class Rules:
     committed_entry: Callable[[int, LogEntry], LogEntry] = votes.committed_entry
     confirmed_round: Callable[[Sequence[int]], int] = votes.confirmed_round
     may_change_members: Callable[[int, int, int], bool] = membership.may_change_members
-    # control plane: controllers (now, heard at, timeout), all in seconds
+    # control plane: controllers. heartbeat_expired takes now, heard at, timeout, in seconds
     heartbeat_expired: Callable[[float, float, float], bool] = liveness.heartbeat_expired
     may_hand_over: Callable[[int | None, int, int], bool] = elect.may_hand_over
     needs_election: Callable[[int, BrokerStatus | None], bool] = elect.needs_election
@@ -51,10 +52,10 @@ class Rules:
     ] = alter.check_alter
     answers_alone: Callable[[bool], bool] = registers.answers_alone
     set_in_snapshot: Callable[[BrokerSetState], BrokerSetState] = controller_state.set_in_snapshot
-    # control plane: nameserver (registered stateVersion, the newcomer's)
-    displaces: Callable[[int, int], bool] = routes.displaces
-    # (of each broker: for how long it has been silent, and for how long it may be, in seconds)
-    deaf: Callable[[Sequence[tuple[float, float]]], bool] = routes.deaf
+    # control plane: nameserver. displaces takes the registered and the new stateVersion
+    displaces: Callable[[int, int], bool] = route_table.displaces
+    # for each broker: how long it has been silent, and how long it may be, in seconds
+    is_deaf: Callable[[Sequence[tuple[float, float]]], bool] = route_table.is_deaf
     # data plane: the master's SyncStateSet
     counted_members: Callable[[SyncState], tuple[int, ...]] = sync_state.counted_members
     set_size: Callable[[SyncState], int] = sync_state.set_size
@@ -89,7 +90,7 @@ class Rules:
     may_serve_slave: Callable[[int, int], bool] = ha_protocol.may_serve_slave
     may_follow: Callable[[int, int], bool] = ha_protocol.may_follow
     # data plane: the store
-    recovered_records: Callable[[bytes, int], Iterator[record.Entry]] = record.entries
+    recovered_records: Callable[[bytes, int], Iterator[record.RecordHeader]] = record.entries
     dispatch_limit: Callable[[int, int], int] = consume_queue.dispatch_limit
     next_queue_offset: Callable[[int, int], int] = consume_queue.next_queue_offset
     indexed_at_promotion: Callable[[int, int], int] = consume_queue.indexed_at_promotion
@@ -100,19 +101,19 @@ class Rules:
     stored_content: Callable[[bytes, bytes, bool], tuple[bytes, bytes]] = record.stored_content
     next_pull_offset: Callable[[int, int, int, int], int] = consume_queue.next_pull_offset
     times_of_batch: Callable[[Sequence[int]], Sequence[int]] = consume_queue.times_of_batch
-    # data plane: metadata (the version that a slave holds, its master's)
+    # data plane: metadata. may_adopt takes the slave's and the master's version
     may_adopt: Callable[[catalog.Version, catalog.Version], bool] = catalog.may_adopt
-    # (the version that a change leads to, what each member that may be elected holds)
+    # the version after a change, the versions of the members that may be elected
     change_is_held: Callable[[catalog.Version, Sequence[catalog.Version]], bool] = (
         catalog.change_is_held
     )
-    # data plane: consumer groups (last heard at, since when it must have been, has it left)
+    # data plane: consumer groups. is_member takes last heard at, oldest valid time, has it left
     is_member: Callable[[float, float, bool], bool] = liveness.is_member
-    # (the offset of a commit, where its group stands)
+    # the offset of a commit, the group's offset
     commit_moves: Callable[[int, int], bool] = catalog.commit_moves
-    # data plane: locks (now, until when a broker that was started may have forgotten some)
+    # data plane: locks. memory_is_whole takes now, and until when locks may be forgotten
     memory_is_whole: Callable[[float, float], bool] = leases.memory_is_whole
-    # (the client that holds a lock, the one that gives it back)
+    # the client that holds a lock, the client that releases it
     may_unlock: Callable[[str, str], bool] = leases.may_unlock
 
 

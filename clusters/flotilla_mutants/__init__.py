@@ -17,7 +17,7 @@ from typing import Any, cast
 from clusters.flotilla import node
 from clusters.flotilla.broker.catalog import Version
 from clusters.flotilla.client import outcomes
-from clusters.flotilla.client.outcomes import Outcome
+from clusters.flotilla.client.outcomes import CallOutcome
 from clusters.flotilla.client.producer import Overall
 from clusters.flotilla.controllers import elect, liveness
 from clusters.flotilla.controllers.controller_state import BrokerSetState
@@ -32,7 +32,7 @@ from clusters.flotilla.replication.quorum import LogPosition, SendTimeouts
 from clusters.flotilla.replication.sync_state import SyncState
 from clusters.flotilla.rules import RULES, Rules
 from clusters.flotilla.store import record
-from clusters.flotilla.world.ports import File, Files, Ports
+from clusters.flotilla.world.ports import File, FileSystem, Ports
 
 
 def _unchanged(ports: Ports) -> Ports:
@@ -84,7 +84,7 @@ class _Unsynced:
 
 
 def without_sync(ports: Ports) -> Ports:
-    return replace(ports, files=cast(Files, _Unsynced(ports.files)))
+    return replace(ports, files=cast(FileSystem, _Unsynced(ports.files)))
 
 
 def accept_lost_log(end: int, flushed: int) -> bool:
@@ -264,7 +264,7 @@ def held_at_once(offered: Version, held: Sequence[Version]) -> bool:
     return True
 
 
-def last_attempt(before: Outcome, last: Outcome) -> Outcome:
+def last_attempt(before: CallOutcome, last: CallOutcome) -> CallOutcome:
     return last
 
 

@@ -28,7 +28,7 @@ from typing import Any
 from upgrade_fleet import ROOT, Deviation, Fleet
 from upgrade_traffic import GROUP, Traffic, differing, lost_or_moved
 
-from clusters.flotilla.admin.answer import columns
+from clusters.flotilla.admin.output import columns
 
 ROLES = ("broker", "controller", "nameserver")
 HANDOVER, ELECTION = "handed over", "elected at once"

@@ -169,7 +169,7 @@ class MortalHandler(JsonHandler):
 
     dead = False
 
-    def opened(self, connection: net.Connection) -> None:
+    def opened(self, connection: net.FrameConnection) -> None:
         super().opened(connection)
         if self.dead:
             connection.abort()
@@ -287,10 +287,10 @@ class PlayedBroker:
             fields = {**self.identity, **rest}
             await self._pool.ask(controller, Op.BROKER_HEARTBEAT, fields, 1)
 
-    async def _ping(self, connection: net.Connection, fields: Json) -> Json:
+    async def _ping(self, connection: net.FrameConnection, fields: Json) -> Json:
         return {}
 
-    def _frame(self, connection: net.Connection, op: int, request: int, body: bytes) -> None:
+    def _frame(self, connection: net.FrameConnection, op: int, request: int, body: bytes) -> None:
         assert op == Op.NOTIFY_ROLE
         self.told.append(from_json(body))
 

@@ -22,7 +22,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 
 
 def test_the_nameserver_routes_to_the_living(nameserver: Any, played_broker: Any) -> None:
-    """Spec 10.1: registered, found, gone with the process; a reconnecting broker stays."""
+    """A broker is registered, found, and removed with its process; one that reconnects stays."""
 
     async def scenario() -> None:
         pool, other = Pool(1), Pool(1)
@@ -58,7 +58,7 @@ def test_the_nameserver_routes_to_the_living(nameserver: Any, played_broker: Any
 
 
 def test_a_nameserver_may_have_a_controller_inside(raise_node: Any) -> None:
-    """Spec 2, enableControllerInNamesrv: one process, two ports, and a broker that finds both."""
+    """enableControllerInNamesrv: one process, two ports, and a broker that finds both."""
     inner = f"127.0.0.1:{free_port()}"
     one = raise_node(
         "ns",
@@ -123,7 +123,7 @@ def test_a_node_stops_when_told_to(nameserver: Any) -> None:
             'role = "nameserver"\nnodeName = "n"\nlistenHost = "127.0.0.1"\nstorePath = "s"\n'
             'enableControllerInNamesrv = true\ncontrollerDLegerSelfId = "a"\n'
             'controllerDLegerPeers = {a = "127.0.0.1:10911"}',
-            "a port of its own",
+            "needs its own port",
         ),
         (
             'role = "controller"\nnodeName = "n"\nlistenHost = "127.0.0.1"\nstorePath = "s"\n'

@@ -8,7 +8,6 @@ import asyncio
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,8 @@ from played_node import PlayedNode
 from clusters.flotilla.broker.catalog import Catalog, Version, commit
 from clusters.flotilla.broker.identity import Claim
 from clusters.flotilla.broker.metadata import MetadataSync
-from clusters.flotilla.broker.registrar import LIGHT, Pace, Registrar
-from clusters.flotilla.client import Client, Settings
+from clusters.flotilla.broker.registrar import LIGHT, Registrar, RegistrationIntervals
+from clusters.flotilla.client import ClientSettings, ClusterClient
 from clusters.flotilla.config import loads
 from clusters.flotilla.controllers.controller_requests import DecisionContext, register
 from clusters.flotilla.controllers.controller_state import BrokerSetState, SetMember
@@ -28,8 +27,8 @@ from clusters.flotilla.controllers.elect import BrokerStatus, Candidate
 from clusters.flotilla.controllers.liveness import Heartbeat
 from clusters.flotilla.controllers.state_machine import ReplicatedState, apply_entry
 from clusters.flotilla.events import EventLog
-from clusters.flotilla.net.connection import Connection, Pool
-from clusters.flotilla.net.wire import Json, Message, Op, Pull, Pulled, Status
+from clusters.flotilla.net.connection import FrameConnection, Pool
+from clusters.flotilla.net.wire import Json, Message, Op, PullReply, PullRequest, Status
 from clusters.flotilla.raft import messages as raft
 from clusters.flotilla.raft.log import EntryId
 from clusters.flotilla.raft.membership import Configuration
@@ -120,8 +119,8 @@ def test_an_older_log_beside_a_snapshot_is_refused(controller: Path) -> None:
 # a broker's folder
 
 
-async def opened(folder: Path) -> recovery.Recovered:
-    return await recovery.recover(recovery.Place(str(folder), 4096, 1024), real(), RULES)
+async def opened(folder: Path) -> recovery.StoreRecovery:
+    return await recovery.recover(recovery.StoreOptions(str(folder), 4096, 1024), real(), RULES)
 
 
 def test_a_brokers_store_is_opened_with_everything_in_it(broker: Path) -> None:
@@ -208,7 +207,10 @@ def processes(
 
 
 async def serves_everything(nameserver: str, life: int) -> None:
-    client, topic = Client(Settings.of({"namesrvAddr": [nameserver]})), EXPECTED["topic"]
+    client, topic = (
+        ClusterClient(ClientSettings.of({"namesrvAddr": [nameserver]})),
+        EXPECTED["topic"],
+    )
     client.start()
 
     async def sent() -> Any:
@@ -283,10 +285,10 @@ def test_replicas_of_both_editions_understand_each_other() -> None:
 
 def test_consumers_of_both_editions_understand_each_other() -> None:
     """A slave to read from is suggested behind the messages, where the first one does not look."""
-    pulled = Pulled(Status.SUCCESS, 9, 0, 9, (Message(8, 3, 77, b"key", b"body"),))
-    assert (Pulled.unpack(FRAMES["Pulled"]), pulled.pack()) == (pulled, FRAMES["Pulled"])
-    more = Pulled(*(getattr(pulled, name) for name in list(vars(pulled))[:5]), suggested=2)
-    assert Pulled.unpack(more.pack()) == more
+    pulled = PullReply(Status.SUCCESS, 9, 0, 9, (Message(8, 3, 77, b"key", b"body"),))
+    assert (PullReply.unpack(FRAMES["Pulled"]), pulled.pack()) == (pulled, FRAMES["Pulled"])
+    more = PullReply(*pulled[:5], suggested=2)
+    assert PullReply.unpack(more.pack()) == more
     assert more.pack().startswith(FRAMES["Pulled"])
 
 
@@ -294,14 +296,14 @@ def test_consumers_of_both_editions_understand_each_other() -> None:
 def test_store_times_are_sent_to_those_who_ask(suggested: int) -> None:
     """A pull asks behind its topic, where the first edition does not look; the times stand behind
     everything that it reads."""
-    pull = Pull("t", 0, 8, 1, 0)
-    assert Pull.unpack(pull.pack()) == pull
-    asking = replace(pull, times=True)
-    assert Pull.unpack(asking.pack()) == asking
+    pull = PullRequest("t", 0, 8, 1, 0)
+    assert PullRequest.unpack(pull.pack()) == pull
+    asking = pull._replace(times=True)
+    assert PullRequest.unpack(asking.pack()) == asking
     assert asking.pack().startswith(pull.pack())
     timed = (Message(8, 3, 77, b"key", b"body", stored_ms=1_700_000_000_000),)
-    pulled = Pulled(Status.SUCCESS, 9, 0, 9, timed, suggested, times=True)
-    assert Pulled.unpack(pulled.pack()) == pulled
+    pulled = PullReply(Status.SUCCESS, 9, 0, 9, timed, suggested, times=True)
+    assert PullReply.unpack(pulled.pack()) == pulled
     assert pulled.pack().startswith(FRAMES["Pulled"])
 
 
@@ -333,7 +335,7 @@ def test_a_slave_takes_the_offsets_of_a_master_that_numbers_nothing(tmp_path: Pa
     """They come as a whole and without a version; what is further here stays."""
 
     async def scenario() -> None:
-        async def answer(connection: Connection, fields: Json) -> Json:
+        async def answer(connection: FrameConnection, fields: Json) -> Json:
             return {"topics": {"t": 2}, "offsets": [["g", "t", 0, 9], ["g", "t", 1, 3]]}
 
         master = PlayedNode({Op.METADATA_SYNC: answer})
@@ -363,7 +365,7 @@ def test_a_nameserver_that_knows_no_light_heartbeats_is_registered_with(tmp_path
     async def scenario() -> None:
         registered = 0
 
-        async def answer(connection: Connection, fields: Json) -> Json:
+        async def answer(connection: FrameConnection, fields: Json) -> Json:
             nonlocal registered
             registered += 1
             return {}
@@ -375,7 +377,9 @@ def test_a_nameserver_that_knows_no_light_heartbeats_is_registered_with(tmp_path
         fields |= dict.fromkeys(("brokerId", "stateVersion", "timeoutMs", "life", "beat"), 0)
         fields |= {"topics": {}}
         assert set(LIGHT) < set(fields)
-        registrar = Registrar((nameserver.address,), Pace(3600, 0.01, 30, 30), lambda: fields)
+        registrar = Registrar(
+            (nameserver.address,), RegistrationIntervals(3600, 0.01, 30, 30), lambda: fields
+        )
         registrar.start()
 
         async def again() -> bool | None:

@@ -13,8 +13,8 @@ from upgrade import HANDOVER, Outcome, upgraded
 from upgrade_fleet import ROOT
 from upgrade_traffic import Sent, Traffic, lost_or_moved
 
-from clusters.flotilla.client import Outcome as Ended
-from clusters.flotilla.client import Result
+from clusters.flotilla.client import CallOutcome as Ended
+from clusters.flotilla.client import SendResult
 
 pytestmark = pytest.mark.bed
 EVERYBODY = {
@@ -46,7 +46,7 @@ def test_what_an_upgrade_lost_is_told() -> None:
     async def judged(*read: bytes) -> list[str]:
         traffic = Traffic(["127.0.0.1:1"])
         traffic.sent[0] = [
-            Sent("a step", b"%d" % n, Result(Ended.HAPPENED, n, attempts=1)) for n in range(3)
+            Sent("a step", b"%d" % n, SendResult(Ended.HAPPENED, n, attempts=1)) for n in range(3)
         ]
         traffic.read[0] = list(read)
         await traffic.close()

@@ -31,16 +31,16 @@ import pyarrow.parquet as pq
 from clusters.flotilla.net import connection as net
 from clusters.flotilla.net.wire import (
     Message,
-    Pull,
-    Pulled,
-    Send,
-    Senseless,
-    Sent,
+    ProtocolError,
+    PullReply,
+    PullRequest,
+    SendReply,
+    SendRequest,
     Status,
+    decode,
     frame,
     from_json,
     to_json,
-    understood,
 )
 from clusters.flotilla.raft import messages as raft
 from clusters.flotilla.replication.divergence import LogShape
@@ -214,10 +214,12 @@ def mutated(data: bytes, words: Sequence[bytes], luck: random.Random) -> bytes:
 def _frames() -> Sequence[tuple[str, bytes]]:
     entry = raft.LogEntry(1, b"abc")
     bodies = {
-        "Send": Send("t", 1, b"k", b"body").pack(),
-        "Sent": Sent(Status.SUCCESS, 1, 2, 3, "r").pack(),
-        "Pull": Pull("t", 1, 0, 32, 100).pack(),
-        "Pulled": Pulled(Status.SUCCESS, 1, 0, 5, (Message(0, 1, 7, b"k", b"b"),) * 3, 2).pack(),
+        "SendRequest": SendRequest("t", 1, b"k", b"body").pack(),
+        "SendReply": SendReply(Status.SUCCESS, 1, 2, 3, "r").pack(),
+        "PullRequest": PullRequest("t", 1, 0, 32, 100).pack(),
+        "PullReply": PullReply(
+            Status.SUCCESS, 1, 0, 5, (Message(0, 1, 7, b"k", b"b"),) * 3, 2
+        ).pack(),
         "HandshakeRequest": HandshakeRequest(1, 2, 3, SHAPE, True, True).pack(),
         "HandshakeReply": HandshakeReply(Status.SUCCESS, 1, 1024, SHAPE, 1024).pack(),
         "LogData": LogData(1, 2, 3, 4, b"x" * 50).pack(),
@@ -237,7 +239,15 @@ def _frames() -> Sequence[tuple[str, bytes]]:
 BODIES: Mapping[str, Callable[[bytes], Any]] = {
     **{
         one.__name__: one.unpack
-        for one in (Send, Sent, Pull, Pulled, HandshakeRequest, HandshakeReply, LogData)
+        for one in (
+            SendRequest,
+            SendReply,
+            PullRequest,
+            PullReply,
+            HandshakeRequest,
+            HandshakeReply,
+            LogData,
+        )
     },
     "ack": unpack_ack,
     "raft": raft.unpack,
@@ -272,10 +282,10 @@ class _Handler:
 
     def closed(self, connection: Any, why: Any) -> None: ...
 
-    def senseless(self, connection: Any, why: Any) -> None: ...
+    def protocol_error(self, connection: Any, why: Any) -> None: ...
 
     def frame(self, connection: Any, op: int, request: int, body: bytes) -> None:
-        understood([*BODIES.values()][op % len(BODIES)], body)
+        decode([*BODIES.values()][op % len(BODIES)], body)
 
 
 def _decode_frame(name: str, path: Path) -> None:
@@ -285,7 +295,7 @@ def _decode_frame(name: str, path: Path) -> None:
 
     async def received() -> None:
         for data in (frame(luck.randrange(128), luck.randrange(1 << 32), body), body):
-            connection = net.Connection(_Handler())  # type: ignore[arg-type]
+            connection = net.FrameConnection(_Handler())  # type: ignore[arg-type]
             connection.connection_made(_Wire())  # type: ignore[arg-type]
             at = 0
             while at < len(data):
@@ -294,7 +304,7 @@ def _decode_frame(name: str, path: Path) -> None:
                 at += size
 
     _loop().run_until_complete(received())
-    understood(BODIES[name], body)
+    decode(BODIES[name], body)
 
 
 @cache
@@ -419,7 +429,7 @@ KINDS: Mapping[str, Kind] = {
     "json": Kind(lambda: [("x", json.dumps(VERDICT).encode())], "text", _decode_json),
 }
 REFUSED: Mapping[str, tuple[type[BaseException], ...]] = {
-    "frames": (Senseless,),
+    "frames": (ProtocolError,),
     "json": BROKEN,
 }
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clusters.flotilla.client.routes import Table
+from clusters.flotilla.client.route_cache import RouteSnapshot
 from clusters.flotilla.config import loads
 from clusters.systems.flotilla.driver import system
 from clusters.systems.flotilla.layout import Layout, broker_sets, cluster_nodes
@@ -279,7 +279,7 @@ def test_more_than_nine_sets_are_numbered_as_clients_number_them() -> None:
     made = layout(addressed({"broker": 10}), trial, {"orders": 10})
     owners = [{"brokerName": each.name, "queues": 1} for each in made.sets]
     brokers = {s.name: {"addrs": {"0": "a:1"}, "stateVersion": 1} for s in made.sets}
-    client = Table().updated({"topics": {"orders": owners}, "brokers": brokers})
+    client = RouteSnapshot().updated({"topics": {"orders": owners}, "brokers": brokers})
     dealt = made.dealt([f"orders-{n}" for n in range(10)])
     of = {key: name for name, here in dealt.items() for key in here.keys}
     assert of == {f"orders-{n}": place.broker_name for (_, n), place in client.places().items()}

@@ -1,28 +1,28 @@
-"""What a command of the operator's tool is: a name, what it asks with, and what it is told."""
+"""A command of the operator's tool: its name, its arguments, and the function that runs it."""
 
 import argparse
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .answer import Answer
-from .reach import Reach
+from .cluster_access import ClusterAccess
+from .output import CommandOutput
 
 Options = argparse.Namespace
 Argument = tuple[tuple[str, ...], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Command:
-    """`needs`: a key of `command_line.WHERE`, which addresses it can not do without."""
+class AdminCommand:
+    """`needs`: a key of `command_line.ADDRESS_OPTIONS`, which addresses the command requires."""
 
     name: str
     does: str
     needs: str
-    carry_out: Callable[[Reach, Options], Awaitable[Answer]]
+    carry_out: Callable[[ClusterAccess, Options], Awaitable[CommandOutput]]
     arguments: tuple[Argument, ...] = ()
 
 
 def argument(*names: str, **how: Any) -> Argument:
-    """As `add_argument` of argparse."""
+    """Return the arguments of argparse's `add_argument`."""
     return names, how

@@ -1,7 +1,7 @@
-"""The command line of the operator's tool: words in, an `Order` out, or one sentence why not. Pure.
+"""The command line of the operator's tool, parsed into an `Invocation`. Pure.
 
-Options that say where the cluster is come after the command, as those of mqadmin do. Some commands
-ask the controllers, some the nameservers, some either; one that lacks its addresses says so.
+Options with the cluster's addresses follow the command, as in mqadmin. Some commands ask the
+controllers, some the nameservers, some either.
 """
 
 import argparse
@@ -10,12 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, Any, NoReturn
 
-from .command import Command, Options
-from .commands import COMMANDS
+from . import control, metadata, sets
+from .command import AdminCommand, Options
+
+# in the order of the help
+COMMANDS: tuple[AdminCommand, ...] = (
+    *sets.COMMANDS,
+    *control.CONTROLLER_COMMANDS,
+    *metadata.COMMANDS,
+    *control.CONFIG_COMMANDS,
+)
 
 PROGRAM = "python -m clusters.flotilla admin"
 TIMEOUT_S = 10.0
-WHERE = {
+ADDRESS_OPTIONS = {
     "controllers": ("controllers",),
     "namesrv": ("namesrv",),
     "either": ("controllers", "namesrv"),
@@ -23,19 +31,19 @@ WHERE = {
 }
 
 
-class Misused(Exception):
-    """The command line makes no sense; the text says why."""
+class UsageError(Exception):
+    """The command line is wrong; the text says why."""
 
 
-class Help(Exception):
-    """Somebody asked for help; the text is it."""
+class HelpRequest(Exception):
+    """The user asked for help; the text of the exception is the help."""
 
 
 @dataclass(frozen=True)
-class Order:
-    """A command with its options, and where the cluster is."""
+class Invocation:
+    """A command with its options and the addresses of the cluster."""
 
-    command: Command
+    command: AdminCommand
     options: Options
     controllers: tuple[str, ...]
     nameservers: tuple[str, ...]
@@ -43,15 +51,15 @@ class Order:
     json: bool
 
 
-def understand(words: Sequence[str]) -> Order:
-    """Misused, Help."""
-    options = _parser(COMMANDS).parse_args(list(words))
-    command: Command = options.command
-    needed = WHERE[command.needs]
+def parse_command_line(arguments: Sequence[str]) -> Invocation:
+    """Parse a command line. Raises UsageError, HelpRequest."""
+    options = _parser(COMMANDS).parse_args(list(arguments))
+    command: AdminCommand = options.command
+    needed = ADDRESS_OPTIONS[command.needs]
     if not any(getattr(options, name) for name in needed):
         flags = " or ".join(f"--{name}" for name in needed)
-        raise Misused(f"{command.name} needs {flags}, as ip:port[,ip:port...]")
-    return Order(
+        raise UsageError(f"{command.name} needs {flags}, as ip:port[,ip:port...]")
+    return Invocation(
         command,
         options,
         options.controllers,
@@ -62,30 +70,30 @@ def understand(words: Sequence[str]) -> Order:
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse that raises instead of writing and leaving."""
+    """An ArgumentParser that raises instead of printing and exiting."""
 
     def error(self, message: str) -> NoReturn:
-        raise Misused(f"{message}; {self.prog} --help tells more")
+        raise UsageError(f"{message}; {self.prog} see --help")
 
     def print_help(self, file: IO[str] | None = None) -> NoReturn:  # type: ignore[override]
-        raise Help(self.format_help())
+        raise HelpRequest(self.format_help())
 
 
-def _parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
-    parser = _Parser(prog=PROGRAM, description="Look at a Flotilla cluster, and give it orders.")
+def _parser(commands: Sequence[AdminCommand]) -> argparse.ArgumentParser:
+    parser = _Parser(prog=PROGRAM, description="Inspect and control a Flotilla cluster.")
     kinds = _choices(parser)
     groups: dict[str, Any] = {}
     for command in commands:
         group, _, verb = command.name.rpartition(" ")
         if group and group not in groups:
-            whole = [c.name.rpartition(" ")[2] for c in commands if c.name.startswith(f"{group} ")]
-            groups[group] = _choices(kinds.add_parser(group, help=", ".join(whole)))
+            verbs = [c.name.rpartition(" ")[2] for c in commands if c.name.startswith(f"{group} ")]
+            groups[group] = _choices(kinds.add_parser(group, help=", ".join(verbs)))
         into = groups[group] if group else kinds
-        one = into.add_parser(verb, help=command.does, description=command.does)
+        subparser = into.add_parser(verb, help=command.does, description=command.does)
         for names, how in command.arguments:
-            one.add_argument(*names, **how)
-        _add_shared(one, command.needs)
-        one.set_defaults(command=command)
+            subparser.add_argument(*names, **how)
+        _add_shared(subparser, command.needs)
+        subparser.set_defaults(command=command)
     return parser
 
 
@@ -97,21 +105,21 @@ def _add_shared(parser: argparse.ArgumentParser, needs: str) -> None:
     parser.set_defaults(controllers=(), namesrv=(), node=())
     where: dict[str, Any] = {"type": addresses, "metavar": "IP:PORT,..."}
     if needs == "node":
-        parser.add_argument("--node", help="the nodes that are meant", **where)
+        parser.add_argument("--node", help="addresses of the nodes", **where)
     else:
-        parser.add_argument("--controllers", help="where controllers are", **where)
-        parser.add_argument("--namesrv", help="where nameservers are", **where)
+        parser.add_argument("--controllers", help="addresses of controllers", **where)
+        parser.add_argument("--namesrv", help="addresses of nameservers", **where)
     parser.add_argument("--timeout", type=_seconds, default=TIMEOUT_S, metavar="SECONDS")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
 
 
 def addresses(text: str) -> tuple[str, ...]:
-    """`ip:port[,ip:port...]`."""
+    """Parse `ip:port[,ip:port...]`."""
     found = tuple(text.split(","))
-    for one in found:
-        host, _, port = one.rpartition(":")
+    for address in found:
+        host, _, port = address.rpartition(":")
         if not (host and port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
-            raise argparse.ArgumentTypeError(f"{one!r} is not ip:port")
+            raise argparse.ArgumentTypeError(f"{address!r} is not ip:port")
     return found
 
 

@@ -1,51 +1,56 @@
-"""Commands on the controllers: who they are, who leads, and their registers (spec 2, 4.5).
+"""Commands on controllers, their registers, and the settings of running nodes.
 
-`controllerMetaData` asks each controller for itself, since they may differ, and needs no leader.
+`controllerMetaData` asks each controller, since their answers may differ, and needs no leader. A
+change of a setting lasts until the node's process ends; to keep it, change the node's file, too.
 """
 
+import argparse
+import json
 from collections.abc import Mapping
+from typing import Any
 
-from clusters.flotilla.net.wire import Json, Op
+from clusters.flotilla.client.calls import CallRefused
+from clusters.flotilla.net.wire import Json, Op, Status
 
-from .answer import Answer
-from .command import Command, Options, argument
-from .reach import LOST, Reach
+from .cluster_access import NETWORK_ERRORS, ClusterAccess, require_success
+from .command import AdminCommand, Options, argument
+from .output import CommandOutput
 
 _REGISTER = (argument("namespace", metavar="NAMESPACE"), argument("key", metavar="KEY"))
-_VALUE = argument("value", nargs="?", metavar="VALUE", help="left out: there is none any more")
+_VALUE = argument("value", nargs="?", metavar="VALUE", help="left out: delete the value")
 
 
-async def controller_metadata(reach: Reach, options: Options) -> Answer:
-    """The members as the first controller knows them that answers, the leader if it does."""
-    given = {address: address for address in reach.controllers}
-    said = await reach.described(given)
-    leaders = [a for a, told in said.items() if told and told.get("state") == "leader"]
-    known = await _metadata(reach, [*leaders, *(a for a in said if said[a])])
+async def controller_metadata(cluster: ClusterAccess, options: Options) -> CommandOutput:
+    """Return the members as the leader knows them, or else the first controller that answers."""
+    given = {address: address for address in cluster.controllers}
+    answers = await cluster.describe(given)
+    leaders = [a for a, answer in answers.items() if answer and answer.get("state") == "leader"]
+    known = await _metadata(cluster, [*leaders, *(a for a in answers if answers[a])])
     members = {**known["peers"], **known["learners"]}
     others = {address: address for address in members.values() if address not in given}
-    said |= await reach.described(others) if others else {}
-    rows = [controller_row(address, told, known) for address, told in said.items()]
-    return Answer({"controllers": rows})
+    answers |= await cluster.describe(others) if others else {}
+    rows = [controller_row(address, answer, known) for address, answer in answers.items()]
+    return CommandOutput({"controllers": rows})
 
 
-async def _metadata(reach: Reach, addresses: list[str]) -> Json:
+async def _metadata(cluster: ClusterAccess, addresses: list[str]) -> Json:
     error: Exception | None = None
     for address in addresses:
         try:
-            return await reach.admin.ask(address, Op.CONTROLLER_METADATA, {})
-        except LOST as e:
+            return await cluster.admin.ask(address, Op.CONTROLLER_METADATA, {})
+        except NETWORK_ERRORS as e:
             error = e
-    assert error is not None, "some controller has described itself"
+    assert error is not None, "at least one controller has answered DESCRIBE"
     raise error
 
 
-def controller_row(address: str, told: Json | None, known: Json) -> Json:
-    """`known`: CONTROLLER_METADATA, by which this one is a voter, a learner or neither."""
+def controller_row(address: str, answer: Json | None, known: Json) -> Json:
+    """`known`: the answer to CONTROLLER_METADATA, which lists voters and learners."""
     roles: Mapping[str, str] = {
         **{str(a): "voter" for a in known["peers"].values()},
         **{str(a): "learner" for a in known["learners"].values()},
     }
-    found = told or {}
+    found = answer or {}
     return {
         "addr": address,
         "id": found.get("id"),
@@ -58,34 +63,34 @@ def controller_row(address: str, told: Json | None, known: Json) -> Json:
     }
 
 
-async def add_controller(reach: Reach, options: Options) -> Answer:
-    return await _change(reach, {"add": {options.id: options.address}})
+async def add_controller(cluster: ClusterAccess, options: Options) -> CommandOutput:
+    return await _change(cluster, {"add": {options.id: options.address}})
 
 
-async def remove_controller(reach: Reach, options: Options) -> Answer:
-    return await _change(reach, {"remove": options.id})
+async def remove_controller(cluster: ClusterAccess, options: Options) -> CommandOutput:
+    return await _change(cluster, {"remove": options.id})
 
 
-async def _change(reach: Reach, fields: Json) -> Answer:
-    reply = await reach.order(Op.CHANGE_CONTROLLERS, fields)
+async def _change(cluster: ClusterAccess, fields: Json) -> CommandOutput:
+    reply = await cluster.order(Op.CHANGE_CONTROLLERS, fields)
     rows = [{"id": i, "addr": addr, "member": "voter"} for i, addr in reply["voters"].items()]
     rows += [{"id": i, "addr": addr, "member": "learner"} for i, addr in reply["learners"].items()]
-    return Answer({"controllers": rows})
+    return CommandOutput({"controllers": rows})
 
 
-async def get(reach: Reach, options: Options) -> Answer:
-    reply = await reach.order(Op.KV_GET, _of(options))
+async def get(cluster: ClusterAccess, options: Options) -> CommandOutput:
+    reply = await cluster.order(Op.KV_GET, _of(options))
     return _register(options, reply["value"])
 
 
-async def put(reach: Reach, options: Options) -> Answer:
-    await reach.order(Op.KV_PUT, {**_of(options), "value": options.value})
+async def put(cluster: ClusterAccess, options: Options) -> CommandOutput:
+    await cluster.order(Op.KV_PUT, {**_of(options), "value": options.value})
     return _register(options, options.value)
 
 
-async def cas(reach: Reach, options: Options) -> Answer:
+async def cas(cluster: ClusterAccess, options: Options) -> CommandOutput:
     fields = {**_of(options), "expected": options.expected, "value": options.value}
-    reply = await reach.order(Op.KV_CAS, fields)
+    reply = await cluster.order(Op.KV_CAS, fields)
     return _register(options, reply["value"])
 
 
@@ -93,42 +98,100 @@ def _of(options: Options) -> Json:
     return {"namespace": options.namespace, "key": options.key}
 
 
-def _register(options: Options, value: str | None) -> Answer:
-    return Answer({"registers": [{**_of(options), "value": value}]})
+def _register(options: Options, value: str | None) -> CommandOutput:
+    return CommandOutput({"registers": [{**_of(options), "value": value}]})
 
 
-COMMANDS = (
-    Command(
+async def get_config(cluster: ClusterAccess, options: Options) -> CommandOutput:
+    rows = []
+    for address in options.node:
+        reply = require_success(await cluster.admin.config(address))
+        rows += config_rows(address, reply, options.keys)
+    return CommandOutput({"settings": rows})
+
+
+async def update_config(cluster: ClusterAccess, options: Options) -> CommandOutput:
+    """Change one node after the other; stop at the first that refuses."""
+    values: dict[str, Any] = dict(options.settings)
+    rows = []
+    for address in options.node:
+        reply = require_success(await cluster.admin.update_config(address, values))
+        rows += config_rows(address, reply, list(values))
+    return CommandOutput({"settings": rows})
+
+
+def config_rows(address: str, reply: Json, keys: list[str]) -> list[Json]:
+    """Return rows of these keys, or of all if none. Raises CallRefused for an unknown key."""
+    config = reply["config"]
+    for key in keys:
+        if key not in config:
+            raise CallRefused("", Status.INVALID_REQUEST, f"unknown key {key}")
+    return [
+        {"node": address, "key": key, "value": config[key], "mayChange": key in reply["live"]}
+        for key in keys or config
+    ]
+
+
+def setting(text: str) -> tuple[str, Any]:
+    """Parse `key=value`; a value that is not JSON is a string."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value
+
+
+CONTROLLER_COMMANDS = (
+    AdminCommand(
         "controllerMetaData",
-        "who the controllers are, and what each says of itself",
+        "the controllers and the state of each",
         "controllers",
         controller_metadata,
     ),
-    Command(
+    AdminCommand(
         "changeControllers add",
-        "add a controller; it becomes a voter when it holds everything",
+        "add a controller; it becomes a voter when it has the whole log",
         "controllers",
         add_controller,
         (argument("id", metavar="ID"), argument("address", metavar="IP:PORT")),
     ),
-    Command(
+    AdminCommand(
         "changeControllers remove",
         "remove a controller",
         "controllers",
         remove_controller,
         (argument("id", metavar="ID"),),
     ),
-    Command("kv get", "a register's value", "controllers", get, _REGISTER),
-    Command("kv put", "write a register", "controllers", put, (*_REGISTER, _VALUE)),
-    Command(
+    AdminCommand("kv get", "a register's value", "controllers", get, _REGISTER),
+    AdminCommand("kv put", "write a register", "controllers", put, (*_REGISTER, _VALUE)),
+    AdminCommand(
         "kv cas",
         "write a register if it has the expected value",
         "controllers",
         cas,
         (
             *_REGISTER,
-            argument("--expected", metavar="VALUE", help="what it has now; left out: nothing"),
+            argument("--expected", metavar="VALUE", help="its present value; left out: none"),
             _VALUE,
         ),
+    ),
+)
+
+CONFIG_COMMANDS = (
+    AdminCommand(
+        "getConfig",
+        "a node's settings, and which may change while it runs",
+        "node",
+        get_config,
+        (argument("keys", nargs="*", metavar="KEY", help="none: all"),),
+    ),
+    AdminCommand(
+        "updateConfig",
+        "change settings until the node's process ends; its file stays as it is",
+        "node",
+        update_config,
+        (argument("settings", nargs="+", type=setting, metavar="KEY=VALUE"),),
     ),
 )

@@ -1,39 +1,40 @@
-"""Commands on broker sets: who is master and who may be, how far each replica is, and changes of
-both (spec 2, 4.5).
+"""Commands on broker sets: masters, SyncStateSets, and the position of each replica.
 
-The controllers know who belongs to a set; what a broker has, it says itself.
+The controllers know the members of a set; each broker answers for its own log.
 """
 
 from collections.abc import Mapping
 
 from clusters.flotilla.net.wire import Json, Op, Status
 
-from .answer import Answer, master_row
-from .command import Command, Options, argument
-from .reach import Reach, unknown_set
+from .cluster_access import ClusterAccess, unknown_set
+from .command import AdminCommand, Options, argument
+from .output import CommandOutput, master_row
 
 NAME = argument("name", metavar="SET", help="a broker set")
 
 
-async def elect_master(reach: Reach, options: Options) -> Answer:
+async def elect_master(cluster: ClusterAccess, options: Options) -> CommandOutput:
     fields = {"brokerName": options.name, "brokerId": options.id, "designate": True}
-    info = await reach.order(Op.ELECT_MASTER, fields, Status.MASTER_STILL_EXIST)
-    return Answer({"masters": [master_row(info)]})
+    info = await cluster.order(Op.ELECT_MASTER, fields, Status.MASTER_STILL_EXIST)
+    return CommandOutput({"masters": [master_row(info)]})
 
 
-async def drill(reach: Reach, options: Options) -> Answer:
+async def drill(cluster: ClusterAccess, options: Options) -> CommandOutput:
     fields = {"brokerName": options.name, "to": options.to}
-    info = await reach.order(Op.DRILL, fields, Status.MASTER_STILL_EXIST)
-    return Answer({"masters": [master_row(info)]})
+    info = await cluster.order(Op.DRILL, fields, Status.MASTER_STILL_EXIST)
+    return CommandOutput({"masters": [master_row(info)]})
 
 
-async def sync_state_set(reach: Reach, options: Options) -> Answer:
-    sets = (await reach.order(Op.SYNC_STATE_DATA, {"brokerNames": options.names}))["sets"]
+async def sync_state_set(cluster: ClusterAccess, options: Options) -> CommandOutput:
+    sets = (await cluster.order(Op.SYNC_STATE_DATA, {"brokerNames": options.names}))["sets"]
     for name in options.names:
         if name not in sets:
             raise unknown_set(name)
     rows = [{**master_row(s), "set": s["set"], "setEpoch": s["setEpoch"]} for s in sets.values()]
-    return Answer({"sets": rows, "brokers": [row for s in sets.values() for row in _brokers(s)]})
+    return CommandOutput(
+        {"sets": rows, "brokers": [row for s in sets.values() for row in _brokers(s)]}
+    )
 
 
 def _brokers(info: Json) -> list[Json]:
@@ -48,125 +49,134 @@ def _brokers(info: Json) -> list[Json]:
     ]
 
 
-async def clean_broker_data(reach: Reach, options: Options) -> Answer:
+async def clean_broker_data(cluster: ClusterAccess, options: Options) -> CommandOutput:
     fields = {
         "brokerName": options.name,
         "brokerIds": options.ids or [],
         "cleanLiving": options.clean_living,
     }
-    await reach.order(Op.CLEAN_BROKER_DATA, fields)
+    await cluster.order(Op.CLEAN_BROKER_DATA, fields)
     which = f"brokers {', '.join(map(str, options.ids))} of" if options.ids else "the broker set"
-    return Answer(says=f"the controllers have forgotten {which} {options.name}")
+    return CommandOutput(message=f"the controllers have forgotten {which} {options.name}")
 
 
-async def broker_epoch(reach: Reach, options: Options) -> Answer:
-    addresses = await reach.broker_set(options.name)
-    said = await reach.described(addresses)
-    rows = [row for i, told in said.items() for row in epoch_rows(addresses[i], told)]
-    return Answer({"epochs": rows})
+async def broker_epoch(cluster: ClusterAccess, options: Options) -> CommandOutput:
+    addresses = await cluster.broker_set(options.name)
+    answers = await cluster.describe(addresses)
+    rows = [row for i, answer in answers.items() for row in epoch_rows(addresses[i], answer)]
+    return CommandOutput({"epochs": rows})
 
 
-def epoch_rows(address: str, told: Json | None) -> list[Json]:
-    """A broker's epochs; each ends where the next one starts, the last one where the log does."""
-    if told is None:
+def epoch_rows(address: str, answer: Json | None) -> list[Json]:
+    """Return a row for each epoch; an epoch ends where the next one starts, or the log ends."""
+    if answer is None:
         silent = dict.fromkeys(("brokerId", "role", "epoch", "startOffset", "endOffset"))
         return [{"addr": address, **silent, "role": "no answer"}]
-    entries = told["epochs"] or [(None, None)]
-    ends = [start for _, start in entries[1:]] + [told["maxOffset"]]
-    who = {"addr": address, "brokerId": told["controllerBrokerId"], "role": told["role"]}
+    entries = answer["epochs"] or [(None, None)]
+    ends = [start for _, start in entries[1:]] + [answer["maxOffset"]]
+    who = {"addr": address, "brokerId": answer["controllerBrokerId"], "role": answer["role"]}
     return [
         {**who, "epoch": epoch, "startOffset": start, "endOffset": end}
         for (epoch, start), end in zip(entries, ends, strict=True)
     ]
 
 
-async def ha_status(reach: Reach, options: Options) -> Answer:
-    addresses = await reach.broker_set(options.name)
-    return Answer({"brokers": ha_rows(addresses, await reach.described(addresses))})
+async def ha_status(cluster: ClusterAccess, options: Options) -> CommandOutput:
+    addresses = await cluster.broker_set(options.name)
+    return CommandOutput({"brokers": ha_rows(addresses, await cluster.describe(addresses))})
 
 
-def ha_rows(addresses: Mapping[str, str], said: Mapping[str, Json | None]) -> list[Json]:
-    """Each broker of a set by what it says, and each slave by what the master of the latest epoch
-    says of it."""
-    masters = [t for t in said.values() if t and t["role"] == "master"]
-    master = max(masters, key=lambda told: int(told["masterEpoch"]), default=None)
-    return [_ha_row(addresses[i], told, master) for i, told in said.items()]
+def ha_rows(addresses: Mapping[str, str], answers: Mapping[str, Json | None]) -> list[Json]:
+    """Return a row for each broker: its own answer, and what the master of the latest epoch knows
+    of it."""
+    masters = [t for t in answers.values() if t and t["role"] == "master"]
+    master = max(masters, key=lambda answer: int(answer["masterEpoch"]), default=None)
+    return [_ha_row(addresses[i], answer, master) for i, answer in answers.items()]
 
 
-def _ha_row(address: str, told: Json | None, master: Json | None) -> Json:
-    broker_id = told["controllerBrokerId"] if told else None
+def _ha_row(address: str, answer: Json | None, master: Json | None) -> Json:
+    broker_id = answer["controllerBrokerId"] if answer else None
     fed = (master["slaves"].get(str(broker_id)) if master else None) or {}
     return {
         "addr": address,
         "brokerId": broker_id,
-        "role": told["role"] if told else "no answer",
-        "inSync": broker_id in master["set"] if master and told else None,
-        "epoch": told["masterEpoch"] if told else None,
-        "maxOffset": told["maxOffset"] if told else None,
-        "confirmOffset": told["confirmOffset"] if told else None,
+        "role": answer["role"] if answer else "no answer",
+        "inSync": broker_id in master["set"] if master and answer else None,
+        "epoch": answer["masterEpoch"] if answer else None,
+        "maxOffset": answer["maxOffset"] if answer else None,
+        "confirmOffset": answer["confirmOffset"] if answer else None,
         "ack": fed.get("ack"),
         "gapBytes": fed.get("gap"),
         "bytesPerSecond": fed.get("bytesPerSecond"),
         "caughtUpAgoS": fed.get("caughtUpAgoS"),
-        "needsOperator": told.get("needsOperator") if told else None,
+        "needsOperator": answer.get("needsOperator") if answer else None,
     }
 
 
-async def member_group(reach: Reach, options: Options) -> Answer:
-    reply = await reach.of_any_nameserver(Op.MEMBER_GROUP, {"brokerName": options.name})
+async def member_group(cluster: ClusterAccess, options: Options) -> CommandOutput:
+    reply = await cluster.ask_nameservers(Op.MEMBER_GROUP, {"brokerName": options.name})
     if not reply["members"]:
         raise unknown_set(options.name)
     rows = [
         {"brokerId": int(i), "role": "slave" if int(i) else "master", "addr": addr}
         for i, addr in sorted(reply["members"].items(), key=lambda item: int(item[0]))
     ]
-    return Answer({"members": rows})
+    return CommandOutput({"members": rows})
 
 
 def ids(text: str) -> list[int]:
-    """Broker ids, divided by commas. ValueError."""
+    """Parse broker ids, divided by commas. Raises ValueError."""
     return [int(word) for word in text.split(",")]
 
 
 COMMANDS = (
-    Command(
+    AdminCommand(
         "syncStateSet",
-        "each set's master and SyncStateSet, and what is known of its brokers",
+        "each set's master, SyncStateSet and brokers",
         "controllers",
         sync_state_set,
         (argument("names", nargs="*", metavar="SET", help="broker sets; none: all"),),
     ),
-    Command(
+    AdminCommand(
         "electMaster",
         "elect a broker that is alive and in the SyncStateSet, at once",
         "controllers",
         elect_master,
         (NAME, argument("id", type=int, metavar="ID", help="the broker's id")),
     ),
-    Command(
+    AdminCommand(
         "drill",
-        "hand the mastership over as planned; no send fails",
+        "hand the mastership over in a planned way; no send fails",
         "controllers",
         drill,
-        (NAME, argument("--to", type=int, metavar="ID", help="to this broker; else to the best")),
+        (
+            NAME,
+            argument("--to", type=int, metavar="ID", help="to this broker; default: the best one"),
+        ),
     ),
-    Command("haStatus", "how far each replica of a set is", "either", ha_status, (NAME,)),
-    Command("brokerEpoch", "the epochs of each replica's log", "either", broker_epoch, (NAME,)),
-    Command(
+    AdminCommand(
+        "haStatus", "the log position of each replica of a set", "either", ha_status, (NAME,)
+    ),
+    AdminCommand(
+        "brokerEpoch", "the epochs in each replica's log", "either", broker_epoch, (NAME,)
+    ),
+    AdminCommand(
         "memberGroup",
         "a set's brokers as a nameserver knows them",
         "namesrv",
         member_group,
         (NAME,),
     ),
-    Command(
+    AdminCommand(
         "cleanBrokerData",
-        "make the controllers forget brokers that will not come back, or a whole set",
+        "remove brokers that will not return, or a whole set, from the controllers",
         "controllers",
         clean_broker_data,
         (
             NAME,
-            argument("--ids", type=ids, metavar="ID,...", help="these brokers; else the set"),
+            argument(
+                "--ids", type=ids, metavar="ID,...", help="these brokers; default: the whole set"
+            ),
             argument("--clean-living", action="store_true", help="also brokers that are alive"),
         ),
     ),

@@ -1,21 +1,21 @@
-"""What a broker knows besides its log: topics, consumer groups, and how far each group has come.
+"""A broker's metadata: topics, consumer groups, and group offsets.
 
-One value with one DataVersion (the original's: stateVersion, which is the master's epoch, and a
-counter). A master numbers its changes; a slave holds the master's catalog as of some version, and
-takes a newer one as a whole or as the changes in between (spec 10.4). It never takes one of an
-older epoch, and it never works off a copy row by row: the original deletes every topic before it
-adds the master's, and in between the slave has none (apache/rocketmq#9804).
+The catalog has one version (RocketMQ's DataVersion): the master's epoch and a counter. A master
+numbers its changes. A slave holds the master's catalog as of some version and takes a newer one as
+a whole, or as the changes in between. It never takes one of an older epoch, and it replaces the
+catalog at once: RocketMQ deletes every topic before it adds the master's, and in between the slave
+has none (apache/rocketmq#9804).
 
-On disk are `topics.json` (topics and groups) and `consumerOffset.json`, each replaced as a whole,
-with a CRC and the version that it was written at. What is loaded has the older of the two: a lower
-bound, and whoever takes the changes since then once more ends where he was. The first edition kept
-offsets only, as bare rows: they are taken, of no version.
+On disk are `topics.json` (topics and groups) and `consumerOffset.json`. Each file is replaced as a
+whole and has a CRC and the version at which it was written. A loaded catalog has the older of the
+two versions; applying the changes since then again has no effect. Files of the first edition have
+offsets only, as rows without a version; they are read as version 0.
 
-A commit never takes a group back, a reset does. An offset that points behind the end of its queue
-belongs to a fork that was cut: at a promotion it is lowered to the end, or the group would skip
-what is written there next (apache/rocketmq#4771). Offsets of a topic go when the topic goes. A
-topic that is made anew goes on where the old one ended: no offset is used twice. Topics never get
-fewer queues, whatever was asked for before what is under way was known.
+A commit never moves a group's offset back; a reset may. An offset beyond the end of its queue was
+read from a log that has been truncated: a promotion lowers it to the end, or the group would skip
+the messages written there next (apache/rocketmq#4771). A topic's offsets are deleted with it. A
+topic that is created again continues the queue offsets of the deleted one. Topics never get fewer
+queues, even if a request was made before a concurrent change was known.
 """
 
 import asyncio
@@ -25,15 +25,15 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from ..net.wire import MAX_FRAME, Json, to_json
-from ..world.ports import Files, no_room
+from ..world.ports import FileSystem, is_out_of_space
 
 TOPICS_FILE, OFFSETS_FILE = "topics.json", "consumerOffset.json"
-Place = tuple[str, str, int]  # group, topic, queue
-MOST_BYTES = MAX_FRAME // 2  # of all of it: a slave is given it in one frame
+GroupQueue = tuple[str, str, int]  # group, topic, queue
+MAX_CATALOG_BYTES = MAX_FRAME // 2  # of the catalog: a slave gets it in one frame
 
 
 class Version(NamedTuple):
-    """The original's DataVersion: which epoch's master numbered the change, and its number."""
+    """RocketMQ's DataVersion: the epoch of the master that made the change, and its number."""
 
     epoch: int = 0
     counter: int = 0
@@ -47,57 +47,57 @@ class Version(NamedTuple):
         return cls(int(epoch), int(counter))
 
 
-class Change(NamedTuple):
-    """One change, as it travels: a topic (value: queues, None: gone), a group (value: its topics),
-    a commit or a reset of a group's offset."""
+class MetadataChange(NamedTuple):
+    """One change: a topic (value: queues, None if deleted), a group (value: its topics), a commit
+    or a reset of a group's offset."""
 
     what: str
     key: Any
     value: Any
 
 
-def topic(name: str, queues: int | None) -> Change:
-    return Change("topic", name, queues)
+def topic(name: str, queues: int | None) -> MetadataChange:
+    return MetadataChange("topic", name, queues)
 
 
-def group(name: str, topics: Iterable[str]) -> Change:
-    return Change("group", name, sorted(topics))
+def group(name: str, topics: Iterable[str]) -> MetadataChange:
+    return MetadataChange("group", name, sorted(topics))
 
 
-def commit(place: Place, offset: int) -> Change:
-    return Change("commit", list(place), offset)
+def commit(place: GroupQueue, offset: int) -> MetadataChange:
+    return MetadataChange("commit", list(place), offset)
 
 
-def reset(place: Place, offset: int) -> Change:
-    return Change("reset", list(place), offset)
+def reset(place: GroupQueue, offset: int) -> MetadataChange:
+    return MetadataChange("reset", list(place), offset)
 
 
 def change_is_held(offered: Version, held: Sequence[Version]) -> bool:
-    """Strict metadata: does every member hold the change, so that it may be answered?"""
+    """Return whether every member holds a change, so that it may be answered (strictMetadata)."""
     return all(version >= offered for version in held)
 
 
 def may_adopt(ours: Version, theirs: Version) -> bool:
-    """May a slave take this master's catalog? A field of `rules.Rules`."""
+    """Return whether a slave may take the catalog of this master."""
     return theirs > ours
 
 
 def commit_moves(offset: int, known: int) -> bool:
-    """Does a commit of `offset` move a group that stands at `known`? Forwards only."""
+    """Return whether a commit of `offset` moves a group from `known`: forwards only."""
     return offset > known
 
 
-class Damaged(ValueError):
-    """A file of the catalog can not be read; the text says which and why."""
+class CatalogError(ValueError):
+    """A file of the catalog is damaged; the text names it."""
 
 
 class Catalog:
-    """A broker's metadata; `topics` are looked up for every send."""
+    """A broker's metadata."""
 
     def __init__(
         self,
         store: str,
-        files: Files,
+        files: FileSystem,
         made_at_start: Mapping[str, int],
         commit_moves: Callable[[int, int], bool] = commit_moves,
     ) -> None:
@@ -106,24 +106,24 @@ class Catalog:
         self.groups: dict[str, tuple[str, ...]] = {}
         self._store, self._files = store, files
         self._commit_moves = commit_moves
-        self._offsets: dict[Place, int] = {}
+        self._offsets: dict[GroupQueue, int] = {}
         self._unsaved: set[str] = set()
         self._saving = asyncio.Lock()
-        self._bytes = MOST_BYTES  # as it travels, at most
+        self._bytes = MAX_CATALOG_BYTES  # an upper bound of its size as JSON
         self._load()
 
-    def offset(self, place: Place) -> int:
-        """-1 when the group has none there."""
+    def offset(self, place: GroupQueue) -> int:
+        """Return the group's offset, -1 if it has none."""
         return self._offsets.get(place, -1)
 
     @property
     def dirty(self) -> bool:
         return bool(self._unsaved)
 
-    # changing it
+    # changes
 
-    def apply(self, changes: Iterable[Change], version: Version) -> None:
-        """Take changes; the catalog is then of this version."""
+    def apply(self, changes: Iterable[MetadataChange], version: Version) -> None:
+        """Apply changes that lead to this version."""
         self.version = version
         for change in changes:
             self._bytes += self._growth(change)
@@ -145,24 +145,24 @@ class Catalog:
             del self._offsets[place]
             self._unsaved.add(OFFSETS_FILE)
 
-    def _set_offset(self, change: Change) -> None:
+    def _set_offset(self, change: MetadataChange) -> None:
         group_name, topic_name, queue = change.key
         place, offset = (str(group_name), str(topic_name), int(queue)), int(change.value)
         if place[1] not in self.topics:
-            return  # it was deleted meanwhile
+            return  # the topic was deleted meanwhile
         if change.what == "reset" or self._commit_moves(offset, self._offsets.get(place, -1)):
             self._offsets[place] = offset
             self._unsaved.add(OFFSETS_FILE)
 
-    def has_room(self, changes: Iterable[Change]) -> bool:
-        """May it grow by these? What is there already may change for ever."""
+    def has_room(self, changes: Iterable[MetadataChange]) -> bool:
+        """Return whether there is room for these changes. Existing entries may always change."""
         growth = sum(self._growth(change) for change in changes)
-        if growth and self._bytes + growth > MOST_BYTES:
+        if growth and self._bytes + growth > MAX_CATALOG_BYTES:
             self._bytes = len(to_json(self.copy()))
-        return not growth or self._bytes + growth <= MOST_BYTES
+        return not growth or self._bytes + growth <= MAX_CATALOG_BYTES
 
-    def _growth(self, change: Change) -> int:
-        """Bytes that it takes more, about."""
+    def _growth(self, change: MetadataChange) -> int:
+        """Return roughly how many bytes a change adds."""
         if change.what == "topic":
             is_new = change.value is not None and change.key not in self.topics
         elif change.what == "group":
@@ -172,7 +172,7 @@ class Catalog:
         return len(to_json({"": change})) if is_new else 0
 
     def clamp(self, end_of: Callable[[str, int], int]) -> list[tuple[str, str, int, int]]:
-        """Lower what points behind its queue's end; the rows that were lowered, as they were."""
+        """Lower offsets beyond the end of their queue; return the rows as they were before."""
         lowered = []
         for place, offset in self._offsets.items():
             end = end_of(place[1], place[2])
@@ -182,15 +182,15 @@ class Catalog:
                 self._unsaved.add(OFFSETS_FILE)
         return lowered
 
-    # copying it
+    # copies
 
     def copy(self) -> Json:
-        """All of it, as it travels."""
+        """Return the whole catalog as JSON."""
         return {"version": list(self.version), **self._topics_part(), **self._offsets_part()}
 
     def adopt(self, copy: Json) -> None:
-        """Become what this copy says, at once."""
-        self._bytes = MOST_BYTES
+        """Replace the catalog with a copy of the master's."""
+        self._bytes = MAX_CATALOG_BYTES
         self.version = Version.of(copy["version"])
         self._take_topics(copy)
         self._take_offsets(copy)
@@ -212,15 +212,15 @@ class Catalog:
         rows = part["offsets"]
         self._offsets = {(str(g), str(t), int(q)): int(offset) for g, t, q, offset in rows}
 
-    # keeping it
+    # files
 
     async def save(self) -> bool:
-        """Is what has changed on the disk now? False: there is no room, try again."""
+        """Write what has changed. Return False if the disk is full; then try again later."""
         async with self._saving:
             try:
                 await self._save()
             except OSError as e:
-                if not no_room(e):
+                if not is_out_of_space(e):
                     raise
                 return False
             return True
@@ -230,7 +230,7 @@ class Catalog:
         try:
             for name in sorted(unsaved):
                 part = self._topics_part() if name == TOPICS_FILE else self._offsets_part()
-                await self._files.replace(f"{self._store}/{name}", _written(self.version, part))
+                await self._files.replace(f"{self._store}/{name}", _pack(self.version, part))
         except OSError:
             self._unsaved |= unsaved
             raise
@@ -247,11 +247,11 @@ class Catalog:
                 found[name] = Version.of(part["version"])
             except (ValueError, KeyError, TypeError, AttributeError) as e:
                 why = f"{path} is damaged: {type(e).__name__}: {e}"
-                raise Damaged(f"{why}; remove it to take the master's copy") from e
+                raise CatalogError(f"{why}; remove it to take the master's copy") from e
         self.version = min(found.values()) if len(found) == 2 else Version()
 
 
-def _written(version: Version, part: Json) -> bytes:
+def _pack(version: Version, part: Json) -> bytes:
     kept = {"version": list(version), **part}
     return json.dumps({"crc": _crc(kept), "is": kept}).encode()
 

@@ -1,14 +1,14 @@
-"""A broker's life with the controllers: get an id, register, follow or reign (spec 6).
+"""A broker's link to the controllers: get an id, register, become slave or master.
 
     fenced -> registered -> master | slave, and back and forth with every election
 
-A broker starts fenced and serves nobody before the controllers told it its role. Roles change only
-forward, with the master's epoch, one change at a time. News of an election comes with a notice, a
-poll, or the answer to a request of ours; all three are the same ReplicaInfo and go through `apply`.
-What is older than the answer to our registration is news of a former life: a notice that left
-before it could make us master of an epoch once more, with bytes that we have lost since.
-A broker whose id turns out to be another's stops.
-When the controllers fall silent a broker keeps its role for ever: there is no lease.
+(docs/flotilla-design.md, States and roles.) A broker starts fenced and serves no request before the
+controllers tell it its role. Roles change only forwards, with the master's epoch, one change at a
+time. The result of an election arrives as a notice, as the answer to a poll, or as the answer to
+another request; all three are the same ReplicaInfo and go through `apply`. A ReplicaInfo that is
+older than the answer to this process's registration was meant for an earlier process: it could make
+this one master of an epoch again, with bytes that were lost since. A broker whose id turns out to
+belong to another broker stops. Without controllers a broker keeps its role: there is no lease.
 """
 
 import asyncio
@@ -19,18 +19,18 @@ from typing import NoReturn, Protocol
 from ..config import Config
 from ..events import EventLog
 from ..net.connection import Tasks
-from ..net.controller_client import Controllers, NoLeader, Uncertain
+from ..net.controller_client import ControllerClient, NoLeader, OutcomeUnknown
 from ..net.wire import Json, Op, Status
 from ..world.ports import Ports
-from ..world.timers import Bell
+from ..world.timers import WakeEvent
 from .identity import Identity
 
 _ELECTED = (Status.SUCCESS, Status.MASTER_STILL_EXIST)
 
 
 @dataclass(frozen=True)
-class Standing:
-    """What the controllers said last, as far as this broker acts on it."""
+class ReplicaInfo:
+    """The master and the SyncStateSet of this broker's set, as the controllers answer."""
 
     epoch: int = 0
     master_id: int | None = None
@@ -40,7 +40,7 @@ class Standing:
     set_epoch: int = 0
 
     @classmethod
-    def of(cls, info: Json) -> "Standing":
+    def of(cls, info: Json) -> "ReplicaInfo":
         return cls(
             int(info["masterEpoch"]),
             None if info["masterId"] is None else int(info["masterId"]),
@@ -51,31 +51,34 @@ class Standing:
         )
 
 
-class Roles(Protocol):
-    """What the broker does when its role changes."""
+class RoleHandler(Protocol):
+    """Carries out changes of the role."""
 
-    async def reign(self, standing: Standing) -> None: ...
+    async def become_master(self, info: ReplicaInfo) -> None: ...
 
-    async def follow(self, standing: Standing) -> None: ...
+    async def become_slave(self, info: ReplicaInfo) -> None: ...
 
-    def install_set(self, standing: Standing) -> None: ...
+    def install_set(self, info: ReplicaInfo) -> None: ...
 
 
-class Replicas:
-    """Talks to the controllers and decides when the role changes."""
+class ControllerLink:
+    """Talks to the controllers and decides when the role changes.
+
+    `info`: the last ReplicaInfo that was applied.
+    """
 
     def __init__(
         self,
         config: Config,
         ports: Ports,
-        controllers: Controllers,
-        roles: Roles,
+        controllers: ControllerClient,
+        roles: RoleHandler,
         events: EventLog,
         beat: Callable[[], Awaitable[None]],
     ) -> None:
         self.id = 0
         self.registered = False
-        self.standing = Standing()
+        self.info = ReplicaInfo()
         self._config = config
         self._controllers = controllers
         self._roles = roles
@@ -84,49 +87,49 @@ class Replicas:
         self._identity = Identity(config, ports)
         self._ports = ports
         self._tasks = Tasks()
-        self._registered_in = 0  # the set's epoch; what is older was meant for a former life
+        self._registered_in = (
+            0  # the epoch of the set; older infos were meant for an earlier process
+        )
         self._lock = asyncio.Lock()
-        self._bell = Bell()
+        self._wake = WakeEvent()
 
     def start(self) -> None:
-        self._tasks.start(self._live())
+        self._tasks.start(self._run())
 
     def close(self) -> None:
         self._tasks.cancel()
 
     def notice(self, info: Json) -> None:
-        """News from the controllers, unasked."""
+        """Act on a notice of the controllers."""
         if self.registered and info.get("brokerName") == self._config.broker_name:
-            self._tasks.start(self._heed(Standing.of(info)))
+            self._tasks.start(self._act_on(ReplicaInfo.of(info)))
 
     def ask_soon(self) -> None:
-        """Something happened to the set: ask the controllers before it is time to."""
-        self._bell.ring()
+        """Poll the controllers now."""
+        self._wake.set()
 
-    # the story
-
-    async def _live(self) -> None:
-        while not await self._attempt(self._join) and self.standing.master_id is None:
+    async def _run(self) -> None:
+        while not await self._attempt(self._join) and self.info.master_id is None:
             await self._pause()
         while True:
-            await self._bell.wait(self._config.sync_broker_metadata_s)
+            await self._wake.wait(self._config.sync_broker_metadata_s)
             await self._attempt(self._poll)
 
     async def _attempt(self, step: Callable[[], Awaitable[bool]]) -> bool:
         try:
             return await step()
-        except (NoLeader, Uncertain, _Refused):
+        except (NoLeader, OutcomeUnknown, _RegistrationRefused):
             return False
 
     async def _pause(self) -> None:
-        """Brokers that start together need not ask together."""
+        """Wait for a random time, so that brokers which start together do not ask together."""
         longest_s = self._config.broker_heartbeat_interval_s
-        await self._bell.wait(self._ports.randomness.uniform(longest_s / 20, longest_s / 4))
+        await self._wake.wait(self._ports.randomness.uniform(longest_s / 20, longest_s / 4))
 
     async def _join(self) -> bool:
-        """From nothing to a role. False: not yet.
+        """Get an id, register, and act on the answer. Return whether there is a master.
 
-        We register once in a life: to the controllers, a master that registers has restarted.
+        A process registers once: the controllers take a master that registers for a restarted one.
         """
         if self.registered:
             return await self._poll()
@@ -136,24 +139,24 @@ class Replicas:
         info = await self._register()
         self.registered = True
         await self._beat()
-        await self._heed(Standing.of(info))
-        return self.standing.master_id is not None
+        await self._act_on(ReplicaInfo.of(info))
+        return self.info.master_id is not None
 
     async def _register(self) -> Json:
-        where = {"addr": self._config.address, "haAddr": self._config.ha_address}
-        fields = self._me() | where | {"checkCode": self._identity.check_code()}
+        addresses = {"addr": self._config.address, "haAddr": self._config.ha_address}
+        fields = self._me() | addresses | {"checkCode": self._identity.check_code()}
         reply = await self._ask(Op.REGISTER_TO_CONTROLLER, fields)
         if reply["code"] == Status.BROKER_ID_INVALID:
             self._give_up("was given to another broker; it was forgotten while it was down")
         if reply["code"] == Status.BROKER_NEED_TO_BE_REGISTERED:
             await self._identity.apply_again(self._ask)
         if reply["code"] != Status.SUCCESS:
-            raise _Refused(str(reply.get("remark", "")))
+            raise _RegistrationRefused(str(reply.get("remark", "")))
         self._registered_in = max(self._registered_in, int(reply["masterEpoch"]))
         return reply
 
     async def _poll(self) -> bool:
-        """Ask how things stand. False: there is no master yet."""
+        """Poll the controllers and act on the answer. Return whether there is a master."""
         reply = await self._ask(Op.REPLICA_INFO, {"brokerName": self._config.broker_name})
         unknown = reply["code"] == Status.BROKER_METADATA_NOT_EXIST
         if unknown or (reply["code"] == Status.SUCCESS and str(self.id) not in reply["members"]):
@@ -161,53 +164,53 @@ class Replicas:
             await self._identity.apply_again(self._ask)
             reply = await self._register()
         if reply["code"] == Status.SUCCESS:
-            await self._heed(Standing.of(reply))
-        return self.standing.master_id is not None
+            await self._act_on(ReplicaInfo.of(reply))
+        return self.info.master_id is not None
 
-    async def _heed(self, standing: Standing) -> None:
-        """Act on what the controllers say; where there is no master, ask to become it."""
-        if standing.master_id is None and standing.epoch >= self.standing.epoch:
+    async def _act_on(self, info: ReplicaInfo) -> None:
+        """Apply an info; if there is no master, ask to be elected."""
+        if info.master_id is None and info.epoch >= self.info.epoch:
             await self._elect()
         else:
-            await self.apply(standing)
+            await self.apply(info)
 
     async def _elect(self) -> None:
         try:
             reply = await self._ask(Op.ELECT_MASTER, self._me() | {"designate": False})
-        except (NoLeader, Uncertain):
+        except (NoLeader, OutcomeUnknown):
             return
         if reply["code"] in _ELECTED and reply["masterId"] is not None:
-            await self.apply(Standing.of(reply))
+            await self.apply(ReplicaInfo.of(reply))
 
-    async def apply(self, new: Standing) -> None:
-        """Take what the controllers said, if it is news; under one lock, never backwards."""
+    async def apply(self, new: ReplicaInfo) -> None:
+        """Apply an info if it is newer than the present one; one at a time."""
         async with self._lock:
-            old = self.standing
+            old = self.info
             if new.epoch < max(old.epoch, self._registered_in) or new.master_id is None:
                 return
             if new.master_id == self.id and new.master_addr != self._config.address:
                 self._give_up(f"is also that of {new.master_addr}, which runs with a copy of it")
             if new.epoch == old.epoch:
                 if new.set_epoch > old.set_epoch:
-                    self.standing = new
+                    self.info = new
                     self._roles.install_set(new)
                 return
-            self.standing = new
-            self._tell_role(new)
+            self.info = new
+            self._record_role(new)
             if new.master_id == self.id:
-                await self._roles.reign(new)
+                await self._roles.become_master(new)
             else:
-                await self._roles.follow(new)
+                await self._roles.become_slave(new)
 
     def _give_up(self, why: str) -> NoReturn:
-        """Two brokers of one id could both be master of one epoch."""
+        """Stop: two brokers with one id could both be master of one epoch."""
         who = f"{self._config.broker_name}, broker {self.id}"
         self._ports.exit.fatal(
             f"{who}: the id in {self._config.store}/broker.meta {why}; "
             "to make this one a new member, start it with an empty storePath"
         )
 
-    def _tell_role(self, new: Standing) -> None:
+    def _record_role(self, new: ReplicaInfo) -> None:
         self._events.write(
             "role",
             role="master" if new.master_id == self.id else "slave",
@@ -230,5 +233,5 @@ class Replicas:
         }
 
 
-class _Refused(Exception):
-    """The controllers do not know us yet."""
+class _RegistrationRefused(Exception):
+    """The controllers refused the registration."""

@@ -1,9 +1,9 @@
-"""What every desk of a broker is given.
+"""What every request handler of a broker is given.
 
-A *desk* serves the requests of one matter (queues, locks, topics ...): a class in a module of its
-own, made with a `Desk`, whose `table()` says which operations it serves. The broker lays the tables
-side by side. What only a master may do is refused by `not_master`. While a handover is under way,
-changes of the metadata wait, for what the successor has not heard of would be lost with the reign.
+A handler serves one group of operations (request_handlers.py, handover.py): a class that is made
+with a `HandlerContext` and whose `table()` maps operations to functions. The broker merges the
+tables. While a handover is under way, changes of metadata wait: a change that the successor does
+not hold would be lost with this term as master.
 """
 
 import asyncio
@@ -12,27 +12,31 @@ from dataclasses import dataclass, field
 
 from ..config import Config
 from ..events import EventLog
-from ..net.connection import Connection, refusal
+from ..net.connection import FrameConnection, refusal
 from ..net.wire import Json, Status
 from ..replication.replica import Replica
 from ..rules import Rules
 from ..world.ports import Ports
-from .catalog import Change
-from .changes import Changes
+from .catalog import MetadataChange
+from .changes import MetadataChanges
 
-_WHY = {
-    Status.IN_SYNC_REPLICAS_NOT_ENOUGH: "too few replicas are in step for a change of metadata",
+_REMARKS = {
+    Status.IN_SYNC_REPLICAS_NOT_ENOUGH: "too few replicas are in sync for a change of metadata",
     Status.FLUSH_SLAVE_TIMEOUT: "the slaves do not hold the change yet; it may still happen",
     Status.FLUSH_DISK_TIMEOUT: "the disk is full; the change is made, but a restart may forget it",
-    Status.SLAVE_NOT_AVAILABLE: "the reign ended before the slaves held the change",
-    Status.SERVICE_NOT_AVAILABLE: "the reign ended before the change began",
+    Status.SLAVE_NOT_AVAILABLE: "the master stepped down before the slaves held the change",
+    Status.SERVICE_NOT_AVAILABLE: "the master stepped down before the change began",
 }
-Table = dict[int, Callable[[Connection, Json], Awaitable[Json]]]
+HandlerTable = dict[int, Callable[[FrameConnection, Json], Awaitable[Json]]]
 
 
 @dataclass(frozen=True)
-class Desk:
-    """The broker, as far as a desk may know it."""
+class HandlerContext:
+    """The parts of a broker that handlers use.
+
+    `changes`: the metadata changes of the present term as master, None on other brokers.
+    `may_change`: cleared while a handover is under way.
+    """
 
     config: Config
     ports: Ports
@@ -40,23 +44,23 @@ class Desk:
     replica: Replica
     events: EventLog
     is_master: Callable[[], bool]
-    changes: Callable[[], Changes | None]  # of the reign's metadata, while there is one
-    may_change: asyncio.Event = field(default_factory=asyncio.Event)  # set: no handover
+    changes: Callable[[], MetadataChanges | None]
+    may_change: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         self.may_change.set()
 
-    async def make(self, *changes: Change) -> Json:
-        """Change the metadata; the answer."""
+    async def make(self, *changes: MetadataChange) -> Json:
+        """Change the metadata and return the answer for the client."""
         while not self.may_change.is_set():
             await self.may_change.wait()
-        reign = self.changes()
-        if reign is None:
+        current = self.changes()
+        if current is None:
             return not_master()
         if not self.replica.catalog.has_room(changes):
             return refusal(Status.SYSTEM_ERROR, "no room: slaves could not be given more metadata")
-        status = await reign.make(*changes)
-        return {} if status is Status.SUCCESS else refusal(status, _WHY.get(status, ""))
+        status = await current.make(*changes)
+        return {} if status is Status.SUCCESS else refusal(status, _REMARKS.get(status, ""))
 
 
 def not_master() -> Json:

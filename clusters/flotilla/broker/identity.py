@@ -1,31 +1,37 @@
-"""A broker's permanent id: given by the controllers once, kept on the broker's disk (spec 5.3).
+"""A broker's permanent id: assigned by the controllers once, kept on the broker's disk.
 
-First a temporary file remembers what is asked for, with a check code that makes asking again after
-a lost answer succeed; then the controllers' consent makes it `broker.meta`. Each file is replaced
-atomically and none is removed before its successor is on disk: the original deletes first, and a
-crash in between costs the broker its identity while its old id stays in the set for ever.
+A temporary file first remembers the id that the broker asks for, with a check code that makes the
+request repeatable after a lost answer. With the controllers' consent it becomes `broker.meta`. Each
+file is replaced atomically, and none is removed before its successor is on disk. RocketMQ deletes
+first; a crash in between costs the broker its identity, while its old id stays in the set.
 
-Each file carries a checksum: with one digit wrong a broker would go about under another's id. (A
-file without one is of an earlier edition.) A damaged file is not guessed at, and not replaced by a
-new id either: the node says which byte makes no sense and stops.
+Each file has a checksum, since one wrong digit would give a broker another's id. (Files without one
+are of the first edition.) A damaged file is neither repaired nor replaced by a new id: the node
+names the byte and stops.
 """
 
 import json
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import NoReturn
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple, NoReturn
 from zlib import crc32
 
 from ..config import Config
 from ..net.wire import Json, Op, Status, from_json, to_json
-from ..world.ports import Ports, patiently
+from ..world.ports import Ports, retry_when_out_of_files
 
 Ask = Callable[[Op, Json], Awaitable[Json]]
 
 
-@dataclass(frozen=True)
-class Claim:
-    """An id, asked for or given."""
+_CLAIM_FIELDS: Mapping[str, Callable[[Any], Any]] = {  # of `Claim`, in its order
+    "cluster": str,
+    "brokerName": str,
+    "brokerId": int,
+    "checkCode": str,
+}
+
+
+class Claim(NamedTuple):
+    """An id that is requested or assigned."""
 
     cluster: str
     broker_name: str
@@ -33,29 +39,19 @@ class Claim:
     check_code: str
 
     def fields(self) -> Json:
-        return {
-            "cluster": self.cluster,
-            "brokerName": self.broker_name,
-            "brokerId": self.broker_id,
-            "checkCode": self.check_code,
-        }
+        return dict(zip(_CLAIM_FIELDS, self, strict=True))
 
     @classmethod
     def of(cls, fields: Json) -> "Claim":
-        return cls(
-            str(fields["cluster"]),
-            str(fields["brokerName"]),
-            int(fields["brokerId"]),
-            str(fields["checkCode"]),
-        )
+        return cls(*(kind(fields[name]) for name, kind in _CLAIM_FIELDS.items()))
 
     def packed(self) -> bytes:
-        """As a file."""
+        """Return the contents of the file."""
         return to_json(self.fields() | {"crc": crc32(to_json(self.fields()))})
 
     @classmethod
     def unpacked(cls, data: bytes) -> "Claim":
-        """ValueError: what is wrong, and where."""
+        """Parse the contents of the file. Raises ValueError with what is wrong and where."""
         try:
             fields = from_json(data)
             claim = cls.of(fields)
@@ -80,39 +76,39 @@ class Identity:
         self._given: Claim | None = None
 
     async def obtain(self, ask: Ask) -> int | None:
-        """Our id; None when the controllers gave the one we asked for to somebody else."""
+        """Return the id; None if the controllers assigned the requested one to another broker."""
         claim = await self._load(self._path)
         if claim is None:
             claim = await self._load(self._claim_path) or await self._choose(ask)
             if not await self._apply(ask, claim):
                 self._remove_claim()
                 return None
-            await patiently(lambda: self._files.replace(self._path, claim.packed()))
+            await retry_when_out_of_files(lambda: self._files.replace(self._path, claim.packed()))
         self._remove_claim()
         self._given = claim
         return claim.broker_id
 
     def check_code(self) -> str:
-        """What proves that the id is ours; empty before it is obtained."""
+        """Return the code that proves the ownership of the id, "" before it is assigned."""
         return self._given.check_code if self._given else ""
 
     async def apply_again(self, ask: Ask) -> None:
-        """The controllers lost their memory of us; ask for the id that we have."""
+        """Request the present id again, after the controllers lost it."""
         if self._given is not None:
             await self._apply(ask, self._given)
 
     async def _choose(self, ask: Ask) -> Claim:
         config = self._config
-        who: Json = {"cluster": config.cluster, "brokerName": config.broker_name}
-        reply = await ask(Op.NEXT_BROKER_ID, who)
+        fields: Json = {"cluster": config.cluster, "brokerName": config.broker_name}
+        reply = await ask(Op.NEXT_BROKER_ID, fields)
         code = f"{config.address};{self._ports.clock.wall_ms()}"
         claim = Claim(config.cluster, config.broker_name, int(reply["brokerId"]), code)
-        await patiently(lambda: self._files.replace(self._claim_path, claim.packed()))
+        await retry_when_out_of_files(lambda: self._files.replace(self._claim_path, claim.packed()))
         return claim
 
     async def _apply(self, ask: Ask, claim: Claim) -> bool:
-        where: Json = {"addr": self._config.address, "haAddr": self._config.ha_address}
-        reply = await ask(Op.APPLY_BROKER_ID, claim.fields() | where)
+        addresses: Json = {"addr": self._config.address, "haAddr": self._config.ha_address}
+        reply = await ask(Op.APPLY_BROKER_ID, claim.fields() | addresses)
         return bool(reply["code"] == Status.SUCCESS)
 
     def _remove_claim(self) -> None:
@@ -122,7 +118,7 @@ class Identity:
     async def _load(self, path: str) -> Claim | None:
         if not self._files.exists(path):
             return None
-        data = await patiently(lambda: self._read(path))
+        data = await retry_when_out_of_files(lambda: self._read(path))
         try:
             claim = Claim.unpacked(data)
         except ValueError as e:

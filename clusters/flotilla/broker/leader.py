@@ -1,17 +1,18 @@
-"""A reigning master's duties: confirm, acknowledge, keep the SyncStateSet (spec 5.2, 8.1, 9).
+"""A master's duties: confirm offset, acknowledgement, the SyncStateSet.
 
-How many copies are enough is `quorum`'s, who belongs to the set is `sync_state`'s, and which one
-slave if there shall be but one `semi_sync`'s. A master that may be alone in its set can be told to
-count its own copy only when it is on the disk (`forceSyncFlushWhenAlone`): there is no other one.
+The arithmetic is elsewhere: `quorum` decides how many copies are enough, `sync_state` who belongs
+to the set, `sync_state.designate` which one slave if there may be only one. A master that may be
+alone in its set can be configured to count its own copy only when it is on disk
+(`forceSyncFlushWhenAlone`), since it may be the only one.
 
 Everything is driven by events: the log was written or synced, a slave acknowledged, a connection
 ended, the controllers answered. The timer only finds members that have fallen silent.
 
-A change of the set is one conversation with the controllers at a time. Until its outcome is
-certain the union of both sets counts. An answer that never came is asked for again, with the same
-proposal, which the controllers take as the same request; only a refusal that comes so late that no
-earlier attempt can still be in a controllers' log ends it. Whom the controllers do not let in keeps
-nobody else out, nor in (`newcomers`).
+Only one change of the set is under way with the controllers at a time. Until its outcome is certain
+the union of both sets counts. A request without an answer is repeated with the same proposal, which
+the controllers recognise. Only a refusal that comes so late that no earlier attempt can still be in
+a controllers' log ends it. A slave that the controllers refuse neither blocks others nor enters
+with them (`sync_state.NewcomerQueue`). See docs/flotilla-design.md, SyncStateSet.
 """
 
 import asyncio
@@ -21,54 +22,54 @@ from dataclasses import dataclass
 from ..config import Config
 from ..events import EventLog
 from ..net.connection import Tasks
-from ..net.controller_client import Controllers, NoLeader, Uncertain
+from ..net.controller_client import ControllerClient, NoLeader, OutcomeUnknown
 from ..net.wire import Json, Op, Status
 from ..replication.ha_master import HaMaster
 from ..replication.quorum import count_in_step
 from ..replication.replica import Replica
-from ..replication.sync_state import (
-    NEWCOMER_REFUSALS,
-    NewcomerQueue,
-    SyncState,
-    certain_members,
-)
+from ..replication.sync_state import NEWCOMER_REFUSALS, NewcomerQueue, SyncState, certain_members
 from ..rules import Rules
-from ..world.timers import Bell, Every
+from ..world.timers import PeriodicTimer, WakeEvent
 from .sends import WaitingSends
 
 
 @dataclass(frozen=True)
-class Context:
-    """What a mastery works with."""
+class LeadershipContext:
+    """The parts of the broker that a `Leadership` uses.
+
+    `on_info`: takes a newer ReplicaInfo; `holds_metadata`: whether a slave may enter the set.
+    """
 
     config: Config
     rules: Rules
     replica: Replica
     ha: HaMaster
     sends: WaitingSends
-    controllers: Controllers
+    controllers: ControllerClient
     events: EventLog
     on_info: Callable[[Json], None]
-    holds_metadata: Callable[[int], bool]  # a slave that does not may not enter
+    holds_metadata: Callable[[int], bool]
 
 
-class Mastery:
-    """One broker's reign, from its election to the next one's."""
+class Leadership:
+    """One term as master, from the election until the broker steps down."""
 
-    def __init__(self, context: Context, epoch: int, state: SyncState) -> None:
+    def __init__(self, context: LeadershipContext, epoch: int, state: SyncState) -> None:
         self.epoch = epoch
         self.state = state
         self._c = context
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks()
         self._over = False
-        self._retry = Bell()
+        self._retry = WakeEvent()
         self._quiet_until = 0.0
         self._newcomers = NewcomerQueue()
-        self._refusals: set[tuple[tuple[int, ...], str]] = set()  # of this set; each is told once
-        self._check = Every(context.config.check_sync_state_set_s, self._look_at_members)
+        self._refusals: set[tuple[tuple[int, ...], str]] = (
+            set()
+        )  # of this set; each is recorded once
+        self._check = PeriodicTimer(context.config.check_sync_state_set_s, self._check_members)
 
-    # what the broker asks
+    # acknowledgement
 
     @property
     def synchronizing(self) -> bool:
@@ -82,7 +83,7 @@ class Mastery:
         return rules.admit(size, config.min_in_sync_replicas)
 
     def advance(self) -> None:
-        """Confirm and acknowledge what can be, now that something has changed."""
+        """Confirm and acknowledge what has become possible by a change."""
         c, log, store = self._c, self._c.replica.store.log, self._c.replica.store
         own = c.rules.ack_position(self._syncs(), log.max_offset, log.written, log.flushed)
         acks, members = c.ha.acks(), c.rules.counted_members(self.state)
@@ -100,7 +101,7 @@ class Mastery:
         c.sends.complete(replicated, own)
 
     def _needed(self, acks: Mapping[int, int | None], members: tuple[int, ...]) -> int:
-        """How many copies are enough now."""
+        """Return how many copies are enough now."""
         rules, config = self._c.rules, self._c.config
         copies = config.in_sync_replicas
         if config.auto_in_sync_replicas:
@@ -113,7 +114,7 @@ class Mastery:
         return count_in_step(end, acks, members, self._c.config.ha_max_gap_not_in_sync)
 
     def _syncs(self) -> bool:
-        """Does an acknowledgement wait for this disk? Then the disk is asked, if it was not yet."""
+        """Return whether an acknowledgement needs the own disk; request a sync if so."""
         config, log = self._c.config, self._c.replica.store.log
         if config.sync_flush or not config.sync_flush_when_alone:
             return config.sync_flush
@@ -123,12 +124,12 @@ class Mastery:
         return alone
 
     def renew(self, epoch: int, members: tuple[int, ...], set_epoch: int) -> None:
-        """Elected again without an interval: a new epoch on the same connections."""
+        """Continue in a new epoch, on the same connections, after being elected again."""
         self.epoch = epoch
         self.install(members, set_epoch, "election")
 
     def install(self, members: tuple[int, ...], set_epoch: int, why: str) -> None:
-        """The controllers' set, if it is newer than ours."""
+        """Install the controllers' set if it is newer."""
         if set_epoch <= self.state.epoch:
             return
         self.state = self.state.install(members, set_epoch)
@@ -137,7 +138,7 @@ class Mastery:
         if self._c.config.semi_sync and self.state.slaves:
             self.state = self.state.close()
         self._c.events.write("set", set=list(self.state.members), setEpoch=set_epoch, why=why)
-        self._retry.ring()
+        self._retry.set()
         self.advance()
         self._review()
 
@@ -146,7 +147,7 @@ class Mastery:
         self._check.stop()
         self._tasks.cancel()
 
-    # who is in step
+    # members in sync
 
     def progressed(self, slave: int) -> None:
         """A slave acknowledged something."""
@@ -155,13 +156,13 @@ class Mastery:
         self.advance()
 
     def slave_gone(self, slave: int) -> None:
-        """A connection ended: a member leaves at once."""
+        """A slave's connection ended: a member leaves at once."""
         self.state = self.state.forget(slave)
         self.advance()
         self._review()
 
     def _consider(self, slave: int) -> None:
-        """May this slave enter, or be waited for until it may?"""
+        """Propose a slave that may enter, or start to wait until it may."""
         rules, log = self._c.rules, self._c.replica.store.log
         progress = self._c.ha.progress(slave)
         if progress is None or progress.ack is None:
@@ -180,7 +181,7 @@ class Mastery:
             self.state = self.state.join(slave, log.max_offset)
 
     def _has_room(self) -> bool:
-        """May one more be waited for? Of a semi-synchronous set only if it has no slave yet."""
+        """Return whether one more slave may join; a semi-synchronous set has at most one."""
         state = self.state
         return not (self._c.config.semi_sync and (state.slaves or state.proposed or state.entering))
 
@@ -192,8 +193,8 @@ class Mastery:
             return True
         return self._c.rules.may_enter(ack, self._c.replica.store.confirm_offset, start)
 
-    def _look_at_members(self) -> None:
-        """The timer. After a pause of our own, the slaves' acks are read first."""
+    def _check_members(self) -> None:
+        """Find silent members (timer). After a pause of this process, acks are read first."""
         if not self._just_woke():
             for slave in list(self.state.entering):
                 if self._out_of_step(slave):
@@ -202,11 +203,11 @@ class Mastery:
             self.advance()
 
     def _just_woke(self) -> bool:
-        """We were stopped: what slaves sent meanwhile may not be read yet."""
+        """Return whether this process was paused, so that received acks may be unread."""
         return self._check.behind_s >= self._check.period_s / 2
 
     def _must_leave(self, slave: int) -> bool:
-        """Not for a silence that was ours."""
+        """Return whether a member has to leave; not because of a pause of this process."""
         connected = self._c.ha.progress(slave) is not None
         return self._out_of_step(slave) and not (connected and self._just_woke())
 
@@ -217,7 +218,7 @@ class Mastery:
     # changing the set
 
     def _wanted(self) -> tuple[int, ...]:
-        """The set as it should be."""
+        """Return the set as it should be."""
         start = self._c.replica.epochs.last_start
         keep = [i for i in self.state.slaves if not self._must_leave(i)]
         ready = [
@@ -232,7 +233,7 @@ class Mastery:
         return tuple(sorted({self.state.me, *chosen}))
 
     def _chosen(self, keep: Sequence[int], ready: Sequence[int]) -> Sequence[int]:
-        """Who must leave does not wait for who may not enter."""
+        """Choose the slaves of the next set. A leaving member does not wait for a refused one."""
         leaving = len(keep) < len(self.state.slaves)
         if self._c.config.semi_sync:
             exchanged = self._newcomers.not_refused(ready)
@@ -253,7 +254,7 @@ class Mastery:
         return () if chosen is None else (chosen,)
 
     def _review(self) -> None:
-        """Propose the set as it should be, unless a proposal is under way."""
+        """Propose the wanted set, unless a proposal is under way."""
         now = self._loop.time()
         if self._over or self.state.proposed is not None:
             return
@@ -267,7 +268,7 @@ class Mastery:
         self._tasks.start(self._alter(wanted, self.state.epoch))
 
     async def _alter(self, wanted: tuple[int, ...], set_epoch: int) -> None:
-        """Until the fate of this proposal is certain."""
+        """Ask the controllers until the outcome of the proposal is certain."""
         uncertain_at: float | None = None
         while self._pending(wanted, set_epoch):
             asked_at = self._loop.time()
@@ -275,7 +276,7 @@ class Mastery:
                 reply = await self._c.controllers.ask(
                     Op.ALTER_SYNC_STATE_SET, self._request(wanted, set_epoch)
                 )
-            except Uncertain:
+            except OutcomeUnknown:
                 uncertain_at = self._loop.time()
             except NoLeader:
                 if uncertain_at is None:
@@ -308,16 +309,19 @@ class Mastery:
         }
 
     def _settled_after_s(self) -> float:
-        """By then a leader that has lost its majority no longer answers."""
+        """Return the time after which a leader without a majority has stopped answering."""
         return 3 * self._c.config.raft_election_timeout_s
 
     async def _nothing_changed(self, set_epoch: int) -> bool:
-        """We were refused: perhaps we do not know the latest set, or a later master."""
+        """Read the set back after a refusal; return whether it is still the same set.
+
+        There may be a later set, or a later master.
+        """
         try:
             info = await self._c.controllers.ask(
                 Op.REPLICA_INFO, {"brokerName": self._c.config.broker_name}
             )
-        except (NoLeader, Uncertain):
+        except (NoLeader, OutcomeUnknown):
             return False
         if info["code"] != Status.SUCCESS:
             return False
@@ -328,7 +332,7 @@ class Mastery:
         return int(info["setEpoch"]) == set_epoch
 
     def _give_up(self, wanted: tuple[int, ...], set_epoch: int, why: str) -> None:
-        """The proposal certainly came to nothing; think again a little later."""
+        """Drop a proposal that has certainly failed; review the set a little later."""
         if not self._pending(wanted, set_epoch):
             return
         self.state = self.state.settle()

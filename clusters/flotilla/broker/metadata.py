@@ -1,26 +1,26 @@
-"""A slave's copy of the metadata: asked of the master, kept on disk (spec 10.4).
+"""A slave's copy of the master's metadata, fetched from the master and kept on disk.
 
-A slave asks when it has connected and then every `syncSlaveMetadataPeriod`, naming the version that
-it holds; the answer is nothing, the changes since, or everything. Under `strictMetadata` the master
-may keep the question until there is news, and the next question says that it is on disk here: it
-is the acknowledgement for which the master waits (`changes`), so while the disk is full it is not
-put. A copy that is not newer than what we hold, as a master of an older epoch would give, is
-refused. Before a master hands over to a slave it has it ask at once (`handover`).
+A slave asks when it has connected and then every `syncSlaveMetadataPeriod`, with the version that
+it holds; the answer is nothing, the changes since, or everything. With `strictMetadata` the master
+may hold the question until there is a change, and the next question tells that it is on disk here:
+it is the acknowledgement for which the master waits (changes.py), so it is not sent while the disk
+is full. A copy that is not newer than the own one, as of a master of an older epoch, is refused. A
+master that hands over to a slave makes it ask at once (handover.py).
 """
 
 from collections.abc import Awaitable, Callable, Mapping
 
 from ..config import Config
 from ..events import EventLog
-from ..net.connection import CallTimeout, Connection, ConnectionLost, Pool, Tasks, Unreachable
+from ..net.connection import CallTimeout, ConnectionLost, FrameConnection, Pool, Tasks, Unreachable
 from ..net.wire import Json, Op, Status
 from ..rules import Rules
-from ..world.timers import Bell
-from .catalog import Catalog, Change, Version, commit
+from ..world.timers import WakeEvent
+from .catalog import Catalog, MetadataChange, Version, commit
 
 
 class MetadataSync:
-    """Keeps the catalog on disk and, while we follow, up with the master's."""
+    """Keeps the catalog on disk and, on a slave, up to date with the master's."""
 
     def __init__(
         self,
@@ -30,14 +30,14 @@ class MetadataSync:
         events: EventLog,
         master: Callable[[], tuple[str, int] | None],
     ) -> None:
-        """`master`: whom we follow and who we are: its address, our id."""
+        """`master`: returns the master's address and the own id, None on other brokers."""
         self._config, self._rules = config, rules
         self._catalog, self._events = catalog, events
         self._master = master
         self._pool = Pool(config.controller_rpc_timeout_s)
         self._tasks = Tasks()
-        self._bell = Bell()
-        self._unheard = ""  # the master that did not answer last
+        self._wake = WakeEvent()
+        self._unheard = ""  # the master that did not answer, if it was recorded
 
     def start(self) -> None:
         self._tasks.start(self._keep())
@@ -51,12 +51,12 @@ class MetadataSync:
             self._tasks.start(self._catalog.save())
 
     def sync_now(self) -> None:
-        self._bell.ring()
+        self._wake.set()
 
-    def table(self) -> Mapping[int, Callable[[Connection, Json], Awaitable[Json]]]:
+    def table(self) -> Mapping[int, Callable[[FrameConnection, Json], Awaitable[Json]]]:
         return {Op.METADATA_NEWS: self._news}
 
-    async def _news(self, connection: Connection, fields: Json) -> Json:
+    async def _news(self, connection: FrameConnection, fields: Json) -> Json:
         self.sync_now()
         return {}
 
@@ -65,10 +65,10 @@ class MetadataSync:
             master = self._master()
             news = master is not None and await self._sync(*master)
             if not news:
-                await self._bell.wait(self._config.sync_slave_metadata_s)
+                await self._wake.wait(self._config.sync_slave_metadata_s)
 
     async def _sync(self, address: str, me: int) -> bool:
-        """Ask once; is there reason to ask again at once?"""
+        """Ask once; return whether to ask again at once."""
         if not await self._catalog.save():
             return False
         wait_s = self._config.sync_slave_metadata_s if self._config.strict_metadata else 0.0
@@ -85,7 +85,7 @@ class MetadataSync:
             )
         except (Unreachable, ConnectionLost, CallTimeout) as e:
             self._pool.drop(address)
-            self._tell_unheard(address, str(e))
+            self._record_unheard(address, str(e))
             return False
         self._unheard = ""
         if reply["code"] != Status.SUCCESS or self._master() != (address, me):
@@ -97,18 +97,19 @@ class MetadataSync:
             return wait_s > 0 and Version.of(reply["version"]) == held
         return True
 
-    def _tell_unheard(self, address: str, why: str) -> None:
-        """Once, until it answers again."""
+    def _record_unheard(self, address: str, why: str) -> None:
+        """Record once that the master does not answer, until it answers again."""
         if self._unheard != address:
             self._unheard = address
             self._events.write("metadata-unheard", master=address, why=why)
 
     def _take_older(self, reply: Json, held: Version) -> None:
-        """A master of the first edition numbers nothing and always gives all offsets."""
+        """Take the answer of a master of the first edition: all offsets, without a version."""
         rows = reply["offsets"]
         self._catalog.apply((commit((g, t, q), offset) for g, t, q, offset in rows), held)
 
     def _take(self, reply: Json, held: Version) -> bool:
+        """Take an answer; return whether the catalog has changed."""
         theirs = Version.of(reply["version"])
         if theirs == held:
             return False
@@ -116,7 +117,7 @@ class MetadataSync:
             self._events.write("metadata-refused", ours=list(held), theirs=list(theirs))
             return False
         if "changes" in reply:
-            self._catalog.apply((Change(*change) for change in reply["changes"]), theirs)
+            self._catalog.apply((MetadataChange(*change) for change in reply["changes"]), theirs)
         else:
             self._catalog.adopt(reply)
         return True

@@ -1,9 +1,10 @@
-"""Sends that wait for copies or for the disk, in the order of the log, and what becomes of each.
+"""Sends that wait for copies or for the disk, in log order, and their answers.
 
-A send is answered SUCCESS once enough replicas hold it and, under SYNC_FLUSH, the disk too. One
-that waits too long gets FLUSH_SLAVE_TIMEOUT or FLUSH_DISK_TIMEOUT: it is in the log and may yet
-survive. When the reign ends, those that still wait get SLAVE_NOT_AVAILABLE, which says the same.
-Which of these it is, is a rule's decision (`quorum.outcome_of`); all answers are given by it.
+A send is answered SUCCESS once enough replicas hold it and, under SYNC_FLUSH, it is on disk. One
+that waits too long gets FLUSH_SLAVE_TIMEOUT or FLUSH_DISK_TIMEOUT: it is in the log and may
+survive. When the master steps down, waiting sends get SLAVE_NOT_AVAILABLE, which means the same.
+The rule `quorum.outcome_of` decides; every answer is the rule's. See docs/flotilla-design.md,
+Quorum and acknowledgement.
 """
 
 import asyncio
@@ -11,51 +12,49 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..net.connection import Connection
-from ..net.wire import Op, Sent, Status
+from ..net.connection import FrameConnection
+from ..net.wire import Op, SendReply, Status
 from ..replication.quorum import LogPosition, SendTimeouts
-from ..store.message_store import Appended
+from ..store.message_store import AppendResult
 
 OutcomeOf = Callable[[LogPosition, int, int, float, SendTimeouts, bool], Status | None]
-MOST_WAITING = 10_000  # RocketMQ's send queue
+MAX_WAITING_SENDS = 10_000  # RocketMQ's send queue
 
 
-class Waiting(NamedTuple):
-    """A send in the log, and whom to tell."""
+class WaitingSend(NamedTuple):
+    """A send in the log, and the request to answer."""
 
-    appended: Appended
+    appended: AppendResult
     epoch: int
     at: float
-    connection: Connection
+    connection: FrameConnection
     request: int
 
 
 class WaitingSends:
-    """A queue: what is further back in the log can not be done before what is in front."""
+    """The waiting sends in log order: a send cannot complete before the ones in front of it."""
 
     def __init__(self, patience: SendTimeouts, outcome_of: OutcomeOf) -> None:
         self._patience = patience
         self._outcome_of = outcome_of
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[Waiting] = deque()
+        self._waiting: deque[WaitingSend] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._replicated = self._durable = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def oldest_s(self) -> float:
-        """For how long the first in line has waited; who comes now will not be told before it."""
-        return self._loop.time() - self._waiting[0].at if self._waiting else 0.0
-
-    def add(self, appended: Appended, epoch: int, connection: Connection, request: int) -> None:
+    def add(
+        self, appended: AppendResult, epoch: int, connection: FrameConnection, request: int
+    ) -> None:
         now = self._loop.time()
-        self._waiting.append(Waiting(appended, epoch, now, connection, request))
+        self._waiting.append(WaitingSend(appended, epoch, now, connection, request))
         if self._timer is None:
             self._plan(now)
 
     def complete(self, replicated: int, durable: int) -> None:
-        """Answer what has enough copies and is durable enough, each up to the given offset."""
+        """Answer sends that are replicated and durable up to these offsets."""
         self._replicated, self._durable = replicated, durable
         self._settle()
 
@@ -70,7 +69,7 @@ class WaitingSends:
             self._plan(now)
 
     def _settle(self, now: float | None = None, over: bool = False, why: str = "") -> None:
-        """Answer those in front whose outcome is certain; without a time nobody is late."""
+        """Answer the first sends whose outcome is decided. Without `now` no send is late."""
         waiting = self._waiting
         while waiting:
             w = waiting[0]
@@ -84,12 +83,12 @@ class WaitingSends:
             _answer(waiting.popleft(), status, why)
 
     def _plan(self, now: float) -> None:
-        """Look again when the first one could be overdue, and not more often than need be."""
+        """Plan the next check for when the first send could be overdue."""
         shortest_s = min(self._patience)
         left_s = shortest_s - (now - self._waiting[0].at)
         self._timer = self._loop.call_later(max(left_s, shortest_s / 50), self._expire)
 
 
-def _answer(w: Waiting, status: Status, remark: str = "") -> None:
-    sent = Sent(status, w.appended.queue_offset, w.appended.start, w.epoch, remark)
+def _answer(w: WaitingSend, status: Status, remark: str = "") -> None:
+    sent = SendReply(status, w.appended.queue_offset, w.appended.start, w.epoch, remark)
     w.connection.reply(Op.SEND, w.request, sent.pack())

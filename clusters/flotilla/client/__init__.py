@@ -1,64 +1,60 @@
-"""Flotilla's client library: one `Client` per process, shared by everything in it.
+"""Flotilla's client library: one `ClusterClient` per process, shared by everything in it.
 
-    client = Client(Settings.of({"namesrvAddr": ["198.18.1.1:9876"]}))
+    client = ClusterClient(ClientSettings.of({"namesrvAddr": ["198.18.1.1:9876"]}))
     client.start()
-    client.producer.send("orders", 0, b"key", b"body", done)     # done(Result), exactly once
-    pulled = await client.consumer.pull("orders", 0, 0, 32, wait_s=1.0)
+    client.producer.send("orders", 0, b"key", b"body", done)  # done(SendResult), exactly once
+    reply = await client.consumer.pull("orders", 0, 0, 32, wait_s=1.0)
 
-What an application may conclude from an answer, or from none, is one table in `outcomes`.
+`outcomes` is the one table of what an application may conclude from an answer, or from none.
 """
 
 from collections.abc import Mapping
 
+from .admin import TopicAdmin
+from .broker_connections import BrokerConnections
 from .calls import Calls
-from .consumer import Consumer
-from .group import GroupMember
-from .links import Links
-from .offline import OfflineReader
-from .outcomes import Outcome, overall
-from .place import Place
-from .producer import Overall, Producer, Result
-from .routes import Routes
-from .settings import Settings
-from .topics import Topics
+from .consumer import Consumer, ConsumerGroupMember
+from .outcomes import CallOutcome, overall
+from .producer import FlotillaProducer, Overall, SendResult
+from .queue_location import QueueLocation
+from .route_cache import RouteCache
+from .settings import ClientSettings
 
 __all__ = [
-    "Client",
+    "CallOutcome",
+    "ClientSettings",
+    "ClusterClient",
     "Consumer",
-    "GroupMember",
-    "OfflineReader",
-    "Outcome",
-    "Place",
-    "Producer",
-    "Result",
-    "Routes",
-    "Settings",
-    "Topics",
+    "ConsumerGroupMember",
+    "FlotillaProducer",
+    "QueueLocation",
+    "RouteCache",
+    "SendResult",
+    "TopicAdmin",
 ]
 
 
-class Client:
-    """A route cache, a connection to each broker, a producer, consumers and orders on them."""
+class ClusterClient:
+    """A route cache, a connection to each broker, a producer, a consumer and topic commands."""
 
-    def __init__(self, settings: Settings, overall: Overall = overall) -> None:
-        self.routes = Routes(settings)
-        self._links = Links(settings.connect_timeout_s, settings.retry_backoff_s)
-        self.producer = Producer(settings, self.routes, self._links, overall)
-        self.calls = Calls(settings, self.routes, self._links)
+    def __init__(self, settings: ClientSettings, overall: Overall = overall) -> None:
+        self.routes = RouteCache(settings)
+        self._connections = BrokerConnections(settings.connect_timeout_s, settings.retry_backoff_s)
+        self.producer = FlotillaProducer(settings, self.routes, self._connections, overall)
+        self.calls = Calls(settings, self.routes, self._connections)
         self.consumer = Consumer(settings, self.routes, self.calls)
-        self.offline = OfflineReader(settings, self.consumer)
-        self.topics = Topics(self.calls)
+        self.topics = TopicAdmin(self.calls)
         self._settings = settings
 
-    def member(self, group: str, client: str, topics: Mapping[str, int]) -> GroupMember:
-        """A consumer of a group, to be started and closed."""
-        return GroupMember(self._settings, self.calls, group, client, topics)
+    def member(self, group: str, client: str, topics: Mapping[str, int]) -> ConsumerGroupMember:
+        """Return a member of a consumer group; the caller starts and closes it."""
+        return ConsumerGroupMember(self._settings, self.calls, group, client, topics)
 
     def start(self) -> None:
         self.routes.start()
 
     def close(self) -> None:
-        """Open sends complete at once, with what is known of them."""
+        """Close all connections. Open sends complete at once, with the outcome so far."""
         self.producer.close()
         self.routes.close()
-        self._links.close()
+        self._connections.close()

@@ -1,9 +1,9 @@
-"""Questions and orders to masters, in JSON: who is asked, how long, and what comes back.
+"""JSON requests to masters: finding the master, time limits, errors.
 
-A call waits for a master to be known, within its timeout, and raises when it does not work out:
-Unreachable, ConnectionLost or CallTimeout from the network, Refused from the broker. What has no
-effect certainly did not happen then; of the rest, `outcome_of` tells. Every failure asks for a
-fresh route, because a route that is wrong is only found out by using it.
+A call waits, within its time limit, until a master is known. It raises Unreachable, ConnectionLost
+or CallTimeout for the network, and CallRefused for a status other than SUCCESS. A failed call
+without an effect certainly did not happen; `outcome_of_failure` tells for the others. Every failure
+asks for a fresh route, because only its use shows that a route is wrong.
 """
 
 import asyncio
@@ -11,35 +11,37 @@ from collections.abc import Mapping
 
 from clusters.flotilla.net.connection import CallTimeout, ConnectionLost, Unreachable
 from clusters.flotilla.net.wire import Json, Op, Status, from_json, to_json
-from clusters.flotilla.world.timers import Signal
+from clusters.flotilla.world.timers import Notifier
 
-from .links import Links
-from .outcomes import Outcome, of_error, of_status
-from .place import Place
-from .routes import Routes
-from .settings import Settings
+from .broker_connections import BrokerConnections
+from .outcomes import CallOutcome, outcome_of_error, outcome_of_status
+from .queue_location import QueueLocation
+from .route_cache import RouteCache
+from .settings import ClientSettings
 
 
-class Refused(Exception):
-    """The broker answered, and not with what was asked for."""
+class CallRefused(Exception):
+    """The broker refused the request."""
 
     def __init__(self, address: str, status: Status, remark: str = "") -> None:
         super().__init__(f"{address}: {status.name} {remark}".rstrip())
         self.status, self.remark = status, remark
 
 
-ERRORS = (Unreachable, ConnectionLost, CallTimeout, Refused)
+CALL_ERRORS = (Unreachable, ConnectionLost, CallTimeout, CallRefused)
 
 
 class Calls:
-    """Asks the master of a queue, or of a broker set."""
+    """Sends requests to the master of a queue, or of a broker set."""
 
-    def __init__(self, settings: Settings, routes: Routes, links: Links) -> None:
+    def __init__(
+        self, settings: ClientSettings, routes: RouteCache, connections: BrokerConnections
+    ) -> None:
         self.timeout_s = settings.request_timeout_s
         self._routes = routes
-        self._links = links
-        self._changed = Signal()
-        routes.on_change.append(self._changed.give)
+        self._connections = connections
+        self._route_changed = Notifier()
+        routes.on_change.append(self._route_changed.notify_all)
 
     async def of_queue(self, topic: str, queue: int, op: Op, fields: Json) -> Json:
         place = await self.place(topic, queue)
@@ -54,18 +56,18 @@ class Calls:
             raise malformed(address, e) from e
         if status != Status.SUCCESS:
             self._routes.refresh()
-            raise Refused(address, status, str(reply.get("remark", "")))
+            raise CallRefused(address, status, str(reply.get("remark", "")))
         return reply
 
     async def call(self, address: str, op: Op, body: bytes, timeout_s: float) -> bytes:
         try:
-            return await self._links.call(address, op, body, timeout_s)
+            return await self._connections.call(address, op, body, timeout_s)
         except Exception:
             self._routes.refresh()
             raise
 
-    async def place(self, topic: str, queue: int) -> Place:
-        """Where the queue is. Unreachable when no master is known in time."""
+    async def place(self, topic: str, queue: int) -> QueueLocation:
+        """Return the location of a queue. Raises Unreachable if no master is known in time."""
         try:
             async with asyncio.timeout(self.timeout_s):
                 while (place := self._routes.place(topic, queue)) is None:
@@ -75,7 +77,7 @@ class Calls:
         return place
 
     async def masters(self) -> Mapping[str, str]:
-        """The master of each broker set that has one. Unreachable when none is known in time."""
+        """Return the master of each broker set that has one. Raises Unreachable if none in time."""
         try:
             async with asyncio.timeout(self.timeout_s):
                 while not (masters := self._routes.masters()):
@@ -85,7 +87,7 @@ class Calls:
         return masters
 
     async def all_masters(self) -> Mapping[str, str]:
-        """The master of every broker set. Unreachable when one has none for all that time."""
+        """Return the master of every broker set. Raises Unreachable if one has none in time."""
         await self.masters()
         try:
             async with asyncio.timeout(self.timeout_s):
@@ -98,13 +100,17 @@ class Calls:
     async def _change(self) -> None:
         """Wait until a route may have changed."""
         self._routes.refresh()
-        await self._changed.wait()
+        await self._route_changed.wait()
 
 
-def malformed(address: str, error: Exception) -> Refused:
-    return Refused(address, Status.SYSTEM_ERROR, f"a malformed answer: {error}")
+def malformed(address: str, error: Exception) -> CallRefused:
+    return CallRefused(address, Status.SYSTEM_ERROR, f"a malformed answer: {error}")
 
 
-def outcome_of(error: Exception) -> Outcome:
-    """What a failed call that has an effect leaves behind."""
-    return of_status(error.status) if isinstance(error, Refused) else of_error(error)
+def outcome_of_failure(error: Exception) -> CallOutcome:
+    """Return the outcome of a failed call that has an effect."""
+    return (
+        outcome_of_status(error.status)
+        if isinstance(error, CallRefused)
+        else outcome_of_error(error)
+    )

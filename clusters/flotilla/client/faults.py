@@ -1,31 +1,32 @@
-"""Which broker a producer had better avoid for a while, and which queue it takes: pure.
+"""Which broker a producer avoids for a while, and which queue it chooses. Pure.
 
-Every answer tells how long it took, and every failure counts as a very slow one. From the latency a
-table of RocketMQ's gives for how long the broker is avoided; two tables were published, and both
-can be chosen. The choice of a queue goes round, and takes the first that is
+Every answer is recorded with its latency, and every failure counts as a very long one. A table of
+RocketMQ's gives from the latency for how long the broker is avoided; two tables were published, and
+both can be chosen. The queues are tried in turn, and the producer takes the first
 
     1. on an available broker of another set than the last try's,
-    2. on the least bad of the brokers that are known to be bad (`pick_one_at_least`),
-    3. on a broker of another set than the last try's that a probe has not found unreachable,
-    4. just the next one.
+    2. on the least bad of the known brokers (`pick_one_at_least`),
+    3. on a broker of another set than the last try's that no probe has found unreachable,
+    4. or just the next one.
 
-Brokers are known by their address, not by their set's name as in the original: whoever is elected
-after a failure must not be avoided for what its predecessor did.
+A broker is known by its address, not by the name of its set as in RocketMQ: a newly elected broker
+must not be avoided for the failures of its predecessor.
 
-A broker whose circuit breaker is open (capacity/breaker.py) is passed over in every step but the
-last: fault tolerance learns from answers, the breaker from their absence.
+A broker whose circuit breaker is open (breaker.py) is skipped in every step but the last:
+fault avoidance learns from answers, the breaker from their absence. See docs/flotilla-design.md,
+Clients and fault avoidance.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from .place import Place
+from .queue_location import QueueLocation
 
 
 @dataclass(frozen=True)
 class Avoidance:
-    """From which latency on a broker is avoided for how long, in seconds; both ascending."""
+    """A table: from which latency a broker is avoided for how long, in seconds; both ascending."""
 
     from_s: tuple[float, ...]
     for_s: tuple[float, ...]
@@ -42,7 +43,7 @@ class Avoidance:
 
 AVOIDANCES: Mapping[str, Avoidance] = MappingProxyType(
     {
-        # RocketMQ 5, and the one of the versions before that the seed article shows
+        # of RocketMQ 5, and of RocketMQ 4
         "current": Avoidance(
             (0.05, 0.1, 0.55, 1.8, 3, 5, 15), (0, 0, 2, 5, 6, 10, 30), failure_s=10
         ),
@@ -55,7 +56,7 @@ AVOIDANCES: Mapping[str, Avoidance] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Fault:
-    """What is known of one broker. `until`: it is avoided before; `probe_at`: when it is due."""
+    """The state of one broker. `until`: end of the avoidance; `probe_at`: when a probe is due."""
 
     latency_s: float
     until: float
@@ -64,17 +65,17 @@ class Fault:
 
 
 class Faults:
-    """The brokers heard of, by address."""
+    """The brokers that the producer has used, by address."""
 
     def __init__(self, avoidance: Avoidance) -> None:
         self._avoidance = avoidance
         self._known: dict[str, Fault] = {}
 
-    def answered(self, address: str, latency_s: float, now: float) -> None:
+    def record_latency(self, address: str, latency_s: float, now: float) -> None:
         until = now + self._avoidance.lasts_s(latency_s)
         self._known[address] = Fault(latency_s, until)
 
-    def failed(self, address: str, now: float, reachable: bool = True) -> None:
+    def record_failure(self, address: str, now: float, reachable: bool = True) -> None:
         latency_s = self._avoidance.failure_s
         until = now + self._avoidance.lasts_s(latency_s)
         self._known[address] = Fault(latency_s, until, reachable)
@@ -88,32 +89,32 @@ class Faults:
         return known is None or known.reachable
 
     def pick_one_at_least(self, among: Collection[str], now: float) -> str | None:
-        """The least bad of the known ones among these; None: there is none."""
+        """Return the least bad of the known brokers among these, None if there is none."""
         known = {a: f for a, f in self._known.items() if f.reachable and a in among}
         return min(known, key=lambda a: (now < known[a].until, known[a].latency_s, a), default=None)
 
-    # the detector's
+    # for the detector
 
     def due(self, now: float) -> list[str]:
-        """Whom to probe now."""
+        """Return the brokers to probe now."""
         return [address for address, fault in self._known.items() if now >= fault.probe_at]
 
-    def probed(self, address: str, reached: bool, again_at: float) -> None:
+    def record_probe(self, address: str, reached: bool, again_at: float) -> None:
         if address in self._known:
             known = self._known[address]
             self._known[address] = replace(known, reachable=reached, probe_at=again_at)
 
 
 def choose(
-    places: Sequence[Place],
+    places: Sequence[QueueLocation],
     turn: int,
     last: str,
     faults: Faults | None,
     usable: Callable[[str], bool],
     now: float,
-) -> Place | None:
-    """The queue for a try. `turn`: goes up by one each time; `last`: the last try's broker set;
-    `usable`: may this address be called, by its circuit breaker?"""
+) -> QueueLocation | None:
+    """Return the queue for a try. `turn`: the number of the try; `last`: the broker set of the last
+    try; `usable`: whether the circuit breaker of an address allows calls."""
     if not places:
         return None
     start = turn % len(places)

@@ -1,13 +1,13 @@
-"""What a client may conclude from an answer, or from none: the one table.
+"""What a client may conclude from an answer, or from none, as tables.
 
-A status proves that the message was stored for good, or that nothing was stored, or neither. The
-three statuses of a store that appended the message but did not see it replicated or flushed prove
-neither: it may survive or vanish with the next election. SYSTEM_ERROR is raised before and after
-the append, so it proves neither too. What is not in the table proves nothing.
+A status proves that the message was stored, or that nothing was stored, or neither. The three
+statuses of a store that appended the message but did not see it replicated or flushed prove
+neither: the message may survive or vanish with the next election. SYSTEM_ERROR is raised before and
+after the append, so it proves neither. A status that is not in the table proves nothing.
 
-An operation's outcome covers all its attempts. One attempt that happened settles it; otherwise,
-one attempt that nobody can be sure of leaves the whole operation open, even when a later one was
-refused: the first may still be in a log.
+The outcome of an operation covers all its attempts. One attempt that happened decides it; otherwise
+one attempt of unknown outcome leaves the whole operation unknown, even if a later one was refused:
+the first may still be in a log.
 """
 
 from enum import Enum
@@ -16,36 +16,36 @@ from clusters.flotilla.net.connection import CallTimeout, ConnectionLost, Unreac
 from clusters.flotilla.net.wire import Status
 
 
-class Outcome(Enum):
+class CallOutcome(Enum):
     HAPPENED = "happened"
     REFUSED = "refused"  # certainly did not happen and never will
     UNKNOWN = "unknown"
 
 
-STATUSES = {
-    Status.SUCCESS: Outcome.HAPPENED,
-    Status.FLUSH_DISK_TIMEOUT: Outcome.UNKNOWN,
-    Status.FLUSH_SLAVE_TIMEOUT: Outcome.UNKNOWN,
-    Status.SLAVE_NOT_AVAILABLE: Outcome.UNKNOWN,
-    Status.SYSTEM_ERROR: Outcome.UNKNOWN,
-    Status.SYSTEM_BUSY: Outcome.REFUSED,  # refused on admission
-    Status.MESSAGE_ILLEGAL: Outcome.REFUSED,
-    Status.SERVICE_NOT_AVAILABLE: Outcome.REFUSED,  # fenced, a slave, or shutting down
-    Status.NO_PERMISSION: Outcome.REFUSED,
-    Status.TOPIC_NOT_EXIST: Outcome.REFUSED,
-    Status.PULL_OFFSET_MOVED: Outcome.REFUSED,  # of a commit or a reset: no such offset
-    Status.IN_SYNC_REPLICAS_NOT_ENOUGH: Outcome.REFUSED,  # asked before the append
+STATUS_OUTCOMES = {
+    Status.SUCCESS: CallOutcome.HAPPENED,
+    Status.FLUSH_DISK_TIMEOUT: CallOutcome.UNKNOWN,
+    Status.FLUSH_SLAVE_TIMEOUT: CallOutcome.UNKNOWN,
+    Status.SLAVE_NOT_AVAILABLE: CallOutcome.UNKNOWN,
+    Status.SYSTEM_ERROR: CallOutcome.UNKNOWN,
+    Status.SYSTEM_BUSY: CallOutcome.REFUSED,  # refused on admission
+    Status.MESSAGE_ILLEGAL: CallOutcome.REFUSED,
+    Status.SERVICE_NOT_AVAILABLE: CallOutcome.REFUSED,  # fenced, a slave, or shutting down
+    Status.NO_PERMISSION: CallOutcome.REFUSED,
+    Status.TOPIC_NOT_EXIST: CallOutcome.REFUSED,
+    Status.PULL_OFFSET_MOVED: CallOutcome.REFUSED,  # of a commit or a reset: no such offset
+    Status.IN_SYNC_REPLICAS_NOT_ENOUGH: CallOutcome.REFUSED,  # checked before the append
 }
 
-# appended, and not replicated or flushed as it should be: `retryAnotherBrokerWhenNotStoreOK`
+# appended, but not replicated or flushed in time; see `retryAnotherBrokerWhenNotStoreOK`
 NOT_STORED = frozenset(
     {Status.FLUSH_DISK_TIMEOUT, Status.FLUSH_SLAVE_TIMEOUT, Status.SLAVE_NOT_AVAILABLE}
 )
 
-ERRORS: dict[type[Exception], Outcome] = {
-    Unreachable: Outcome.REFUSED,  # the request never left
-    ConnectionLost: Outcome.UNKNOWN,
-    CallTimeout: Outcome.UNKNOWN,
+ERROR_OUTCOMES: dict[type[Exception], CallOutcome] = {
+    Unreachable: CallOutcome.REFUSED,  # the request was never sent
+    ConnectionLost: CallOutcome.UNKNOWN,
+    CallTimeout: CallOutcome.UNKNOWN,
 }
 
 # RocketMQ's retry codes; IN_SYNC_REPLICAS_NOT_ENOUGH is a SYSTEM_ERROR there
@@ -61,16 +61,18 @@ RETRIED = frozenset(
 )
 
 
-def of_status(status: int) -> Outcome:
-    return STATUSES.get(Status(status), Outcome.UNKNOWN)
+def outcome_of_status(status: int) -> CallOutcome:
+    return STATUS_OUTCOMES.get(Status(status), CallOutcome.UNKNOWN)
 
 
-def of_error(error: BaseException) -> Outcome:
-    return next((o for kind, o in ERRORS.items() if isinstance(error, kind)), Outcome.UNKNOWN)
+def outcome_of_error(error: BaseException) -> CallOutcome:
+    return next(
+        (o for kind, o in ERROR_OUTCOMES.items() if isinstance(error, kind)), CallOutcome.UNKNOWN
+    )
 
 
-def overall(before: Outcome, last: Outcome) -> Outcome:
-    """The outcome of an operation from that of its earlier attempts and its last one."""
-    if Outcome.HAPPENED in (before, last):
-        return Outcome.HAPPENED
-    return Outcome.UNKNOWN if Outcome.UNKNOWN in (before, last) else Outcome.REFUSED
+def overall(before: CallOutcome, last: CallOutcome) -> CallOutcome:
+    """Return an operation's outcome from that of its earlier attempts and the last one."""
+    if CallOutcome.HAPPENED in (before, last):
+        return CallOutcome.HAPPENED
+    return CallOutcome.UNKNOWN if CallOutcome.UNKNOWN in (before, last) else CallOutcome.REFUSED

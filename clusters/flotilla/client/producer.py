@@ -1,21 +1,20 @@
-"""The producer: many sends in flight on one connection, each with one budget for all its tries.
+"""The producer: many sends in flight on one connection, each with one time limit for all its tries.
 
-A send is tried at once when the queue's master is known and connected. Otherwise it waits, and so
-does a retry during its back-off; waiting costs nothing of the tries, only of the budget
-(`sendMsgTimeout`). A try that left towards a broker and found nothing, or a refusal that RocketMQ
-retries, is tried again `retryTimesWhenSendFailed` times; the first answer that proves something
-ends the send. Every failed try asks for a fresh route, because a route that is wrong is only found
-out by using it.
+A send is tried at once if the queue's master is known and connected. Otherwise it waits, as does a
+retry during its back-off; waiting uses up the time limit (`sendMsgTimeout`), not the tries. A try
+that cannot connect, or a refusal that RocketMQ retries, is repeated `retryTimesWhenSendFailed`
+times; the first answer that proves an outcome ends the send. Every failed try asks for a fresh
+route, because only its use shows that a route is wrong.
 
-A caller may name the queue, and all tries go to that queue. Or the producer chooses, for each try
-again (faults.py), among all queues of the topic or a range of them: a retry goes to another broker
-set if there is one, at once, and a broker whose circuit breaker is open gets no send while another
-can be had. `Selections` counts how often that happens.
+A caller may name the queue; then all tries go to it. Or the producer chooses, for each try again
+(faults.py), among all queues of the topic or a range of them: a retry goes to another broker set at
+once if there is one, and a broker whose circuit breaker is open gets no send while another is
+usable. `Selections` counts how often that happens.
 
-Three ways to send: `send` calls back, `send_and_wait` is awaited, each with its own number of
-retries, and `send_oneway` hears no answer and knows nothing.
+There are three ways to send: `send` takes a callback, `send_and_wait` is awaited, each with its own
+number of retries, and `send_oneway` gets no answer.
 
-Sends are objects with callbacks, not tasks: thousands pass through one event loop in a second.
+Sends are objects with callbacks, not tasks: an event loop handles thousands of them in a second.
 """
 
 import asyncio
@@ -23,26 +22,26 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from clusters.flotilla.capacity.breaker import Breaker
-from clusters.flotilla.net.connection import CallTimeout, ConnectionLost
-from clusters.flotilla.net.wire import Op, Send, Sent
+from clusters.flotilla.net.connection import CallTimeout, ConnectionLost, Tasks, Unreachable
+from clusters.flotilla.net.wire import Op, SendReply, SendRequest, to_json
+from clusters.flotilla.world.timers import PeriodicTimer
 
-from .detector import Detector
+from .breaker import Breaker
+from .broker_connections import BrokerConnection, BrokerConnections
 from .faults import Faults, choose
-from .links import Link, Links
-from .outcomes import NOT_STORED, RETRIED, Outcome, of_error, of_status
+from .outcomes import NOT_STORED, RETRIED, CallOutcome, outcome_of_error, outcome_of_status
 from .outcomes import overall as sound_overall
-from .place import Place
-from .routes import Routes
-from .settings import Settings
+from .queue_location import QueueLocation
+from .route_cache import RouteCache
+from .settings import ClientSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """What became of a send. `address`: the broker that gave the last answer, if any did; `queue`:
-    the number of the queue that it was stored in, if that is certain."""
+class SendResult:
+    """The result of a send. `address`: the broker of the last answer, if any; `queue`: the number
+    of the queue in which the message is stored, if that is certain."""
 
-    outcome: Outcome
+    outcome: CallOutcome
     queue_offset: int = -1
     epoch: int = -1
     address: str = ""
@@ -52,8 +51,8 @@ class Result:
 
 
 Queues = int | range | None
-Overall = Callable[[Outcome, Outcome], Outcome]
-Done = Callable[[Result], None]
+Overall = Callable[[CallOutcome, CallOutcome], CallOutcome]
+Done = Callable[[SendResult], None]
 _CLOSED = "the client was closed"
 
 
@@ -65,8 +64,8 @@ class Selections:
     avoided: int = 0  # tries that passed over the next queue because of its broker
 
 
-class _Sending:
-    """One send under way."""
+class _PendingSend:
+    """One send that is not finished."""
 
     __slots__ = ("attempts", "body", "deadline", "done", "error", "key", "not_before", "outcome",
                  "packed", "place", "queue", "retries", "topic")  # fmt: skip
@@ -81,33 +80,72 @@ class _Sending:
         self.topic, self.queue, self.key, self.body = message
         self.done, self.deadline, self.retries = done, deadline, retries
         self.attempts = 0
-        self.outcome = Outcome.REFUSED  # of the attempts so far: none has happened
+        self.outcome = CallOutcome.REFUSED  # of the attempts so far
         self.error = "no master was known in time"
         self.not_before = 0.0
-        self.place: Place | None = None
+        self.place: QueueLocation | None = None
         self.packed = b""
 
-    def at(self, place: Place) -> bytes:
-        """The request's body for a master; the queue's number is the master's own."""
+    def at(self, place: QueueLocation) -> bytes:
+        """Return the request's body for a master, with its own number of the queue."""
         if not self.packed or self.place is None or self.place.queue != place.queue:
-            self.packed = Send(self.topic, place.queue, self.key, self.body).pack()
+            self.packed = SendRequest(self.topic, place.queue, self.key, self.body).pack()
         self.place = place
         return self.packed
 
 
-class Producer:
+class Detector:
+    """Probes the brokers that the producer has met, so that an avoided one is used again.
+
+    Each round sends a PING to every broker that is due. Where all brokers are bad, one that could
+    not be reached is skipped until a probe reaches it (RocketMQ's `startDetectorEnable`).
+    """
+
+    def __init__(
+        self, settings: ClientSettings, faults: Faults, connections: BrokerConnections
+    ) -> None:
+        self._settings, self._faults, self._connections = settings, faults, connections
+        self._loop = asyncio.get_running_loop()
+        self._tasks = Tasks()
+        self._round = PeriodicTimer(settings.detect_round_s, self._probe_all)
+
+    def close(self) -> None:
+        self._round.stop()
+        self._tasks.cancel()
+
+    def _probe_all(self) -> None:
+        for address in self._faults.due(self._loop.time()):
+            self._tasks.start(self._probe(address))
+
+    async def _probe(self, address: str) -> None:
+        again_at = self._loop.time() + self._settings.detect_interval_s
+        try:
+            async with asyncio.timeout(self._settings.detect_timeout_s):
+                timeout_s = self._settings.detect_timeout_s
+                await self._connections.call(address, Op.PING, to_json({}), timeout_s)
+            reached = True
+        except (Unreachable, ConnectionLost, CallTimeout, TimeoutError):
+            reached = False
+        self._faults.record_probe(address, reached, again_at)
+
+
+class FlotillaProducer:
     """Sends messages."""
 
     def __init__(
-        self, settings: Settings, routes: Routes, links: Links, overall: Overall = sound_overall
+        self,
+        settings: ClientSettings,
+        routes: RouteCache,
+        connections: BrokerConnections,
+        overall: Overall = sound_overall,
     ) -> None:
         self._settings = settings
         self._overall = overall
         self._routes = routes
-        self._links = links
+        self._connections = connections
         self._loop = asyncio.get_running_loop()
-        self._open: dict[_Sending, None] = {}
-        self._waiting: list[_Sending] = []
+        self._open: dict[_PendingSend, None] = {}
+        self._waiting: list[_PendingSend] = []
         self._timer: asyncio.TimerHandle | None = None
         self._turn = 0
         self.selections = Selections()
@@ -116,12 +154,12 @@ class Producer:
         self._faults = Faults(settings.avoidance) if settings.avoidance else None
         self._detector: Detector | None = None
         if self._faults is not None and settings.detects:
-            self._detector = Detector(settings, self._faults, links)
-        routes.on_change.append(self._look_again)
-        links.on_change.append(self._look_again)
+            self._detector = Detector(settings, self._faults, connections)
+        routes.on_change.append(self._retry_waiting)
+        connections.on_change.append(self._retry_waiting)
 
     def send(self, topic: str, queue: Queues, key: bytes, body: bytes, done: Done) -> None:
-        """Send one message; `done` is called exactly once, never before this returns.
+        """Send one message; call `done` exactly once, never before this returns.
 
         `queue`: a range lets the producer choose among these numbers, None among all.
         """
@@ -129,11 +167,11 @@ class Producer:
 
     async def send_and_wait(
         self, topic: str, body: bytes, key: bytes = b"", queue: int | None = None
-    ) -> Result:
-        """Send one message and wait for what becomes of it."""
-        ended: asyncio.Future[Result] = self._loop.create_future()
+    ) -> SendResult:
+        """Send one message and wait for the result."""
+        ended: asyncio.Future[SendResult] = self._loop.create_future()
 
-        def done(result: Result) -> None:
+        def done(result: SendResult) -> None:
             if not ended.done():
                 ended.set_result(result)
 
@@ -143,15 +181,17 @@ class Producer:
     def send_oneway(
         self, topic: str, body: bytes, key: bytes = b"", queue: int | None = None
     ) -> bool:
-        """Send one message without an answer. False: nobody was connected, it did not leave."""
+        """Send one message without an answer. Return False if it could not be sent."""
         if self._closed:
             return False
         place = self._place(topic, queue, "")
-        link = self._links.ready(place.address) if place else None
-        if place is None or link is None:
+        connection = self._connections.ready(place.address) if place else None
+        if place is None or connection is None:
             self._routes.refresh()
             return False
-        link.connection.tell(Op.SEND, Send(topic, place.queue, key, body).pack())
+        connection.connection.send_oneway(
+            Op.SEND, SendRequest(topic, place.queue, key, body).pack()
+        )
         return True
 
     def breaker_openings(self) -> int:
@@ -159,7 +199,7 @@ class Producer:
         return sum(breaker.openings for breaker in self._breakers.values())
 
     def close(self) -> None:
-        """Give up what is open: a send that left may still happen. Nothing leaves from now on."""
+        """End all open sends with the outcome so far; send nothing from now on."""
         self._closed = True
         self._waiting.clear()
         if self._detector is not None:
@@ -167,20 +207,20 @@ class Producer:
         if self._timer:
             self._timer.cancel()
         for sending in list(self._open):
-            left = Outcome.UNKNOWN if sending.attempts else Outcome.REFUSED
+            left = CallOutcome.UNKNOWN if sending.attempts else CallOutcome.REFUSED
             self._end(sending, left, error=_CLOSED)
 
     def _begin(self, message: tuple[str, Queues, bytes, bytes], done: Done, retries: int) -> None:
         if self._closed:
-            self._loop.call_soon(done, Result(Outcome.REFUSED, error=_CLOSED))
+            self._loop.call_soon(done, SendResult(CallOutcome.REFUSED, error=_CLOSED))
             return
         deadline = self._loop.time() + self._settings.send_timeout_s
-        sending = _Sending(message, done, deadline, retries)
+        sending = _PendingSend(message, done, deadline, retries)
         self._open[sending] = None
         self._try(sending)
 
-    def _place(self, topic: str, queue: Queues, last: str) -> Place | None:
-        """Where the next try goes."""
+    def _place(self, topic: str, queue: Queues, last: str) -> QueueLocation | None:
+        """Return the queue of the next try, None if no master is known."""
         if isinstance(queue, int):
             return self._routes.place(topic, queue)
         now, places = self._loop.time(), self._places(topic, queue)
@@ -192,88 +232,94 @@ class Producer:
             self.selections.avoided += due.broker_name not in (last, place.broker_name)
         return place
 
-    def _places(self, topic: str, queues: range | None) -> Sequence[Place]:
-        """The queues to choose from that have a master now."""
+    def _places(self, topic: str, queues: range | None) -> Sequence[QueueLocation]:
+        """Return the queues to choose from that have a master."""
         places = self._routes.places(topic)
         return places if queues is None else [p for p in places if p.number in queues]
 
     def _usable(self, address: str, now: float) -> bool:
-        """Connected, and not known to be silent."""
-        return self._links.ready(address) is not None and self._breaker(address).allows(now)
+        """Return whether a broker is connected and its circuit breaker allows calls."""
+        return self._connections.ready(address) is not None and self._breaker(address).allows(now)
 
     def _breaker(self, address: str) -> Breaker:
         if address not in self._breakers:
-            self._breakers[address] = Breaker(self._settings.fuse)
+            self._breakers[address] = Breaker(self._settings.breaker)
         return self._breakers[address]
 
-    def _try(self, sending: _Sending) -> None:
-        """Towards the queue's master, or into the waiting line."""
+    def _try(self, sending: _PendingSend) -> None:
+        """Send to the queue's master, or wait."""
         last = sending.place.broker_name if sending.place else ""
         place = self._place(sending.topic, sending.queue, last)
-        link = self._links.ready(place.address) if place else None
-        if place is None or link is None:
+        connection = self._connections.ready(place.address) if place else None
+        if place is None or connection is None:
             self._routes.refresh()
             self._wait(sending)
             return
         sending.attempts += 1
         self.selections.detours += bool(last) and place.broker_name != last
         now = self._loop.time()
-        self._breaker(place.address).called(now)
-        reply = link.call(Op.SEND, sending.at(place), sending.deadline - now)
-        reply.add_done_callback(lambda reply: self._replied(sending, place, link, reply, now))
+        self._breaker(place.address).record_call(now)
+        reply = connection.call(Op.SEND, sending.at(place), sending.deadline - now)
+        reply.add_done_callback(lambda reply: self._replied(sending, place, connection, reply, now))
 
     def _replied(
         self,
-        sending: _Sending,
-        place: Place,
-        link: Link,
+        sending: _PendingSend,
+        place: QueueLocation,
+        connection: BrokerConnection,
         reply: "asyncio.Future[bytes]",
         called_at: float,
     ) -> None:
         error = reply.exception()
-        self._learn(place.address, error is None, called_at)
+        self._record(place.address, error is None, called_at)
         if sending not in self._open:
             return
         if error is None:
-            link.heard()
+            connection.record_answer()
             try:
-                self._answered(sending, place, Sent.unpack(reply.result()))
+                self._answered(sending, place, SendReply.unpack(reply.result()))
             except (ValueError, struct.error) as e:
-                link.connection.abort()
-                self._end(sending, Outcome.UNKNOWN, error=f"{place.address}: malformed answer: {e}")
+                connection.connection.abort()
+                self._end(
+                    sending, CallOutcome.UNKNOWN, error=f"{place.address}: malformed answer: {e}"
+                )
             return
         if isinstance(error, CallTimeout):
-            link.silent(self._settings.send_timeout_s / 2)
-        self._failed(sending, of_error(error), str(error), isinstance(error, ConnectionLost))
+            connection.abort_if_silent(self._settings.send_timeout_s / 2)
+        self._failed(
+            sending, outcome_of_error(error), str(error), isinstance(error, ConnectionLost)
+        )
 
-    def _answered(self, sending: _Sending, place: Place, sent: Sent) -> None:
-        outcome = of_status(sent.status)
-        if outcome is Outcome.HAPPENED:
+    def _answered(self, sending: _PendingSend, place: QueueLocation, sent: SendReply) -> None:
+        outcome = outcome_of_status(sent.status)
+        if outcome is CallOutcome.HAPPENED:
             answer = (sent.queue_offset, sent.epoch, place.address)
-            result = Result(outcome, *answer, sending.attempts, queue=place.number)
+            result = SendResult(outcome, *answer, sending.attempts, queue=place.number)
             self._finish(sending, result)
             return
         error = f"{place.address}: {sent.status.name} {sent.remark}".rstrip()
         elsewhere = self._settings.retry_not_stored and sent.status in NOT_STORED
         if sent.status in RETRIED and self._faults is not None:
-            self._faults.failed(place.address, self._loop.time())
+            self._faults.record_failure(place.address, self._loop.time())
         self._failed(sending, outcome, error, elsewhere or sent.status in RETRIED)
 
-    def _learn(self, address: str, answered: bool, called_at: float) -> None:
-        """What a try tells about its broker."""
+    def _record(self, address: str, answered: bool, called_at: float) -> None:
+        """Record what a try shows about its broker."""
         now, breaker = self._loop.time(), self._breaker(address)
         if answered:
-            breaker.answered(now)
+            breaker.record_answer(now)
         else:
-            breaker.failed(now)
+            breaker.record_failure(now)
         if self._faults is None:
             return
         if answered:
-            self._faults.answered(address, now - called_at, now)
+            self._faults.record_latency(address, now - called_at, now)
         else:
-            self._faults.failed(address, now, reachable=self._detector is None)
+            self._faults.record_failure(address, now, reachable=self._detector is None)
 
-    def _failed(self, sending: _Sending, outcome: Outcome, error: str, retried: bool) -> None:
+    def _failed(
+        self, sending: _PendingSend, outcome: CallOutcome, error: str, retried: bool
+    ) -> None:
         """An attempt ended without success: try again or end."""
         self._routes.refresh()
         sending.outcome, sending.error = self._overall(sending.outcome, outcome), error
@@ -287,8 +333,8 @@ class Producer:
         sending.not_before = self._loop.time() + backoff_s
         self._wait(sending)
 
-    def _goes_elsewhere(self, sending: _Sending) -> bool:
-        """Another broker set can take it now, so there is nothing to wait for."""
+    def _goes_elsewhere(self, sending: _PendingSend) -> bool:
+        """Return whether another broker set can take the send now, without a back-off."""
         if isinstance(sending.queue, int) or sending.place is None:
             return False
         now, last = self._loop.time(), sending.place.broker_name
@@ -296,31 +342,33 @@ class Producer:
         others = {p.address for p in places if p.broker_name != last}
         return any(self._usable(address, now) for address in sorted(others))
 
-    def _end(self, sending: _Sending, outcome: Outcome, error: str) -> None:
+    def _end(self, sending: _PendingSend, outcome: CallOutcome, error: str) -> None:
         address = sending.place.address if sending.place else ""
         self._finish(
             sending,
-            Result(outcome, address=address, attempts=max(sending.attempts, 1), error=error),
+            SendResult(outcome, address=address, attempts=max(sending.attempts, 1), error=error),
         )
 
-    def _finish(self, sending: _Sending, result: Result) -> None:
+    def _finish(self, sending: _PendingSend, result: SendResult) -> None:
         del self._open[sending]
         sending.done(result)
 
-    # the waiting line: for a master, for a connection, for a back-off to pass
+    # sends that wait for a master, a connection, or the end of a back-off
 
-    def _wait(self, sending: _Sending) -> None:
+    def _wait(self, sending: _PendingSend) -> None:
         self._waiting.append(sending)
         if self._timer is None:
-            self._timer = self._loop.call_later(self._settings.retry_backoff_s / 2, self._look)
+            self._timer = self._loop.call_later(
+                self._settings.retry_backoff_s / 2, self._try_waiting
+            )
 
-    def _look_again(self) -> None:
-        """A route or a connection has changed."""
+    def _retry_waiting(self) -> None:
+        """Try waiting sends again: a route or a connection has changed."""
         if self._waiting:
-            self._look()
+            self._try_waiting()
 
-    def _look(self) -> None:
-        """Try whatever has waited long enough; end what has waited too long."""
+    def _try_waiting(self) -> None:
+        """Try sends that have waited long enough; end those beyond their time limit."""
         if self._timer:
             self._timer.cancel()
             self._timer = None

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from clusters.flotilla.capacity.breaker import Fuse
-
+from .breaker import BreakerLimits
 from .faults import AVOIDANCES, Avoidance
 
 _TIMES = {  # key -> (field, milliseconds by default)
@@ -16,41 +15,36 @@ _TIMES = {  # key -> (field, milliseconds by default)
     "sendMsgTimeout": ("send_timeout_s", 3000),  # for all tries of one send together
     "requestTimeoutMillis": ("request_timeout_s", 3000),
     "connectTimeoutMillis": ("connect_timeout_s", 3000),
-    "retryBackoffMillis": ("retry_backoff_s", 100),  # original: none
-    # original: 30000, and 20000 to rebalance
-    "heartbeatBrokerInterval": ("group_heartbeat_s", 1000),
+    "retryBackoffMillis": ("retry_backoff_s", 100),  # RocketMQ: none
+    "heartbeatBrokerInterval": ("group_heartbeat_s", 1000),  # RocketMQ: 30000; rebalance 20000
     "clientLockMaxLiveTime": ("lock_lease_s", 30000),
-    "rebalanceLockInterval": ("lock_interval_s", 20000),
-    "offlineSlowMillis": ("offline_slow_s", 100),  # a pull that lasts longer is slow
-    "offlinePauseMillis": ("offline_pause_s", 1000),  # the longest between two pulls
     "detectTimeout": ("detect_timeout_s", 200),
     "detectInterval": ("detect_interval_s", 2000),
-    "detectRoundInterval": ("detect_round_s", 3000),  # original: fixed
+    "detectRoundInterval": ("detect_round_s", 3000),  # RocketMQ: fixed
 }
-_FUSE = {  # the circuit breaker's times; the original has none
+_BREAKER_TIMES = {  # of the circuit breaker, which RocketMQ does not have
     "breakerSilenceMillis": ("silence_s", 60),
     "breakerOpenMillis": ("open_s", 2000),
 }
+_BREAKER_FAILURES = "breakerFailures"
 _COUNTS = ("retryTimesWhenSendFailed", "retryTimesWhenSendAsyncFailed")
-_FAILURES = "breakerFailures"
-_BATCH = "offlinePullBatchSize"
 _SWITCHES = (
-    "sendLatencyFaultEnable",  # the seed article's spelling
-    "sendLatencyEnable",  # RocketMQ 5's
+    "sendLatencyFaultEnable",  # RocketMQ 4's name
+    "sendLatencyEnable",  # RocketMQ 5's name
     "startDetectorEnable",
     "retryAnotherBrokerWhenNotStoreOK",
 )
 _TABLE = "sendLatencyTable"
-KEYS = frozenset({*_TIMES, *_FUSE, *_COUNTS, *_SWITCHES, _FAILURES, _BATCH, _TABLE})
+KEYS = frozenset({*_TIMES, *_BREAKER_TIMES, *_COUNTS, *_SWITCHES, _BREAKER_FAILURES, _TABLE})
 
 
-def why_not(key: str, value: Any) -> str:
-    """What is wrong with the value of a key; empty: nothing."""
+def check_value(key: str, value: Any) -> str:
+    """Return what is wrong with the value of a key, "" if it is valid."""
     if key in _SWITCHES:
         return "" if isinstance(value, bool) else f"{key} must be true or false, not {value!r}"
     if key == _TABLE:
-        known = ", ".join(AVOIDANCES)
-        return "" if value in AVOIDANCES else f"{key} must be one of {known}, not {value!r}"
+        names = ", ".join(AVOIDANCES)
+        return "" if value in AVOIDANCES else f"{key} must be one of {names}, not {value!r}"
     least = 0 if key in _COUNTS else 1
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         return f"{key} must be a whole number from {least}, not {value!r}"
@@ -58,9 +52,11 @@ def why_not(key: str, value: Any) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """How a client finds its cluster and how patient it is. `avoidance`: None, no fault tolerance;
-    `retries_async`: of sends that nobody waits for."""
+class ClientSettings:
+    """How a client finds its cluster, and its time limits and retries.
+
+    `avoidance`: None means no fault avoidance; `retries_async`: of sends with a callback.
+    """
 
     nameservers: tuple[str, ...]
     poll_nameserver_s: float
@@ -70,7 +66,6 @@ class Settings:
     retry_backoff_s: float
     group_heartbeat_s: float
     lock_lease_s: float
-    lock_interval_s: float
     detect_timeout_s: float
     detect_interval_s: float
     detect_round_s: float
@@ -79,18 +74,16 @@ class Settings:
     retry_not_stored: bool
     avoidance: Avoidance | None
     detects: bool
-    offline_batch: int
-    offline_slow_s: float
-    offline_pause_s: float
-    fuse: Fuse
+    breaker: BreakerLimits
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> "Settings":
-        """From RocketMQ's keys; other keys are left alone."""
+    def of(cls, fields: Mapping[str, Any]) -> "ClientSettings":
+        """Read RocketMQ's keys; ignore other keys."""
         scale = float(fields.get("timeScale", 1.0))
         avoids = any(fields.get(key, False) for key in _SWITCHES[:2])
         table = AVOIDANCES[fields.get(_TABLE, "current")].scaled(scale)
         retries = int(fields.get(_COUNTS[0], 2))
+        failures = int(fields.get(_BREAKER_FAILURES, 3))
         return cls(
             nameservers=tuple(fields["namesrvAddr"]),
             retries=retries,
@@ -98,8 +91,7 @@ class Settings:
             retry_not_stored=bool(fields.get("retryAnotherBrokerWhenNotStoreOK", False)),
             avoidance=table if avoids else None,
             detects=bool(fields.get("startDetectorEnable", False)),
-            offline_batch=int(fields.get(_BATCH, 32)),
-            fuse=Fuse(int(fields.get(_FAILURES, 3)), **_seconds(_FUSE, fields, scale)),
+            breaker=BreakerLimits(failures, **_seconds(_BREAKER_TIMES, fields, scale)),
             **_seconds(_TIMES, fields, scale),
         )
 

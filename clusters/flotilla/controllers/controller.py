@@ -25,24 +25,24 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from ..broker.tuning import Tuning
+from ..broker.config_handler import ConfigHandler
 from ..config import Config
 from ..events import EventLog
 from ..net import connection as net
 from ..net.connection import (
     CallTimeout,
-    Connection,
     ConnectionLost,
+    FrameConnection,
     JsonHandler,
-    Silent,
+    RejectingHandler,
     Tasks,
     Unreachable,
     dial,
     refusal,
 )
-from ..net.peer_liveness import Doorbell
-from ..net.schemas import address, text
-from ..net.wire import Json, Op, Senseless, Status, from_json, to_json
+from ..net.peer_liveness import PeerLiveness
+from ..net.schemas import is_address, is_text
+from ..net.wire import Json, Op, ProtocolError, Status, from_json, to_json
 from ..raft.core import RaftTiming
 from ..raft.effects import RaftState as RaftState
 from ..raft.effects import Role
@@ -84,17 +84,17 @@ class Controller:
         self._events = EventLog(config.event_log, config.node, ports)
         self._tasks = Tasks()
         self._liveness = LocalLiveness(config.heartbeat_timeout_s, rules.heartbeat_expired)
-        self._doorbell = Doorbell(self._tasks, 3 * config.broker_heartbeat_interval_s)
+        self._doorbell = PeerLiveness(self._tasks, 3 * config.broker_heartbeat_interval_s)
         self._state = ReplicatedState()
         self._mode = self._make_mode()
         self._raft: RaftNode | None = None
         self._role = Role(RaftState.FOLLOWER, 0, None)
         self._recovered_index = 0
-        self._connections: dict[Connection, int] = {}  # numbered, if heartbeats arrived
+        self._connections: dict[FrameConnection, int] = {}  # numbered, if heartbeats arrived
         self._next_connection = 1
         self._replacing: dict[str, None] = {}
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
-        self._tuning = Tuning(config, {"drillTimeout": lambda _: None}, self._events)
+        self._tuning = ConfigHandler(config, {"drillTimeout": lambda _: None}, self._events)
         self.handler = JsonHandler(
             {
                 **{op: self._answer(op) for op in DECISIONS},
@@ -108,7 +108,7 @@ class Controller:
             },
             other=self._raft_frame,
             on_closed=self._closed,
-            on_senseless=self._events.senseless,
+            on_protocol_error=self._events.protocol_error,
         )
 
     async def start(self) -> None:
@@ -127,7 +127,7 @@ class Controller:
             self._on_role,
             self._on_leading,
             self._on_members,
-            self._events.senseless,
+            self._events.protocol_error,
         )
         try:
             self._raft, recovered = await RaftNode.start(member, hooks, self._ports, self._rules)
@@ -166,9 +166,9 @@ class Controller:
             raise NotLeader
         return self._raft.read()
 
-    def _raft_frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
+    def _raft_frame(self, connection: FrameConnection, op: int, request: int, body: bytes) -> None:
         if op != Op.RAFT:
-            raise Senseless(f"an unknown operation {op}")
+            raise ProtocolError(f"an unknown operation {op}")
         if self._raft:
             self._raft.receive(connection, body)
 
@@ -256,10 +256,10 @@ class Controller:
         )
         return Jraft(access) if config.controller_type == "jraft" else Dledger(access)
 
-    def _answer(self, op: Op) -> Callable[[Connection, Json], Awaitable[Json]]:
+    def _answer(self, op: Op) -> Callable[[FrameConnection, Json], Awaitable[Json]]:
         return lambda connection, fields: self._mode.submit(op, fields)
 
-    async def _hand_over(self, connection: Connection, fields: Json) -> Json:
+    async def _hand_over(self, connection: FrameConnection, fields: Json) -> Json:
         """Move the mastership of a set as planned: the controllers' part of a *drill*.
 
         The master is asked to hold its sends until the successor has everything. The successor is
@@ -276,7 +276,7 @@ class Controller:
             self._tuning.config.drill_timeout_s,
         )
         try:
-            master = await dial(plan.address, Silent(), rpc_timeout_s)
+            master = await dial(plan.address, RejectingHandler(), rpc_timeout_s)
         except Unreachable as e:
             return refusal(Status.ELECT_MASTER_FAILED, f"the master is out of reach: {e}")
         request = {"masterEpoch": plan.epoch, "to": plan.to, "timeoutMs": timeout_s * 1000}
@@ -293,7 +293,7 @@ class Controller:
             }
             elected = await self._mode.submit(Op.ELECT_MASTER, election)
             if elected.get("code", Status.SUCCESS) != Status.SUCCESS:
-                master.tell(Op.RESUME, to_json({"masterEpoch": plan.epoch}))
+                master.send_oneway(Op.RESUME, to_json({"masterEpoch": plan.epoch}))
             return elected
         except (ConnectionLost, CallTimeout) as e:
             return refusal(Status.ELECT_MASTER_FAILED, f"the master does not answer: {e}")
@@ -311,7 +311,7 @@ class Controller:
     def _members(self) -> Configuration:
         return self._raft.members if self._raft else Configuration()
 
-    async def _change_controllers(self, connection: Connection, fields: Json) -> Json:
+    async def _change_controllers(self, connection: FrameConnection, fields: Json) -> Json:
         """Raises Senseless if the request is malformed."""
         if self._raft is None:
             return self._not_leader()
@@ -330,7 +330,7 @@ class Controller:
             return majority_timeout()
         return _members_fields(self._raft.members)
 
-    async def _metadata(self, connection: Connection, fields: Json) -> Json:
+    async def _metadata(self, connection: FrameConnection, fields: Json) -> Json:
         members = self._members()
         return {
             "leaderId": self._role.leader,
@@ -340,7 +340,7 @@ class Controller:
             "learners": dict(members.learners),
         }
 
-    async def _describe(self, connection: Connection, fields: Json) -> Json:
+    async def _describe(self, connection: FrameConnection, fields: Json) -> Json:
         context, state = self._mode.context(), self._role.state
         candidate = state in (RaftState.CANDIDATE, RaftState.PRE_CANDIDATE)
         return {
@@ -358,19 +358,19 @@ class Controller:
             },
         }
 
-    async def _ping(self, connection: Connection, fields: Json) -> Json:
+    async def _ping(self, connection: FrameConnection, fields: Json) -> Json:
         return {}
 
     # liveness
 
-    async def _heartbeat(self, connection: Connection, fields: Json) -> Json:
+    async def _heartbeat(self, connection: FrameConnection, fields: Json) -> Json:
         self._mode.on_heartbeat(Heartbeat.from_fields(fields), self._number(connection))
         if self._raft is None:
             return {}
         index, members = self._raft.committed_members
         return {"controllers": sorted(members.addresses.values()), "asOf": index}
 
-    def _number(self, connection: Connection) -> int:
+    def _number(self, connection: FrameConnection) -> int:
         if connection not in self._connections:
             self._connections[connection] = self._next_connection
             self._next_connection += 1
@@ -386,7 +386,7 @@ class Controller:
             if row.master_id is not None and broker_id in row.members:
                 self._notify(row.members[broker_id].addr, name)
 
-    def _closed(self, connection: Connection, why: str) -> None:
+    def _closed(self, connection: FrameConnection, why: str) -> None:
         if connection.refused:
             self._events.write("refused", peer=connection.peer, why=why)
         if self._raft:
@@ -398,7 +398,7 @@ class Controller:
             self._watch(key, addr, number)
 
     def _watch(self, key: Key, addr: str, number: int) -> None:
-        self._doorbell.ring(
+        self._doorbell.watch(
             addr,
             cares=lambda: key in self._liveness.by_connection(number),
             gone=lambda: self._mode.on_gone(key, "closed"),
@@ -446,10 +446,10 @@ class Controller:
     async def _send_notice(self, addr: str, info: bytes) -> None:
         """Use a new connection: one from before a partition may be dead without a sign of it."""
         try:
-            connection = await dial(addr, Silent(), self._config.controller_rpc_timeout_s)
+            connection = await dial(addr, RejectingHandler(), self._config.controller_rpc_timeout_s)
         except Unreachable:
             return  # the broker polls
-        connection.tell(Op.NOTIFY_ROLE, info)
+        connection.send_oneway(Op.NOTIFY_ROLE, info)
         connection.close()
 
     def _every(self, period_s: float, work: Callable[[], None]) -> None:
@@ -469,11 +469,11 @@ def _change_of(fields: Json) -> Change:
     added, removed = fields.get("add"), fields.get("remove")
     if isinstance(added, dict) and len(added) == 1 and removed is None:
         [(member, place)] = added.items()
-        if not text(member) or not 0 < len(member.encode()) <= MAX_NAME_BYTES:
-            raise Senseless(f"a controller's id has 1 to {MAX_NAME_BYTES} bytes")
-        if not address(place):
-            raise Senseless(f"a controller's address is ip:port, not {str(place)[:80]!r}")
+        if not is_text(member) or not 0 < len(member.encode()) <= MAX_NAME_BYTES:
+            raise ProtocolError(f"a controller's id has 1 to {MAX_NAME_BYTES} bytes")
+        if not is_address(place):
+            raise ProtocolError(f"a controller's address is ip:port, not {str(place)[:80]!r}")
         return Add(member, place)
-    if isinstance(removed, str) and text(removed) and added is None:
+    if isinstance(removed, str) and is_text(removed) and added is None:
         return Remove(removed)
-    raise Senseless('either add: {id: "ip:port"}, one controller, or remove: its id')
+    raise ProtocolError('either add: {id: "ip:port"}, one controller, or remove: its id')

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..net.connection import refusal
-from ..net.wire import Json, Op, Senseless, Status
+from ..net.wire import Json, Op, ProtocolError, Status
 from ..rules import Rules
 from .alter import Alteration, is_repeated
 from .controller_state import (
@@ -289,7 +289,7 @@ def _put(fields: Json) -> PutValue:
 
 def _text(value: Any) -> str | None:
     if value is not None and not isinstance(value, str):
-        raise Senseless(f"a value is a string or null, not {value!r}")
+        raise ProtocolError(f"a value is a string or null, not {value!r}")
     return value
 
 

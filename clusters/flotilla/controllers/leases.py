@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from ..broker.catalog import Place
+from ..broker.catalog import GroupQueue
 
 _MIN_SWEEP = 1024  # fewer leases than this are kept, expired or not
 
@@ -17,14 +17,14 @@ class Leases:
 
     def __init__(self, lasts_s: float, may_unlock: Callable[[str, str], bool] = may_unlock) -> None:
         self._lasts_s, self._may_unlock = lasts_s, may_unlock
-        self._held: dict[Place, tuple[str, float]] = {}
+        self._held: dict[GroupQueue, tuple[str, float]] = {}
         self._sweep_above = _MIN_SWEEP
 
     def __len__(self) -> int:
         """Return the number of leases in memory, including expired ones."""
         return len(self._held)
 
-    def take(self, place: Place, client: str, now: float) -> bool:
+    def take(self, place: GroupQueue, client: str, now: float) -> bool:
         holder, until = self._held.get(place, (client, 0.0))
         if holder != client and now < until:
             return False
@@ -33,7 +33,7 @@ class Leases:
             self._drop_expired(now)
         return True
 
-    def give_back(self, place: Place, client: str) -> None:
+    def give_back(self, place: GroupQueue, client: str) -> None:
         held = self._held.get(place)
         if held is not None and self._may_unlock(held[0], client):
             del self._held[place]

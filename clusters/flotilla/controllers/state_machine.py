@@ -22,8 +22,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ..net.connection import refusal
-from ..net.schemas import misshapen
-from ..net.wire import NONSENSE, Json, Op, Status
+from ..net.schemas import schema_error
+from ..net.wire import DECODE_ERRORS, Json, Op, Status
 from ..rules import Rules
 from .controller_requests import DECISIONS, Decision, DecisionContext, replace_master
 from .controller_state import (
@@ -154,8 +154,8 @@ def decide(op: int, fields: Json, context: DecisionContext) -> Decision:
     """
     try:
         return DECISIONS[Op(op)](context, fields)
-    except NONSENSE as e:
-        if not misshapen(op, fields):
+    except DECODE_ERRORS as e:
+        if not schema_error(op, fields):
             raise  # the request is well-formed, so the fault is ours
         remark = f"a malformed request: {type(e).__name__}: {e}"
         return Decision(refusal(Status.INVALID_REQUEST, remark))

@@ -1,8 +1,8 @@
-"""A nameserver with a controller in its process: `enableControllerInNamesrv` (spec 2).
+"""A nameserver with a controller in its process (`enableControllerInNamesrv`).
 
-Both are what they are alone, each with a port of its own: the controller listens where
-`controllerDLegerPeers` says that `controllerDLegerSelfId` is, and keeps its files in a folder of
-its own. They share the process and the event log, and they end together.
+Both work as they do alone, each with its own port: the controller listens at the address that
+`controllerDLegerPeers` has for `controllerDLegerSelfId`, and keeps its files in its own folder.
+They share the process and the event log, and they end together.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from . import nameserver
 
 
 def controller_of(config: Config) -> Config:
-    """The configuration of the controller inside."""
+    """Return the configuration of the embedded controller."""
     host, port = split(config.controller_peers[config.controller_id])
     return replace(
         config, role="controller", host=host, port=port, store=f"{config.store}/controller"
@@ -26,26 +26,26 @@ def controller_of(config: Config) -> Config:
 
 
 async def main(config: Config, ports: Ports, rules: Rules, ready: Callable[[str], None]) -> None:
-    """Serve until cancelled, or until one of the two can not go on."""
+    """Serve until cancelled, or until one of the two fails."""
     waiting = {"nameserver", "controller"}
 
-    def listens(which: str) -> Callable[[str], None]:
-        def heard(address: str) -> None:
-            waiting.discard(which)
+    def on_ready(part: str) -> Callable[[str], None]:
+        def part_is_ready(address: str) -> None:
+            waiting.discard(part)
             if not waiting:
                 ready(config.address)
 
-        return heard
+        return part_is_ready
 
-    both = [
-        asyncio.ensure_future(nameserver.main(config, ports, rules, listens("nameserver"))),
+    tasks = [
+        asyncio.ensure_future(nameserver.main(config, ports, rules, on_ready("nameserver"))),
         asyncio.ensure_future(
-            controller.main(controller_of(config), ports, rules, listens("controller"))
+            controller.main(controller_of(config), ports, rules, on_ready("controller"))
         ),
     ]
     try:
-        await asyncio.gather(*both)
+        await asyncio.gather(*tasks)
     finally:
-        for one in both:
-            one.cancel()
-        await asyncio.wait(both)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)

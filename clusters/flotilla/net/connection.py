@@ -1,16 +1,16 @@
-"""Frames over TCP: connections that ask, answer and tell, on asyncio Protocols.
+"""Frames over TCP: requests, replies and one-way messages on asyncio Protocols.
 
-A `Connection` parses frames and joins everything written in one turn of the event loop into one
-write. `call` sends a request and returns a future for its reply; a lost connection fails every open
-call with ConnectionLost, a late reply fails it with CallTimeout: in both cases the request may or
-may not have been carried out. `Pool` keeps one connection per address and dials on demand.
+A `FrameConnection` parses frames and joins everything written in one turn of the event loop into
+one write. `call` sends a request and returns a future for its reply. A lost connection fails every
+open call with ConnectionLost, a late reply fails it with CallTimeout; in both cases the request may
+or may not have been carried out. `Pool` keeps one connection per address and connects on demand.
 
-A `Handler` receives (connection, op, request id, body) and answers, now or later, with
-`connection.reply`. `JsonHandler` turns a table {op: async function from fields to fields} into one.
+A `Handler` receives (connection, op, request id, body) and replies, now or later, with
+`connection.reply`. `JsonHandler` makes one from a table {op: async function from fields to fields}.
 
-Whatever a peer sends, the node goes on: it raises Senseless where it is taken apart, and the peer
-is refused. Any other exception of a handler is a fault of this node. It goes to the event loop's
-exception handler, which ends the process, for nobody would hear of a fault that was only answered.
+No input of a peer stops the node: decoding raises ProtocolError, and the peer is refused. Any other
+exception of a handler is a bug of this node. It goes to the event loop's exception handler, which
+ends the process.
 """
 
 import asyncio
@@ -18,56 +18,56 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Protocol, cast
 
-from ..world.ports import close_for_the_vanished
-from .schemas import misshapen
+from ..world.ports import enable_keepalive
+from .schemas import schema_error
 from .wire import (
     HEADER,
     MAX_FRAME,
     REPLY,
     Json,
-    Senseless,
+    ProtocolError,
     Status,
+    decode,
     frame,
     from_json,
     to_json,
-    understood,
 )
 
 
 class ConnectionLost(Exception):
-    """The connection ended before the reply: the request's fate is unknown unless it never left."""
+    """The connection ended before the reply: the outcome is unknown, unless it never left."""
 
 
 class CallTimeout(Exception):
-    """No reply in time: the request's fate is unknown."""
+    """No reply in time: the outcome of the request is unknown."""
 
 
 class Unreachable(Exception):
-    """The connection could not be made: the request certainly was not carried out."""
+    """The connection could not be made: the request was certainly not carried out."""
 
 
 class Handler(Protocol):
-    def opened(self, connection: "Connection") -> None: ...
+    def opened(self, connection: "FrameConnection") -> None: ...
 
-    def frame(self, connection: "Connection", op: int, request: int, body: bytes) -> None:
-        """A request. Senseless: the peer is dropped. Whatever else is raised stops the node."""
+    def frame(self, connection: "FrameConnection", op: int, request: int, body: bytes) -> None:
+        """Take a request. ProtocolError drops the peer; any other exception stops the node."""
         ...
 
-    def senseless(self, connection: "Connection", why: str) -> None:
-        """The first time that the peer sent what makes no sense."""
+    def protocol_error(self, connection: "FrameConnection", why: str) -> None:
+        """The peer violated the protocol, for the first time on this connection."""
         ...
 
-    def closed(self, connection: "Connection", why: str) -> None: ...
+    def closed(self, connection: "FrameConnection", why: str) -> None: ...
 
 
-class Connection(asyncio.Protocol):
+class FrameConnection(asyncio.Protocol):
     """One TCP connection, either side."""
 
     def __init__(self, handler: Handler) -> None:
         self.peer = ""
         self.refused: str | None = None
         self._handler = handler
-        self._was_senseless = False
+        self._reported = False
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._inbox = bytearray()
@@ -79,7 +79,7 @@ class Connection(asyncio.Protocol):
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
-    # what asyncio tells us
+    # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -91,11 +91,11 @@ class Connection(asyncio.Protocol):
         self._inbox += data
         try:
             self._parse()
-        except Senseless as e:  # a malformed peer must never stop the node
+        except ProtocolError as e:  # bad input must not stop the node
             self.refused = str(e)
             self.abort()
-            self.is_senseless(self.refused)
-        except Exception as e:  # ours, or our disk's; asyncio would end the connection, and go on
+            self.report_protocol_error(self.refused)
+        except Exception as e:  # a bug, or the disk; asyncio would only close the connection
             context = {"message": f"a frame from {self.peer} was not served", "exception": e}
             self._loop.call_exception_handler(context)
 
@@ -109,10 +109,10 @@ class Connection(asyncio.Protocol):
                 future.set_exception(ConnectionLost(f"{self.peer}: {why}"))
         self._handler.closed(self, why)
 
-    # what we tell the peer
+    # sending
 
     def call(self, op: int, body: bytes, timeout_s: float) -> "asyncio.Future[bytes]":
-        """Send a request; the future gives the reply's body, CallTimeout or ConnectionLost."""
+        """Send a request; return a future of the reply's body, CallTimeout or ConnectionLost."""
         future: asyncio.Future[bytes] = self._loop.create_future()
         if not self.is_open:
             future.set_exception(ConnectionLost(f"{self.peer}: not open"))
@@ -124,8 +124,8 @@ class Connection(asyncio.Protocol):
         self.write(frame(op, request, body))
         return future
 
-    def tell(self, op: int, body: bytes) -> None:
-        """Send a one-way frame."""
+    def send_oneway(self, op: int, body: bytes) -> None:
+        """Send a one-way message."""
         self.write(frame(op, 0, body))
 
     def reply(self, op: int, request: int, body: bytes) -> None:
@@ -141,28 +141,28 @@ class Connection(asyncio.Protocol):
 
     @property
     def backlog(self) -> int:
-        """Bytes accepted for writing that the kernel has not taken yet."""
+        """Bytes written that the kernel has not taken yet."""
         waiting = sum(map(len, self._outbox))
         return waiting + (self._transport.get_write_buffer_size() if self._transport else 0)
 
     def close(self) -> None:
-        """Write what is queued, then close."""
+        """Close after queued data is written."""
         self._flush()
         if self._transport:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once and drop what is queued."""
+        """Close at once; drop queued data."""
         if self._transport:
             self._transport.abort()
 
-    def is_senseless(self, why: str) -> None:
-        """The peer sent what makes no sense; of each connection that is told once."""
-        if not self._was_senseless:
-            self._was_senseless = True
-            self._handler.senseless(self, why)
+    def report_protocol_error(self, why: str) -> None:
+        """Report a violation of the protocol, once for each connection."""
+        if not self._reported:
+            self._reported = True
+            self._handler.protocol_error(self, why)
 
-    # inside
+    # parsing
 
     def _flush(self) -> None:
         outbox, self._outbox = self._outbox, []
@@ -174,7 +174,7 @@ class Connection(asyncio.Protocol):
         while len(inbox) - at >= HEADER.size:
             length, op, request = HEADER.unpack_from(inbox, at)
             if not 5 <= length <= MAX_FRAME:
-                raise Senseless(f"a frame of {length} bytes")
+                raise ProtocolError(f"a frame of {length} bytes")
             end = at + 4 + length
             if end > len(inbox):
                 break
@@ -200,79 +200,79 @@ class Connection(asyncio.Protocol):
             call[0].set_exception(CallTimeout(f"{self.peer}: no reply in time"))
 
 
-class Silent:
-    """The handler of a connection that only asks."""
+class RejectingHandler:
+    """The handler of a connection on which only this side sends requests."""
 
-    def opened(self, connection: Connection) -> None: ...
+    def opened(self, connection: FrameConnection) -> None: ...
 
-    def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
-        raise Senseless(f"an unexpected request {op}")
+    def frame(self, connection: FrameConnection, op: int, request: int, body: bytes) -> None:
+        raise ProtocolError(f"an unexpected request {op}")
 
-    def senseless(self, connection: Connection, why: str) -> None:
-        """Whoever asked learns it: the connection is lost."""
+    def protocol_error(self, connection: FrameConnection, why: str) -> None:
+        """The calls on the connection fail with ConnectionLost."""
 
-    def closed(self, connection: Connection, why: str) -> None: ...
+    def closed(self, connection: FrameConnection, why: str) -> None: ...
 
 
 class JsonHandler:
-    """Serves JSON operations from a table; other frames go to `other`."""
+    """Serves JSON requests from a table; other frames go to `other`."""
 
     def __init__(
         self,
-        table: Mapping[int, Callable[[Connection, Json], Awaitable[Json]]],
-        other: Callable[[Connection, int, int, bytes], None] | None = None,
-        on_closed: Callable[[Connection, str], None] | None = None,
-        on_senseless: Callable[[str, str], None] | None = None,
+        table: Mapping[int, Callable[[FrameConnection, Json], Awaitable[Json]]],
+        other: Callable[[FrameConnection, int, int, bytes], None] | None = None,
+        on_closed: Callable[[FrameConnection, str], None] | None = None,
+        on_protocol_error: Callable[[str, str], None] | None = None,
     ) -> None:
         self._table = table
         self._other = other
         self._on_closed = on_closed
-        self._on_senseless = on_senseless
+        self._on_protocol_error = on_protocol_error
         self._tasks = Tasks()
-        self.connections: dict[Connection, None] = {}
+        self.connections: dict[FrameConnection, None] = {}
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: FrameConnection) -> None:
         self.connections[connection] = None
 
-    def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
+    def frame(self, connection: FrameConnection, op: int, request: int, body: bytes) -> None:
         serve = self._table.get(op)
         if serve is None:
             if self._other is None:
-                raise Senseless(f"an unknown operation {op}")
+                raise ProtocolError(f"an unknown operation {op}")
             self._other(connection, op, request, body)
             return
-        fields = understood(from_json, body)
-        if why := misshapen(op, fields):
+        fields = decode(from_json, body)
+        if why := schema_error(op, fields):
             self._refuse(connection, op, request, why)
         else:
             self._tasks.start(self._serve(connection, op, request, serve(connection, fields)))
 
-    def senseless(self, connection: Connection, why: str) -> None:
-        if self._on_senseless:
-            self._on_senseless(connection.peer, why)
+    def protocol_error(self, connection: FrameConnection, why: str) -> None:
+        if self._on_protocol_error:
+            self._on_protocol_error(connection.peer, why)
 
-    def closed(self, connection: Connection, why: str) -> None:
+    def closed(self, connection: FrameConnection, why: str) -> None:
         self.connections.pop(connection, None)
         if self._on_closed:
             self._on_closed(connection, why)
 
     async def _serve(
-        self, connection: Connection, op: int, request: int, work: Awaitable[Json]
+        self, connection: FrameConnection, op: int, request: int, work: Awaitable[Json]
     ) -> None:
         try:
             fields = await work
-        except Senseless as e:
+        except ProtocolError as e:
             self._refuse(connection, op, request, str(e))
         else:
             connection.reply(op, request, to_json({"code": Status.SUCCESS, **fields}))
 
-    def _refuse(self, connection: Connection, op: int, request: int, why: str) -> None:
+    def _refuse(self, connection: FrameConnection, op: int, request: int, why: str) -> None:
         connection.reply(op, request, to_json(refusal(Status.INVALID_REQUEST, why)))
-        connection.is_senseless(f"operation {op}: {why}")
+        connection.report_protocol_error(f"operation {op}: {why}")
 
 
 class Tasks:
-    """Background tasks of a node, kept alive, their failures never silent."""
+    """Background tasks; a failure goes to the event loop's exception handler."""
 
     def __init__(self) -> None:
         self._running: dict[asyncio.Task[Any], None] = {}
@@ -298,32 +298,35 @@ class Tasks:
 
 
 class Pool:
-    """Connections to other nodes, one for each address, dialled on demand."""
+    """Connections to other nodes, one for each address, made on demand."""
 
     def __init__(self, connect_timeout_s: float) -> None:
         self._timeout_s = connect_timeout_s
-        self._open: dict[str, Connection] = {}
-        self._dialling: dict[str, asyncio.Future[Connection]] = {}
+        self._open: dict[str, FrameConnection] = {}
+        self._dialling: dict[str, asyncio.Future[FrameConnection]] = {}
 
-    async def get(self, address: str) -> Connection:
-        """An open connection. Unreachable when it can not be made in time."""
+    async def get(self, address: str) -> FrameConnection:
+        """Return an open connection. Raises Unreachable if it cannot be made in time."""
         connection = self._open.get(address)
         if connection is not None and connection.is_open:
             return connection
         if address not in self._dialling:
-            dialling = asyncio.ensure_future(dial(address, Silent(), self._timeout_s))
+            dialling = asyncio.ensure_future(dial(address, RejectingHandler(), self._timeout_s))
             self._dialling[address] = dialling
             dialling.add_done_callback(partial(self._dialled, address))
         return await asyncio.shield(self._dialling[address])
 
-    def _dialled(self, address: str, dialling: "asyncio.Future[Connection]") -> None:
-        """Whoever asked may have gone meanwhile: what came of it is of this moment."""
+    def _dialled(self, address: str, dialling: "asyncio.Future[FrameConnection]") -> None:
+        """Keep the connection even if the task that asked for it was cancelled."""
         del self._dialling[address]
         if not dialling.cancelled() and not dialling.exception():
             self._open[address] = dialling.result()
 
     async def ask(self, address: str, op: int, fields: Json, timeout_s: float) -> Json:
-        """A JSON request and its reply. Unreachable, ConnectionLost, CallTimeout."""
+        """Send a JSON request; return the reply.
+
+        Raises Unreachable, ConnectionLost, CallTimeout.
+        """
         connection = await self.get(address)
         return from_json(await connection.call(op, to_json(fields), timeout_s))
 
@@ -333,30 +336,34 @@ class Pool:
             connection.abort()
 
     def close(self) -> None:
-        """Whoever waits for a dial is cancelled."""
+        """Close all connections; cancel tasks that wait for one."""
         for dialling in self._dialling.values():
             dialling.cancel()
         for address in list(self._open):
             self.drop(address)
 
 
-async def dial(address: str, handler: Handler, timeout_s: float) -> Connection:
-    """A new connection to "ip:port". Unreachable when it can not be made in time, or never can."""
+async def dial(address: str, handler: Handler, timeout_s: float) -> FrameConnection:
+    """Return a new connection to "ip:port". Raises Unreachable, also for an invalid address."""
     loop = asyncio.get_running_loop()
     try:
         host, port = split(address)
         async with asyncio.timeout(timeout_s):
-            _, connection = await loop.create_connection(lambda: Connection(handler), host, port)
-    except (OSError, ValueError, OverflowError) as e:  # the latter two: nobody can have it
+            _, connection = await loop.create_connection(
+                lambda: FrameConnection(handler), host, port
+            )
+    except (OSError, ValueError, OverflowError) as e:  # the latter two: an invalid address
         raise Unreachable(f"{address}: {e or 'no answer in time'}") from e
     return connection
 
 
 async def serve(host: str, port: int, handler: Handler) -> asyncio.Server:
-    """Listen; every connection shares the handler."""
+    """Listen; all connections share the handler."""
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Connection(handler), host, port, reuse_address=True)
-    close_for_the_vanished(server)
+    server = await loop.create_server(
+        lambda: FrameConnection(handler), host, port, reuse_address=True
+    )
+    enable_keepalive(server)
     return server
 
 

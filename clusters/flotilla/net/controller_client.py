@@ -1,15 +1,15 @@
-"""A broker's way to the controllers: find the leader, ask it, and say what is certain afterwards.
+"""A broker's client of the controllers: finds the leader and asks it.
 
-    a reply        the leader has decided
-    NoLeader       nobody took the request: it certainly was not carried out
-    Uncertain      it was sent and no answer came: it may have been, or may yet be
+    a reply         the leader has decided
+    NoLeader        no controller took the request: it was certainly not carried out
+    OutcomeUnknown  it was sent and not answered: it may have been carried out, or may still be
 
-Followers answer NOT_LEADER and name the leader; a request they refuse was not carried out. A leader
-that loses its majority while the request is under way answers SYSTEM_ERROR: that is no decision,
-the next leader may carry the request out. SYSTEM_BUSY says that it did not even try.
+Followers answer NOT_LEADER with the leader's address and carry nothing out. A leader that loses its
+majority during the request answers SYSTEM_ERROR, which decides nothing: the next leader may carry
+the request out. SYSTEM_BUSY means that it did not try.
 
-The configured controllers are where to begin. Which ones there are they tell with their answers
-to heartbeats, since operators may add some and remove others; who knows more of their log is right.
+The configured controllers are the first to ask. Since operators add and remove controllers, each
+answer to a heartbeat lists them; the list from the latest position in the controllers' log counts.
 """
 
 from collections.abc import Sequence
@@ -22,16 +22,16 @@ class NoLeader(Exception):
     """No controller took the request."""
 
 
-class Uncertain(Exception):
-    """The request was sent, and its fate is unknown."""
+class OutcomeUnknown(Exception):
+    """The request was sent, and its outcome is unknown."""
 
 
-class Controllers:
-    """The controllers of a cluster as a broker sees them."""
+class ControllerClient:
+    """Asks the controllers of a cluster; keeps their addresses and the leader."""
 
     def __init__(self, addresses: tuple[str, ...], timeout_s: float) -> None:
         self._configured = self._addresses = addresses
-        self._as_of = 0  # the index in their log by which the addresses are right
+        self._as_of = 0  # the index in their log of the list of addresses
         self._timeout_s = timeout_s
         self._pool = Pool(timeout_s)
         self.leader: str | None = None
@@ -40,17 +40,17 @@ class Controllers:
     def addresses(self) -> tuple[str, ...]:
         return self._addresses
 
-    def heed(self, told: Sequence[str], as_of: int) -> None:
-        """A controller says where all of them are; the configured ones stay known."""
+    def update_addresses(self, present: Sequence[str], as_of: int) -> None:
+        """Take a controller's list of all controllers; configured ones are kept."""
         if as_of < self._as_of:
             return
         self._as_of = as_of
-        present = {*self._configured, *told}
-        kept = [address for address in self._addresses if address in present]
-        self._addresses = (*kept, *sorted(present - set(kept)))
+        addresses = {*self._configured, *present}
+        kept = [address for address in self._addresses if address in addresses]
+        self._addresses = (*kept, *sorted(addresses - set(kept)))
 
     async def ask(self, op: Op, fields: Json) -> Json:
-        """The leader's reply. NoLeader, Uncertain."""
+        """Return the leader's reply. Raises NoLeader, OutcomeUnknown."""
         waiting = [*([self.leader] if self.leader else []), *self._addresses]
         tried: dict[str, None] = {}
         while waiting:
@@ -63,7 +63,7 @@ class Controllers:
                 continue
             match reply.get("code"):
                 case Status.SYSTEM_ERROR:
-                    raise Uncertain(str(reply.get("remark", "")))
+                    raise OutcomeUnknown(str(reply.get("remark", "")))
                 case Status.SYSTEM_BUSY:
                     raise NoLeader(str(reply.get("remark", "")))
                 case Status.NOT_LEADER:
@@ -83,10 +83,10 @@ class Controllers:
             return None
         except (ConnectionLost, CallTimeout) as e:
             self._forget(address)
-            raise Uncertain(str(e)) from e
+            raise OutcomeUnknown(str(e)) from e
 
     def _forget(self, address: str) -> None:
-        """Start with another one next time, and on a new connection."""
+        """Ask another controller first next time, and use a new connection."""
         self.leader = None
         self._pool.drop(address)
         others = [a for a in self._addresses if a != address]

@@ -1,85 +1,87 @@
-"""Tells whether the process behind a closed connection is gone, or merely closed it.
+"""Finds out whether the process behind a closed connection has ended.
 
-A killed process is best noticed by its connections closing, at once instead of after a heartbeat
-timeout. But a living one also closes connections, for instance after a call of its own ran into a
-time limit, and must not lose its mastership for it. So the door bell is rung: a process that is
-gone refuses the connection within a millisecond, a living one answers PING. The connection that
-answered is kept and watched in place of the closed one.
+A killed process is noticed soonest by its connections closing, not by a heartbeat timeout. But a
+living process also closes connections, for instance after one of its calls timed out, and must not
+lose its mastership for that. So the peer is probed: if its process has ended, the connection is
+refused within a millisecond; a living process answers PING. The connection that answered is kept
+and watched in place of the closed one.
 
-Whatever else keeps the bell from ringing says nothing of the other side: a peer that is too slow, a
-way that is cut, no file descriptor left here. Heartbeats will tell.
+Any other failure of the probe says nothing about the peer: it may be slow, the network may be cut,
+or this node may lack file descriptors. Heartbeat timeouts decide then.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .connection import CallTimeout, Connection, ConnectionLost, Tasks, Unreachable, dial
-from .wire import Op, Senseless, to_json
+from .connection import CallTimeout, ConnectionLost, FrameConnection, Tasks, Unreachable, dial
+from .wire import Op, ProtocolError, to_json
 
 
-class Doorbell:
-    """Rings at most `timeout_s` for each of the two questions: connect, and answer."""
+class PeerLiveness:
+    """Probes peers. `timeout_s`: time limit of the connect, and of the answer to PING."""
 
     def __init__(self, tasks: Tasks, timeout_s: float) -> None:
         self._tasks = tasks
         self._timeout_s = timeout_s
-        self._kept: dict[str, tuple[Connection, _Watch]] = {}
+        self._kept: dict[str, tuple[FrameConnection, _PeerHandler]] = {}
 
-    def ring(self, address: str, cares: Callable[[], bool], gone: Callable[[], None]) -> None:
-        """Call `gone` if nobody is there, now or later, for as long as `cares` is true."""
-        self._tasks.start(self._ring(address, cares, gone))
+    def watch(self, address: str, cares: Callable[[], bool], gone: Callable[[], None]) -> None:
+        """Call `gone` when the process has ended, now or later, as long as `cares()` is true."""
+        self._tasks.start(self._probe(address, cares, gone))
 
-    async def _ring(
+    async def _probe(
         self, address: str, cares: Callable[[], bool], gone: Callable[[], None]
     ) -> None:
-        def ring_again() -> None:
+        def watch_again() -> None:
             if cares():
-                self.ring(address, cares, gone)
+                self.watch(address, cares, gone)
 
-        watch = _Watch()
+        handler = _PeerHandler()
         try:
-            connection = await dial(address, watch, self._timeout_s)
+            connection = await dial(address, handler, self._timeout_s)
             await connection.call(Op.PING, to_json({}), self._timeout_s)
         except (Unreachable, CallTimeout, ConnectionLost) as e:
             if is_end(e) and cares():
                 gone()
             return
         if connection.is_open:
-            watch.on_closed = ring_again
-            self._keep(address, connection, watch)
+            handler.on_closed = watch_again
+            self._keep(address, connection, handler)
         else:
-            ring_again()  # it answered and closed before we were told of the answer
+            watch_again()  # it closed before the answer was delivered
 
-    def _keep(self, address: str, connection: Connection, watch: "_Watch") -> None:
-        """One for each address: the newest watches best."""
+    def _keep(self, address: str, connection: FrameConnection, handler: "_PeerHandler") -> None:
+        """Keep the newest connection of each address."""
         if address in self._kept:
-            older, its_watch = self._kept[address]
-            its_watch.on_closed = None
+            older, its_handler = self._kept[address]
+            its_handler.on_closed = None
             older.close()
-        self._kept[address] = connection, watch
+        self._kept[address] = connection, handler
 
 
 def is_end(failure: Exception) -> bool:
-    """Does a failed ring mean that the process is gone? A refusal does, and a connection that ends
-    before the answer."""
+    """Return whether a failed probe means that the process has ended.
+
+    A refused connection means that, and so does one that ends before the answer.
+    """
     refused = isinstance(failure.__cause__, ConnectionError)
     return refused or isinstance(failure, ConnectionLost)
 
 
 @dataclass
-class _Watch:
+class _PeerHandler:
     """The handler of the connection that answered."""
 
     on_closed: Callable[[], None] | None = None
 
-    def opened(self, connection: Connection) -> None: ...
+    def opened(self, connection: FrameConnection) -> None: ...
 
-    def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
-        raise Senseless(f"an unexpected request {op}")
+    def frame(self, connection: FrameConnection, op: int, request: int, body: bytes) -> None:
+        raise ProtocolError(f"an unexpected request {op}")
 
-    def senseless(self, connection: Connection, why: str) -> None:
-        """It is told as closed."""
+    def protocol_error(self, connection: FrameConnection, why: str) -> None:
+        """The connection is reported as closed, too."""
 
-    def closed(self, connection: Connection, why: str) -> None:
+    def closed(self, connection: FrameConnection, why: str) -> None:
         if self.on_closed:
             self.on_closed()

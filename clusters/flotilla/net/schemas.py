@@ -1,11 +1,11 @@
-"""What fields a request has: one that makes no sense is told from one that we fail to serve.
+"""The fields of each JSON request, checked before the request is served.
 
-A handler takes fields apart: a missing one is a KeyError there, one of another type a TypeError,
-and so is a fault of our own. Nobody could tell the two apart afterwards. So requests are looked at
-before they are served. What fails after that is our own fault, and a node with a fault stops aloud.
+A handler that reads a missing field raises KeyError, and TypeError for one of another type; a bug
+of this node raises the same. So requests are checked first: an error after that is a bug, and a
+node with a bug stops.
 
-A name that ends in "?" may be absent. Fields that are not named are passed over, since a later
-edition may send them; so are operations that are not named.
+A name that ends in "?" may be absent. Fields that are not listed are ignored, since later editions
+may send them; so are operations that are not listed.
 """
 
 import math
@@ -14,22 +14,22 @@ from typing import Any
 
 from .wire import Json, Op
 
-Fits = Callable[[Any], bool]
-Shape = Mapping[str, Fits]
+Check = Callable[[Any], bool]
+Schema = Mapping[str, Check]
 _BITS = 64
-_SHOWN = 60  # characters of a value in a sentence
+_MAX_SHOWN = 60  # characters of a value in a sentence
 
 
-def whole(value: Any) -> bool:
+def is_integer(value: Any) -> bool:
     return type(value) is int and value.bit_length() <= _BITS
 
 
-def number(value: Any) -> bool:
-    return whole(value) or (type(value) is float and math.isfinite(value))
+def is_number(value: Any) -> bool:
+    return is_integer(value) or (type(value) is float and math.isfinite(value))
 
 
-def text(value: Any) -> bool:
-    """That can be written: JSON has halves of characters, too."""
+def is_text(value: Any) -> bool:
+    """Return whether a value is text that can be encoded; JSON allows lone surrogates."""
     if not isinstance(value, str):
         return False
     try:
@@ -39,150 +39,150 @@ def text(value: Any) -> bool:
     return True
 
 
-def address(value: Any) -> bool:
-    """ip:port, as somebody wrote it."""
-    host, _, port = value.rpartition(":") if text(value) else ("", "", "")
-    known = 0 < len(host) < 256 and port.isascii() and port.isdecimal() and len(port) < 6
-    return known and 0 < int(port) < 65536 and _can_be_looked_up(host)
+def is_address(value: Any) -> bool:
+    """Return whether a value is host:port."""
+    host, _, port = value.rpartition(":") if is_text(value) else ("", "", "")
+    is_valid = 0 < len(host) < 256 and port.isascii() and port.isdecimal() and len(port) < 6
+    return is_valid and 0 < int(port) < 65536 and _can_be_looked_up(host)
 
 
 def _can_be_looked_up(host: str) -> bool:
-    """Labels of 1 to 63 characters, and no NUL: what the system's resolver takes at all."""
+    """Return whether the resolver accepts it: labels of 1 to 63 characters and no NUL."""
     try:
         return b"\0" not in host.encode("idna")
     except UnicodeError:
         return False
 
 
-def flag(value: Any) -> bool:
+def is_flag(value: Any) -> bool:
     return value is None or isinstance(value, bool)
 
 
-def table(value: Any) -> bool:
+def is_table(value: Any) -> bool:
     return isinstance(value, dict)
 
 
-def counts(value: Any) -> bool:
-    return isinstance(value, dict) and all(text(k) and whole(v) for k, v in value.items())
+def is_counts(value: Any) -> bool:
+    return isinstance(value, dict) and all(is_text(k) and is_integer(v) for k, v in value.items())
 
 
-def or_null(fits: Fits) -> Fits:
-    return lambda value: value is None or fits(value)
+def or_null(check: Check) -> Check:
+    return lambda value: value is None or check(value)
 
 
-def list_of(fits: Fits) -> Fits:
-    return lambda value: isinstance(value, list) and all(map(fits, value))
+def list_of(check: Check) -> Check:
+    return lambda value: isinstance(value, list) and all(map(check, value))
 
 
-def version(value: Any) -> bool:
-    return list_of(whole)(value) and len(value) == 2
+def is_version(value: Any) -> bool:
+    return list_of(is_integer)(value) and len(value) == 2
 
 
-_QUEUE: Shape = {"topic": text, "queueId": whole}
-_GROUP: Shape = {"group": text, **_QUEUE}
-_OFFSET: Shape = {**_GROUP, "offset": whole}
-_LOCK: Shape = {**_GROUP, "client": text}
-_BROKER: Shape = {"brokerName": text, "brokerId": whole}
-_ADDRESSES: Shape = {"cluster": text, **_BROKER, "addr": address, "haAddr": address}
-_SIGN: Shape = {**_BROKER, "addr": address, "life": whole, "beat": whole}
-_KEY: Shape = {"namespace": text, "key": text}
+_QUEUE: Schema = {"topic": is_text, "queueId": is_integer}
+_GROUP: Schema = {"group": is_text, **_QUEUE}
+_OFFSET: Schema = {**_GROUP, "offset": is_integer}
+_LOCK: Schema = {**_GROUP, "client": is_text}
+_BROKER: Schema = {"brokerName": is_text, "brokerId": is_integer}
+_ADDRESSES: Schema = {"cluster": is_text, **_BROKER, "addr": is_address, "haAddr": is_address}
+_SIGN: Schema = {**_BROKER, "addr": is_address, "life": is_integer, "beat": is_integer}
+_KEY: Schema = {"namespace": is_text, "key": is_text}
 
-SHAPES: Mapping[int, Shape] = {
+SCHEMAS: Mapping[int, Schema] = {
     Op.QUEUE_RANGE: _QUEUE,
     Op.OFFSET_QUERY: _GROUP,
     Op.OFFSET_COMMIT: _OFFSET,
     Op.OFFSET_RESET: _OFFSET,
-    Op.TOPIC_CREATE: {"topic": text, "queues": whole},
-    Op.TOPIC_DELETE: {"topic": text},
-    Op.GROUP_HEARTBEAT: {"group": text, "client": text, "topics": list_of(text)},
-    Op.GROUP_LEAVE: {"group": text, "client": text},
+    Op.TOPIC_CREATE: {"topic": is_text, "queues": is_integer},
+    Op.TOPIC_DELETE: {"topic": is_text},
+    Op.GROUP_HEARTBEAT: {"group": is_text, "client": is_text, "topics": list_of(is_text)},
+    Op.GROUP_LEAVE: {"group": is_text, "client": is_text},
     Op.LOCK_QUEUE: _LOCK,
     Op.UNLOCK_QUEUE: _LOCK,
     Op.LOCK_PEER: _LOCK,
     Op.METADATA: {},
     Op.METADATA_SYNC: {
-        "brokerId?": whole,
-        "addr?": address,
-        "version?": version,
-        "waitMs?": number,
+        "brokerId?": is_integer,
+        "addr?": is_address,
+        "version?": is_version,
+        "waitMs?": is_number,
     },
     Op.METADATA_NEWS: {},
-    Op.QUERY_BY_KEY: {"topic": text, "key": text, "maxNum?": whole},
+    Op.QUERY_BY_KEY: {"topic": is_text, "key": is_text, "maxNum?": is_integer},
     Op.REGISTER_BROKER: {
         **_ADDRESSES,
-        "stateVersion": whole,
-        "timeoutMs": number,
-        "topics": counts,
-        "life?": whole,
-        "beat?": whole,
+        "stateVersion": is_integer,
+        "timeoutMs": is_number,
+        "topics": is_counts,
+        "life?": is_integer,
+        "beat?": is_integer,
     },
     Op.NAMESERVER_HEARTBEAT: _SIGN,
-    Op.ROUTE: {"topic?": or_null(text), "part?": whole},
-    Op.MEMBER_GROUP: {"brokerName": text},
+    Op.ROUTE: {"topic?": or_null(is_text), "part?": is_integer},
+    Op.MEMBER_GROUP: {"brokerName": is_text},
     Op.NOTIFY_MIN_BROKER_ID: {},
     Op.CONTROLLER_METADATA: {},
-    Op.NEXT_BROKER_ID: {"brokerName": text},
-    Op.APPLY_BROKER_ID: {**_ADDRESSES, "checkCode": text},
-    Op.REGISTER_TO_CONTROLLER: {**_ADDRESSES, "checkCode?": text},
+    Op.NEXT_BROKER_ID: {"brokerName": is_text},
+    Op.APPLY_BROKER_ID: {**_ADDRESSES, "checkCode": is_text},
+    Op.REGISTER_TO_CONTROLLER: {**_ADDRESSES, "checkCode?": is_text},
     Op.BROKER_HEARTBEAT: {
         **_BROKER,
-        "addr": address,
-        "timeoutMs": number,
-        "epoch": whole,
-        "maxOffset": whole,
-        "confirmOffset": whole,
-        "priority": whole,
-        "life?": whole,
-        "beat?": whole,
-        "zone?": text,
-        "resources?": whole,
-        "learner?": flag,
+        "addr": is_address,
+        "timeoutMs": is_number,
+        "epoch": is_integer,
+        "maxOffset": is_integer,
+        "confirmOffset": is_integer,
+        "priority": is_integer,
+        "life?": is_integer,
+        "beat?": is_integer,
+        "zone?": is_text,
+        "resources?": is_integer,
+        "learner?": is_flag,
     },
     Op.ALTER_SYNC_STATE_SET: {
-        "brokerName": text,
-        "masterId": whole,
-        "masterEpoch": whole,
-        "set": list_of(whole),
-        "setEpoch": whole,
+        "brokerName": is_text,
+        "masterId": is_integer,
+        "masterEpoch": is_integer,
+        "set": list_of(is_integer),
+        "setEpoch": is_integer,
     },
-    Op.ELECT_MASTER: {**_BROKER, "designate?": flag, "masterEpoch?": or_null(whole)},
-    Op.REPLICA_INFO: {"brokerName": text},
-    Op.SYNC_STATE_DATA: {"brokerNames?": or_null(list_of(text))},
+    Op.ELECT_MASTER: {**_BROKER, "designate?": is_flag, "masterEpoch?": or_null(is_integer)},
+    Op.REPLICA_INFO: {"brokerName": is_text},
+    Op.SYNC_STATE_DATA: {"brokerNames?": or_null(list_of(is_text))},
     Op.CLEAN_BROKER_DATA: {
-        "brokerName": text,
-        "brokerIds?": or_null(list_of(whole)),
-        "cleanLiving?": flag,
+        "brokerName": is_text,
+        "brokerIds?": or_null(list_of(is_integer)),
+        "cleanLiving?": is_flag,
     },
     Op.NOTIFY_ROLE: {
-        "brokerName?": text,
-        "masterEpoch": whole,
-        "masterId": or_null(whole),
-        "masterAddr": or_null(address),
-        "masterHaAddr": or_null(address),
-        "set": list_of(whole),
-        "setEpoch": whole,
+        "brokerName?": is_text,
+        "masterEpoch": is_integer,
+        "masterId": or_null(is_integer),
+        "masterAddr": or_null(is_address),
+        "masterHaAddr": or_null(is_address),
+        "set": list_of(is_integer),
+        "setEpoch": is_integer,
     },
-    Op.DRILL: {"brokerName": text, "to?": or_null(whole)},
+    Op.DRILL: {"brokerName": is_text, "to?": or_null(is_integer)},
     Op.KV_GET: _KEY,
-    Op.KV_PUT: {**_KEY, "value": or_null(text)},
-    Op.KV_CAS: {**_KEY, "expected": or_null(text), "value": or_null(text)},
-    Op.CHANGE_CONTROLLERS: {},  # it says itself what it wants
-    Op.HAND_OVER: {"masterEpoch": whole, "to": whole, "timeoutMs": number},
-    Op.RESUME: {"masterEpoch": whole},
+    Op.KV_PUT: {**_KEY, "value": or_null(is_text)},
+    Op.KV_CAS: {**_KEY, "expected": or_null(is_text), "value": or_null(is_text)},
+    Op.CHANGE_CONTROLLERS: {},  # add or remove; checked by its handler
+    Op.HAND_OVER: {"masterEpoch": is_integer, "to": is_integer, "timeoutMs": is_number},
+    Op.RESUME: {"masterEpoch": is_integer},
     Op.DESCRIBE: {},
     Op.PING: {},
     Op.GET_CONFIG: {},
-    Op.UPDATE_CONFIG: {"values": table},
+    Op.UPDATE_CONFIG: {"values": is_table},
 }
 
 
-def misshapen(op: int, fields: Json) -> str:
-    """Why these are no fields of that operation, in a sentence; empty: they are."""
-    for named, fits in SHAPES.get(op, {}).items():
-        name = named.removesuffix("?")
+def schema_error(op: int, fields: Json) -> str:
+    """Return what is wrong with the fields of an operation, "" if they are valid."""
+    for listed, check in SCHEMAS.get(op, {}).items():
+        name = listed.removesuffix("?")
         if name not in fields:
-            if name == named:
+            if name == listed:
                 return f"{name} is missing"
-        elif not fits(fields[name]):
-            return f"{name} cannot be {str(fields[name])[:_SHOWN]!r}"
+        elif not check(fields[name]):
+            return f"{name} cannot be {str(fields[name])[:_MAX_SHOWN]!r}"
     return ""

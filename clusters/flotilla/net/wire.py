@@ -1,16 +1,15 @@
-"""What travels between processes: frames, operations, statuses, and the packed bodies.
+"""The wire format: frames, operations, statuses, and the packed bodies.
 
     frame     u32 length of the rest | u8 op | u32 request id | body
     reply     the same, with REPLY set in op and the request's id
-    one-way   request id 0; nobody answers
+    one-way   request id 0; no reply
 
-Big-endian. Hot paths (SEND, PULL, HA_*) are packed by `struct`; every other body is a JSON object,
-and every JSON reply carries `code` (a `Status`) and, when that is not SUCCESS, `remark`. A frame
-longer than MAX_FRAME, an unknown op or a body that does not parse ends the connection with a
-logged reason: the peer is broken or not one of us.
+All numbers are big-endian. `struct` packs the bodies of hot paths (SEND, PULL, HA_*, RAFT); every
+other body is a JSON object, and every JSON reply has `code` (a `Status`) and, unless that is
+SUCCESS, `remark`. A frame longer than MAX_FRAME, an unknown operation or a body that does not parse
+ends the connection with a logged reason: the peer is broken or not a Flotilla node.
 
-Codes and their meanings are RocketMQ's (ResponseCode, ControllerResponseCode), so that an
-operator of the original can read them.
+Codes and their meanings are those of RocketMQ's ResponseCode and ControllerResponseCode.
 """
 
 import json
@@ -18,7 +17,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 MAX_FRAME = 16 * 1024 * 1024
 HEADER = struct.Struct(">IBI")
@@ -26,9 +25,9 @@ REPLY = 0x80
 
 Json = dict[str, Any]
 
-# What a body raises that is taken apart and does not parse, or whose fields are missing, of another
-# type, or absurd (1e999 is no integer, and a list in a list in a list has an end).
-NONSENSE = (
+# Raised by a body that does not parse, or whose fields are missing, of another type, or absurd
+# (1e999 as an integer, lists nested too deeply).
+DECODE_ERRORS = (
     ArithmeticError,
     AttributeError,
     LookupError,
@@ -40,20 +39,20 @@ NONSENSE = (
 T = TypeVar("T")
 
 
-class Senseless(ValueError):
-    """A peer sent what nobody of ours sends. It is refused; the node is sound."""
+class ProtocolError(ValueError):
+    """A peer sent what no Flotilla node sends. The peer is refused; this node continues."""
 
 
-def understood(read: Callable[[bytes], T], body: bytes) -> T:
-    """What a body says. Senseless: nothing."""
+def decode(read: Callable[[bytes], T], body: bytes) -> T:
+    """Parse a body. Raises ProtocolError."""
     try:
         return read(body)
-    except NONSENSE as e:
-        raise Senseless(f"{type(e).__name__}: {e}") from e
+    except DECODE_ERRORS as e:
+        raise ProtocolError(f"{type(e).__name__}: {e}") from e
 
 
 class Op(IntEnum):
-    """Operations by who asks whom. Fields of JSON bodies are listed as `request -> reply`."""
+    """Operations by sender and receiver. Fields of JSON bodies are listed as `request -> reply`."""
 
     # client -> broker
     SEND = 1  # packed: Send -> Sent
@@ -88,7 +87,7 @@ class Op(IntEnum):
     ROUTE = 34  # topic (null: all), topicsAsOf, part (from 0, of all topics) ->
     #             topics: {name: [{brokerName, queues}]}, parts (how many),
     #             brokers: {brokerName: {cluster, addrs: {brokerId: addr}, stateVersion}},
-    #             topicsAsOf; no topics for who asks for all and has them as of now
+    #             topicsAsOf; no topics if the request's topicsAsOf is current
     MEMBER_GROUP = 35  # brokerName -> members: {brokerId: addr}
     # nameserver -> broker
     NOTIFY_MIN_BROKER_ID = 36  # one-way: brokerName, minBrokerId, minBrokerAddr, stateVersion
@@ -100,13 +99,13 @@ class Op(IntEnum):
     NEXT_BROKER_ID = 49  # cluster, brokerName -> brokerId
     APPLY_BROKER_ID = 50  # cluster, brokerName, brokerId, addr, haAddr, checkCode -> (nothing)
     REGISTER_TO_CONTROLLER = 51  # cluster, brokerName, brokerId, addr, haAddr, checkCode
-    #                              -> ReplicaInfo; said by a process that starts: a master that
-    #                              does is replaced
+    #                              -> ReplicaInfo; sent by a process that starts: a master that
+    #                              sends it is replaced
     BROKER_HEARTBEAT = 52  # cluster, brokerName, brokerId, addr, timeoutMs, epoch, maxOffset,
     #                        confirmOffset, priority, zone, resources, learner, life, beat
     #                        -> controllers: [addr], asOf: index in their log
     ALTER_SYNC_STATE_SET = 53  # brokerName, masterId, masterEpoch, set, setEpoch -> set, setEpoch
-    ELECT_MASTER = 54  # brokerName, brokerId, designate, masterEpoch (if only instead of it)
+    ELECT_MASTER = 54  # brokerName, brokerId, designate, masterEpoch (optional: only instead of it)
     #                    -> ReplicaInfo
     REPLICA_INFO = 55  # brokerName -> ReplicaInfo
     SYNC_STATE_DATA = 56  # brokerNames -> sets: {brokerName: ReplicaInfo + each member's log}
@@ -114,22 +113,22 @@ class Op(IntEnum):
     # controller -> broker
     NOTIFY_ROLE = 58  # one-way: ReplicaInfo
     # operator -> controller
-    DRILL = 60  # brokerName, to (null: whoever is best) -> ReplicaInfo
+    DRILL = 60  # brokerName, to (null: the best one) -> ReplicaInfo
     # anyone -> controller
     KV_GET = 61  # namespace, key -> value (null: none)
-    KV_PUT = 62  # namespace, key, value (null: none any more) -> (nothing)
-    KV_CAS = 63  # namespace, key, expected, value -> value, the one that is there now
+    KV_PUT = 62  # namespace, key, value (null: delete) -> (nothing)
+    KV_CAS = 63  # namespace, key, expected, value -> value, the present one
     # controller <-> controller
     RAFT = 64  # one-way, packed by raft
     # operator -> controller
     CHANGE_CONTROLLERS = 65  # add: {id: addr} or remove: id -> voters, learners: {id: addr}
     # controller -> broker
     HAND_OVER = 70  # masterEpoch, to, timeoutMs -> maxOffset; sends are held from then on
-    RESUME = 71  # one-way: masterEpoch; the handover came to nothing
+    RESUME = 71  # one-way: masterEpoch; the handover is cancelled
     # master -> slave
     METADATA_NEWS = 72  # -> (nothing); METADATA_SYNC is due at once
     # anyone -> any node
-    DESCRIBE = 80  # -> see each node's describe()
+    DESCRIBE = 80  # -> see role.describe() and each node's _describe()
     PING = 81  # -> (nothing)
     # operator -> any node
     GET_CONFIG = 82  # -> config: {key: value}, live: the keys that may change
@@ -137,7 +136,7 @@ class Op(IntEnum):
 
 
 class Status(IntEnum):
-    """The answer's meaning. What a producer may conclude from each is in client/outcomes.py."""
+    """The status of an answer. client/outcomes.py has what a producer may conclude from each."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -151,9 +150,7 @@ class Status(IntEnum):
     TOPIC_NOT_EXIST = 17
     PULL_NOT_FOUND = 19
     PULL_OFFSET_MOVED = 21
-    IN_SYNC_REPLICAS_NOT_ENOUGH = (
-        22  # RocketMQ answers SYSTEM_ERROR with a remark; ours is told apart
-    )
+    IN_SYNC_REPLICAS_NOT_ENOUGH = 22  # RocketMQ answers SYSTEM_ERROR with a remark
     FENCED_MASTER_EPOCH = 2000
     FENCED_SYNC_STATE_SET_EPOCH = 2001
     INVALID_MASTER = 2002
@@ -172,8 +169,18 @@ class Status(IntEnum):
     KV_VALUE_DIFFERS = 2100  # ours
 
 
+# Packed bodies. A NamedTuple's leading fields are the fields of its struct, in the same order.
+
+_SEND_REQUEST = struct.Struct(">BHH")  # topic size, queue, key size; then topic, key, body
+_SEND_REPLY = struct.Struct(">Bqqi")  # status, queue offset, physical offset, epoch; then remark
+_PULL_REQUEST = struct.Struct(">BHqII")  # topic size, queue, offset, max count, wait; then topic
+_PULL_REPLY = struct.Struct(">BqqqI")  # status, next, min and max offset, count; then messages
+_MESSAGE = struct.Struct(">qiIHI")  # queue offset, epoch, CRC, key size, body size; then key, body
+_SUGGESTED = struct.Struct(">I")  # the broker to pull from next
+
+
 @dataclass(frozen=True)
-class Send:
+class SendRequest:
     """A message for a queue. `key` is the sharding key, kept beside the body; both opaque."""
 
     topic: str
@@ -181,28 +188,24 @@ class Send:
     key: bytes
     body: bytes
 
-    _HEAD = struct.Struct(">BHH")
-
     def pack(self) -> bytes:
         topic = self.topic.encode()
-        return b"".join(
-            (self._HEAD.pack(len(topic), self.queue, len(self.key)), topic, self.key, self.body)
-        )
+        head = _SEND_REQUEST.pack(len(topic), self.queue, len(self.key))
+        return b"".join((head, topic, self.key, self.body))
 
     @classmethod
-    def unpack(cls, body: bytes) -> "Send":
-        topic_size, queue, key_size = cls._HEAD.unpack_from(body)
-        start = cls._HEAD.size
-        key_at = start + topic_size
+    def unpack(cls, body: bytes) -> "SendRequest":
+        topic_size, queue, key_size = _SEND_REQUEST.unpack_from(body)
+        topic_at = _SEND_REQUEST.size
+        key_at = topic_at + topic_size
         body_at = key_at + key_size
         if body_at > len(body):
             raise ValueError("a SEND body ends inside its key")
-        return cls(body[start:key_at].decode(), queue, body[key_at:body_at], body[body_at:])
+        return cls(body[topic_at:key_at].decode(), queue, body[key_at:body_at], body[body_at:])
 
 
-@dataclass(frozen=True)
-class Sent:
-    """What became of a SEND. Offsets are -1 where nothing was appended."""
+class SendReply(NamedTuple):
+    """The answer to SEND. Offsets are -1 if nothing was appended."""
 
     status: Status
     queue_offset: int = -1
@@ -210,47 +213,44 @@ class Sent:
     epoch: int = -1
     remark: str = ""
 
-    _BODY = struct.Struct(">Bqqi")
-
     def pack(self) -> bytes:
-        head = self._BODY.pack(self.status, self.queue_offset, self.physical_offset, self.epoch)
-        return head + self.remark.encode()
+        *numbers, remark = self
+        return _SEND_REPLY.pack(*numbers) + remark.encode()
 
     @classmethod
-    def unpack(cls, body: bytes) -> "Sent":
-        status, queue_offset, physical_offset, epoch = cls._BODY.unpack_from(body)
-        remark = bytes(body[cls._BODY.size :]).decode()
-        return cls(Status(status), queue_offset, physical_offset, epoch, remark)
+    def unpack(cls, body: bytes) -> "SendReply":
+        status, *offsets = _SEND_REPLY.unpack_from(body)
+        remark = bytes(body[_SEND_REPLY.size :]).decode()
+        return cls._make((Status(status), *offsets, remark))
 
 
-@dataclass(frozen=True)
-class Pull:
-    """Messages of a queue from `offset` on; the broker may wait `wait_ms` for the first."""
+class PullRequest(NamedTuple):
+    """Asks for messages of a queue from `offset` on; the broker waits up to `wait_ms` for one.
+
+    `times`: asks for store times, too; brokers of the first edition ignore it.
+    """
 
     topic: str
     queue: int
     offset: int
     max_count: int
     wait_ms: int
-    times: bool = False  # store times are wanted as well; a broker of an older edition has none
-
-    _HEAD = struct.Struct(">BHqII")
+    times: bool = False
 
     def pack(self) -> bytes:
+        _, *numbers, times = self
         topic = self.topic.encode()
-        head = (len(topic), self.queue, self.offset, self.max_count, self.wait_ms)
-        return self._HEAD.pack(*head) + topic + b"\1" * self.times
+        return _PULL_REQUEST.pack(len(topic), *numbers) + topic + b"\1" * times
 
     @classmethod
-    def unpack(cls, body: bytes) -> "Pull":
-        topic_size, queue, offset, max_count, wait_ms = cls._HEAD.unpack_from(body)
-        end = cls._HEAD.size + topic_size
-        topic = bytes(body[cls._HEAD.size : end]).decode()
-        return cls(topic, queue, offset, max_count, wait_ms, times=len(body) > end)
+    def unpack(cls, body: bytes) -> "PullRequest":
+        topic_size, *numbers = _PULL_REQUEST.unpack_from(body)
+        end = _PULL_REQUEST.size + topic_size
+        topic = bytes(body[_PULL_REQUEST.size : end]).decode()
+        return cls._make((topic, *numbers, len(body) > end))
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(NamedTuple):
     """A message as a consumer sees it. `crc` is the CRC-32 of key and body in the log's record;
     `stored_ms` its store time, -1 when the consumer did not ask for it."""
 
@@ -262,12 +262,11 @@ class Message:
     stored_ms: int = -1
 
 
-@dataclass(frozen=True)
-class Pulled:
-    """An answer to PULL: SUCCESS with messages, PULL_NOT_FOUND, or PULL_OFFSET_MOVED.
+class PullReply(NamedTuple):
+    """The answer to PULL: SUCCESS with messages, PULL_NOT_FOUND, or PULL_OFFSET_MOVED.
 
-    `suggested`: the broker id to pull from next; 0: the master, and not sent. The first edition
-    ignores it. `times`: the store times of the messages follow, because the pull asked for them.
+    `suggested`: the broker id to pull from next; 0 means the master and is not sent. Clients of the
+    first edition ignore it. `times`: the messages' store times follow, as the pull asked for.
     """
 
     status: Status
@@ -278,52 +277,44 @@ class Pulled:
     suggested: int = 0
     times: bool = False
 
-    _HEAD = struct.Struct(">BqqqI")
-    _ITEM = struct.Struct(">qiIHI")
-    _SUGGESTED = struct.Struct(">I")
-
     def pack(self) -> bytes:
-        offsets = (self.next_offset, self.min_offset, self.max_offset)
-        parts = [self._HEAD.pack(self.status, *offsets, len(self.messages))]
-        for m in self.messages:
+        *numbers, messages, suggested, times = self
+        parts = [_PULL_REPLY.pack(*numbers, len(messages))]
+        for m in messages:
             parts += (
-                self._ITEM.pack(m.queue_offset, m.epoch, m.crc, len(m.key), len(m.body)),
+                _MESSAGE.pack(m.queue_offset, m.epoch, m.crc, len(m.key), len(m.body)),
                 m.key,
                 m.body,
             )
-        if self.suggested or self.times:
-            parts.append(self._SUGGESTED.pack(self.suggested))
-        if self.times:
-            parts.append(struct.pack(f">{len(self.messages)}q", *self._stored_ms()))
+        if suggested or times:
+            parts.append(_SUGGESTED.pack(suggested))
+        if times:
+            parts.append(struct.pack(f">{len(messages)}q", *(m.stored_ms for m in messages)))
         return b"".join(parts)
 
-    def _stored_ms(self) -> list[int]:
-        return [m.stored_ms for m in self.messages]
-
     @classmethod
-    def unpack(cls, body: bytes) -> "Pulled":
-        status, next_offset, low, high, count = cls._HEAD.unpack_from(body)
-        at = cls._HEAD.size
+    def unpack(cls, body: bytes) -> "PullReply":
+        status, *offsets, count = _PULL_REPLY.unpack_from(body)
+        at = _PULL_REPLY.size
         found = []
         for _ in range(count):
-            queue_offset, epoch, crc, key_size, body_size = cls._ITEM.unpack_from(body, at)
-            at += cls._ITEM.size
+            *numbers, key_size, body_size = _MESSAGE.unpack_from(body, at)
+            at += _MESSAGE.size
             key_end, body_end = at + key_size, at + key_size + body_size
             if body_end > len(body):
                 raise ValueError("a PULL reply ends inside a message")
-            key, content = bytes(body[at:key_end]), bytes(body[key_end:body_end])
-            found.append((queue_offset, epoch, crc, key, content))
+            found.append((*numbers, bytes(body[at:key_end]), bytes(body[key_end:body_end])))
             at = body_end
-        (suggested,) = cls._SUGGESTED.unpack_from(body, at) if at < len(body) else (0,)
-        at += cls._SUGGESTED.size
+        (suggested,) = _SUGGESTED.unpack_from(body, at) if at < len(body) else (0,)
+        at += _SUGGESTED.size
         timed = at < len(body)
         times = struct.unpack(f">{count}q", body[at:]) if timed else (-1,) * count
-        messages = tuple(Message(*m, ms) for m, ms in zip(found, times, strict=True))
-        return cls(Status(status), next_offset, low, high, messages, suggested, timed)
+        messages = tuple(Message._make((*m, ms)) for m, ms in zip(found, times, strict=True))
+        return cls._make((Status(status), *offsets, messages, suggested, timed))
 
 
 def frame(op: int, request: int, body: bytes = b"") -> bytes:
-    """One frame, ready to write."""
+    """Return a frame."""
     return HEADER.pack(len(body) + 5, op, request) + body
 
 
@@ -332,7 +323,7 @@ def to_json(fields: Json) -> bytes:
 
 
 def nested(value: Any, levels: int) -> bool:
-    """Whether JSON has more levels of lists and objects than that."""
+    """Return whether a JSON value has more levels of lists and objects than `levels`."""
     if isinstance(value, dict):
         value = list(value.values())
     return isinstance(value, list) and (levels == 0 or any(nested(v, levels - 1) for v in value))

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from ..net.connection import Connection, Tasks, Unreachable, dial
-from ..net.wire import Op, Senseless
+from ..net.connection import FrameConnection, Tasks, Unreachable, dial
+from ..net.wire import Op, ProtocolError
 
 MAX_QUEUED = 8
 MAX_BACKLOG_BYTES = 4 * 1024 * 1024
@@ -26,12 +26,12 @@ class RaftLinks:
         stale_s: float,
         tasks: Tasks,
         on_answer: Callable[[str, bytes], None],
-        on_senseless: Callable[[str, str], None],
+        on_protocol_error: Callable[[str, str], None],
     ) -> None:
         self._stale_s = stale_s
         self._tasks = tasks
         self._on_answer = on_answer
-        self._on_senseless = on_senseless
+        self._on_protocol_error = on_protocol_error
         self._links: dict[str, RaftLink] = {}
 
     def set_peers(self, addresses: Mapping[str, str]) -> None:
@@ -42,7 +42,9 @@ class RaftLinks:
         for peer, address in addresses.items():
             if peer not in self._links:
                 on_answer = partial(self._on_answer, peer)
-                link = RaftLink(address, self._stale_s, self._tasks, on_answer, self._on_senseless)
+                link = RaftLink(
+                    address, self._stale_s, self._tasks, on_answer, self._on_protocol_error
+                )
                 self._links[peer] = link
                 link.dial()
 
@@ -59,7 +61,7 @@ class RaftLinks:
 class RaftLink:
     """The link to one peer; the handler of its own connection.
 
-    `on_senseless` is called with the peer's address and the reason of a protocol error.
+    `on_protocol_error` is called with the peer's address and the reason of a protocol error.
     """
 
     def __init__(
@@ -68,15 +70,15 @@ class RaftLink:
         stale_s: float,
         tasks: Tasks,
         on_answer: Callable[[bytes], None],
-        on_senseless: Callable[[str, str], None],
+        on_protocol_error: Callable[[str, str], None],
     ) -> None:
         self.address = address
         self._stale_s = stale_s
         self._tasks = tasks
         self._on_answer = on_answer
-        self._on_senseless = on_senseless
+        self._on_protocol_error = on_protocol_error
         self._loop = asyncio.get_running_loop()
-        self._connection: Connection | None = None
+        self._connection: FrameConnection | None = None
         self._dialling = False
         self._closed = False
         self._waiting_since: float | None = None
@@ -102,18 +104,18 @@ class RaftLink:
 
     # the connection's handler
 
-    def opened(self, connection: Connection) -> None: ...
+    def opened(self, connection: FrameConnection) -> None: ...
 
-    def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
+    def frame(self, connection: FrameConnection, op: int, request: int, body: bytes) -> None:
         if op != Op.RAFT:
-            raise Senseless(f"an unexpected operation {op}")
+            raise ProtocolError(f"an unexpected operation {op}")
         self._waiting_since = None
         self._on_answer(body)
 
-    def senseless(self, connection: Connection, why: str) -> None:
-        self._on_senseless(connection.peer, why)
+    def protocol_error(self, connection: FrameConnection, why: str) -> None:
+        self._on_protocol_error(connection.peer, why)
 
-    def closed(self, connection: Connection, why: str) -> None:
+    def closed(self, connection: FrameConnection, why: str) -> None:
         if connection is self._connection:
             self._connection = None
 
@@ -134,10 +136,10 @@ class RaftLink:
         while self._queue:
             self._send_now(connection, self._queue.popleft())
 
-    def _send_now(self, connection: Connection, body: bytes) -> None:
+    def _send_now(self, connection: FrameConnection, body: bytes) -> None:
         if self._waiting_since is None:
             self._waiting_since = self._loop.time()
-        connection.tell(Op.RAFT, body)
+        connection.send_oneway(Op.RAFT, body)
 
     def _drop_if_stale(self) -> None:
         waited = self._waiting_since

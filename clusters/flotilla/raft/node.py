@@ -25,8 +25,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..net.connection import Connection, Tasks
-from ..net.wire import Op, Senseless, understood
+from ..net.connection import FrameConnection, Tasks
+from ..net.wire import Op, ProtocolError, decode
 from ..rules import Rules
 from ..world.ports import Ports
 from .core import Raft, RaftTiming
@@ -70,7 +70,7 @@ class RaftConfig:
 @dataclass(frozen=True)
 class Hooks:
     """The node's calls to its owner. `on_leading`: this node leads, and everything committed is
-    applied; `on_senseless`: a protocol error of that address, and the reason."""
+    applied; `on_protocol_error`: a protocol error of that address, and the reason."""
 
     apply: Apply
     snapshot: Callable[[], bytes]
@@ -78,7 +78,7 @@ class Hooks:
     on_role: Callable[[Role], None]
     on_leading: Callable[[int], None]
     on_members: Callable[[Configuration], None]
-    on_senseless: Callable[[str, str], None]
+    on_protocol_error: Callable[[str, str], None]
 
 
 @dataclass
@@ -106,9 +106,9 @@ class RaftNode:
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks()
         self._links = RaftLinks(
-            member.timing.election_s, self._tasks, self._on_reply, hooks.on_senseless
+            member.timing.election_s, self._tasks, self._on_reply, hooks.on_protocol_error
         )
-        self._inbound: dict[str, Connection] = {}
+        self._inbound: dict[str, FrameConnection] = {}
         self._proposals: dict[int, _Proposal] = {}
         self._reads: deque[tuple[int, asyncio.Future[None]]] = deque()  # with their rounds
         self._role = Role(RaftState.FOLLOWER, raft.term, None)
@@ -186,17 +186,17 @@ class RaftNode:
             self._pump()
         return future
 
-    def receive(self, connection: Connection, body: bytes) -> None:
+    def receive(self, connection: FrameConnection, body: bytes) -> None:
         """Take a request from a connection that a peer opened. Raises Senseless if malformed."""
         message = self._parse(body)
         if not isinstance(message, VoteRequest | Append | SnapshotPart):
-            raise Senseless(f"an unexpected Raft message from {message.source}")
+            raise ProtocolError(f"an unexpected Raft message from {message.source}")
         if message.source == self._member.me:
-            raise Senseless(f"{message.source} is this node itself")
+            raise ProtocolError(f"{message.source} is this node itself")
         self._inbound[message.source] = connection
         self._step(message)
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: FrameConnection) -> None:
         """Forget a closed connection that peers may have used."""
         for peer in [p for p, c in self._inbound.items() if c is connection]:
             del self._inbound[peer]
@@ -232,15 +232,15 @@ class RaftNode:
     def _parse(self, body: bytes) -> Message:
         """Return the message. Raises Senseless if it is malformed, or from a term that no election
         can have reached: it would use up the terms, and no leader could be elected any more."""
-        message = understood(unpack, body)
+        message = decode(unpack, body)
         if message.term > self.raft.term + MAX_TERMS_AHEAD:
-            raise Senseless(f"term {message.term}, while ours is {self.raft.term}")
+            raise ProtocolError(f"term {message.term}, while ours is {self.raft.term}")
         return message
 
     def _on_reply(self, peer: str, body: bytes) -> None:
         message = self._parse(body)
         if message.source != peer:
-            raise Senseless(f"{message.source} answers in place of {peer}")
+            raise ProtocolError(f"{message.source} answers in place of {peer}")
         self._step(message)
 
     def _step(self, message: Message) -> None:
@@ -319,7 +319,7 @@ class RaftNode:
         if isinstance(message, VoteRequest | Append | SnapshotPart):
             self._links.send(peer, pack(message))
         elif connection := self._inbound.get(peer):
-            connection.tell(Op.RAFT, pack(message))
+            connection.send_oneway(Op.RAFT, pack(message))
 
     def _change_role(self, role: Role) -> None:
         led, self._role = self._role, role

@@ -15,7 +15,7 @@ refuses to start. So does one that has only one of the two where both must exist
 
 from dataclasses import dataclass
 
-from ..world.ports import Files, patiently
+from ..world.ports import FileSystem, retry_when_out_of_files
 from .effects import LogChange
 from .log import EntryId, RaftLog
 from .messages import LogEntry
@@ -42,14 +42,14 @@ class RecoveredState:
 
 
 class Storage:
-    def __init__(self, files: Files, folder: str, wal: Wal) -> None:
+    def __init__(self, files: FileSystem, folder: str, wal: Wal) -> None:
         self._files = files
         self._snapshot_path = f"{folder}/raft.snapshot"
         self._wal = wal
         self._newest = 0  # the last entry of the newest snapshot that was given to `save_snapshot`
 
     @classmethod
-    async def recover(cls, files: Files, folder: str) -> tuple["Storage", RecoveredState]:
+    async def recover(cls, files: FileSystem, folder: str) -> tuple["Storage", RecoveredState]:
         """Read the folder. Raises StorageDamaged.
 
         Files that an earlier process renamed are made durable before anything is promised: it may
@@ -99,13 +99,13 @@ class Storage:
             if snapshot.index == self._newest:
                 await self._files.replace(self._snapshot_path, snapshot.packed)
 
-        await patiently(put)
+        await retry_when_out_of_files(put)
 
     def close(self) -> None:
         self._wal.close()
 
 
-def _read_snapshot(files: Files, path: str) -> Snapshot | None:
+def _read_snapshot(files: FileSystem, path: str) -> Snapshot | None:
     if not files.exists(path):
         return None
     try:

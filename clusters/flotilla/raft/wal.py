@@ -31,7 +31,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..world.ports import File, Files, patiently
+from ..world.ports import File, FileSystem, retry_when_out_of_files
 from .log import START, EntryId, RaftLog
 from .messages import LogEntry
 from .votes import Vote
@@ -66,13 +66,13 @@ class RecoveredWal:
 class Wal:
     """The file. `recover` reads it; from then on it is only written."""
 
-    def __init__(self, files: Files, path: str, end: int) -> None:
+    def __init__(self, files: FileSystem, path: str, end: int) -> None:
         self._files, self._path = files, path
         self._file: File = files.open(path)
         self._end = end
 
     @classmethod
-    async def recover(cls, files: Files, path: str) -> tuple["Wal", RecoveredWal]:
+    async def recover(cls, files: FileSystem, path: str) -> tuple["Wal", RecoveredWal]:
         """Read the file and make its content durable; cut a torn tail. Raises WalDamaged."""
         if not files.exists(path):
             await files.replace(path, head(START))
@@ -100,8 +100,8 @@ class Wal:
         """Replace the log by one that begins behind `base`. It is on disk on return."""
         record = pack(vote, base.index + 1, entries)
         whole = head(base, len(record)) + record
-        await patiently(lambda: self._files.replace(self._path, whole))
-        former, self._file = self._file, await patiently(self._open)
+        await retry_when_out_of_files(lambda: self._files.replace(self._path, whole))
+        former, self._file = self._file, await retry_when_out_of_files(self._open)
         former.close()
         self._end = HEAD_BYTES + len(record)
         self._reserve()
@@ -159,7 +159,7 @@ def parse_first_edition(data: bytes) -> RecoveredWal:
     return _replay(data, 0, START, _FIRST_EDITION_ENTRY, synced=0)
 
 
-async def convert_first_edition(files: Files, path: str) -> bool:
+async def convert_first_edition(files: FileSystem, path: str) -> bool:
     """Convert a log of the first edition. Return False if it is not one. Raises WalDamaged."""
     data = files.read(path) if files.exists(path) else b""
     if _record_at(data, 0) is None:

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from zlib import crc32
 
-from ..world.ports import Files
+from ..world.ports import FileSystem
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def unpack(data: bytes) -> EpochTable:
 class EpochFile:
     """The table on disk, `epochFileCheckpoint` in the store."""
 
-    def __init__(self, store: str, files: Files) -> None:
+    def __init__(self, store: str, files: FileSystem) -> None:
         self._path = f"{store}/epochFileCheckpoint"
         self._files = files
 

@@ -26,11 +26,11 @@ from typing import Protocol
 
 from ..config import Config
 from ..events import EventLog
-from ..net.connection import Connection
-from ..net.wire import Op, Senseless, Status, understood
+from ..net.connection import FrameConnection
+from ..net.wire import Op, ProtocolError, Status, decode
 from ..rules import Rules
 from ..store.commit_log import CommitLog
-from ..world.timers import Every
+from ..world.timers import PeriodicTimer
 from .divergence import LogShape
 from .ha_protocol import HandshakeReply, HandshakeRequest, LogData, unpack_ack
 from .sync_state import SlaveProgress
@@ -129,7 +129,7 @@ class SlaveLink:
 
     key: int
     slave: int
-    connection: Connection
+    connection: FrameConnection
     last_heard_at: float
     bucket: TokenBucket | None  # None: no flow control
     learner: bool = False
@@ -146,10 +146,10 @@ class HaMaster:
         self, config: Config, log: CommitLog, rules: Rules, broker: MasterBroker, events: EventLog
     ) -> None:
         self.links: dict[int, SlaveLink] = {}
-        self._by_connection: dict[Connection, SlaveLink] = {}
-        self._unidentified: dict[Connection, None] = {}
+        self._by_connection: dict[FrameConnection, SlaveLink] = {}
+        self._unidentified: dict[FrameConnection, None] = {}
         self._admitted = 0
-        self._early: dict[Connection, tuple[int, HandshakeRequest]] = {}
+        self._early: dict[FrameConnection, tuple[int, HandshakeRequest]] = {}
         self._config = config
         self._log = log
         self._rules = rules
@@ -162,9 +162,9 @@ class HaMaster:
         period = min(
             config.ha_send_heartbeat_interval_s, config.ha_max_time_slave_not_catchup_s / 3
         )
-        self._heartbeats = Every(period, self._heartbeat)
+        self._heartbeats = PeriodicTimer(period, self._heartbeat)
         self._progress_written: tuple[int, Mapping[int, int | None]] = (0, {})
-        self._progress_events = Every(_PROGRESS_EVENT_S, self._write_progress)
+        self._progress_events = PeriodicTimer(_PROGRESS_EVENT_S, self._write_progress)
 
     # called by the broker
 
@@ -226,10 +226,10 @@ class HaMaster:
 
     # called by connections
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: FrameConnection) -> None:
         self._unidentified[connection] = None
 
-    def closed(self, connection: Connection, why: str) -> None:
+    def closed(self, connection: FrameConnection, why: str) -> None:
         self._unidentified.pop(connection, None)
         self._early.pop(connection, None)
         link = self._by_connection.pop(connection, None)
@@ -244,28 +244,30 @@ class HaMaster:
             del self.links[link.key]
             self._broker.slave_gone(link.slave)
 
-    def senseless(self, connection: Connection, why: str) -> None:
-        self._events.senseless(connection.peer, why)
+    def protocol_error(self, connection: FrameConnection, why: str) -> None:
+        self._events.protocol_error(connection.peer, why)
 
-    def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
+    def frame(self, connection: FrameConnection, op: int, request: int, body: bytes) -> None:
         if op == Op.HA_ACK and connection in self._by_connection:
-            self._acked(self._by_connection[connection], understood(unpack_ack, body))
+            self._acked(self._by_connection[connection], decode(unpack_ack, body))
         elif op == Op.HA_HANDSHAKE and connection in self._unidentified:
-            self._on_handshake(connection, request, understood(HandshakeRequest.unpack, body))
+            self._on_handshake(connection, request, decode(HandshakeRequest.unpack, body))
         else:
-            raise Senseless(f"an operation {op} that replication does not know here")
+            raise ProtocolError(f"an operation {op} that replication does not know here")
 
     def _on_handshake(
-        self, connection: Connection, request: int, handshake: HandshakeRequest
+        self, connection: FrameConnection, request: int, handshake: HandshakeRequest
     ) -> None:
         if not self._broker.is_promoting():
             self._reply_to(connection, request, handshake)
         elif connection in self._early:
-            raise Senseless("a second handshake")
+            raise ProtocolError("a second handshake")
         else:
             self._early[connection] = (request, handshake)
 
-    def _reply_to(self, connection: Connection, request: int, handshake: HandshakeRequest) -> None:
+    def _reply_to(
+        self, connection: FrameConnection, request: int, handshake: HandshakeRequest
+    ) -> None:
         status = self._status_for(handshake)
         broker, slave = self._broker, handshake.slave_id
         last_file = broker.last_file() if handshake.last_file else None
@@ -284,7 +286,7 @@ class HaMaster:
             return Status.FENCED_MASTER_EPOCH
         return Status.SUCCESS
 
-    def _admit(self, connection: Connection, slave: int, learner: bool) -> None:
+    def _admit(self, connection: FrameConnection, slave: int, learner: bool) -> None:
         del self._unidentified[connection]
         self._admitted += 1
         key = self._rules.link_key(slave, self._admitted)
@@ -303,13 +305,13 @@ class HaMaster:
     def _check_ack(self, link: SlaveLink, position: int) -> None:
         """Raises Senseless if no correct slave can send this ack."""
         if position > self._log.written:
-            raise Senseless(f"an ack of {position}, beyond the log's end {self._log.written}")
+            raise ProtocolError(f"an ack of {position}, beyond the log's end {self._log.written}")
         if link.progress.ack is not None and position < link.progress.ack:
-            raise Senseless(f"an ack of {position} after one of {link.progress.ack}")
+            raise ProtocolError(f"an ack of {position} after one of {link.progress.ack}")
         if position < self._log.min_offset:
             return  # the log that it lacks was deleted after the handshake; the link will end
         if link.sent is None and not self._broker.is_boundary(position):
-            raise Senseless(f"a transfer from {position}, where no record begins")
+            raise ProtocolError(f"a transfer from {position}, where no record begins")
 
     def _acked(self, link: SlaveLink, position: int) -> None:
         self._check_ack(link, position)
@@ -375,7 +377,7 @@ class HaMaster:
         epoch, start, _ = self._broker.shape().epochs.at(offset, self._log.written)
         self._confirm_sent = self._broker.confirm_offset()
         data = LogData(offset, epoch, start, self._confirm_sent, records)
-        link.connection.tell(Op.HA_DATA, data.pack())
+        link.connection.send_oneway(Op.HA_DATA, data.pack())
         now = self._loop.time()
         link.rate.add(len(records), now)
         if link.bucket:

@@ -21,13 +21,13 @@ from typing import Protocol
 
 from ..config import Config
 from ..events import EventLog
-from ..net.connection import CallTimeout, Connection, ConnectionLost, Tasks, Unreachable, dial
-from ..net.wire import Op, Senseless, Status, understood
+from ..net.connection import CallTimeout, ConnectionLost, FrameConnection, Tasks, Unreachable, dial
+from ..net.wire import Op, ProtocolError, Status, decode
 from ..rules import Rules
 from ..store.commit_log import DiskFull
-from ..store.message_store import MessageStore, Overtaken
-from ..world.ports import no_room
-from ..world.timers import Bell, Every
+from ..store.message_store import MessageStore, TruncationPointDeleted
+from ..world.ports import is_out_of_space
+from ..world.timers import PeriodicTimer, WakeEvent
 from .divergence import Action, CutPlan, LogShape, plan_cut
 from .ha_protocol import HandshakeReply, HandshakeRequest, LogData, pack_ack
 
@@ -90,12 +90,12 @@ class HaSlave:
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks()
         self._target: FollowTarget | None = None
-        self._connection: Connection | None = None
+        self._connection: FrameConnection | None = None
         self._run: asyncio.Task[None] | None = None
-        self._wake = Bell()
+        self._wake = WakeEvent()
         self._heard_at = 0.0
         self._acked = -1
-        self._heartbeats = Every(config.ha_send_heartbeat_interval_s, self._check_silence)
+        self._heartbeats = PeriodicTimer(config.ha_send_heartbeat_interval_s, self._check_silence)
 
     # called by the broker
 
@@ -105,7 +105,7 @@ class HaSlave:
         known, self._target = self._target, target
         same = known is not None and known.is_same_node(target)
         if same and self._run is not None and not self._run.done():
-            self._wake.ring()
+            self._wake.set()
             return
         await self.stop()
         self._target = target
@@ -115,7 +115,7 @@ class HaSlave:
         """Stop copying. Returns when no cut is in progress."""
         self._target = None
         self._drop("no longer following")
-        self._wake.ring()
+        self._wake.set()
         if self._run is not None:
             if self.state != SlaveState.CUTTING:
                 self._run.cancel()
@@ -138,7 +138,7 @@ class HaSlave:
         )
         if always or held > self._acked:
             self._acked = held
-            self._connection.tell(Op.HA_ACK, pack_ack(held))
+            self._connection.send_oneway(Op.HA_ACK, pack_ack(held))
 
     # the task
 
@@ -183,7 +183,7 @@ class HaSlave:
         self.on_connected()
 
     async def _shake_hands(
-        self, connection: Connection, target: FollowTarget, timeout_s: float
+        self, connection: FrameConnection, target: FollowTarget, timeout_s: float
     ) -> HandshakeReply:
         request = HandshakeRequest(
             target.slave_id,
@@ -195,9 +195,9 @@ class HaSlave:
         )
         packed = await connection.call(Op.HA_HANDSHAKE, request.pack(), timeout_s)
         try:
-            return understood(HandshakeReply.unpack, packed)
-        except Senseless as e:
-            connection.is_senseless(f"a malformed handshake reply: {e}")
+            return decode(HandshakeReply.unpack, packed)
+        except ProtocolError as e:
+            connection.report_protocol_error(f"a malformed handshake reply: {e}")
             self._events.write(
                 "refused", peer=connection.peer, why=f"a malformed handshake reply: {e}"
             )
@@ -227,10 +227,10 @@ class HaSlave:
             await self._copy.cut(planned)
         except ValueError as e:
             self._halt(str(e))
-        except Overtaken as e:  # the next handshake plans again
+        except TruncationPointDeleted as e:  # the next handshake plans again
             raise _AttachFailed(str(e)) from e
         except OSError as e:
-            if not no_room(e):
+            if not is_out_of_space(e):
                 raise
             raise _AttachFailed(str(e)) from e
         if self._config.sync_flush:
@@ -266,34 +266,34 @@ class HaSlave:
         silent_s = self._loop.time() - self._heard_at - self._heartbeats.late_s
         if self.state == SlaveState.TRANSFER and silent_s > self._config.ha_housekeeping_interval_s:
             self._drop(f"silent for {silent_s:.1f} s")
-            self._wake.ring()
+            self._wake.set()
         self.acknowledge(always=True)
 
     # called by the connection
 
-    def opened(self, connection: Connection) -> None: ...
+    def opened(self, connection: FrameConnection) -> None: ...
 
-    def closed(self, connection: Connection, why: str) -> None:
+    def closed(self, connection: FrameConnection, why: str) -> None:
         if connection is self._connection:
             self._connection = None
             self._events.write("connection", peer="master", state="closed", why=why)
             # during the handshake its failure reaches the task, which then pauses as after others
             if self.state == SlaveState.TRANSFER:
-                self._wake.ring()
+                self._wake.set()
 
-    def senseless(self, connection: Connection, why: str) -> None:
-        self._events.senseless(connection.peer, why)
+    def protocol_error(self, connection: FrameConnection, why: str) -> None:
+        self._events.protocol_error(connection.peer, why)
 
-    def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
+    def frame(self, connection: FrameConnection, op: int, request: int, body: bytes) -> None:
         if op != Op.HA_DATA:
-            raise Senseless(f"an operation {op} from a master")
+            raise ProtocolError(f"an operation {op} from a master")
         if connection is not self._connection or self.state != SlaveState.TRANSFER:
             return
         if not connection.is_open:
             return  # closed by this side; these frames were read before
         self._heard_at = self._loop.time()
         try:
-            self._copy_in(understood(LogData.unpack, body))
+            self._copy_in(decode(LogData.unpack, body))
         except DiskFull as e:  # not a protocol error
             connection.refused = str(e)
             connection.abort()
@@ -301,7 +301,9 @@ class HaSlave:
     def _copy_in(self, data: LogData) -> None:
         store = self._store
         if data.offset != store.log.max_offset:
-            raise Senseless(f"data for {data.offset}, but our log ends at {store.log.max_offset}")
+            raise ProtocolError(
+                f"data for {data.offset}, but our log ends at {store.log.max_offset}"
+            )
         if data.epoch != self._copy.shape().epochs.last_epoch:
             self._begin_epoch(data)
         if data.records:
@@ -318,13 +320,13 @@ class HaSlave:
         empty log."""
         here = data.epoch_start == data.offset
         if not here and (data.epoch_start > data.offset or not self._copy.shape().is_empty):
-            raise Senseless(
+            raise ProtocolError(
                 f"epoch {data.epoch} from {data.epoch_start}, in a batch at {data.offset}"
             )
         try:
             self._copy.new_epoch(data.epoch, data.epoch_start)
         except ValueError as e:
-            raise Senseless(str(e)) from e
+            raise ProtocolError(str(e)) from e
 
 
 class _AttachFailed(Exception):

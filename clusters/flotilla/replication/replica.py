@@ -12,7 +12,7 @@ from ..events import EventLog
 from ..net.connection import Tasks
 from ..rules import Rules
 from ..store.message_store import MessageStore
-from ..world.ports import Ports, no_room
+from ..world.ports import Ports, is_out_of_space
 from .divergence import Action, CutPlan, LogShape
 from .epochs import EpochFile, EpochTable
 
@@ -167,7 +167,7 @@ class Replica:
         try:
             await self.save()
         except OSError as e:
-            if not no_room(e):
+            if not is_out_of_space(e):
                 raise
 
     async def close(self) -> None:

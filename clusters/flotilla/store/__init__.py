@@ -1,1 +1,1 @@
-"""A broker's storage: the commit log, the queues built from it, recovery, and group offsets."""
+"""A broker's storage: the commit log, the indexes built from it, recovery and retention."""

@@ -2,23 +2,23 @@
 
     two slots of 512 bytes: u64 sequence | u64 confirmed | u64 flushed | u64 min offset | u32 CRC
 
-The slots take turns, so a torn write leaves the other one. What it says may be older than the
-truth, never newer: so much is confirmed, so much of the log was on disk and must be there again,
-and before the min offset everything may be deleted. A log that ends before `flushed` is damaged,
-not torn: recovery refuses it (see there).
+The slots are written in turn, so a torn write leaves the other one. The checkpoint may be older
+than the present state, never newer: the log is confirmed at least up to `confirmed`, was on disk at
+least up to `flushed`, and may be deleted before `min offset`. A log that ends before `flushed` is
+damaged, not torn; recovery refuses it.
 
-A disk may have no room for it. Then the last one stays, and if there is none, that says nothing and
-is older than any truth. Only who is about to cut the log can not do with an older one.
+A full disk may have no room for the checkpoint. Then the last one stays; without one, all offsets
+count as 0, which is older than any state. Only a truncation of the log needs a new one.
 
-The first edition's slots, u64 sequence | u64 confirmed | u32 CRC, say what is confirmed and nothing
-of the disk: the log begins and ends where records are found.
+Slots of the first edition, u64 sequence | u64 confirmed | u32 CRC, have the confirm offset only:
+the log then begins and ends where records are found.
 """
 
 import struct
 from typing import NamedTuple, NoReturn
 from zlib import crc32
 
-from ..world.ports import File, Ports, no_room
+from ..world.ports import File, Ports, is_out_of_space
 
 _SLOT = struct.Struct(">QQQQI")
 _OLDER = struct.Struct(">QQI")
@@ -33,8 +33,8 @@ class Marks(NamedTuple):
     min_offset: int = 0
 
 
-class Checkpoint:
-    """The file `checkpoint` in the store. `damage`: what could not be read of it, for people."""
+class StoreCheckpoint:
+    """The file `checkpoint` in the store. `damage`: what could not be read of it."""
 
     def __init__(self, store: str, ports: Ports) -> None:
         self.path = f"{store}/checkpoint"
@@ -47,11 +47,11 @@ class Checkpoint:
 
     @property
     def known(self) -> bool:
-        """Is there one?"""
+        """Return whether there is a checkpoint."""
         return self._sequence > 0
 
     def _load(self, at: int) -> tuple[int, bool, Marks]:
-        """The sequence, whether it speaks of the disk, and what it says."""
+        """Return a slot's sequence, whether it has `flushed` and `min_offset`, and its offsets."""
         data = self._file.pread(_SLOT.size, at)
         if not any(data):
             return 0, False, Marks()
@@ -64,8 +64,10 @@ class Checkpoint:
         return sequence, True, Marks(*marks)
 
     async def renew(self) -> None:
-        """What an earlier life wrote is on disk when this returns. It is written again: a sync that
-        comes after one that failed covers nothing else (see `recovery`)."""
+        """Put the slots of an earlier process on disk.
+
+        They are written again, since a sync after a failed one covers nothing else (recovery.py).
+        """
         try:
             self._file.pwrite(self._file.pread(2 * _STRIDE, 0), 0)
         except OSError as e:
@@ -73,25 +75,25 @@ class Checkpoint:
         await self.sync()
 
     def write(self, marks: Marks) -> None:
-        """If there is room; else the last one stays, and the next call tries again."""
+        """Write a checkpoint if there is room on disk; else the last one stays."""
         if marks != self.marks:
             self._put(marks)
 
     def _put(self, marks: Marks) -> str:
-        """Why there is no room for it, if so; the other slot is as it was."""
+        """Write one slot; return why there was no room, "" if it was written."""
         sequence = self._sequence + 1
         head = struct.pack(">QQQQ", sequence, *marks)
         try:
             self._file.pwrite(head + crc32(head).to_bytes(4), sequence % 2 * _STRIDE)
         except OSError as e:
-            if not no_room(e):
+            if not is_out_of_space(e):
                 self._fail(str(e))
             return str(e)
         self._sequence, self.tells_disk, self.marks = sequence, True, marks
         return ""
 
     async def settle(self, marks: Marks) -> None:
-        """Both slots, durably: no older one may speak of a log that is about to be cut."""
+        """Write both slots durably, before the log is truncated: no older slot may remain."""
         for _ in range(2):
             why = self._put(marks)
             if why and self.known:
@@ -115,7 +117,7 @@ class Checkpoint:
 
 
 def _older(data: bytes) -> tuple[int, bool, Marks] | None:
-    """A slot of the first edition."""
+    """Read a slot of the first edition, None if it is not one."""
     slot, rest = data[: _OLDER.size], data[_OLDER.size :]
     if len(slot) < _OLDER.size or any(rest) or crc32(slot[:-4]) != int.from_bytes(slot[-4:]):
         return None
@@ -124,5 +126,5 @@ def _older(data: bytes) -> tuple[int, bool, Marks] | None:
 
 
 def log_is_whole(end: int, flushed: int) -> bool:
-    """A log that was found to end at `end`: is everything there that was on disk?"""
+    """Return whether a log that ends at `end` has everything that was on disk."""
     return end >= flushed

@@ -6,17 +6,17 @@ Appends are collected and written once per turn of the event loop. Three positio
 other: `max_offset` (appended), `written` (given to the kernel: survives the death of the process)
 and `flushed` (on disk: survives the loss of power). Nothing is acknowledged or sent to a slave
 before it is written. With `commit_interval_s` (RocketMQ's `transientStorePoolEnable`) a master's
-appends wait in memory that long and are written together; a killed process loses them, but nobody
-was told that they are there. A slave's are always written at once.
+appends wait in memory that long and are written together; a killed process loses them, but none of
+them was acknowledged. A slave's appends are always written at once.
 
 Truncation is durable before anything new may be written: later segments are removed from the last
-one down, the rest of the cut one becomes zeros, and both are synced. A crash in between leaves a
-prefix of the old log; a fork that was cut can never come back (apache/rocketmq#10666).
+one down, the rest of the truncated one becomes zeros, and both are synced. A crash in between
+leaves a prefix of the old log; a truncated fork can never return (apache/rocketmq#10666).
 
-A segment is allocated before the first byte of a record that needs it is taken (`reserve`), so a
-full disk refuses records and tears none. When a write or a sync fails all the same, the state of
-the disk is unknown and the process stops. So it does when a record that was once sound is not any
-more: it names the file and the byte.
+A segment is allocated before the first byte of a record that needs it is accepted (`reserve`), so a
+full disk refuses records and tears none. When a write or a sync fails nevertheless, the state of
+the disk is unknown and the process stops. It also stops when a record that was once sound is
+damaged, and names the file and the byte.
 """
 
 import asyncio
@@ -24,29 +24,36 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from ..net.connection import Tasks
-from ..world.ports import AGAIN_S, File, Ports, no_room, out_of_files, patiently
+from ..world.ports import (
+    RETRY_S,
+    File,
+    Ports,
+    is_out_of_files,
+    is_out_of_space,
+    retry_when_out_of_files,
+)
 from . import record
 from .flushing import flushed_by_write
 
 NAME_DIGITS = 20
 _READ_AHEAD = 64 * 1024
-_PORTION = 1 << 20  # bytes that are looked at in one go
+_PORTION = 1 << 20  # bytes that are read at a time
 
 
 class StoreError(Exception):
-    """The store can not be opened as it is; the text says why and what to do."""
+    """The store cannot be opened; the text says why and what to do."""
 
 
 class DiskFull(ValueError):
-    """There is no room for these records; nothing of them was taken."""
+    """There is no room for these records; none of them was accepted."""
 
 
-def nothing() -> None:
-    """The listener of a log that nobody listens to."""
+def ignore() -> None:
+    """A listener that does nothing."""
 
 
 class CommitLog:
-    """One broker's log. `recovery.recover` opens it; see there for how its end is found."""
+    """One broker's log. `recovery.recover` opens it and finds its end."""
 
     def __init__(
         self,
@@ -61,8 +68,8 @@ class CommitLog:
         self.segment_size = segment_size
         self.full, self.why_full = False, "the disk is full"
         self.min_offset = self.max_offset = self.written = self.flushed = 0
-        self.on_written: Callable[[], None] = nothing
-        self.on_flushed: Callable[[], None] = nothing
+        self.on_written: Callable[[], None] = ignore
+        self.on_flushed: Callable[[], None] = ignore
         self.on_damaged: Callable[[int], None] = lambda base: None
         self._folder = folder
         self._ports = ports
@@ -73,7 +80,7 @@ class CommitLog:
         self._pending: list[bytes] = []
         self._tail = (0, b"")
         self._dirty: dict[int, File] = {}
-        self._made = True  # an earlier life's names may not be on disk yet
+        self._made = True  # files of an earlier process may not be durable yet
         self._sync_wanted = self._syncing = False
         self._disk = asyncio.Lock()
         self._tasks = Tasks()
@@ -82,7 +89,7 @@ class CommitLog:
     # opening
 
     def bases(self) -> list[int]:
-        """The first offsets of the segments on disk, in order."""
+        """Return the first offsets of the segments on disk, sorted."""
         names = self._ports.files.listdir(self._folder)
         bases = sorted(int(name) for name in names if name.isdigit())
         if any(base % self.segment_size for base in bases):
@@ -93,7 +100,7 @@ class CommitLog:
         return bases
 
     def open_at(self, base: int, end: int) -> None:
-        """Take the segments from `base` on as a log that ends at `end`."""
+        """Open the segments from `base` on as a log that ends at `end`; remove earlier ones."""
         for known in self.bases():
             if base <= known <= end:
                 self._open(known)
@@ -103,8 +110,11 @@ class CommitLog:
         self._tail = (end, b"")
 
     def write_again(self, flushed: int) -> None:
-        """What is read behind `flushed`, and the last page: an earlier life's sync of it may have
-        failed. Then its pages are clean to the kernel and not on disk, and no sync covers them."""
+        """Write again what is after `flushed`, and the last page.
+
+        A sync of it by an earlier process may have failed. Then the pages are clean for the kernel
+        and not on disk, and no sync covers them.
+        """
         at = max(min(flushed, self.written - 1), self.min_offset)
         try:
             while at < self.written:
@@ -117,12 +127,12 @@ class CommitLog:
     # appending
 
     def room(self, size: int) -> int:
-        """The size of the filler that must come before a record of `size` bytes; 0 for none."""
+        """Return the size of the filler needed before a record of `size` bytes, 0 for none."""
         left = self.segment_size - self.max_offset % self.segment_size
         return 0 if size + record.HEAD_SIZE <= left else left
 
     def reserve(self, size: int) -> bool:
-        """Is there room on disk for a record of `size` bytes, wherever it will begin?"""
+        """Allocate room on disk for a record of `size` bytes; return whether there is room."""
         start = self.max_offset + self.room(size)
         return self._reserve(start - start % self.segment_size)
 
@@ -134,25 +144,27 @@ class CommitLog:
         try:
             self._open(base)
         except OSError as e:
-            if not no_room(e):
+            if not is_out_of_space(e):
                 self._fail(f"{self.path(base)} cannot be made: {e}")
             self._remove(base)
             self._refuse(e)
         return not self.full
 
     def _refuse(self, e: OSError) -> None:
-        """Until somebody looks at the disk again; a descriptor may be had sooner."""
+        """Refuse records until the disk is checked again, or descriptors may be free again."""
         self.full, self.why_full = True, "the disk is full"
-        if out_of_files(e):
+        if is_out_of_files(e):
             self.why_full = "too many files are open"
-            asyncio.get_running_loop().call_later(AGAIN_S, self._try_again)
+            asyncio.get_running_loop().call_later(RETRY_S, self._try_again)
 
     def _try_again(self) -> None:
         self.full = False
 
     def append(self, data: bytes) -> int:
-        """Add whole records; they are written at the end of this turn, or with `commit_interval_s`
-        a little later. The offset behind them."""
+        """Append whole records; return the offset after them.
+
+        They are written at the end of this turn, or after `commit_interval_s`.
+        """
         if not self._pending:
             loop = asyncio.get_running_loop()
             if self._commit_interval_s:
@@ -164,7 +176,7 @@ class CommitLog:
         return self.max_offset
 
     def append_copy(self, data: bytes) -> None:
-        """Add a master's records at the end of this turn. DiskFull."""
+        """Append a master's records; they are written at the end of this turn. Raises DiskFull."""
         first = self.max_offset - self.max_offset % self.segment_size
         for base in range(first, self.max_offset + len(data), self.segment_size):
             if not self._reserve(base):
@@ -174,7 +186,7 @@ class CommitLog:
         self.append(data)
 
     def write_out(self) -> None:
-        """Write what is pending, and tell the listener."""
+        """Write what is pending; call the listener."""
         if not self._pending:
             return
         data, records = b"".join(self._pending), len(self._pending)
@@ -183,7 +195,7 @@ class CommitLog:
             self._write(data, self.written)
         except OSError as e:
             place = self.place_of(self.written)
-            self._fail(f"the commit log cannot be written: {e}, at {place} or behind it")
+            self._fail(f"the commit log cannot be written: {e}, at {place} or after it")
         self._tail = (self.written, data)
         self.written += len(data)
         self.flushed = self._flushed_by_write(records, self.written, self.flushed)
@@ -222,14 +234,14 @@ class CommitLog:
         return f"{self._folder}/{base:0{NAME_DIGITS}d}"
 
     def place_of(self, offset: int) -> str:
-        """For people: which byte of which file."""
+        """Return the byte and the file of an offset, for messages."""
         at = offset % self.segment_size
         return f"byte {at} of {self.path(offset - at)}"
 
     # reading
 
     def read(self, offset: int, size: int) -> bytes:
-        """Up to `size` written bytes from `offset` on; never across a segment's end."""
+        """Return up to `size` written bytes from `offset` on, never across a segment's end."""
         if offset < self.min_offset:
             raise ValueError(f"the log before {self.min_offset} is deleted; {offset} was asked for")
         size = min(size, self.written - offset)
@@ -248,7 +260,7 @@ class CommitLog:
     def records(self, offset: int, size: int) -> bytes:
         """Whole records from `offset` on: as many as fit into `size`, but at least one.
 
-        What comes from the disk is checked: a slave could only refuse it, again and again.
+        Records from the disk are checked, since a slave could only refuse damaged ones.
         """
         data = self.read(offset, size)
         if offset < self._tail[0]:
@@ -270,16 +282,16 @@ class CommitLog:
         return data[:fit]
 
     def damaged(self, offset: int) -> NoReturn:
-        """The record at `offset` is not what was written."""
+        """Stop: the record at `offset` is not what was written."""
         self.on_damaged(offset - offset % self.segment_size)
         self._fail(f"the record at {self.place_of(offset)} (offset {offset}) is damaged")
 
     def stored_ms(self, offset: int) -> int:
-        """When the record at `offset` was stored; 0 if there is none yet."""
+        """Return the store time of the record at `offset`, 0 if there is none yet."""
         return record.stored_ms(self.read(offset, record.HEAD_SIZE))
 
-    def payload(self, offset: int, window: "Window") -> record.Payload:
-        """The message of the record at `offset`, through a window that its caller keeps."""
+    def payload(self, offset: int, window: "ReadWindow") -> record.Payload:
+        """Return the message of the record at `offset`, read through the caller's window."""
         at = offset - window.start
         size = record.declared_size(window.data, at) if at >= 0 else 0
         if size == 0 or at + size > len(window.data):
@@ -292,7 +304,7 @@ class CommitLog:
     # making durable
 
     def request_sync(self) -> None:
-        """Sync soon; requests that come while one runs share the next."""
+        """Sync soon; requests during a sync share the next one."""
         self._sync_wanted = True
         if not self._syncing:
             self._syncing = True
@@ -307,7 +319,7 @@ class CommitLog:
             self._syncing = False
 
     async def sync(self) -> None:
-        """Everything appended so far is on disk when this returns."""
+        """Put everything appended so far on disk."""
         async with self._disk:
             self.write_out()
             goal = self.written
@@ -322,14 +334,14 @@ class CommitLog:
             for file in dirty.values():
                 await file.sync()
             if made:
-                await patiently(lambda: self._ports.files.sync_folder(self._folder))
+                await retry_when_out_of_files(lambda: self._ports.files.sync_folder(self._folder))
         except OSError as e:
             self._fail(f"the commit log cannot be synced: {e}")
 
-    # cutting
+    # truncating and deleting
 
     async def truncate(self, point: int, *, durably: bool = True) -> None:
-        """Cut the log at `point`, a record's start; nothing behind it is ever read again."""
+        """Truncate the log at `point`, a record's start."""
         async with self._disk:
             self.write_out()
             if durably:
@@ -341,7 +353,7 @@ class CommitLog:
 
     async def _erase_from(self, point: int) -> None:
         self._made = True
-        for base in reversed(await patiently(self._all_bases)):
+        for base in reversed(await retry_when_out_of_files(self._all_bases)):
             if base >= point and base > self.min_offset:
                 self._remove(base)
         base = point - point % self.segment_size
@@ -350,13 +362,13 @@ class CommitLog:
             self._dirty[base] = self._segments[base]
 
     async def reset(self, offset: int) -> None:
-        """Forget everything: an empty log that begins at `offset`, a segment's first byte."""
+        """Make the log empty; it begins at `offset`, a segment's first byte."""
         if offset % self.segment_size:
             raise StoreError(f"a log cannot begin at {offset}, inside a segment")
         async with self._disk:
             self.write_out()
             self._made = True
-            for base in reversed(await patiently(self._all_bases)):
+            for base in reversed(await retry_when_out_of_files(self._all_bases)):
                 self._remove(base)
             self.min_offset = self.max_offset = self.written = self.flushed = offset
             self._tail = (offset, b"")
@@ -364,10 +376,12 @@ class CommitLog:
             await self._sync_dirty()
 
     async def delete_before(self, offset: int) -> None:
-        """Retention: the log begins at `offset` from now on, a segment's first byte. Files that
-        come back with a loss of power go at the next start (`open_at`)."""
+        """Delete the segments before `offset`, a segment's first byte (retention).
+
+        Files that return after a loss of power are removed at the next start (`open_at`).
+        """
         if not self.min_offset <= offset <= self.written or offset % self.segment_size:
-            raise ValueError(f"a log from {self.min_offset} cannot come to begin at {offset}")
+            raise ValueError(f"a log from {self.min_offset} cannot begin at {offset}")
         async with self._disk:
             self.min_offset = offset
             for base in sorted(self._segments):
@@ -392,10 +406,10 @@ class CommitLog:
             file.truncate(at)
             file.allocate(self.segment_size)
         except OSError as e:
-            self._fail(f"the commit log cannot be cut at byte {at}: {e}")
+            self._fail(f"the commit log cannot be truncated at byte {at}: {e}")
 
     def _is_blank(self, file: File, at: int) -> bool:
-        """A full disk can not cut what needs no cut, either."""
+        """Return whether there are only zeros from `at` on: then nothing needs to be written."""
         if file.size() != self.segment_size:
             return False
         places = range(at, self.segment_size, _PORTION)
@@ -412,8 +426,8 @@ class CommitLog:
         self._ports.exit.fatal(why)
 
 
-class Window:
-    """A stretch of the log read in one go, for a reader that walks forward."""
+class ReadWindow:
+    """A part of the log that was read at once, for a reader that goes forwards."""
 
     def __init__(self) -> None:
         self.start = 0

@@ -1,11 +1,11 @@
-"""The consume queues: for each queue, where in the log its messages are.
+"""The consume queues: for each queue, the positions of its messages in the log.
 
 The index holds *every* record of the log, in memory, and is rebuilt at start: by scanning the log,
-or from what `segment_index` keeps of full segments. What a consumer may see is a second, smaller
-mark, `visible_end`, moved by dispatching up to the confirm offset. Queue offsets are thus given out
-from the whole log and never from its visible part, and recovery shows nothing that is not
-confirmed: the original derived both from the same files and had to repair them
-(apache/rocketmq#7689, #6609, #6344).
+or from the files of full segments (`segment_index`). What consumers may see is a separate, lower
+mark, `visible_end`, which dispatching moves up to the confirm offset. So queue offsets are assigned
+from the whole log, never from its visible part, and recovery shows nothing that is not confirmed.
+RocketMQ derived both from the same files and had to repair them (apache/rocketmq#7689, #6609,
+#6344).
 """
 
 from array import array
@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 
-from .ledger import Standing
-from .record import Entry
+from .queue_ends import QueueEnd
+from .record import RecordHeader
 from .segment_index import Run, SegmentIndex
 
 Key = tuple[bytes, int]
@@ -31,7 +31,7 @@ class ConsumeQueue:
         self.key = key
         self.base = self.visible_end = 0
         self.positions = array("Q")
-        self.dense = True  # no holes, nothing given out twice: as in every sound log
+        self.dense = True  # no holes and no offset used twice, as in every sound log
 
     @property
     def end(self) -> int:
@@ -56,7 +56,7 @@ class ConsumeQueue:
         self.base = self.visible_end = queue_offset
 
     def visible(self, queue_offset: int, count: int) -> list[int]:
-        """Physical offsets from `queue_offset` on, as far as consumers may see."""
+        """Return the physical offsets from `queue_offset` on, up to `visible_end`."""
         end = min(self.visible_end, queue_offset + count)
         found = self.positions[queue_offset - self.base : end - self.base]
         return [offset for offset in found if offset != _HOLE]
@@ -73,7 +73,7 @@ class ConsumeQueue:
 
 
 class QueueIndex:
-    """All queues of a log; its fillers and ledgers too, so that every record's start is known."""
+    """All queues of a log, and the starts of its records that hold no message."""
 
     def __init__(self) -> None:
         self.queues: dict[Key, ConsumeQueue] = {}
@@ -89,8 +89,8 @@ class QueueIndex:
             found = self.queues[key] = ConsumeQueue(key)
         return found
 
-    def add(self, e: Entry) -> None:
-        """A record that was appended to the log."""
+    def add(self, e: RecordHeader) -> None:
+        """Index a record that was appended to the log."""
         offset, size, epoch, topic, queue_id, queue_offset, _ = e
         if not self.runs or self.runs[-1][0] != epoch:
             self.runs.append((epoch, offset))
@@ -101,20 +101,20 @@ class QueueIndex:
         queue.put(queue_offset, offset)
         self._waiting.append((offset + size, queue, queue_offset))
 
-    def learn(self, standings: Iterable[Standing]) -> None:
-        """A ledger at the log's beginning: where queues stand whose messages are deleted."""
-        for topic, queue_id, following in standings:
+    def take_ends(self, ends: Iterable[QueueEnd]) -> None:
+        """Take the queue ends at the log's beginning, for queues whose messages are deleted."""
+        for topic, queue_id, following in ends:
             queue = self.queue((topic, queue_id))
             if not queue.positions and queue.base < following:
                 queue.begin_at(following)
 
-    def standings(self) -> Iterator[Standing]:
+    def ends(self) -> Iterator[QueueEnd]:
         for (topic, queue_id), queue in sorted(self.queues.items()):
             if queue.end:
                 yield topic, queue_id, queue.end
 
     def dispatch(self, limit: int) -> bool:
-        """Make records up to `limit` visible; true when there are any, in the queues `fresh`."""
+        """Make records up to `limit` visible; return whether any queue in `fresh` has grown."""
         waiting = self._waiting
         moved = False
         while waiting and waiting[0][0] <= limit:
@@ -153,10 +153,10 @@ class QueueIndex:
         self._fillers = array("Q")
         self.dispatched = offset
 
-    # what is kept of full segments
+    # files of full segments
 
     def segment(self, base: int, end: int) -> SegmentIndex | None:
-        """What the index knows of this stretch; None when a queue in it is not dense."""
+        """Return the index of a part of the log, None if a queue in it is not dense."""
         stretches = []
         for key, queue in self.queues.items():
             low, high = bisect_left(queue.positions, base), bisect_left(queue.positions, end)
@@ -169,7 +169,7 @@ class QueueIndex:
         return SegmentIndex(base, end, runs, stretches, self._fillers[low:high])
 
     def take(self, segment: SegmentIndex) -> None:
-        """A stretch that was indexed in an earlier life, all of it confirmed."""
+        """Add the index of a part of the log that an earlier process saved, all of it confirmed."""
         for epoch, at in segment.runs:
             if not self.runs or self.runs[-1][0] != epoch:
                 self.runs.append((epoch, at))
@@ -196,7 +196,7 @@ class QueueIndex:
 
 
 def dispatch_limit(confirm_offset: int, end: int) -> int:
-    """Up to where the log may be seen: what is confirmed, not what is there."""
+    """Return how far consumers may see the log: what is confirmed, not what is there."""
     return min(confirm_offset, end)
 
 
@@ -214,21 +214,21 @@ def times_of_batch(stored_ms: Sequence[int]) -> Sequence[int]:
 
 
 def next_queue_offset(visible_end: int, end: int) -> int:
-    """A new message's queue offset: behind every message of the log, seen or not."""
+    """Return a new message's queue offset: after every message of the log, visible or not."""
     return max(visible_end, end)
 
 
 def indexed_at_promotion(confirm_offset: int, end: int) -> int:
-    """Up to where a new master's queues hold its log before it numbers a message: to the end.
+    """Return how far a new master indexes its log before it numbers a message: to the end.
 
-    The original waits until everything is dispatched; who does not gives numbers out twice.
+    RocketMQ waits until everything is dispatched; otherwise numbers would be used twice.
     """
     return max(confirm_offset, end)
 
 
 def kept_at_promotion(confirm_offset: int, end: int) -> int:
-    """How much of its log a new master keeps: all of it.
+    """Return how much of its log a new master keeps: all of it.
 
-    What lies between the confirm offset and the end may have been acknowledged by the old master.
+    The old master may have acknowledged messages between the confirm offset and the end.
     """
     return max(confirm_offset, end)

@@ -1,11 +1,10 @@
-"""The index by key: which messages of a topic carry this key (spec 8.2).
+"""The index by key: the messages of a topic that carry a key.
 
-Kept as the original does, by a hash of topic and key; the log itself tells true finds from hashes
-that happen to be the same. A message costs two numbers here, in the order of the log, and nothing
-is sorted: a search walks over the hashes, ten milliseconds for a segment of 64 MiB, which an
-operator can wait for and sends can not. What is in a segment's file (`segment_index`) is no longer
-in memory. The index is rebuilt at start, from those files and the log, and holds nothing of its
-own.
+As in RocketMQ, it has hashes of topic and key; the log tells matches from collisions. A message
+costs two numbers, in log order, and nothing is sorted: a search scans the hashes, ten milliseconds
+for a segment of 64 MiB, which an operator's query can afford and a send cannot. Keys in a segment's
+file (`segment_index`) are not in memory. The index is rebuilt at start from those files and the
+log, and is not stored itself.
 """
 
 from array import array
@@ -38,7 +37,7 @@ class KeyIndex:
         return self.hashes[low:high], self.places[low:high]
 
     def forget_before(self, point: int) -> None:
-        """These are in a segment's file, or deleted."""
+        """Drop the keys before `point`: they are in a segment's file, or deleted."""
         gone = bisect_left(self.places, point)
         del self.hashes[:gone], self.places[:gone]
 
@@ -48,7 +47,7 @@ class KeyIndex:
 
 
 def find(hashes: "array[int]", places: "array[int]", wanted: int) -> Iterator[int]:
-    """The positions that carry this hash, in the order of the log."""
+    """Yield the positions with this hash, in log order."""
     at = -1
     while True:
         try:

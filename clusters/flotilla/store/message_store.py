@@ -1,41 +1,52 @@
-"""A broker's store: the log, the indexes over it, and the confirm offset that bounds what is seen.
+"""A broker's store: the log, its indexes, and the confirm offset that bounds what is visible.
 
 The store does not know roles. A master appends messages and raises the confirm offset as its set
 acknowledges; a slave appends the master's bytes and takes the confirm offset from it. Both read
-through `fetch`, which shows what is dispatched: whole records up to the confirm offset.
+through `fetch`, which returns dispatched messages: whole records up to the confirm offset.
 
-Whatever cuts the log (`truncate`, `reset`, `delete_before`) first makes the checkpoint durable that
-allows it, then removes the segments' files, then cuts; one at a time, and meanwhile nothing else
-writes the checkpoint. A crash in between leaves a log that the checkpoint allows.
+An operation that shortens the log (`truncate`, `reset`, `delete_before`) first makes the checkpoint
+durable that allows it, then removes the files of segments, then shortens the log. Only one runs at
+a time, and nothing else writes the checkpoint meanwhile. A crash in between leaves a log that the
+checkpoint allows.
+
+A slave checks its master's records before it appends them. The CRC shows that bytes arrived as they
+were sent, not that a sound master sent them. Records that no sound log contains raise
+ProtocolError, which ends the connection: records of another epoch than announced; one that crosses
+a segment or leaves a rest that no filler fits into; a queue offset that leaves a hole (filling one
+of 2**60 would take all memory) or is before the queue's first; a record of queue ends that cannot
+be read.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+import struct
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from ..net.connection import Tasks
-from ..net.wire import MAX_FRAME, Senseless
-from ..world.ports import Ports, patiently
-from . import copied, key_index, ledger, record
-from .checkpoint import Checkpoint, Marks
-from .commit_log import CommitLog, Window, nothing
+from ..net.wire import MAX_FRAME, ProtocolError
+from ..world.ports import Ports, retry_when_out_of_files
+from . import key_index, queue_ends, record
+from .checkpoint import Marks, StoreCheckpoint
+from .commit_log import CommitLog, ReadWindow, ignore
 from .consume_queue import ConsumeQueue, Key, QueueIndex
 from .flushing import Flushing
 from .key_index import KeyIndex
 from .segment_files import SegmentFiles
 from .segment_index import SegmentIndex
 
+MAX_QUEUE_OFFSET = 2**62
+
 
 class StoreRules(Protocol):
-    """The decisions a store asks for; see `rules.Rules`."""
+    """The rules that a store uses; see `rules.Rules`."""
 
     @property
     def dispatch_limit(self) -> Callable[[int, int], int]: ...
     @property
     def next_queue_offset(self) -> Callable[[int, int], int]: ...
     @property
-    def recovered_records(self) -> Callable[[bytes, int], Iterator[record.Entry]]: ...
+    def recovered_records(self) -> Callable[[bytes, int], Iterator[record.RecordHeader]]: ...
     @property
     def log_is_whole(self) -> Callable[[int, int], bool]: ...
     @property
@@ -46,19 +57,19 @@ class StoreRules(Protocol):
     def truncation_is_durable(self) -> bool: ...
 
 
-class Overtaken(Exception):
-    """The log is not any more what this was decided for; nothing was done."""
+class TruncationPointDeleted(Exception):
+    """The log has been deleted beyond the truncation point; nothing was done."""
 
 
-class Found(NamedTuple):
+class KeyMatch(NamedTuple):
     """A message that carries a key."""
 
-    entry: record.Entry
+    entry: record.RecordHeader
     payload: record.Payload
 
 
-class Appended(NamedTuple):
-    """Where a message went."""
+class AppendResult(NamedTuple):
+    """The position of an appended message."""
 
     queue_offset: int
     start: int
@@ -69,14 +80,14 @@ class Appended(NamedTuple):
 class MessageStore:
     """Log, indexes and checkpoint of one broker. `recovery.recover` makes one.
 
-    `refuses`: the disk is so full that nothing new should be taken (see `retention`).
+    `refuses`: the disk is so full that new messages are refused (see `retention`).
     """
 
     log: CommitLog
     index: QueueIndex
     keys: KeyIndex
     segments: SegmentFiles
-    checkpoint: Checkpoint
+    checkpoint: StoreCheckpoint
     ports: Ports
     rules: StoreRules
     max_message_size: int
@@ -95,8 +106,8 @@ class MessageStore:
 
     # writing
 
-    def append(self, key: Key, shard: bytes, body: bytes, epoch: int) -> Appended:
-        """A new message at the end of its queue; visible once confirmed."""
+    def append(self, key: Key, shard: bytes, body: bytes, epoch: int) -> AppendResult:
+        """Append a message to its queue; it is visible once confirmed."""
         topic, queue_id = key
         log, queue = self.log, self.index.queue(key)
         now = self.ports.clock.wall_ms()
@@ -108,38 +119,38 @@ class MessageStore:
         number = self.rules.next_queue_offset(queue.visible_end, queue.end)
         start = log.max_offset
         log.append(record.encode(start, epoch, topic, queue_id, number, now, shard, body))
-        self.index.add(record.Entry(start, size, epoch, topic, queue_id, number, shard))
+        self.index.add(record.RecordHeader(start, size, epoch, topic, queue_id, number, shard))
         self.keys.add(topic, shard, start)
-        return Appended(number, start, log.max_offset)
+        return AppendResult(number, start, log.max_offset)
 
     def _begin_segment(self, rest: int, message_size: int, epoch: int, now: int) -> None:
-        """Fill what is left of this segment, and open the next one with a ledger."""
+        """Fill the rest of this segment; begin the next one with the queue ends."""
         if rest:
             self._add_bare(record.filler(self.log.max_offset, epoch, rest, now), epoch, b"")
-        body = ledger.pack(self.index.standings()) if self.log.max_offset else b""
-        data = record.encode(self.log.max_offset, epoch, b"", 0, 0, now, ledger.KEY, body)
-        if body and ledger.fits(len(data), message_size, self.log.segment_size):
-            self._add_bare(data, epoch, ledger.KEY)
+        body = queue_ends.pack(self.index.ends()) if self.log.max_offset else b""
+        data = record.encode(self.log.max_offset, epoch, b"", 0, 0, now, queue_ends.KEY, body)
+        if body and queue_ends.fits(len(data), message_size, self.log.segment_size):
+            self._add_bare(data, epoch, queue_ends.KEY)
 
     def _add_bare(self, data: bytes, epoch: int, key: bytes) -> None:
         start = self.log.max_offset
         self.log.append(data)
-        self.index.add(record.Entry(start, len(data), epoch, b"", 0, 0, key))
+        self.index.add(record.RecordHeader(start, len(data), epoch, b"", 0, 0, key))
 
     def append_raw(self, data: bytes, epoch: int) -> None:
-        """The master's bytes at the end of the log. Senseless: not whole sound records of it, or
-        no room for them."""
+        """Append the master's bytes. Raises ProtocolError unless they are whole, sound records that
+        continue this log; DiskFull."""
         found = list(record.entries(data, self.log.max_offset))
         if not found or found[-1].end != self.log.max_offset + len(data):
-            raise Senseless(f"damaged records at offset {self.log.max_offset}")
-        copied.check(found, data, epoch, self.log.segment_size, self.index)
+            raise ProtocolError(f"damaged records at offset {self.log.max_offset}")
+        check_copied_records(found, data, epoch, self.log.segment_size, self.index)
         start = self.log.max_offset
         self.log.append_copy(data)
         for e in found:
-            take_entry(self.index, self.keys, e, data, start)
+            index_record(self.index, self.keys, e, data, start)
 
     def has_room(self, topic: bytes, shard: bytes, body: bytes) -> bool:
-        """Has the disk room for this message?"""
+        """Return whether the disk has room for this message."""
         return not self.refuses and self.log.reserve(record.size_of(topic, shard, body))
 
     def fits(self, topic: bytes, shard: bytes, body: bytes) -> bool:
@@ -150,7 +161,7 @@ class MessageStore:
     # what consumers see
 
     def confirm(self, offset: int) -> None:
-        """Take a new confirm offset, and dispatch what it makes visible."""
+        """Set the confirm offset; dispatch what becomes visible."""
         self.confirm_offset = offset
         self.dispatch()
 
@@ -161,17 +172,17 @@ class MessageStore:
             self.on_dispatched(self.index.take_fresh())
 
     def range(self, key: Key) -> tuple[int, int]:
-        """(min, max) queue offset that consumers may ask for."""
+        """Return the minimum and maximum queue offset that consumers may ask for."""
         queue = self.index.queues.get(key)
         return (queue.base, queue.visible_end) if queue else (0, 0)
 
-    def fetch(self, key: Key, offset: int, count: int, most_bytes: int) -> list[record.Payload]:
-        """Visible messages from a queue offset on, at least one if there is any."""
+    def fetch(self, key: Key, offset: int, count: int, max_bytes: int) -> list[record.Payload]:
+        """Return visible messages from a queue offset on, at least one if there is any."""
         queue = self.index.queues.get(key)
         found: list[record.Payload] = []
         if queue is None:
             return found
-        window, room = Window(), most_bytes
+        window, room = ReadWindow(), max_bytes
         for position in queue.visible(offset, count):
             payload = self._payload(position, window)
             room -= len(payload.body) + len(payload.key)
@@ -180,26 +191,26 @@ class MessageStore:
             found.append(payload)
         return found
 
-    def _payload(self, position: int, window: Window) -> record.Payload:
+    def _payload(self, position: int, window: ReadWindow) -> record.Payload:
         try:
             return self.log.payload(position, window)
         except record.DamagedRecord:
             self.log.damaged(position)
 
-    async def find(self, topic: bytes, key: bytes, most: int) -> list[Found]:
-        """The visible messages of a topic with this key, in the order of the log."""
-        found: list[Found] = []
+    async def find(self, topic: bytes, key: bytes, limit: int) -> list[KeyMatch]:
+        """Return the visible messages of a topic with this key, in log order."""
+        found: list[KeyMatch] = []
         async for position in self._candidates(key_index.hash_of(topic, key)):
-            if len(found) == most:
+            if len(found) == limit:
                 break
             if self.log.min_offset <= position < self.index.dispatched:
-                one = self._record(position)
-                if (one.entry.topic, one.payload.key) == (topic, key):
-                    found.append(one)
+                match = self._record(position)
+                if (match.entry.topic, match.payload.key) == (topic, key):
+                    found.append(match)
         return found
 
     async def _candidates(self, wanted: int) -> AsyncIterator[int]:
-        """In the order of the log, each once: memory may still have what a segment's file has."""
+        """Yield positions in log order, each once; memory may repeat what a file has."""
         at = 0
         while (base := self._first_sealed(at)) is not None:
             for position in key_index.find(*self.keys.segment(at, base), wanted):
@@ -216,30 +227,32 @@ class MessageStore:
         async def load() -> SegmentIndex | None:
             return self.segments.load(base)
 
-        return await patiently(load)
+        return await retry_when_out_of_files(load)
 
     def _first_sealed(self, at: int) -> int | None:
-        """The first segment from here on whose keys are in its file."""
+        """Return the first segment from `at` on whose keys are in its file."""
         return min((b for b in self.segments.ends if b >= at and self._is_sealed(b)), default=None)
 
-    def _record(self, position: int) -> Found:
+    def _record(self, position: int) -> KeyMatch:
         data = self.log.read(position, record.HEAD_SIZE)
         data = self.log.read(position, record.declared_size(data, 0))
         entry = record.entry(data, 0, position)
         if entry is None:
             self.log.damaged(position)
-        return Found(entry, record.payload(data, 0, position))
+        return KeyMatch(entry, record.payload(data, 0, position))
 
     def queues(self) -> dict[Key, ConsumeQueue]:
         return self.index.queues
 
-    # cutting and keeping
+    # truncating and deleting
 
     async def truncate(self, point: int) -> None:
-        """Overtaken: the log begins behind `point` by now."""
+        """Truncate at `point`. Raises TruncationPointDeleted if the log begins after it."""
         async with self._cutting:
             if point < self.log.min_offset:
-                raise Overtaken(f"the log to be cut at {point} begins at {self.log.min_offset} now")
+                raise TruncationPointDeleted(
+                    f"the log to be cut at {point} begins at {self.log.min_offset} now"
+                )
             self.index.truncate(point)
             await self._truncate_keys(point)
             self.confirm_offset = min(self.confirm_offset, point)
@@ -249,7 +262,7 @@ class MessageStore:
             await self.log.truncate(point, durably=self.rules.truncation_is_durable)
 
     async def _truncate_keys(self, point: int) -> None:
-        """A sealed segment that is cut loses its file: what is left of its keys is ours again."""
+        """Truncate the key index. A truncated segment loses its file, so load its keys."""
         base = point - point % self.log.segment_size
         kept = await self._sealed(base) if self._is_sealed(base) else None
         if kept is not None:
@@ -267,9 +280,12 @@ class MessageStore:
             await self.log.reset(offset)
 
     async def delete_before(self, offset: int) -> bool:
-        """Retention: the log begins at this segment's first byte from now on. False: the log was
-        cut since that was decided, and what is left has to stay. Who is cancelled has changed log
-        and indexes, or neither: an index without what is in the log would be saved as the log's."""
+        """Delete the segments before `offset`, a segment's first byte (retention).
+
+        Return False if the log was truncated since that was decided and has to stay. If the task is
+        cancelled, log and indexes have both changed, or neither: an index that lacks a part of the
+        log must not be saved.
+        """
         async with self._cutting:
             if not self.log.min_offset < offset <= min(self.confirm_offset, self.log.written):
                 return False
@@ -282,41 +298,41 @@ class MessageStore:
             return True
 
     async def _forget_segments(self, base: int) -> None:
-        """From this one on: they are about to change."""
+        """Remove the files of segments from `base` on, which are about to change."""
         self._unsealed = {b: None for b in self._unsealed if b < base}
         await self.segments.remove(base, float("inf"))
 
     def full_segments(self) -> Iterator[tuple[int, int]]:
-        """(end, when the next one began) of those that the log could begin behind, in order."""
+        """Yield (end, when the next segment began) of segments after which the log may begin."""
         log = self.log
         for end in range(log.min_offset + log.segment_size, log.written, log.segment_size):
-            if self._begins_with_ledger(end):
+            if self._begins_with_queue_ends(end):
                 yield end, log.stored_ms(end)
 
     def last_file(self) -> int:
-        """The last segment that knows where all queues stand; else where the log begins."""
+        """Return the start of the last segment with queue ends, else the start of the log."""
         low, size = self.log.min_offset, self.log.segment_size
         last = (self.log.written - 1) // size * size
-        found = (base for base in range(last, low, -size) if self._begins_with_ledger(base))
+        found = (base for base in range(last, low, -size) if self._begins_with_queue_ends(base))
         return next(found, low)
 
-    def _begins_with_ledger(self, base: int) -> bool:
+    def _begins_with_queue_ends(self, base: int) -> bool:
         found = next(iter(record.entries(self._head_record(base), base)), None)
-        return found is not None and (found.topic, found.key) == (b"", ledger.KEY)
+        return found is not None and (found.topic, found.key) == (b"", queue_ends.KEY)
 
     def _head_record(self, base: int) -> bytes:
         head = self.log.read(base, record.HEAD_SIZE)
         return self.log.read(base, record.declared_size(head, 0))
 
     def is_boundary(self, point: int) -> bool:
-        """Does a record end, or the log begin, at `point`?"""
+        """Return whether a record ends, or the log begins, at `point`."""
         ends = (self.log.min_offset, self.log.max_offset)
         return point in ends or self.index.is_start(point)
 
     # making durable
 
     def flush_soon(self) -> None:
-        """ASYNC_FLUSH: what the kernel has goes to disk if it is time, and the checkpoint."""
+        """Sync the log if it is due, and write the checkpoint (timer)."""
         log, now = self.log, asyncio.get_running_loop().time()
         if not self._cutting.locked():
             self.checkpoint.write(self._marks())
@@ -334,11 +350,11 @@ class MessageStore:
             await self.checkpoint.sync()
 
     def _marks(self) -> Marks:
-        """What is true now; the checkpoint may say no more."""
+        """Return the present offsets; the checkpoint may not be ahead of them."""
         return Marks(self.confirm_offset, self.log.flushed, self.log.min_offset)
 
     async def seal(self) -> None:
-        """Write the files of the segments that are full."""
+        """Write the files of full segments."""
         async with self._cutting:
             while (base := self._next_full()) is not None:
                 end = base + self.log.segment_size
@@ -366,7 +382,7 @@ class MessageStore:
         return await self.segments.save(replace(found, hashes=hashes, places=places))
 
     async def leave(self) -> None:
-        """In order: everything is on disk, and the next start need not read the log."""
+        """Sync the store, save the indexes for the next start, and close it."""
         await self.flush()
         await self.seal()
         end = self.confirm_offset
@@ -377,15 +393,61 @@ class MessageStore:
 
     def close(self) -> None:
         self._tasks.cancel()
-        self.log.on_written = self.log.on_flushed = nothing
+        self.log.on_written = self.log.on_flushed = ignore
         self.log.close()
         self.checkpoint.close()
 
 
-def take_entry(index: QueueIndex, keys: KeyIndex, e: record.Entry, data: bytes, start: int) -> None:
+def index_record(
+    index: QueueIndex, keys: KeyIndex, e: record.RecordHeader, data: bytes, start: int
+) -> None:
     """Index a record of `data`, which begins at `start` in the log."""
     index.add(e)
     if e.topic:
         keys.add(e.topic, e.key, e.offset)
-    elif e.key == ledger.KEY:
-        index.learn(ledger.unpack(record.payload(data, e.offset - start, e.offset).body))
+    elif e.key == queue_ends.KEY:
+        index.take_ends(queue_ends.unpack(record.payload(data, e.offset - start, e.offset).body))
+
+
+def check_copied_records(
+    found: Sequence[record.RecordHeader],
+    data: bytes,
+    epoch: int,
+    segment_size: int,
+    index: QueueIndex,
+) -> None:
+    """Check a master's records, the `found` ones of `data`. Raises ProtocolError."""
+    start = found[0].offset
+    ends: dict[Key, int] = {}
+    for e in found:
+        if e.epoch != epoch:
+            raise ProtocolError(f"records of another epoch than {epoch}")
+        rest = -e.end % segment_size
+        if e.size + rest > segment_size - e.offset % segment_size or 0 < rest < record.HEAD_SIZE:
+            raise ProtocolError(
+                f"a record from {e.offset} to {e.end} in segments of {segment_size}"
+            )
+        if e.topic:
+            _check_queue_offset(e, ends, index)
+        elif e.key == queue_ends.KEY:
+            _check_queue_ends(record.payload(data, e.offset - start, e.offset).body)
+
+
+def _check_queue_offset(e: record.RecordHeader, ends: dict[Key, int], index: QueueIndex) -> None:
+    key = (e.topic, e.queue)
+    queue = index.queues.get(key)
+    known = queue is not None and len(queue.positions) > 0
+    end = ends.get(key, queue.end if queue and known else None)
+    low = queue.base if queue and known else 0
+    if e.queue_offset >= MAX_QUEUE_OFFSET or (end is not None and not low <= e.queue_offset <= end):
+        raise ProtocolError(f"queue offset {e.queue_offset} after {end} at {e.offset}")
+    ends[key] = max(end or 0, e.queue_offset + 1)
+
+
+def _check_queue_ends(body: bytes) -> None:
+    try:
+        ends = list(queue_ends.unpack(body))
+    except (IndexError, struct.error) as e:
+        raise ProtocolError(f"queue ends that cannot be read: {e}") from e
+    if any(following >= MAX_QUEUE_OFFSET for _, _, following in ends):
+        raise ProtocolError("queue ends that no queue has")

@@ -1,19 +1,19 @@
-"""A stopped broker's copy of the log, read from its folder without changing anything.
+"""Reads a stopped broker's copy of the log from its folder, without changing anything.
 
     for topic, queue, queue_offset, physical_offset, epoch, crc, key, body in messages(store): ...
 
-Reading ends at the first place that holds no sound record, as the broker's own recovery does. The
-segment size is not needed: each file ends where the next one's name begins.
+Reading ends at the first place without a sound record, as in the broker's own recovery. The segment
+size is not needed: each file ends where the name of the next one says.
 """
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..world.ports import Files, RealFiles
+from ..world.ports import FileSystem, OsFileSystem
 from .record import entries, payload
 
 
-class Stored(NamedTuple):
+class StoredMessage(NamedTuple):
     """A message in a replica's log. `crc` is that of key and body, as consumers get it."""
 
     topic: str
@@ -27,9 +27,9 @@ class Stored(NamedTuple):
     stored_ms: int
 
 
-def messages(store_path: str, files: Files | None = None) -> Iterator[Stored]:
-    """The messages of a store in the order of its log, up to the first bad record."""
-    files = files or RealFiles()
+def messages(store_path: str, files: FileSystem | None = None) -> Iterator[StoredMessage]:
+    """Yield the messages of a store in log order, up to the first bad record."""
+    files = files or OsFileSystem()
     folder = f"{store_path}/commitlog"
     end: int | None = None
     for name in files.listdir(folder):
@@ -42,7 +42,7 @@ def messages(store_path: str, files: Files | None = None) -> Iterator[Stored]:
             end = e.end
             if e.topic:
                 found = payload(data, e.offset - base, e.offset)
-                yield Stored(
+                yield StoredMessage(
                     e.topic.decode(),
                     e.queue,
                     e.queue_offset,

@@ -3,11 +3,11 @@
     u32 size | u32 crc | u64 offset | u32 epoch | u16 queue | u8 topic size | u16 key size
     | u64 queue offset | u64 store time in ms | topic | key | body
 
-`size` counts the whole record; a size of 0 is the end of the log. The CRC covers everything behind
-it, the record's own physical offset and epoch included, so neither a tail of zeros nor a record
-left over from elsewhere can pass for one. Records never cross segments: the rest of a segment is
-one *filler*, so that every byte of the log belongs to a record and slaves copy the log as plain
-bytes. Fillers and ledgers (see `ledger`) hold no message: their topic is empty.
+`size` counts the whole record; a size of 0 is the end of the log. The CRC covers everything after
+it, including the record's own physical offset and epoch, so neither a tail of zeros nor a record
+from elsewhere passes for a sound one. Records never cross segments: the rest of a segment is one
+*filler*, so every byte of the log belongs to a record and slaves copy the log as plain bytes.
+Fillers and queue ends (queue_ends.py) hold no message: their topic is empty.
 """
 
 import struct
@@ -26,8 +26,8 @@ class DamagedRecord(ValueError):
     """The bytes are not the record that should be here."""
 
 
-class Entry(NamedTuple):
-    """Where a record is and which message of which queue it holds. Fillers have no topic."""
+class RecordHeader(NamedTuple):
+    """The position of a record, and the message that it holds. Fillers have no topic."""
 
     offset: int
     size: int
@@ -43,7 +43,7 @@ class Entry(NamedTuple):
 
 
 class Payload(NamedTuple):
-    """What a consumer gets of a record. `crc` is that of key and body."""
+    """The part of a record that consumers get. `crc` is that of key and body."""
 
     queue_offset: int
     epoch: int
@@ -81,19 +81,21 @@ def size_of(topic: bytes, key: bytes, body: bytes) -> int:
 
 
 def filler(offset: int, epoch: int, size: int, store_ms: int) -> bytes:
-    """A record of exactly `size` bytes (at least HEAD_SIZE) that holds no message."""
+    """Return a record of exactly `size` bytes (at least HEAD_SIZE) without a message."""
     return encode(offset, epoch, b"", 0, 0, store_ms, b"", bytes(size - HEAD_SIZE))
 
 
-def entry(data: bytes, at: int, offset: int) -> Entry | None:
-    """The record at `data[at:]` that belongs at `offset`; None when there is no sound one."""
+def entry(data: bytes, at: int, offset: int) -> RecordHeader | None:
+    """Return the record at `data[at:]`, at `offset` of the log; None if it is not sound."""
     return next(entries(data, offset - at, at), None)
 
 
-def entries(data: bytes, offset: int, at: int = 0, *, checked: bool = True) -> Iterator[Entry]:
-    """The sound records from `data[at:]` on; `data` begins at `offset` in the log.
+def entries(
+    data: bytes, offset: int, at: int = 0, *, checked: bool = True
+) -> Iterator[RecordHeader]:
+    """Yield the sound records from `data[at:]` on; `data` begins at `offset` in the log.
 
-    Not `checked`: whatever their heads declare, without a look at the rest.
+    Without `checked`, the CRC is ignored.
     """
     view, end, unpack = memoryview(data), len(data), _ENTRY.unpack_from
     while end - at >= HEAD_SIZE:
@@ -105,12 +107,12 @@ def entries(data: bytes, offset: int, at: int = 0, *, checked: bool = True) -> I
         topic_at = at + HEAD_SIZE
         key_at = topic_at + topic_size
         topic, key = data[topic_at:key_at], data[key_at : key_at + key_size]
-        yield Entry(own, size, epoch, topic, queue, queue_offset, key)
+        yield RecordHeader(own, size, epoch, topic, queue, queue_offset, key)
         at += size
 
 
 def payload(data: bytes, at: int, offset: int) -> Payload:
-    """The message of the record at `data[at:]`. DamagedRecord when it is not sound."""
+    """Return the message of the record at `data[at:]`. Raises DamagedRecord."""
     if entry(data, at, offset) is None:
         raise DamagedRecord(f"the record at offset {offset} is damaged")
     head = _ENTRY.unpack_from(data, at)
@@ -122,7 +124,7 @@ def payload(data: bytes, at: int, offset: int) -> Payload:
 
 
 def declared_size(data: bytes, at: int) -> int:
-    """The size that the record at `data[at:]` claims; 0 at the end of the log or of `data`."""
+    """Return the declared size of the record at `data[at:]`, 0 at the end of the log or data."""
     if len(data) - at < _PREFIX.size:
         return 0
     size: int = _PREFIX.unpack_from(data, at)[0]
@@ -130,7 +132,7 @@ def declared_size(data: bytes, at: int) -> int:
 
 
 def whole(data: bytes) -> int:
-    """How many bytes at the front of `data` are whole records, by their declared sizes."""
+    """Return how many bytes at the front of `data` are whole records, by declared sizes."""
     at = 0
     while size := declared_size(data, at):
         if at + size > len(data):
@@ -140,7 +142,7 @@ def whole(data: bytes) -> int:
 
 
 def sound(data: bytes, offset: int) -> int:
-    """How many bytes at the front of `data`, from `offset` of the log, are sound records."""
+    """Return how many bytes at the front of `data`, at `offset` of the log, are sound records."""
     end = offset
     for e in entries(data, offset):
         end = e.end
@@ -148,7 +150,7 @@ def sound(data: bytes, offset: int) -> int:
 
 
 def stored_ms(head: bytes) -> int:
-    """When the record that begins with `head` was stored; 0 at the end of the log."""
+    """Return the store time of the record that begins with `head`, 0 at the end of the log."""
     if len(head) < HEAD_SIZE or not declared_size(head, 0):
         return 0
     at_ms: int = _ENTRY.unpack_from(head)[-1]

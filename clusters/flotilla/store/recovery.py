@@ -1,43 +1,43 @@
-"""Opening a store: find the end of the log, cut what is behind it, rebuild the indexes (spec 8.4).
+"""Opening a store: find the end of the log, cut what is after it, rebuild the indexes.
 
-Full segments that were on disk and confirmed are known from their files (`segment_index`); the
-rest of the log is scanned, every record checked by its CRC. The log ends at the first place that
-holds no sound record. Two things can have brought that about:
+Full segments that were on disk and confirmed are known from their files (`segment_index`); the rest
+of the log is scanned, and the CRC of every record is checked. The log ends at the first place
+without a sound record. There are two possible reasons:
 
-    behind the checkpoint's `flushed`  a write that was never finished: the rest is zeroed durably
-    before it                          the disk lost or changed what it had: refused, by file and
-                                       byte, because what stood there may have been acknowledged
+    after the checkpoint's `flushed`   a write that was not finished: the rest is durably zeroed
+    before it                          the disk lost or changed data: the store is refused, with
+                                       file and byte, because it may have been acknowledged
 
-The index takes all records, but only those up to the checkpoint's confirm offset are dispatched:
-the rest may be cut by the next master and must not be seen (apache/rocketmq#6609). The epochs are
-read from the records, and their file adds what no record can tell (see `epochs.from_log`).
+The index has all records, but only those up to the checkpoint's confirm offset are dispatched: the
+next master may truncate the rest, so consumers must not see it (apache/rocketmq#6609). The epochs
+are read from the records, and their file adds what no record has (see `epochs.from_log`).
 
-What an earlier life wrote and did not sync is found and may still be lost with the power, so names
-and marks are made durable before anything is built on them. If its sync was tried and failed, the
-kernel shows what it could not write and takes it for clean: another sync succeeds and saves nothing
-(Rebello et al., "Can Applications Recover from fsync Failures?", ATC 2020). So the checkpoint, and
-the log behind its `flushed`, are written again before they are synced.
+Data that an earlier process wrote and did not sync is readable and may still be lost with the
+power, so names and checkpoint are made durable before anything is built on them. If a sync failed,
+the kernel returns the data and takes it for clean: another sync succeeds and saves nothing (Rebello
+et al., "Can Applications Recover from fsync Failures?", ATC 2020). So the checkpoint, and the log
+after its `flushed`, are written again before they are synced.
 
-A file `abort` marks a store in use; one that is found at start tells of an unclean stop.
+A file `abort` marks a store in use, as in RocketMQ; found at start, it shows an unclean stop.
 """
 
 from dataclasses import dataclass
 
 from ..replication.epochs import EpochFile, EpochTable, table_from_log
 from ..world.ports import Ports
-from .checkpoint import Checkpoint, Marks
+from .checkpoint import Marks, StoreCheckpoint
 from .commit_log import CommitLog, StoreError
 from .consume_queue import QueueIndex
 from .flushing import Flushing
 from .key_index import KeyIndex
-from .message_store import MessageStore, StoreRules, take_entry
+from .message_store import MessageStore, StoreRules, index_record
 from .segment_files import SegmentFiles
 from .segment_index import SegmentIndex
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a store is and how it was made."""
+class StoreOptions:
+    """The folder of a store, its sizes and its flushing."""
 
     path: str
     segment_size: int
@@ -54,9 +54,9 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Recovered:
-    """An opened store and what was found in it: how many records, how many of them by reading the
-    log, and what was damaged but not needed (`notes`)."""
+class StoreRecovery:
+    """An opened store. `records`: their number; `scanned`: how many by reading the log; `notes`:
+    what was damaged but not needed."""
 
     store: MessageStore
     epochs: EpochTable
@@ -66,8 +66,8 @@ class Recovered:
     notes: tuple[str, ...]
 
 
-async def recover(place: Place, ports: Ports, rules: StoreRules) -> Recovered:
-    """StoreError: the store can not be used as it is; which file and byte say why."""
+async def recover(place: StoreOptions, ports: Ports, rules: StoreRules) -> StoreRecovery:
+    """Open a store. Raises StoreError with the file and byte if it cannot be used."""
     ports.files.makedirs(place.path)
     clean = not ports.files.exists(place.abort)
     ports.files.append(place.abort, b"")
@@ -79,7 +79,7 @@ async def recover(place: Place, ports: Ports, rules: StoreRules) -> Recovered:
         commit_interval_s=place.flushing.commit_interval_s,
         flushed_by_write=rules.flushed_by_write,
     )
-    checkpoint = Checkpoint(place.path, ports)
+    checkpoint = StoreCheckpoint(place.path, ports)
     await checkpoint.renew()
     scan = _Scan(place, log, checkpoint, ports, rules)
     await ports.files.sync_folder(place.path)
@@ -89,20 +89,25 @@ async def recover(place: Place, ports: Ports, rules: StoreRules) -> Recovered:
     log.write_again(checkpoint.marks.flushed)
     await log.truncate(scan.end)
     store = scan.store()
-    if checkpoint.marks.confirmed > log.max_offset:  # or what comes there would count as confirmed
+    if checkpoint.marks.confirmed > log.max_offset:  # or new records there would count as confirmed
         await checkpoint.settle(Marks(log.max_offset, log.flushed, log.min_offset))
     store.confirm(min(max(checkpoint.marks.confirmed, log.min_offset), log.max_offset))
     recorded = _recorded_epochs(place, ports)
     table = table_from_log(scan.index.runs, scan.end, recorded)
     notes = tuple(checkpoint.damage)
-    return Recovered(store, table, clean, scan.records, scan.scanned, notes)
+    return StoreRecovery(store, table, clean, scan.records, scan.scanned, notes)
 
 
 class _Scan:
-    """A walk over the log of a stopped broker."""
+    """A scan of the log of a stopped broker."""
 
     def __init__(
-        self, place: Place, log: CommitLog, checkpoint: Checkpoint, ports: Ports, rules: StoreRules
+        self,
+        place: StoreOptions,
+        log: CommitLog,
+        checkpoint: StoreCheckpoint,
+        ports: Ports,
+        rules: StoreRules,
     ) -> None:
         self.index, self.keys = QueueIndex(), KeyIndex()
         self.segments = SegmentFiles(place.path, ports.files)
@@ -138,7 +143,7 @@ class _Scan:
         )
 
     def _take(self, base: int) -> bool:
-        """Walk one segment; true when it is full to its last byte."""
+        """Scan one segment; return whether it is full to its last byte."""
         file = self._ports.files.open(self._log.path(base))
         try:
             kept = self.segments.load(base) if self._may_trust(file.size()) else None
@@ -167,7 +172,7 @@ class _Scan:
     def _read(self, data: bytes) -> None:
         start = self.end
         for e in self._rules.recovered_records(data, start):
-            take_entry(self.index, self.keys, e, data, start)
+            index_record(self.index, self.keys, e, data, start)
             self.end = e.end
             self.records += 1
             self.scanned += 1
@@ -178,22 +183,22 @@ class _Scan:
         found = f"{path} is missing" if missing else f"no record at {self._log.place_of(self.end)}"
         raise StoreError(
             f"{found}, but the log was on disk up to {flushed}: the disk lost or changed it. Bring "
-            f"it back, or empty {self._place.path}, and a new member copies everything anew"
+            f"it back, or empty {self._place.path}, and a new member copies everything"
         )
 
 
-def _recorded_epochs(place: Place, ports: Ports) -> EpochTable:
+def _recorded_epochs(place: StoreOptions, ports: Ports) -> EpochTable:
     file = EpochFile(place.path, ports.files)
     try:
         return file.load()
     except ValueError as e:
         raise StoreError(
-            f"{place.path}/epochFileCheckpoint is damaged somewhere behind byte 0 ({e}): bring it "
-            f"back, or empty {place.path}, and a new member copies everything anew"
+            f"{place.path}/epochFileCheckpoint is damaged somewhere after byte 0 ({e}): bring it "
+            f"back, or empty {place.path}, and a new member copies everything"
         ) from e
 
 
-def close(place: Place, ports: Ports) -> None:
-    """The store was left in order."""
+def close(place: StoreOptions, ports: Ports) -> None:
+    """Mark a clean stop."""
     if ports.files.exists(place.abort):
         ports.files.remove(place.abort)

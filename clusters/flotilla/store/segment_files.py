@@ -1,33 +1,36 @@
-"""The files `consumequeue/<first offset>`: written, read and removed. See `segment_index`.
+"""The files `consumequeue/<first offset>`: written, read and removed (see `segment_index`).
 
-They only save time. One that can not be written is left out, one that can not be read is ignored.
+They only save time. A file that cannot be written is left out; one that cannot be read is ignored.
 """
 
-from ..world.ports import Files, out_of_files, patiently
+from ..world.ports import FileSystem, is_out_of_files, retry_when_out_of_files
 from .commit_log import NAME_DIGITS
 from .segment_index import SegmentIndex, pack, unpack
 
 
 class SegmentFiles:
-    """What is known of a store's full segments, by their first offsets."""
+    """The index files of a store's full segments, by first offset."""
 
-    def __init__(self, store: str, files: Files) -> None:
+    def __init__(self, store: str, files: FileSystem) -> None:
         self._folder = f"{store}/consumequeue"
         self._files = files
-        self.ends: dict[int, int] = {}  # where each file's stretch ends
+        self.ends: dict[int, int] = {}  # first offset -> end of the indexed part
         files.makedirs(self._folder)
 
     def path(self, base: int) -> str:
         return f"{self._folder}/{base:0{NAME_DIGITS}d}"
 
     def load(self, base: int) -> SegmentIndex | None:
-        """None when there is none, or no sound one. OSError: no descriptor to look with."""
+        """Return the index of a segment, None if there is no sound file.
+
+        Raises OSError if file descriptors are short.
+        """
         try:
             found = unpack(self._files.read(self.path(base)))
         except ValueError:
             return None
         except OSError as e:
-            if out_of_files(e):
+            if is_out_of_files(e):
                 raise
             return None
         if found.base != base:
@@ -46,16 +49,20 @@ class SegmentFiles:
         return True
 
     async def remove(self, low: int, high: float) -> None:
-        """Durably gone: the files of segments from `low` on, below `high`."""
-        gone = [base for base in await patiently(self._bases) if low <= base < high]
+        """Remove durably the files of segments from `low` on, below `high`."""
+        gone = [base for base in await retry_when_out_of_files(self._bases) if low <= base < high]
         if gone:
             self._forget(gone)
             await self._sync_folder()
 
     async def prune(self) -> None:
-        """Remove what was not loaded: nobody keeps it in step with the log any more. What an
-        earlier life removed is durably gone, too."""
-        self._forget([base for base in await patiently(self._bases) if base not in self.ends])
+        """Remove the files that were not loaded, since they are not kept consistent with the log.
+
+        Removals by an earlier process become durable, too.
+        """
+        self._forget(
+            [base for base in await retry_when_out_of_files(self._bases) if base not in self.ends]
+        )
         await self._sync_folder()
 
     def _forget(self, gone: list[int]) -> None:
@@ -63,10 +70,10 @@ class SegmentFiles:
             self.distrust(base)
 
     async def _sync_folder(self) -> None:
-        await patiently(lambda: self._files.sync_folder(self._folder))
+        await retry_when_out_of_files(lambda: self._files.sync_folder(self._folder))
 
     def distrust(self, base: int) -> None:
-        """The segment is damaged: the next start shall read it."""
+        """Remove the file of a damaged segment, so that the next start reads the segment."""
         self.ends.pop(base, None)
         self._discard(self.path(base))
 

@@ -1,15 +1,14 @@
-"""What a broker remembers of a full segment, so that its next start need not read it again.
+"""The index of a full segment, saved so that the next start need not read the segment.
 
-    consumequeue/<first offset>   one file a segment, of bytes that are on disk and confirmed
+    consumequeue/<first offset>   one file for each segment that is on disk and confirmed
 
-It holds the positions of the segment's records by queue, the places of its fillers, the epochs in
-it, and its messages' keys by hash (see `key_index`). It is made of what is in memory when the
-segment is full and synced, never changed, and removed, durably, before its segment is cut or
-deleted: so it says nothing that the log does not. An orderly stop leaves one of the last segment
-too, of its first part; recovery scans from there. A file that is missing or damaged costs the scan
-of a segment and nothing else.
+It has the positions of the segment's records by queue, the positions of its fillers, its epochs,
+and its messages' keys by hash (`key_index`). It is made from memory when the segment is full and
+synced, never changed, and durably removed before its segment is truncated or deleted, so it has
+nothing that the log does not have. A clean stop also writes one for the first part of the last
+segment; recovery scans from its end. A missing or damaged file costs the scan of a segment.
 
-The numbers are in this machine's byte order, which the magic number gives away.
+Numbers are in the byte order of the machine, which the magic number shows.
 """
 
 import struct
@@ -57,7 +56,7 @@ def pack(index: SegmentIndex) -> bytes:
 
 
 def unpack(data: bytes) -> SegmentIndex:
-    """ValueError: damaged, or made by another kind of machine."""
+    """Parse a file. Raises ValueError if it is damaged or of another byte order."""
     if len(data) < _HEAD.size + _COUNTS.size:
         raise ValueError("it ends too early")
     magic, crc = _HEAD.unpack_from(data)

@@ -1,14 +1,14 @@
-"""What a node needs of the world besides the event loop: files, randomness, wall clock, process.
+"""What a node uses besides the event loop: files, randomness, wall clock, process.
 
 Monotonic time and the network are the asyncio loop itself (`loop.time()`, `call_later`,
-Protocols). Everything else goes through a `Ports` value that is handed to each node's main, so
-that the same code runs on a real disk or in a simulated world. No other module of Flotilla may
-call `time`, `random`, `os`, `open` or start a thread.
+Protocols). Everything else goes through a `Ports` value that is passed to each node's main, so the
+same code runs on a real disk and in a simulated world. No other module of Flotilla may use `time`,
+`random`, `os`, `open` or threads.
 
 Durability contract: bytes given to `pwrite` survive the death of the process; only bytes covered
-by a finished `sync` survive the loss of power. A failed `sync` leaves the file's fate unknown, so
-the process must stop (`Exit.fatal`) and never retry; and bytes that a later life finds are covered
-by its sync only if it writes them again.
+by a finished `sync` survive the loss of power. A failed `sync` leaves the state of the file
+unknown, so the process must stop (`Exit.fatal`) and never retry. Bytes that a restarted process
+finds are covered by its own sync only if it writes them again.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import NoReturn, Protocol, TypeVar
 
 Buffer = bytes | bytearray | memoryview
-PID_BITS = 22  # Linux has no more
-VANISHED_AFTER = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}  # two minutes
-AGAIN_S = 1.0  # who found no descriptor tries again, as asyncio does that could not accept
+PID_BITS = 22  # of Linux
+KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}  # two minutes
+RETRY_S = 1.0  # after a lack of file descriptors, as asyncio's ACCEPT_RETRY_DELAY
 T = TypeVar("T")
 
 
@@ -38,7 +38,7 @@ class File(Protocol):
     def pwrite(self, data: Buffer, offset: int) -> int: ...
 
     def pread(self, size: int, offset: int) -> bytes:
-        """Up to `size` bytes; fewer at the end of the file."""
+        """Return up to `size` bytes, fewer at the end of the file."""
         ...
 
     def size(self) -> int: ...
@@ -46,11 +46,11 @@ class File(Protocol):
     def truncate(self, size: int) -> None: ...
 
     def allocate(self, size: int) -> None:
-        """Make the file at least `size` bytes of zeros, space reserved."""
+        """Extend the file with zeros to at least `size` bytes and reserve the space."""
         ...
 
     async def sync(self) -> None:
-        """Data on disk when this returns. OSError: stop the process."""
+        """Put the data on disk. After an OSError the process must stop."""
         ...
 
     def close(self) -> None: ...
@@ -58,23 +58,23 @@ class File(Protocol):
 
 @dataclass(frozen=True)
 class Space:
-    """How large a disk is, and how much of it may still be filled."""
+    """The size of a disk and its free part."""
 
     free_bytes: int
     total_bytes: int
 
 
-class Files(Protocol):
+class FileSystem(Protocol):
     """A file system. Paths are strings as the configuration gives them."""
 
     def open(self, path: str) -> File:
-        """Open for reading and writing, created when absent."""
+        """Open for reading and writing; create the file if it does not exist."""
         ...
 
     def exists(self, path: str) -> bool: ...
 
     def listdir(self, path: str) -> list[str]:
-        """Sorted names; empty when there is no such folder."""
+        """Return the sorted names in a folder, [] if it does not exist."""
         ...
 
     def makedirs(self, path: str) -> None: ...
@@ -84,73 +84,73 @@ class Files(Protocol):
     def read(self, path: str) -> bytes: ...
 
     def append(self, path: str, data: bytes) -> None:
-        """Add to the end, not synced: for logs that people read."""
+        """Append without a sync; for event logs."""
         ...
 
     async def replace(self, path: str, data: bytes) -> None:
         """Write the whole file atomically and durably: temporary, sync, rename, sync folder.
 
-        Calls for one path are carried out in their order, so the last one's data stays.
+        Calls for one path are carried out in their order.
         """
         ...
 
     async def sync_folder(self, path: str) -> None:
-        """Make creations and removals in a folder durable."""
+        """Make the creation and removal of files in a folder durable."""
         ...
 
     def space(self, path: str) -> Space:
-        """Of the disk that holds this file or folder."""
+        """Return the space of the disk that holds this file or folder."""
         ...
 
 
-class Randomness(Protocol):
+class RandomSource(Protocol):
     def uniform(self, a: float, b: float) -> float: ...
 
     def getrandbits(self, k: int) -> int: ...
 
 
-class Clock(Protocol):
+class WallClock(Protocol):
     def wall_ms(self) -> int:
-        """Milliseconds since 1970 by this node's clock, right or wrong."""
+        """Return milliseconds since 1970 by this node's clock, which may be wrong."""
         ...
 
 
 class Exit(Protocol):
     def fatal(self, why: str) -> NoReturn:
-        """Stop the process at once; nothing more may be written."""
+        """Stop the process at once; it writes nothing more."""
         ...
 
 
-class Process(Protocol):
-    """What a node knows of the process that it is."""
+class NodeProcess(Protocol):
+    """The node's own process."""
 
     def pid(self) -> int: ...
 
     def on_stop_request(self, stop: Callable[[], object]) -> None:
-        """Call `stop` in the running loop when the process is asked to end."""
+        """Call `stop` in the running loop when the process is asked to stop."""
         ...
 
-    def say(self, line: str) -> None:
-        """A line on standard output."""
+    def print_line(self, line: str) -> None:
+        """Print a line to standard output."""
         ...
 
-    def complain(self, line: str) -> None:
-        """A line on standard error."""
+    def print_error(self, line: str) -> None:
+        """Print a line to standard error."""
         ...
 
 
 @dataclass(frozen=True)
 class Ports:
-    """The world of one node."""
+    """The interfaces of one node to the outside."""
 
-    files: Files
-    randomness: Randomness
-    clock: Clock
+    files: FileSystem
+    randomness: RandomSource
+    clock: WallClock
     exit: Exit
-    process: Process
+    process: NodeProcess
 
 
-class RealFile:
+class OsFile:
     """A file of the operating system; `sync` is fdatasync on a thread."""
 
     def __init__(self, path: str, pool: ThreadPoolExecutor) -> None:
@@ -183,7 +183,7 @@ class RealFile:
         os.close(self._fd)
 
 
-class RealFiles:
+class OsFileSystem:
     """The operating system's file system."""
 
     def __init__(self) -> None:
@@ -191,7 +191,7 @@ class RealFiles:
         self._replacing: dict[str, asyncio.Lock] = {}
 
     def open(self, path: str) -> File:
-        return RealFile(path, self._pool)
+        return OsFile(path, self._pool)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -221,7 +221,7 @@ class RealFiles:
 
     async def _replace(self, path: str, data: bytes) -> None:
         temporary = f"{path}.tmp"
-        file = RealFile(temporary, self._pool)
+        file = OsFile(temporary, self._pool)
         try:
             file.truncate(0)
             file.pwrite(data, 0)
@@ -240,19 +240,19 @@ class RealFiles:
         return Space(found.f_bavail * found.f_frsize, (taken + found.f_bavail) * found.f_frsize)
 
 
-class RealClock:
+class OsClock:
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
 
-class RealExit:
+class OsExit:
     def fatal(self, why: str) -> NoReturn:
         print(f"FATAL {why}", file=sys.stderr, flush=True)
         os._exit(70)
 
 
-class RealProcess:
-    """A process of the operating system, asked to end by SIGTERM or SIGINT."""
+class OsProcess:
+    """A process of the operating system; SIGTERM and SIGINT ask it to stop."""
 
     def pid(self) -> int:
         return os.getpid()
@@ -262,51 +262,56 @@ class RealProcess:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         print(line, flush=True)
 
-    def complain(self, line: str) -> None:
+    def print_error(self, line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
 def real(seed: int | None = None) -> Ports:
-    """The machine's own files, clock and process; randomness from `seed`, or from the system."""
-    return Ports(RealFiles(), random.Random(seed), RealClock(), RealExit(), RealProcess())
+    """Return the operating system's ports; randomness is seeded from `seed` or the system."""
+    return Ports(OsFileSystem(), random.Random(seed), OsClock(), OsExit(), OsProcess())
 
 
-def no_room(e: OSError) -> bool:
-    """Did the disk only lack room, or the process a descriptor? Then nothing has changed, and it
-    may be tried again."""
-    return e.errno in (errno.ENOSPC, errno.EDQUOT) or out_of_files(e)
+def is_out_of_space(e: OSError) -> bool:
+    """Return whether the disk was full or descriptors were short.
+
+    Then nothing has changed, and the caller may try again.
+    """
+    return e.errno in (errno.ENOSPC, errno.EDQUOT) or is_out_of_files(e)
 
 
-def out_of_files(e: OSError) -> bool:
-    """Are as many files and connections open as may be? Some will be closed again."""
+def is_out_of_files(e: OSError) -> bool:
+    """Return whether the limit of open files and connections was reached."""
     return e.errno in (errno.EMFILE, errno.ENFILE)
 
 
-async def patiently(act: Callable[[], Awaitable[T]]) -> T:
-    """Do what needs a descriptor, as soon as there is one."""
+async def retry_when_out_of_files(act: Callable[[], Awaitable[T]]) -> T:
+    """Call `act`; repeat it while file descriptors are short."""
     while True:
         try:
             return await act()
         except OSError as e:
-            if not out_of_files(e):
+            if not is_out_of_files(e):
                 raise
-        await asyncio.sleep(AGAIN_S)
+        await asyncio.sleep(RETRY_S)
 
 
-def close_for_the_vanished(server: asyncio.Server) -> None:
-    """Whoever dialled and then lost power, or its way to us, for two minutes has no connection any
-    more: the kernel asks (RFC 9293, 3.8.4), for most of our connections wait for the other side."""
-    for listener in server.sockets:  # who is let in inherits it
+def enable_keepalive(server: asyncio.Server) -> None:
+    """Enable TCP keep-alive (RFC 9293, 3.8.4) on accepted connections.
+
+    A peer that lost power or cannot be reached for two minutes is disconnected; most connections
+    only wait for the other side and would not notice.
+    """
+    for listener in server.sockets:  # accepted connections inherit the options
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in VANISHED_AFTER.items():
+        for option, value in KEEPALIVE.items():
             listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 def arguments() -> Sequence[str]:
-    """The command line without the program's name."""
+    """Return the command line without the program's name."""
     return sys.argv[1:]
 
 
@@ -318,7 +323,9 @@ def _sync_folder(path: str) -> None:
         os.close(fd)
 
 
-def life_of(ports: Ports) -> int:
-    """A number that no other process of this node has: not of its dice, which a seed makes alike
-    in every life."""
+def incarnation_of(ports: Ports) -> int:
+    """Return a number that is unique among the processes of this node.
+
+    It is not random, because a seed gives every process of a node the same random numbers.
+    """
     return ports.clock.wall_ms() << PID_BITS | ports.process.pid()

@@ -1,31 +1,31 @@
-"""Time without sleeping: a bell that can be rung early, a signal to all, a call that repeats.
+"""Waiting with timers: an event with a timeout, a notification for many, a periodic timer.
 
-Everything here runs on the event loop's own timers, so it follows a virtual clock as well.
+All of them use the event loop's timers, so they follow a virtual clock as well.
 """
 
 import asyncio
 from collections.abc import Callable
 
-LONGEST_WAIT_S = 30.0  # that a peer may ask for, until there is something to tell it
+MAX_WAIT_S = 30.0  # limit of the time for which a peer may ask a node to hold a request
 
 
-class Bell:
-    """A wait that ends when somebody rings, or after a time. A ring with nobody waiting is kept."""
+class WakeEvent:
+    """Ends one task's wait. A `set` while no task waits ends the next wait at once."""
 
     def __init__(self) -> None:
         self._waiter: asyncio.Future[bool] | None = None
-        self._rung = False
+        self._is_set = False
 
-    def ring(self) -> None:
+    def set(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(True)
         else:
-            self._rung = True
+            self._is_set = True
 
     async def wait(self, timeout_s: float) -> bool:
-        """True: it rang. False: the time is over."""
-        if self._rung:
-            self._rung = False
+        """Return True if the event was set, False after the timeout."""
+        if self._is_set:
+            self._is_set = False
             return True
         loop = asyncio.get_running_loop()
         self._waiter = loop.create_future()
@@ -42,25 +42,25 @@ class Bell:
             waiter.set_result(False)
 
 
-class Signal:
-    """A wait of many that ends when the next one is given; an earlier one is nobody's."""
+class Notifier:
+    """Ends the waits of all tasks that wait at that moment."""
 
     def __init__(self) -> None:
-        self._given = asyncio.Event()
+        self._event = asyncio.Event()
 
-    def give(self) -> None:
-        self._given.set()
-        self._given.clear()
+    def notify_all(self) -> None:
+        self._event.set()
+        self._event.clear()
 
     async def wait(self) -> None:
-        await self._given.wait()
+        await self._event.wait()
 
 
-class Every:
-    """Calls a function again and again until it is stopped.
+class PeriodicTimer:
+    """Calls a function every `period_s` until it is stopped.
 
-    `late_s` is how much later than planned the present call comes: a process that was stopped and
-    continued can tell, and need not blame its peers for its own silence.
+    `late_s`: the delay of the present call. It tells a process that it was paused itself, so that
+    it does not take its own silence for its peers'.
     """
 
     def __init__(self, period_s: float, call: Callable[[], None]) -> None:
@@ -75,7 +75,7 @@ class Every:
 
     @property
     def behind_s(self) -> float:
-        """By how much the last call was too late, or the next one is by now."""
+        """Return the delay of the last call or, if longer, of the next one so far."""
         return max(self.late_s, self._loop.time() - self._planned)
 
     def _plan(self) -> asyncio.TimerHandle:

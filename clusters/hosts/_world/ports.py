@@ -204,10 +204,10 @@ class VirtualProcess:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._process.loop.add_signal_handler(number, stop)
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         self._process.stdout.write(f"{line}\n")
 
-    def complain(self, line: str) -> None:
+    def print_error(self, line: str) -> None:
         self._process.print_error(line)
 
 

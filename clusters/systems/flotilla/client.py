@@ -8,10 +8,16 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from clusters.flotilla.client import Client, GroupMember, Outcome, Result, Settings
-from clusters.flotilla.client.calls import ERRORS, outcome_of
-from clusters.flotilla.client.kv import Answer
-from clusters.flotilla.client.kv import Registers as ControllerRegisters
+from clusters.flotilla.client import (
+    CallOutcome,
+    ClientSettings,
+    ClusterClient,
+    ConsumerGroupMember,
+    SendResult,
+)
+from clusters.flotilla.client.calls import CALL_ERRORS, outcome_of_failure
+from clusters.flotilla.client.kv import ControllerRegisters as ControllerRegisters
+from clusters.flotilla.client.kv import RegisterAnswer
 from clusters.flotilla.client.outcomes import overall
 from clusters.flotilla.client.producer import Overall
 from clusters.flotilla_mutants import MUTANTS
@@ -20,7 +26,11 @@ from harness.operation import NONE, Completion, Type
 
 NEVER_WRITTEN = -2
 NAMESPACE = "registers"  # in the controllers' key-value store
-TYPES = {Outcome.HAPPENED: Type.OK, Outcome.REFUSED: Type.FAIL, Outcome.UNKNOWN: Type.INFO}
+TYPES = {
+    CallOutcome.HAPPENED: Type.OK,
+    CallOutcome.REFUSED: Type.FAIL,
+    CallOutcome.UNKNOWN: Type.INFO,
+}
 
 
 def overall_rule(settings: Mapping[str, Any]) -> Overall:
@@ -37,11 +47,13 @@ class FlotillaClient:
         self._settings = settings
         self._nodes: Mapping[str, int] = settings["nodes"]  # address -> index in names.json
         self._names: Mapping[str, str] = settings["names"]  # address -> node, for people
-        self._client: Client
+        self._client: ClusterClient
         self._registers: list[FlotillaRegisters] = []
 
     async def open(self) -> None:
-        self._client = Client(Settings.of(self._settings), overall_rule(self._settings))
+        self._client = ClusterClient(
+            ClientSettings.of(self._settings), overall_rule(self._settings)
+        )
         self._client.start()
 
     async def close(self) -> None:
@@ -78,7 +90,7 @@ class FlotillaClient:
         body: bytes,
         done: Callable[[Completion], None],
     ) -> None:
-        def ended(result: Result) -> None:
+        def ended(result: SendResult) -> None:
             done(
                 Completion(
                     TYPES[result.outcome],
@@ -96,7 +108,7 @@ class FlotillaClient:
     async def poll(self, topic: str, queue: int, offset: int, limit: int, wait_s: float) -> Batch:
         try:
             pulled = await self._client.consumer.pull(topic, queue, offset, limit, wait_s)
-        except ERRORS as e:
+        except CALL_ERRORS as e:
             return Batch(Completion(Type.FAIL, error=self._error_text(str(e))))
         messages = [
             Received(m.queue_offset, m.epoch, m.body, m.key, m.stored_ms) for m in pulled.messages
@@ -106,13 +118,13 @@ class FlotillaClient:
     async def range(self, topic: str, queue: int) -> tuple[int, int]:
         try:
             return await self._client.consumer.range(topic, queue)
-        except ERRORS as e:
+        except CALL_ERRORS as e:
             raise ConnectionError(str(e)) from e
 
     async def committed(self, group: str, topic: str, queue: int) -> int:
         try:
             return await self._client.consumer.committed(group, topic, queue)
-        except ERRORS as e:
+        except CALL_ERRORS as e:
             raise ConnectionError(str(e)) from e
 
     async def commit(self, group: str, topic: str, queue: int, offset: int) -> Completion:
@@ -128,8 +140,8 @@ class FlotillaClient:
 
     async def topics(self) -> Mapping[str, int]:
         try:
-            return await self._client.topics.all()
-        except ERRORS as e:
+            return await self._client.topics.list_queues()
+        except CALL_ERRORS as e:
             raise ConnectionError(str(e)) from e
 
     async def reset(self, group: str, topic: str, queue: int, offset: int) -> Completion:
@@ -139,8 +151,8 @@ class FlotillaClient:
         began_s = asyncio.get_running_loop().time()
         try:
             until_s = await self._client.consumer.lock(group, client, topic, queue)
-        except ERRORS as e:
-            return Completion(TYPES[outcome_of(e)], error=self._error_text(str(e)))
+        except CALL_ERRORS as e:
+            return Completion(TYPES[outcome_of_failure(e)], error=self._error_text(str(e)))
         if not until_s:
             return Completion(Type.FAIL, error="another client holds it")
         return Completion(Type.OK, offset=int((until_s - began_s) * 1000))
@@ -150,7 +162,7 @@ class FlotillaClient:
 
     # harness.contracts.GroupClient
 
-    def member(self, group: str, me: str, topics: Mapping[str, int]) -> GroupMember:
+    def member(self, group: str, me: str, topics: Mapping[str, int]) -> ConsumerGroupMember:
         return self._client.member(group, me, topics)
 
     # harness.workloads.register
@@ -160,7 +172,7 @@ class FlotillaClient:
         controllers."""
         known: Sequence[str] = self._settings["controllerAddr"]
         first = client % len(known)
-        timeout_s = Settings.of(self._settings).request_timeout_s
+        timeout_s = ClientSettings.of(self._settings).request_timeout_s
         asked = ControllerRegisters([*known[first:], *known[:first]], timeout_s)
         self._registers.append(FlotillaRegisters(asked, self._error_text))
         return self._registers[-1]
@@ -168,8 +180,8 @@ class FlotillaClient:
     async def _completion(self, order: Awaitable[None]) -> Completion:
         try:
             await order
-        except ERRORS as e:
-            return Completion(TYPES[outcome_of(e)], error=self._error_text(str(e)))
+        except CALL_ERRORS as e:
+            return Completion(TYPES[outcome_of_failure(e)], error=self._error_text(str(e)))
         return Completion(Type.OK)
 
     def _error_text(self, error: str) -> str:
@@ -199,7 +211,7 @@ class FlotillaRegisters:
     def close(self) -> None:
         self._real.close()
 
-    def _completion(self, answer: Answer) -> Completion:
+    def _completion(self, answer: RegisterAnswer) -> Completion:
         if answer.differs:
             return Completion(Type.FAIL, pos=0)
         return Completion(TYPES[answer.outcome], error=self._error_text(answer.error))

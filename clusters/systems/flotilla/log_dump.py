@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 if TYPE_CHECKING:
-    from clusters.flotilla.world.ports import Files
+    from clusters.flotilla.world.ports import FileSystem
 
 ROW = struct.Struct(">Iqqiq")  # index of the queue, queue offset, value, epoch, crc
 NO_VALUE = -1
 
 
 def rows(
-    store: str, queues: dict[tuple[str, int], int], files: "Files | None" = None
+    store: str, queues: dict[tuple[str, int], int], files: "FileSystem | None" = None
 ) -> Iterator[bytes]:
     """Yield a packed row for each message; queues are numbered in the order of their first
     message."""

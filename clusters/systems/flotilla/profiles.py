@@ -15,7 +15,7 @@ import tomli_w
 
 from clusters.flotilla.client.outcomes import overall
 from clusters.flotilla.client.settings import KEYS as CLIENT_KEYS
-from clusters.flotilla.client.settings import why_not
+from clusters.flotilla.client.settings import check_value
 from clusters.flotilla.config import Config, ConfigError, loads
 from clusters.flotilla.net.wire import MAX_FRAME
 from clusters.flotilla_mutants import MUTANTS, Mutant
@@ -164,7 +164,7 @@ def _check(values: Mapping[str, Any]) -> None:
     except ConfigError as e:
         raise BadRequest(f"the trial's settings: {e}") from e
     for key in CLIENT_KEYS & set(values):
-        if why := why_not(key, values[key]):
+        if why := check_value(key, values[key]):
             raise BadRequest(f"the trial's settings: {why}")
     _check_whole(BROKER_SETS, values.get(BROKER_SETS, 1), 1)
     _check_whole(LEARNERS, values.get(LEARNERS, 0), 0)

@@ -7,11 +7,11 @@ from admin_lab import run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.flotilla.admin import DONE, SILENCE, USAGE
-from clusters.flotilla.admin.answer import Answer, columns
-from clusters.flotilla.admin.commands import COMMANDS
+from clusters.flotilla.admin import DONE, NO_ANSWER, USAGE
+from clusters.flotilla.admin.command_line import COMMANDS
+from clusters.flotilla.admin.output import CommandOutput, columns
 from clusters.flotilla.admin.sets import epoch_rows, ha_rows
-from clusters.flotilla.net.connection import Connection, JsonHandler, serve
+from clusters.flotilla.net.connection import FrameConnection, JsonHandler, serve
 from clusters.flotilla.net.wire import Json
 
 
@@ -42,7 +42,7 @@ def test_every_command_tells_what_it_does() -> None:
         ("electMaster set-1 two --controllers 127.0.0.1:1", "invalid int value: 'two'"),
         ("cleanBrokerData s --ids 1,x --controllers 127.0.0.1:1", "invalid ids value: '1,x'"),
         ("offsets reset g t --to 1.5 --namesrv 127.0.0.1:1", "'1.5' is not earliest, latest or"),
-        ("updateConfig sendRateLimit --node 127.0.0.1:1", "is not KEY=VALUE"),
+        ("updateConfig fileReservedTime --node 127.0.0.1:1", "is not KEY=VALUE"),
         ("getConfig", "getConfig needs --node"),
         ("kv get a b --controllers 127.0.0.1:1 --timeout never", "'never' is not a number"),
     ],
@@ -59,14 +59,14 @@ def test_a_node_that_talks_nonsense_is_no_traceback(answer: bytes) -> None:
     """What answers there may be anything: exit code 2 and one sentence."""
 
     async def scenario() -> None:
-        def reply(connection: Connection, op: int, request: int, body: bytes) -> None:
+        def reply(connection: FrameConnection, op: int, request: int, body: bytes) -> None:
             connection.reply(op, request, answer)
 
         server = await serve("127.0.0.1", 0, JsonHandler({}, other=reply))
         host, port = server.sockets[0].getsockname()
         code, said, complained = await run("getConfig", "--node", f"{host}:{port}")
-        assert (code, said) == (SILENCE, "")
-        assert complained.startswith("the answer is none of Flotilla's: ")
+        assert (code, said) == (NO_ANSWER, "")
+        assert complained.startswith("the answer is not a Flotilla node's: ")
         assert "\n" not in complained
         server.close()
 
@@ -84,7 +84,7 @@ def test_columns_are_readable_when_piped() -> None:
         "set-1              2  1,2  true   -\n"
         "b                  -  -    false  x?y"
     )
-    assert Answer({"topics": []}).text() == "no topics"
+    assert CommandOutput({"topics": []}).text() == "no topics"
 
 
 @given(
@@ -122,7 +122,7 @@ def test_a_log_without_epochs_and_a_silent_broker_have_their_rows() -> None:
 
 
 def test_of_two_that_say_they_are_master_the_later_one_is_believed() -> None:
-    """There is no lease: an old master says so for as long as nobody tells it."""
+    """Without a lease, an old master reports itself until it learns of the election."""
 
     def master(broker_id: int, epoch: int, slaves: Json) -> Json:
         return {

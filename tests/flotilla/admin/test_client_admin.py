@@ -1,4 +1,4 @@
-"""The operator's client finds the leading controller, whoever it asks first."""
+"""The operator's client finds the leading controller from any controller."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,7 +7,7 @@ import pytest
 from played_node import PlayedNode
 
 from clusters.flotilla.client.admin import Admin
-from clusters.flotilla.net.connection import CallTimeout, Connection, Unreachable, refusal
+from clusters.flotilla.net.connection import CallTimeout, FrameConnection, Unreachable, refusal
 from clusters.flotilla.net.wire import Json, Op, Status
 
 NOBODY = "127.0.0.1:9"  # nothing listens there
@@ -18,7 +18,7 @@ class Controllers:
 
     def __init__(self) -> None:
         self.designated: list[Json] = []
-        self.connections: set[Connection] = set()
+        self.connections: set[FrameConnection] = set()
         self.hangs = self.deposed = False
         self._nodes = self._node(self._lead, leads=True), self._node(self._follow, leads=False)
         self.leader, self.follower = (node.address for node in self._nodes)
@@ -32,16 +32,16 @@ class Controllers:
             node.leave()
 
     def _node(
-        self, answer: Callable[[Connection, Json], Awaitable[Json]], *, leads: bool
+        self, answer: Callable[[FrameConnection, Json], Awaitable[Json]], *, leads: bool
     ) -> PlayedNode:
-        async def metadata(connection: Connection, fields: Json) -> Json:
+        async def metadata(connection: FrameConnection, fields: Json) -> Json:
             return {"isLeader": leads, "leaderAddr": self.leader}
 
         table = dict.fromkeys((Op.ELECT_MASTER, Op.SYNC_STATE_DATA), answer)
         table[Op.CONTROLLER_METADATA] = metadata
         return PlayedNode(table)
 
-    async def _lead(self, connection: Connection, fields: Json) -> Json:
+    async def _lead(self, connection: FrameConnection, fields: Json) -> Json:
         self.designated.append(fields)
         self.connections.add(connection)
         if self.deposed:
@@ -51,7 +51,7 @@ class Controllers:
             await asyncio.get_running_loop().create_future()
         return {"sets": {name: {"masterId": 1} for name in fields.get("brokerNames", [])}}
 
-    async def _follow(self, connection: Connection, fields: Json) -> Json:
+    async def _follow(self, connection: FrameConnection, fields: Json) -> Json:
         return refusal(Status.NOT_LEADER, "ask the leader") | {"leaderAddr": self.leader}
 
 
@@ -93,7 +93,7 @@ def test_no_leader_is_said(known: str) -> None:
 
 
 def test_an_order_that_got_no_answer_is_not_given_twice() -> None:
-    """It may have been carried out, so whoever gave it must hear that (spec 4.5)."""
+    """It may have been carried out, so the caller must learn that."""
 
     async def use(admin: Admin, controllers: Controllers) -> None:
         controllers.hangs = True
@@ -108,7 +108,7 @@ def test_an_order_that_got_no_answer_is_not_given_twice() -> None:
 
 
 def test_an_order_that_a_deposed_leader_did_not_take_is_given_to_the_next() -> None:
-    """Spec 4.5, NOT_LEADER: it was not carried out, so it may be given again."""
+    """NOT_LEADER: the request was not carried out, so it may be repeated."""
 
     async def use(admin: Admin, controllers: Controllers) -> None:
         controllers.deposed = True

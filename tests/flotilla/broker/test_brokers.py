@@ -15,13 +15,21 @@ from loopback import eventually, free_port
 
 from clusters.flotilla.net.connection import (
     CallTimeout,
-    Connection,
     ConnectionLost,
+    FrameConnection,
     Pool,
     Unreachable,
     dial,
 )
-from clusters.flotilla.net.wire import Json, Op, Pull, Pulled, Send, Sent, Status
+from clusters.flotilla.net.wire import (
+    Json,
+    Op,
+    PullReply,
+    PullRequest,
+    SendReply,
+    SendRequest,
+    Status,
+)
 from clusters.flotilla.replication.divergence import LogShape
 from clusters.flotilla.replication.epochs import EpochTable
 from clusters.flotilla.replication.ha_protocol import HandshakeReply, HandshakeRequest, pack_ack
@@ -76,13 +84,13 @@ class Brokers:
 
         return await eventually(same)
 
-    async def send(self, node: Any, body: bytes = b"", timeout_s: float = 10) -> Sent:
+    async def send(self, node: Any, body: bytes = b"", timeout_s: float = 10) -> SendReply:
         self._next += 1
         body = body or f"message-{self._next}".encode()
         queue = self._next % QUEUES
         connection = await self.pool.get(node.address)
-        packed = Send("t", queue, b"key", body).pack()
-        sent = Sent.unpack(await connection.call(Op.SEND, packed, timeout_s))
+        packed = SendRequest("t", queue, b"key", body).pack()
+        sent = SendReply.unpack(await connection.call(Op.SEND, packed, timeout_s))
         if sent.status is Status.SUCCESS:
             self.acked[body] = (queue, sent.queue_offset)
         return sent
@@ -91,10 +99,10 @@ class Brokers:
         sent = await asyncio.gather(*(self.send(node) for _ in range(count)))
         assert {s.status for s in sent} == {Status.SUCCESS}
 
-    async def pull(self, node: Any, queue: int, offset: int, wait_ms: int = 0) -> Pulled:
+    async def pull(self, node: Any, queue: int, offset: int, wait_ms: int = 0) -> PullReply:
         connection = await self.pool.get(node.address)
-        body = Pull("t", queue, offset, 1000, wait_ms).pack()
-        return Pulled.unpack(await connection.call(Op.PULL, body, 10))
+        body = PullRequest("t", queue, offset, 1000, wait_ms).pack()
+        return PullReply.unpack(await connection.call(Op.PULL, body, 10))
 
     async def drain(self, node: Any) -> dict[bytes, tuple[int, int]]:
         """All that consumers of this master see."""
@@ -308,11 +316,11 @@ def test_what_is_refused_and_how(brokers: Trial) -> None:
             assert reply["code"] == Status.SERVICE_NOT_AVAILABLE
         connection = await group.pool.get(master.address)
         for send, status in [
-            (Send("unknown", 0, b"", b"x"), Status.TOPIC_NOT_EXIST),
-            (Send("t", QUEUES, b"", b"x"), Status.MESSAGE_ILLEGAL),
-            (Send("t", 0, b"", b"x" * 2001), Status.MESSAGE_ILLEGAL),
+            (SendRequest("unknown", 0, b"", b"x"), Status.TOPIC_NOT_EXIST),
+            (SendRequest("t", QUEUES, b"", b"x"), Status.MESSAGE_ILLEGAL),
+            (SendRequest("t", 0, b"", b"x" * 2001), Status.MESSAGE_ILLEGAL),
         ]:
-            sent = Sent.unpack(await connection.call(Op.SEND, send.pack(), 2))
+            sent = SendReply.unpack(await connection.call(Op.SEND, send.pack(), 2))
             assert (sent.status, sent.physical_offset) == (status, -1)
         moved = await group.pull(master, 0, 5)
         assert (moved.status, moved.next_offset) == (Status.PULL_OFFSET_MOVED, 0)
@@ -435,20 +443,22 @@ class Impostor:
     """A peer on the replication port that says what it likes."""
 
     def __init__(self) -> None:
-        self.connections: list[Connection] = []
+        self.connections: list[FrameConnection] = []
         self.ended = 0
 
-    def senseless(self, connection: Connection, why: str) -> None: ...
+    def protocol_error(self, connection: FrameConnection, why: str) -> None: ...
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: FrameConnection) -> None:
         self.connections.append(connection)
 
-    def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None: ...
+    def frame(self, connection: FrameConnection, op: int, request: int, body: bytes) -> None: ...
 
-    def closed(self, connection: Connection, why: str) -> None:
+    def closed(self, connection: FrameConnection, why: str) -> None:
         self.ended += 1
 
-    async def greet(self, node: Any, slave: int, epoch: int) -> tuple[Connection, HandshakeReply]:
+    async def greet(
+        self, node: Any, slave: int, epoch: int
+    ) -> tuple[FrameConnection, HandshakeReply]:
         connection = await dial(f"{node.host}:{node.ha_port}", self, 2)
         hello = HandshakeRequest(slave, epoch, 0, LogShape(0, 0, EpochTable()))
         return connection, HandshakeReply.unpack(
@@ -475,7 +485,7 @@ def test_the_replication_port_trusts_nobody(brokers: Trial) -> None:
         ]:
             connection, welcome = await peer.greet(node, 9, told)
             assert welcome.status is expected
-        connection.tell(Op.HA_ACK, pack_ack(1 << 40))
+        connection.send_oneway(Op.HA_ACK, pack_ack(1 << 40))
         await eventually(lambda: peer.has_ended(1))
         first, _ = await peer.greet(master, 9, epoch)
         await peer.greet(master, 9, epoch)

@@ -1,4 +1,4 @@
-"""The metadata of a broker as a value: versions, copies, and what its files keep (spec 10.4)."""
+"""The metadata of a broker: versions, copies, files."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusters.flotilla.broker import catalog as metadata
-from clusters.flotilla.broker.catalog import Catalog, Change, Damaged, Version
+from clusters.flotilla.broker.catalog import Catalog, CatalogError, MetadataChange, Version
 from clusters.flotilla.world.ports import real
 
 
@@ -45,17 +45,17 @@ def empty() -> Catalog:
 
 @given(st.lists(CHANGES, max_size=20), st.integers(0, 20))
 def test_the_changes_since_a_version_lead_where_a_copy_leads(
-    changes: list[Change], known: int
+    changes: list[MetadataChange], known: int
 ) -> None:
     """Whether a slave takes the changes, all of it, or some changes twice: it ends where the
-    master is (spec 10.4)."""
+    master is."""
     master, slave, copied, again = empty(), empty(), empty(), empty()
     for number, change in enumerate(changes, start=1):
         master.apply([change], Version(1, number))
     for taker, parts in ((slave, [changes[:known], changes[known:]]), (again, [changes, changes])):
         for part in parts:
             travelled = json.loads(json.dumps(part))
-            taker.apply((Change(*row) for row in travelled), master.version)
+            taker.apply((MetadataChange(*row) for row in travelled), master.version)
     copied.adopt(json.loads(json.dumps(master.copy())))
     assert slave.copy() == copied.copy() == master.copy() | {"version": list(master.version)}
     if not any(change.what in ("topic", "reset") for change in changes):
@@ -74,7 +74,7 @@ def test_a_commit_never_takes_a_group_back_and_a_reset_does() -> None:
 
 
 def test_a_topic_takes_its_offsets_along() -> None:
-    """Deleted and made anew, it has no group's offset; a commit that comes late is dropped."""
+    """A topic that is created again has no group offsets; a late commit is dropped."""
     kept = empty()
     place = ("g", "t", 0)
     kept.apply([metadata.commit(place, 5), metadata.topic("t", None)], Version(1, 1))
@@ -92,7 +92,7 @@ def test_a_topic_does_not_shrink() -> None:
 
 
 def test_what_points_behind_a_queue_is_lowered() -> None:
-    """apache/rocketmq#4771: the group would skip what is written there next (spec 12, 18)."""
+    """apache/rocketmq#4771: the group would skip what is written there next."""
     kept = empty()
     changes = [metadata.commit(("g", "t", 0), 10), metadata.commit(("g", "t", 1), 5)]
     kept.apply(changes, Version(1, 1))
@@ -141,5 +141,5 @@ def test_a_damaged_file_is_named_and_refused(tmp_path: Path, name: str) -> None:
     for at in range(len(whole)):
         for damaged in (whole[:at], whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]):
             (folder / name).write_bytes(damaged)
-            with pytest.raises(Damaged, match=name):
+            with pytest.raises(CatalogError, match=name):
                 made(folder)

@@ -1,4 +1,4 @@
-"""A master's changes to the metadata, and the slaves that ask for them (spec 10.4)."""
+"""A master's changes of the metadata, and slaves that ask for them."""
 
 import asyncio
 import gc
@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from clusters.flotilla.broker.catalog import Catalog, Version, commit
-from clusters.flotilla.broker.changes import Changes
-from clusters.flotilla.client import Client, Settings
+from clusters.flotilla.broker.changes import MetadataChanges
+from clusters.flotilla.client import ClientSettings, ClusterClient
 from clusters.flotilla.config import loads
 from clusters.flotilla.net.connection import Unreachable
 from clusters.flotilla.net.wire import MAX_FRAME, to_json
@@ -25,11 +25,11 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
     asyncio.run(scenario)
 
 
-def reign(folder: Path, *, strict: bool = True) -> Changes:
+def term_as_master(folder: Path, *, strict: bool = True) -> MetadataChanges:
     """With one slave, that may be elected."""
     config = replace(CONFIG, strict_metadata=strict, slave_timeout_s=0.0)
     catalog = Catalog(str(folder), real(1).files, {"orders": 4})
-    return Changes(config, catalog, 1, lambda: (SLAVE,), lambda slave: None)
+    return MetadataChanges(config, catalog, 1, lambda: (SLAVE,), lambda slave: None)
 
 
 @pytest.mark.parametrize("strict", [True, False])
@@ -37,7 +37,7 @@ def test_what_a_slave_is_told_fits_into_a_frame(tmp_path: Path, strict: bool) ->
     """However much came while it took nothing: it gets all of it, in order, by asking again."""
 
     async def scenario() -> None:
-        changes, held = reign(tmp_path, strict=strict), Version(1)
+        changes, held = term_as_master(tmp_path, strict=strict), Version(1)
         await changes.news_for(SLAVE, "b", held, 0.0)
         place, count, told = ("g" * 400_000, "orders", 0), 50, list[int]()
         for offset in range(count):
@@ -63,7 +63,7 @@ def test_a_question_without_news_leaves_nothing_behind(tmp_path: Path) -> None:
     """A slave asks again and again, for as long as nothing changes."""
 
     async def scenario() -> None:
-        changes, held = reign(tmp_path), Version(1)
+        changes, held = term_as_master(tmp_path), Version(1)
         await changes.news_for(SLAVE, "b", held, 0.001)
         before = futures()
         for _ in range(50):
@@ -79,7 +79,7 @@ def test_a_call_that_finds_no_master_leaves_nothing_behind() -> None:
 
     async def scenario() -> None:
         times = {"requestTimeoutMillis": 1, "pollNameServerInterval": 60_000}
-        client = Client(Settings.of({"namesrvAddr": ["127.0.0.1:9"], **times}))
+        client = ClusterClient(ClientSettings.of({"namesrvAddr": ["127.0.0.1:9"], **times}))
         before = futures()
         for _ in range(50):
             with pytest.raises(Unreachable, match="no master is known"):

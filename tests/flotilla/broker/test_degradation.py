@@ -1,7 +1,7 @@
 """Fewer copies when fewer replicas are in step, and what a master does that is left alone.
 
-`enableAutoInSyncReplicas` and `haMaxGapNotInSync` are RIP-34's (spec 9.2), here with controllers;
-`forceSyncFlushWhenAlone` is ours (spec 9.4: what is acknowledged by a lone master dies with it).
+`enableAutoInSyncReplicas` and `haMaxGapNotInSync` are RIP-34's, here with controllers;
+`forceSyncFlushWhenAlone` is ours: what a lone master acknowledges is lost with it.
 """
 
 import asyncio
@@ -107,7 +107,7 @@ def test_degradation_never_counts_less_than_all_members() -> None:
 
 def test_a_slave_out_of_step_does_not_enter_again() -> None:
     """Nobody writes, so a slave that was cut off lacks nothing; it left for its silence all the
-    same, and the set changes once (spec 5.2)."""
+    same, and the set changes once."""
 
     async def scenario(sailor: Sailor) -> None:
         stage = await Stage.of(sailor)
@@ -125,7 +125,7 @@ def test_a_slave_out_of_step_does_not_enter_again() -> None:
 @pytest.mark.parametrize("dead", [0, 1])
 def test_a_master_that_was_stopped_blames_nobody_for_its_silence(dead: int) -> None:
     """One slave died meanwhile, and that is the first thing it hears; the other one's acks are not
-    read yet, and it stays in the set (spec 5.2)."""
+    read yet, and it stays in the set."""
     patient = {
         "haMaxTimeSlaveNotCatchup": 5000,
         "checkSyncStateSetPeriod": 2000,
@@ -175,7 +175,7 @@ def _lost(seed: int, **settings: Any) -> set[bytes]:
         assert len(got) == 100
         lost.update(got - left)
 
-    slow = {"flushIntervalCommitLog": 100_000}  # nobody asks the disk by the way
+    slow = {"flushIntervalCommitLog": 100_000}  # the timer requests no sync
     Fleet(seed, "allack-min1", slow | settings).sail(scenario)
     return lost
 

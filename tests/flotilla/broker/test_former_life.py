@@ -1,4 +1,4 @@
-"""A broker that starts again is nobody's master by news of its former life, or of its double."""
+"""A restarted broker ignores notices for its earlier process, and stops for a copy of itself."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -8,10 +8,10 @@ from typing import Any, NoReturn, cast
 
 import pytest
 
-from clusters.flotilla.broker.controller_link import Replicas, Standing
+from clusters.flotilla.broker.controller_link import ControllerLink, ReplicaInfo
 from clusters.flotilla.config import loads
 from clusters.flotilla.events import EventLog
-from clusters.flotilla.net.controller_client import Controllers
+from clusters.flotilla.net.controller_client import ControllerClient
 from clusters.flotilla.net.wire import Json, Op, Status
 from clusters.flotilla.world.ports import real
 
@@ -23,7 +23,7 @@ class Played:
 
     def __init__(self, elected: str = MINE) -> None:
         self.elected = elected
-        self.replicas: Replicas | None = None
+        self.link: ControllerLink | None = None
 
     async def ask(self, op: Op, fields: Json) -> Json:
         if op == Op.REGISTER_TO_CONTROLLER:
@@ -40,27 +40,27 @@ class Played:
 
     async def beat(self) -> None:
         """A notice that left before we registered arrives right after the answer."""
-        assert self.replicas
-        self.replicas.notice(self.info(6, 1))
+        assert self.link
+        self.link.notice(self.info(6, 1))
         await asyncio.sleep(0)
 
 
-class Roles:
-    """What the broker would do."""
+class RecordedRoles:
+    """Records the epochs in which the broker becomes master."""
 
     def __init__(self) -> None:
         self.epochs: list[int] = []
         self.elected = asyncio.Event()
 
-    async def reign(self, standing: Standing) -> None:
-        self.epochs.append(standing.epoch)
-        if standing.epoch == 8:
+    async def become_master(self, info: ReplicaInfo) -> None:
+        self.epochs.append(info.epoch)
+        if info.epoch == 8:
             self.elected.set()
 
-    async def follow(self, standing: Standing) -> None:
-        raise AssertionError("there is nobody to follow")
+    async def become_slave(self, info: ReplicaInfo) -> None:
+        raise AssertionError("there is no other master")
 
-    def install_set(self, standing: Standing) -> None: ...
+    def install_set(self, info: ReplicaInfo) -> None: ...
 
 
 class Exit:
@@ -74,41 +74,41 @@ class Exit:
         raise asyncio.CancelledError
 
 
-def reigns(folder: Path, elected: str = MINE) -> list[int]:
-    """The epochs in which a broker that starts takes itself for master. ValueError: it stopped."""
+def epochs_as_master(folder: Path, elected: str = MINE) -> list[int]:
+    """Return the epochs in which a starting broker becomes master. ValueError: it stopped."""
     text = 'role = "broker"\nnodeName = "b"\nlistenHost = "127.0.0.1"\nlistenPort = 10911\n'
     text += f'storePath = "{folder}/store"\nbrokerName = "set-1"\nhaListenPort = 10912\n'
     text += 'namesrvAddr = ["127.0.0.1:9876"]\ncontrollerAddr = ["127.0.0.1:9878"]\n'
 
-    async def life() -> list[int]:
+    async def scenario() -> list[int]:
         stopped = Exit()
         ports, config = replace(real(1), exit=stopped), loads(text)
-        played, roles = Played(elected), Roles()
+        played, roles = Played(elected), RecordedRoles()
         ports.files.makedirs(f"{folder}/store")
         events = EventLog("", "b", ports)
-        controllers = cast(Controllers, played)
-        replicas = Replicas(config, ports, controllers, roles, events, played.beat)
-        played.replicas = replicas
-        replicas.start()
-        crowned = asyncio.ensure_future(roles.elected.wait())
-        await asyncio.wait([crowned, stopped.why], timeout=10, return_when="FIRST_COMPLETED")
-        crowned.cancel()
-        replicas.close()
+        controllers = cast(ControllerClient, played)
+        link = ControllerLink(config, ports, controllers, roles, events, played.beat)
+        played.link = link
+        link.start()
+        became_master = asyncio.ensure_future(roles.elected.wait())
+        await asyncio.wait([became_master, stopped.why], timeout=10, return_when="FIRST_COMPLETED")
+        became_master.cancel()
+        link.close()
         if stopped.why.done():
             raise ValueError(stopped.why.result())
         return roles.epochs
 
-    main: Coroutine[Any, Any, list[int]] = life()
+    main: Coroutine[Any, Any, list[int]] = scenario()
     return asyncio.run(main)
 
 
-def test_a_late_notice_makes_nobody_master_of_his_former_epoch(tmp_path: Path) -> None:
-    """The controllers ended that epoch when they heard of the new life."""
-    assert reigns(tmp_path) == [8]
+def test_a_late_notice_makes_no_broker_master_of_an_earlier_epoch(tmp_path: Path) -> None:
+    """The controllers ended that epoch when the broker registered again."""
+    assert epochs_as_master(tmp_path) == [8]
 
 
-def test_a_broker_whose_double_is_elected_stops(tmp_path: Path) -> None:
-    """Spec 5.3: started with a copy of another's disk it has the other's id and check code, but
+def test_a_broker_whose_copy_is_elected_stops(tmp_path: Path) -> None:
+    """Started with a copy of another broker's disk, it has the other's id and check code, but
     not its address. Two masters of one epoch would write different messages at one offset."""
     with pytest.raises(ValueError, match=r"broker 1: the id .* is also that of 10\.0\.0\.9:1"):
-        reigns(tmp_path, "10.0.0.9:1")
+        epochs_as_master(tmp_path, "10.0.0.9:1")

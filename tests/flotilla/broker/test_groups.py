@@ -1,9 +1,9 @@
-"""Who owns which queue: the members' rule of dealing, and leases (spec 10.3)."""
+"""Allocation of queues to group members, and leases."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.flotilla.client.group import allocate
+from clusters.flotilla.client.consumer import allocate
 from clusters.flotilla.controllers.leases import Leases
 
 NAMES = st.sets(st.text("abc", min_size=1, max_size=3), min_size=1, max_size=6)
@@ -38,11 +38,11 @@ def test_a_lease_ends_unless_it_is_taken_again() -> None:
     assert leases.take(place, "b", 119.0)
     leases.give_back(place, "b")
     assert leases.take(place, "a", 120.0)
-    leases.give_back(("g", "t", 9), "")  # nobody has it, and nobody's name is that
+    leases.give_back(("g", "t", 9), "")  # no client holds it
 
 
 def test_leases_that_ran_out_are_forgotten() -> None:
-    """However many there were; those in force stay whoever comes."""
+    """Expired leases are forgotten; those in force stay."""
     leases, kept = Leases(60.0), ("g", "t", 0)
     for number in range(5_000):
         now = number * 30.0

@@ -1,4 +1,4 @@
-"""A planned handover between real brokers, under load by the real client (spec 5.1, operator)."""
+"""A planned handover between real brokers, under load by the real client."""
 
 import asyncio
 from functools import partial
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from loopback import eventually, free_port
 
-from clusters.flotilla.client import Client, Outcome, Result, Settings
+from clusters.flotilla.client import CallOutcome, ClientSettings, ClusterClient, SendResult
 from clusters.flotilla.client.admin import Admin
 from clusters.flotilla.net.wire import Status
 
@@ -43,7 +43,9 @@ def test_no_send_fails_when_the_mastership_is_handed_over(
 
     async def scenario() -> None:
         admin = Admin([c.address for c in controllers.nodes.values()])
-        client = Client(Settings.of({"namesrvAddr": [nameserver.address], "timeScale": SCALE}))
+        client = ClusterClient(
+            ClientSettings.of({"namesrvAddr": [nameserver.address], "timeScale": SCALE})
+        )
         client.start()
 
         async def whole() -> bool:
@@ -51,7 +53,7 @@ def test_no_send_fails_when_the_mastership_is_handed_over(
             return bool(rows) and len(rows["b"]["set"]) == 3
 
         await eventually(whole)
-        results: dict[int, Result] = {}
+        results: dict[int, SendResult] = {}
         drills = []
         for number in range(SENDS):
             done = partial(results.__setitem__, number)
@@ -67,14 +69,14 @@ def test_no_send_fails_when_the_mastership_is_handed_over(
         assert len(set(await asyncio.gather(*drills))) == 2
         client.close()
         admin.close()
-        assert {r.outcome for r in results.values()} == {Outcome.HAPPENED}
+        assert {r.outcome for r in results.values()} == {CallOutcome.HAPPENED}
         assert len({r.address for r in results.values()}) >= 2
 
     asyncio.run(scenario())
 
 
 async def handed_over(admin: Admin) -> int:
-    """Once somebody else is in the set."""
+    """A handover needs another member of the set."""
 
     async def try_it() -> int | None:
         reply = await admin.drill("b")

@@ -1,4 +1,4 @@
-"""The file that holds a broker's permanent id (spec 5.3)."""
+"""The file with a broker's permanent id."""
 
 import asyncio
 import errno
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from clusters.flotilla.broker.identity import Claim, Identity
 from clusters.flotilla.net.wire import Json, Op, Status, to_json
 from clusters.flotilla.world import ports
-from clusters.flotilla.world.ports import RealFiles, real
+from clusters.flotilla.world.ports import OsFileSystem, real
 
 CLAIM = Claim("flotilla", "set-1", 3, "198.18.1.5:10911;1763776000000")
 
@@ -46,7 +46,7 @@ def test_a_damaged_file_is_told_with_its_place(data: bytes) -> None:
         Claim.unpacked(data)
 
 
-class Starved(RealFiles):
+class Starved(OsFileSystem):
     """So many times a file can not be read, since too many are open."""
 
     times = 0
@@ -100,7 +100,7 @@ def test_an_id_that_can_not_be_read_yet_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As soon as there is a descriptor it is read; no other one is asked for."""
-    monkeypatch.setattr(ports, "AGAIN_S", 0.0)
+    monkeypatch.setattr(ports, "RETRY_S", 0.0)
 
     async def story(identity: Identity, files: Starved) -> None:
         files.times = 2

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from lone_store import Life, LoneStore
 from simulated_fleet import BROKER_SET, QUEUES, TOPIC, Fleet, Sailor, eventually
 
-from clusters.flotilla.client.calls import ERRORS
+from clusters.flotilla.client.calls import CALL_ERRORS
 
 KEYS = st.lists(st.sampled_from([b"", b"a", b"b", b"plane", b"x" * 300]), min_size=1, max_size=60)
 
@@ -18,7 +18,7 @@ def test_a_key_finds_its_messages_before_and_after_a_restart(
     keys: list[bytes], cut: int, orderly: bool
 ) -> None:
     """Exactly those of the topic that are confirmed and were not cut, in the order of the log;
-    whether the segment's file has them, memory or, after a kill, the scan (spec 8.2)."""
+    whether the segment's file has them, memory or, after a kill, the scan."""
     lone = LoneStore()
     kept = min(cut, len(keys))
 
@@ -110,7 +110,7 @@ def test_a_client_finds_messages_by_key_also_at_the_next_master() -> None:
         async def found() -> list[bytes] | None:
             try:
                 return [m.body for m in await sailor.client.consumer.find(TOPIC, b"k", 50)]
-            except ERRORS:
+            except CALL_ERRORS:
                 return None
 
         assert await eventually(found) == [m.body for m in before]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from clusters.flotilla.world.ports import Ports, life_of, real
+from clusters.flotilla.world.ports import Ports, incarnation_of, real
 
 
 @dataclass(frozen=True)
@@ -32,5 +32,5 @@ def test_a_broker_that_starts_again_is_another_life() -> None:
     If it were the same, its heartbeats, counted from 1, would be taken for late ones of the life
     before, until they outnumbered those.
     """
-    lives = [life_of(begun(ms, pid)) for ms, pid in ((1_000, 7), (1_001, 7), (1_000, 8))]
+    lives = [incarnation_of(begun(ms, pid)) for ms, pid in ((1_000, 7), (1_001, 7), (1_000, 8))]
     assert len(set(lives)) == 3

@@ -6,7 +6,6 @@ believes every broker to be alive. What it can do besides is keep an answer to i
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,8 @@ from clusters.flotilla.broker.identity import Claim
 from clusters.flotilla.controllers.controller_requests import DECISIONS, DecisionContext
 from clusters.flotilla.controllers.controller_state import BrokerSets, apply_all
 from clusters.flotilla.controllers.elect import BrokerStatus, Candidate
-from clusters.flotilla.net.connection import Connection, Pool, refusal
-from clusters.flotilla.net.wire import Json, Op, Send, Sent, Status
+from clusters.flotilla.net.connection import FrameConnection, Pool, refusal
+from clusters.flotilla.net.wire import Json, Op, SendReply, SendRequest, Status
 from clusters.flotilla.rules import RULES
 
 pytestmark = pytest.mark.bed
@@ -45,8 +44,8 @@ class PlayedController(PlayedNode):
     def times(self, op: Op) -> int:
         return sum(asked == op for asked, _ in self.asked)
 
-    def _serve(self, op: Op) -> Callable[[Connection, Json], Awaitable[Json]]:
-        async def serve(connection: Connection, fields: Json) -> Json:
+    def _serve(self, op: Op) -> Callable[[FrameConnection, Json], Awaitable[Json]]:
+        async def serve(connection: FrameConnection, fields: Json) -> Json:
             self.asked.append((op, fields))
             if not self.leads:
                 return refusal(Status.NOT_LEADER, "nobody leads") | {"leaderAddr": None}
@@ -64,7 +63,7 @@ class PlayedController(PlayedNode):
 
         return serve
 
-    async def _heartbeat(self, connection: Connection, fields: Json) -> Json:
+    async def _heartbeat(self, connection: FrameConnection, fields: Json) -> Json:
         return {}
 
 
@@ -122,8 +121,8 @@ async def send(node: Any) -> Status:
     pool = Pool(1)
     try:
         connection = await pool.get(node.address)
-        body = await connection.call(Op.SEND, Send("t", 0, b"", b"m").pack(), 10)
-        return Sent.unpack(body).status
+        body = await connection.call(Op.SEND, SendRequest("t", 0, b"", b"m").pack(), 10)
+        return SendReply.unpack(body).status
     finally:
         pool.close()
 
@@ -208,7 +207,7 @@ def test_a_foreign_store_is_refused(bed: Callable[[Scenario], None]) -> None:
         two = nodes[1]
         meta = Path(two.folder) / "store" / "broker.meta"
         claim = Claim.unpacked(meta.read_bytes())
-        meta.write_bytes(replace(claim, broker_name="another").packed())
+        meta.write_bytes(claim._replace(broker_name="another").packed())
         two.start()
         process, two.process = two.process, None
         process.stdout.close()

@@ -22,7 +22,7 @@ def replica_of(life: Life) -> Replica:
 
 def test_what_an_election_lowered_is_not_raised_by_a_kill() -> None:
     """The group's offset is of messages that a power cut took. When the next life has lowered it
-    and the queue has grown again, nobody can tell that it was too high."""
+    and the queue has grown again, it cannot be recognised as too high."""
     lone, offsets = LoneStore(), []
 
     async def first(life: Life) -> None:

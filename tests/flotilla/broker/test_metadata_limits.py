@@ -1,4 +1,4 @@
-"""A broker's metadata stays so small that a slave can be given all of it (spec 10.4)."""
+"""A broker's metadata stays small enough to be copied to a slave in one frame."""
 
 from pathlib import Path
 
@@ -6,8 +6,8 @@ import pytest
 from simulated_fleet import BROKER_SET, TOPIC, Fleet, Sailor
 
 from clusters.flotilla.broker import catalog
-from clusters.flotilla.broker.catalog import Catalog, Change, Version
-from clusters.flotilla.client.calls import Refused
+from clusters.flotilla.broker.catalog import Catalog, MetadataChange, Version
+from clusters.flotilla.client.calls import CallRefused
 from clusters.flotilla.net.wire import MAX_FRAME, Json, Op, Status, to_json
 from clusters.flotilla.world.ports import real
 
@@ -16,7 +16,7 @@ def test_a_catalog_that_is_full_takes_changes_of_what_it_has_alone(tmp_path: Pat
     """New rows are refused before it fills half a frame; groups go on, and room comes back."""
     kept, number = Catalog(str(tmp_path), real(1).files, {"t": 4}), 0
 
-    def row(of: int) -> list[Change]:
+    def row(of: int) -> list[MetadataChange]:
         return [catalog.group(f"group-{of}", [f"{of:0>120}-{n}" for n in range(1000)])]
 
     while kept.has_room(row(number)):
@@ -45,7 +45,7 @@ def test_names_without_measure_are_refused(op: Op, fields: Json) -> None:
     async def scenario(sailor: Sailor) -> None:
         master = (await sailor.healthy()).masters[BROKER_SET]
         assert master
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(CallRefused) as refused:
             await sailor.client.calls.ask(sailor.fleet.address(master), op, fields)
         assert refused.value.status is Status.MESSAGE_ILLEGAL
 

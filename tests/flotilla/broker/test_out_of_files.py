@@ -1,4 +1,4 @@
-"""A node without file descriptors lets nobody in, makes no file, and goes on with what it has."""
+"""A node without file descriptors accepts no connection, makes no file, and goes on."""
 
 import asyncio
 import errno
@@ -16,8 +16,8 @@ from simulated_fleet import BROKER_SET, Fleet, Sailor, acknowledged
 
 from clusters.flotilla.events import EventLog
 from clusters.flotilla.net.connection import CallTimeout, ConnectionLost, Pool, Unreachable
-from clusters.flotilla.net.wire import Op, Send, Sent, Status
-from clusters.flotilla.node import LISTENS_AGAIN, _Starved
+from clusters.flotilla.net.wire import Op, SendReply, SendRequest, Status
+from clusters.flotilla.node import START_SERVING, DescriptorShortage
 from clusters.flotilla.world.ports import real
 
 SMALL = {"mappedFileSizeCommitLog": 8192, "raftSnapshotEntries": 2}
@@ -30,7 +30,7 @@ def of_brokers(fleet: Fleet, without: bool) -> None:
 
 
 def test_brokers_without_descriptors_refuse_what_needs_a_file() -> None:
-    """Sends that need a new segment, until there are descriptors again; nobody dies, nothing is
+    """Sends that need a new segment, until there are descriptors again; no node stops, nothing is
     lost, and the set that has none may even get another master."""
     fleet = Fleet(seed=5, profile="allack-min2", settings=SMALL)
 
@@ -121,7 +121,7 @@ def test_keys_are_found_when_there_are_descriptors_again() -> None:
 
 
 class _OutOfDescriptors(socket.socket):
-    """A listener to which nobody can be let in."""
+    """A listener that cannot accept connections."""
 
     def accept(self) -> Any:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -134,7 +134,7 @@ def test_a_node_that_starves_may_be_stopped(
     the node's, and what is one is none of that."""
     monkeypatch.setattr(asyncio.constants, "ACCEPT_RETRY_DELAY", 0.1)
     ports = real()
-    starved = _Starved("b1", ports, EventLog(str(tmp_path / "events"), "b1", ports))
+    starved = DescriptorShortage("b1", ports, EventLog(str(tmp_path / "events"), "b1", ports))
     told: list[tuple[bool, str]] = []
 
     async def reported(word: str) -> bool:
@@ -143,7 +143,7 @@ def test_a_node_that_starves_may_be_stopped(
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(
-            lambda _loop, context: told.append((starved.told(context), context["message"]))
+            lambda _loop, context: told.append((starved.report(context), context["message"]))
         )
         listener = _OutOfDescriptors()
         listener.bind(("127.0.0.1", 0))
@@ -151,20 +151,20 @@ def test_a_node_that_starves_may_be_stopped(
         with socket.create_connection(listener.getsockname()):
             await eventually(lambda: reported("accept"))
             server.close()
-            await eventually(lambda: reported(LISTENS_AGAIN))
+            await eventually(lambda: reported(START_SERVING))
         loop.call_soon(int, "none")
         await eventually(lambda: reported("in callback int"))
 
     asyncio.run(scenario())
     refused = [message for was_told, message in told if not was_told]
     assert len(refused) == 1, "what is a fault is told"
-    assert "b1 can let nobody in: Too many open files" in capfd.readouterr().err
+    assert "b1 cannot accept connections: Too many open files" in capfd.readouterr().err
 
 
 @pytest.mark.bed
 def test_a_real_broker_lives_without_descriptors(raise_node: Any, tmp_path: Path) -> None:
     """Who dials has to wait, a send that needs a file is refused by that word, who is connected is
-    served; afterwards everybody is."""
+    served; afterwards all are."""
     inner = f"127.0.0.1:{free_port()}"
     nameserver = raise_node(
         "ns",
@@ -189,9 +189,9 @@ def test_a_real_broker_lives_without_descriptors(raise_node: Any, tmp_path: Path
         inside, outside = Pool(1), Pool(1)
         connection = None
 
-        async def sent() -> Sent:
-            packed = Send("t", 0, b"k", BODY).pack()
-            return Sent.unpack(await connection.call(Op.SEND, packed, 10))
+        async def sent() -> SendReply:
+            packed = SendRequest("t", 0, b"k", BODY).pack()
+            return SendReply.unpack(await connection.call(Op.SEND, packed, 10))
 
         async def served() -> bool:
             with suppress(ConnectionLost):

@@ -11,11 +11,17 @@ from lone_store import Life, LoneStore
 from simulated_fleet import BROKER_SET, TOPIC, Fleet, Sailor, acknowledged, eventually
 
 from clusters.flotilla.net.wire import Status
-from clusters.flotilla.store.retention import Keeping, Pressure, delete_up_to, hours_of, needed_from
+from clusters.flotilla.store.retention import (
+    DiskPressure,
+    RetentionPolicy,
+    delete_up_to,
+    hours_of,
+    needed_from,
+)
 from clusters.flotilla.world.ports import Space
 
 SEGMENT, HOUR_MS = 1 << 20, 3_600_000
-KEEPING = Keeping(SEGMENT, 72 * HOUR_MS, frozenset({4}), 75, 85, 90)
+KEEPING = RetentionPolicy(SEGMENT, 72 * HOUR_MS, frozenset({4}), 75, 85, 90)
 AT_FOUR, AT_NOON = 1000 * 24 * HOUR_MS + 4 * HOUR_MS, 1000 * 24 * HOUR_MS + 12 * HOUR_MS
 LOG_END = 10 * SEGMENT
 
@@ -53,13 +59,13 @@ def test_young_messages_stay_where_nothing_is_forced() -> None:
     keeping = replace(KEEPING, forcibly=False)
     full = segments(1, AT_NOON)
     assert delete_up_to(full, LOG_END, AT_NOON, disk(96), keeping) is None
-    assert keeping.pressure(disk(96)) is Pressure.FULL
+    assert keeping.pressure(disk(96)) is DiskPressure.FULL
 
 
 def test_a_large_disk_is_not_full_at_nine_tenths() -> None:
     """With room for plenty of segments there is no pressure, whatever the ratio says."""
-    assert KEEPING.pressure(disk(95, total=10**6 * SEGMENT)) is Pressure.NONE
-    assert [KEEPING.pressure(disk(used)) for used in (74, 76, 86, 91)] == list(Pressure)
+    assert KEEPING.pressure(disk(95, total=10**6 * SEGMENT)) is DiskPressure.NONE
+    assert [KEEPING.pressure(disk(used)) for used in (74, 76, 86, 91)] == list(DiskPressure)
 
 
 @given(
@@ -72,7 +78,7 @@ def test_nothing_is_deleted_that_somebody_needs(
     confirmed: int, acks: dict[int, int | None], members: list[int], used: int
 ) -> None:
     """Not beyond the confirm offset, nor what a member or a connected slave has not acknowledged;
-    a member that nobody hears of may need everything. However full the disk is."""
+    a silent member may need everything, however full the disk is."""
     needed = needed_from(confirmed, acks, tuple(members))
     point = delete_up_to(segments(100), needed, AT_FOUR, disk(used), KEEPING) or 0
     assert point <= confirmed
@@ -169,7 +175,7 @@ def test_a_cluster_that_keeps_little_loses_only_what_is_old() -> None:
 
 
 def test_a_slave_that_was_away_for_longer_than_retention_starts_at_the_masters_first_byte() -> None:
-    """Case 1-1 of spec 7.8 (apache/rocketmq#3388): it copies what there is, and offsets go on."""
+    """A new slave copies what there is, and queue offsets continue (apache/rocketmq#3388)."""
     fleet = Fleet(seed=6, settings=SHORT)
 
     async def scenario(sailor: Sailor) -> None:

@@ -5,21 +5,21 @@ from collections.abc import Coroutine
 from typing import Any
 
 from clusters.flotilla.broker.sends import WaitingSends
-from clusters.flotilla.net.wire import Sent, Status
+from clusters.flotilla.net.wire import SendReply, Status
 from clusters.flotilla.replication.quorum import SendTimeouts, outcome_of
-from clusters.flotilla.store.message_store import Appended
+from clusters.flotilla.store.message_store import AppendResult
 
 
 class Ear:
     """The far end of a connection: what it was answered, by request."""
 
     def __init__(self, expected: int) -> None:
-        self.answers: dict[int, Sent] = {}
+        self.answers: dict[int, SendReply] = {}
         self._expected = expected
         self.complete = asyncio.get_running_loop().create_future()
 
     def reply(self, op: int, request: int, body: bytes) -> None:
-        self.answers[request] = Sent.unpack(body)
+        self.answers[request] = SendReply.unpack(body)
         if len(self.answers) == self._expected:
             self.complete.set_result(None)
 
@@ -35,7 +35,7 @@ def three(ear: Any, slave_timeout_s: float = 60, flush_timeout_s: float = 60) ->
     """Requests 1 to 3, which end at 100, 200 and 300."""
     sends = WaitingSends(SendTimeouts(slave_timeout_s, flush_timeout_s), outcome_of)
     for i in (1, 2, 3):
-        sends.add(Appended(i - 1, 100 * i - 100, 100 * i), 7, ear, i)
+        sends.add(AppendResult(i - 1, 100 * i - 100, 100 * i), 7, ear, i)
     return sends
 
 
@@ -49,8 +49,8 @@ def test_a_send_is_answered_when_both_copies_and_disk_are_there() -> None:
         assert not ear.answers
         sends.complete(replicated=250, durable=300)
         assert ear.answers == {
-            1: Sent(Status.SUCCESS, 0, 0, 7),
-            2: Sent(Status.SUCCESS, 1, 100, 7),
+            1: SendReply(Status.SUCCESS, 0, 0, 7),
+            2: SendReply(Status.SUCCESS, 1, 100, 7),
         }
         assert len(sends) == 1
         sends.abandon("over")

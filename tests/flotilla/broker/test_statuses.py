@@ -1,4 +1,4 @@
-"""Every status that a producer may be given, provoked in a simulated cluster (spec 9.1 to 9.3).
+"""Every status that a producer may get, provoked in a simulated cluster.
 
 What a client may conclude from each is `client/outcomes.py`; its tests are test_client_outcomes.
 """
@@ -11,8 +11,8 @@ import pytest
 from quorum_stage import Stage
 from simulated_fleet import BROKER_SET, Fleet, Sailor, acknowledged
 
-from clusters.flotilla.broker.sends import MOST_WAITING
-from clusters.flotilla.client.calls import Refused
+from clusters.flotilla.broker.sends import MAX_WAITING_SENDS
+from clusters.flotilla.client.calls import CallRefused
 from clusters.flotilla.net.wire import Op, Status
 
 Scene = Callable[[Stage], Coroutine[Any, Any, None]]
@@ -60,7 +60,7 @@ def test_flush_disk_timeout() -> None:
 
 
 def test_slave_not_available() -> None:
-    """The reign ended while the send waited: it is in the log and may survive, or not."""
+    """The master stepped down while the send waited: it is in the log and may survive."""
 
     async def scene(stage: Stage) -> None:
         lost = [*stage.slaves, *stage.controllers]
@@ -109,7 +109,7 @@ def test_system_busy() -> None:
 
     async def scene(stage: Stage) -> None:
         with stage.cut_off(*stage.slaves):
-            sent = await stage.wave(MOST_WAITING + 1)
+            sent = await stage.wave(MAX_WAITING_SENDS + 1)
         statuses = [s.status for s in sent]
         assert statuses[-1] is Status.SYSTEM_BUSY
         assert set(statuses[:-1]) == {Status.FLUSH_SLAVE_TIMEOUT}
@@ -136,7 +136,7 @@ def test_messages_that_no_master_takes(asked: dict[str, Any], status: Status) ->
 
 
 def test_the_old_master_waits_for_nobody_s_word() -> None:
-    """No lease (spec 2): cut off from everybody it keeps its role, and acknowledges nothing."""
+    """Without a lease, a master that is cut off keeps its role and acknowledges nothing."""
 
     async def scene(stage: Stage) -> None:
         lost = [*stage.slaves, *stage.controllers]
@@ -151,14 +151,14 @@ def test_the_old_master_waits_for_nobody_s_word() -> None:
 
 @pytest.mark.parametrize("timeout_ms", [1e12, 0, -1])
 def test_a_handover_without_end_is_refused(timeout_ms: float) -> None:
-    """Spec 5.1, operator: sends are held meanwhile, and here would be for ever."""
+    """Sends are held during a handover; the time for which they are held is limited."""
 
     async def scenario(sailor: Sailor) -> None:
         now = await sailor.healthy()
         master = now.masters[BROKER_SET]
         assert master
         fields = {"masterEpoch": now.epochs[BROKER_SET], "to": 99, "timeoutMs": timeout_ms}
-        with pytest.raises(Refused, match="timeoutMs must be above 0 and at most 60000"):
+        with pytest.raises(CallRefused, match="timeoutMs must be above 0 and at most 60000"):
             await sailor.client.calls.ask(sailor.fleet.address(master), Op.HAND_OVER, fields)
         assert len(acknowledged(await sailor.send(4))) == 4
 

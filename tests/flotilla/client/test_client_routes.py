@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from clusters.flotilla.client.place import Place
-from clusters.flotilla.client.routes import Table
+from clusters.flotilla.client.queue_location import QueueLocation
+from clusters.flotilla.client.route_cache import RouteSnapshot
 
 
 def answer(version: int, master: str | None, queues: int = 2) -> dict[str, Any]:
@@ -19,57 +19,59 @@ def answer(version: int, master: str | None, queues: int = 2) -> dict[str, Any]:
 
 
 def test_an_old_story_is_not_believed() -> None:
-    """stateVersion is the master's epoch (spec 10.1): a lower one is from before the election."""
-    table = Table().updated(answer(3, "new:1")).updated(answer(2, "old:1"))
+    """stateVersion is the master's epoch: a lower one is from before the election."""
+    table = RouteSnapshot().updated(answer(3, "new:1")).updated(answer(2, "old:1"))
     assert table.masters == {"set-1": "new:1"}
 
 
 def test_a_newer_master_replaces_the_older() -> None:
-    table = Table().updated(answer(2, "old:1")).updated(answer(3, "new:1"))
+    table = RouteSnapshot().updated(answer(2, "old:1")).updated(answer(3, "new:1"))
     assert table.masters == {"set-1": "new:1"}
 
 
 def test_a_master_that_left_the_route_is_gone() -> None:
-    """The nameserver saw it die: there is nobody to send to until another registers."""
-    table = Table().updated(answer(2, "a:1")).updated(answer(2, None))
+    """The nameserver saw the master end: there is none until another registers."""
+    table = RouteSnapshot().updated(answer(2, "a:1")).updated(answer(2, None))
     assert table.places() == {}
 
 
 def test_what_a_nameserver_does_not_speak_of_stays_as_it_was() -> None:
     """It has just started, or is cut off from the brokers: that is no news of them."""
     empty = {"code": 0, "topics": {}, "brokers": {}}
-    table = Table().updated(answer(2, "a:1")).updated(empty)
+    table = RouteSnapshot().updated(answer(2, "a:1")).updated(empty)
     assert (table.masters, table.slaves) == ({"set-1": "a:1"}, {"set-1": {2: "b:1"}})
     assert not table.complete
-    assert not Table().updated(empty).complete
+    assert not RouteSnapshot().updated(empty).complete
     assert table.updated(answer(3, None)).places() == {}
 
 
 def test_an_answer_is_complete_if_it_tells_a_master_of_every_set_and_none_from_before() -> None:
     """Whoever is cut off from a master alone tells of the set without it, or of its former one."""
-    assert Table().updated(answer(2, "a:1")).complete
-    assert not Table().updated(answer(2, None)).complete
-    assert not Table().updated(answer(3, "b:1")).updated(answer(2, "a:1")).complete
+    assert RouteSnapshot().updated(answer(2, "a:1")).complete
+    assert not RouteSnapshot().updated(answer(2, None)).complete
+    assert not RouteSnapshot().updated(answer(3, "b:1")).updated(answer(2, "a:1")).complete
 
 
 def test_of_two_answers_in_one_round_the_one_with_a_master_counts() -> None:
     """Whichever came first; but an election that only one of them has heard of is no opinion."""
-    told = Table().updated(answer(2, "a:1"))
+    told = RouteSnapshot().updated(answer(2, "a:1"))
     assert told.confirmed == {"set-1"}
     assert told.updated(answer(2, None), told.confirmed).masters == {"set-1": "a:1"}
     assert told.updated(answer(3, None), told.confirmed).masters == {}
-    headless = Table().updated(answer(2, None))
+    headless = RouteSnapshot().updated(answer(2, None))
     assert headless.updated(answer(2, "a:1"), headless.confirmed).masters == {"set-1": "a:1"}
 
 
 def test_the_same_topics_of_another_nameserver_are_not_computed_again() -> None:
     """There may be many. They mean the same only if they are told of the same broker sets."""
-    told = Table().updated(answer(2, "a:1"))
+    told = RouteSnapshot().updated(answer(2, "a:1"))
     assert told.updated(answer(3, "b:1")).topics is told.topics
     wider = answer(3, "b:1")
     wider["brokers"]["set-2"] = {"addrs": {"0": "c:1"}, "stateVersion": 1}
     wider["topics"]["orders"].append({"brokerName": "set-2", "queues": 2})
-    both = Table().updated(wider).updated(answer(3, "b:1"))  # set-2 is not spoken of, and stays
+    both = (
+        RouteSnapshot().updated(wider).updated(answer(3, "b:1"))
+    )  # set-2 is not spoken of, and stays
     assert both.topics == {"orders": (("set-1", 2), ("set-2", 2))}
     gone = answer(3, "b:1")
     gone["brokers"]["set-2"] = wider["brokers"]["set-2"]
@@ -83,16 +85,18 @@ def test_queues_keep_their_numbers_when_a_broker_set_is_not_spoken_of() -> None:
     both = answer(2, "a:1")
     both["topics"]["orders"].append(second)
     both["brokers"] |= row
-    table = Table().updated(both)
+    table = RouteSnapshot().updated(both)
     later = table.updated({"topics": {"orders": [second]}, "brokers": row})
     assert later.places() == table.places()
     assert not later.complete
 
 
 def test_a_topic_outlives_its_master() -> None:
-    """Queues keep their numbers while nobody owns them."""
-    table = Table().updated(answer(2, "a:1")).updated(answer(2, None)).updated(answer(3, "b:1"))
-    assert table.places()["orders", 1] == Place("set-1", "b:1", 1, 1)
+    """Queues keep their numbers while they have no master."""
+    table = (
+        RouteSnapshot().updated(answer(2, "a:1")).updated(answer(2, None)).updated(answer(3, "b:1"))
+    )
+    assert table.places()["orders", 1] == QueueLocation("set-1", "b:1", 1, 1)
 
 
 def test_queues_are_numbered_through_the_broker_sets_by_name() -> None:
@@ -105,14 +109,14 @@ def test_queues_are_numbered_through_the_broker_sets_by_name() -> None:
             "set-2": {"addrs": {"0": "b:1"}, "stateVersion": 1},
         },
     }
-    assert Table().updated(reply).places() == {
-        ("t", 0): Place("set-1", "a:1", 0, 0),
-        ("t", 1): Place("set-2", "b:1", 0, 1),
-        ("t", 2): Place("set-2", "b:1", 1, 2),
+    assert RouteSnapshot().updated(reply).places() == {
+        ("t", 0): QueueLocation("set-1", "a:1", 0, 0),
+        ("t", 1): QueueLocation("set-2", "b:1", 0, 1),
+        ("t", 2): QueueLocation("set-2", "b:1", 1, 2),
     }
 
 
 @pytest.mark.parametrize("reply", [{}, {"brokers": {"s": {}}, "topics": {}}, {"brokers": 3}])
 def test_nonsense_raises_what_the_caller_catches(reply: dict[str, Any]) -> None:
     with pytest.raises((KeyError, TypeError, ValueError, AttributeError)):
-        Table().updated(reply)
+        RouteSnapshot().updated(reply)

@@ -14,20 +14,20 @@ import pytest
 from loopback import until
 from played_node import PlayedNode
 
-from clusters.flotilla.client import Client, Outcome, Result, Settings
-from clusters.flotilla.client.calls import Refused
+from clusters.flotilla.client import CallOutcome, ClientSettings, ClusterClient, SendResult
+from clusters.flotilla.client.calls import CallRefused
 from clusters.flotilla.client.outcomes import overall
 from clusters.flotilla.client.producer import Overall, Selections
 from clusters.flotilla.net import connection as net
-from clusters.flotilla.net.connection import Connection, Unreachable
+from clusters.flotilla.net.connection import FrameConnection, Unreachable
 from clusters.flotilla.net.wire import (
     Json,
     Message,
     Op,
-    Pull,
-    Pulled,
-    Send,
-    Sent,
+    PullReply,
+    PullRequest,
+    SendReply,
+    SendRequest,
     Status,
     from_json,
     to_json,
@@ -52,19 +52,21 @@ class Broker:
     bodies: list[bytes] = field(default_factory=list)
     server: asyncio.AbstractServer | None = None
     address: str = ""
-    connections: list[Connection] = field(default_factory=list)
+    connections: list[FrameConnection] = field(default_factory=list)
 
-    def senseless(self, connection: Connection, why: str) -> None: ...
+    def protocol_error(self, connection: FrameConnection, why: str) -> None: ...
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: FrameConnection) -> None:
         self.connections.append(connection)
 
-    def closed(self, connection: Connection, why: str) -> None: ...
+    def closed(self, connection: FrameConnection, why: str) -> None: ...
 
-    def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
+    def frame(self, connection: FrameConnection, op: int, request: int, body: bytes) -> None:
         if op == Op.PULL:
             message = Message(7, 1, 0, b"", b"hello")
-            pulled = Pulled(Status.SUCCESS, Pull.unpack(body).offset + 1, 0, 8, (message,))
+            pulled = PullReply(
+                Status.SUCCESS, PullRequest.unpack(body).offset + 1, 0, 8, (message,)
+            )
             connection.reply(op, request, pulled.pack())
         elif op == Op.OFFSET_COMMIT:
             code = Status.SERVICE_NOT_AVAILABLE if from_json(body)["offset"] < 0 else 0
@@ -72,14 +74,14 @@ class Broker:
         else:
             self._send(connection, request, body)
 
-    def _send(self, connection: Connection, request: int, body: bytes) -> None:
-        self.bodies.append(Send.unpack(body).body)
+    def _send(self, connection: FrameConnection, request: int, body: bytes) -> None:
+        self.bodies.append(SendRequest.unpack(body).body)
         answer = self.script.pop(0) if self.script else Status.SUCCESS
         if answer == DROP:
             connection.abort()
         elif answer != HUSH:
             offset = len(self.bodies) - 1
-            connection.reply(Op.SEND, request, Sent(answer, offset, -1, 5, "why").pack())
+            connection.reply(Op.SEND, request, SendReply(answer, offset, -1, 5, "why").pack())
 
     async def start(self) -> None:
         self.server = await net.serve("127.0.0.1", 0, self)
@@ -103,10 +105,10 @@ class World:
         self.askers: set[str] = set()  # a new connection is a new one
         self.two_sets = False  # the second broker is the master of a set of its own
         self.on_asked: Callable[[], None] | None = None
-        self.client: Client
+        self.client: ClusterClient
         self.nameserver = PlayedNode({Op.ROUTE: self.route})
 
-    async def route(self, connection: Connection, fields: Json) -> Json:
+    async def route(self, connection: FrameConnection, fields: Json) -> Json:
         self.asked += 1
         self.askers.add(connection.peer)
         if self.on_asked:
@@ -129,17 +131,17 @@ class World:
             self.client.close()
             self.client = first
 
-    def new_client(self, overall: Overall = overall, **times: int) -> Client:
-        servers = ["127.0.0.1:9", self.nameserver.address]  # nobody listens at the first
-        return Client(Settings.of({"namesrvAddr": servers, **TIMES, **times}), overall)
+    def new_client(self, overall: Overall = overall, **times: int) -> ClusterClient:
+        servers = ["127.0.0.1:9", self.nameserver.address]  # the first port is closed
+        return ClusterClient(ClientSettings.of({"namesrvAddr": servers, **TIMES, **times}), overall)
 
     def elect(self, broker: Broker) -> None:
         self.master, self.version = broker.address, self.version + 1
 
     def send(
         self, body: bytes = b"body", queue: int | range | None = 1
-    ) -> "asyncio.Future[Result]":
-        result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+    ) -> "asyncio.Future[SendResult]":
+        result: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
         self.client.producer.send("orders", queue, b"key", body, result.set_result)
         return result
 
@@ -149,7 +151,7 @@ class World:
         self.client.routes.refresh()
         await until(lambda: self.client.routes.place("orders", 3) is not None)
         for queue in (0, 2):
-            assert (await self.send(b"warm", queue)).outcome is Outcome.HAPPENED
+            assert (await self.send(b"warm", queue)).outcome is CallOutcome.HAPPENED
 
 
 @asynccontextmanager
@@ -180,9 +182,9 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(within())
 
 
-def sent_once(*script: Any) -> tuple[Result, World]:
+def sent_once(*script: Any) -> tuple[SendResult, World]:
     """One send to a broker with this script; its result."""
-    kept: list[tuple[Result, World]] = []
+    kept: list[tuple[SendResult, World]] = []
 
     async def test() -> None:
         async with world(*script) as it:
@@ -195,30 +197,34 @@ def sent_once(*script: Any) -> tuple[Result, World]:
 def test_an_acknowledged_send_says_where_it_is() -> None:
     result, it = sent_once()
     address = it.first.address
-    assert result == Result(Outcome.HAPPENED, 0, 5, address, attempts=1, queue=1)
+    assert result == SendResult(CallOutcome.HAPPENED, 0, 5, address, attempts=1, queue=1)
     assert it.first.bodies == [b"body"]
 
 
 @pytest.mark.parametrize(
     ("script", "outcome", "attempts"),
     [
-        ([Status.FLUSH_SLAVE_TIMEOUT], Outcome.UNKNOWN, 1),
-        ([Status.MESSAGE_ILLEGAL], Outcome.REFUSED, 1),
-        ([Status.SERVICE_NOT_AVAILABLE] * 3, Outcome.REFUSED, 3),
-        ([Status.IN_SYNC_REPLICAS_NOT_ENOUGH] * 2, Outcome.HAPPENED, 3),
-        ([DROP], Outcome.HAPPENED, 2),
-        ([DROP, Status.SERVICE_NOT_AVAILABLE, Status.SERVICE_NOT_AVAILABLE], Outcome.UNKNOWN, 3),
-        ([Status.SERVICE_NOT_AVAILABLE, DROP, DROP], Outcome.UNKNOWN, 3),
-        ([HUSH], Outcome.UNKNOWN, 1),
+        ([Status.FLUSH_SLAVE_TIMEOUT], CallOutcome.UNKNOWN, 1),
+        ([Status.MESSAGE_ILLEGAL], CallOutcome.REFUSED, 1),
+        ([Status.SERVICE_NOT_AVAILABLE] * 3, CallOutcome.REFUSED, 3),
+        ([Status.IN_SYNC_REPLICAS_NOT_ENOUGH] * 2, CallOutcome.HAPPENED, 3),
+        ([DROP], CallOutcome.HAPPENED, 2),
+        (
+            [DROP, Status.SERVICE_NOT_AVAILABLE, Status.SERVICE_NOT_AVAILABLE],
+            CallOutcome.UNKNOWN,
+            3,
+        ),
+        ([Status.SERVICE_NOT_AVAILABLE, DROP, DROP], CallOutcome.UNKNOWN, 3),
+        ([HUSH], CallOutcome.UNKNOWN, 1),
     ],
 )
 def test_the_outcome_covers_every_attempt(
-    script: list[Any], outcome: Outcome, attempts: int
+    script: list[Any], outcome: CallOutcome, attempts: int
 ) -> None:
     """DESIGN 3: refused only when every attempt was; a try that vanished leaves it open."""
     result, _ = sent_once(*script)
     assert (result.outcome, result.attempts) == (outcome, attempts)
-    assert bool(result.error) == (outcome is not Outcome.HAPPENED)
+    assert bool(result.error) == (outcome is not CallOutcome.HAPPENED)
 
 
 def test_tries_are_bounded() -> None:
@@ -233,14 +239,14 @@ def test_a_send_without_a_master_fails_definitely_within_its_budget() -> None:
     async def test() -> None:
         async with world(elected=False) as it:
             result = await it.send()
-            assert result.outcome is Outcome.REFUSED
+            assert result.outcome is CallOutcome.REFUSED
             assert it.asked > 1, "it asks for a route again while it waits"
 
     run(test)
 
 
 def test_a_send_waits_for_the_next_master() -> None:
-    """A killed master: the route has nobody, then the elected one; no send is lost on the way."""
+    """A killed master: the route has no master, then the elected one; no send is lost."""
 
     async def test() -> None:
         async with world() as it:
@@ -252,7 +258,7 @@ def test_a_send_waits_for_the_next_master() -> None:
             await until(lambda: it.asked >= asked + 2)  # it looks for a route by itself
             it.elect(it.second)
             result = await waiting
-            assert (result.outcome, result.address) == (Outcome.HAPPENED, it.second.address)
+            assert (result.outcome, result.address) == (CallOutcome.HAPPENED, it.second.address)
 
     run(test)
 
@@ -265,18 +271,18 @@ def test_a_deposed_master_is_left_at_once() -> None:
             await it.send(b"1")
             it.elect(it.second)
             result = await it.send(b"2")
-            assert (result.outcome, result.address) == (Outcome.HAPPENED, it.second.address)
+            assert (result.outcome, result.address) == (CallOutcome.HAPPENED, it.second.address)
 
     run(test)
 
 
 def test_a_silent_connection_is_given_up() -> None:
-    """After a call that timed out with nothing heard since, the next one dials anew."""
+    """After a call that timed out without any data since, the next one connects again."""
 
     async def test() -> None:
         async with world(HUSH) as it:
-            assert (await it.send(b"1")).outcome is Outcome.UNKNOWN
-            assert (await it.send(b"2")).outcome is Outcome.HAPPENED
+            assert (await it.send(b"1")).outcome is CallOutcome.UNKNOWN
+            assert (await it.send(b"2")).outcome is CallOutcome.HAPPENED
             assert len(it.first.connections) == 2
 
     run(test)
@@ -290,11 +296,11 @@ def test_every_send_ends_exactly_once_when_the_client_closes() -> None:
             left = [it.send() for _ in range(3)]
             await until(lambda: len(it.first.bodies) == 3)
             it.client.close()
-            assert [(await one).outcome for one in left] == [Outcome.UNKNOWN] * 3
+            assert [(await one).outcome for one in left] == [CallOutcome.UNKNOWN] * 3
         async with world(elected=False) as it:
             waiting = it.send()
             it.client.close()
-            assert (await waiting).outcome is Outcome.REFUSED
+            assert (await waiting).outcome is CallOutcome.REFUSED
 
     run(test)
 
@@ -309,11 +315,11 @@ def test_nothing_is_sent_after_the_client_was_closed() -> None:
             it.client.close()
             late = it.send(b"late")
             assert not late.done(), "never before the call returns"
-            assert [(await one).outcome for one in (waiting, late)] == [Outcome.REFUSED] * 2
+            assert [(await one).outcome for one in (waiting, late)] == [CallOutcome.REFUSED] * 2
             assert not it.client.producer.send_oneway("orders", b"late", queue=1)
             async with it.another_client(sendMsgTimeout=20_000):
                 for _ in range(10):
-                    assert (await it.send(b"another's")).outcome is Outcome.HAPPENED
+                    assert (await it.send(b"another's")).outcome is CallOutcome.HAPPENED
             assert set(it.first.bodies) == {b"another's"}
 
     run(test)
@@ -353,12 +359,12 @@ def test_a_client_that_is_closed_while_it_asks_for_routes_asks_nobody_any_more()
 
 
 def test_sends_are_pipelined() -> None:
-    """A slow answer holds up nobody: what comes after it is answered first."""
+    """A slow answer delays no other: a later request is answered first."""
 
     async def test() -> None:
         async with world(HUSH) as it:
             slow, quick = it.send(b"slow"), it.send(b"quick")
-            assert (await quick).outcome is Outcome.HAPPENED
+            assert (await quick).outcome is CallOutcome.HAPPENED
             assert not slow.done()
 
     run(test)
@@ -381,16 +387,16 @@ def test_a_producer_that_selects_says_which_queue_it_was() -> None:
 @pytest.mark.parametrize(
     ("first", "second", "outcome", "queues"),
     [
-        (Status.IN_SYNC_REPLICAS_NOT_ENOUGH, Status.SUCCESS, Outcome.HAPPENED, {2, 3}),
-        (DROP, Status.SUCCESS, Outcome.HAPPENED, {2, 3}),
-        (Status.FLUSH_SLAVE_TIMEOUT, Status.SUCCESS, Outcome.HAPPENED, {2, 3}),
-        (Status.FLUSH_SLAVE_TIMEOUT, Status.MESSAGE_ILLEGAL, Outcome.UNKNOWN, {-1}),
-        (DROP, Status.MESSAGE_ILLEGAL, Outcome.UNKNOWN, {-1}),
-        (Status.SYSTEM_BUSY, Status.MESSAGE_ILLEGAL, Outcome.REFUSED, {-1}),
+        (Status.IN_SYNC_REPLICAS_NOT_ENOUGH, Status.SUCCESS, CallOutcome.HAPPENED, {2, 3}),
+        (DROP, Status.SUCCESS, CallOutcome.HAPPENED, {2, 3}),
+        (Status.FLUSH_SLAVE_TIMEOUT, Status.SUCCESS, CallOutcome.HAPPENED, {2, 3}),
+        (Status.FLUSH_SLAVE_TIMEOUT, Status.MESSAGE_ILLEGAL, CallOutcome.UNKNOWN, {-1}),
+        (DROP, Status.MESSAGE_ILLEGAL, CallOutcome.UNKNOWN, {-1}),
+        (Status.SYSTEM_BUSY, Status.MESSAGE_ILLEGAL, CallOutcome.REFUSED, {-1}),
     ],
 )
 def test_the_outcome_covers_a_detour(
-    first: Any, second: Status, outcome: Outcome, queues: set[int]
+    first: Any, second: Status, outcome: CallOutcome, queues: set[int]
 ) -> None:
     """A retry goes to the other broker set at once; what the first attempt left open stays open."""
 
@@ -418,7 +424,7 @@ def test_a_client_that_believes_its_last_attempt_is_the_mutant() -> None:
             it.client.start()
             it.first.script = [Status.FLUSH_SLAVE_TIMEOUT, Status.MESSAGE_ILLEGAL]
             result = await it.send()
-            assert (result.outcome, result.attempts) == (Outcome.REFUSED, 2)
+            assert (result.outcome, result.attempts) == (CallOutcome.REFUSED, 2)
 
     run(test)
 
@@ -431,7 +437,7 @@ def test_the_route_outlives_the_nameservers() -> None:
             await it.send()
             it.nameserver.leave()
             it.client.routes.refresh()
-            assert (await it.send()).outcome is Outcome.HAPPENED
+            assert (await it.send()).outcome is CallOutcome.HAPPENED
 
     run(test)
 
@@ -450,7 +456,7 @@ def test_a_refused_commit_says_so() -> None:
     async def test() -> None:
         async with world() as it:
             await it.client.consumer.commit("g", "orders", 0, 3)
-            with pytest.raises(Refused, match="SERVICE_NOT_AVAILABLE"):
+            with pytest.raises(CallRefused, match="SERVICE_NOT_AVAILABLE"):
                 await it.client.consumer.commit("g", "orders", 0, -1)
 
     run(test)

@@ -9,16 +9,16 @@ import pytest
 from played_node import PlayedNode
 
 from clusters.flotilla.net import connection as net
-from clusters.flotilla.net.connection import Connection, Pool, Silent
+from clusters.flotilla.net.connection import FrameConnection, Pool, RejectingHandler
 from clusters.flotilla.net.wire import Json, Op, Status
-from clusters.flotilla.world.ports import VANISHED_AFTER
+from clusters.flotilla.world.ports import KEEPALIVE
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
     asyncio.run(scenario)
 
 
-async def ping(connection: Connection, fields: Json) -> Json:
+async def ping(connection: FrameConnection, fields: Json) -> Json:
     return {}
 
 
@@ -58,11 +58,11 @@ def test_a_failure_that_nobody_waited_for_is_not_told_to_the_next() -> None:
 def test_a_connection_that_nobody_waited_for_may_have_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The node was started again meanwhile: it is dialled anew."""
+    """The node has restarted: the pool connects again."""
 
     async def scenario() -> None:
         ended = asyncio.Event()
-        monkeypatch.setattr(Silent, "closed", lambda self, connection, why: ended.set())
+        monkeypatch.setattr(RejectingHandler, "closed", lambda self, connection, why: ended.set())
         pool, node = Pool(1), PlayedNode(PINGED)
         await node.listen()
         await asked_in_vain(pool, node)
@@ -96,26 +96,25 @@ def test_who_asks_meanwhile_shares_the_dial() -> None:
 
 
 def test_the_kernel_finds_out_who_vanished() -> None:
-    """Most connections wait for the other side to ask: of one that lost power nobody would hear."""
+    """Most connections only wait for requests, so a peer that lost power would go unnoticed."""
 
     async def scenario() -> None:
         let_in: asyncio.Queue[asyncio.BaseTransport] = asyncio.Queue()
 
-        class Door(Silent):
-            def opened(self, connection: Connection) -> None:
+        class Door(RejectingHandler):
+            def opened(self, connection: FrameConnection) -> None:
                 assert connection._transport
                 let_in.put_nowait(connection._transport)
 
         server = await net.serve("127.0.0.1", 0, Door())
         address = "{}:{}".format(*server.sockets[0].getsockname())
-        caller = await net.dial(address, Silent(), 1)
+        caller = await net.dial(address, RejectingHandler(), 1)
         accepted = (await let_in.get()).get_extra_info("socket")
         told = [accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)]
         told += [
-            accepted.getsockopt(socket.IPPROTO_TCP, getattr(socket, option))
-            for option in VANISHED_AFTER
+            accepted.getsockopt(socket.IPPROTO_TCP, getattr(socket, option)) for option in KEEPALIVE
         ]
-        assert told == [1, *VANISHED_AFTER.values()]
+        assert told == [1, *KEEPALIVE.values()]
         caller.close()
         server.close()
 

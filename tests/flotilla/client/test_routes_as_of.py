@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from loopback import eventually, free_port
 
 from clusters.flotilla import config
-from clusters.flotilla.client import Settings
-from clusters.flotilla.client.routes import Routes, Table
+from clusters.flotilla.client import ClientSettings
+from clusters.flotilla.client.route_cache import RouteCache, RouteSnapshot
 from clusters.flotilla.nameserver.nameserver import Nameserver
-from clusters.flotilla.nameserver.routes import Registration, RouteTable, deaf, displaces
+from clusters.flotilla.nameserver.route_table import Registration, RouteTable, displaces, is_deaf
 from clusters.flotilla.net import connection as net
-from clusters.flotilla.net.connection import Connection, JsonHandler, Pool
+from clusters.flotilla.net.connection import FrameConnection, JsonHandler, Pool
 from clusters.flotilla.net.wire import Json, Op, from_json
 from clusters.flotilla.rules import RULES
 from clusters.flotilla.world import ports
@@ -44,7 +44,7 @@ class Port:
     def __init__(self) -> None:
         self.asked: list[Json] = []
         self.address = f"{HOST}:{free_port(HOST)}"
-        self.clients: dict[Connection, None] = {}  # who asked for routes
+        self.clients: dict[FrameConnection, None] = {}  # who asked for routes
         self.refuses = False
         self.pool = Pool(5)
         self._nameserver: Nameserver
@@ -61,18 +61,18 @@ class Port:
             server.close()
             self._nameserver.close()
 
-    def senseless(self, connection: Connection, why: str) -> None:
-        self._nameserver.handler.senseless(connection, why)
+    def protocol_error(self, connection: FrameConnection, why: str) -> None:
+        self._nameserver.handler.protocol_error(connection, why)
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: FrameConnection) -> None:
         self._nameserver.handler.opened(connection)
         if self.refuses:
             connection.abort()
 
-    def closed(self, connection: Connection, why: str) -> None:
+    def closed(self, connection: FrameConnection, why: str) -> None:
         self._nameserver.handler.closed(connection, why)
 
-    def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
+    def frame(self, connection: FrameConnection, op: int, request: int, body: bytes) -> None:
         if op == Op.ROUTE:
             self.asked.append(from_json(body))
             self.clients[connection] = None
@@ -99,8 +99,8 @@ class Port:
 
 
 @asynccontextmanager
-async def client(*nameservers: str) -> AsyncIterator[Routes]:
-    routes = Routes(Settings.of({**TIMES, "namesrvAddr": nameservers}))
+async def client(*nameservers: str) -> AsyncIterator[RouteCache]:
+    routes = RouteCache(ClientSettings.of({**TIMES, "namesrvAddr": nameservers}))
     routes.start()
     try:
         yield routes
@@ -108,7 +108,7 @@ async def client(*nameservers: str) -> AsyncIterator[Routes]:
         routes.close()
 
 
-async def seen(routes: Routes, expected: Mapping[str, int]) -> None:
+async def seen(routes: RouteCache, expected: Mapping[str, int]) -> None:
     """The client comes to have so many queues of these topics."""
 
     async def look() -> bool:
@@ -120,7 +120,7 @@ async def seen(routes: Routes, expected: Mapping[str, int]) -> None:
 
 @asynccontextmanager
 async def elsewhere(port: Port) -> AsyncIterator[None]:
-    """It hangs up on clients and takes nobody in, and goes on with what it knows."""
+    """It closes connections and accepts none, and keeps its table."""
     port.refuses = True
     for connection in port.clients:
         connection.abort()
@@ -128,7 +128,7 @@ async def elsewhere(port: Port) -> AsyncIterator[None]:
     port.refuses = False
 
 
-async def asked_again(port: Port, routes: Routes) -> None:
+async def asked_again(port: Port, routes: RouteCache) -> None:
     """Twice: the first answer is surely taken then."""
     until = len(port.asked) + 3
 
@@ -149,7 +149,7 @@ def play(scenario: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None
 
 @play
 async def test_topics_are_left_out_for_who_has_them() -> None:
-    """And told to everybody else: who is of an older edition, or has others'."""
+    """All other clients get the topics: those of the first edition, and those with other ones."""
     port = Port()
     async with port.up():
         await port.register({"orders": 4})
@@ -166,7 +166,7 @@ async def test_topics_are_left_out_for_who_has_them() -> None:
 @play
 async def test_changes_of_topics_at_runtime_are_seen() -> None:
     """One is made, one gets more queues, one gets fewer, a set comes; in between nothing changes.
-    A topic that nobody serves any more has no queues."""
+    A topic that no broker serves any more has no queues."""
     port = Port()
     async with port.up(), client(port.address) as routes:
         await port.register({"orders": 4})
@@ -223,7 +223,7 @@ async def test_a_nameserver_of_an_older_edition_is_asked_in_full() -> None:
     asked: list[Json] = []
     topics = {"orders": 4}
 
-    async def route(connection: Connection, fields: Json) -> Json:
+    async def route(connection: FrameConnection, fields: Json) -> Json:
         asked.append(fields)
         rows = {t: [{"brokerName": "set-1", "queues": n}] for t, n in topics.items()}
         return {"topics": rows, "brokers": {"set-1": {"addrs": {"0": "a:1"}, "stateVersion": 1}}}
@@ -253,9 +253,9 @@ STEPS = st.lists(
 def test_what_was_left_out_is_what_was_told(steps: list[Any]) -> None:
     """Whatever registers and goes at two nameservers, and whichever is asked: the client has the
     table that whole answers would have given."""
-    tables = [RouteTable(displaces, deaf, 120), RouteTable(displaces, deaf, 120)]
+    tables = [RouteTable(displaces, is_deaf, 120), RouteTable(displaces, is_deaf, 120)]
     told: list[tuple[int, Json]] = [(-1, {}), (-1, {})]
-    whole = shortened = Table()
+    whole = shortened = RouteSnapshot()
     for at, name, topics, asks in steps:
         if topics is None:
             tables[at].unregister(name, 0, name)
@@ -264,7 +264,7 @@ def test_what_was_left_out_is_what_was_told(steps: list[Any]) -> None:
             tables[at].register(new, "via", 0)
         if asks:
             reply, version = tables[at].route(None), tables[at].topics_version
-            whole = replace(whole, told={}).updated(deepcopy(reply))
+            whole = replace(whole, raw_topics={}).updated(deepcopy(reply))
             if told[at][0] != version:
                 told[at] = version, deepcopy(reply["topics"])
             shortened = shortened.updated(reply | {"topics": told[at][1]})

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from loopback import until
 from played_node import PlayedNode
 
-from clusters.flotilla.client import Routes, Settings
-from clusters.flotilla.net.connection import Connection
+from clusters.flotilla.client import ClientSettings, RouteCache
+from clusters.flotilla.net.connection import FrameConnection
 from clusters.flotilla.net.wire import Json, Op
 
 OLD, NEW = "10.0.0.1:1", "10.0.0.2:1"
@@ -39,7 +39,7 @@ class Told(PlayedNode):
         finally:
             self.leave()
 
-    async def _route(self, connection: Connection, fields: Json) -> Json:
+    async def _route(self, connection: FrameConnection, fields: Json) -> Json:
         self.asked += 1
         if self.hangs:
             await asyncio.get_running_loop().create_future()
@@ -50,10 +50,10 @@ class Told(PlayedNode):
         }
 
 
-def play(first: Told, second: Told, scene: Callable[[Routes], Awaitable[None]]) -> None:
+def play(first: Told, second: Told, scene: Callable[[RouteCache], Awaitable[None]]) -> None:
     async def main() -> None:
         async with asyncio.timeout(30), first.up() as one, second.up() as other:
-            routes = Routes(Settings.of({"namesrvAddr": [one, other], **TIMES}))
+            routes = RouteCache(ClientSettings.of({"namesrvAddr": [one, other], **TIMES}))
             routes.start()
             try:
                 await scene(routes)
@@ -64,17 +64,17 @@ def play(first: Told, second: Told, scene: Callable[[Routes], Awaitable[None]]) 
 
 
 def test_a_master_that_only_another_nameserver_hears_is_found() -> None:
-    async def scene(routes: Routes) -> None:
+    async def scene(routes: RouteCache) -> None:
         await until(lambda: routes.masters() == {"set-1": NEW})
 
     play(Told(None, 1), Told(NEW, 1), scene)
 
 
 def test_an_old_master_is_doubted_when_sends_to_it_fail() -> None:
-    """Then whoever told of it is behind: it is believed no more, and not asked first."""
+    """Then the nameserver that answered is outdated: it is not asked first any more."""
     behind, ahead = Told(OLD, 1), Told(NEW, 2)
 
-    async def scene(routes: Routes) -> None:
+    async def scene(routes: RouteCache) -> None:
         await until(lambda: routes.masters() == {"set-1": OLD})
         assert ahead.asked == 0
         routes.refresh()
@@ -90,7 +90,7 @@ def test_a_nameserver_that_hangs_holds_nobody_up() -> None:
     """What the others know is not waited for: the one that answers is asked on, and it alone."""
     headless, hung = Told(None, 1), Told(None, 1, hangs=True)
 
-    async def scene(routes: Routes) -> None:
+    async def scene(routes: RouteCache) -> None:
         def asked_often() -> bool:
             routes.refresh()
             return headless.asked >= 10
@@ -105,7 +105,7 @@ def test_a_nameserver_that_hangs_holds_nobody_up() -> None:
 
 
 def test_whoever_tells_of_every_master_is_asked_alone() -> None:
-    async def scene(routes: Routes) -> None:
+    async def scene(routes: RouteCache) -> None:
         await until(lambda: bool(routes.masters()))
 
     second = Told(NEW, 1)

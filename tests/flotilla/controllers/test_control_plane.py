@@ -228,8 +228,8 @@ def test_malformed_peers_are_dropped_with_a_reason(controllers: Any) -> None:
 
     async def scenario() -> None:
         node = next(iter(controllers.nodes.values()))
-        connection = await net.dial(node.address, net.Silent(), 2)
-        connection.tell(Op.RAFT, b"\xff" * 40)
+        connection = await net.dial(node.address, net.RejectingHandler(), 2)
+        connection.send_oneway(Op.RAFT, b"\xff" * 40)
 
         async def closed() -> bool:
             return not connection.is_open

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from played_node import PlayedNode
 
-from clusters.flotilla.net.connection import Connection, refusal
-from clusters.flotilla.net.controller_client import Controllers, NoLeader, Uncertain
+from clusters.flotilla.net.connection import FrameConnection, refusal
+from clusters.flotilla.net.controller_client import ControllerClient, NoLeader, OutcomeUnknown
 from clusters.flotilla.net.wire import Json, Op, Status
-from clusters.flotilla.world.timers import Bell, Every
+from clusters.flotilla.world.timers import PeriodicTimer, WakeEvent
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
@@ -32,7 +32,7 @@ class Controller(PlayedNode):
         self.stuck: Status | None = None
         self.leader: str | None = None
 
-    async def _serve(self, connection: Connection, fields: Json) -> Json:
+    async def _serve(self, connection: FrameConnection, fields: Json) -> Json:
         self.asked += 1
         if self.hangs_up:
             connection.abort()
@@ -43,15 +43,15 @@ class Controller(PlayedNode):
         return {"masterId": 7}
 
 
-async def group(count: int) -> tuple[list[Controller], Controllers]:
+async def group(count: int) -> tuple[list[Controller], ControllerClient]:
     controllers = [Controller() for _ in range(count)]
     for controller in controllers:
         await controller.listen()
-    link = Controllers(tuple(c.address for c in controllers), 2)
+    link = ControllerClient(tuple(c.address for c in controllers), 2)
     return controllers, link
 
 
-def leave(controllers: list[Controller], link: Controllers) -> None:
+def leave(controllers: list[Controller], link: ControllerClient) -> None:
     link.close()
     for controller in controllers:
         controller.leave()
@@ -94,7 +94,7 @@ def test_a_lost_answer_is_uncertain_and_another_is_asked_next() -> None:
         controllers, link = await group(2)
         first, second = controllers
         first.hangs_up, second.leader = True, second.address
-        with pytest.raises(Uncertain):
+        with pytest.raises(OutcomeUnknown):
             await link.ask(Op.REPLICA_INFO, ASKED)
         assert (await link.ask(Op.REPLICA_INFO, ASKED))["masterId"] == 7
         assert [c.asked for c in controllers] == [1, 1]
@@ -104,7 +104,7 @@ def test_a_lost_answer_is_uncertain_and_another_is_asked_next() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stuck", "concluded"), [(Status.SYSTEM_ERROR, Uncertain), (Status.SYSTEM_BUSY, NoLeader)]
+    ("stuck", "concluded"), [(Status.SYSTEM_ERROR, OutcomeUnknown), (Status.SYSTEM_BUSY, NoLeader)]
 )
 def test_a_leader_without_a_majority_decides_nothing(
     stuck: Status, concluded: type[Exception]
@@ -127,11 +127,11 @@ def test_a_ring_is_never_lost() -> None:
     """Before the wait, during it, or not at all: then the timeout ends it."""
 
     async def scenario() -> None:
-        bell = Bell()
-        bell.ring()
+        bell = WakeEvent()
+        bell.set()
         assert await bell.wait(60)
         waiting = asyncio.ensure_future(bell.wait(60))
-        asyncio.get_running_loop().call_soon(bell.ring)
+        asyncio.get_running_loop().call_soon(bell.set)
         assert await waiting
         assert not await bell.wait(0.001)
 
@@ -151,10 +151,10 @@ def test_what_repeats_can_be_stopped_from_within() -> None:
                 every.stop()
                 done.set_result(None)
 
-        every = Every(0.001, call)
+        every = PeriodicTimer(0.001, call)
         await done
         another = asyncio.get_running_loop().create_future()
-        Every(0.01, lambda: another.done() or another.set_result(None))
+        PeriodicTimer(0.01, lambda: another.done() or another.set_result(None))
         await another
         assert len(calls) == 3
 

@@ -16,12 +16,12 @@ import pytest
 from ha_lab import ADDRESS, HaLab, eventually, play
 
 from clusters.flotilla.broker.broker import Broker
-from clusters.flotilla.broker.startup import open_replica
+from clusters.flotilla.broker.store_lifecycle import open_replica
 from clusters.flotilla.config import loads
 from clusters.flotilla.events import EventLog
 from clusters.flotilla.net import connection as net
-from clusters.flotilla.net.connection import Connection, JsonHandler, Pool
-from clusters.flotilla.net.wire import Json, Op, Send, Sent, Status, to_json
+from clusters.flotilla.net.connection import FrameConnection, JsonHandler, Pool
+from clusters.flotilla.net.wire import Json, Op, SendReply, SendRequest, Status, to_json
 from clusters.flotilla.rules import RULES
 from clusters.hosts._world.ports import disk_of, ports_of
 
@@ -67,7 +67,7 @@ class NodeQ:
         self.notices[broker] = info
         pool = Pool(1)
         connection = await pool.get(f"{ADDRESS}:{port(broker)}")
-        connection.tell(Op.NOTIFY_ROLE, to_json(info))
+        connection.send_oneway(Op.NOTIFY_ROLE, to_json(info))
         await asyncio.sleep(0.1)
         pool.close()
 
@@ -89,7 +89,7 @@ class Ear:
         self.handler = JsonHandler({op: self._unless_silent(answer) for op, answer in says.items()})
 
     def _unless_silent(self, answer: Callable[[Json], Json]) -> Any:
-        async def serve(connection: Connection, fields: Json) -> Json:
+        async def serve(connection: FrameConnection, fields: Json) -> Json:
             if self._broker in self._q.silent:
                 await asyncio.get_running_loop().create_future()
             return answer(fields)
@@ -159,9 +159,9 @@ class Scene:
     async def send(self, to: int, body: bytes) -> Status:
         pool = Pool(1)
         connection = await pool.get(f"{ADDRESS}:{port(to)}")
-        packed = await connection.call(Op.SEND, Send("t", 0, b"", body).pack(), 30)
+        packed = await connection.call(Op.SEND, SendRequest("t", 0, b"", body).pack(), 30)
         pool.close()
-        status = Sent.unpack(packed).status
+        status = SendReply.unpack(packed).status
         if status is Status.SUCCESS:
             self.acknowledged.append(body)
         return status
@@ -171,7 +171,7 @@ class Scene:
 
     def lost(self) -> list[bytes]:
         """The messages that were acknowledged and are not in the log of the last master, B."""
-        store = self.brokers[B]._store
+        store = self.brokers[B].role.replica.store
         held = {message.body for message in store.fetch((b"t", 0), 0, 1000, 1 << 20)}
         return [body for body in self.acknowledged if body not in held]
 
@@ -201,8 +201,8 @@ async def two_masters(scene: Scene, *, c_is_led_to: int | None) -> Status:
     q.silent = {A}
     q.set, q.set_epoch = [B], q.set_epoch + 1
     await q.tell(B, q.info(B, 2))
-    assert scene.brokers[A].is_master()
-    assert scene.brokers[B].is_master()
+    assert scene.brokers[A].role.is_master()
+    assert scene.brokers[B].role.is_master()
     if c_is_led_to is not None:
         await q.tell(C, q.info(B, 2, ha_of=c_is_led_to))
     return await scene.send(A, b"to the old master")

@@ -8,13 +8,13 @@ from loopback import eventually
 from played_node import PlayedNode
 
 from clusters.flotilla import config
-from clusters.flotilla.client import Settings
-from clusters.flotilla.client.routes import Routes
+from clusters.flotilla.client import ClientSettings
+from clusters.flotilla.client.route_cache import RouteCache
 from clusters.flotilla.nameserver import nameserver as nameserver_module
-from clusters.flotilla.nameserver import routes
+from clusters.flotilla.nameserver import route_table
 from clusters.flotilla.nameserver.nameserver import Nameserver
-from clusters.flotilla.nameserver.routes import Registration, RouteTable, deaf, displaces
-from clusters.flotilla.net.connection import Connection, Pool
+from clusters.flotilla.nameserver.route_table import Registration, RouteTable, displaces, is_deaf
+from clusters.flotilla.net.connection import FrameConnection, Pool
 from clusters.flotilla.net.wire import MAX_FRAME, Json, Op, Status, to_json
 from clusters.flotilla.rules import RULES
 from clusters.flotilla.world import ports
@@ -29,9 +29,9 @@ def registered(table: RouteTable, name: str, topics: Mapping[str, int], beat: in
 
 def test_every_answer_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """All parts together are the whole."""
-    assert routes.MOST_BYTES <= MAX_FRAME // 2
-    monkeypatch.setattr(routes, "MOST_BYTES", 10_000)
-    table = RouteTable(displaces, deaf, 120)
+    assert route_table.MAX_TOPICS_BYTES <= MAX_FRAME // 2
+    monkeypatch.setattr(route_table, "MAX_TOPICS_BYTES", 10_000)
+    table = RouteTable(displaces, is_deaf, 120)
     topics = {f"topic-{number}\x7f": 4 for number in range(500)}
     for number in range(12):
         registered(table, f"set-{number}", topics)
@@ -45,12 +45,14 @@ def test_every_answer_fits(monkeypatch: pytest.MonkeyPatch) -> None:
         assert table.route(None, nowhere)["topics"] == {}
 
 
-@pytest.mark.parametrize(("most_bytes", "parts"), [(routes.MOST_BYTES, 1), (100, 20), (1, 40)])
+@pytest.mark.parametrize(
+    ("most_bytes", "parts"), [(route_table.MAX_TOPICS_BYTES, 1), (100, 20), (1, 40)]
+)
 def test_a_client_has_all_topics_in_however_many_parts(
     monkeypatch: pytest.MonkeyPatch, most_bytes: int, parts: int
 ) -> None:
     """And asks for nothing twice while they are the same."""
-    monkeypatch.setattr(routes, "MOST_BYTES", most_bytes)
+    monkeypatch.setattr(route_table, "MAX_TOPICS_BYTES", most_bytes)
     topics = {f"t{number:02}": 2 for number in range(40)}
 
     async def scenario() -> None:
@@ -59,13 +61,13 @@ def test_a_client_has_all_topics_in_however_many_parts(
         registered(nameserver._routes, "set-1", topics)
         assert nameserver._routes.parts == parts
 
-        async def route(connection: Connection, fields: Json) -> Json:
+        async def route(connection: FrameConnection, fields: Json) -> Json:
             asked.append(fields)
             return await nameserver._route(connection, fields)
 
         node = PlayedNode({Op.ROUTE: route})
         await node.listen()
-        client = Routes(Settings.of({**TIMES, "namesrvAddr": [node.address]}))
+        client = RouteCache(ClientSettings.of({**TIMES, "namesrvAddr": [node.address]}))
         client.start()
 
         async def all_there() -> bool:
@@ -88,7 +90,7 @@ def test_a_client_has_all_topics_in_however_many_parts(
 
 def test_parts_of_different_times_are_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic comes while a client asks: it has all of them, or none."""
-    monkeypatch.setattr(routes, "MOST_BYTES", 1)
+    monkeypatch.setattr(route_table, "MAX_TOPICS_BYTES", 1)
 
     async def scenario() -> None:
         nameserver = Nameserver(config.loads(NODE), ports.real(1), RULES)
@@ -96,7 +98,7 @@ def test_parts_of_different_times_are_no_answer(monkeypatch: pytest.MonkeyPatch)
         registered(nameserver._routes, "set-1", topics)
         changed = False
 
-        async def route(connection: Connection, fields: Json) -> Json:
+        async def route(connection: FrameConnection, fields: Json) -> Json:
             nonlocal changed
             if fields["part"] == 1 and not changed:
                 changed = True
@@ -105,7 +107,7 @@ def test_parts_of_different_times_are_no_answer(monkeypatch: pytest.MonkeyPatch)
 
         node = PlayedNode({Op.ROUTE: route})
         await node.listen()
-        client = Routes(Settings.of({**TIMES, "namesrvAddr": [node.address]}))
+        client = RouteCache(ClientSettings.of({**TIMES, "namesrvAddr": [node.address]}))
         client.start()
 
         async def there() -> bool:
@@ -126,7 +128,7 @@ def test_who_knows_of_no_parts_gets_everything_or_a_sentence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A client of an older edition, which would hang up at a frame that is too long."""
-    monkeypatch.setattr(routes, "MOST_BYTES", 100)
+    monkeypatch.setattr(route_table, "MAX_TOPICS_BYTES", 100)
     monkeypatch.setattr(nameserver_module, "MAX_FRAME", 5000)
 
     async def scenario() -> None:

@@ -1,24 +1,24 @@
-"""The nameserver's table (spec 10.1)."""
+"""The nameserver's route table."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.flotilla.client.routes import Table
-from clusters.flotilla.nameserver.routes import (
+from clusters.flotilla.client.route_cache import RouteSnapshot
+from clusters.flotilla.nameserver.route_table import (
+    LightHeartbeat,
     Registration,
     RouteTable,
-    Sign,
-    Stale,
-    deaf,
+    StaleRegistration,
     displaces,
+    is_deaf,
 )
 
 LEGACY_S = 120
 
 
 def empty() -> RouteTable:
-    return RouteTable(displaces, deaf, LEGACY_S)
+    return RouteTable(displaces, is_deaf, LEGACY_S)
 
 
 def broker(
@@ -28,8 +28,8 @@ def broker(
     return Registration("f", name, broker_id, addr, f"ha-{addr}", version, 10, topics, life, beat)
 
 
-def sign(broker_id: int, addr: str, beat: int, name: str = "b", life: int = 1) -> Sign:
-    return Sign(name, broker_id, addr, life, beat)
+def sign(broker_id: int, addr: str, beat: int, name: str = "b", life: int = 1) -> LightHeartbeat:
+    return LightHeartbeat(name, broker_id, addr, life, beat)
 
 
 def addresses(table: RouteTable, name: str = "b") -> dict[str, str]:
@@ -38,7 +38,7 @@ def addresses(table: RouteTable, name: str = "b") -> dict[str, str]:
 
 
 def test_a_topic_leads_to_its_brokers() -> None:
-    """Spec 2: topic to queues, broker name to addresses by id."""
+    """The table maps topics to queues and broker names to addresses by id."""
     table = empty()
     table.register(broker(0, "m"), "c1", 0)
     table.register(broker(0, "other", name="z"), "c2", 0)
@@ -58,12 +58,13 @@ def test_a_topic_leads_to_its_brokers() -> None:
 
 
 def test_the_master_of_the_greater_epoch_wins_whoever_comes_last() -> None:
-    """Spec 12, bug 15: an old master that nobody told must not take the route back."""
+    """An old master that has not learned of the election must not take the route back
+    (apache/rocketmq#6316)."""
     table = empty()
     table.register(broker(0, "old", 1), "c1", 0)
     table.register(broker(0, "new", 2), "c2", 0)
     assert addresses(table) == {"0": "new"}
-    with pytest.raises(Stale):
+    with pytest.raises(StaleRegistration):
         table.register(broker(0, "old", 1), "c1", 1)
     assert addresses(table) == {"0": "new"}
 
@@ -74,18 +75,18 @@ def test_the_old_master_does_not_return_while_the_new_one_is_away() -> None:
     table.register(broker(2, "s"), "c3", 0)
     table.register(broker(0, "new", 2), "c2", 0)
     assert table.unregister("b", 0, "new")
-    with pytest.raises(Stale):
+    with pytest.raises(StaleRegistration):
         table.register(broker(0, "old", 1), "c1", 1)
     assert addresses(table) == {"2": "s"}
 
 
 def test_the_old_master_does_not_return_when_the_whole_set_is_away() -> None:
     """Cut off from its controllers it goes on registering; writes to it can only be refused or
-    lost. The next reign is welcome."""
+    lost. The next master is accepted."""
     table = empty()
     table.register(broker(0, "new", 7), "c1", 0)
     table.unregister("b", 0, "new")
-    with pytest.raises(Stale, match="start this nameserver again"):
+    with pytest.raises(StaleRegistration, match="restart this nameserver"):
         table.register(broker(0, "old", 6), "c2", 1)
     assert table.route("t") == {"topics": {}, "brokers": {}}
     table.register(broker(0, "next", 8), "c3", 2)
@@ -98,7 +99,7 @@ def test_who_is_refused_changes_no_topics() -> None:
     table.register(broker(0, "new", 7), "c1", 0)
     table.unregister("b", 0, "new")
     before = table.topics_version
-    with pytest.raises(Stale):
+    with pytest.raises(StaleRegistration):
         table.register(broker(0, "old", 6), "c2", 1)
     assert table.topics_version == before
     table.register(broker(0, "next", 8), "c3", 2)
@@ -110,7 +111,7 @@ def test_a_set_that_comes_back_without_its_master_has_none() -> None:
     would go on sending to the master that is dead (client/routes)."""
     table = empty()
     table.register(broker(0, "m", 7), "c1", 0)
-    client = Table().updated(table.route(None))
+    client = RouteSnapshot().updated(table.route(None))
     assert client.masters == {"b": "m"}
     table.unregister("b", 0, "m")
     table.register(broker(2, "s", 7), "c2", 1)
@@ -120,34 +121,34 @@ def test_a_set_that_comes_back_without_its_master_has_none() -> None:
 
 
 def test_slaves_of_a_set_that_is_new_here_speak_for_no_master() -> None:
-    """Version 0 is older than any reign: a nameserver that was started anew takes no master from
+    """Version 0 is older than any epoch: a nameserver that has restarted takes no master from
     clients that know one (client/routes)."""
     known, table = empty(), empty()
     known.register(broker(0, "m", 7), "c1", 0)
-    client = Table().updated(known.route(None))
+    client = RouteSnapshot().updated(known.route(None))
     table.register(broker(2, "s", 7), "c2", 1)
     assert table.version("b") == 0
     assert client.updated(table.route(None)).masters == {"b": "m"}
 
 
-def test_slaves_tell_of_the_newest_reign() -> None:
-    """A nameserver that was started anew hears them first, and then the old master, to whom nobody
-    has told of their new one."""
+def test_slaves_register_with_the_newest_epoch() -> None:
+    """A nameserver that has restarted gets the slaves' registrations first, then that of an old
+    master that has not learned of the election."""
     table = empty()
     table.register(broker(2, "s", 7), "c1", 0)
-    with pytest.raises(Stale, match="epoch 7"):
+    with pytest.raises(StaleRegistration, match="epoch 7"):
         table.register(broker(0, "old", 6), "c2", 1)
     assert addresses(table) == {"2": "s"}
-    table.register(broker(3, "late", 5), "c3", 2)  # it has not heard of the latest reigns
+    table.register(broker(3, "late", 5), "c3", 2)  # it does not know the latest epochs
     table.register(broker(0, "new", 7), "c4", 3)
     assert addresses(table) == {"0": "new", "2": "s", "3": "late"}
     table.register(broker(2, "s", 8), "c1", 4)
-    assert addresses(table)["0"] == "new", "whose next reign that may be"
+    assert addresses(table)["0"] == "new", "which may have been elected again"
     assert table.version("b") == 7
 
 
 def test_a_broker_that_changes_its_role_changes_its_place() -> None:
-    """Spec 10.1: another id with the same address is removed."""
+    """Another id with the same address is removed."""
     table = empty()
     table.register(broker(2, "a", 1), "c1", 0)
     table.register(broker(0, "a", 2), "c1", 0)
@@ -165,11 +166,11 @@ def test_a_late_farewell_does_not_remove_the_successor() -> None:
 
 
 def test_the_silent_expire_and_signs_of_life_count() -> None:
-    """Spec 10.1: by the timeout sent at registration."""
+    """A broker expires after the timeout that it sent with its registration."""
     table = empty()
     table.register(broker(0, "m"), "c1", 0)
     table.register(broker(2, "s"), "c2", 0)
-    assert table.heard(sign(0, "m", 2), "c3", 6)
+    assert table.record_heartbeat(sign(0, "m", 2), "c3", 6)
     assert [r.addr for r in table.expired(10.1)] == ["s"]
     assert [r.addr for r in table.registered_by("c2")] == ["s"]
     assert [r.addr for r in table.registered_by("c3")] == ["m"]
@@ -178,23 +179,23 @@ def test_the_silent_expire_and_signs_of_life_count() -> None:
 def test_who_is_not_known_is_told_so() -> None:
     """A nameserver that started again, or has another role in mind, is registered with at once."""
     table = empty()
-    assert not table.heard(sign(0, "m", 1), "c1", 0)
+    assert not table.record_heartbeat(sign(0, "m", 1), "c1", 0)
     table.register(broker(2, "m", beat=2), "c1", 0)
-    assert not table.heard(sign(0, "m", 3), "c1", 0)
-    assert table.heard(sign(2, "m", 4), "c1", 0)
+    assert not table.record_heartbeat(sign(0, "m", 3), "c1", 0)
+    assert table.record_heartbeat(sign(2, "m", 4), "c1", 0)
 
 
 def test_what_was_sent_before_is_not_news() -> None:
     """Frames of a connection that its process has given up come late; the newest is the truth."""
     table = empty()
     table.register(broker(0, "a", 1, beat=5), "new", 0)
-    with pytest.raises(Stale):
+    with pytest.raises(StaleRegistration):
         table.register(broker(2, "a", 1, beat=4), "old", 1)
-    assert table.heard(sign(0, "a", 3), "old", 9)
+    assert table.record_heartbeat(sign(0, "a", 3), "old", 9)
     assert addresses(table) == {"0": "a"}
     assert [r.addr for r in table.registered_by("new")] == ["a"]
     table.unregister("b", 0, "a")
-    with pytest.raises(Stale):
+    with pytest.raises(StaleRegistration):
         table.register(broker(0, "a", 1, beat=4), "old", 1)
     assert addresses(table) == {}
 
@@ -217,7 +218,7 @@ def fleet(count: int) -> RouteTable:
 
 def all_heard(table: RouteTable, numbers: range, at: float) -> None:
     for i in numbers:
-        table.heard(sign(0, f"m{i}", int(10 * at), f"s{i}"), f"c{i}", at)
+        table.record_heartbeat(sign(0, f"m{i}", int(10 * at), f"s{i}"), f"c{i}", at)
 
 
 def test_who_falls_silent_among_the_living_is_isolated() -> None:
@@ -259,13 +260,13 @@ def test_after_a_jitter_everybody_has_its_time_again() -> None:
 @given(st.lists(st.tuples(st.floats(0, 500), st.floats(1, 120))))
 def test_deafness_is_a_majority_of_the_quiet(silences: list[tuple[float, float]]) -> None:
     """Nobody silent: not deaf. One more voice never makes it deaf."""
-    if deaf([*silences, (0.0, 10.0)]):
-        assert deaf(silences)
-    assert not deaf([(0.0, most) for _, most in silences])
+    if is_deaf([*silences, (0.0, 10.0)]):
+        assert is_deaf(silences)
+    assert not is_deaf([(0.0, most) for _, most in silences])
 
 
 def test_only_the_master_speaks_for_the_topics() -> None:
-    """Spec 10.1: a slave's topics count only while there is nobody better."""
+    """A slave's topics count only while there is no master and no slave of a lower id."""
     table = empty()
     table.register(broker(2, "s"), "c2", 0)
     assert table.route(None)["topics"]["t"][0]["queues"] == 4
@@ -275,7 +276,7 @@ def test_only_the_master_speaks_for_the_topics() -> None:
 
 
 def test_the_member_group_is_who_is_there() -> None:
-    """Spec 10.1: ids and addresses, the lowest first, with the master's version."""
+    """Ids and addresses, the lowest first, with the master's version."""
     table = empty()
     table.register(broker(3, "s"), "c1", 0)
     table.register(broker(0, "m", 4), "c2", 0)

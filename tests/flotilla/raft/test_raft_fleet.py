@@ -17,11 +17,11 @@ from simulated_fleet import (
     eventually,
 )
 
-from clusters.flotilla.client.calls import ERRORS
-from clusters.flotilla.client.kv import Registers
-from clusters.flotilla.client.outcomes import Outcome
+from clusters.flotilla.client.calls import CALL_ERRORS
+from clusters.flotilla.client.kv import ControllerRegisters
+from clusters.flotilla.client.outcomes import CallOutcome
 from clusters.flotilla.net.connection import Pool
-from clusters.flotilla.net.controller_client import Controllers, NoLeader, Uncertain
+from clusters.flotilla.net.controller_client import ControllerClient, NoLeader, OutcomeUnknown
 from clusters.flotilla.net.wire import MAX_FRAME, Json, Op, Status
 from clusters.flotilla.raft.node import MAX_ENTRY_BYTES
 
@@ -53,12 +53,12 @@ class GrowingFleet(Fleet):
 async def ask(sailor: Sailor, op: Op, **fields: Any) -> Json:
     """Return the leader's answer, whichever controller leads."""
     fleet = sailor.fleet
-    link = Controllers(tuple(fleet.address(name) for name in fleet.nodes("controller")), 1.0)
+    link = ControllerClient(tuple(fleet.address(name) for name in fleet.nodes("controller")), 1.0)
 
     async def attempt() -> Json | None:
         try:
             reply = await link.ask(op, fields)
-        except (NoLeader, Uncertain):
+        except (NoLeader, OutcomeUnknown):
             return None
         return reply if reply["code"] != Status.SYSTEM_BUSY else None
 
@@ -69,7 +69,7 @@ async def ask(sailor: Sailor, op: Op, **fields: Any) -> Json:
 
 async def described(sailor: Sailor, name: str) -> Json:
     async def attempt() -> Json | None:
-        with suppress(*ERRORS):
+        with suppress(*CALL_ERRORS):
             return await sailor.admin.describe(sailor.fleet.address(name))
         return None
 
@@ -158,12 +158,12 @@ def test_what_no_follower_could_be_sent_is_refused_and_decisions_go_on(flavour: 
         leader = (await sailor.healthy()).controller_leader
         [away, *_] = [name for name in fleet.nodes("controller") if name != leader]
         await sailor.kill(away)
-        registers = Registers([fleet.address(leader)])
+        registers = ControllerRegisters([fleet.address(leader)])
         refused = await registers.put("n", "k", "x" * (MAX_FRAME - 110))
-        assert refused.outcome is Outcome.REFUSED
+        assert refused.outcome is CallOutcome.REFUSED
         assert "the maximum is" in refused.error
         large = "x" * (MAX_ENTRY_BYTES - 1000)
-        assert (await registers.put("n", "k", large)).outcome is Outcome.HAPPENED
+        assert (await registers.put("n", "k", large)).outcome is CallOutcome.HAPPENED
         await sailor.start(away)
         await sailor.healthy()
         assert (await registers.get("n", "k")).value == large

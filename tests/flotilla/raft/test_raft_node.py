@@ -12,7 +12,7 @@ import pytest
 from loopback import PATIENCE_S, until
 
 from clusters.flotilla.net import connection as net
-from clusters.flotilla.net.connection import Connection, Tasks
+from clusters.flotilla.net.connection import FrameConnection, Tasks
 from clusters.flotilla.raft.core import RaftTiming
 from clusters.flotilla.raft.effects import Role
 from clusters.flotilla.raft.links import RaftLink
@@ -22,7 +22,7 @@ from clusters.flotilla.raft.messages import Append, LogEntry, SnapshotPart, pack
 from clusters.flotilla.raft.node import Hooks, NotLeader, RaftConfig, RaftNode
 from clusters.flotilla.raft.snapshot import Snapshot
 from clusters.flotilla.rules import RULES
-from clusters.flotilla.world.ports import File, Ports, RealFiles, real
+from clusters.flotilla.world.ports import File, OsFileSystem, Ports, real
 
 TIMING = RaftTiming(heartbeat_s=0.02, election_s=0.2)
 
@@ -37,7 +37,7 @@ class Group:
         self.leading: list[str] = []
         self.servers: dict[str, asyncio.AbstractServer] = {}
         self.addresses: dict[str, str] = {}
-        self.accepted: dict[Connection, None] = {}
+        self.accepted: dict[FrameConnection, None] = {}
 
     async def listen(self) -> None:
         for name in "abc":
@@ -91,16 +91,16 @@ class Door:
     def __init__(self, group: Group, name: str) -> None:
         self.group, self.name = group, name
 
-    def senseless(self, connection: Connection, why: str) -> None: ...
+    def protocol_error(self, connection: FrameConnection, why: str) -> None: ...
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: FrameConnection) -> None:
         self.group.accepted[connection] = None
 
-    def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
+    def frame(self, connection: FrameConnection, op: int, request: int, body: bytes) -> None:
         if node := self.group.nodes.get(self.name):
             node.receive(connection, body)
 
-    def closed(self, connection: Connection, why: str) -> None:
+    def closed(self, connection: FrameConnection, why: str) -> None:
         self.group.accepted.pop(connection, None)
         if node := self.group.nodes.get(self.name):
             node.forget(connection)
@@ -186,7 +186,7 @@ def test_members_that_restart_remember(tmp_path: Path) -> None:
     with_group(tmp_path, test)
 
 
-class BadDisk(RealFiles):
+class BadDisk(OsFileSystem):
     """Its files can be opened, and not synced once `bad` is set."""
 
     bad = False
@@ -232,7 +232,7 @@ def test_a_disk_that_fails_to_sync_stops_the_node(tmp_path: Path) -> None:
     assert "the disk is gone" in died[0]
 
 
-class TooMany(RealFiles):
+class TooMany(OsFileSystem):
     """The file of this name cannot be replaced once `starved` is set: too many are open."""
 
     starved = asked = False
@@ -277,7 +277,7 @@ def test_a_leaders_snapshot_may_overtake_an_own_one_that_is_due(tmp_path: Path) 
     due, and right behind it the leader's snapshot, which replaces the log."""
 
     class Leader:
-        def tell(self, op: int, body: bytes) -> None: ...
+        def send_oneway(self, op: int, body: bytes) -> None: ...
 
     async def run() -> None:
         broken: list[Any] = []
@@ -288,7 +288,7 @@ def test_a_leaders_snapshot_may_overtake_an_own_one_that_is_due(tmp_path: Path) 
         members = Configuration(group.addresses)
         theirs = Snapshot(EntryId(30, 1), members, b"thirty").packed
         entries = tuple(LogEntry(1, b"x") for _ in range(10))
-        leader = cast(Connection, Leader())
+        leader = cast(FrameConnection, Leader())
         append = Append(
             term=1, source="a", prev_index=0, prev_term=0, commit=10, stamp=0.0, entries=entries
         )
@@ -322,16 +322,16 @@ def test_a_link_that_is_not_answered_is_dialled_anew() -> None:
         heard = 0
         open = 0
 
-        def senseless(self, connection: Connection, why: str) -> None: ...
+        def protocol_error(self, connection: FrameConnection, why: str) -> None: ...
 
-        def opened(self, connection: Connection) -> None:
+        def opened(self, connection: FrameConnection) -> None:
             self.dialled += 1
             self.open += 1
 
-        def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
+        def frame(self, connection: FrameConnection, op: int, request: int, body: bytes) -> None:
             self.heard += 1
 
-        def closed(self, connection: Connection, why: str) -> None:
+        def closed(self, connection: FrameConnection, why: str) -> None:
             self.open -= 1
 
     async def run() -> None:

@@ -14,7 +14,7 @@ from clusters.flotilla.raft.messages import EntryKind, LogEntry
 from clusters.flotilla.raft.votes import Vote
 from clusters.flotilla.raft.wal import HEAD_BYTES, RecoveredWal, Wal, WalDamaged, head, pack, parse
 from clusters.flotilla.world import ports
-from clusters.flotilla.world.ports import File, RealFiles, real
+from clusters.flotilla.world.ports import File, OsFileSystem, real
 
 HEAD = head(START)
 Record = tuple[Vote, int, tuple[LogEntry, ...]]
@@ -143,7 +143,7 @@ def test_a_rewritten_log_begins_behind_its_base(tmp_path: Path, base: EntryId) -
     assert found.entries == (LogEntry(4, b"kept"), *last)
 
 
-class TooMany(RealFiles):
+class TooMany(OsFileSystem):
     """The next time a file is opened, too many are open."""
 
     once = False

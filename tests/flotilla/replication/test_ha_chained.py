@@ -12,7 +12,7 @@ import pytest
 from simulated_fleet import BROKER_SET, HOME, Fleet, Sailor, acknowledged, eventually
 
 from clusters.flotilla.store import record
-from clusters.flotilla.store.record import Entry
+from clusters.flotilla.store.record import RecordHeader
 
 ROUNDS = 4
 FIRST_SEGMENT = f"{HOME}/store/commitlog/{0:020d}"
@@ -91,7 +91,7 @@ class Storm:
         return self._fleet.aboard[name].node.address
 
 
-def entries(fleet: Fleet, broker: str) -> tuple[bytes, list[Entry]]:
+def entries(fleet: Fleet, broker: str) -> tuple[bytes, list[RecordHeader]]:
     """Return the records of its log, as they are on its disk."""
     content = fleet.aboard[broker].disk.file(FIRST_SEGMENT)
     data = content.read(content.size, 0)
@@ -99,7 +99,7 @@ def entries(fleet: Fleet, broker: str) -> tuple[bytes, list[Entry]]:
     return data[: found[-1].end], found
 
 
-def assert_dense(found: list[Entry]) -> None:
+def assert_dense(found: list[RecordHeader]) -> None:
     """Every queue counts from 0 without a gap, and epochs never fall."""
     following: dict[tuple[bytes, int], int] = {}
     for e in found:

@@ -7,7 +7,7 @@ from pathlib import Path
 from clusters.flotilla.config import loads
 from clusters.flotilla.events import EventLog
 from clusters.flotilla.net import connection as net
-from clusters.flotilla.net.connection import Connection, dial
+from clusters.flotilla.net.connection import FrameConnection, dial
 from clusters.flotilla.net.wire import Op
 from clusters.flotilla.replication.divergence import LogShape
 from clusters.flotilla.replication.epochs import EpochTable
@@ -64,13 +64,13 @@ class Slave:
     def __init__(self) -> None:
         self.first: asyncio.Future[LogData] = asyncio.get_running_loop().create_future()
 
-    def senseless(self, connection: Connection, why: str) -> None: ...
+    def protocol_error(self, connection: FrameConnection, why: str) -> None: ...
 
-    def opened(self, connection: Connection) -> None: ...
+    def opened(self, connection: FrameConnection) -> None: ...
 
-    def closed(self, connection: Connection, why: str) -> None: ...
+    def closed(self, connection: FrameConnection, why: str) -> None: ...
 
-    def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
+    def frame(self, connection: FrameConnection, op: int, request: int, body: bytes) -> None:
         data = LogData.unpack(body)
         if data.records and not self.first.done():
             self.first.set_result(data)
@@ -80,7 +80,7 @@ class Slave:
         connection = await dial(address, self, 2)
         hello = HandshakeRequest(2, 1, 0, LogShape(0, 0, EpochTable()))
         await connection.call(Op.HA_HANDSHAKE, hello.pack(), 2)
-        connection.tell(Op.HA_ACK, pack_ack(0))
+        connection.send_oneway(Op.HA_ACK, pack_ack(0))
         async with asyncio.timeout(10):
             return await self.first
 
@@ -101,7 +101,7 @@ def test_a_new_reign_sends_the_log_as_it_is_now(tmp_path: Path) -> None:
     sent. A slave refuses records of another epoch than announced, so it would connect in vain."""
 
     async def scenario(ports: Ports) -> None:
-        place = recovery.Place(str(tmp_path), 4096, 1024)
+        place = recovery.StoreOptions(str(tmp_path), 4096, 1024)
         store = (await recovery.recover(place, ports, RULES)).store
         reign = Reigning(store)
         events = EventLog("", "broker-1", ports)

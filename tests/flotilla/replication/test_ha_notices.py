@@ -10,7 +10,7 @@ import pytest
 from simulated_fleet import BROKER_SET, Fleet, Sailor
 
 from clusters.flotilla.net.connection import Pool
-from clusters.flotilla.net.wire import Op, Send, Sent, Status
+from clusters.flotilla.net.wire import Op, SendReply, SendRequest, Status
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -37,9 +37,9 @@ async def written(fleet: Fleet, master: str) -> Status:
     """Return the answer to a send that needs no route."""
     pool = Pool(1)
     connection = await pool.get(fleet.address(master))
-    packed = await connection.call(Op.SEND, Send("orders", 0, b"", b"m").pack(), 5)
+    packed = await connection.call(Op.SEND, SendRequest("orders", 0, b"", b"m").pack(), 5)
     pool.close()
-    return Sent.unpack(packed).status
+    return SendReply.unpack(packed).status
 
 
 def test_controllers_tell_both_addresses_of_the_master() -> None:

@@ -12,7 +12,7 @@ import pytest
 from clusters.flotilla.config import loads
 from clusters.flotilla.events import EventLog
 from clusters.flotilla.net import connection as net
-from clusters.flotilla.net.connection import Connection
+from clusters.flotilla.net.connection import FrameConnection
 from clusters.flotilla.replication.divergence import LogShape
 from clusters.flotilla.replication.epochs import EpochTable
 from clusters.flotilla.replication.ha_slave import FollowTarget, HaSlave
@@ -38,15 +38,15 @@ class Rude:
     def __init__(self) -> None:
         self.asked = 0
 
-    def senseless(self, connection: Connection, why: str) -> None: ...
+    def protocol_error(self, connection: FrameConnection, why: str) -> None: ...
 
-    def opened(self, connection: Connection) -> None: ...
+    def opened(self, connection: FrameConnection) -> None: ...
 
-    def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
+    def frame(self, connection: FrameConnection, op: int, request: int, body: bytes) -> None:
         self.asked += 1
         connection.close()
 
-    def closed(self, connection: Connection, why: str) -> None: ...
+    def closed(self, connection: FrameConnection, why: str) -> None: ...
 
 
 @pytest.mark.parametrize("minutes", [1, 60])

@@ -12,8 +12,8 @@ import pytest
 from golden import compare
 from ha_lab import HaLab, Side, eventually, play
 
-from clusters.flotilla.broker.controller_link import Standing
-from clusters.flotilla.broker.status import Parts, describe
+from clusters.flotilla.broker.controller_link import ReplicaInfo
+from clusters.flotilla.broker.role import describe
 from clusters.flotilla.replication.divergence import LogShape
 from clusters.flotilla.replication.epochs import EpochTable, append_epoch
 from clusters.flotilla.rules import RULES
@@ -176,9 +176,16 @@ def test_a_halted_slave_waits_for_a_person_and_for_the_next_master() -> None:
 
 def told_by(side: Side) -> dict[str, Any]:
     """Return how a broker with this slave describes itself."""
-    standing: Any = SimpleNamespace(id=side.number, standing=Standing())
-    parts = Parts(side.config, RULES, side.replica, standing, None, side.ha, side.slave)
-    return describe(parts, 0.0)
+    link = SimpleNamespace(id=side.number, info=ReplicaInfo())
+    role: Any = SimpleNamespace(
+        config=side.config,
+        replica=side.replica,
+        link=link,
+        leadership=None,
+        ha=side.ha,
+        slave=side.slave,
+    )
+    return describe(role, 0.0)
 
 
 @pytest.mark.parametrize("own_epoch", [3, 9])

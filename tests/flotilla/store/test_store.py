@@ -22,9 +22,9 @@ from clusters.flotilla.store.commit_log import StoreError
 from clusters.flotilla.store.flushing import Flushing
 from clusters.flotilla.store.message_store import MessageStore
 from clusters.flotilla.store.reader import messages
-from clusters.flotilla.world.ports import Buffer, Ports, RealClock, RealFiles, RealProcess, Space
+from clusters.flotilla.world.ports import Buffer, OsClock, OsFileSystem, OsProcess, Ports, Space
 
-PLACE = recovery.Place("store", 4096, 1024)
+PLACE = recovery.StoreOptions("store", 4096, 1024)
 KEY = (b"t", 0)
 
 
@@ -134,14 +134,14 @@ class MemoryFiles:
 
 
 def ports_on(files: Any) -> Ports:
-    return Ports(files, Random(1), RealClock(), Exit(), RealProcess())
+    return Ports(files, Random(1), OsClock(), Exit(), OsProcess())
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
     asyncio.run(scenario)
 
 
-async def opened(files: Any, place: recovery.Place = PLACE) -> recovery.Recovered:
+async def opened(files: Any, place: recovery.StoreOptions = PLACE) -> recovery.StoreRecovery:
     return await recovery.recover(place, ports_on(files), RULES)
 
 
@@ -251,7 +251,7 @@ def test_synced_records_survive_the_loss_of_power(seed: int, synced: int, more: 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 99), st.integers(0, 30), st.booleans())
 def test_a_cut_fork_never_comes_back(seed: int, keep: int, more: int, power: bool) -> None:
-    """Truncated, written over by another reign, then killed or without power: no old byte revives.
+    """Truncated, overwritten in another epoch, then killed or without power: no old byte returns.
 
     The record sizes are the same in both reigns, so that a surviving old record would fit exactly
     behind the new ones (apache/rocketmq#10666).
@@ -391,7 +391,7 @@ def test_the_reader_sees_what_the_broker_stored(tmp_path: Path) -> None:
     place = replace(PLACE, path=str(tmp_path / "store"))
 
     async def scenario() -> None:
-        store = (await opened(RealFiles(), place)).store
+        store = (await opened(OsFileSystem(), place)).store
         fill(store, 120)
         await store.flush()
         store.close()
@@ -411,7 +411,7 @@ def test_the_reader_sees_what_the_broker_stored(tmp_path: Path) -> None:
 
 
 def test_an_empty_epoch_table_is_written_too() -> None:
-    """Or the epochs that a truncation removed come back (spec 7.6)."""
+    """Otherwise the epochs that a truncation removed would return."""
 
     async def scenario() -> None:
         files = MemoryFiles()

@@ -64,7 +64,7 @@ def test_the_intact_store_is_read() -> None:
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 2**32), flips=st.integers(1, 3))
 def test_flipped_bytes_lose_nothing_silently(path: str, seed: int, flips: int) -> None:
-    """The log's and the epochs' stop the node; the rest can be made anew. Not those of the filler
+    """The log's and the epochs' stop the node; the rest can be rebuilt. Not those of the filler
     at the end of a full segment, which holds nothing that could be lost and is never read."""
     dice, data = Random(seed), bytearray(FILES[path])
     end = data.rindex(b"-" if path == LAST else b".") + 1 if path in (LOG, LAST) else len(data)
@@ -97,7 +97,7 @@ def test_a_truncated_file_loses_nothing_silently(path: str, share: float) -> Non
 
 @pytest.mark.parametrize("path", [CHECKPOINT, INDEX, LOG])
 def test_a_missing_file_loses_nothing_silently(path: str) -> None:
-    """The checkpoint and the index are made anew; a segment that was on disk is not."""
+    """The checkpoint and the index are rebuilt; a segment that was on disk cannot be."""
     files = {name: data for name, data in FILES.items() if name != path}
     said = outcome(files)
     assert (said == "") == (path != LOG)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from lone_store import KEY, SEGMENT, Life, LoneStore, segment_path
 from simulated_fleet import BROKER_SET, TOPIC, Fleet, Sailor, acknowledged, eventually
 
-from clusters.flotilla.client import Outcome
-from clusters.flotilla.client.calls import ERRORS, outcome_of
+from clusters.flotilla.client import CallOutcome
+from clusters.flotilla.client.calls import CALL_ERRORS, outcome_of_failure
 from clusters.flotilla.config import ConfigError, loads
 from clusters.flotilla.net.wire import Status
 from clusters.flotilla.node import SOFTWARE
@@ -48,7 +48,7 @@ def test_a_full_disk_refuses_a_record_and_tears_none() -> None:
 
 
 def test_a_killed_broker_starts_on_a_full_disk() -> None:
-    """A tail of zeros needs no cut, and whoever can not start can delete nothing, either."""
+    """A tail of zeros needs no truncation; a node that cannot start cannot delete anything."""
     lone = LoneStore()
 
     async def first(life: Life) -> None:
@@ -140,7 +140,7 @@ def test_a_checkpoint_that_finds_no_room_is_written_when_there_is_some(room_byte
 
 @given(st.integers(0, 20 * PAGE_BYTES), st.floats(0, 20))
 def test_the_log_goes_to_disk_by_pages_or_by_time(dirty: int, since_s: float) -> None:
-    """Spec 8.5: at least so many pages, or whatever there is after the thorough interval."""
+    """At least so many pages, or whatever is dirty after the thorough interval."""
     flushing = Flushing(least_pages=4, thorough_s=10.0)
     due = dirty > 0 and (dirty >= 4 * PAGE_BYTES or since_s >= 10.0)
     assert flushing.is_due(dirty, since_s) is due
@@ -148,7 +148,7 @@ def test_the_log_goes_to_disk_by_pages_or_by_time(dirty: int, since_s: float) ->
 
 def test_a_copy_over_a_segments_end_finds_room_for_all_of_it_or_none_is_taken() -> None:
     """A master's batch may cross into the next segment; a slave without room for that one refuses
-    it and lives, whatever still fits into this one (spec 8.1)."""
+    it and lives, whatever still fits into this one."""
     master, slave = LoneStore(), LoneStore(2)
     batches: list[bytes] = []
 
@@ -183,7 +183,7 @@ SMALL = {"mappedFileSizeCommitLog": 16384, "maxMessageSize": 4096, "cleanResourc
 
 
 def test_a_master_whose_disk_fills_refuses_sends_and_goes_on_reading() -> None:
-    """SERVICE_NOT_AVAILABLE before it is too late; nothing acknowledged is lost, nobody dies, and
+    """SERVICE_NOT_AVAILABLE in time; nothing acknowledged is lost, no node stops, and
     with room again it goes on."""
     ratios = {"diskMaxUsedSpaceRatio": 75, "diskSpaceCleanForciblyRatio": 85}
     fleet = Fleet(seed=3, settings=SMALL | ratios | {"diskSpaceWarningLevelRatio": 90})
@@ -248,7 +248,7 @@ def living(fleet: Fleet) -> set[str]:
 
 def test_full_disks_do_not_end_one_new_master_after_the_other() -> None:
     """A promotion writes nothing that it can not do without: where the epoch begins, records will
-    tell (spec 7.1). The set that has no room left serves reads, and sends when there is room."""
+    tell. The set that has no room left serves reads, and sends when there is room."""
     fleet = Fleet(seed=3, profile="allack-min1", settings=SMALL)
 
     async def scenario(sailor: Sailor) -> None:
@@ -292,16 +292,16 @@ def test_a_broker_without_a_checkpoint_lives_on_a_full_disk() -> None:
 @pytest.mark.parametrize("strict", [False, True])
 def test_metadata_that_finds_no_room_is_not_answered_success(strict: bool) -> None:
     """Nobody dies of it. What is made but on no disk is of unknown outcome, and under
-    strictMetadata a slave says that it holds a change when it has room for it (spec 10.4)."""
+    strictMetadata a slave says that it holds a change when it has room for it."""
     fleet = Fleet(seed=3, profile="allack-min1", settings={**SMALL, "strictMetadata": strict})
 
     async def scenario(sailor: Sailor) -> None:
         await sailor.healthy()
         fill_disks(fleet, 0)
         for name in ("new", "newer"):
-            with pytest.raises(ERRORS) as raised:
+            with pytest.raises(CALL_ERRORS) as raised:
                 await sailor.client.topics.create(name, 4)
-            assert outcome_of(raised.value) is Outcome.UNKNOWN
+            assert outcome_of_failure(raised.value) is CallOutcome.UNKNOWN
         await asyncio.sleep(1)
         assert living(fleet) == {*fleet.nodes("broker")}
         fill_disks(fleet, None)

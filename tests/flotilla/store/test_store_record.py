@@ -12,13 +12,13 @@ TOPIC, KEY, BODY = b"orders", b"k1", b"hello, world"
 SOUND = record.encode(4096, 7, TOPIC, 3, 42, 1_700_000_000_000, KEY, BODY)
 
 
-def at_4096(data: bytes) -> record.Entry | None:
+def at_4096(data: bytes) -> record.RecordHeader | None:
     return record.entry(data, 0, 4096)
 
 
 def test_a_record_is_read_as_it_was_written() -> None:
     """Place, epoch, queue and message survive; the CRC handed to consumers is of key and body."""
-    assert at_4096(SOUND) == record.Entry(4096, len(SOUND), 7, TOPIC, 3, 42, KEY)
+    assert at_4096(SOUND) == record.RecordHeader(4096, len(SOUND), 7, TOPIC, 3, 42, KEY)
     assert record.size_of(TOPIC, KEY, BODY) == len(SOUND)
     payload = record.payload(SOUND, 0, 4096)
     crc = record.crc32(BODY, record.crc32(KEY))

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from lone_store import KEY, PLACE, SEGMENT, Life, LoneStore, segment_path, with_flushing
 
 from clusters.flotilla.net.wire import MAX_FRAME
-from clusters.flotilla.store import ledger
+from clusters.flotilla.store import queue_ends
 from clusters.flotilla.store.checkpoint import Marks
 from clusters.flotilla.store.flushing import Flushing
-from clusters.flotilla.store.message_store import Overtaken
+from clusters.flotilla.store.message_store import TruncationPointDeleted
 
 
 async def nothing(life: Life) -> None: ...
@@ -95,8 +95,8 @@ def test_what_is_not_confirmed_is_read_and_not_shown() -> None:
 def test_files_of_segments_never_outlive_what_they_describe(
     seed: int, count: int, keep: int, more: int
 ) -> None:
-    """Cut, written again by another reign, killed or without power at any moment: no start sees a
-    message of the fork that was cut, and queue offsets stay dense (apache/rocketmq#10666)."""
+    """Truncated, written again in another epoch, killed or without power at any moment: no start
+    sees a message of the truncated fork, and queue offsets are dense (apache/rocketmq#10666)."""
     lone, dice = LoneStore(seed), Random(seed)
     kept = min(keep, count)
 
@@ -227,7 +227,7 @@ def test_a_beginning_that_was_found_is_on_disk_before_what_is_before_it_goes(see
 @pytest.mark.parametrize("cut", ["truncate", "reset"])
 def test_a_deletion_that_waited_for_a_cut_is_decided_anew(cut: str) -> None:
     """What retention chose was in the log that is gone by then: what the cut left stays, and the
-    checkpoint knows no other beginning (spec 7.8)."""
+    checkpoint knows no other beginning."""
     lone = LoneStore()
     left: list[int] = []
 
@@ -261,7 +261,7 @@ def test_a_cut_that_waited_for_a_deletion_is_decided_anew() -> None:
         chosen = [end for end, _ in store.full_segments()][-1]
         deletion = asyncio.ensure_future(store.delete_before(chosen))
         await asyncio.sleep(0)
-        with pytest.raises(Overtaken):
+        with pytest.raises(TruncationPointDeleted):
             await store.truncate(starts[10])
         assert await deletion
         assert store.log.min_offset == chosen
@@ -288,7 +288,7 @@ def test_what_a_power_cut_took_does_not_confirm_what_comes_in_its_place(seed: in
         assert life.store.log.flushed == 0 < life.store.checkpoint.marks.confirmed
 
     async def second(life: Life) -> None:
-        life.fill(60, epoch=2)  # nobody confirms them
+        life.fill(60, epoch=2)  # not confirmed
 
     async def third(life: Life) -> None:
         assert not [body for body in life.bodies() if body.startswith(b"2-")]
@@ -344,7 +344,7 @@ def test_a_log_that_lost_what_was_on_disk_is_refused() -> None:
     other = lone.with_files(files | {segment_path(0): bytes(torn)})
     assert "FATAL no record at byte" in other.live(nothing)
     assert f"of {segment_path(0)}" in other.refusal
-    assert "copies everything anew" in other.refusal
+    assert "copies everything" in other.refusal
 
 
 @pytest.mark.parametrize("missing", [0, SEGMENT])
@@ -391,9 +391,9 @@ def test_queue_offsets_survive_the_deletion_of_their_messages() -> None:
 
 
 def test_a_ledger_goes_to_slaves_in_one_frame() -> None:
-    """A quarter of a large segment would not, and replication would end there for ever."""
-    assert ledger.fits(MAX_FRAME // 2, 1000, 1 << 30)
-    assert not ledger.fits(MAX_FRAME // 2 + 1, 1000, 1 << 30)
+    """A quarter of a large segment would not, and replication would stop there."""
+    assert queue_ends.fits(MAX_FRAME // 2, 1000, 1 << 30)
+    assert not queue_ends.fits(MAX_FRAME // 2 + 1, 1000, 1 << 30)
 
 
 def test_a_segment_without_a_ledger_keeps_retention_away() -> None:
@@ -414,7 +414,7 @@ def test_a_segment_without_a_ledger_keeps_retention_away() -> None:
 @given(st.lists(st.tuples(st.binary(max_size=255), st.integers(0, 65535), st.integers(0, 2**63))))
 def test_a_ledger_is_read_as_it_was_written(standings: list[tuple[bytes, int, int]]) -> None:
     """Topics are bytes of any length up to 255."""
-    assert list(ledger.unpack(ledger.pack(standings))) == standings
+    assert list(queue_ends.unpack(queue_ends.pack(standings))) == standings
 
 
 def test_commits_that_wait_in_memory_are_lost_by_a_kill_and_nobody_was_told() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from simulated_fleet import Fleet, Sailor
 
-from clusters.flotilla.admin import DONE, REFUSED, operate
+from clusters.flotilla.admin import DONE, REFUSED, run_command
 from clusters.flotilla.net.wire import Json
 
 CONTROLLERS = [f"controller-{n}" for n in (1, 2, 3)]
@@ -24,17 +24,17 @@ class Ears:
 
     def on_stop_request(self, stop: Callable[[], object]) -> None: ...
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         self.output.append(line)
 
-    def complain(self, line: str) -> None:
+    def print_error(self, line: str) -> None:
         self.complained.append(line)
 
 
 async def run(*words: str) -> tuple[int, str, str]:
     """Return exit code, standard output and standard error."""
     ears = Ears()
-    code = await operate(words, ears)
+    code = await run_command(words, ears)
     return code, "\n".join(ears.output), "\n".join(ears.complained)
 
 

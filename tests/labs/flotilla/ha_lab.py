@@ -18,7 +18,7 @@ import json
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from clusters.flotilla.broker.startup import open_replica
+from clusters.flotilla.broker.store_lifecycle import open_replica
 from clusters.flotilla.config import Config, loads
 from clusters.flotilla.events import EventLog
 from clusters.flotilla.net import connection as net

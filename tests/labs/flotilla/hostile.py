@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from clusters.flotilla.net.schemas import SHAPES
-from clusters.flotilla.net.wire import HEADER, MAX_FRAME, REPLY, Op, Pull, Send, frame
+from clusters.flotilla.net.schemas import SCHEMAS
+from clusters.flotilla.net.wire import HEADER, MAX_FRAME, REPLY, Op, PullRequest, SendRequest, frame
 from clusters.flotilla.raft.messages import Append, LogEntry, VoteRequest
 from clusters.flotilla.raft.messages import pack as pack_raft
 from clusters.flotilla.replication.divergence import LogShape
@@ -108,7 +108,7 @@ class Malice:
         """All fields that the handler accepts, each of its type, so that it must process them. Not
         a controller's ReplicaInfo: a broker may stop at a contradictory one."""
         op = self._luck.choice([op for op in JSON_OPS if op != Op.NOTIFY_ROLE])
-        shape = {name.rstrip("?"): fits for name, fits in SHAPES[op].items()}
+        shape = {name.rstrip("?"): fits for name, fits in SCHEMAS[op].items()}
         choices = {n: [*filter(fits, ABSURD + SHAPED)] for n, fits in shape.items()}
         fields = {name: self._luck.choice(fitting) for name, fitting in choices.items()}
         return Input("shaped", (frame(op, 1, json.dumps(fields).encode()),), "free")
@@ -118,8 +118,8 @@ class Malice:
     def message(self) -> Input:
         whole = self._luck.choice(
             [
-                Send("t", self._luck.randrange(6), b"k", self._bytes(40)).pack(),
-                Pull("t", 0, self._number(), self._luck.getrandbits(32), 0).pack(),
+                SendRequest("t", self._luck.randrange(6), b"k", self._bytes(40)).pack(),
+                PullRequest("t", 0, self._number(), self._luck.getrandbits(32), 0).pack(),
             ]
         )
         op = Op.SEND if self._luck.random() < 0.5 else Op.PULL

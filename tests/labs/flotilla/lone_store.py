@@ -24,7 +24,7 @@ from clusters.hosts._world.process import SimHost, SimProcess
 from clusters.hosts._world.world import SECOND, World
 
 SEGMENT = 4096
-PLACE = recovery.Place("/store", SEGMENT, 1024)
+PLACE = recovery.StoreOptions("/store", SEGMENT, 1024)
 KEY = (b"t", 0)
 
 
@@ -32,7 +32,7 @@ KEY = (b"t", 0)
 class Life:
     """One process and its store."""
 
-    found: recovery.Recovered
+    found: recovery.StoreRecovery
     ports: Ports
 
     @property
@@ -69,7 +69,9 @@ Story = Callable[[Life], Awaitable[None]]
 class LoneStore:
     """The host and its disk, which outlive the processes."""
 
-    def __init__(self, seed: int = 1, place: recovery.Place = PLACE, rules: Rules = RULES) -> None:
+    def __init__(
+        self, seed: int = 1, place: recovery.StoreOptions = PLACE, rules: Rules = RULES
+    ) -> None:
         self.world = World(seed)
         self.host = SimHost(self.world, SimNetwork(self.world), "a", "10.0.0.1")
         self.disk = disk_of(self.host)
@@ -127,7 +129,7 @@ class LoneStore:
         self.world.close()
 
 
-def with_flushing(place: recovery.Place, **flushing: float | bool) -> recovery.Place:
+def with_flushing(place: recovery.StoreOptions, **flushing: float | bool) -> recovery.StoreOptions:
     return replace(place, flushing=replace(place.flushing, **flushing))  # type: ignore[arg-type]
 
 

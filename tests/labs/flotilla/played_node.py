@@ -6,14 +6,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from loopback import free_port
 
 from clusters.flotilla.net import connection as net
-from clusters.flotilla.net.connection import Connection, JsonHandler
+from clusters.flotilla.net.connection import FrameConnection, JsonHandler
 from clusters.flotilla.net.wire import Json
 
 
 class PlayedNode:
     """It may leave, and listen again at the same address."""
 
-    def __init__(self, table: Mapping[int, Callable[[Connection, Json], Awaitable[Json]]]) -> None:
+    def __init__(
+        self, table: Mapping[int, Callable[[FrameConnection, Json], Awaitable[Json]]]
+    ) -> None:
         self.address = f"127.0.0.1:{free_port()}"
         self._handler = JsonHandler(table)
         self._server: asyncio.Server | None = None

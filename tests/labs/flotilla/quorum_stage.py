@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 from simulated_fleet import BROKER_SET, TOPIC, Sailor, eventually
 
-from clusters.flotilla.net.connection import Connection, Silent, dial
-from clusters.flotilla.net.wire import Json, Op, Send, Sent
+from clusters.flotilla.net.connection import FrameConnection, RejectingHandler, dial
+from clusters.flotilla.net.wire import Json, Op, SendReply, SendRequest
 
 ANSWER_WITHIN_S = 30.0  # of the virtual clock
 
@@ -25,7 +25,7 @@ class Stage:
         self.brokers = self.fleet.nodes("broker")
         self.slaves = [name for name in self.brokers if name != master]
         self.controllers = self.fleet.nodes("controller")
-        self._links: dict[str, Connection] = {}
+        self._links: dict[str, FrameConnection] = {}
 
     @classmethod
     async def of(cls, sailor: Sailor) -> "Stage":
@@ -35,20 +35,20 @@ class Stage:
 
     async def send(
         self, to: str = "", topic: str = TOPIC, queue: int = 0, body: bytes = b"b"
-    ) -> Sent:
+    ) -> SendReply:
         """Send one message to a broker, by default the master. Return the answer."""
         link = await self._link(to or self.master)
-        packed = Send(topic, queue, b"k", body).pack()
-        return Sent.unpack(await link.call(Op.SEND, packed, ANSWER_WITHIN_S))
+        packed = SendRequest(topic, queue, b"k", body).pack()
+        return SendReply.unpack(await link.call(Op.SEND, packed, ANSWER_WITHIN_S))
 
-    async def wave(self, count: int) -> list[Sent]:
+    async def wave(self, count: int) -> list[SendReply]:
         """Send this many messages to the master at once."""
         await self._link(self.master)
         return await asyncio.gather(*(self.send(body=b"wave %d" % n) for n in range(count)))
 
-    async def _link(self, name: str) -> Connection:
+    async def _link(self, name: str) -> FrameConnection:
         if name not in self._links or not self._links[name].is_open:
-            self._links[name] = await dial(self.fleet.address(name), Silent(), 1.0)
+            self._links[name] = await dial(self.fleet.address(name), RejectingHandler(), 1.0)
         return self._links[name]
 
     async def describe(self, name: str) -> Json:

@@ -23,9 +23,9 @@ from typing import Any, TypeVar
 
 import tomli_w
 
-from clusters.flotilla.client import Client, Outcome, Result, Settings
+from clusters.flotilla.client import CallOutcome, ClientSettings, ClusterClient, SendResult
 from clusters.flotilla.client.admin import Admin
-from clusters.flotilla.client.calls import ERRORS
+from clusters.flotilla.client.calls import CALL_ERRORS
 from clusters.flotilla.net.wire import Json
 from clusters.flotilla.node import serve
 from clusters.hosts._world.disk import Disk, Folder
@@ -165,7 +165,7 @@ class Sailor:
 
     def __init__(self, fleet: Fleet, process: SimProcess) -> None:
         self.fleet, self.world = fleet, fleet.world
-        self.client = Client(Settings.of(fleet.client_settings))
+        self.client = ClusterClient(ClientSettings.of(fleet.client_settings))
         self.client.start()
         self.admin = Admin([fleet.address(name) for name in fleet.nodes(layout.CONTROLLER)])
 
@@ -197,16 +197,16 @@ class Sailor:
     async def _described(self, name: str) -> Json | None:
         if self.fleet.process(name) is None:
             return None
-        with suppress(*ERRORS):
+        with suppress(*CALL_ERRORS):
             async with asyncio.timeout(0.5):
                 return await self.admin.describe(self.fleet.address(name))
         return None
 
     # the load
 
-    async def send(self, count: int, every_s: float = 0.01) -> dict[bytes, Result]:
+    async def send(self, count: int, every_s: float = 0.01) -> dict[bytes, SendResult]:
         """Send this many messages through the queues in turn. Return their outcomes."""
-        results: dict[bytes, Result] = {}
+        results: dict[bytes, SendResult] = {}
         for number in range(count):
             body = b"message %d" % number
             done = partial(results.__setitem__, body)
@@ -225,7 +225,7 @@ class Sailor:
         async def attempt() -> list[list[bytes]] | None:
             try:
                 return [await self._read_all()]
-            except ERRORS:
+            except CALL_ERRORS:
                 return None
 
         [bodies] = await eventually(attempt)
@@ -272,8 +272,8 @@ async def eventually(find: Callable[[], Awaitable[T | None]]) -> T:
             await asyncio.sleep(0.05)
 
 
-def acknowledged(results: dict[bytes, Result]) -> set[bytes]:
-    return {body for body, result in results.items() if result.outcome is Outcome.HAPPENED}
+def acknowledged(results: dict[bytes, SendResult]) -> set[bytes]:
+    return {body for body, result in results.items() if result.outcome is CallOutcome.HAPPENED}
 
 
 async def eventful(sailor: Sailor) -> None:

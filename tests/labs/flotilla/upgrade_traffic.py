@@ -14,15 +14,15 @@ from typing import NamedTuple
 
 from upgrade_fleet import LOST, QUEUES, TOPIC, Deviation, until
 
-from clusters.flotilla.client import Client, Outcome, Result, Settings
-from clusters.flotilla.client.calls import Refused
+from clusters.flotilla.client import CallOutcome, ClientSettings, ClusterClient, SendResult
+from clusters.flotilla.client.calls import CallRefused
 from clusters.flotilla.net.wire import Status
 from clusters.flotilla.store.reader import messages
 
 GROUP = "readers"
 BETWEEN_SENDS_S = 0.02
 COMMIT_EVERY = 20
-FAILED = (*LOST, Refused)
+FAILED = (*LOST, CallRefused)
 
 
 class Sent(NamedTuple):
@@ -30,7 +30,7 @@ class Sent(NamedTuple):
 
     step: str
     body: bytes
-    result: Result
+    result: SendResult
 
 
 class Traffic:
@@ -41,7 +41,7 @@ class Traffic:
         self.sent: dict[int, list[Sent]] = {queue: [] for queue in range(QUEUES)}
         self.read: dict[int, list[bytes]] = {queue: [] for queue in range(QUEUES)}
         self.committed: dict[int, int] = dict.fromkeys(range(QUEUES), 0)
-        self._client = Client(Settings.of({"namesrvAddr": nameservers}))
+        self._client = ClusterClient(ClientSettings.of({"namesrvAddr": nameservers}))
         self._sending = True
         self._tasks: list[asyncio.Task[None]] = []
         self._senders: list[asyncio.Task[None]] = []
@@ -96,9 +96,9 @@ class Traffic:
         sent = [one for rows in self.sent.values() for one in rows if one.step == step]
         found = Counter(one.result.outcome for one in sent)
         return {
-            "acked": found[Outcome.HAPPENED],
-            "failed": found[Outcome.REFUSED],
-            "unknown": found[Outcome.UNKNOWN],
+            "acked": found[CallOutcome.HAPPENED],
+            "failed": found[CallOutcome.REFUSED],
+            "unknown": found[CallOutcome.UNKNOWN],
             "retried": sum(one.result.attempts > 1 for one in sent),
         }
 
@@ -144,7 +144,7 @@ def lost_or_moved(traffic: Traffic) -> Iterator[str]:
     for queue, sent in traffic.sent.items():
         read, last = traffic.read[queue], -1
         for one in sent:
-            if one.result.outcome is not Outcome.HAPPENED:
+            if one.result.outcome is not CallOutcome.HAPPENED:
                 continue
             offset = one.result.queue_offset
             if offset >= len(read) or read[offset] != one.body:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from simulated_fleet import BROKER_SET, TOPIC, Fleet, Sailor, acknowledged, eventually
 
-from clusters.flotilla.client import Outcome
-from clusters.flotilla.client.calls import ERRORS
-from clusters.flotilla.client.kv import Registers
+from clusters.flotilla.client import CallOutcome
+from clusters.flotilla.client.calls import CALL_ERRORS
+from clusters.flotilla.client.kv import ControllerRegisters
 from clusters.flotilla.net.connection import Pool, Unreachable
-from clusters.flotilla.net.controller_client import Controllers
+from clusters.flotilla.net.controller_client import ControllerClient
 from clusters.flotilla.net.wire import Json, Op, Status
 
 FLAVOURS = pytest.mark.parametrize("flavour", ["dledger", "jraft"])
@@ -133,7 +133,7 @@ def test_nobody_is_elected_without_need(flavour: str) -> None:
 
 async def cleaned(sailor: Sailor, *broker_ids: int, living: bool) -> Json:
     addresses = [sailor.fleet.address(n) for n in sailor.fleet.nodes("controller")]
-    controllers = Controllers(tuple(addresses), 1)
+    controllers = ControllerClient(tuple(addresses), 1)
     fields = {"brokerName": BROKER_SET, "brokerIds": list(broker_ids), "cleanLiving": living}
     try:
         return await controllers.ask(Op.CLEAN_BROKER_DATA, fields)
@@ -215,7 +215,7 @@ def test_a_handover_under_load_fails_no_send(flavour: str, seed: int) -> None:
             reply = await drill(sailor)
             assert reply["code"] == Status.SUCCESS, reply
         results = await sending
-        assert {r.outcome for r in results.values()} == {Outcome.HAPPENED}
+        assert {r.outcome for r in results.values()} == {CallOutcome.HAPPENED}
         assert max(r.attempts for r in results.values()) <= 2
         assert set(results) == set(await sailor.read_all())
 
@@ -256,7 +256,7 @@ def test_a_successor_that_does_not_catch_up_is_not_elected() -> None:
         assert "in time" in refused["remark"]
         await resume(sailor, slave)
         results = await sending
-        assert {r.outcome for r in results.values()} == {Outcome.HAPPENED}
+        assert {r.outcome for r in results.values()} == {CallOutcome.HAPPENED}
         assert (await sailor.healthy()).masters[BROKER_SET] == old
 
     fleet = sail("dledger", 7, scenario)
@@ -275,7 +275,7 @@ def test_a_master_whose_controllers_fall_silent_goes_on() -> None:
         reply = await pool.ask(sailor.fleet.address(old), Op.HAND_OVER, fields, 1)
         assert reply["code"] == Status.SUCCESS
         results = await sailor.send(20)
-        assert {r.outcome for r in results.values()} == {Outcome.HAPPENED}
+        assert {r.outcome for r in results.values()} == {CallOutcome.HAPPENED}
         stale = {**fields, "masterEpoch": described["masterEpoch"] - 1}
         reply = await pool.ask(sailor.fleet.address(old), Op.HAND_OVER, stale, 1)
         pool.close()
@@ -292,7 +292,7 @@ async def committed(sailor: Sailor, group: str) -> int:
     """Return the committed offset of the group, once a broker answers."""
 
     async def look() -> tuple[int] | None:
-        with suppress(*ERRORS):
+        with suppress(*CALL_ERRORS):
             return (await sailor.client.consumer.committed(group, TOPIC, 0),)
         return None
 
@@ -314,7 +314,7 @@ def test_metadata_goes_with_the_mastership(strict: bool) -> None:
             assert reply["code"] == Status.SUCCESS, reply
             await sailor.healthy()
             assert await committed(sailor, "g") == turn
-            assert f"made-{turn}" in await sailor.client.topics.all()
+            assert f"made-{turn}" in await sailor.client.topics.list_queues()
 
     sail("dledger", 3, scenario, strictMetadata=strict, **SELDOM)
 
@@ -328,7 +328,7 @@ def test_a_commit_waits_while_the_mastership_moves() -> None:
 
         async def until_refused() -> int:
             """The last offset that was committed."""
-            with suppress(*ERRORS):
+            with suppress(*CALL_ERRORS):
                 for offset in range(1, 101):
                     await sailor.client.consumer.commit("g", TOPIC, 0, offset)
             return offset - 1
@@ -361,24 +361,24 @@ def test_a_counter_in_a_register_loses_no_step(flavour: str, seed: int) -> None:
         addresses = [sailor.fleet.address(n) for n in sailor.fleet.nodes("controller")]
         happened = unknown = 0
 
-        async def count(registers: Registers) -> None:
+        async def count(registers: ControllerRegisters) -> None:
             nonlocal happened, unknown
             seen = 0
             for _ in range(60):
                 least = max(seen, happened)
                 read = await registers.get("test", "counter")
-                if read.outcome is Outcome.HAPPENED:
+                if read.outcome is CallOutcome.HAPPENED:
                     at = int(read.value or 0)
                     assert at >= least, "an acknowledged step is not seen"
                     seen = at
                     step = await registers.cas(
                         "test", "counter", expected=read.value, value=str(at + 1)
                     )
-                    happened += step.outcome is Outcome.HAPPENED
-                    unknown += step.outcome is Outcome.UNKNOWN
+                    happened += step.outcome is CallOutcome.HAPPENED
+                    unknown += step.outcome is CallOutcome.UNKNOWN
                 await asyncio.sleep(0.05)
 
-        clients = [Registers(addresses, 0.5) for _ in range(3)]
+        clients = [ControllerRegisters(addresses, 0.5) for _ in range(3)]
         counting = asyncio.gather(*map(count, clients))
         for _ in range(2):
             await asyncio.sleep(0.7)
@@ -390,7 +390,7 @@ def test_a_counter_in_a_register_loses_no_step(flavour: str, seed: int) -> None:
 
         async def last() -> int | None:
             read = await clients[0].get("test", "counter")
-            return int(read.value or 0) if read.outcome is Outcome.HAPPENED else None
+            return int(read.value or 0) if read.outcome is CallOutcome.HAPPENED else None
 
         assert happened <= await eventually(last) <= happened + unknown
         assert happened > 20

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from simulated_fleet import BROKER_SET, Fleet, Sailor, acknowledged, eventful
 
-from clusters.flotilla.client import Outcome
+from clusters.flotilla.client import CallOutcome
 from clusters.hosts._world.world import SECOND
 
 NEWER = ("python3.12", "python3.13", "python3.14")
@@ -185,7 +185,7 @@ def test_an_outcome_that_nobody_knows_stays_unknown() -> None:
             await sailor.power_cut(name)
         began_ns = sailor.world.now_ns
         results = await sailor.send(4)
-        assert {r.outcome for r in results.values()} <= {Outcome.REFUSED, Outcome.UNKNOWN}
+        assert {r.outcome for r in results.values()} <= {CallOutcome.REFUSED, CallOutcome.UNKNOWN}
         assert sailor.world.now_ns - began_ns < 60 * SECOND
 
     Fleet(seed=5).sail(scenario)

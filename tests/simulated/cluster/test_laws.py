@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from simulated_fleet import BROKER_SET, CONFIG, EVENTS, HOME, Fleet, Sailor
 
-from clusters.flotilla.client import Outcome
-from clusters.flotilla.client.kv import Registers
+from clusters.flotilla.client import CallOutcome
+from clusters.flotilla.client.kv import ControllerRegisters
 from clusters.flotilla.controllers.elect import Ballot
 from clusters.flotilla.net.wire import Status
 from clusters.flotilla.node import serve
@@ -399,8 +399,10 @@ def test_a_controller_that_takes_another_entry() -> None:
 
     async def registers(sailor: Sailor) -> None:
         await sailor.healthy()
-        kv = Registers([sailor.fleet.address(name) for name in sailor.fleet.nodes("controller")])
-        assert (await kv.put("n", "orders", "1")).outcome is Outcome.HAPPENED
+        kv = ControllerRegisters(
+            [sailor.fleet.address(name) for name in sailor.fleet.nodes("controller")]
+        )
+        assert (await kv.put("n", "orders", "1")).outcome is CallOutcome.HAPPENED
         await sailor.healthy()
         kv.close()
 

@@ -11,9 +11,9 @@ from contextlib import suppress
 import pytest
 from simulated_fleet import BROKER_SET, QUEUES, TOPIC, Fleet, Sailor, eventually
 
-from clusters.flotilla.client import Outcome
-from clusters.flotilla.client.calls import ERRORS, Refused, outcome_of
-from clusters.flotilla.net.wire import Json, Op, Pull, Pulled, Send, Status
+from clusters.flotilla.client import CallOutcome
+from clusters.flotilla.client.calls import CALL_ERRORS, CallRefused, outcome_of_failure
+from clusters.flotilla.net.wire import Json, Op, PullReply, PullRequest, SendRequest, Status
 
 STRICT = {"strictMetadata": True}
 FORGETFUL_S = 6.0  # rebalanceLockMaxLiveTime at timeScale 0.1
@@ -23,7 +23,7 @@ async def known(sailor: Sailor) -> Json:
     """Return what the master answers, once it does."""
 
     async def ask() -> Json | None:
-        with suppress(*ERRORS):
+        with suppress(*CALL_ERRORS):
             masters = await sailor.client.calls.masters()
             return await sailor.client.calls.ask(masters[BROKER_SET], Op.METADATA, {})
         return None
@@ -44,7 +44,7 @@ async def ordered(sailor: Sailor, topic: str) -> None:
     """Make it as soon as there is a master."""
 
     async def attempt() -> bool:
-        with suppress(*ERRORS):
+        with suppress(*CALL_ERRORS):
             await sailor.client.topics.create(topic, 1)
             return True
         return False
@@ -149,11 +149,11 @@ def test_a_strict_master_that_is_cut_off_answers_no_change() -> None:
 
     async def scenario(sailor: Sailor) -> None:
         old = await cut_off(sailor)
-        with pytest.raises(ERRORS) as raised:
+        with pytest.raises(CALL_ERRORS) as raised:
             await sailor.client.calls.ask(
                 fleet.address(old), Op.TOPIC_CREATE, {"topic": "alone", "queues": 1}
             )
-        assert outcome_of(raised.value) is Outcome.UNKNOWN
+        assert outcome_of_failure(raised.value) is CallOutcome.UNKNOWN
         await sailor.new_master(old)
         assert set((await known(sailor))["topics"]) == {TOPIC}
         heal(fleet, old)
@@ -171,14 +171,14 @@ def test_an_offset_behind_the_end_is_refused() -> None:
         await sailor.send(40)
         consumer = sailor.client.consumer
         for order in (consumer.commit, consumer.reset):
-            with pytest.raises(Refused, match="PULL_OFFSET_MOVED orders-0 ends at 10, not 11"):
+            with pytest.raises(CallRefused, match="PULL_OFFSET_MOVED orders-0 ends at 10, not 11"):
                 await order("g", TOPIC, 0, 11)
             await order("g", TOPIC, 0, 10)
         assert await consumer.committed("g", TOPIC, 0) == 10
         await sailor.client.topics.create("short", 1)
-        with pytest.raises(Refused, match="MESSAGE_ILLEGAL orders has 4 queues, and cannot"):
+        with pytest.raises(CallRefused, match="MESSAGE_ILLEGAL orders has 4 queues, and cannot"):
             await sailor.client.topics.create(TOPIC, 3)
-        with pytest.raises(Refused, match="TOPIC_NOT_EXIST"):
+        with pytest.raises(CallRefused, match="TOPIC_NOT_EXIST"):
             await sailor.client.topics.delete("unknown")
 
     Fleet(4).sail(scenario)
@@ -219,7 +219,7 @@ def test_nobody_holds_what_was_not_offered() -> None:
         for number in ids:
             claim = {"brokerId": number, "addr": "1.1.1.1:1", "version": [9**9, 1], "waitMs": 0}
             await calls.ask(master, Op.METADATA_SYNC, claim)
-        with pytest.raises(ERRORS):
+        with pytest.raises(CALL_ERRORS):
             await calls.ask(master, Op.TOPIC_CREATE, {"topic": "new", "queues": 1})
 
     Fleet(6, "allack-min2", settings=STRICT).sail(scenario)
@@ -232,7 +232,7 @@ def test_a_topic_does_not_shrink_by_orders_that_cross() -> None:
         await sailor.healthy()
         topics = sailor.client.topics
         await asyncio.gather(topics.create("new", 10), topics.create("new", 5))
-        assert (await topics.all())["new"] == 10
+        assert (await topics.list_queues())["new"] == 10
 
     Fleet(5, "allack-min2", settings=STRICT).sail(scenario)
 
@@ -245,8 +245,10 @@ def test_a_topic_that_is_gone_is_not_read() -> None:
         await sailor.send(QUEUES)
 
         async def pulled(topic: str, queue: int) -> tuple[Status, int]:
-            pull = Pull(topic, queue, 0, 2**32 - 1, 50)
-            answer = Pulled.unpack(await sailor.client.calls.call(master, Op.PULL, pull.pack(), 5))
+            pull = PullRequest(topic, queue, 0, 2**32 - 1, 50)
+            answer = PullReply.unpack(
+                await sailor.client.calls.call(master, Op.PULL, pull.pack(), 5)
+            )
             return answer.status, len(answer.messages)
 
         assert await pulled(TOPIC, 0) == (Status.SUCCESS, 1)
@@ -266,7 +268,7 @@ def test_an_offset_behind_what_is_confirmed_waits() -> None:
         await sailor.healthy()
         await sailor.send(QUEUES)
         master = sailor.fleet.address(await cut_off(sailor))
-        send = Send(TOPIC, 0, b"", b"alone").pack()
+        send = SendRequest(TOPIC, 0, b"", b"alone").pack()
         sending = asyncio.ensure_future(calls.call(master, Op.SEND, send, 5.0))
 
         async def appended() -> bool:
@@ -275,7 +277,7 @@ def test_an_offset_behind_what_is_confirmed_waits() -> None:
 
         await eventually(appended)
         assert (await calls.ask(master, Op.QUEUE_RANGE, place))["maxOffset"] == 1
-        with pytest.raises(Refused, match="SERVICE_NOT_AVAILABLE what is before it is not"):
+        with pytest.raises(CallRefused, match="SERVICE_NOT_AVAILABLE what is before it is not"):
             await calls.ask(master, Op.OFFSET_COMMIT, {**place, "group": "g", "offset": 2})
         await calls.ask(master, Op.OFFSET_COMMIT, {**place, "group": "g", "offset": 1})
         await asyncio.wait({sending})
@@ -347,10 +349,10 @@ def test_who_lags_is_sent_to_a_slave(enabled: bool) -> None:
         sent = await sailor.send(200)
         slave = next(name for name in fleet.nodes("broker") if name != master)
 
-        async def pull(node: str, offset: int) -> Pulled:
-            packed = Pull(TOPIC, 0, offset, 8, 0).pack()
+        async def pull(node: str, offset: int) -> PullReply:
+            packed = PullRequest(TOPIC, 0, offset, 8, 0).pack()
             calls = sailor.client.calls
-            return Pulled.unpack(await calls.call(fleet.address(node), Op.PULL, packed, 1.0))
+            return PullReply.unpack(await calls.call(fleet.address(node), Op.PULL, packed, 1.0))
 
         lagging, caught_up = await pull(master, 0), await pull(master, 45)
         assert bool(lagging.suggested) == enabled
@@ -378,7 +380,7 @@ def test_a_lock_over_a_failover(strict: bool) -> None:
         place = ("g", "first", TOPIC, 0)
 
         async def locked() -> float:
-            with suppress(*ERRORS):
+            with suppress(*CALL_ERRORS):
                 return await consumer.lock(*place)
             return 0.0
 
@@ -391,7 +393,7 @@ def test_a_lock_over_a_failover(strict: bool) -> None:
         await fail_over(sailor)
 
         async def second() -> bool:
-            with suppress(*ERRORS):
+            with suppress(*CALL_ERRORS):
                 return bool(await consumer.lock("g", "second", TOPIC, 0))
             return False
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 import pytest
 from simulated_fleet import TOPIC, Fleet, Sailor, acknowledged, eventually
 
-from clusters.flotilla.client import Client, Outcome, Result, Settings
+from clusters.flotilla.client import CallOutcome, ClientSettings, ClusterClient, SendResult
 from clusters.hosts._world.world import SECOND
 
 REAL = {"timeScale": 1.0}
@@ -25,7 +25,7 @@ class Sent:
 
     began_s: float
     ended_s: float
-    result: Result
+    result: SendResult
 
     @property
     def took_s(self) -> float:
@@ -41,7 +41,7 @@ async def load(sailor: Sailor, seconds: float, every_s: float = 0.01) -> list[Se
     sent: list[Sent] = []
     count = round(seconds / every_s)
 
-    def ended(began_s: float, result: Result) -> None:
+    def ended(began_s: float, result: SendResult) -> None:
         sent.append(Sent(began_s, now_s(sailor), result))
 
     for number in range(count):
@@ -99,7 +99,7 @@ def test_sends_go_on_when_a_whole_broker_set_is_killed(avoid: bool) -> None:
         for name in first:
             await sailor.kill(name)
         sent = await loading
-        assert {one.result.outcome for one in sent} == {Outcome.HAPPENED}
+        assert {one.result.outcome for one in sent} == {CallOutcome.HAPPENED}
         assert max(b.ended_s - a.ended_s for a, b in pairwise(sent)) < 1.0
         before = {one.result.address for one in sent if one.ended_s < died}
         after = {one.result.address for one in sent if one.began_s > died}
@@ -127,7 +127,7 @@ def test_a_hung_broker_is_fused_off_in_milliseconds() -> None:
         assert slow, "what had gone to it before has to wait"
         trials = [one for one in slow if one.began_s > at + 0.1]
         assert len(trials) <= 1, "a half-open breaker lets one through in two seconds"
-        assert {one.result.outcome for one in sent if one not in slow} == {Outcome.HAPPENED}
+        assert {one.result.outcome for one in sent if one not in slow} == {CallOutcome.HAPPENED}
 
     fleet.sail(scenario)
 
@@ -216,7 +216,7 @@ def test_without_nameservers_clients_keep_their_last_route() -> None:
         for nameserver in fleet.nodes("nameserver"):
             cut(sailor, nameserver, everybody, "heal")
         sent = await loading
-        assert {one.result.outcome for one in sent} == {Outcome.HAPPENED}
+        assert {one.result.outcome for one in sent} == {CallOutcome.HAPPENED}
         assert max(one.result.attempts for one in sent) == 1
 
     fleet.sail(scenario)
@@ -318,7 +318,7 @@ def test_without_nameserver_and_master_the_set_is_whole_again() -> None:
         await eventually(two_members)
         sending = asyncio.ensure_future(load(sailor, 2))
         await sailor.start(NAMESERVER)
-        assert Outcome.HAPPENED in {one.result.outcome for one in await sending}
+        assert CallOutcome.HAPPENED in {one.result.outcome for one in await sending}
 
     fleet.sail(scenario)
 
@@ -424,7 +424,7 @@ def test_a_send_can_be_awaited_and_one_can_be_let_go() -> None:
         await sailor.healthy()
         producer = sailor.client.producer
         awaited = [await producer.send_and_wait(TOPIC, b"awaited %d" % n) for n in range(8)]
-        assert {result.outcome for result in awaited} == {Outcome.HAPPENED}
+        assert {result.outcome for result in awaited} == {CallOutcome.HAPPENED}
         assert all(producer.send_oneway(TOPIC, b"one way %d" % n) for n in range(8))
 
         async def all_there() -> bool:
@@ -445,9 +445,11 @@ def test_each_way_has_its_own_number_of_tries() -> None:
         for name in now.slaves:
             await sailor.kill(name)
         await asyncio.sleep(3)  # the master is alone in its set, and refuses to be
-        client = Client(Settings.of({**fleet.client_settings, **tries, "sendMsgTimeout": 60000}))
+        client = ClusterClient(
+            ClientSettings.of({**fleet.client_settings, **tries, "sendMsgTimeout": 60000})
+        )
         client.start()
-        ended: list[Result] = []
+        ended: list[SendResult] = []
         client.producer.send(TOPIC, None, b"", b"x", ended.append)
         result = await client.producer.send_and_wait(TOPIC, b"x")
         await eventually(partial(_is, lambda: bool(ended)))

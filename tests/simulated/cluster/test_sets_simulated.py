@@ -6,8 +6,8 @@ from contextlib import suppress
 import pytest
 from simulated_fleet import TOPIC, Fleet, Sailor, eventually
 
-from clusters.flotilla.client import Outcome
-from clusters.flotilla.client.calls import ERRORS, Refused, outcome_of
+from clusters.flotilla.client import CallOutcome
+from clusters.flotilla.client.calls import CALL_ERRORS, CallRefused, outcome_of_failure
 from clusters.flotilla.net.connection import Unreachable
 from clusters.flotilla.net.wire import Op
 
@@ -40,12 +40,12 @@ def test_a_topic_is_ordered_of_every_set_or_of_none() -> None:
         for order in (topics.create("new", 4), topics.delete("old")):
             with pytest.raises(Unreachable, match="no master is known of set-2"):
                 await order
-        assert await topics.all() == {TOPIC: 2, "old": 2}, "set-1 was asked for nothing"
+        assert await topics.list_queues() == {TOPIC: 2, "old": 2}, "set-1 was asked for nothing"
         for name in (*controllers, now.masters["set-2"]):
             await sailor.start(name)
         await heard_of_masters(sailor, "set-1", "set-2")
         await topics.create("new", 4)
-        assert await topics.all() == {TOPIC: 4, "old": 4, "new": 4}
+        assert await topics.list_queues() == {TOPIC: 4, "old": 4, "new": 4}
 
     two_sets().sail(scenario)
 
@@ -59,21 +59,21 @@ def test_an_order_that_only_one_set_took_is_given_again() -> None:
         await sailor.client.calls.all_masters()
         for name in ("broker-3", "broker-4"):
             await sailor.kill(name)
-        with pytest.raises(Refused, match="it stands on another set, but not here") as half:
+        with pytest.raises(CallRefused, match="it stands on another set, but not here") as half:
             await topics.create("new", 4)
-        assert outcome_of(half.value) is Outcome.UNKNOWN
+        assert outcome_of_failure(half.value) is CallOutcome.UNKNOWN
         for name in ("broker-3", "broker-4"):
             await sailor.start(name)
         await sailor.healthy()
 
         async def again() -> bool:
-            with suppress(*ERRORS):
+            with suppress(*CALL_ERRORS):
                 await topics.create("new", 4)
                 return True
             return False
 
         await eventually(again)
-        assert (await topics.all())["new"] == 4
+        assert (await topics.list_queues())["new"] == 4
 
     two_sets().sail(scenario)
 
@@ -121,8 +121,8 @@ def test_a_topic_that_one_set_has_lost_already_is_deleted() -> None:
         masters = await client.calls.all_masters()
         await client.calls.ask(masters["set-1"], Op.TOPIC_DELETE, {"topic": "old"})
         await client.topics.delete("old")
-        assert "old" not in await client.topics.all()
-        with pytest.raises(Refused, match="TOPIC_NOT_EXIST"):
+        assert "old" not in await client.topics.list_queues()
+        with pytest.raises(CallRefused, match="TOPIC_NOT_EXIST"):
             await client.topics.delete("old")
 
     two_sets().sail(scenario)

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from clusters.flotilla.world.ports import File, Files, real
+from clusters.flotilla.world.ports import File, FileSystem, real
 from clusters.hosts._world.network import SimNetwork
 from clusters.hosts._world.ports import disk_of, ports_of
 from clusters.hosts._world.process import SimHost, SimProcess
@@ -33,7 +33,7 @@ Answer = tuple[str, Any]
 class Script:
     """One process's calls, drawn on the way: both sides draw alike as long as they answer alike."""
 
-    def __init__(self, seed: int, files: Files, root: str) -> None:
+    def __init__(self, seed: int, files: FileSystem, root: str) -> None:
         self._random = Random(seed)
         self._files, self._root = files, root
         self._open: list[File] = []
@@ -132,7 +132,7 @@ async def answer(call: Callable[[], Awaitable[Any]]) -> Any:
         return "no file is open"
 
 
-def everything(files: Files, root: str, path: str = "") -> dict[str, bytes | None]:
+def everything(files: FileSystem, root: str, path: str = "") -> dict[str, bytes | None]:
     """Return every path under `root` with its bytes; folders have none."""
     found: dict[str, bytes | None] = {}
     for name in files.listdir(f"{root}/{path}"):
@@ -205,7 +205,7 @@ def test_a_real_process_that_is_killed_leaves_what_a_simulated_one_leaves(
 PAGE = 4096  # a file system gives room by the page
 
 
-async def fill(files: Files, root: str) -> list[Any]:
+async def fill(files: FileSystem, root: str) -> list[Any]:
     """Return the answers of a disk with space for 16 pages, call by call."""
     a, b = files.open(f"{root}/a"), files.open(f"{root}/b")
 

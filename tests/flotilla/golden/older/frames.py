@@ -5,7 +5,7 @@ Run with the first edition's code: see README.md beside it.
 
 import json
 
-from clusters.flotilla.net.wire import Message, Pulled, Status
+from clusters.flotilla.net.wire import Message, PullReply, Status
 from clusters.flotilla.raft.messages import (
     Append,
     AppendReply,
@@ -40,6 +40,6 @@ FRAMES = {
     ),
     "Hello": Hello(2, 3, 8500, SHAPE).pack(),
     "Welcome": Welcome(Status.SUCCESS, 3, 4096, SHAPE).pack(),
-    "Pulled": Pulled(Status.SUCCESS, 9, 0, 9, (Message(8, 3, 77, b"key", b"body"),)).pack(),
+    "PullReply": PullReply(Status.SUCCESS, 9, 0, 9, (Message(8, 3, 77, b"key", b"body"),)).pack(),
 }
 print(json.dumps({name: frame.hex() for name, frame in FRAMES.items()}, indent=2))

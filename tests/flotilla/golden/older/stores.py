@@ -16,8 +16,8 @@ from typing import Any
 from loopback import free_port
 from upgrade_fleet import LOST, Node, until
 
-from clusters.flotilla.client import Client, Settings
-from clusters.flotilla.client.calls import Refused
+from clusters.flotilla.client import ClientSettings, ClusterClient
+from clusters.flotilla.client.calls import CallRefused
 
 HERE = Path(__file__).resolve().parent
 LIVES, EACH, TOPIC = 3, 20, "orders"
@@ -58,7 +58,7 @@ def nodes(folder: Path) -> dict[str, Node]:
     return found
 
 
-async def live(client: Client, life: int) -> list[dict[str, Any]]:
+async def live(client: ClusterClient, life: int) -> list[dict[str, Any]]:
     """Messages of one life, as they were acknowledged."""
     rows = []
     for n in range(EACH):
@@ -74,10 +74,10 @@ async def live(client: Client, life: int) -> list[dict[str, Any]]:
     return rows
 
 
-async def committed(client: Client) -> bool | None:
+async def committed(client: ClusterClient) -> bool | None:
     try:
         await client.consumer.commit("readers", TOPIC, 1, 7)
-    except (*LOST, Refused):
+    except (*LOST, CallRefused):
         return None
     return True
 
@@ -86,7 +86,7 @@ async def made(folder: Path, code: Path) -> list[dict[str, Any]]:
     cluster, rows = nodes(folder), []
     for node in cluster.values():
         await node.start(code)
-    client = Client(Settings.of({"namesrvAddr": [cluster["nameserver"].address]}))
+    client = ClusterClient(ClientSettings.of({"namesrvAddr": [cluster["nameserver"].address]}))
     client.start()
     for life in range(1, LIVES + 1):
         rows += await live(client, life)

@@ -1,10 +1,10 @@
-"""What a command answers: rows under names, printed as columns for people or as JSON. Pure.
+"""What a command returns: tables by name, printed as columns for people or as JSON. Pure.
 
     brokerName  masterId  masterAddr        set
     set-1              2  10.0.0.6:10911    1,2,3
 
-Columns are named as the fields that they are in JSON, and are divided by two spaces or more, so
-`awk` and `cut` find them. What is unknown is `-`.
+A column has the name of the field in JSON. Columns are divided by two or more spaces, so `awk` and
+`cut` find them. An unknown value is `-`.
 """
 
 import json
@@ -19,18 +19,18 @@ GAP = "  "
 
 
 @dataclass(frozen=True)
-class Answer:
-    """Tables by name, or a sentence that says what is done."""
+class CommandOutput:
+    """Tables by name, or a sentence about what was done."""
 
     tables: Mapping[str, Rows] = field(default_factory=dict)
-    says: str = ""
+    message: str = ""
 
     def json(self) -> str:
-        said = {"says": self.says} if self.says else {}
-        return json.dumps({"status": Status.SUCCESS.name, "code": 0, **said, **self.tables})
+        says = {"says": self.message} if self.message else {}
+        return json.dumps({"status": Status.SUCCESS.name, "code": 0, **says, **self.tables})
 
     def text(self) -> str:
-        parts = [self.says] if self.says else []
+        parts = [self.message] if self.message else []
         for name, rows in self.tables.items():
             parts.append(columns(rows) if rows else f"no {name}")
         return "\n\n".join(parts)
@@ -41,21 +41,20 @@ def refused_json(status: Status, remark: str) -> str:
 
 
 def columns(rows: Rows) -> str:
-    """Numbers to the right, everything else to the left; no spaces at the ends of lines."""
+    """Format rows as a table: numbers right-aligned, no spaces at line ends."""
     names = list(rows[0])
     cells = [names, *([_cell(row.get(name)) for name in names] for row in rows)]
     widths = [max(len(line[at]) for line in cells) for at in range(len(names))]
     right = [all(_is_number(row.get(name)) for row in rows) for name in names]
-    lines = [_line(line, widths, right) for line in cells]
-    return "\n".join(lines)
+    return "\n".join(_line(line, widths, right) for line in cells)
 
 
 def _line(line: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    placed = (
+    aligned = (
         text.rjust(width) if to_the_right else text.ljust(width)
         for text, width, to_the_right in zip(line, widths, right, strict=True)
     )
-    return GAP.join(placed).rstrip()
+    return GAP.join(aligned).rstrip()
 
 
 def _cell(value: Any) -> str:
@@ -74,5 +73,5 @@ def _is_number(value: Any) -> bool:
 
 
 def master_row(info: Json) -> Json:
-    """Of a ReplicaInfo, who is the master."""
+    """Return the fields of a ReplicaInfo that describe the master."""
     return {key: info[key] for key in ("brokerName", "masterId", "masterAddr", "masterEpoch")}

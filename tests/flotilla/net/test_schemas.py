@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from hostile import JSON_OPS
 
-from clusters.flotilla.net.connection import Silent, Unreachable, dial
-from clusters.flotilla.net.schemas import SHAPES, address, misshapen
-from clusters.flotilla.net.wire import Op, Send, Senseless, from_json, understood
+from clusters.flotilla.net.connection import RejectingHandler, Unreachable, dial
+from clusters.flotilla.net.schemas import SCHEMAS, is_address, schema_error
+from clusters.flotilla.net.wire import Op, ProtocolError, SendRequest, decode, from_json
 
 SOUND = {
     Op.REGISTER_BROKER: {
@@ -35,12 +35,12 @@ SOUND = {
 
 
 def test_every_operation_with_fields_has_a_shape() -> None:
-    assert set(SHAPES) == set(JSON_OPS)
+    assert set(SCHEMAS) == set(JSON_OPS)
 
 
 @pytest.mark.parametrize("op", SOUND)
 def test_sound_requests(op: Op) -> None:
-    assert misshapen(op, SOUND[op]) == ""
+    assert schema_error(op, SOUND[op]) == ""
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_sound_requests(op: Op) -> None:
     ],
 )
 def test_a_field_of_another_kind(op: Op, name: str, value: object) -> None:
-    assert misshapen(op, {**SOUND[op], name: value}).startswith(f"{name} cannot be ")
+    assert schema_error(op, {**SOUND[op], name: value}).startswith(f"{name} cannot be ")
 
 
 NOBODYS = [
@@ -81,30 +81,30 @@ NOBODYS = [
 
 @pytest.mark.parametrize("value", NOBODYS)
 def test_an_address_that_nobody_can_have(value: str) -> None:
-    """It is refused; one that a log has from before is out of reach, and stops nobody."""
-    assert not address(value)
+    """It is refused; one in an older log is unreachable, and stops no node."""
+    assert not is_address(value)
 
     async def call() -> None:
         with pytest.raises(Unreachable):
-            await dial(value, Silent(), 5)
+            await dial(value, RejectingHandler(), 5)
 
     asyncio.run(call())
 
 
 @pytest.mark.parametrize("value", ["10.0.0.1:1", "b-1.example.:80", "bücher.example:80", "::1:80"])
 def test_an_address_that_somebody_may_have(value: str) -> None:
-    assert address(value)
+    assert is_address(value)
 
 
 def test_a_field_that_is_missing() -> None:
     fields = dict(SOUND[Op.KV_CAS])
     del fields["expected"]
-    assert misshapen(Op.KV_CAS, fields) == "expected is missing"
+    assert schema_error(Op.KV_CAS, fields) == "expected is missing"
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"\xff{}", b"[" * 5000])
 def test_bodies_that_say_nothing(body: bytes) -> None:
-    with pytest.raises(Senseless):
-        understood(from_json, body)
-    with pytest.raises(Senseless):
-        understood(Send.unpack, body[:4])
+    with pytest.raises(ProtocolError):
+        decode(from_json, body)
+    with pytest.raises(ProtocolError):
+        decode(SendRequest.unpack, body[:4])

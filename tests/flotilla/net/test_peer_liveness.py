@@ -10,8 +10,8 @@ import pytest
 from loopback import free_port
 from played_node import PlayedNode
 
-from clusters.flotilla.net.connection import Connection, Tasks
-from clusters.flotilla.net.peer_liveness import Doorbell
+from clusters.flotilla.net.connection import FrameConnection, Tasks
+from clusters.flotilla.net.peer_liveness import PeerLiveness
 from clusters.flotilla.net.wire import Json, Op
 
 
@@ -31,8 +31,8 @@ def starved() -> Iterator[None]:
 async def rings(address: str, timeout_s: float) -> int:
     """How often the peer was said to be gone, once all was tried."""
     gone: list[str] = []
-    bell = Doorbell(Tasks(), timeout_s)
-    bell.ring(address, cares=lambda: True, gone=lambda: gone.append(address))
+    bell = PeerLiveness(Tasks(), timeout_s)
+    bell.watch(address, cares=lambda: True, gone=lambda: gone.append(address))
     trying = asyncio.all_tasks() - {asyncio.current_task()}
     assert len(trying) == 1
     await asyncio.wait(trying)
@@ -49,7 +49,7 @@ def test_what_keeps_us_from_ringing_is_no_end_of_theirs(why: str) -> None:
     """Who can not dial knows nothing of who lives: heartbeats will tell."""
 
     async def scenario() -> int:
-        async def answer(connection: Connection, fields: Json) -> Json:
+        async def answer(connection: FrameConnection, fields: Json) -> Json:
             return {}
 
         living = PlayedNode({Op.PING: answer})

@@ -1,23 +1,25 @@
-"""Which broker to ask for a queue: the route cache.
+"""The route cache: which broker to ask for a queue.
 
 A client asks one nameserver, every `pollNameServerInterval` and at once when a send finds that its
-route is wrong; when that nameserver does not answer, the next one. When none answers, the last
-route stays in force: nameservers are not needed to go on. A nameserver that was cut off may tell
-an old story, so a broker set's route never goes back to a lower stateVersion, which is the
-master's epoch. One that has started again may tell nothing yet, so what it does not speak of stays
-as it was.
+route is wrong; if that nameserver does not answer, the next one. If none answers, the last route
+stays in force: clients do not need nameservers to go on. A nameserver that was cut off may have an
+old route, so a broker set's route never returns to a lower stateVersion (the master's epoch). One
+that has just restarted may not know a set yet, so a set that an answer does not mention stays as it
+was.
 
-One that is cut off from a master alone tells of the set, and of no master or an old one. So all
-others are asked as well, without waiting for them, when an answer leaves a set without a master or
-is older than what was told before, and when a send found its route wrong and the answer is the same
-route. Where of two that tell the same stateVersion only one knows a master, there is one.
+A nameserver that is cut off from a master alone answers with the set and no master, or an old one.
+So the client asks all other nameservers as well, without waiting for them, when an answer leaves a
+set without a master or is older than a known route, and when a send found its route wrong and the
+answer is the same route. If of two answers with the same stateVersion only one has a master, the
+set has that master.
 
-All topics are many and change seldom. A nameserver that is told as of when we have its topics
-leaves them out if they are the same, and its answer is completed with what it told then: it means
-what the whole one would have meant. Where they do not fit into one answer, they are asked for in
-parts; if they change in between, that was no answer.
+The list of all topics is long and changes seldom. A nameserver that is given the time as of which
+the client has its topics leaves them out if they are the same; the answer is then completed with
+the topics that it gave before. If they do not fit into one answer, the client asks for them in
+parts; if they change in between, the answer is dropped.
 
-A topic's queues are numbered through all its broker sets, in the order of their names.
+A topic's queues are numbered through all its broker sets, in the order of the sets' names. See
+docs/flotilla-design.md, Name service.
 """
 
 import asyncio
@@ -27,16 +29,17 @@ from dataclasses import dataclass, field
 from clusters.flotilla.net.connection import CallTimeout, ConnectionLost, Pool, Tasks, Unreachable
 from clusters.flotilla.net.wire import Json, Op, Status
 
-from .place import Place
-from .settings import Settings
+from .queue_location import QueueLocation
+from .settings import ClientSettings
 
 
 @dataclass(frozen=True)
-class Table:
+class RouteSnapshot:
     """A route table. `masters`: broker set -> address; `versions`: broker set -> stateVersion;
-    `slaves`: broker set -> broker id -> address; `complete`: the last answer told a master of every
-    set, and none that is older; `confirmed`: the sets of which it did, or one before it in the same
-    round; `told`: the topics as they were told, the last time, and `of` which sets."""
+    `slaves`: broker set -> broker id -> address; `complete`: whether the last answer had a master
+    of every set, and none of an older epoch; `confirmed`: the sets whose master was in it, or in an
+    answer before it in the same round; `raw_topics`: the topics of the last answer, and
+    `raw_sets`: the sets in it."""
 
     topics: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     masters: Mapping[str, str] = field(default_factory=dict)
@@ -44,13 +47,14 @@ class Table:
     slaves: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     complete: bool = True
     confirmed: frozenset[str] = frozenset()
-    told: Json = field(default_factory=dict, repr=False, compare=False)
-    of: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
+    raw_topics: Json = field(default_factory=dict, repr=False, compare=False)
+    raw_sets: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
 
-    def updated(self, reply: Json, confirmed: frozenset[str] = frozenset()) -> "Table":
-        """This table after a nameserver's answer. KeyError, TypeError, ValueError: malformed.
+    def updated(self, reply: Json, confirmed: frozenset[str] = frozenset()) -> "RouteSnapshot":
+        """Return this table after a nameserver's answer.
 
-        `confirmed`: the sets of which another one has just told a master.
+        `confirmed`: the sets whose master another nameserver has just confirmed. Raises KeyError,
+        TypeError or ValueError if the answer is malformed.
         """
         brokers, versions = reply["brokers"], dict(self.versions)
         masters = {name: addr for name, addr in self.masters.items() if name not in brokers}
@@ -68,58 +72,64 @@ class Table:
                 masters[name] = str(master)
             slaves[name] = {int(i): str(addr) for i, addr in broker["addrs"].items() if i != "0"}
         topics = self._topics_after(reply["topics"], brokers)
-        return Table(
+        return RouteSnapshot(
             topics,
             masters,
             versions,
             slaves,
             complete=bool(brokers) and known == set(slaves),
             confirmed=confirmed | known,
-            told=reply["topics"],
-            of=frozenset(brokers),
+            raw_topics=reply["topics"],
+            raw_sets=frozenset(brokers),
         )
 
-    def places(self) -> dict[tuple[str, int], Place]:
+    def places(self) -> dict[tuple[str, int], QueueLocation]:
         """Every (topic, queue) that has a master now."""
         return {(topic, at): place for topic in self.topics for at, place in self.places_of(topic)}
 
-    def places_of(self, topic: str) -> Iterator[tuple[int, Place]]:
-        """A topic's queues that have a master now, with their numbers."""
+    def places_of(self, topic: str) -> Iterator[tuple[int, QueueLocation]]:
+        """Yield a topic's queues that have a master, with their numbers."""
         first = 0
         for name, queues in self.topics.get(topic, ()):
             if name in self.masters:
                 for queue in range(queues):
-                    yield first + queue, Place(name, self.masters[name], queue, first + queue)
+                    yield (
+                        first + queue,
+                        QueueLocation(name, self.masters[name], queue, first + queue),
+                    )
             first += queues
 
-    def _topics_after(self, told: Json, brokers: Json) -> Mapping[str, tuple[tuple[str, int], ...]]:
-        """The very same if they were told last time, too."""
-        if told is self.told or (brokers.keys() == self.of and told == self.told):
+    def _topics_after(
+        self, topics: Json, brokers: Json
+    ) -> Mapping[str, tuple[tuple[str, int], ...]]:
+        """Return the topics after an answer; the same object if they have not changed."""
+        unchanged = brokers.keys() == self.raw_sets and topics == self.raw_topics
+        if topics is self.raw_topics or unchanged:
             return self.topics
-        news = {topic: self._owners(topic, owners, brokers) for topic, owners in told.items()}
+        news = {topic: self._owners(topic, owners, brokers) for topic, owners in topics.items()}
         return {**self.topics, **news}
 
-    def _owners(self, topic: str, told: list[Json], of: Json) -> tuple[tuple[str, int], ...]:
-        """A topic's broker sets: those the answer speaks of as it says, the others as before."""
-        kept = [owner for owner in self.topics.get(topic, ()) if owner[0] not in of]
-        return tuple(sorted([*kept, *((str(o["brokerName"]), int(o["queues"])) for o in told)]))
+    def _owners(self, topic: str, rows: list[Json], brokers: Json) -> tuple[tuple[str, int], ...]:
+        """Return a topic's broker sets: those in the answer as it says, the others as before."""
+        kept = [owner for owner in self.topics.get(topic, ()) if owner[0] not in brokers]
+        return tuple(sorted([*kept, *((str(o["brokerName"]), int(o["queues"])) for o in rows)]))
 
 
-class Routes:
-    """The route table in force, kept fresh."""
+class RouteCache:
+    """The present route table, kept up to date."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ClientSettings) -> None:
         self.on_change: list[Callable[[], None]] = []
         self._settings = settings
         self._pool = Pool(settings.connect_timeout_s)
         self._tasks = Tasks()
-        self._table = Table()
-        self._of_topic: dict[str, Mapping[int, Place]] = {}  # those that were asked for
-        self._in_order: dict[str, Sequence[Place]] = {}  # the same
-        self._told: dict[str, tuple[str, Json]] = {}  # nameserver -> its topics, and as of when
-        self._current = 0  # the nameserver that answered last, or knew more than that one
+        self._table = RouteSnapshot()
+        self._of_topic: dict[str, Mapping[int, QueueLocation]] = {}  # of topics that were used
+        self._in_order: dict[str, Sequence[QueueLocation]] = {}  # of topics that were used
+        self._answers: dict[str, tuple[str, Json]] = {}  # nameserver -> as of when, its topics
+        self._current = 0  # the nameserver that answered last, or had more
         self._asked_also: set[str] = set()
-        self._doubted = False  # somebody found a route wrong since we last asked
+        self._doubted = False  # a route was found wrong since the last question
         self._timer: asyncio.TimerHandle | None = None
         self._asking = False
         self._asked_at = 0.0
@@ -129,39 +139,39 @@ class Routes:
         self._schedule(0.0)
 
     def close(self) -> None:
-        """Nobody is asked from now on."""
+        """Stop asking nameservers."""
         self._closed = True
         if self._timer:
             self._timer.cancel()
         self._tasks.cancel()
         self._pool.close()
 
-    def place(self, topic: str, queue: int) -> Place | None:
-        """Where the queue is, or None while nobody is known to own it."""
+    def place(self, topic: str, queue: int) -> QueueLocation | None:
+        """Return the location of a queue, None while no master is known."""
         if topic not in self._of_topic:
             self._look_up(topic)
         return self._of_topic.get(topic, {}).get(queue)
 
-    def places(self, topic: str) -> Sequence[Place]:
-        """All queues of a topic that have a master now, in their order."""
+    def places(self, topic: str) -> Sequence[QueueLocation]:
+        """Return all queues of a topic that have a master, in order."""
         if topic not in self._in_order:
             self._look_up(topic)
         return self._in_order.get(topic, ())
 
     def masters(self) -> Mapping[str, str]:
-        """The master of each broker set that has one, by the sets' names."""
+        """Return broker set -> master, for the sets that have one."""
         return dict(sorted(self._table.masters.items()))
 
     def headless(self) -> list[str]:
-        """The broker sets that have no master now, among all that were ever told of."""
+        """Return the known broker sets that have no master."""
         return sorted(set(self._table.versions) - set(self._table.masters))
 
     def slave(self, broker_name: str, broker_id: int) -> str | None:
-        """Its address, if it is registered."""
+        """Return a slave's address, None if it is not registered."""
         return self._table.slaves.get(broker_name, {}).get(broker_id)
 
     def refresh(self) -> None:
-        """Ask soon: at once, or as soon as the back-off since the last answer has passed."""
+        """Ask a nameserver at once, or after the back-off since the last answer."""
         if self._asking:
             return
         self._doubted = True
@@ -196,7 +206,7 @@ class Routes:
             self._schedule(self._settings.poll_nameserver_s)
 
     async def _ask_in_turn(self, doubted: bool) -> None:
-        """The nameserver that answered last, or the next that does; the others if it knows less."""
+        """Ask nameservers in turn until one answers; ask the others if it may be outdated."""
         servers, before = self._settings.nameservers, self._table.masters
         order = [(self._current + step) % len(servers) for step in range(len(servers))]
         for turn, at in enumerate(order, start=1):
@@ -209,14 +219,14 @@ class Routes:
                 return
 
     def _ask_also(self, others: Sequence[int]) -> None:
-        """Those that are not being asked already."""
+        """Ask nameservers besides, unless a question is under way."""
         for at in others:
             address = self._settings.nameservers[at]
             if address not in self._asked_also:
                 self._asked_also.add(address)
-                self._tasks.start(self._hear_also(at, address))
+                self._tasks.start(self._ask_other(at, address))
 
-    async def _hear_also(self, at: int, address: str) -> None:
+    async def _ask_other(self, at: int, address: str) -> None:
         try:
             table = await self._route(address, also=True)
         finally:
@@ -226,12 +236,12 @@ class Routes:
                 self._current = at
             self._install(table)
 
-    async def _route(self, address: str, also: bool = False) -> Table | None:
-        """The table after a nameserver's answer; None when it gives none that makes sense.
+    async def _route(self, address: str, also: bool = False) -> RouteSnapshot | None:
+        """Ask a nameserver; return the table after its answer, None without a valid one.
 
-        `also`: besides another one's.
+        `also`: another nameserver has answered in this round.
         """
-        as_of, topics = self._told.get(address, ("", None))
+        as_of, topics = self._answers.get(address, ("", None))
         try:
             reply = await self._answer(address, as_of)
             if reply["code"] != Status.SUCCESS:
@@ -239,16 +249,19 @@ class Routes:
             if as_of and reply.get("topicsAsOf") == as_of:
                 reply = {"topics": topics} | reply
             table = self._table.updated(reply, self._table.confirmed if also else frozenset())
-            self._told[address] = str(reply.get("topicsAsOf", "")), reply["topics"]
+            self._answers[address] = str(reply.get("topicsAsOf", "")), reply["topics"]
             return table
         except CallTimeout:
-            self._pool.drop(address)  # it may have been cut off: dial anew next time
+            self._pool.drop(address)  # it may be cut off: connect again next time
             return None
         except (Unreachable, ConnectionLost, ValueError, KeyError, TypeError, AttributeError):
             return None
 
     async def _answer(self, address: str, as_of: str) -> Json:
-        """A nameserver's, with all parts of its topics. ValueError: they changed meanwhile."""
+        """Return a nameserver's answer with all parts of its topics.
+
+        Raises ValueError if they changed meanwhile.
+        """
         timeout_s = self._settings.request_timeout_s
         fields = {"topic": None, "part": 0} | ({"topicsAsOf": as_of} if as_of else {})
         reply = await self._pool.ask(address, Op.ROUTE, fields, timeout_s)
@@ -260,10 +273,10 @@ class Routes:
             reply["topics"] |= more["topics"]
         return reply
 
-    def _install(self, table: Table) -> None:
+    def _install(self, table: RouteSnapshot) -> None:
         before, self._table = self._table, table
         same_topics = table.topics is before.topics or table.topics == before.topics
         if table.masters != before.masters or not same_topics:
             self._of_topic, self._in_order = {}, {}
-            for tell in self.on_change:
-                tell()
+            for listener in self.on_change:
+                listener()

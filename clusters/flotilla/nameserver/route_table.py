@@ -1,33 +1,34 @@
-"""Which broker serves which topic (spec 10.1): the nameserver's table, without I/O.
+"""The nameserver's table: which broker serves which topic. Sans I/O.
 
-Two brokers may both say that they are the master of a set: the old one that nobody told, and the
-new one. The greater stateVersion (the master's epoch) wins, whoever registers last; the greatest
-seen is remembered as long as the nameserver lives, so that the old master does not return to the
-table when the new one is gone, nor when the whole set is: what is written there can only be
-refused or lost. For a set that was made anew, whose controllers count from 1 again, nameservers are
-started again, too.
+Two brokers may both register as master of a set: the new one, and the old one that has not learned
+of the election. The greater stateVersion (the master's epoch) wins, whichever registers last. The
+greatest one is remembered as long as the nameserver runs, so the old master does not return to the
+table when the new one is gone, nor when the whole set is: messages sent to it could only be refused
+or lost. If a set is created again, and its controllers count epochs from 1, nameservers have to be
+restarted, too.
 
-Slaves register with the epoch of the master that they follow, so a nameserver that was started anew
-refuses the old one as soon as it has heard one of them. Whom it shows already stays until another
-master registers, or itself again: slaves may hear of its next reign before it does.
+Slaves register with the epoch of the master that they follow, so a nameserver that has restarted
+refuses the old master as soon as one of them has registered. A master that is in the table already
+stays until another master registers, or itself again: slaves may know of its next epoch before it
+does.
 
-A set that was away comes back with the newest epoch known, also while its slaves are here alone:
-their master is gone, and clients must not keep it. A nameserver that was started anew knows of no
-reign, and says 0, which is older than any: clients keep the master that they know.
+A set that returns has the newest known epoch, also while only its slaves are registered: their
+master is gone, and clients must not keep it. A nameserver that has restarted knows no epoch and
+answers 0, which is older than any: clients keep the master that they know.
 
-A broker counts what it sends to nameservers, as it does for controllers (liveness.py), and what
-comes after something that was sent later is dropped: a kernel goes on delivering what it took for a
-connection that its process has long given up.
+A broker counts what it sends to nameservers, as it does for controllers (liveness.py), and messages
+that arrive after one that was sent later are dropped: a kernel goes on delivering data of a
+connection that its process closed long ago.
 
-A broker that is silent for the time it announced leaves the table, unless so many are silent at
-once that it must be the nameserver that is deaf. Removing them all would stop every client for a
-fault of our own network (the article's avalanche); the original waits 120 s with everybody for this
-reason. Here a nameserver that hears less than half of its brokers removes nobody before that time,
-and when it hears again, each has its whole timeout once more to be heard. A process that is known
-to be gone is removed in either case: this is about silence only.
+A broker that is silent for the time it announced leaves the table, unless so many are silent at the
+same time that the nameserver itself must be cut off. Removing them all would stop every client for
+a fault of the nameserver's network; RocketMQ waits 120 s for every broker for this reason. Here a
+nameserver that hears less than half of its brokers removes none before that time, and when it hears
+them again, each of them has its whole timeout once more. A broker whose process has ended is
+removed in any case.
 
-All topics of many broker sets may be more than a frame takes. So they are told in parts, each of
-which fits, and nearly always there is one.
+The topics of many broker sets may exceed a frame, so they are answered in parts that fit; usually
+there is one part. See docs/flotilla-design.md, Name service.
 """
 
 import math
@@ -37,27 +38,28 @@ from dataclasses import dataclass, field
 from ..net.wire import MAX_FRAME, Json, to_json
 
 MASTER = 0
-MOST_BYTES = MAX_FRAME // 4  # of the topics in one answer; who the brokers are comes on top
+MAX_TOPICS_BYTES = MAX_FRAME // 4  # of the topics in one answer, which has the brokers as well
 
 
 def displaces(registered: int, newcomer: int) -> bool:
-    """May a newcomer take the place of a registered broker? A field of `rules.Rules`."""
+    """Return whether a broker may replace a registered one, by their stateVersions."""
     return newcomer >= registered
 
 
-def deaf(silences: Sequence[tuple[float, float]]) -> bool:
-    """Are so many brokers quiet that the fault must be ours? A field of `rules.Rules`.
+def is_deaf(silences: Sequence[tuple[float, float]]) -> bool:
+    """Return whether so many brokers are silent that the fault must be this nameserver's.
 
-    For each broker: for how long it has been silent, and for how long it may be, in seconds. Half
-    of its time is enough to count: brokers that fall silent together were not heard together.
+    `silences`: for each broker how long it has been silent, and how long it may be, in seconds. A
+    broker counts as silent after half of its time, because brokers that fall silent at once were
+    last heard at different times.
     """
-    quiet = sum(silent_s > most_s / 2 for silent_s, most_s in silences)
+    quiet = sum(silent_s > limit_s / 2 for silent_s, limit_s in silences)
     return 2 * quiet > len(silences)
 
 
 @dataclass(frozen=True)
 class Registration:
-    """`life` and `beat`: which process of the broker sent it, and its count."""
+    """`incarnation` and `beat`: the process of the broker that sent it, and its count."""
 
     cluster: str
     name: str
@@ -67,23 +69,23 @@ class Registration:
     state_version: int
     timeout_s: float
     topics: Mapping[str, int]
-    life: int = 0
+    incarnation: int = 0
     beat: int = 0
 
 
 @dataclass(frozen=True)
-class Sign:
-    """A light heartbeat: who is alive, and under which id it believes to be known."""
+class LightHeartbeat:
+    """A heartbeat without topics. `broker_id`: the id under which the broker has registered."""
 
     name: str
     broker_id: int
     addr: str
-    life: int
+    incarnation: int
     beat: int
 
 
 @dataclass(frozen=True)
-class _Live:
+class _RegisteredBroker:
     registration: Registration
     at: float
     via: Hashable  # the connection it came by
@@ -94,66 +96,70 @@ class _Group:
     """The brokers of one set by id: 0 is the master, a slave has its own."""
 
     cluster: str
-    brokers: dict[int, _Live] = field(default_factory=dict)
+    brokers: dict[int, _RegisteredBroker] = field(default_factory=dict)
     topics: Mapping[str, int] = field(default_factory=dict)
     version: int = 0
 
-    def without_addr(self, addr: str) -> dict[int, _Live]:
+    def without_addr(self, addr: str) -> dict[int, _RegisteredBroker]:
         return {i: b for i, b in self.brokers.items() if b.registration.addr != addr}
 
 
 def _parted(topics: Mapping[str, list[Json]]) -> Iterator[dict[str, list[Json]]]:
-    """The topics in order, no more together than fit; there is always a first part."""
+    """Split the topics into parts that fit into an answer; yield at least one part."""
     part: dict[str, list[Json]] = {}
-    left_bytes = MOST_BYTES
+    left_bytes = MAX_TOPICS_BYTES
     for topic, rows in topics.items():
         size_bytes = len(to_json({topic: rows}))
         if part and size_bytes > left_bytes:
             yield part
-            part, left_bytes = {}, MOST_BYTES
+            part, left_bytes = {}, MAX_TOPICS_BYTES
         part[topic] = rows
         left_bytes -= size_bytes
     yield part
 
 
 class RouteTable:
-    """`patience_s`: after this time silence counts, however many are silent."""
+    """`patience_s`: a broker that is silent for longer is removed, however many are silent."""
 
     def __init__(
         self,
         displaces: Callable[[int, int], bool],
-        deaf: Callable[[Sequence[tuple[float, float]]], bool],
+        is_deaf: Callable[[Sequence[tuple[float, float]]], bool],
         patience_s: float,
     ) -> None:
         self._displaces = displaces
-        self._deaf = deaf
+        self._is_deaf = is_deaf
         self._patience_s = patience_s
         self._deaf_at = -math.inf
         self._groups: dict[str, _Group] = {}
-        self._newest: dict[str, int] = {}  # set -> its newest master's epoch, heard of by anyone
-        self._beats: dict[str, tuple[int, int]] = {}  # address -> life, its last count
-        self.topics_version = 0  # another one whenever who serves which topics changes
-        self._parts: list[dict[str, list[Json]]] | None = None  # of all topics, until then
+        self._newest: dict[
+            str, int
+        ] = {}  # set -> the newest master's epoch that any broker registered with
+        self._beats: dict[str, tuple[int, int]] = {}  # address -> incarnation, last count
+        self.topics_version = 0  # changes whenever the topics of a set change
+        self._parts: list[dict[str, list[Json]]] | None = (
+            None  # of all topics, while they do not change
+        )
 
     def register(self, new: Registration, via: Hashable, now: float) -> Registration | None:
-        """Enter a broker; the set's master if there is one. Stale: it was refused."""
-        if self._is_late(new.addr, new.life, new.beat):
-            raise Stale(f"{new.addr} has been heard since this was sent")
+        """Register a broker; return the set's master. Raises StaleRegistration."""
+        if self._is_late(new.addr, new.incarnation, new.beat):
+            raise StaleRegistration(f"{new.addr} has sent something later")
         newest = self._newest.get(new.name, 0)
         group = self._groups.get(new.name) or _Group(new.cluster, version=newest)
         group.brokers = group.without_addr(new.addr)
         if new.broker_id == MASTER:
             if not self._displaces(newest, new.state_version):
                 self._drop_if_empty(new.name)
-                raise Stale(
+                raise StaleRegistration(
                     f"{new.name} has had a master of epoch {newest}, after {new.state_version}; if "
-                    "the set was made anew, start this nameserver again"
+                    "the set was created again, restart this nameserver"
                 )
             self._newest[new.name] = group.version = new.state_version
         else:
             self._newest[new.name] = max(newest, new.state_version)
         self._groups[new.name] = group
-        group.brokers[new.broker_id] = _Live(new, now, via)
+        group.brokers[new.broker_id] = _RegisteredBroker(new, now, via)
         if new.broker_id == MASTER or (new.broker_id == min(group.brokers) and not group.topics):
             self._serve(group, new.topics)
         master = group.brokers.get(MASTER)
@@ -168,30 +174,30 @@ class RouteTable:
         self._drop_if_empty(name)
         return True
 
-    def heard(self, sign: Sign, via: Hashable, now: float) -> bool:
-        """A light heartbeat. False: its sender is not in the table as it says, and should be."""
-        if self._is_late(sign.addr, sign.life, sign.beat):
+    def record_heartbeat(self, heartbeat: LightHeartbeat, via: Hashable, now: float) -> bool:
+        """Take a light heartbeat. Return False if its sender has to register."""
+        if self._is_late(heartbeat.addr, heartbeat.incarnation, heartbeat.beat):
             return True
-        group = self._groups.get(sign.name)
-        known = group.brokers.get(sign.broker_id) if group else None
-        if group is None or known is None or known.registration.addr != sign.addr:
+        group = self._groups.get(heartbeat.name)
+        known = group.brokers.get(heartbeat.broker_id) if group else None
+        if group is None or known is None or known.registration.addr != heartbeat.addr:
             return False
-        group.brokers[sign.broker_id] = _Live(known.registration, now, via)
+        group.brokers[heartbeat.broker_id] = _RegisteredBroker(known.registration, now, via)
         return True
 
     def expired(self, now: float) -> list[Registration]:
-        """Who has been silent for longer than announced, unless it is we who do not hear."""
+        """Return the brokers that were silent for too long, unless this nameserver is cut off."""
         silences = [(now - live.at, live.registration.timeout_s) for live in self._living()]
-        if self._deaf(silences):
+        if self._is_deaf(silences):
             self._deaf_at = now
         return [live.registration for live in self._living() if self._is_silent(live, now)]
 
     def registered_by(self, via: Hashable) -> list[Registration]:
-        """Whose latest sign of life came by this connection."""
+        """Return the brokers whose latest message came by this connection."""
         return [live.registration for live in self._living() if live.via == via]
 
     def members(self, name: str) -> dict[int, str]:
-        """The addresses of a set's brokers by id, the lowest first."""
+        """Return the addresses of a set's brokers by id, the lowest first."""
         group = self._groups.get(name)
         brokers = sorted(group.brokers.items()) if group else []
         return {i: live.registration.addr for i, live in brokers}
@@ -202,12 +208,12 @@ class RouteTable:
 
     @property
     def parts(self) -> int:
-        """How many it takes to tell all topics; at least one."""
+        """The number of parts of all topics, at least one."""
         return len(self._of_all_topics())
 
     def route(self, topic: str | None, part: int | None = None) -> Json:
-        """Who serves a topic, or all topics, or one part of those, which is empty if there is no
-        such part."""
+        """Return the route of a topic, of all topics, or of one part of them (empty if there is no
+        such part)."""
         topics = self._of_topic(topic) if topic is not None else self._of_part(part)
         serving = {row["brokerName"] for row in topics.get(topic, ())} if topic is not None else {}
         brokers = {
@@ -227,8 +233,10 @@ class RouteTable:
 
     def _of_part(self, part: int | None) -> dict[str, list[Json]]:
         parts = self._of_all_topics()
-        told = parts if part is None else parts[part : part + 1] if part >= 0 else []
-        return told[0] if len(told) == 1 else {t: rows for some in told for t, rows in some.items()}
+        chosen = parts if part is None else parts[part : part + 1] if part >= 0 else []
+        if len(chosen) == 1:
+            return chosen[0]
+        return {topic: rows for topics in chosen for topic, rows in topics.items()}
 
     def _of_all_topics(self) -> list[dict[str, list[Json]]]:
         if self._parts is None:
@@ -253,19 +261,19 @@ class RouteTable:
         addrs = {str(i): b.registration.addr for i, b in sorted(group.brokers.items())}
         return {"cluster": group.cluster, "addrs": addrs, "stateVersion": group.version}
 
-    def _living(self) -> Iterator[_Live]:
+    def _living(self) -> Iterator[_RegisteredBroker]:
         return (live for group in self._groups.values() for live in group.brokers.values())
 
-    def _is_silent(self, live: _Live, now: float) -> bool:
+    def _is_silent(self, live: _RegisteredBroker, now: float) -> bool:
         heard_at = max(live.at, self._deaf_at)
         return now - heard_at > live.registration.timeout_s or now - live.at > self._patience_s
 
-    def _is_late(self, addr: str, life: int, beat: int) -> bool:
-        """Something was sent after it, and that has come already."""
+    def _is_late(self, addr: str, incarnation: int, beat: int) -> bool:
+        """Return whether a message that was sent later has already arrived."""
         known = self._beats.get(addr)
-        if known is not None and known[0] == life and beat < known[1]:
+        if known is not None and known[0] == incarnation and beat < known[1]:
             return True
-        self._beats[addr] = life, beat
+        self._beats[addr] = incarnation, beat
         return False
 
     def _drop_if_empty(self, name: str) -> None:
@@ -275,5 +283,5 @@ class RouteTable:
             self._topics_changed()
 
 
-class Stale(Exception):
-    """A master of an older epoch, or something that was sent before what we know."""
+class StaleRegistration(Exception):
+    """The registration is of an older master, or was sent before a later message."""

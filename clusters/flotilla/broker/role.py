@@ -1,0 +1,323 @@
+"""A broker's role (fenced, slave or master) and what changes with it.
+
+The controllers decide the role (controller_link.py); `BrokerRole` carries it out. It owns both
+sides of replication and, while the broker is master, two objects that live for one term as master:
+`Leadership` (confirm offset, acknowledgement, SyncStateSet) and `MetadataChanges`.
+"""
+
+from collections.abc import Awaitable
+from typing import Protocol
+
+from ..config import Config
+from ..events import EventLog
+from ..net.controller_client import ControllerClient
+from ..net.wire import Json
+from ..replication.divergence import LogShape
+from ..replication.ha_master import HaMaster, SlaveLink
+from ..replication.ha_slave import FollowTarget, HaSlave
+from ..replication.replica import Replica
+from ..replication.sync_state import SyncState
+from ..rules import Rules
+from ..store.retention import needed_from
+from ..world.ports import Ports
+from .changes import MetadataChanges
+from .controller_link import ControllerLink, ReplicaInfo
+from .leader import Leadership, LeadershipContext
+from .sends import WaitingSends
+
+
+class RoleObserver(Protocol):
+    """What the rest of the broker does when its role changes; implemented by `Broker`."""
+
+    def became_master(self) -> None: ...
+
+    def stepped_down(self) -> None: ...
+
+    def role_changed(self) -> None:
+        """The role, or the epoch of it, is another one."""
+        ...
+
+    def topics_changed(self) -> None: ...
+
+    def slave_progressed(self) -> None:
+        """A slave acknowledged a part of the log, or metadata."""
+        ...
+
+    def connected(self, master: str) -> None:
+        """This broker, a slave, has connected to its master at this address."""
+        ...
+
+    def beat(self) -> Awaitable[None]:
+        """Send a heartbeat to the leading controller and wait for the answer."""
+        ...
+
+
+class BrokerRole:
+    """The present role; implements `ha_master.Reign` and `controller_link.RoleHandler`."""
+
+    def __init__(
+        self,
+        config: Config,
+        ports: Ports,
+        rules: Rules,
+        replica: Replica,
+        events: EventLog,
+        sends: WaitingSends,
+        controllers: ControllerClient,
+        observer: RoleObserver,
+    ) -> None:
+        self.config, self.replica = config, replica
+        self.leadership: Leadership | None = None
+        self.changes: MetadataChanges | None = None
+        self.ha = HaMaster(config, replica.store.log, rules, self, events)
+        self.slave = HaSlave(config, replica.store, rules, replica, events)
+        self.link = ControllerLink(config, ports, controllers, self, events, observer.beat)
+        self._ports, self._rules, self._events = ports, rules, events
+        self._store, self._sends, self._controllers = replica.store, sends, controllers
+        self._observer = observer
+        self._promoting = False
+        self._store.log.on_written = self._on_written
+        self._store.log.on_flushed = self._on_flushed
+        self.slave.on_connected = lambda: observer.connected(self.link.info.master_addr)
+
+    # what the rest of the broker asks
+
+    def is_master(self) -> bool:
+        return self.leadership is not None
+
+    def current_changes(self) -> MetadataChanges | None:
+        return self.changes
+
+    def serves_as_slave(self) -> bool:
+        return self.config.slave_read_enable and self.link.info.master_id is not None
+
+    def slave_to_read(self) -> int:
+        """Return the id of an in-sync slave for consumers that lag, 0 if there is none.
+
+        A slave returns its own id.
+        """
+        if self.leadership is None:
+            return self.link.id
+        return min(self.leadership.state.slaves, default=0)
+
+    def master_to_copy(self) -> tuple[str, int] | None:
+        """Return the address of the master whose metadata to copy, and this broker's id."""
+        address = self.link.info.master_addr
+        if self.leadership is not None or self._promoting or not address:
+            return None
+        return address, self.link.id
+
+    def needed_from(self) -> int:
+        """Return the offset before which no replica needs this log any more."""
+        confirmed = self._store.confirm_offset
+        if self.leadership is None:
+            return confirmed
+        members = self._rules.counted_members(self.leadership.state)
+        return needed_from(confirmed, self.ha.peer_positions(), members)
+
+    # the log has moved
+
+    def _on_written(self) -> None:
+        if self.leadership is not None:
+            self.ha.pump()
+            self.leadership.advance()
+        else:
+            self._store.dispatch()
+            if not self.config.sync_flush:
+                self.slave.acknowledge()
+
+    def _on_flushed(self) -> None:
+        if self.leadership is not None:
+            self.leadership.advance()
+        elif self.config.sync_flush:
+            self.slave.acknowledge()
+
+    # ha_master.Reign
+
+    @property
+    def epoch(self) -> int:
+        return self.link.info.epoch
+
+    def is_promoting(self) -> bool:
+        return self._promoting
+
+    def shape(self) -> LogShape:
+        return self.replica.shape()
+
+    def confirm_offset(self) -> int:
+        return self._store.confirm_offset
+
+    def is_boundary(self, offset: int) -> bool:
+        return self._store.is_boundary(offset)
+
+    def last_file(self) -> int:
+        return self._store.last_file()
+
+    def progressed(self, slave: int) -> None:
+        if self.leadership is not None:
+            self.leadership.progressed(slave)
+            self._observer.slave_progressed()
+
+    def slave_gone(self, slave: int) -> None:
+        if self.leadership is not None:
+            self.leadership.slave_gone(slave)
+
+    # controller_link.RoleHandler
+
+    async def become_master(self, info: ReplicaInfo) -> None:
+        """Become the master of this epoch, or continue as master in a new epoch."""
+        self._refuse_old_epoch(info)
+        if self.leadership is not None:
+            self.replica.record_epoch(info.epoch)
+            self.leadership.renew(info.epoch, info.members, info.set_epoch)
+            self._begin_changes(info.epoch)
+            await self.replica.save_if_room()
+        else:
+            self._promoting = True
+            await self.slave.stop()
+            await self.replica.begin_reign(info.epoch)
+            state = SyncState(self.link.id, info.members, info.set_epoch)
+            self.leadership = Leadership(self._leadership_context(), info.epoch, state)
+            self._promoting = False
+            self._begin_changes(info.epoch)
+            self.leadership.advance()
+            self.ha.open()
+        self._observer.became_master()
+        self._observer.role_changed()
+
+    async def become_slave(self, info: ReplicaInfo) -> None:
+        """Become the slave of this master, or follow it into a new epoch."""
+        self.step_down("another broker is the master now")
+        assert info.master_id is not None, "info without a master is not applied"
+        await self.slave.follow(
+            FollowTarget(self.link.id, info.master_id, info.master_ha_addr, info.epoch)
+        )
+        self._observer.role_changed()
+
+    def install_set(self, info: ReplicaInfo) -> None:
+        if self.leadership is not None:
+            self.leadership.install(info.members, info.set_epoch, "told")
+
+    def step_down(self, why: str) -> None:
+        """End the term as master, if there is one. Waiting requests are answered."""
+        leadership, self.leadership = self.leadership, None
+        changes, self.changes = self.changes, None
+        if changes is not None:
+            changes.end()
+        if leadership is not None:
+            leadership.end()
+            self._sends.abandon(why)
+            self._observer.stepped_down()
+            self.ha.drop_all(why)
+
+    async def close(self) -> None:
+        self.ha.stop()
+        await self.slave.stop()
+        self.slave.close()
+
+    def _refuse_old_epoch(self, info: ReplicaInfo) -> None:
+        known = self.replica.epochs.last_epoch
+        if info.epoch < known:
+            self._ports.exit.fatal(
+                f"the controllers elected this broker for epoch {info.epoch}, but its log "
+                f"already has epoch {known}: was their data wiped? Clean the stores as well and "
+                "start nameservers and clients again, or bring the controllers' data back"
+            )
+
+    def _leadership_context(self) -> LeadershipContext:
+        return LeadershipContext(
+            self.config,
+            self._rules,
+            self.replica,
+            self.ha,
+            self._sends,
+            self._controllers,
+            self._events,
+            on_info=self.link.notice,
+            holds_metadata=lambda slave: self.changes is None or self.changes.holds(slave),
+        )
+
+    def _begin_changes(self, epoch: int) -> None:
+        """Start this term's metadata changes. Changes of a term that ends with it are settled."""
+        before = self.changes
+        self.changes = MetadataChanges(
+            self.config,
+            self.replica.catalog,
+            epoch,
+            self._electable,
+            self.progressed,
+            self._rules.change_is_held,
+        )
+        if before is not None:
+            self.changes.addresses |= before.addresses  # slaves do not connect again
+            before.end()
+        self.changes.on_topics = self._observer.topics_changed
+
+    def _electable(self) -> tuple[int, ...] | None:
+        """Return the slaves that may be elected next, None while too few are in sync."""
+        if self.leadership is None or not self.leadership.admits():
+            return None
+        return self._rules.counted_members(self.leadership.state)
+
+
+def describe(role: BrokerRole, now: float) -> Json:
+    """Return what DESCRIBE answers: a read-only view for operators and checkers."""
+    return {
+        "node": role.config.node,
+        "brokerName": role.config.broker_name,
+        "controllerBrokerId": role.link.id,
+        **_describe_role(role),
+        **_describe_log(role.replica),
+        "connected": role.slave.state,
+        "needsOperator": role.slave.halted or None,
+        "slaves": {
+            str(i): _describe_slave(role.replica, link, now)
+            for i, link in sorted(role.ha.links.items())
+        },
+        "queues": {
+            f"{topic.decode()}-{queue}": [q.base, q.visible_end]
+            for (topic, queue), q in sorted(role.replica.store.queues().items())
+        },
+    }
+
+
+def _describe_role(role: BrokerRole) -> Json:
+    info, leadership = role.link.info, role.leadership
+    if leadership is not None:
+        own = {"role": "master", "brokerId": 0, "synchronizing": leadership.synchronizing}
+        members, set_epoch = leadership.state.members, leadership.state.epoch
+    else:
+        own = {"role": "slave" if info.master_id else "fenced", "synchronizing": False}
+        own["brokerId"] = role.link.id
+        members, set_epoch = info.members, info.set_epoch
+    return {
+        **own,
+        "masterId": info.master_id,
+        "masterEpoch": info.epoch,
+        "set": list(members),
+        "setEpoch": set_epoch,
+    }
+
+
+def _describe_log(replica: Replica) -> Json:
+    store = replica.store
+    return {
+        "epochs": [list(entry) for entry in replica.epochs.entries],
+        "minOffset": store.log.min_offset,
+        "maxOffset": store.log.max_offset,
+        "confirmOffset": store.confirm_offset,
+        "flushedOffset": store.log.flushed,
+        "dispatchedOffset": store.index.dispatched,
+        "metadataVersion": list(replica.catalog.version),
+    }
+
+
+def _describe_slave(replica: Replica, link: SlaveLink, now: float) -> Json:
+    ack, caught_up_at = link.progress.ack, link.progress.caught_up_at
+    return {
+        "ack": ack,
+        "learner": link.learner,
+        "gap": None if ack is None else replica.store.log.max_offset - ack,
+        "bytesPerSecond": round(link.rate.value(now)),
+        "caughtUpAgoS": None if caught_up_at is None else round(now - caught_up_at, 3),
+    }
