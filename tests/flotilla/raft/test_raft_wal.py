@@ -160,7 +160,7 @@ def test_a_rewritten_log_waits_until_it_can_be_opened(
 ) -> None:
     """It is written, and too many files are open at that moment: as soon as one is closed it goes
     on."""
-    monkeypatch.setattr(ports, "AGAIN_S", 0.0)
+    monkeypatch.setattr(ports, "RETRY_S", 0.0)
     path, files = tmp_path / "raft.wal", TooMany()
 
     async def run() -> None:
