@@ -59,7 +59,7 @@ def test_an_order_that_only_one_set_took_is_given_again() -> None:
         await sailor.client.calls.all_masters()
         for name in ("broker-3", "broker-4"):
             await sailor.kill(name)
-        with pytest.raises(CallRefused, match="it stands on another set, but not here") as half:
+        with pytest.raises(CallRefused, match="it is done on another set, but not here") as half:
             await topics.create("new", 4)
         assert outcome_of_failure(half.value) is CallOutcome.UNKNOWN
         for name in ("broker-3", "broker-4"):
