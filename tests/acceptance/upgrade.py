@@ -101,10 +101,15 @@ async def _leader(fleet: Fleet, role: str) -> str:
     return fleet.of_role(role)[-1].name
 
 
+def _knows_handovers(code: Path) -> bool:
+    wires = (code / "clusters" / "flotilla").rglob("wire.py")
+    return any("DRILL = " in wire.read_text() for wire in wires)
+
+
 async def _hand_over(fleet: Fleet, traffic: Traffic, new: Path, to: str) -> str:
-    """As planned, if everybody knows that."""
+    """Hand over as planned if all nodes know that, else elect."""
     nodes = [*fleet.of_role("controller"), fleet.nodes[await fleet.master()]]
-    if all((node.code / "clusters" / "flotilla" / "drill.py").exists() for node in nodes):
+    if all(_knows_handovers(node.code) for node in nodes):
         await fleet.hand_over(new, to)
         return HANDOVER
     for queue, offset in enumerate(list(traffic.committed.values())):
