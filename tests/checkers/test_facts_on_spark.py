@@ -50,13 +50,13 @@ def recorded(path: Path) -> RunDir:
 def test_spark_and_one_process_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether in one task, in several, or without Spark: the same cells."""
     run = recorded(tmp_path)
-    here = facts(History.open(run), Trial(), None).answers
+    here = facts(History.open(run), Trial(), None).timeline
     assert here.total(F.SEND, Type.OK) == 334
     assert here.worst_ms() == 30.0
     assert sum(n or 0 for n in here.quantiles_ms([1.0])) == pytest.approx(30, rel=0.05)
     with engine.session() as spark:
         for one_task_bytes in (16 << 20, 0):
             monkeypatch.setattr("checkers._spark.spark_stages.ONE_TASK_BYTES", one_task_bytes)
-            there = facts(History.open(run), Trial(), spark).answers
+            there = facts(History.open(run), Trial(), spark).timeline
             for name in (*KEYS, "n", "lo", "hi"):
                 assert there._columns[name].tolist() == here._columns[name].tolist(), name
