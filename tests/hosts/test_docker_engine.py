@@ -28,7 +28,7 @@ from harness.errors import BedFailed
 pytestmark = pytest.mark.bed
 
 CONNECT = """
-from clusters.hosts import _docker_engine as engine
+from clusters.hosts.docker import engine
 from harness.errors import BedFailed
 engine.CONNECT_WITHIN_S = 0.5
 try:
@@ -38,7 +38,7 @@ except BedFailed as e:
 """
 ASK_LATER = """
 import os, docker
-from clusters.hosts import _docker_engine as engine
+from clusters.hosts.docker import engine
 from harness.errors import BedFailed
 client = docker.DockerClient(os.environ["DOCKER_HOST"], version="1.41")
 try:
