@@ -42,7 +42,7 @@ from clusters.hosts.docker import engine
 from harness.errors import BedFailed
 client = docker.DockerClient(os.environ["DOCKER_HOST"], version="1.41")
 try:
-    with engine.translated("node n1 cannot be asked"):
+    with engine.translate_errors("node n1 cannot be asked"):
         client.containers.get("n1")
 except BedFailed as e:
     print(e)
