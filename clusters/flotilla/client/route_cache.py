@@ -103,8 +103,8 @@ class RouteSnapshot:
         self, topics: Json, brokers: Json
     ) -> Mapping[str, tuple[tuple[str, int], ...]]:
         """Return the topics after an answer; the same object if they have not changed."""
-        unchanged = brokers.keys() == self.raw_sets and topics == self.raw_topics
-        if topics is self.raw_topics or unchanged:
+        same_topics = topics is self.raw_topics or topics == self.raw_topics
+        if same_topics and brokers.keys() == self.raw_sets:
             return self.topics
         news = {topic: self._owners(topic, owners, brokers) for topic, owners in topics.items()}
         return {**self.topics, **news}

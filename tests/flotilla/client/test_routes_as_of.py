@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from loopback import eventually, free_port
 
@@ -250,6 +250,14 @@ STEPS = st.lists(
 
 
 @given(STEPS)
+@example(
+    [
+        (0, "set-1", {"a": 1}, True),
+        (0, "set-1", None, False),
+        (0, "set-2", {"a": 1}, True),
+        (0, "set-1", {}, True),
+    ]
+)  # a set is back without its topic
 def test_what_was_left_out_is_what_was_told(steps: list[Any]) -> None:
     """Whatever registers and goes at two nameservers, and whichever is asked: the client has the
     table that whole answers would have given."""
