@@ -23,7 +23,7 @@ from clusters.hosts.local.hosts import LocalHosts
 from clusters.systems.flotilla.driver import Flotilla
 from clusters.systems.flotilla.layout import CONTROLLER, NAMESERVER, address
 from clusters.systems.flotilla.profiles import settings
-from harness.contracts import CLIENT, Bed, Standing
+from harness.contracts import CLIENT, Bed, ClusterState
 from harness.trial import Trial
 
 LOOK_EVERY_S = 0.005
@@ -72,23 +72,23 @@ class Cluster:
 
     # who is who; a nameserver's own words list all topics, so it is not asked each time
 
-    async def standing(self) -> Standing:
+    async def cluster_state(self) -> ClusterState:
         few = [node for node in self.bed.nodes if node.role != NAMESERVER]
-        return await self.system.standing(replace(self.bed, nodes=few))
+        return await self.system.cluster_state(replace(self.bed, nodes=few))
 
-    async def whole(self) -> Standing:
+    async def whole(self) -> ClusterState:
         """Once there is full redundancy."""
-        found: list[Standing] = []
+        found: list[ClusterState] = []
 
         async def look() -> bool:
-            found.append(await self.standing())
+            found.append(await self.cluster_state())
             return found[-1].redundant and bool(found[-1].controller_leader)
 
         await until(look, "full redundancy")
         return found[-1]
 
     async def master(self) -> str:
-        (name,) = (await self.standing()).masters.values()
+        (name,) = (await self.cluster_state()).masters.values()
         return name
 
     def address(self, node: str) -> str:
@@ -125,7 +125,7 @@ async def raised(folder: Path, trial: Trial, topics: Mapping[str, int]) -> Async
     hosts, record = LocalHosts(folder), Silent()
     system = Flotilla(trial, settings(trial), topics)
     wanted = [node for node in system.nodes() if node.role != CLIENT]
-    async with hosts.raised(wanted) as (nodes, agents):
+    async with hosts.start_nodes(wanted) as (nodes, agents):
         recorder: Any = record
         bed = Bed(
             nodes=nodes,

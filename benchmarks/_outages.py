@@ -198,7 +198,7 @@ def measure(
     """Carry out the cell's trial in an empty folder. Incomplete when it could not be."""
     trial, plan = cell.trial(cell.moments(times)[-1]), cell.plan(times)
     if cell.hosts == SIMULATED:
-        run = simulate(trial, launch.planned(trial, plan), folder / "simulated").run
+        run = simulate(trial, launch.make_plan(trial, plan), folder / "simulated").run
     else:
         run = launch.run(trial, plan, on_status, folder)
     return measured(run, times)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.history.journal import Journal
+from harness.history.journal import TableJournal
 from harness.history.rundir import RunDir
 from harness.history.seal import seal
 from harness.operation import SEQUENCE_BITS, F, Type
@@ -116,7 +116,7 @@ def write_run(
     if wrong:
         spoil(everything, wrong)
     for crew in range(CREWS):
-        journal = Journal(run.journal, "ops", f"client-{crew + 1}")
+        journal = TableJournal(run.journal, "ops", f"client-{crew + 1}")
         rows = crew_rows(everything, crew)
         small = {"type": np.int8, "f": np.int8, "attempts": np.int16, "process": np.int32}
         small |= {"key": np.int32, "pos": np.int32}
@@ -128,7 +128,7 @@ def write_run(
 
 
 def _write_notes(run: RunDir) -> None:
-    notes = Journal(run.journal, "notes", "client-1")
+    notes = TableJournal(run.journal, "notes", "client-1")
     for t, phase in enumerate(("raised", "load", "healed", "drain", "collected", "ended")):
         notes.append((t, -1, -1, phase))
     for queue in range(QUEUES):

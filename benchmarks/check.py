@@ -21,7 +21,7 @@ from harness.errors import EXIT_VALID
 from harness.history.rundir import RunDir
 from harness.judge.judge import judge
 from harness.spark import java
-from harness.spark.session import Engine, make_archive
+from harness.spark.session import JvmLauncher, make_archive
 
 SMALL_MESSAGES = 2_500  # 10,000 events
 COLD_WITHIN_S, WARM_WITHIN_S = 4.0, 2.0
@@ -41,7 +41,7 @@ def timed(what: str, work: Callable[[], Any], repeat: int = 3) -> float:
 
 def cold(run: RunDir) -> float:
     """The whole command, from nothing to exit code."""
-    if not java.find().archive.is_file():
+    if not java.find_java().archive.is_file():
         make_archive()
     command = [shutil.which("seatrial") or str(Path(sys.executable).parent / "seatrial"), "check"]
 
@@ -57,7 +57,7 @@ def warm(run: RunDir) -> float:
     what = "end of run to verdict, 10k events, JVM up, never judged before"
 
     def judged() -> float:
-        with closing(Engine(warm_up=True)) as engine:
+        with closing(JvmLauncher(warm_up=True)) as engine:
             spark = engine.session()
             return timed(what, lambda: judge(run, spark), repeat=1)
 

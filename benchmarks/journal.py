@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.history.journal import BATCH_ROWS, Journal, read_stream
+from harness.history.journal import BATCH_ROWS, TableJournal, read_stream
 from harness.history.schema import OPS
 from harness.operation import NONE
 
@@ -36,10 +36,10 @@ def rows() -> list[tuple[int, ...]]:
     return made
 
 
-def written(write: Callable[[Journal], None]) -> tuple[float, float, float]:
+def written(write: Callable[[TableJournal], None]) -> tuple[float, float, float]:
     """Events per second, bytes per event, and events read per second."""
     with tempfile.TemporaryDirectory() as folder:
-        journal = Journal(Path(folder), "ops", "crew")
+        journal = TableJournal(Path(folder), "ops", "crew")
         began = time.perf_counter()
         write(journal)
         journal.close()
@@ -51,8 +51,8 @@ def written(write: Callable[[Journal], None]) -> tuple[float, float, float]:
         return per_s, sum(path.stat().st_size for path in paths) / EVENTS, read_per_s
 
 
-def by_row(some: Iterable[tuple[int, ...]], batch: int) -> Callable[[Journal], None]:
-    def write(journal: Journal) -> None:
+def by_row(some: Iterable[tuple[int, ...]], batch: int) -> Callable[[TableJournal], None]:
+    def write(journal: TableJournal) -> None:
         append = journal.append
         for n, row in enumerate(some, 1):
             append(row)
@@ -62,7 +62,7 @@ def by_row(some: Iterable[tuple[int, ...]], batch: int) -> Callable[[Journal], N
     return write
 
 
-def by_column(columns: dict[str, Any]) -> Callable[[Journal], None]:
+def by_column(columns: dict[str, Any]) -> Callable[[TableJournal], None]:
     return lambda journal: journal.append_columns(columns)
 
 

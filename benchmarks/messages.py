@@ -34,7 +34,7 @@ from _used import used
 
 from harness.history.rundir import RunDir
 from harness.judge.judge import judge
-from harness.spark.session import Engine
+from harness.spark.session import JvmLauncher
 
 CHECKERS = ("loss", "phantom", "duplicates", "order", "linearizable", "offsets")
 EACH, TIMES, CORES = 16, 5, 2
@@ -69,7 +69,7 @@ Counts = dict[str, int]
 
 
 def ours(run: RunDir, cores: int) -> tuple[Callable[[], Counts], Callable[[], None]]:
-    engine = Engine(f"local[{cores}]", warm_up=True)
+    engine = JvmLauncher(f"local[{cores}]", warm_up=True)
     spark = engine.session()
 
     def ask() -> Counts:

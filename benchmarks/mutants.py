@@ -29,7 +29,7 @@ from harness.cli.commands.simulate import DURATION_S
 from harness.cli.options import request
 from harness.contracts import PlannedFault
 from harness.history.rundir import RunDir
-from harness.plans import told
+from harness.plans import without_defaults
 from harness.selftest.mutants import PLANS
 from harness.shrink.simulated import SearchLimits, SearchState, failing_case, search
 
@@ -189,7 +189,10 @@ def in_a_line(plan: Sequence[PlannedFault]) -> str:
         fault.kind: {k: p.default for k, p in registry.fault(fault.kind).params.items()}
         for fault in plan
     }
-    return "; ".join(_sentence(fault) for fault in told(plan, defaults)) or "no fault at all"
+    return (
+        "; ".join(_sentence(fault) for fault in without_defaults(plan, defaults))
+        or "no fault at all"
+    )
 
 
 def _sentence(fault: PlannedFault) -> str:

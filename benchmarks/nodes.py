@@ -20,7 +20,7 @@ from _cluster import Cluster, alone, poured, raised, until
 from _figures import table
 
 from clusters.systems.flotilla.layout import BROKER, CONTROLLER, NAMESERVER
-from harness.contracts import Standing
+from harness.contracts import ClusterState
 from harness.trial import Trial
 
 TOPICS, MESSAGES, QUEUES = 20_000, 1_000_000, 4
@@ -30,7 +30,7 @@ KINDS = ("nameserver", "leading controller", "other controller", "master", "slav
 RESTARTED = ("nameserver", "other controller", "slave")
 
 
-def of_kind(cluster: Cluster, standing: Standing) -> Mapping[str, str]:
+def of_kind(cluster: Cluster, standing: ClusterState) -> Mapping[str, str]:
     """A node of each kind."""
     (master,) = standing.masters.values()
     leader = standing.controller_leader
@@ -80,7 +80,7 @@ async def _serves(cluster: Cluster, kind: str, said: Mapping[str, Any]) -> bool:
     if kind == "nameserver":
         return any("0" in broker["addrs"] for broker in said["brokers"].values())
     if kind == "slave":
-        return (await cluster.standing()).redundant
+        return (await cluster.cluster_state()).redundant
     return bool(said["leaderId"])
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.history.journal import Journal
+from harness.history.journal import TableJournal
 from harness.history.rundir import RunDir
 from harness.history.schema import FAULTS
 from harness.history.seal import seal
@@ -86,7 +86,7 @@ def made_up(folder: Path, operations: int) -> RunDir:
     run.write_names({"keys": [f"orders-{n}" for n in range(QUEUES)], "processes": processes})
     run.update_state(ended=True, started="2026-11-22T10:00:00Z")
     for crew in range(CREWS):
-        journal = Journal(run.journal, "ops", f"client-{crew}")
+        journal = TableJournal(run.journal, "ops", f"client-{crew}")
         for rows in chunks(operations // CREWS, crew):
             journal.append_columns(rows)
         journal.close()
@@ -98,7 +98,7 @@ def made_up(folder: Path, operations: int) -> RunDir:
 
 
 def _faults(run: RunDir) -> None:
-    table = Journal(run.journal, "faults", "runner")
+    table = TableJournal(run.journal, "faults", "runner")
     for number in range(3600 // FAULT_EVERY_S):
         begin = (number * FAULT_EVERY_S + 20) * 10**9
         row: dict[str, Any] = dict.fromkeys(FAULTS.names)

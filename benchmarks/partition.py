@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from clusters.hosts.local import hosts as local
-from harness.contracts import Bed, Node, PlannedFault, Standing
+from harness.contracts import Bed, ClusterState, Node, PlannedFault
 from harness.trial import Trial
 from nemesis import carry_out
 
@@ -47,13 +47,13 @@ class Rows:
 class Still:
     """A system in which nobody plays a part."""
 
-    async def standing(self, _bed: Bed) -> Standing:
-        return Standing()
+    async def cluster_state(self, _bed: Bed) -> ClusterState:
+        return ClusterState()
 
 
 async def measure(hosts: local.LocalHosts, folder: Path, times: int) -> list[Mapping[str, Any]]:
     rows: list[Mapping[str, Any]] = []
-    async with hosts.raised(NODES) as (nodes, agents):
+    async with hosts.start_nodes(NODES) as (nodes, agents):
         for number in range(times):
             record: Any = Rows()
             system: Any = Still()

@@ -29,7 +29,7 @@ from harness.history.rundir import RunDir
 from harness.history.schema import OPS
 from harness.judge.verdict import Result
 from harness.operation import F, Type
-from harness.spark.session import Engine
+from harness.spark.session import JvmLauncher
 from harness.trial import Trial
 
 PROCESSES, WRITERS, KEYS, APPENDS_OF_KEY = 20, 4, 10, 32
@@ -190,7 +190,7 @@ def main() -> int:
         if here:
             good, bad = judged(sound, spoilt, None)
         else:
-            with closing(Engine()) as engine:
+            with closing(JvmLauncher()) as engine:
                 good, bad = judged(sound, spoilt, engine.session())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     print(f"this process: {peak:.1f} GB at most")

@@ -23,7 +23,7 @@ from checkers._run.metadata_changes import (
 from checkers.metadata import MEANING as OF_LOCKS
 from checkers.metadata import TWICE, held_spans, of_lock
 from harness.contracts import CheckerPlugin
-from harness.history.faults_and_events import Window, merged, quiet
+from harness.history.faults_and_events import TimeWindow, merge_windows, quiet_windows
 from harness.history.notes import FINAL_PHASE
 from harness.history.reader import History
 from harness.judge.verdict import Reason, Result
@@ -41,7 +41,7 @@ class GroupLocks:
     """Each group's members and locks, by name; times in ns since the run's start."""
 
     locks: Mapping[str, Sequence[int]]  # keys
-    present: Mapping[str, Sequence[Window]]  # when a member belonged to it for certain
+    present: Mapping[str, Sequence[TimeWindow]]  # when a member belonged to it for certain
     moves: int  # joins and leaves
 
 
@@ -104,33 +104,33 @@ def _groups(history: History, found: MetadataChanges) -> GroupLocks:
         for op in row:
             last[op.process] = max(last.get(op.process, 0), op.ended or op.begun)
     moves = found.of(F.JOIN, F.LEAVE)
-    present = {found.name(key): merged(_stays(row, last)) for key, row in moves.items()}
+    present = {found.name(key): merge_windows(_stays(row, last)) for key, row in moves.items()}
     return GroupLocks(locks, present, sum(map(len, moves.values())))
 
 
-def _stays(row: Sequence[MetadataOp], last: Mapping[int, int]) -> Iterator[Window]:
+def _stays(row: Sequence[MetadataOp], last: Mapping[int, int]) -> Iterator[TimeWindow]:
     """Yield the time from each join to the leave after it, or to the member's last operation."""
     joined: dict[int, int] = {}
     for op in row:
         if op.f is F.JOIN and op.ended is not None:
             joined[op.process] = op.ended
         elif op.f is F.LEAVE and op.process in joined:
-            yield Window(joined.pop(op.process), op.begun)
+            yield TimeWindow(joined.pop(op.process), op.begun)
     for process, since in joined.items():
-        yield Window(since, max(since, last[process]))
+        yield TimeWindow(since, max(since, last[process]))
 
 
 def _of_queue(
-    history: History, found: MetadataChanges, key: int, present: Sequence[Window], bound_ns: int
+    history: History, found: MetadataChanges, key: int, present: Sequence[TimeWindow], bound_ns: int
 ) -> Iterator[MetadataBreach]:
     row = found.of_key.get(key, ())
     yield from of_lock(row)
-    owned = merged(Window(begin, end) for begin, end, _ in held_spans(row))
+    owned = merge_windows(TimeWindow(begin, end) for begin, end, _ in held_spans(row))
     phases = history.phases()
     if "load" not in phases or "drain" not in phases:
         return
-    load = Window(phases["load"], phases["drain"])
-    for calm in _common(quiet(history.faults, load), present):
+    load = TimeWindow(phases["load"], phases["drain"])
+    for calm in _common(quiet_windows(history.faults, load), present):
         for gap in _without(calm, owned):
             if gap.end - gap.begin > bound_ns:
                 why = f"no member owned it for {gap.length_s:.1f} s, while no fault was active"
@@ -140,21 +140,21 @@ def _of_queue(
         yield MetadataBreach(WITHOUT, load.end, NONE, key, why)
 
 
-def _common(some: Iterable[Window], others: Sequence[Window]) -> Iterator[Window]:
+def _common(some: Iterable[TimeWindow], others: Sequence[TimeWindow]) -> Iterator[TimeWindow]:
     for one in some:
         for other in others:
             begin, end = max(one.begin, other.begin), min(one.end, other.end)
             if begin < end:
-                yield Window(begin, end)
+                yield TimeWindow(begin, end)
 
 
-def _without(whole: Window, taken: Iterable[Window]) -> Iterator[Window]:
+def _without(whole: TimeWindow, taken: Iterable[TimeWindow]) -> Iterator[TimeWindow]:
     """Yield the parts of a window that none of these cover; they are in order and disjoint."""
     at = whole.begin
     for window in taken:
         if window.begin > at:
-            yield Window(at, min(window.begin, whole.end))
+            yield TimeWindow(at, min(window.begin, whole.end))
         at = max(at, window.end)
         if at >= whole.end:
             return
-    yield Window(at, whole.end)
+    yield TimeWindow(at, whole.end)

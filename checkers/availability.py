@@ -27,7 +27,7 @@ from checkers._run.run_facts import IN_FAULTS, QUIET, Outline, RunFacts, facts, 
 from checkers._run.timeline import CellKind
 from checkers._run.timeline_query import Timeline
 from harness.contracts import CheckerPlugin
-from harness.history.faults_and_events import FaultInterval, Window
+from harness.history.faults_and_events import FaultInterval, TimeWindow
 from harness.history.reader import History
 from harness.judge.verdict import Result
 from harness.operation import F, Type
@@ -85,7 +85,7 @@ def _fault_times(known: RunFacts, fault: FaultInterval, group: int) -> dict[str,
     return {
         "fault": fault.id,
         "kind": fault.kind,
-        "words": fault.words,
+        "words": fault.label,
         "set": known.outline.sets[group],
         "applied_s": _s(applied),
         "to_ack_s": None if acked is None else _s(acked - applied),
@@ -125,13 +125,13 @@ def _next_begin(outline: Outline, fault: FaultInterval) -> int:
     return max(applied, min([*later, ends]))
 
 
-def _active_part(known: RunFacts, begin: int, end: int) -> Window:
+def _active_part(known: RunFacts, begin: int, end: int) -> TimeWindow:
     """Return the part of a stretch in which clients sent, or waited for an answer."""
     asking = _client_activity(known)
-    return Window(begin, max(begin, min(end, asking.end if asking else begin)))
+    return TimeWindow(begin, max(begin, min(end, asking.end if asking else begin)))
 
 
-def _client_activity(known: RunFacts) -> Window | None:
+def _client_activity(known: RunFacts) -> TimeWindow | None:
     """Return the time from the invocation of the first send to that of the last one, or to the end
     of the last send that was invoked after the last acknowledgement; to the end of the load if that
     one never completed. Where a part of the record is missing, so may be its answer; but the record
@@ -144,7 +144,7 @@ def _client_activity(known: RunFacts) -> Window | None:
     until = min(in_vain, outline.load.end if outline.load else outline.end)
     if "ops" in outline.gaps:
         until = min(until, known.timeline.bins.stop * known.timeline.query.bin_ns)
-    return Window(sending.begin, max(sending.end, until))
+    return TimeWindow(sending.begin, max(sending.end, until))
 
 
 def _to_full_set(outline: Outline, fault: FaultInterval, group: int) -> float | None:
@@ -158,7 +158,7 @@ def _to_full_set(outline: Outline, fault: FaultInterval, group: int) -> float | 
     return _s(full - fault.heal)
 
 
-def _longest(silences: Iterable[Window]) -> float | None:
+def _longest(silences: Iterable[TimeWindow]) -> float | None:
     return max((round(s.length_s, 3) for s in silences), default=None)
 
 
@@ -252,7 +252,7 @@ def _availability(known: RunFacts) -> dict[str, Any]:
     }
 
 
-def _outage_limit_s(answers: Timeline, load: Window) -> float:
+def _outage_limit_s(answers: Timeline, load: TimeWindow) -> float:
     if not answers.total(F.SEND, Type.OK):
         return 0.0
     usual_s = load.length_s / answers.total(F.SEND, Type.INVOKE)
@@ -263,14 +263,14 @@ def _mean(total_s: float, count: int) -> float | None:
     return round(total_s / count, 3) if count else None
 
 
-def _cycles(outline: Outline, load: Window) -> list[Window]:
+def _cycles(outline: Outline, load: TimeWindow) -> list[TimeWindow]:
     """Return the load, divided where each fault begins: a fault and the recovery after it."""
     cuts = {f.begin for f in outline.faults if f.begin is not None}
     edges = sorted({load.begin, load.end, *(c for c in cuts if load.begin < c < load.end)})
-    return [Window(begin, end) for begin, end in pairwise(edges)]
+    return [TimeWindow(begin, end) for begin, end in pairwise(edges)]
 
 
-def _interval(cycles: Sequence[Window], outages: Sequence[Window]) -> list[float] | None:
+def _interval(cycles: Sequence[TimeWindow], outages: Sequence[TimeWindow]) -> list[float] | None:
     """Return the middle 95 % of the share over resampled cycles; None if there are too few."""
     if len(cycles) < 4:
         return None
@@ -282,7 +282,7 @@ def _interval(cycles: Sequence[Window], outages: Sequence[Window]) -> list[float
     return [round(float(low), 6), round(float(high), 6)]
 
 
-def _overlap_s(cycle: Window, outage: Window) -> float:
+def _overlap_s(cycle: TimeWindow, outage: TimeWindow) -> float:
     return max(0, min(cycle.end, outage.end) - max(cycle.begin, outage.begin)) / 1e9
 
 

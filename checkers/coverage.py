@@ -20,7 +20,13 @@ from typing import Any
 from checkers._run.fault_effects import links_of, was_hidden
 from checkers._run.run_facts import Outline, RunFacts, facts
 from harness.contracts import CheckerPlugin
-from harness.history.faults_and_events import Event, FaultInterval, Window, in_force, overlap
+from harness.history.faults_and_events import (
+    ClusterEvent,
+    FaultInterval,
+    TimeWindow,
+    in_force,
+    overlap_ns,
+)
 from harness.history.reader import History
 from harness.judge.verdict import Reason, Result
 from harness.operation import F, Type
@@ -120,15 +126,15 @@ def judge(known: RunFacts) -> Result:
     return Result("coverage", reasons=reasons, stats=stats)
 
 
-def _loaded(outline: Outline) -> Window | None:
+def _loaded(outline: Outline) -> TimeWindow | None:
     """Return the load up to where the runner began to wait for the recovery."""
     if outline.load is None:
         return None
     until = min(outline.load.end, outline.phases.get("healed", outline.load.end))
-    return Window(outline.load.begin, max(outline.load.begin, until))
+    return TimeWindow(outline.load.begin, max(outline.load.begin, until))
 
 
-def _warning(known: RunFacts, load: Window) -> str:
+def _warning(known: RunFacts, load: TimeWindow) -> str:
     """Say for how much of the load nothing succeeded, if that is more than half of it."""
     sends = known.timeline.total(F.SEND, Type.INVOKE)
     invoked = sends or sum(known.timeline.total(f, Type.INVOKE) for f in OPERATIONS)
@@ -322,7 +328,7 @@ def unelectable(fault: FaultInterval, outline: Outline) -> bool:
     there = [fault] + [
         other
         for when, other in zip(outline.force, outline.applied, strict=True)
-        if 2 * overlap(window, when) >= window.end - window.begin and other.id != fault.id
+        if 2 * overlap_ns(window, when) >= window.end - window.begin and other.id != fault.id
     ]
     silent = {name for each in there if each.silences for name in each.names}
     cut = {link for each in there if each.kind == "partition" for link in links_of(each)}
@@ -356,7 +362,9 @@ def noticed(fault: FaultInterval, outline: Outline) -> bool:
     return any(_missed(begin, end, some) for some in _by_set(outline.events, names))
 
 
-def _by_set(events: Sequence[Event], names: frozenset[str]) -> Iterator[Sequence[Event]]:
+def _by_set(
+    events: Sequence[ClusterEvent], names: frozenset[str]
+) -> Iterator[Sequence[ClusterEvent]]:
     """Yield the events of each of these sets; all events if there are no names."""
     for name in names:
         yield [event for event in events if event.fields.get("brokerName", name) == name]
@@ -364,7 +372,7 @@ def _by_set(events: Sequence[Event], names: frozenset[str]) -> Iterator[Sequence
         yield events
 
 
-def _missed(begin: int, end: int | None, events: Sequence[Event]) -> bool:
+def _missed(begin: int, end: int | None, events: Sequence[ClusterEvent]) -> bool:
     """Whether the events of one set show that its master was missed."""
     master = NAMESERVERS_MASTER_ID
     for event in events:

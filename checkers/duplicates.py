@@ -23,6 +23,7 @@ from harness.history.notes import SELECTIONS
 from harness.history.reader import History
 from harness.judge.claims import unclaimed_faults
 from harness.judge.verdict import Finding, Result
+from harness.text.plurals import quantity
 from harness.trial import Trial
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
         stories = witness(history, census, spark).stories
         dated = kind.demand and unclaimed_faults(history, trial)
         times = _times(history, census, kind, spark) if dated else {}
-        what = "1 message was" if count == 1 else f"{count:,} messages were"
+        what = quantity(count, "message was", "messages were")
         rows = tuple(stories[value] for value in census.shown[kind.messages])
         message = f"{what} {kind.meaning}"
         findings.append(Finding(kind.code, count, message, kind.demand, rows, **times))

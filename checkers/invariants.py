@@ -21,9 +21,10 @@ from typing import Any
 from checkers._run.leader_terms import set_of_node
 from harness.campaign.swarm import HOSTS as OVERSEEN
 from harness.contracts import CheckerPlugin
-from harness.history.faults_and_events import Event, FaultInterval, events, faults_at
+from harness.history.faults_and_events import ClusterEvent, FaultInterval, events, faults_at
 from harness.history.reader import History
 from harness.judge.verdict import Finding, Reason, Result
+from harness.text.plurals import how_often
 from harness.trial import Trial
 
 INTEGRITY = "integrity"
@@ -100,7 +101,7 @@ PLUGIN = CheckerPlugin(
 
 
 def judge(
-    event_log: Sequence[Event], faults: Sequence[FaultInterval], overseen: bool = False
+    event_log: Sequence[ClusterEvent], faults: Sequence[FaultInterval], overseen: bool = False
 ) -> Result:
     """Judge the events of a run. `overseen`: its laws had to be monitored."""
     watched = [event for event in event_log if event.kind == WATCHED]
@@ -135,7 +136,7 @@ def _unseen(seen: LawChecks) -> Reason:
     return Reason("LAWS_UNSEEN", message)
 
 
-def _watched(watched: Sequence[Event]) -> LawChecks:
+def _watched(watched: Sequence[ClusterEvent]) -> LawChecks:
     """Return what the monitors report of themselves."""
     seen = LawChecks()
     for event in watched:
@@ -160,7 +161,7 @@ def _finding(
 ) -> Finding:
     mine = [breach for breach in breaches if breach.law == law]
     count = sum(1 + breach.untold for breach in mine)
-    times = "once" if count == 1 else f"{count:,} times"
+    times = how_often(count)
     active = {number for breach in mine for number in faults_at(faults, breach.t)}
     meaning = MEANING.get(law, "an internal invariant was violated")
     message = f"{meaning} ({times}); first: {mine[0].why}"
@@ -182,7 +183,7 @@ def _evidence(breach: LawBreach) -> Mapping[str, Any]:
     return {"node": breach.node, "at_s": round(breach.t / 1e9, 3), "why": breach.why, **numbers}
 
 
-def _breach_of(event: Event) -> LawBreach:
+def _breach_of(event: ClusterEvent) -> LawBreach:
     fields = dict(event.fields)
     law, why = str(fields.pop("law", "?")), str(fields.pop("why", ""))
     return LawBreach(
@@ -193,7 +194,7 @@ def _breach_of(event: Event) -> LawBreach:
 # ------------------------------------------------------------------------- from event logs alone
 
 
-def _derived(event_log: Sequence[Event]) -> LawChecks:
+def _derived(event_log: Sequence[ClusterEvent]) -> LawChecks:
     """Return the violations of three laws that the nodes' event logs show."""
     seen = LawChecks(Counter(dict.fromkeys((ONE_LEADER, ONE_MASTER, COMMITTED), 0)))
     names = {event.fields.get("brokerName") for event in event_log if event.kind == "election"}
@@ -220,13 +221,13 @@ def _derived(event_log: Sequence[Event]) -> LawChecks:
     return seen
 
 
-def _missed(event: Event) -> int:
+def _missed(event: ClusterEvent) -> int:
     """Return how many lines a node could not write for lack of space, from its next line."""
     missed = event.fields.get("missed", 0)
     return missed if isinstance(missed, int) else 1
 
 
-def _claim(event: Event, process: str, alone: bool) -> tuple[str, str, str] | None:
+def _claim(event: ClusterEvent, process: str, alone: bool) -> tuple[str, str, str] | None:
     """Return (law, subject, value): two values of one subject break the law."""
     fields = event.fields
     match event.kind:

@@ -16,7 +16,8 @@ from checkers._run.evidence import SAMPLE
 from harness.contracts import CheckerPlugin
 from harness.history.reader import History
 from harness.judge.verdict import Finding, Reason, Result
-from harness.run.broker_sets import sets_of
+from harness.run.broker_sets import set_name_by_key
+from harness.text.plurals import quantity
 from harness.trial import Trial
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     if not count:
         reasons = _no_messages(history, spark)
         return Result("linearizable", reasons=reasons, stats=stats, decided=decided)
-    what = "1 entry was" if count == 1 else f"{count:,} entries were"
+    what = quantity(count, "entry was", "entries were")
     finding = Finding(
         "NOT_LINEARIZABLE",
         count,
@@ -42,7 +43,7 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
         "order-per-queue",
         tuple(log.inversion_row(inversion) for inversion in log.contradictions[:SAMPLE]),
         spans=tuple((one.until, one.since) for one in log.contradictions),
-        broker_sets=sets_of(log.names, [one.key for one in log.contradictions]),
+        broker_sets=set_name_by_key(log.names, [one.key for one in log.contradictions]),
     )
     return Result("linearizable", (finding,), stats=stats, decided=decided)
 

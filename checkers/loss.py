@@ -41,6 +41,7 @@ from harness.history.notes import FINAL_PHASE
 from harness.history.reader import History
 from harness.judge.claims import unclaimed_faults
 from harness.judge.verdict import Excuse, Finding, Reason, Result
+from harness.text.plurals import quantity
 from harness.trial import Trial
 
 if TYPE_CHECKING:
@@ -213,7 +214,7 @@ def _torn(
 ) -> Iterator[Finding]:
     count = census.counts[MessageClass.TORN]
     if count:
-        what = "1 message was" if count == 1 else f"{count:,} messages were"
+        what = quantity(count, "message was", "messages were")
         yield Finding(
             "TXN_TORN",
             count,
@@ -333,7 +334,7 @@ def _given_up(history: History) -> Iterator[Reason]:
 
 
 def _acknowledged(count: int) -> str:
-    return "1 acknowledged message" if count == 1 else f"{count:,} acknowledged messages"
+    return quantity(count, "acknowledged message")
 
 
 def _were(count: int) -> str:

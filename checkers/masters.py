@@ -28,10 +28,11 @@ from checkers._spark.spark_stages import INT, Batches, Unit, arrays, reduced, un
 from checkers.invariants import WATCHED
 from harness.campaign.swarm import HOSTS as OVERSEEN
 from harness.contracts import CheckerPlugin
-from harness.history.faults_and_events import Event, FaultInterval, faults_at
+from harness.history.faults_and_events import ClusterEvent, FaultInterval, faults_at
 from harness.history.reader import History
 from harness.judge.verdict import Finding, Result
 from harness.operation import F, Type
+from harness.text.plurals import how_often, quantity
 from harness.trial import Trial
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def _finding(
 ) -> Iterator[Finding]:
     some = list(incidents)
     if some:
-        times = "once" if len(some) == 1 else f"{len(some):,} times"
+        times = how_often(len(some))
         message = f"{MEANING[code]} ({times}); first: {some[0].why}"
         evidence = tuple(
             {"node": one.node, "at_s": round(one.t / 1e9, 3), "why": one.why}
@@ -170,7 +171,7 @@ class WriterJob:
 def in_sets(
     acked: Sequence[EpochWriter],
     names: Sequence[str],
-    event_log: Sequence[Event],
+    event_log: Sequence[ClusterEvent],
     history: History,
 ) -> list[EpochWriter]:
     """Return each writer with its own set, if it is known: each set numbers its epochs from 1."""
@@ -202,7 +203,7 @@ def _shared(
         }
         for number, epoch in shared[:SAMPLE]
     )
-    what = "1 epoch" if len(shared) == 1 else f"{len(shared):,} epochs"
+    what = quantity(len(shared), "epoch")
     message = f"more than one broker acknowledged messages in {what}"
     firsts = (sorted(writer.first for writer in by_epoch[which]) for which in shared)
     spans = tuple((first, second) for first, second, *_ in firsts)
@@ -217,7 +218,7 @@ def _judged_by_laws(trial: Trial) -> bool:
     return not trial.checkers or "invariants" in trial.checkers
 
 
-def _mastered_twice(event_log: Sequence[Event]) -> frozenset[int]:
+def _mastered_twice(event_log: Sequence[ClusterEvent]) -> frozenset[int]:
     """Return epochs of which two brokers report that they were master: the law ONE_MASTER."""
     masters: dict[int, set[str]] = defaultdict(set)
     for event in event_log:

@@ -39,6 +39,7 @@ from harness.history.reader import History
 from harness.judge.claims import unclaimed_faults
 from harness.judge.verdict import Finding, Result
 from harness.operation import F
+from harness.text.plurals import quantity
 from harness.trial import Trial
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def _conflicts(
     count = max(reported, stored)
     if not count:
         return
-    what = "1 offset held" if count == 1 else f"{count:,} offsets held"
+    what = quantity(count, "offset held", "offsets held")
     by = {"in clients' answers": reported, "in a replica's own log": stored}
     where = " and ".join(f"{n:,} {words}" for words, n in by.items() if n)
     stored_at = [(row.key, row.offset) for row in replicas.doubled_rows]
@@ -164,7 +165,7 @@ def _conflicts(
 def _restamped(log: QueueLog, times: OffsetTimes) -> Iterator[Finding]:
     count = log.counts.restamped
     if count:
-        what = "1 message has" if count == 1 else f"{count:,} messages have"
+        what = quantity(count, "message has", "messages have")
         message = f"{what} one epoch or store time for some clients and another for others"
         rows = tuple({"queue": log.queue(key), "offset": at} for key, at in log.restamped[:SAMPLE])
         spans = [((at[0],), _changed(times.at.get(at, ()))) for at in log.restamped]
@@ -193,7 +194,7 @@ def _moved(
     if count:
         stories = witness(history, census, spark).stories
         rows = tuple(stories[value] for value in census.shown[MessageClass.MOVED])
-        what = "1 message was" if count == 1 else f"{count:,} messages were"
+        what = quantity(count, "message was", "messages were")
         message = f"{what} acknowledged at one offset and found at another"
         found = [times.of.get(value, ()) for value in census.dated[MessageClass.MOVED]]
         spans = [
@@ -212,7 +213,7 @@ def _gaps(history: History, replicas: ReplicaLogs, times: OffsetTimes) -> Iterat
     if not worst:
         return
     count = sum(missing for missing, _ in worst.values())
-    what = "1 offset is" if count == 1 else f"{count:,} offsets are"
+    what = quantity(count, "offset is", "offsets are")
     keys, nodes = history.names.get("keys", ()), history.names.get("nodes", ())
     rows = tuple(
         {
@@ -232,7 +233,7 @@ def _gaps(history: History, replicas: ReplicaLogs, times: OffsetTimes) -> Iterat
 def _holes(log: QueueLog) -> Iterator[Finding]:
     count = log.counts.holes
     if count:
-        what = "1 offset" if count == 1 else f"{count:,} offsets"
+        what = quantity(count, "offset")
         yield Finding(
             "OFFSET_HOLE", count, f"the final reader received nothing at {what} between others", ""
         )

@@ -22,7 +22,8 @@ from checkers._run.evidence import SAMPLE, seconds
 from harness.contracts import CheckerPlugin
 from harness.history.reader import History
 from harness.judge.verdict import Finding, Result
-from harness.run.broker_sets import sets_of
+from harness.run.broker_sets import set_name_by_key
+from harness.text.plurals import how_often, quantity
 from harness.trial import Trial
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def _steps(log: QueueLog) -> Iterator[Finding]:
 
 
 def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count:,} times"
+    return how_often(count)
 
 
 def _step_row(log: QueueLog, step: PollStep) -> dict[str, Any]:
@@ -125,7 +126,7 @@ def _reordered(log: QueueLog) -> Iterator[Finding]:
     own = log.steps[StepKind.SENT_BEFORE]
     count = max(log.counts.reordered, own.total)
     if count:
-        what = "1 message was" if count == 1 else f"{count:,} messages were"
+        what = quantity(count, "message was", "messages were")
         by_one = f" (within one process {_times(own.total)})" if own.total else ""
         yield Finding(
             "REORDERED",
@@ -137,7 +138,7 @@ def _reordered(log: QueueLog) -> Iterator[Finding]:
             or tuple(_step_row(log, step) for step in own.rows[:SAMPLE]),
             spans=tuple((one.until, one.since) for one in log.reorderings)
             or tuple((step.t, step.t) for step in own.rows),
-            broker_sets=sets_of(log.names, [one.key for one in log.reorderings]),
+            broker_sets=set_name_by_key(log.names, [one.key for one in log.reorderings]),
         )
 
 
@@ -148,7 +149,7 @@ def _backwards(log: QueueLog) -> Iterator[Finding]:
         rows = tuple(_step_row(log, step) for step in steps[:SAMPLE])
         message = f"offsets went back within one poll, {_times(count)}"
         spans = tuple((step.t, step.t) for step in steps)
-        groups = sets_of(log.names, [step.key for step in steps])
+        groups = set_name_by_key(log.names, [step.key for step in steps])
         yield Finding(
             "NONMONOTONIC_POLL", count, message, DEMAND, rows, spans=spans, broker_sets=groups
         )

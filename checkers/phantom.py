@@ -26,6 +26,7 @@ from harness.history.reader import CORRUPTED, History
 from harness.judge.claims import unclaimed_faults
 from harness.judge.verdict import Finding, Reason, Result
 from harness.operation import F, Type
+from harness.text.plurals import quantity
 from harness.trial import Trial
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ PLUGIN = CheckerPlugin(
 
 
 def _messages_were(count: int) -> str:
-    return "1 message was" if count == 1 else f"{count:,} messages were"
+    return quantity(count, "message was", "messages were")
 
 
 def _finding(kind: PhantomKind, census: MessageCensus, evidence: Witness) -> Finding:

@@ -40,10 +40,10 @@ from typing import Any
 
 from checkers._run.run_facts import Outline, RunFacts, facts, full_set_at, latest
 from checkers._run.timeline import NO_SET
-from harness.contracts import CheckerPlugin, Destroys, Ends
-from harness.history.faults_and_events import Event, FaultInterval, faults_at
+from harness.contracts import CheckerPlugin, DataLoss, ProcessEnd
+from harness.history.faults_and_events import ClusterEvent, FaultInterval, faults_at
 from harness.history.reader import History
-from harness.history.roles import SetSize
+from harness.history.roles import SetChange
 from harness.judge.effects import effects_of
 from harness.judge.verdict import Finding, Reason, Result
 from harness.operation import F, Type
@@ -255,7 +255,7 @@ def _was_redundant(outline: Outline) -> bool | None:
     return bool(asked[-1].fields.get("redundant")) if asked else None
 
 
-def _redundancy_checks(outline: Outline) -> list[Event]:
+def _redundancy_checks(outline: Outline) -> list[ClusterEvent]:
     return [event for event in outline.events if event.kind == "recovery"]
 
 
@@ -306,7 +306,7 @@ def _gains(acks: Sequence[tuple[int, int, int]]) -> bool:
 
 
 def _rejoined(
-    peer: int, acks: Sequence[tuple[int, int, int]], steps: Sequence[SetSize], deadline: int
+    peer: int, acks: Sequence[tuple[int, int, int]], steps: Sequence[SetChange], deadline: int
 ) -> bool:
     """Return whether a replica became a member each time after it had caught up with the log."""
     joined = [step.t for step in steps if peer in step.members and step.t <= deadline]
@@ -387,7 +387,7 @@ def _set_of(node: str, outline: Outline) -> str:
     return next((name for name, of in outline.dealt.items() if node in of.nodes), "")
 
 
-def _is_crash(event: Event, outline: Outline) -> bool:
+def _is_crash(event: ClusterEvent, outline: Outline) -> bool:
     if event.kind not in ("exit", "fatal", "start-failed"):
         return False
     if event.kind == "exit" and _planned_exit(event, outline):
@@ -408,14 +408,14 @@ def _perhaps_excused(crash: Finding) -> Reason:
     return Reason(UNRECORDED, f"{crash.message}; but {but}")
 
 
-def _lost_by_environment(event: Event, outline: Outline) -> bool:
+def _lost_by_environment(event: ClusterEvent, outline: Outline) -> bool:
     """Whether an event is within a minute before its node was lost, or later."""
     return any(
         lost.node == event.node and event.t >= lost.t - MISSED_WITHIN_NS for lost in outline.lost
     )
 
 
-def _excused_by_disk_fault(event: Event, outline: Outline) -> bool:
+def _excused_by_disk_fault(event: ClusterEvent, outline: Outline) -> bool:
     """Whether the node may exit because the nemesis spoiled its disk, or the files on it."""
     return any(
         fault.effects.excuses_exit
@@ -428,12 +428,12 @@ def _excused_by_disk_fault(event: Event, outline: Outline) -> bool:
 
 def _excused_until(fault: FaultInterval, outline: Outline) -> int:
     """Return until when a fault excuses an exit: damage that is not repaired may be met later."""
-    if fault.effects.destroys is not Destroys.NONE or fault.healed is None:
+    if fault.effects.destroys is not DataLoss.NONE or fault.healed is None:
         return outline.end
     return fault.healed
 
 
-def _planned_exit(event: Event, outline: Outline) -> bool:
+def _planned_exit(event: ClusterEvent, outline: Outline) -> bool:
     """Whether the nemesis killed the node, or the runner stopped it at the end."""
     code = event.fields.get("code", 0)
     stopping = "drain" in outline.phases and event.t >= outline.phases["drain"]
@@ -445,10 +445,10 @@ def _planned_exit(event: Event, outline: Outline) -> bool:
     return code in KILLED and any(window.begin <= event.t <= window.end for window in killed)
 
 
-def _asked_to_exit(event: Event, outline: Outline) -> bool:
+def _asked_to_exit(event: ClusterEvent, outline: Outline) -> bool:
     """Whether a fault that announces the end asked the node to exit."""
     return any(
-        fault.effects.ends is Ends.ASKED
+        fault.effects.ends is ProcessEnd.ASKED
         and event.node in fault.names
         and fault.begin is not None
         and fault.begin <= event.t <= (outline.end if fault.healed is None else fault.healed)
@@ -456,10 +456,10 @@ def _asked_to_exit(event: Event, outline: Outline) -> bool:
     )
 
 
-def _merged(events: Sequence[Event]) -> list[Event]:
+def _merged(events: Sequence[ClusterEvent]) -> list[ClusterEvent]:
     """Return the first event of each crash."""
     last: dict[str, int] = {}
-    crashes: list[Event] = []
+    crashes: list[ClusterEvent] = []
     for event in events:
         if event.node not in last or event.t - last[event.node] > ONE_CRASH_NS:
             crashes.append(event)
@@ -467,7 +467,7 @@ def _merged(events: Sequence[Event]) -> list[Event]:
     return crashes
 
 
-def _evidence(event: Event, faults: Sequence[FaultInterval]) -> Mapping[str, Any]:
+def _evidence(event: ClusterEvent, faults: Sequence[FaultInterval]) -> Mapping[str, Any]:
     active = faults_at(faults, event.t)
     why = {k: v for k, v in event.fields.items() if isinstance(v, str | int | float)}
     during = {"during": ", ".join(map(str, active))} if active else {}

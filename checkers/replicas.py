@@ -32,13 +32,14 @@ from checkers._run.evidence import SAMPLE, span_fields
 from checkers._run.leader_terms import set_of_node
 from checkers._run.run_facts import broker_sets, facts
 from harness.contracts import CheckerPlugin
-from harness.history.faults_and_events import Event, events
+from harness.history.faults_and_events import ClusterEvent, events
 from harness.history.notes import NOT_COMPARED
 from harness.history.reader import History
 from harness.judge.claims import unclaimed_faults
 from harness.judge.verdict import Finding, Reason, Result
 from harness.operation import F, Type
-from harness.run.broker_sets import Dealt, dealt_sets
+from harness.run.broker_sets import BrokerSetData, broker_sets_in
+from harness.text.plurals import quantity
 from harness.trial import Trial
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def _written(
 ) -> frozenset[str]:
     """Return those of several broker sets that have several replicas and an entry, which was read
     or acknowledged."""
-    dealt = dealt_sets(history.names)
+    dealt = broker_sets_in(history.names)
     if len(dealt) < 2:
         return frozenset()
     answers = facts(history, trial, spark).timeline
@@ -105,7 +106,7 @@ def _written(
     )
 
 
-def _keys(of: Dealt, names: Mapping[str, Any]) -> frozenset[int]:
+def _keys(of: BrokerSetData, names: Mapping[str, Any]) -> frozenset[int]:
     """Return the numbers of this set's keys."""
     return frozenset(n for n, key in enumerate(names.get("keys", ())) if key in of.keys)
 
@@ -114,7 +115,7 @@ def _nothing_compared(
     written: frozenset[str], found: ReplicaLogs, names: Mapping[str, Any]
 ) -> Iterator[Reason]:
     """Yield a reason if no entry of a set was read from two replicas."""
-    dealt = dealt_sets(names)
+    dealt = broker_sets_in(names)
     unread = sorted(name for name in written if not _keys(dealt[name], names) & found.twice)
     if unread or not found.twice:
         where = f" of {', '.join(unread)}" if unread else ""
@@ -126,7 +127,7 @@ def _nothing_compared(
 
 
 def _not_compared(
-    history: History, looks: Sequence[Event], written: frozenset[str]
+    history: History, looks: Sequence[ClusterEvent], written: frozenset[str]
 ) -> Iterator[Reason]:
     """Yield a reason if a set was never compared between faults."""
     seen = {name for look in looks for name in _in_pairs(look)}
@@ -145,14 +146,14 @@ def _not_compared(
     yield Reason("REPLICAS_NOT_COMPARED", f"The replicas{whose} {asked}: {why}")
 
 
-def _in_pairs(look: Event) -> Iterator[str]:
+def _in_pairs(look: ClusterEvent) -> Iterator[str]:
     """Yield the sets of which a comparison has two replicas."""
     for name, of in look.fields.get("sets", {}).items():
         if len(of["digests"]) > 1:
             yield name
 
 
-def _recovered(history: History, event_log: Sequence[Event]) -> bool:
+def _recovered(history: History, event_log: Sequence[ClusterEvent]) -> bool:
     """Whether the runner saw full redundancy after the last healing."""
     asked = [event for event in event_log if event.kind == "recovery"]
     return history.complete and bool(asked) and bool(asked[-1].fields.get("redundant"))
@@ -172,7 +173,7 @@ def _times(
 
 
 def _finding(found: ReplicaLogs, history: History, times: dict[str, Any]) -> Finding:
-    what = "1 offset holds" if found.differing == 1 else f"{found.differing:,} offsets hold"
+    what = quantity(found.differing, "offset holds", "offsets hold")
     message = f"{what} different messages in the logs of different replicas at the end"
     evidence = entry_rows(found.differing_rows[:SAMPLE], history.names)
     return Finding("REPLICAS_DIFFER", found.differing, message, INTEGRITY, evidence, **times)
@@ -187,7 +188,7 @@ def entry_rows(rows: Sequence[LogEntry], names: Mapping[str, Any]) -> tuple[dict
     )
 
 
-def _epochs_differ(event_log: Sequence[Event]) -> Iterator[Finding]:
+def _epochs_differ(event_log: Sequence[ClusterEvent]) -> Iterator[Finding]:
     """Yield a finding of epochs that begin at two places, by the brokers' events."""
     starts: dict[tuple[str, int], tuple[int, str, int]] = {}
     spans: dict[tuple[str, int], tuple[int, int]] = {}
@@ -203,7 +204,7 @@ def _epochs_differ(event_log: Sequence[Event]) -> Iterator[Finding]:
                 spans.setdefault(which, (since, event.t))
                 rows.setdefault(which, row | {"other": start, "told_by_other": event.node})
     if rows:
-        what = "1 epoch begins" if len(rows) == 1 else f"{len(rows):,} epochs begin"
+        what = quantity(len(rows), "epoch begins", "epochs begin")
         message = f"{what} at different offsets in different replicas"
         evidence = tuple(rows.values())[:MAX_EPOCHS]
         times, whose = tuple(spans.values()), tuple(name for name, _ in spans)
@@ -218,7 +219,7 @@ def _epochs_differ(event_log: Sequence[Event]) -> Iterator[Finding]:
         )
 
 
-def _digests_differ(looks: Sequence[Event]) -> Iterator[Finding]:
+def _digests_differ(looks: Sequence[ClusterEvent]) -> Iterator[Finding]:
     """Yield a finding of replicas whose logs differed between faults."""
     unlike = [
         (event.t, {"set": name, **of["digests"]})
@@ -228,7 +229,7 @@ def _digests_differ(looks: Sequence[Event]) -> Iterator[Finding]:
     ]
     rows = [{"at_s": round(t / 1e9, 3), **row} for t, row in unlike]
     if rows:
-        what = "1 comparison" if len(rows) == 1 else f"{len(rows):,} comparisons"
+        what = quantity(len(rows), "comparison")
         message = f"the logs of replicas held different bytes in {what} between faults"
         spans = tuple((t, t) for t, _ in unlike)
         evidence = tuple(rows)[:MAX_LOOKS]

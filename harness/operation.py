@@ -1,8 +1,8 @@
-"""Operations: what a client invoked and how it completed, in Jepsen's words.
+"""Operations: what a client invoked and how it completed, in Jepsen's terms.
 
-Every outcome is one of three. `OK`: it happened. `FAIL`: it certainly did not and never will.
-`INFO`: nobody knows; it may happen at any later time, so for a checker it never returns. An
-operation with several attempts is INFO when any attempt was, even if the last was refused.
+Every outcome is one of three. `OK`: it took effect. `FAIL`: it certainly did not and never will.
+`INFO`: unknown; it may take effect at any later time, so for a checker it never returns. An
+operation with several attempts is INFO if any attempt was, even if the last was refused.
 
 A transaction's micro-operations (GET, PUT, APPEND, LIST) are rows of one `op`, numbered by `mop`;
 the operation itself is the row with neither `key` nor `mop`.
@@ -27,7 +27,7 @@ class Type(IntEnum):
 
 
 class F(IntEnum):
-    """What was asked. The numbers are part of the history's schema: append only."""
+    """The function of an operation. The numbers are part of the history's schema: append only."""
 
     SEND = 1  # value sent to key; ok carries offset, epoch, node. Where the client selects the
     # queue, only ok has a key
@@ -36,31 +36,31 @@ class F(IntEnum):
     COMMIT = 4  # group offset committed: offset
     CREATE = 5  # topic made; key is the topic, offset its queues
     DELETE = 6  # topic deleted
-    SEE = 7  # topic looked for: ok with its queues as offset, 0 when there is none
+    SEE = 7  # topic looked up: ok with its queues as offset, 0 if it does not exist
     RESET = 8  # group offset set, also backwards: offset
-    QUERY = 9  # group offset asked for: ok with offset, -1 (absent) when there is none
-    LOCK = 10  # a queue's lock taken: ok with offset, the ms for which it is ours since the invoke
-    UNLOCK = 11  # a lock given back
+    QUERY = 9  # group offset read: ok with offset, -1 (absent) if there is none
+    LOCK = 10  # a queue's lock taken: ok with offset, the lease in ms since the invoke
+    UNLOCK = 11  # a lock released
     GET = 12  # a register read: ok with its value, absent when it has none
     PUT = 13  # a register written: value
     CAS = 14  # a register changed from value to arg; refused by the comparison itself: fail, pos 0
     APPEND = 15  # value appended to the list, or string, under key; ok may carry the offset
-    LIST = 16  # that list read, and a set: one ok row for each element, pos = its index
+    LIST = 16  # a list or set read: one ok row for each element, pos = its index
     ADD = 17  # value added to a set, or to a counter (then it may repeat, and be negative)
     COUNT = 18  # a counter read: ok with value
     ENQUEUE = 19  # value put into a queue
     DEQUEUE = 20  # ok with the value taken; absent when the queue was empty
     ACQUIRE = 21  # a lock taken until it is released: ok, offset = its fencing token, arg = the ms
     # after which it ends by itself, counted from the invoke
-    RELEASE = 22  # ... and given back; fail: it was not held
-    JOIN = 23  # a consumer begins to belong to the group under key
-    LEAVE = 24  # ... and ends it
+    RELEASE = 22  # a lock released; fail: it was not held
+    JOIN = 23  # a consumer joins the group under key
+    LEAVE = 24  # a consumer leaves it
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
     """How one operation ended; NONE where a field does not apply. `queue`: the number of the queue
-    that a send was acknowledged in, where its client selected it."""
+    in which a send was acknowledged, if its client selected it."""
 
     type: Type
     offset: int = NONE
@@ -71,6 +71,30 @@ class Completion:
     arg: int = NONE
     pos: int = NONE
     queue: int = NONE
+
+
+def ops_row(
+    t: int,
+    process: int,
+    op: int,
+    kind: int,
+    f: int,
+    key: int,
+    *,
+    value: int = NONE,
+    arg: int = NONE,
+    offset: int = NONE,
+    pos: int = NONE,
+    mop: int = NONE,
+    epoch: int = NONE,
+    node: int = NONE,
+    attempts: int = NONE,
+) -> tuple[int, ...]:
+    """Return a row of the ops table, in the order of its columns (`harness.history.schema.OPS`).
+
+    This is a plain tuple, because a NamedTuple takes four times as long to make.
+    """
+    return (t, process, op, kind, f, key, value, arg, offset, pos, mop, epoch, node, attempts)
 
 
 def value_of(producer: int, sequence: int) -> int:

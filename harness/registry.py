@@ -1,12 +1,11 @@
 """Finds plug-ins by name: the file `nemesis/pause.py` is `--fault pause`.
 
-A module whose name begins with an underscore can not be named on the command line; underscores
-within it are dashes there, and one at its end keeps it apart from the standard library. Outside
-packages add theirs through the entry point groups `seatrial.<kind>`, whose value is such a module.
-Each declares itself in one value, `PLUGIN`, of its kind's class in `harness.contracts`, which is
-checked when the module is loaded: an attribute that is missing, unknown or of a wrong type is
-refused, and so is a name that is taken. The first sentence of a module's docstring is what
-`seatrial list` prints.
+A module whose name begins with an underscore cannot be named on the command line; underscores
+within it are dashes there, and one at its end avoids the name of a standard module. Other packages
+add plug-ins through the entry point groups `seatrial.<kind>`, whose value is a module. Each module
+declares itself in one value, `PLUGIN`, of its kind's class in `harness.contracts`, which is checked
+when the module is loaded: a missing or unknown attribute, one of a wrong type, and a name that is
+taken are refused. The first sentence of a module's docstring is what `seatrial list` prints.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,15 +29,15 @@ from harness.contracts import (
     SystemPlugin,
     WorkloadPlugin,
 )
-from harness.errors import BadRequest, SeatrialError, UnknownName, in_words
+from harness.errors import BadRequest, SeatrialError, UnknownName, error_text
 
 CONTRACTS = "harness.contracts"
-NEARLY = 0.8  # how much two names are alike of which one is taken for the other, misspelt
+SIMILARITY = 0.8  # of two names, from which on one is taken for the other misspelt
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A kind of plug-in: the package of our own, and what each module declares."""
+class PluginKind:
+    """A kind of plug-in: the package of our own, and the class that each module declares."""
 
     name: str
     package: str
@@ -48,20 +47,20 @@ class Kind:
 KINDS = {
     kind.name: kind
     for kind in (
-        Kind("system", "clusters.systems", SystemPlugin),
-        Kind("hosts", "clusters.hosts", HostsPlugin),
-        Kind("workload", "harness.workloads", WorkloadPlugin),
-        Kind("fault", "nemesis", FaultPlugin),
-        Kind("checker", "checkers", CheckerPlugin),
-        Kind("report", "reports", ReportPlugin),
-        Kind("importer", "harness.importers", ImporterPlugin),
+        PluginKind("system", "clusters.systems", SystemPlugin),
+        PluginKind("hosts", "clusters.hosts", HostsPlugin),
+        PluginKind("workload", "harness.workloads", WorkloadPlugin),
+        PluginKind("fault", "nemesis", FaultPlugin),
+        PluginKind("checker", "checkers", CheckerPlugin),
+        PluginKind("report", "reports", ReportPlugin),
+        PluginKind("importer", "harness.importers", ImporterPlugin),
     )
 }
 
 
 @cache
 def _modules(kind: str) -> dict[str, str]:
-    """Module paths by name. BadRequest where two modules have one name."""
+    """Return module paths by name. Raises BadRequest if two modules have one name."""
     package = import_module(KINDS[kind].package)
     found = {
         _name(module.name): f"{KINDS[kind].package}.{module.name}"
@@ -84,7 +83,7 @@ def _package(distribution: Any) -> str:
 
 
 def _name(module: str) -> str:
-    """jepsen_set -> jepsen-set, csv_ -> csv."""
+    """Return a plug-in's name: jepsen_set -> jepsen-set, csv_ -> csv."""
     return module.rstrip("_").replace("_", "-")
 
 
@@ -93,12 +92,12 @@ def names(kind: str) -> tuple[str, ...]:
 
 
 def modules(kind: str) -> tuple[str, ...]:
-    """Where the plug-ins are: module paths."""
+    """Return the module paths of the plug-ins."""
     return tuple(sorted(_modules(kind).values()))
 
 
 def module(kind: str, name: str) -> ModuleType:
-    """The plug-in's module. UnknownName lists the ones that exist."""
+    """Return the plug-in's module. Raises UnknownName if there is none."""
     modules = _modules(kind)
     if name not in modules:
         raise UnknownName(kind, name, modules)
@@ -108,23 +107,24 @@ def module(kind: str, name: str) -> ModuleType:
         called = f"the {kind} {name!r} (module {modules[name]})"
         at = _innermost(_lines(e))
         raise BadRequest(
-            f"{called} cannot be loaded: {f'{at}: ' if at else ''}{in_words(e)}"
+            f"{called} cannot be loaded: {f'{at}: ' if at else ''}{error_text(e)}"
         ) from e
 
 
 @cache
 def plugin(kind: str, name: str) -> Plugin:
-    """What the plug-in declares. BadRequest, with module and file, if its contract forbids it."""
+    """Return the plug-in's declaration. Raises BadRequest, with module and file, if it is
+    invalid."""
     found, contract = module(kind, name), KINDS[kind].contract
     declared = getattr(found, "PLUGIN", None)
     if not isinstance(declared, contract):
-        raise _refused(kind, name, found, f"declares no PLUGIN = {contract.__name__}(...)")
-    if stray := _undeclared(found, declared):
-        raise _refused(kind, name, found, stray)
+        raise _refusal(kind, name, found, f"declares no PLUGIN = {contract.__name__}(...)")
+    if stray := _stray_attribute(found, declared):
+        raise _refusal(kind, name, found, stray)
     return declared
 
 
-def _refused(kind: str, name: str, module: ModuleType, why: str) -> BadRequest:
+def _refusal(kind: str, name: str, module: ModuleType, why: str) -> BadRequest:
     file = getattr(module, "__file__", None) or module.__name__
     return BadRequest(
         f"the {kind} {name!r} (module {module.__name__}, {file}) {why}; see"
@@ -132,14 +132,15 @@ def _refused(kind: str, name: str, module: ModuleType, why: str) -> BadRequest:
     )
 
 
-def _undeclared(module: ModuleType, declared: Plugin) -> str:
-    """What looks like an attribute that PLUGIN left at its default: misspelt or forgotten."""
-    known = declared.left_out()
+def _stray_attribute(module: ModuleType, declared: Plugin) -> str:
+    """Describe what looks like an attribute that PLUGIN left at its default: misspelt or
+    forgotten."""
+    known = declared.defaulted()
     for name, value in vars(module).items():
         own = isinstance(value, FunctionType) and value.__module__ == module.__name__
         if name.startswith("_") or not (own or name.isupper()):
             continue
-        near = get_close_matches(name.lower(), known, n=1, cutoff=NEARLY if own else 1.0)
+        near = get_close_matches(name.lower(), known, n=1, cutoff=SIMILARITY if own else 1.0)
         if near:
             kind = type(declared).__name__
             return (
@@ -150,80 +151,81 @@ def _undeclared(module: ModuleType, declared: Plugin) -> str:
 
 
 def fault(name: str) -> FaultPlugin:
-    """What the fault declares."""
-    return _of("fault", name, FaultPlugin)
+    """Return the declaration of the fault."""
+    return _declared("fault", name, FaultPlugin)
 
 
 def checker(name: str) -> CheckerPlugin:
-    """What the checker declares."""
-    return _of("checker", name, CheckerPlugin)
+    """Return the declaration of the checker."""
+    return _declared("checker", name, CheckerPlugin)
 
 
 def needs_clocks(checker_name: str) -> bool:
-    """Whether findings of this checker rest on clocks; those of one that is not installed do."""
+    """Whether findings of this checker depend on clocks; True if it is not installed."""
     return checker_name not in names("checker") or checker(checker_name).needs_clocks
 
 
 def cut_short(checker_name: str) -> frozenset[str]:
-    """Codes of its reasons that follow from a run that was cut short."""
+    """Return the codes of its reasons that follow from a run that was cut short."""
     return checker(checker_name).cut_short if checker_name in names("checker") else frozenset()
 
 
 @cache
 def reasons(group: Literal["standstill", "unobserved", "spacing"]) -> frozenset[str]:
-    """Codes of the reasons that checkers declare in this group."""
+    """Return the codes of the reasons that checkers declare in this group."""
     return frozenset().union(*(getattr(checker(name), group) for name in names("checker")))
 
 
 def finding_codes() -> tuple[str, ...]:
-    """Codes of all findings that some checker can give, sorted."""
+    """Return the codes of all findings that checkers can give, sorted."""
     return tuple(sorted({code for name in names("checker") for code in checker(name).findings}))
 
 
 def system(name: str) -> SystemPlugin:
-    """What the system declares."""
-    return _of("system", name, SystemPlugin)
+    """Return the declaration of the system."""
+    return _declared("system", name, SystemPlugin)
 
 
 def hosts(name: str) -> HostsPlugin:
-    """What the kind of hosts declares."""
-    return _of("hosts", name, HostsPlugin)
+    """Return the declaration of the kind of hosts."""
+    return _declared("hosts", name, HostsPlugin)
 
 
 def workload(name: str) -> WorkloadPlugin:
-    """What the workload declares."""
-    return _of("workload", name, WorkloadPlugin)
+    """Return the declaration of the workload."""
+    return _declared("workload", name, WorkloadPlugin)
 
 
 _P = TypeVar("_P", bound=Plugin)
 
 
-def _of(kind: str, name: str, contract: type[_P]) -> _P:
+def _declared(kind: str, name: str, contract: type[_P]) -> _P:
     declared = plugin(kind, name)
     assert isinstance(declared, contract)
     return declared
 
 
 def load(kind: str, name: str) -> Callable[..., Any]:
-    """The plug-in's function: `load("fault", "pause")(planned, scene)`."""
+    """Return the plug-in's function: `load("fault", "pause")(planned, context)`."""
     function: Callable[..., Any] = getattr(plugin(kind, name), KINDS[kind].contract.MAIN)
     return function
 
 
-def described(kind: str) -> Iterator[tuple[str, str]]:
-    """Each name with the first sentence of its docstring."""
+def descriptions(kind: str) -> Iterator[tuple[str, str]]:
+    """Yield each name with the first sentence of its docstring."""
     for name in names(kind):
         text = " ".join((module(kind, name).__doc__ or "").split())
         yield name, text.split(". ")[0].removesuffix(".") + "."
 
 
 def nemesis() -> ModuleType:
-    """The package that draws, loads and carries out plans, by name: harness imports no fault."""
+    """Return the package that draws, loads and carries out plans, by name: harness imports no
+    fault."""
     return import_module(KINDS["fault"].package)
 
 
 def site() -> ModuleType:
-    """The pages over a folder of runs, by name: harness imports no report."""
+    """Return the web pages over a folder of runs, by name: harness imports no report."""
     return import_module(f"{KINDS['report'].package}._site")
 
 
@@ -236,7 +238,7 @@ def stories() -> ModuleType:
 
 
 class _Line(NamedTuple):
-    """A line of code that an exception came through."""
+    """A line of code in a traceback."""
 
     module: str
     file: str
@@ -248,37 +250,37 @@ class _Line(NamedTuple):
 
     @property
     def declaring(self) -> bool:
-        """It belongs to the check of a declaration, which is at fault itself."""
+        """Whether it belongs to the check of a declaration, which is not the cause."""
         return self.module.startswith(f"{CONTRACTS}.")
 
     def __str__(self) -> str:
         return f"{self.file}:{self.number}"
 
 
-def blamed(error: BaseException) -> str:
-    """Say what failed, with the file and line of the plug-in that it happened in, if any.
+def blame(error: BaseException) -> str:
+    """Describe a failure, with the file and line of the plug-in that it happened in, if any.
 
-    `the fault 'slow-disk' of the package X failed at FILE:LINE: KeyError: 'x'`. The errors of
-    `harness.errors` speak for themselves.
+    `the fault 'slow-disk' of the package X failed at FILE:LINE: KeyError: 'x'`. Messages of
+    `harness.errors` are returned unchanged.
     """
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, SeatrialError):
-        return in_words(error)
+        return error_text(error)
     lines = _lines(error)
     at = _innermost(lines)
     owner = _owner(at, lines) if at else "Seatrial itself"
-    return f"{owner} failed{f' at {at}' if at else ''}: {in_words(error)}"
+    return f"{owner} failed{f' at {at}' if at else ''}: {error_text(error)}"
 
 
 def _lines(error: BaseException) -> list[_Line]:
-    """The lines of our code, and of outside packages with plug-ins, that an exception came
-    through."""
+    """Return the lines of our code, and of other packages with plug-ins, in an exception's
+    traceback."""
     lines = [
         _Line(frame.f_globals.get("__name__", ""), frame.f_code.co_filename, number)
         for frame, number in walk_tb(error.__traceback__)
     ]
-    known = {*_OURS, *_outside()}
+    known = {*_OURS, *_outside_packages()}
     lines = [line for line in lines if line.top in known and not line.declaring]
     if isinstance(error, SyntaxError) and error.filename:
         lines.append(_Line("", error.filename, error.lineno or 0))
@@ -286,14 +288,15 @@ def _lines(error: BaseException) -> list[_Line]:
 
 
 def _innermost(lines: list[_Line]) -> _Line | None:
-    """The last line of an outside package, which may have called our code wrongly; else of ours."""
-    outside = [line for line in lines if line.top in ("", *_outside())]
+    """Return the last line of another package, which may have called our code wrongly; else of
+    ours."""
+    outside = [line for line in lines if line.top in ("", *_outside_packages())]
     return next(reversed(outside or lines), None)
 
 
 def _owner(at: _Line, lines: list[_Line]) -> str:
-    """The plug-in that a line belongs to: `the fault 'pause'`."""
-    package = _outside().get(at.top)
+    """Return the plug-in that a line belongs to: `the fault 'pause'`."""
+    package = _outside_packages().get(at.top)
     kind = next((k for k in KINDS.values() if at.module.startswith(f"{k.package}.")), None)
     near = [
         each
@@ -301,16 +304,16 @@ def _owner(at: _Line, lines: list[_Line]) -> str:
         if (kind and each.module.startswith(f"{kind.package}.")) or (package and each.top == at.top)
     ]
     default = "a plug-in" if package else "Seatrial itself"
-    named = next(filter(None, (_named(each.module) for each in near)), default)
+    named = next(filter(None, (_plugin_of(each.module) for each in near)), default)
     return f"{named} of the package {package}" if package else named
 
 
-def _named(module: str) -> str:
-    """The plug-in whose module it is. Imports nothing: nodes do not have every package of ours."""
+def _plugin_of(module: str) -> str:
+    """Return the plug-in of a module. Imports nothing: nodes do not have every package of ours."""
     for kind in KINDS.values():
-        within = module.removeprefix(f"{kind.package}.").partition(".")[0]
-        if module.startswith(f"{kind.package}.") and not within.startswith("_"):
-            return f"the {kind.name} {_name(within)!r}"
+        inside = module.removeprefix(f"{kind.package}.").partition(".")[0]
+        if inside != module.partition(".")[0] and not inside.startswith("_"):
+            return f"the {kind.name} {_name(inside)!r}"
         for entry in entry_points(group=f"seatrial.{kind.name}"):
             if entry.value == module:
                 return f"the {kind.name} {entry.name!r}"
@@ -321,8 +324,8 @@ _OURS = {kind.package.partition(".")[0] for kind in KINDS.values()}
 
 
 @cache
-def _outside() -> dict[str, str]:
-    """Top-level modules of other packages that have plug-ins: the names of the packages."""
+def _outside_packages() -> dict[str, str]:
+    """Return the names of other packages with plug-ins, by their top-level modules."""
     return {
         entry.value.partition(":")[0].partition(".")[0]: _package(entry.dist)
         for kind in KINDS

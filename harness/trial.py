@@ -1,7 +1,7 @@
 """A trial as a value.
 
 The TOML file and the command line make the same object; it is written to `trial.toml` in the run's
-folder, so any run can be run again from it.
+folder, so any run can be repeated from it.
 """
 
 from collections.abc import Mapping
@@ -15,17 +15,17 @@ from harness.errors import BadRequest, near_names
 from harness.judge.demands import DEMANDS as DEMANDS
 from harness.judge.demands import ISOLATION as ISOLATION
 from harness.text import toml_lines as places
-from harness.text.parsing import MOST, MOST_S, parsed, shown
+from harness.text.parsing import MAX_INT, MAX_SECONDS, abbreviate, parse_toml
 
 ZONE_COUNT = "count"  # `zones = 3` is the table { count = 3 }
-# of the nodes of one replica group that faults of a kind may hit at one moment
+# how many nodes of one replica group faults of a kind may hit at one moment
 EXTENTS = ("none", "one", "minority", "all")
-ANY_KIND = "*"  # in claims: every kind that is not named
+ANY_KIND = "*"  # in claims: every kind that is not listed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rhythm:
-    """How faults and recoveries alternate when a plan is drawn from the seed."""
+    """How faults and recoveries alternate in a plan that is drawn from the seed."""
 
     quiet_s: float = 4.0  # load alone, before the first fault
     fault_s: float = 6.0
@@ -52,8 +52,8 @@ class Trial:
     recover_within_s: float = 30.0
     compare_replicas: bool = False  # also between faults, not only at the end
     nodes: Mapping[str, int] = field(default_factory=dict)  # role -> how many; else the system's
-    zones: Mapping[str, Any] = field(default_factory=dict)  # where nodes stand (harness.zones)
-    zone_latency: Mapping[str, Any] = field(default_factory=dict)  # how far zones are apart
+    zones: Mapping[str, Any] = field(default_factory=dict)  # of the nodes (harness.zones)
+    zone_latency: Mapping[str, Any] = field(default_factory=dict)  # delay between zones
     settings: Mapping[str, Any] = field(default_factory=dict)  # of the system, over the profile's
     load: Mapping[str, Any] = field(default_factory=dict)  # options of the workload
     checkers: tuple[str, ...] = ()  # empty: the workload's
@@ -62,12 +62,13 @@ class Trial:
 
     @property
     def isolation(self) -> str:
-        """The level that transactions are held to: the contract's strongest, else the strictest."""
+        """The isolation level that transactions are held to: the contract's strongest, else the
+        strictest."""
         named = [level for level in ISOLATION if level in self.contract]
         return named[-1] if named else ISOLATION[-1]
 
     def demands(self, word: str) -> bool:
-        """Does the contract speak against a finding with this demand?"""
+        """Whether the contract forbids findings with this demand."""
         if word in ISOLATION:
             return ISOLATION.index(word) <= ISOLATION.index(self.isolation)
         return bool(word) and (word not in DEMANDS or word in self.contract)
@@ -77,14 +78,15 @@ class Trial:
 
     @classmethod
     def from_toml(cls, text: str, source: str = "the trial") -> "Trial":
-        """A trial from TOML. BadRequest names the line and the key."""
-        return cls().with_(parsed(text, source), text, source)
+        """Return a trial from TOML. Raises BadRequest with the line and the key."""
+        return cls().with_(parse_toml(text, source), text, source)
 
     def with_(self, table: Mapping[str, Any], text: str = "", source: str = "the trial") -> "Trial":
-        """This trial with some fields replaced, each checked. BadRequest names the key."""
+        """Return this trial with some fields replaced, each checked. Raises BadRequest with the
+        key."""
         known = {f.name: f for f in fields(self)}
         changes: dict[str, Any] = {}
-        for key, raw in in_claims(table).items():
+        for key, raw in survives_as_claims(table).items():
             where = f"{source}{line_of(text, key)}"
             if key == "survives":
                 raise BadRequest(f"{where}: {key} must be a list of strings, not {raw!r}")
@@ -92,13 +94,13 @@ class Trial:
                 raise BadRequest(f"{where}: unknown key {key!r}{near_names(key, known)}")
             if key == "zones" and isinstance(raw, int):
                 raw = {ZONE_COUNT: raw}
-            changes[key] = _checked(getattr(self, key), raw, f"{where}: {key}")
+            changes[key] = _convert(getattr(self, key), raw, f"{where}: {key}")
             if key == "claims":
                 _check_claims(changes[key], f"{where}: {key}")
         return replace(self, **changes)
 
 
-def in_claims(table: Mapping[str, Any]) -> Mapping[str, Any]:
+def survives_as_claims(table: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a trial's table with `survives`, as older files have it, written as `claims`: these
     kinds to any extent, and no others."""
     kinds = table.get("survives")
@@ -106,10 +108,10 @@ def in_claims(table: Mapping[str, Any]) -> Mapping[str, Any]:
         return table
     claims = {ANY_KIND: "none", **dict.fromkeys(kinds, "all")}
     rest = {key: value for key, value in table.items() if key != "survives"}
-    return {**rest, "claims": claims_over(claims, rest.get("claims", {}))}
+    return {**rest, "claims": merge_claims(claims, rest.get("claims", {}))}
 
 
-def claims_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def merge_claims(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Return claims merged by kind, those `above` taking precedence; with `*` they are complete."""
     return {**({} if ANY_KIND in above else below), **above}
 
@@ -118,62 +120,66 @@ def _check_claims(claims: Mapping[str, Any], where: str) -> None:
     for kind, extent in claims.items():
         if extent not in EXTENTS:
             known = ", ".join(EXTENTS)
-            raise BadRequest(f"{where}.{kind} must be one of {known}, not {shown(repr(extent))}")
+            raise BadRequest(
+                f"{where}.{kind} must be one of {known}, not {abbreviate(repr(extent))}"
+            )
 
 
 def _plain(value: Any) -> Any:
-    """Mappings and sequences as TOML knows them."""
+    """Convert mappings and sequences to TOML types."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, tuple | list) else value
 
 
-def _checked(now: Any, raw: Any, where: str) -> Any:
-    """`raw` in the shape of the default `now`. BadRequest otherwise."""
+def _convert(now: Any, raw: Any, where: str) -> Any:
+    """Convert `raw` to the type of the default `now`. Raises BadRequest if it has another type."""
     if isinstance(now, Rhythm):
         return _rhythm(now, raw, where)
     if isinstance(now, Mapping | MappingProxyType):
-        return _expect(raw, dict, "a table", where)
+        return _require(raw, dict, "a table", where)
     if isinstance(now, tuple):
-        items = _expect(raw, list | tuple, "a list of strings", where)
+        items = _require(raw, list | tuple, "a list of strings", where)
         if not all(isinstance(item, str) for item in items):
             raise BadRequest(f"{where} must be a list of strings, not {raw!r}")
         return tuple(items)
     if isinstance(now, bool):
-        return _expect(raw, bool, "true or false", where)
+        return _require(raw, bool, "true or false", where)
     if isinstance(now, float):
-        number = _expect(raw, int | float, "a number", where)
-        if isinstance(raw, bool) or not 0 < number <= MOST_S:
-            most = f", {MOST_S:g} at most" if number > MOST_S else ""
-            raise BadRequest(f"{where} must be a positive number{most}, not {shown(repr(raw))}")
+        number = _require(raw, int | float, "a number", where)
+        if isinstance(raw, bool) or not 0 < number <= MAX_SECONDS:
+            most = f", {MAX_SECONDS:g} at most" if number > MAX_SECONDS else ""
+            raise BadRequest(
+                f"{where} must be a positive number{most}, not {abbreviate(repr(raw))}"
+            )
         return float(number)
     if isinstance(now, int):
-        number = _expect(raw, int, "a whole number", where)
-        if isinstance(raw, bool) or not 0 <= number <= MOST:
-            why = f"must be a whole number from 0, of 64 bits, not {shown(repr(raw))}"
+        number = _require(raw, int, "a whole number", where)
+        if isinstance(raw, bool) or not 0 <= number <= MAX_INT:
+            why = f"must be a whole number from 0, of 64 bits, not {abbreviate(repr(raw))}"
             raise BadRequest(f"{where} {why}")
         return number
-    return _expect(raw, str, "a string", where)
+    return _require(raw, str, "a string", where)
 
 
 def _rhythm(now: Rhythm, raw: Any, where: str) -> Rhythm:
-    table = _expect(raw, dict, "a table", where)
+    table = _require(raw, dict, "a table", where)
     known = {f.name for f in fields(now)}
     for key in table:
         if key not in known:
             raise BadRequest(f"{where}: unknown key {key!r}{near_names(key, known)}")
     return replace(
-        now, **{k: _checked(getattr(now, k), v, f"{where}.{k}") for k, v in table.items()}
+        now, **{k: _convert(getattr(now, k), v, f"{where}.{k}") for k, v in table.items()}
     )
 
 
-def _expect(raw: Any, kind: Any, words: str, where: str) -> Any:
+def _require(raw: Any, kind: Any, words: str, where: str) -> Any:
     if not isinstance(raw, kind):
-        raise BadRequest(f"{where} must be {words}, not {shown(repr(raw))}")
+        raise BadRequest(f"{where} must be {words}, not {abbreviate(repr(raw))}")
     return raw
 
 
 def line_of(text: str, *path: str | int) -> str:
-    """Where a value stands in the TOML text of a trial or of a plan's [trial], as ' line 3', or
-    nothing."""
-    return places.line(text, "trial", *path) or places.line(text, *path)
+    """Return the line of a value in the TOML text of a trial or of a plan's [trial], as ' line 3';
+    empty if it is not there."""
+    return places.line_suffix(text, "trial", *path) or places.line_suffix(text, *path)

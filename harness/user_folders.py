@@ -6,9 +6,9 @@ folder may have been sent by another person. So it is kept outside run folders, 
     $XDG_STATE_HOME/seatrial  (~/.local/state/seatrial)    mode 0700
       key                     32 random bytes, mode 0600, made when it is first needed
 
-and each file has the HMAC-SHA256 of its content under that key. Others of this machine can neither
-read the key nor write there. A shared folder for temporary files is used only below a folder whose
-owner and mode were checked.
+and each file has the HMAC-SHA256 of its content under that key. Other users of this machine can
+neither read the key nor write there. A shared folder for temporary files is used only below a
+folder whose owner and mode were checked.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import BedFailed
-from harness.text.parsing import json_of
+from harness.text.parsing import parse_json
 
 KEY_BYTES = 32
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -42,7 +42,7 @@ def state_folder() -> Path:
     parent = Path(os.environ.get("XDG_STATE_HOME") or _home() / ".local" / "state")
     try:
         parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return private(parent / "seatrial", "set XDG_STATE_HOME to a folder of yours")
+        return private_folder(parent / "seatrial", "set XDG_STATE_HOME to a folder of yours")
     except OSError as e:
         raise BedFailed(
             f"{e.filename or parent} cannot be used for Seatrial's state: {e.strerror}; set "
@@ -50,7 +50,7 @@ def state_folder() -> Path:
         ) from e
 
 
-def private(folder: Path, fix: str = "set TMPDIR") -> Path:
+def private_folder(folder: Path, fix: str = "set TMPDIR") -> Path:
     """Make a folder that only this user can write to, or check that an existing one is such.
 
     Raises BedFailed if another user owns it or may write there, or if it is a link.
@@ -67,7 +67,7 @@ def private(folder: Path, fix: str = "set TMPDIR") -> Path:
 
 def write_signed(path: Path, content: Any) -> None:
     """Replace a file of the state folder by this content and its HMAC, atomically."""
-    private(path.parent)
+    private_folder(path.parent)
     text = json.dumps(content, sort_keys=True)
     temporary = path.with_name(f".{path.name}-{os.getpid()}")
     temporary.write_text(json.dumps({"content": text, "hmac": _hmac(text)}) + "\n")
@@ -80,9 +80,9 @@ def read_signed(path: Path) -> Any:
     Raises BedFailed if this user's key did not sign it.
     """
     try:
-        signed = json_of(path.read_text(encoding="utf-8"))
+        signed = parse_json(path.read_text(encoding="utf-8"))
         if hmac.compare_digest(str(signed["hmac"]), _hmac(str(signed["content"]))):
-            return json_of(signed["content"])
+            return parse_json(signed["content"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError) as e:
@@ -95,7 +95,8 @@ def _hmac(text: str) -> str:
 
 
 def _key() -> bytes:
-    """Return this user's key. The first process to ask makes it; a link has one winner."""
+    """Return this user's key, made by the first process that needs it; of several, a hard link
+    decides."""
     path = state_folder() / "key"
     if not path.exists():
         with tempfile.NamedTemporaryFile(prefix=".key-", dir=path.parent) as made:  # mode 0600
@@ -110,8 +111,8 @@ def _key() -> bytes:
 
 
 def _home() -> Path:
-    """Return the user's home; if this machine knows none, a private folder for temporary files."""
+    """Return the user's home; if this machine has none, a private folder for temporary files."""
     try:
         return Path.home()
     except RuntimeError:
-        return private(Path(tempfile.gettempdir()) / f"seatrial-{os.getuid()}")
+        return private_folder(Path(tempfile.gettempdir()) / f"seatrial-{os.getuid()}")

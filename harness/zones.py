@@ -1,14 +1,14 @@
-"""Where nodes stand: the zones of a trial, such as the rooms of a data centre. Pure.
+"""The zones of a trial's nodes, such as the rooms of a data centre. Pure.
 
-    zones = 3                            of each role, nodes stand in zones a, b and c in turn
+    zones = 3                            nodes of each role are in zones a, b and c in turn
     zones = { broker-1 = "east", broker-2 = "west" }
-                                         these stand there, the others of a role in turn
+                                         these nodes are there, the others of a role in turn
 
-A zone is the letters of a name: faults aim at `zone-a`, or at `one zone`.
+A zone's name is lower-case letters and digits: faults aim at `zone-a`, or at `one zone`.
 
     zone_latency = { delay_s = 0.005, jitter_s = 0.001 }
 
-What a node of one zone sends to a node of another is so much later, all the time (`distances`).
+What a node of one zone sends to a node of another is delayed so much, all the time (`distances`).
 """
 
 import re
@@ -23,12 +23,13 @@ from harness.errors import BadRequest, UnknownName
 from harness.trial import ZONE_COUNT
 
 NAME = re.compile(r"[a-z][a-z0-9]*")
-MOST = len(ascii_lowercase)
-LEAST_S, MOST_S = 0.001, 0.5  # of a latency
+MAX_ZONES = len(ascii_lowercase)
+MIN_DELAY_S, MAX_DELAY_S = 0.001, 0.5  # of a latency
 
 
-def placed(nodes: Sequence[Node], zones: Mapping[str, Any]) -> Sequence[Node]:
-    """The nodes, each in its zone. BadRequest when the table makes no sense for them."""
+def assign_zones(nodes: Sequence[Node], zones: Mapping[str, Any]) -> Sequence[Node]:
+    """Return the nodes, each in its zone. Raises BadRequest if the table makes no sense for
+    them."""
     if not zones:
         return nodes
     _check(nodes, zones)
@@ -48,8 +49,8 @@ def placed(nodes: Sequence[Node], zones: Mapping[str, Any]) -> Sequence[Node]:
 def distances(
     nodes: Sequence[Node], latency: Mapping[str, Any]
 ) -> Mapping[tuple[str, str], Distance]:
-    """Of the links that lead from zone to zone; of placed nodes. BadRequest when it makes no
-    sense."""
+    """Return the distances of the links between zones, for nodes in zones. Raises BadRequest if
+    they make no sense."""
     if not latency:
         return {}
     distance = _distance(latency)
@@ -61,13 +62,14 @@ def distances(
 
 def _distance(latency: Mapping[str, Any]) -> Distance:
     for key, value in latency.items():
-        least_s = {"delay_s": LEAST_S, "jitter_s": 0.0}.get(key)
+        least_s = {"delay_s": MIN_DELAY_S, "jitter_s": 0.0}.get(key)
         if least_s is None:
             raise UnknownName("key in zone_latency", key, ["delay_s", "jitter_s"])
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not least_s <= value <= MOST_S:
+        if not number or not least_s <= value <= MAX_DELAY_S:
             raise BadRequest(
-                f"zone_latency.{key} must be seconds from {least_s:g} to {MOST_S:g}, not {value!r}"
+                f"zone_latency.{key} must be seconds from {least_s:g} to {MAX_DELAY_S:g}, "
+                f"not {value!r}"
             )
     if "delay_s" not in latency:
         raise BadRequest("zone_latency needs delay_s, the seconds from zone to zone")
@@ -79,8 +81,8 @@ def _check(nodes: Sequence[Node], zones: Mapping[str, Any]) -> None:
         count = zones[ZONE_COUNT]
         if len(zones) > 1:
             raise BadRequest("zones must be a number, or name nodes, and not both")
-        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST:
-            raise BadRequest(f"zones must be a whole number from 1 to {MOST}, not {count!r}")
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_ZONES:
+            raise BadRequest(f"zones must be a whole number from 1 to {MAX_ZONES}, not {count!r}")
         return
     known = [node.name for node in nodes]
     for name, zone in zones.items():

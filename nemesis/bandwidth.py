@@ -13,13 +13,13 @@ from typing import Any
 from harness.contracts import (
     ANY_BUT_INTEGRITY,
     Bed,
-    Effect,
-    Effects,
+    FaultContext,
+    FaultEffects,
     FaultPlugin,
     Link,
+    LinkEffect,
     Param,
     PlannedFault,
-    Scene,
 )
 from harness.errors import BadRequest
 from nemesis._network.latency_probe import (
@@ -67,18 +67,18 @@ async def lacking(bed: Bed) -> str:
     return await why_unable_to_pace(bed)
 
 
-def fault(planned: PlannedFault, scene: Scene) -> "Bandwidth":
+def fault(planned: PlannedFault, scene: FaultContext) -> "Bandwidth":
     victims, links = select_links(planned, scene)
     per_node = planned.params["per"] == "node"
     rate = planned.params["bytes_per_s"]
-    effect = Effect(node_bytes_per_s=rate) if per_node else Effect(bytes_per_s=rate)
+    effect = LinkEffect(node_bytes_per_s=rate) if per_node else LinkEffect(bytes_per_s=rate)
     return Bandwidth(scene, victims, dict.fromkeys(links, effect), rate, per_node)
 
 
 PLUGIN = FaultPlugin(
     fault=fault,
     # a slow node may be replaced by one that lacks what it acknowledged
-    effects=Effects(may_break=ANY_BUT_INTEGRITY),
+    effects=FaultEffects(may_break=ANY_BUT_INTEGRITY),
     needs=frozenset({"links", "bandwidth"}),
     params={
         "bytes_per_s": Param(1e6, "what a link carries", unit="bytes/s", low=10_000, high=10e6),
@@ -107,9 +107,9 @@ class Bandwidth(PacedFault):
 
     def __init__(
         self,
-        scene: Scene,
+        scene: FaultContext,
         targets: Sequence[Any],
-        effects: Mapping[Link, Effect],
+        effects: Mapping[Link, LinkEffect],
         rate: float,
         per_node: bool,
     ) -> None:

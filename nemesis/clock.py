@@ -14,13 +14,13 @@ from typing import Any, cast
 
 from harness.contracts import (
     ANY_BUT_INTEGRITY,
-    Effects,
+    FaultContext,
+    FaultEffects,
     FaultPlugin,
     Node,
     Observation,
     Param,
     PlannedFault,
-    Scene,
 )
 from harness.errors import BadRequest, BedFailed
 from nemesis._plan.targets import possible_names
@@ -49,7 +49,7 @@ def check(planned: PlannedFault) -> None:
 
 def check_nodes(planned: PlannedFault, nodes: Sequence[Node]) -> None:
     """Raise BadRequest if it may hit a node whose clock dates the history."""
-    dating = {node.name for node in nodes if node.dates}
+    dating = {node.name for node in nodes if node.own_wall_clock}
     if hit := sorted(dating & possible_names(planned.target, nodes)):
         raise BadRequest(
             f"clock cannot hit {hit[0]}, whose own clock dates its events in the history; aim"
@@ -66,15 +66,15 @@ def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any
     return random.choice(targets or TARGETS), {"skew_s": skew_s, "rate": rate}
 
 
-def fault(planned: PlannedFault, scene: Scene) -> "ClockSkew":
-    victims = scene.aim(planned.target, spare=scene.held)
+def fault(planned: PlannedFault, scene: FaultContext) -> "ClockSkew":
+    victims = scene.resolve(planned.target, spare=scene.claimed)
     return ClockSkew(scene, victims, planned.params["skew_s"], planned.params["rate"])
 
 
 PLUGIN = FaultPlugin(
     fault=fault,
     # records may be kept too long or too short, leases overlap, and the later write lose
-    effects=Effects(may_break=ANY_BUT_INTEGRITY),
+    effects=FaultEffects(may_break=ANY_BUT_INTEGRITY),
     needs=frozenset({"signal", "clock"}),
     params={
         "skew_s": Param(60.0, "ahead of the true time, or behind", unit="s", low=-1e8, high=1e8),
@@ -95,11 +95,13 @@ def is_right(clock: Mapping[str, float]) -> bool:
 class ClockSkew:
     """Processes with a wrong wall clock."""
 
-    def __init__(self, scene: Scene, victims: Sequence[Node], skew_s: float, rate: float) -> None:
-        self.targets = scene.parts(victims)
+    def __init__(
+        self, scene: FaultContext, victims: Sequence[Node], skew_s: float, rate: float
+    ) -> None:
+        self.targets = scene.by_role(victims)
         self._bed = scene.bed
         self._victims = [node.name for node in victims]
-        self._hold = ProcessHold(scene.held, self._victims)
+        self._hold = ProcessHold(scene.claimed, self._victims)
         self._skew_s, self._rate = skew_s, rate
         self._since_ns = 0
         self._wrong: Sequence[str] = ()  # nodes whose clock is, or is to be, wrong

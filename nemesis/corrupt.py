@@ -15,15 +15,15 @@ from typing import Any
 
 from harness.contracts import (
     ALL_DEMANDS,
-    Destroys,
-    Effects,
-    Ends,
+    DataLoss,
+    FaultContext,
+    FaultEffects,
     FaultPlugin,
     Node,
     Observation,
     Param,
     PlannedFault,
-    Scene,
+    ProcessEnd,
 )
 from nemesis._process.offline_change import DataDestruction, damaged
 from nemesis._process.victims import check
@@ -39,15 +39,15 @@ def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any
     return random.choice(targets or TARGETS), {"how": how}
 
 
-def fault(planned: PlannedFault, scene: Scene) -> "Corrupt":
-    return Corrupt(scene, scene.aim(planned.target, spare=scene.held), planned.params)
+def fault(planned: PlannedFault, scene: FaultContext) -> "Corrupt":
+    return Corrupt(scene, scene.resolve(planned.target, spare=scene.claimed), planned.params)
 
 
 PLUGIN = FaultPlugin(
     fault=fault,
     # a damaged record may be read as a valid one
-    effects=Effects(
-        may_break=ALL_DEMANDS, ends=Ends.BOUNCED, excuses_exit=True, destroys=Destroys.TARGETS
+    effects=FaultEffects(
+        may_break=ALL_DEMANDS, ends=ProcessEnd.BOUNCED, excuses_exit=True, destroys=DataLoss.TARGETS
     ),
     needs=frozenset({"signal", "restart", "files"}),
     params={
@@ -66,7 +66,9 @@ PLUGIN = FaultPlugin(
 class Corrupt(DataDestruction):
     """Nodes that run, or refuse to run, on damaged files."""
 
-    def __init__(self, scene: Scene, victims: Sequence[Node], params: Mapping[str, Any]) -> None:
+    def __init__(
+        self, scene: FaultContext, victims: Sequence[Node], params: Mapping[str, Any]
+    ) -> None:
         super().__init__(scene, victims)
         self._params = params
         self._seed = scene.random.getrandbits(48)
@@ -122,7 +124,7 @@ class Corrupt(DataDestruction):
         if node in self._began_again and state.state == "exited":
             self._refused[node] = state.code
         return state.state == "exited" or bool(
-            (await self._bed.system.standing(self._bed)).detail.get(node)
+            (await self._bed.system.cluster_state(self._bed)).detail.get(node)
         )
 
     async def __aexit__(self, *exc: object) -> None:

@@ -10,7 +10,15 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from harness.contracts import CLIENT, Effects, FaultPlugin, Node, Observation, PlannedFault, Scene
+from harness.contracts import (
+    CLIENT,
+    FaultContext,
+    FaultEffects,
+    FaultPlugin,
+    Node,
+    Observation,
+    PlannedFault,
+)
 from harness.errors import BadRequest
 from nemesis._process.victims import ProcessHold
 from nemesis._runner.waiting import NS, gather_all, wait_until
@@ -47,15 +55,15 @@ def _means_clients(target: str) -> bool:
     return all(any(word.startswith(CLIENT) for word in words) for words in terms)
 
 
-def fault(planned: PlannedFault, scene: Scene) -> "Crash":
-    victims = scene.aim(planned.target, spare=scene.held)
+def fault(planned: PlannedFault, scene: FaultContext) -> "Crash":
+    victims = scene.resolve(planned.target, spare=scene.claimed)
     return Crash(scene, [node for node in victims if node.role == CLIENT])
 
 
 PLUGIN = FaultPlugin(
     fault=fault,
     # only clients are hit, so acknowledged data is not affected
-    effects=Effects(may_break=frozenset()),
+    effects=FaultEffects(may_break=frozenset()),
     needs=frozenset({"restart"}),
     shown=((TARGET, {}),),
     hits_clients=True,
@@ -69,11 +77,11 @@ PLUGIN = FaultPlugin(
 class Crash:
     """Killed client processes."""
 
-    def __init__(self, scene: Scene, victims: Sequence[Node]) -> None:
-        self.targets = scene.parts(victims)
+    def __init__(self, scene: FaultContext, victims: Sequence[Node]) -> None:
+        self.targets = scene.by_role(victims)
         self._bed = scene.bed
         self._victims = [node.name for node in victims]
-        self._hold = ProcessHold(scene.held, self._victims)
+        self._hold = ProcessHold(scene.claimed, self._victims)
         self._was: dict[str, int] = {}
 
     async def __aenter__(self) -> "Crash":
@@ -85,10 +93,10 @@ class Crash:
         self._was[node] = await self._bed.clients().crash(node)
 
     async def __aexit__(self, *exc: object) -> None:
-        await gather_all(*map(self._bed.clients().begin_again, self._victims))
+        await gather_all(*map(self._bed.clients().restart, self._victims))
 
     async def observe(self) -> Observation:
-        seen = {node: await self._bed.clients().running(node) for node in self._victims}
+        seen = {node: await self._bed.clients().pid(node) for node in self._victims}
         good = sum(not pid and self._was.get(node, 0) > 0 for node, pid in seen.items())
         words = f"{good} of {len(seen)} client processes gone"
         return self._observation(good, seen, words)
@@ -98,7 +106,7 @@ class Crash:
 
         async def all_back() -> bool:
             for node in self._victims:
-                seen[node] = await self._bed.clients().running(node)
+                seen[node] = await self._bed.clients().pid(node)
             return all(self._back(node, pid) for node, pid in seen.items())
 
         try:

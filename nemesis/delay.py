@@ -18,13 +18,13 @@ from typing import Any
 from harness.contracts import (
     ANY_BUT_INTEGRITY,
     Bed,
-    Effect,
-    Effects,
+    FaultContext,
+    FaultEffects,
     FaultPlugin,
+    LinkEffect,
     Node,
     Param,
     PlannedFault,
-    Scene,
 )
 from harness.errors import BadRequest, BedFailed
 from nemesis._network.latency_probe import COUNT, LinkMeasurement, measure_links
@@ -66,17 +66,17 @@ async def lacking(bed: Bed) -> str:
     return await why_unable_to_pace(bed)
 
 
-def fault(planned: PlannedFault, scene: Scene) -> "Delay":
+def fault(planned: PlannedFault, scene: FaultContext) -> "Delay":
     victims, links = select_links(planned, scene)
     names = ("delay_s", "jitter_s", "reorder")
-    effect = Effect(**{name: planned.params[name] for name in names})
+    effect = LinkEffect(**{name: planned.params[name] for name in names})
     return Delay(scene, victims, dict.fromkeys(links, effect))
 
 
 PLUGIN = FaultPlugin(
     fault=fault,
     # a delayed node may be replaced by one that lacks what it acknowledged
-    effects=Effects(may_break=ANY_BUT_INTEGRITY),
+    effects=FaultEffects(may_break=ANY_BUT_INTEGRITY),
     needs=frozenset({"links", "delay"}),
     params={
         "delay_s": Param(0.1, "how much later packets arrive", unit="s", low=0.002, high=10.0),
@@ -136,7 +136,7 @@ def is_late(seen: LinkMeasurement) -> bool:
     return seen.overtaken > 0 if wanted.reorder else len(late_s) == len(seen.flights)
 
 
-def in_time(seen: LinkMeasurement, was: Effect) -> bool:
+def in_time(seen: LinkMeasurement, was: LinkEffect) -> bool:
     """Return whether the link is no longer delayed as it was.
 
     It may be if another fault delays it as much, or makes packets wait for a narrow link.
@@ -162,16 +162,16 @@ async def delay_zones(bed: Bed) -> Mapping[str, Any]:
     """
     if why := await why_unable_to_pace(bed):
         raise BedFailed(f"zones cannot be set apart: {why}; leave zone_latency out")
-    scene = Scene(
+    scene = FaultContext(
         bed,
         LinkRules(bed.nodes, bed.agents),
-        aim=lambda selector, spare=(): (),
-        part=lambda node: node.role,
-        held=set(),
+        resolve=lambda selector, spare=(): (),
+        role_now=lambda node: node.role,
+        claimed=set(),
         random=Random(0),
     )
     effects = {
-        link: Effect(delay_s=distance.delay_s, jitter_s=distance.jitter_s)
+        link: LinkEffect(delay_s=distance.delay_s, jitter_s=distance.jitter_s)
         for link, distance in bed.distances.items()
     }
     between = Delay(scene, (), effects)

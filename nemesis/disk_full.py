@@ -8,24 +8,24 @@ the fault.
 from harness.contracts import (
     ANY_BUT_INTEGRITY,
     DiskFault,
-    Effects,
+    FaultContext,
+    FaultEffects,
     FaultPlugin,
     PlannedFault,
-    Scene,
 )
 from nemesis._process.disk_fault import DiskInjection
 from nemesis._process.victims import check, drawn
 
 
-def fault(planned: PlannedFault, scene: Scene) -> DiskInjection:
-    victims = scene.aim(planned.target)
+def fault(planned: PlannedFault, scene: FaultContext) -> DiskInjection:
+    victims = scene.resolve(planned.target)
     return DiskInjection(scene, planned.kind, victims, DiskFault("", full=True))
 
 
 PLUGIN = FaultPlugin(
     fault=fault,
     # a node that cannot write may exit or be replaced by one that lacks its data
-    effects=Effects(may_break=ANY_BUT_INTEGRITY, spoils=True, excuses_exit=True),
+    effects=FaultEffects(may_break=ANY_BUT_INTEGRITY, spoils=True, excuses_exit=True),
     needs=frozenset({"disk", "restart"}),
     shown=(("one broker", {}),),
     drawn=drawn,

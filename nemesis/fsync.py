@@ -16,12 +16,12 @@ from typing import Any
 from harness.contracts import (
     ANY_BUT_INTEGRITY,
     DiskFault,
-    Effects,
+    FaultContext,
+    FaultEffects,
     FaultPlugin,
     Node,
     Param,
     PlannedFault,
-    Scene,
 )
 from nemesis._process import victims as _processes
 from nemesis._process.disk_fault import DiskInjection
@@ -41,17 +41,17 @@ def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any
     return target, {"how": random.choice(WAYS)}
 
 
-def fault(planned: PlannedFault, scene: Scene) -> DiskInjection:
+def fault(planned: PlannedFault, scene: FaultContext) -> DiskInjection:
     how, delay_s = planned.params["how"], float(planned.params["delay_s"])
     sync_s = {"slow": delay_s, "hang": inf}.get(how, 0.0)
     wanted = DiskFault("", sync_fails=how == "fail", sync_s=sync_s)
-    return DiskInjection(scene, planned.kind, scene.aim(planned.target), wanted)
+    return DiskInjection(scene, planned.kind, scene.resolve(planned.target), wanted)
 
 
 PLUGIN = FaultPlugin(
     fault=fault,
     # a node that cannot sync may exit or be replaced by one that lacks its data
-    effects=Effects(may_break=ANY_BUT_INTEGRITY, spoils=True, excuses_exit=True),
+    effects=FaultEffects(may_break=ANY_BUT_INTEGRITY, spoils=True, excuses_exit=True),
     needs=frozenset({"disk", "restart"}),
     params={
         "how": Param("slow", "what happens to a sync", among=WAYS),

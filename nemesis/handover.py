@@ -9,8 +9,15 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, cast
 
-from harness.contracts import Effects, FaultPlugin, Node, Observation, PlannedFault, Scene
-from harness.contracts.membership import HandsOver
+from harness.contracts import (
+    FaultContext,
+    FaultEffects,
+    FaultPlugin,
+    Node,
+    Observation,
+    PlannedFault,
+)
+from harness.contracts.membership import HandoverSystem
 from nemesis._plan import targets as _targets
 from nemesis._process.victims import NothingToHit, check
 from nemesis._runner.waiting import NS, wait_until
@@ -42,13 +49,13 @@ def hopeless(planned: PlannedFault, nodes: Sequence[Node]) -> str:
     return f"cannot hit {planned.target!r}: no node that it means can be a master; target 'master'"
 
 
-def fault(planned: PlannedFault, scene: Scene) -> "HandoverFault":
-    return HandoverFault(scene, scene.aim(planned.target))
+def fault(planned: PlannedFault, scene: FaultContext) -> "HandoverFault":
+    return HandoverFault(scene, scene.resolve(planned.target))
 
 
 PLUGIN = FaultPlugin(
     fault=fault,
-    effects=Effects(may_break=frozenset()),  # an ordinary command, which breaks no demand
+    effects=FaultEffects(may_break=frozenset()),  # an ordinary command, which breaks no demand
     needs=frozenset({"handover"}),
     shown=((TARGET, {}),),
     drawn=drawn,
@@ -62,17 +69,17 @@ PLUGIN = FaultPlugin(
 class HandoverFault:
     """Masterships handed over to other nodes."""
 
-    def __init__(self, scene: Scene, victims: Sequence[Node]) -> None:
-        self.targets = scene.parts(victims)
+    def __init__(self, scene: FaultContext, victims: Sequence[Node]) -> None:
+        self.targets = scene.by_role(victims)
         self._scene = scene
         self._bed = scene.bed
-        self._system = cast(HandsOver, scene.bed.system)
+        self._system = cast(HandoverSystem, scene.bed.system)
         self._victims = victims
         self._handed: dict[str, int] = {}  # broker set -> the epoch that was handed over
         self._was: dict[str, str] = {}  # broker set -> its master before
 
     async def __aenter__(self) -> "HandoverFault":
-        before = await self._system.standing(self._bed)
+        before = await self._system.cluster_state(self._bed)
         names = {node.name for node in self._victims}
         mine = {group: name for group, name in before.masters.items() if name in names}
         refusals = []
@@ -81,7 +88,9 @@ class HandoverFault:
                 refusals.append(f"{master}: {why}")
             else:
                 self._was[group], self._handed[group] = master, before.epochs.get(group, 0)
-        self.targets = self._scene.parts([n for n in self._victims if n.name in self._was.values()])
+        self.targets = self._scene.by_role(
+            [n for n in self._victims if n.name in self._was.values()]
+        )
         if not self._handed:
             raise NothingToHit("; ".join(refusals) or "no node that it means is a master now")
         return self
@@ -94,7 +103,7 @@ class HandoverFault:
         masters: dict[str, str] = {}
 
         async def all_led() -> bool:
-            now = await self._system.standing(self._bed)
+            now = await self._system.cluster_state(self._bed)
             masters.update(
                 (group, now.masters[group])
                 for group, epoch in self._handed.items()

@@ -12,14 +12,14 @@ from typing import Any
 
 from harness.contracts import (
     ANY_BUT_INTEGRITY,
-    Effects,
-    Ends,
+    FaultContext,
+    FaultEffects,
     FaultPlugin,
     Node,
     Observation,
     PlannedFault,
+    ProcessEnd,
     ProcessState,
-    Scene,
 )
 from harness.errors import BedFailed
 from nemesis._process.victims import ProcessHold, check, drawn, hit_targets
@@ -31,14 +31,14 @@ BACK_WITHIN_S = 10.0
 Check = Callable[[str], Awaitable[bool]]  # from a node's name
 
 
-def fault(planned: PlannedFault, scene: Scene) -> "Kill":
-    return Kill(scene, scene.aim(planned.target, spare=scene.held))
+def fault(planned: PlannedFault, scene: FaultContext) -> "Kill":
+    return Kill(scene, scene.resolve(planned.target, spare=scene.claimed))
 
 
 PLUGIN = FaultPlugin(
     fault=fault,
     # a node may be elected that lacks what this one acknowledged
-    effects=Effects(may_break=ANY_BUT_INTEGRITY, ends=Ends.KILLED, silences=True),
+    effects=FaultEffects(may_break=ANY_BUT_INTEGRITY, ends=ProcessEnd.KILLED, silences=True),
     needs=frozenset({"signal", "restart"}),
     drawn=drawn,
     check=check,
@@ -50,11 +50,11 @@ class Kill:
 
     gone_within_s = GONE_WITHIN_S
 
-    def __init__(self, scene: Scene, victims: Sequence[Node]) -> None:
-        self.targets = scene.parts(victims)
+    def __init__(self, scene: FaultContext, victims: Sequence[Node]) -> None:
+        self.targets = scene.by_role(victims)
         self._bed = scene.bed
         self._victims = [node.name for node in victims]
-        self._hold = ProcessHold(scene.held, self._victims)
+        self._hold = ProcessHold(scene.claimed, self._victims)
         self._ran: list[str] = []
         self._killed: dict[str, int] = {}  # node -> the process id it had
         self._signalled: set[str] = set()  # nodes whose process was sent a signal

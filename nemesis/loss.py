@@ -12,12 +12,12 @@ from typing import Any
 
 from harness.contracts import (
     ANY_BUT_INTEGRITY,
-    Effect,
-    Effects,
+    FaultContext,
+    FaultEffects,
     FaultPlugin,
+    LinkEffect,
     Param,
     PlannedFault,
-    Scene,
 )
 from harness.errors import BadRequest
 from nemesis._network.link_fault import DIRECTIONS, LinkFault, hopeless, select_links
@@ -38,15 +38,17 @@ def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any
     return random.choice(targets or TARGETS), {"probability": probability, "direction": direction}
 
 
-def fault(planned: PlannedFault, scene: Scene) -> LinkFault:
+def fault(planned: PlannedFault, scene: FaultContext) -> LinkFault:
     victims, links = select_links(planned, scene)
-    return LinkFault(scene, victims, dict.fromkeys(links, Effect(planned.params["probability"])))
+    return LinkFault(
+        scene, victims, dict.fromkeys(links, LinkEffect(planned.params["probability"]))
+    )
 
 
 PLUGIN = FaultPlugin(
     fault=fault,
     # a node that is not heard may be replaced by one that lacks what it acknowledged
-    effects=Effects(may_break=ANY_BUT_INTEGRITY),
+    effects=FaultEffects(may_break=ANY_BUT_INTEGRITY),
     needs=frozenset({"links", "loss"}),
     params={
         "probability": Param(0.8, "share of packets lost", unit="of 1", low=0.01, high=0.99),

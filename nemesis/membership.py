@@ -22,17 +22,17 @@ from typing import Any, cast
 from harness.contracts import (
     ANY_BUT_INTEGRITY,
     CLIENT,
-    Destroys,
-    Effects,
-    Ends,
+    DataLoss,
+    FaultContext,
+    FaultEffects,
     FaultPlugin,
     Node,
     Observation,
     Param,
     PlannedFault,
-    Scene,
+    ProcessEnd,
 )
-from harness.contracts.membership import Membered
+from harness.contracts.membership import MemberSystem
 from nemesis._plan import targets as _targets
 from nemesis._process.offline_change import DataDestruction
 from nemesis._process.victims import check
@@ -74,9 +74,9 @@ def hopeless(planned: PlannedFault, nodes: Sequence[Node]) -> str:
     return ""
 
 
-def fault(planned: PlannedFault, scene: Scene) -> "Membership":
-    members = cast(Membered, scene.bed.system).members
-    victims = scene.aim(planned.target, spare=scene.held)
+def fault(planned: PlannedFault, scene: FaultContext) -> "Membership":
+    members = cast(MemberSystem, scene.bed.system).members
+    victims = scene.resolve(planned.target, spare=scene.claimed)
     hit = [node for node in victims if node.role in members]
     return Membership(scene, hit, planned.params["disk"] == KEPT)
 
@@ -84,8 +84,11 @@ def fault(planned: PlannedFault, scene: Scene) -> "Membership":
 PLUGIN = FaultPlugin(
     fault=fault,
     # a new member lacks what the old one acknowledged
-    effects=Effects(
-        may_break=ANY_BUT_INTEGRITY, ends=Ends.ASKED, silences=True, destroys=Destroys.OBSERVED
+    effects=FaultEffects(
+        may_break=ANY_BUT_INTEGRITY,
+        ends=ProcessEnd.ASKED,
+        silences=True,
+        destroys=DataLoss.OBSERVED,
     ),
     needs=frozenset({"signal", "restart", "files", "members"}),
     params={"disk": Param(EMPTY, "brokers: the disk with which they come back", among=DISKS)},
@@ -103,9 +106,9 @@ class Membership(DataDestruction):
 
     gone_within_s = CLEAN_WITHIN_S
 
-    def __init__(self, scene: Scene, victims: Sequence[Node], kept: bool) -> None:
+    def __init__(self, scene: FaultContext, victims: Sequence[Node], kept: bool) -> None:
         super().__init__(scene, victims)
-        self._system = cast(Membered, scene.bed.system)
+        self._system = cast(MemberSystem, scene.bed.system)
         first = self._system.stopped_first
         self._stopped_first = {node.name for node in victims if node.role in first}
         self._keeping = self._stopped_first if kept else set()
@@ -127,21 +130,21 @@ class Membership(DataDestruction):
     async def _dismiss(self, node: str) -> None:
         async with self._turn:
             self._dismissed.add(node)
-            await self._system.dismiss(self._bed, node)
+            await self._system.remove_member(self._bed, node)
 
     def _changed(self, node: str) -> bool:
         return node in self._keeping or bool(self.changes[node]["left"] == 0)
 
     async def _begin_again(self, node: str) -> None:
-        await self._system.start_newcomer(self._bed, node)
+        await self._system.start_new_member(self._bed, node)
 
     async def __aexit__(self, *exc: object) -> None:
         await super().__aexit__(*exc)
         for node in sorted(self._dismissed):  # one change after the other, as Raft requires
-            await self._system.enrol(self._bed, node)
+            await self._system.add_member(self._bed, node)
 
     async def observe(self) -> Observation:
-        left = [n for n in self._victims if not await self._system.enrolled(self._bed, n)]
+        left = [n for n in self._victims if not await self._system.is_member(self._bed, n)]
         seen = await self._observe_changes(
             f"{len(left)} of {len(self._victims)} are no longer members"
         )
@@ -155,7 +158,7 @@ class Membership(DataDestruction):
         deadline_ns = self._bed.now_ns() + ENROLLED_WITHIN_S * NS
         try:
             await gather_all(*(self._wait_enrolled(node, deadline_ns) for node in self._ran))
-            back = [n for n in self._ran if await self._system.enrolled(self._bed, n)]
+            back = [n for n in self._ran if await self._system.is_member(self._bed, n)]
         finally:
             seen = await super().observe_healed()
         if len(back) == len(self._ran):
@@ -164,6 +167,6 @@ class Membership(DataDestruction):
 
     async def _wait_enrolled(self, node: str, deadline_ns: float) -> None:
         async def enrolled() -> bool:
-            return await self._system.enrolled(self._bed, node)
+            return await self._system.is_member(self._bed, node)
 
         await wait_until(self._bed, enrolled, deadline_ns, POLL_S)

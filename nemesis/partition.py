@@ -26,12 +26,12 @@ from harness.contracts import (
     ANY_BUT_INTEGRITY,
     CLIENT,
     CUT,
-    Effects,
+    FaultContext,
+    FaultEffects,
     FaultPlugin,
     Node,
     Param,
     PlannedFault,
-    Scene,
 )
 from harness.errors import BadRequest, UnknownName
 from nemesis._network import shapes as _links
@@ -274,8 +274,8 @@ def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any
     )
 
 
-def fault(planned: PlannedFault, scene: Scene) -> LinkFault:
-    nodes, links = _shape(planned).select(planned, scene.bed.nodes, scene.aim, scene.random)
+def fault(planned: PlannedFault, scene: FaultContext) -> LinkFault:
+    nodes, links = _shape(planned).select(planned, scene.bed.nodes, scene.resolve, scene.random)
     effects = dict.fromkeys(sorted(links), CUT)
     on_s, off_s = planned.params["on_s"], planned.params["off_s"]
     if off_s:
@@ -286,7 +286,7 @@ def fault(planned: PlannedFault, scene: Scene) -> LinkFault:
 PLUGIN = FaultPlugin(
     fault=fault,
     # two nodes may serve at the same time, and what one of them acknowledged may be dropped
-    effects=Effects(may_break=ANY_BUT_INTEGRITY),
+    effects=FaultEffects(may_break=ANY_BUT_INTEGRITY),
     needs=frozenset({"links"}),
     params={
         "shape": Param("isolate", "what is cut from what", among=tuple(SHAPES)),

@@ -13,12 +13,12 @@ from signal import SIGCONT, SIGSTOP
 
 from harness.contracts import (
     ANY_BUT_INTEGRITY,
-    Effects,
+    FaultContext,
+    FaultEffects,
     FaultPlugin,
     Node,
     Observation,
     PlannedFault,
-    Scene,
 )
 from nemesis._process.victims import ProcessHold, check, drawn, hit_targets, process_of
 from nemesis._runner.waiting import NS, gather_all, wait_until
@@ -29,14 +29,14 @@ GONE = "gone"  # instead of thread states, if the process has exited
 THREADS = ("sh", "-c", "cat /proc/[0-9]*/task/*/stat 2>/dev/null; true")
 
 
-def fault(planned: PlannedFault, scene: Scene) -> "Pause":
-    return Pause(scene, scene.aim(planned.target, spare=scene.held))
+def fault(planned: PlannedFault, scene: FaultContext) -> "Pause":
+    return Pause(scene, scene.resolve(planned.target, spare=scene.claimed))
 
 
 PLUGIN = FaultPlugin(
     fault=fault,
     # a node that was replaced meanwhile may continue as before
-    effects=Effects(may_break=ANY_BUT_INTEGRITY, silences=True),
+    effects=FaultEffects(may_break=ANY_BUT_INTEGRITY, silences=True),
     needs=frozenset({"signal"}),
     hits_clients=True,
     drawn=drawn,
@@ -53,11 +53,11 @@ def thread_states(text: str, group: int) -> str:
 class Pause:
     """Stopped processes."""
 
-    def __init__(self, scene: Scene, victims: Sequence[Node]) -> None:
-        self.targets = scene.parts(victims)
+    def __init__(self, scene: FaultContext, victims: Sequence[Node]) -> None:
+        self.targets = scene.by_role(victims)
         self._bed = scene.bed
         self._victims = [node.name for node in victims]
-        self._hold = ProcessHold(scene.held, self._victims)
+        self._hold = ProcessHold(scene.claimed, self._victims)
         self._paused: Sequence[str] = ()
 
     async def __aenter__(self) -> "Pause":

@@ -11,28 +11,30 @@ from typing import cast
 
 from harness.contracts import (
     ALL_DEMANDS,
-    Effects,
-    Ends,
+    FaultContext,
+    FaultEffects,
     FaultPlugin,
-    Forgotten,
     Node,
     Observation,
     PlannedFault,
-    Powered,
-    Scene,
+    PowerAgent,
+    ProcessEnd,
+    UnsyncedReport,
 )
 from nemesis._process.victims import check, drawn
 from nemesis.kill import Kill
 
 
-def fault(planned: PlannedFault, scene: Scene) -> "Power":
-    return Power(scene, scene.aim(planned.target, spare=scene.held))
+def fault(planned: PlannedFault, scene: FaultContext) -> "Power":
+    return Power(scene, scene.resolve(planned.target, spare=scene.claimed))
 
 
 PLUGIN = FaultPlugin(
     fault=fault,
     # a part of an unsynced record may be left, and be read as a valid one
-    effects=Effects(may_break=ALL_DEMANDS, ends=Ends.KILLED, silences=True, forgets=True),
+    effects=FaultEffects(
+        may_break=ALL_DEMANDS, ends=ProcessEnd.KILLED, silences=True, forgets=True
+    ),
     needs=frozenset({"power", "restart"}),
     drawn=drawn,
     check=check,
@@ -42,9 +44,9 @@ PLUGIN = FaultPlugin(
 class Power(Kill):
     """Machines without power."""
 
-    def __init__(self, scene: Scene, victims: Sequence[Node]) -> None:
+    def __init__(self, scene: FaultContext, victims: Sequence[Node]) -> None:
         super().__init__(scene, victims)
-        self._lost: dict[str, Forgotten] = {}  # by node
+        self._lost: dict[str, UnsyncedReport] = {}  # by node
 
     async def _end(self, node: str) -> None:
         self._lost[node] = await self._agent(node).power(False)
@@ -58,5 +60,5 @@ class Power(Kill):
         files = {node: asdict(lost) for node, lost in self._lost.items()}
         return replace(seen, evidence={**seen.evidence, "files": files})
 
-    def _agent(self, node: str) -> Powered:
-        return cast(Powered, self._bed.agents[node])
+    def _agent(self, node: str) -> PowerAgent:
+        return cast(PowerAgent, self._bed.agents[node])

@@ -16,14 +16,14 @@ from typing import Any
 
 from harness.contracts import (
     ANY_BUT_INTEGRITY,
-    Effects,
-    Ends,
+    FaultContext,
+    FaultEffects,
     FaultPlugin,
     Node,
     Observation,
     Param,
     PlannedFault,
-    Scene,
+    ProcessEnd,
 )
 from nemesis._plan import targets as _targets
 from nemesis._process.victims import TARGETS, check, hit_targets
@@ -50,8 +50,8 @@ def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any
     return random.choice(targets or ROUNDS), {"order": ROLLING}
 
 
-def fault(planned: PlannedFault, scene: Scene) -> "Restart":
-    victims = scene.aim(planned.target, spare=scene.held)
+def fault(planned: PlannedFault, scene: FaultContext) -> "Restart":
+    victims = scene.resolve(planned.target, spare=scene.claimed)
     if planned.params["order"] == ROLLING:
         return RollingRestart(scene, victims, planned.for_s, planned.params["down_s"])
     return Restart(scene, victims)
@@ -60,7 +60,7 @@ def fault(planned: PlannedFault, scene: Scene) -> "Restart":
 PLUGIN = FaultPlugin(
     fault=fault,
     # a node may be elected that lacks what this one acknowledged
-    effects=Effects(may_break=ANY_BUT_INTEGRITY, ends=Ends.ASKED, silences=True),
+    effects=FaultEffects(may_break=ANY_BUT_INTEGRITY, ends=ProcessEnd.ASKED, silences=True),
     needs=frozenset({"signal", "restart"}),
     params={
         "order": Param(
@@ -90,7 +90,9 @@ class Restart(Kill):
 class RollingRestart(Restart):
     """Nodes restarted one after the other."""
 
-    def __init__(self, scene: Scene, victims: Sequence[Node], for_s: float, down_s: float) -> None:
+    def __init__(
+        self, scene: FaultContext, victims: Sequence[Node], for_s: float, down_s: float
+    ) -> None:
         super().__init__(scene, victims)
         self._for_s, self._down_s = for_s, down_s
         self._until_ns = 0.0
@@ -135,7 +137,7 @@ class RollingRestart(Restart):
 
     async def _whole(self) -> bool:
         """Ask the nodes themselves, which know more than an observer."""
-        return (await self._bed.system.standing(self._bed)).redundant
+        return (await self._bed.system.cluster_state(self._bed)).redundant
 
     async def observe(self) -> Observation:
         """Wait until all nodes were restarted, or the time is over."""

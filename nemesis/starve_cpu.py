@@ -15,15 +15,15 @@ from typing import Any
 
 from harness.contracts import (
     ANY_BUT_INTEGRITY,
-    Effects,
+    FaultContext,
+    FaultEffects,
     FaultPlugin,
     Node,
     Observation,
     Param,
     PlannedFault,
-    Scene,
 )
-from harness.errors import in_words
+from harness.errors import error_text
 from nemesis._process.victims import TARGETS, ProcessHold, check, hit_targets
 from nemesis._runner.waiting import NS, gather_all, wait_until
 
@@ -42,15 +42,15 @@ def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any
     return random.choice(targets or TARGETS), {"share": random.choice((0.1, 0.2, 0.5))}
 
 
-def fault(planned: PlannedFault, scene: Scene) -> "CpuStarvation":
-    victims = scene.aim(planned.target, spare=scene.held)
+def fault(planned: PlannedFault, scene: FaultContext) -> "CpuStarvation":
+    victims = scene.resolve(planned.target, spare=scene.claimed)
     return CpuStarvation(scene, victims, planned.params["share"], planned.params["period_s"])
 
 
 PLUGIN = FaultPlugin(
     fault=fault,
     # a slow node may be replaced by one that lacks what it acknowledged
-    effects=Effects(may_break=ANY_BUT_INTEGRITY),
+    effects=FaultEffects(may_break=ANY_BUT_INTEGRITY),
     needs=frozenset({"signal"}),
     params={
         "share": Param(0.2, "share of the time in which it runs", unit="of 1", low=0.01, high=0.9),
@@ -68,12 +68,12 @@ class CpuStarvation:
     """Processes that run for a share of the time."""
 
     def __init__(
-        self, scene: Scene, victims: Sequence[Node], share: float, period_s: float
+        self, scene: FaultContext, victims: Sequence[Node], share: float, period_s: float
     ) -> None:
-        self.targets = scene.parts(victims)
+        self.targets = scene.by_role(victims)
         self._bed, self._random = scene.bed, scene.random
         self._victims = [node.name for node in victims]
-        self._hold = ProcessHold(scene.held, self._victims)
+        self._hold = ProcessHold(scene.claimed, self._victims)
         self._share, self._period_s = share, period_s
         self._starved: Sequence[str] = ()
         self._tasks: list[asyncio.Task[None]] = []
@@ -100,7 +100,7 @@ class CpuStarvation:
             task.cancel()
         for ended in await asyncio.gather(*self._tasks, return_exceptions=True):
             if isinstance(ended, Exception):
-                self.broke_off = in_words(ended)
+                self.broke_off = error_text(ended)
         await gather_all(*(self._signal(node, SIGCONT) for node in self._starved))
 
     async def _signal(self, node: str, number: int) -> None:

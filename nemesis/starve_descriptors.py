@@ -9,7 +9,14 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from harness.contracts import ANY_BUT_INTEGRITY, Effects, FaultPlugin, Param, PlannedFault, Scene
+from harness.contracts import (
+    ANY_BUT_INTEGRITY,
+    FaultContext,
+    FaultEffects,
+    FaultPlugin,
+    Param,
+    PlannedFault,
+)
 from nemesis._process.rlimits import ResourceLimit
 from nemesis._process.victims import TARGETS, check
 
@@ -19,15 +26,15 @@ def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any
     return random.choice(targets or TARGETS), {"room": random.choice((0.0, 1.0, 4.0))}
 
 
-def fault(planned: PlannedFault, scene: Scene) -> ResourceLimit:
-    victims = scene.aim(planned.target, spare=scene.held)
+def fault(planned: PlannedFault, scene: FaultContext) -> ResourceLimit:
+    victims = scene.resolve(planned.target, spare=scene.claimed)
     return ResourceLimit(scene, victims, "descriptors", int(planned.params["room"]))
 
 
 PLUGIN = FaultPlugin(
     fault=fault,
     # a node that accepts no connections may be replaced by another one
-    effects=Effects(may_break=ANY_BUT_INTEGRITY, excuses_exit=True),
+    effects=FaultEffects(may_break=ANY_BUT_INTEGRITY, excuses_exit=True),
     needs=frozenset({"signal", "restart", "limits"}),
     params={"room": Param(0.0, "descriptors that it may still open", unit="files", high=1e6)},
     drawn=drawn,

@@ -10,7 +10,14 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from harness.contracts import ANY_BUT_INTEGRITY, Effects, FaultPlugin, Param, PlannedFault, Scene
+from harness.contracts import (
+    ANY_BUT_INTEGRITY,
+    FaultContext,
+    FaultEffects,
+    FaultPlugin,
+    Param,
+    PlannedFault,
+)
 from nemesis._process.rlimits import ResourceLimit
 from nemesis._process.victims import TARGETS, check
 
@@ -22,15 +29,15 @@ def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any
     return random.choice(targets or TARGETS), {"room_mb": random.choice((1.0, 8.0, 32.0))}
 
 
-def fault(planned: PlannedFault, scene: Scene) -> ResourceLimit:
-    victims = scene.aim(planned.target, spare=scene.held)
+def fault(planned: PlannedFault, scene: FaultContext) -> ResourceLimit:
+    victims = scene.resolve(planned.target, spare=scene.claimed)
     return ResourceLimit(scene, victims, "memory", round(planned.params["room_mb"] * MB))
 
 
 PLUGIN = FaultPlugin(
     fault=fault,
     # a node without memory may exit, and another one be elected
-    effects=Effects(may_break=ANY_BUT_INTEGRITY, excuses_exit=True),
+    effects=FaultEffects(may_break=ANY_BUT_INTEGRITY, excuses_exit=True),
     needs=frozenset({"signal", "restart", "limits"}),
     params={"room_mb": Param(8.0, "memory that it may still allocate", unit="MB", high=1e6)},
     drawn=drawn,

@@ -15,27 +15,29 @@ from typing import Any, cast
 
 from harness.contracts import (
     ALL_DEMANDS,
-    Effects,
-    Ends,
+    FaultContext,
+    FaultEffects,
     FaultPlugin,
-    Forgetful,
     Node,
     Observation,
     PlannedFault,
-    Scene,
+    ProcessEnd,
+    UnsyncedAgent,
 )
 from nemesis._process.offline_change import OfflineChange
 from nemesis._process.victims import check, drawn
 
 
-def fault(planned: PlannedFault, scene: Scene) -> "UnsyncedLoss":
-    return UnsyncedLoss(scene, scene.aim(planned.target, spare=scene.held))
+def fault(planned: PlannedFault, scene: FaultContext) -> "UnsyncedLoss":
+    return UnsyncedLoss(scene, scene.resolve(planned.target, spare=scene.claimed))
 
 
 PLUGIN = FaultPlugin(
     fault=fault,
     # a part of an unsynced record may be left, and be read as a valid one
-    effects=Effects(may_break=ALL_DEMANDS, ends=Ends.KILLED, silences=True, forgets=True),
+    effects=FaultEffects(
+        may_break=ALL_DEMANDS, ends=ProcessEnd.KILLED, silences=True, forgets=True
+    ),
     needs=frozenset({"unsynced", "restart", "signal"}),
     shown=(("all broker", {}),),
     drawn=drawn,
@@ -46,13 +48,13 @@ PLUGIN = FaultPlugin(
 class UnsyncedLoss(OfflineChange):
     """Killed nodes whose disks lost unsynced data."""
 
-    def __init__(self, scene: Scene, victims: Sequence[Node]) -> None:
+    def __init__(self, scene: FaultContext, victims: Sequence[Node]) -> None:
         super().__init__(scene, victims)
         self._seed = scene.random.getrandbits(48)
 
     async def _change(self, node: str) -> Mapping[str, Any]:
-        agent = cast(Forgetful, self._bed.agents[node])
-        return asdict(await agent.forget_unsynced(self._seed + self._victims.index(node)))
+        agent = cast(UnsyncedAgent, self._bed.agents[node])
+        return asdict(await agent.drop_unsynced(self._seed + self._victims.index(node)))
 
     def _changed(self, node: str) -> bool:
         return True

@@ -11,13 +11,13 @@ from typing import Any
 
 from harness.contracts import (
     ALL_DEMANDS,
-    Destroys,
-    Effects,
-    Ends,
+    DataLoss,
+    FaultContext,
+    FaultEffects,
     FaultPlugin,
     Observation,
     PlannedFault,
-    Scene,
+    ProcessEnd,
 )
 from nemesis._process.offline_change import DataDestruction
 from nemesis._process.victims import check
@@ -30,15 +30,15 @@ def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any
     return random.choice(targets or TARGETS), {}
 
 
-def fault(planned: PlannedFault, scene: Scene) -> "Wipe":
-    return Wipe(scene, scene.aim(planned.target, spare=scene.held))
+def fault(planned: PlannedFault, scene: FaultContext) -> "Wipe":
+    return Wipe(scene, scene.resolve(planned.target, spare=scene.claimed))
 
 
 PLUGIN = FaultPlugin(
     fault=fault,
     # a node without its data may vote a second time in one epoch
-    effects=Effects(
-        may_break=ALL_DEMANDS, ends=Ends.KILLED, silences=True, destroys=Destroys.TARGETS
+    effects=FaultEffects(
+        may_break=ALL_DEMANDS, ends=ProcessEnd.KILLED, silences=True, destroys=DataLoss.TARGETS
     ),
     needs=frozenset({"signal", "restart", "files"}),
     shown=(("one slave", {}),),

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from harness.history.faults_and_events import Event, FaultInterval
-from harness.history.roles import ENDS, Span, set_sizes, spans
+from harness.history.faults_and_events import ClusterEvent, FaultInterval
+from harness.history.roles import ENDS, RoleSpan, role_spans, set_changes_of
 from reports._format import clip
 from reports._run import RunView
 
@@ -101,15 +101,15 @@ class LaneInput:
 
 def lanes(scene: LaneInput) -> list[Lane]:
     """Return the lanes from top to bottom."""
-    role_spans = spans(scene.run.events, scene.run.faults, scene.end)
+    in_roles = role_spans(scene.run.events, scene.run.faults, scene.end)
     made = [
         *_phases(scene),
         *_faults(scene),
         *_findings(scene),
-        *_masters(scene, role_spans),
+        *_masters(scene, in_roles),
         *_sets(scene),
-        *_leaders(role_spans),
-        *_nodes(scene, role_spans),
+        *_leaders(in_roles),
+        *_nodes(scene, in_roles),
     ]
     return [lane for lane in made if lane.bars]
 
@@ -168,7 +168,7 @@ def _faults(scene: LaneInput) -> Iterator[Lane]:
 def _bars(scene: LaneInput, fault: FaultInterval, row: int) -> Iterator[Bar]:
     begin, applied, heal, healed = stages(fault, scene.end)
     style, select = fault_style(fault), f"fault-{fault.id}"
-    tip = f"fault {fault.id}: {fault.words}; {fault.state}; {span_words(begin, healed)}"
+    tip = f"fault {fault.id}: {fault.label}; {fault.state}; {span_words(begin, healed)}"
     if fault.planned is not None and fault.planned_for is not None:
         at = scene.load + fault.planned
         yield Bar(ms(at), ms(at + fault.planned_for), f"planned {style}", (), tip, select, row)
@@ -184,7 +184,7 @@ def _bars(scene: LaneInput, fault: FaultInterval, row: int) -> Iterator[Bar]:
 def _called(fault: FaultInterval) -> tuple[str, ...]:
     shape = fault.params.get("shape")
     shorter = [f"{fault.id} {fault.kind} ({shape})"] if shape else []
-    return (f"{fault.id} {fault.words}", *shorter, f"{fault.id} {fault.kind}", str(fault.id))
+    return (f"{fault.id} {fault.label}", *shorter, f"{fault.id} {fault.kind}", str(fault.id))
 
 
 def _rows(stretches: Iterable[Sequence[int]]) -> Iterator[int]:
@@ -209,7 +209,7 @@ def _findings(scene: LaneInput) -> Iterator[Lane]:
 # ------------------------------------------------------------------------------------ the cluster
 
 
-def _masters(scene: LaneInput, role_spans: Sequence[Span]) -> Iterator[Lane]:
+def _masters(scene: LaneInput, role_spans: Sequence[RoleSpan]) -> Iterator[Lane]:
     """The master of each broker set, as brokers reported their roles; two at once are two rows."""
     set_of = {
         event.node: str(event.fields["brokerName"])
@@ -224,13 +224,13 @@ def _masters(scene: LaneInput, role_spans: Sequence[Span]) -> Iterator[Lane]:
         yield Lane(title, "row", bars, rows, about="two at once: two rows")
 
 
-def _leaders(role_spans: Sequence[Span]) -> Iterator[Lane]:
+def _leaders(role_spans: Sequence[RoleSpan]) -> Iterator[Lane]:
     """The leader of the controllers."""
     leaders = [span for span in role_spans if span.role == "leader"]
     yield Lane("controller leader", "row", *_reigns(leaders, "term", "leads the controllers"))
 
 
-def _reigns(spans: Sequence[Span], number: str, does: str) -> tuple[tuple[Bar, ...], int]:
+def _reigns(spans: Sequence[RoleSpan], number: str, does: str) -> tuple[tuple[Bar, ...], int]:
     """Return the bars of masters or leaders, with the `number` of each term, and the number of
     rows."""
     spans = sorted(spans, key=lambda span: (span.begin, span.node))
@@ -256,7 +256,7 @@ def _reigns(spans: Sequence[Span], number: str, does: str) -> tuple[tuple[Bar, .
 
 def _sets(scene: LaneInput) -> Iterator[Lane]:
     """The SyncStateSet's size; a smaller set stands out more."""
-    steps = set_sizes(scene.run.events)
+    steps = set_changes_of(scene.run.events)
     for name in sorted({step.set for step in steps}):
         mine = [step for step in steps if step.set == name]
         full = max(len(step.members) for step in mine)
@@ -289,7 +289,7 @@ def _members(members: Sequence[int]) -> str:
 # --------------------------------------------------------------------------------------- the nodes
 
 
-def _nodes(scene: LaneInput, role_spans: Sequence[Span]) -> Iterator[Lane]:
+def _nodes(scene: LaneInput, role_spans: Sequence[RoleSpan]) -> Iterator[Lane]:
     """A row for each node that reported an event or was a target of a fault."""
     hit = {name for fault in scene.run.faults for name in fault.names}
     known = {event.node for event in scene.run.events if event.node} | hit
@@ -323,7 +323,7 @@ def _up(scene: LaneInput, node: str, has_roles: bool) -> Iterator[Bar]:
             yield Bar(ms(begin), ms(end), "role up", (), tip, f"node-{node}")
 
 
-def _role(span: Span) -> Bar:
+def _role(span: RoleSpan) -> Bar:
     number = f"{'term' if span.role in TERM_ROLES else 'epoch'} {span.epoch}"
     tip = f"{span.node}: {span.role}, {number}; {span_words(span.begin, span.end)}"
     words: tuple[str, ...] = ()
@@ -351,7 +351,7 @@ def _touched(scene: LaneInput, node: str) -> Iterator[Bar]:
     for fault in scene.run.faults:
         if node in fault.names and fault.applied is not None and not fault.effects.silences:
             _, applied, heal, _ = stages(fault, scene.end)
-            tip = f"{node}: fault {fault.id}, {fault.words}; {span_words(applied, heal)}"
+            tip = f"{node}: fault {fault.id}, {fault.label}; {span_words(applied, heal)}"
             style = f"touched {fault_style(fault)}"
             yield Bar(ms(applied), ms(heal), style, (), tip, f"fault-{fault.id}")
 
@@ -382,7 +382,7 @@ def _drain(view: RunView) -> int:
     return view.phases.get("drain", view.phases.get("collected", view.end))
 
 
-def shown_events(view: RunView) -> list[Event]:
+def shown_events(view: RunView) -> list[ClusterEvent]:
     """Return the events that nodes reported, in order of time, without progress reports."""
     return [event for event in view.events if event.kind and event.kind != PROGRESS]
 

@@ -71,7 +71,7 @@ def _row(view: RunView, fault: FaultInterval) -> dict[str, Any]:
     worth = view.stats("coverage").get("worth", {}).get(str(fault.id), "")
     return {
         "id": fault.id,
-        "words": fault.words,
+        "words": fault.label,
         "style": fault_style(fault),
         "nodes": fault.names,
         "selector": fault.selector,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from harness.history.faults_and_events import Event
+from harness.history.faults_and_events import ClusterEvent
 from reports._format import clip
 from reports._lanes import PROGRESS
 
@@ -41,7 +41,7 @@ class LagCurve:
     speed: tuple[int | None, ...]
 
 
-def lag_curves(events: Sequence[Event], begin: int, end: int) -> dict[str, Any]:
+def lag_curves(events: Sequence[ClusterEvent], begin: int, end: int) -> dict[str, Any]:
     """Return the data of the page: the begins of bins, in ms since the load began, and a curve a
     slave."""
     width = max(MIN_BIN_NS, -(-(end - begin) // MAX_BINS))
@@ -59,7 +59,7 @@ def lag_curves(events: Sequence[Event], begin: int, end: int) -> dict[str, Any]:
     }
 
 
-def lag_samples(events: Iterable[Event]) -> Iterator[LagSample]:
+def lag_samples(events: Iterable[ClusterEvent]) -> Iterator[LagSample]:
     """Yield the reports of masters, slave by slave."""
     names: dict[tuple[str, str], str] = {}  # (set, broker id) -> node
     set_of: dict[str, str] = {}  # node -> set

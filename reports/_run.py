@@ -13,13 +13,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from harness.history.faults_and_events import Event, FaultInterval, events
+from harness.history.faults_and_events import ClusterEvent, FaultInterval, events
 from harness.history.reader import History
 from harness.history.rundir import RunDir
-from harness.judge.stored_verdict import BROKEN, verdict_of
+from harness.judge.stored_verdict import BROKEN, load_verdict
 from harness.judge.verdict import Finding, Result, Verdict
-from harness.text.parsing import MAX_TOML_BYTES, bytes_of
-from harness.text.sanitize import printable
+from harness.text.parsing import MAX_TOML_BYTES, read_bytes
+from harness.text.sanitize import sanitize_all
 from harness.trial import Trial
 from reports._cells import Cells, count_cells
 
@@ -47,7 +47,7 @@ class RunView:
     names: Mapping[str, Any]
     phases: Mapping[str, int]
     faults: tuple[FaultInterval, ...]
-    events: tuple[Event, ...]
+    events: tuple[ClusterEvent, ...]
     plan: str
     zero: int = 0  # begin of the load, since the run's start; 0 for a history without a load
     doubts: list[str] = field(default_factory=list)  # what could not be read, and why
@@ -145,7 +145,7 @@ def rank(finding: Finding) -> int:
 
 def read_run(run: RunDir) -> RunView:
     """Return the view of a run. Raises BadRequest if it has no verdict yet."""
-    verdict = verdict_of(run)
+    verdict = load_verdict(run)
     doubts: list[str] = []
     names = _attempt(doubts, "names.json", run.names, NOTHING)
     state = _attempt(doubts, "run.json", run.state, NOTHING)
@@ -154,7 +154,7 @@ def read_run(run: RunDir) -> RunView:
     phases = _attempt(doubts, "the notes", lambda: dict(history.phases()), unmarked)
     unbroken: tuple[FaultInterval, ...] = ()
     faults = _attempt(doubts, "the faults", lambda: history.faults, unbroken)
-    none: tuple[Event, ...] = ()
+    none: tuple[ClusterEvent, ...] = ()
     view = _attempt(doubts, "the events", lambda: events(history.read("events")), none)
     doubts += map(str, history.cut)
     began = state.get("load_began_ns")
@@ -206,14 +206,14 @@ def explain_command(view: RunView, finding: str = "", seatrial: str = "seatrial"
 def run_argument(run: RunDir) -> str:
     """Return a run as an argument of a command, relative to the current folder if below it. Readers
     of the report elsewhere can still tell which run it was."""
-    return printable(shlex.quote(from_here(run, run.path)))
+    return sanitize_all(shlex.quote(from_here(run, run.path)))
 
 
 def from_here(run: RunDir, path: Path) -> str:
     """Return the shortest path of a part of a run: relative if below the current folder, unless the
     run is in object storage."""
     here, whole = Path.cwd(), path.absolute()
-    if (called := run.called(path)) != str(path):
+    if (called := run.display_path(path)) != str(path):
         return called
     return str(whole.relative_to(here)) if whole.is_relative_to(here) else str(whole)
 
@@ -221,7 +221,7 @@ def from_here(run: RunDir, path: Path) -> str:
 def _text(run: RunDir) -> str:
     if not run.plan_file.is_file():
         return ""
-    return bytes_of(run.plan_file, MAX_TOML_BYTES).decode(errors="replace")
+    return read_bytes(run.plan_file, MAX_TOML_BYTES).decode(errors="replace")
 
 
 def _attempt(doubts: list[str], what: str, make: Callable[[], T], otherwise: T) -> T:

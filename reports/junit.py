@@ -13,7 +13,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from harness.contracts import ReportPlugin
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Finding, Judgement, Reason, Result
-from harness.text.sanitize import sayable
+from harness.text.sanitize import sanitize
 from reports import _format
 from reports._run import RunView, rank, read_run, rerun_command, write_report
 
@@ -107,4 +107,4 @@ def _evidence(finding: Finding) -> str:
 
 def _xml_text(text: str) -> str:
     """Return text that XML can contain, of a length that servers accept."""
-    return sayable(_format.clip(text, LONGEST))
+    return sanitize(_format.clip(text, LONGEST))

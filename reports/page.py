@@ -27,9 +27,9 @@ from markupsafe import Markup
 from harness.contracts import ReportPlugin
 from harness.errors import BadRequest
 from harness.history.rundir import RunDir
-from harness.judge.claims import claims_words
-from harness.text.parsing import MAX_TOML_BYTES, bytes_of, parsed
-from harness.text.sanitize import sayable
+from harness.judge.claims import claims_text
+from harness.text.parsing import MAX_TOML_BYTES, parse_toml, read_bytes
+from harness.text.sanitize import sanitize
 from reports import _format, _lanes, _recovery, _replication_lag
 from reports._advice import ADVICE
 from reports._cells import Cells
@@ -47,7 +47,7 @@ SCRIPTS = ("scale.js", "lanes.js", "curves.js", "select.js", "start.js")
 TEMPLATES = Environment(
     loader=PackageLoader("reports", "_templates"),
     autoescape=True,
-    finalize=lambda value: sayable(value) if type(value) is str else value,
+    finalize=lambda value: sanitize(value) if type(value) is str else value,
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
@@ -115,7 +115,7 @@ def _claims(view: RunView) -> str:
     claims = view.state.get("claims")
     if not isinstance(claims, Mapping):
         return ""
-    return claims_words({str(kind): str(extent) for kind, extent in claims.items()})
+    return claims_text({str(kind): str(extent) for kind, extent in claims.items()})
 
 
 def policy() -> str:
@@ -188,7 +188,7 @@ def _fault(view: RunView, end: int, fault: Any) -> dict[str, Any]:
     known = fault.begin is not None
     return {
         "id": fault.id,
-        "words": _format.clip(fault.words, 200),
+        "words": _format.clip(fault.label, 200),
         "nodes": list(fault.names),
         "begin": _lanes.ms(begin) if known else None,
         "end": _lanes.ms(healed) if known else None,
@@ -225,9 +225,9 @@ def _tail(path: Path) -> str:
 
 def _trial(path: Path) -> str:
     """Return the trial without empty values; the file's text if it is not valid TOML."""
-    text = bytes_of(path, MAX_TOML_BYTES).decode(errors="replace")
+    text = read_bytes(path, MAX_TOML_BYTES).decode(errors="replace")
     try:
-        table = parsed(text, path.name)
+        table = parse_toml(text, path.name)
     except BadRequest:
         return _format.clip(text, MAX_TEXT)
     full = {key: value for key, value in table.items() if value not in ("", [], {})}
@@ -239,7 +239,7 @@ def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, str):
-        return sayable(value)
+        return sanitize(value)
     if isinstance(value, Mapping):
         return {str(key): _finite(item) for key, item in value.items()}
     return [_finite(item) for item in value] if isinstance(value, list | tuple) else value

@@ -12,7 +12,7 @@ from pathlib import Path
 from harness.contracts import ReportPlugin
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Finding
-from harness.text.sanitize import printable
+from harness.text.sanitize import sanitize_all
 from reports import _format
 from reports._run import RunView, rank, read_run, rerun_command, write_report
 from reports._times import SILENCE, TO_ACK, times_of_faults
@@ -36,7 +36,7 @@ PLUGIN = ReportPlugin(render=render)
 
 def markdown(view: RunView) -> str:
     """Return the summary as Markdown."""
-    view = replace(view, verdict=printable(view.verdict), trial=printable(view.trial))
+    view = replace(view, verdict=sanitize_all(view.verdict), trial=sanitize_all(view.trial))
     return "\n".join(_lines(view)) + "\n"
 
 

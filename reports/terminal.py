@@ -21,7 +21,7 @@ from harness.cli.prog_name import seatrial
 from harness.contracts import ReportPlugin
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Finding, Judgement
-from harness.text.sanitize import printable
+from harness.text.sanitize import sanitize_all
 from reports import _format
 from reports._run import (
     RunView,
@@ -65,7 +65,7 @@ PLUGIN = ReportPlugin(render=render)
 
 def print_summary(view: RunView, console: Console) -> None:
     """Print the whole summary."""
-    view = replace(view, verdict=printable(view.verdict), trial=printable(view.trial))
+    view = replace(view, verdict=sanitize_all(view.verdict), trial=sanitize_all(view.trial))
     console.print()
     console.print(_verdict(view))
     console.print()
@@ -81,7 +81,7 @@ def print_summary(view: RunView, console: Console) -> None:
         console.print(Padding(Text(f"Times are {view.axis}.", "dim"), (0, 0, 0, 2), expand=False))
     for doubt in view.shown_doubts:
         console.print()
-        console.print(Padding(Text(printable(doubt), "yellow"), (0, 0, 0, 2), expand=False))
+        console.print(Padding(Text(sanitize_all(doubt), "yellow"), (0, 0, 0, 2), expand=False))
     console.print()
     for name, words in _places(view):
         _place(console, name, words)
@@ -178,8 +178,8 @@ def _places(view: RunView) -> Iterator[tuple[str, str]]:
         if demands:
             yield name, demands
     if view.run.report_file.is_file():
-        yield "report", printable(from_here(view.run, view.run.report_file))
-    if view.verdict.first:
+        yield "report", sanitize_all(from_here(view.run, view.run.report_file))
+    if view.verdict.first_finding:
         yield "explain", explain_command(view, seatrial=seatrial())
     yield "run again", rerun_command(view, seatrial())
 

@@ -55,7 +55,7 @@ def test_a_peer_that_is_not_installed_is_said_first(benchmark: Any) -> None:
 def test_the_plan_of_all_faults_is_one_that_can_be_carried_out(benchmark: Any, kind: str) -> None:
     """It is refused by nobody: its load lasts as long as the longest fault, and the wait before."""
     trial, plan, _ = benchmark("faults").planned(kind, {})
-    launch.planned(trial, plan)
+    launch.make_plan(trial, plan)
 
 
 @pytest.fixture

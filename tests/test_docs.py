@@ -37,7 +37,7 @@ def catalogue() -> str:
     lines = [WRITTEN_BY, "# Catalogue", "", "Everything that has a name, as `seatrial list` says."]
     for kind in registry.KINDS:
         lines += ["", f"## {KIND_TITLES[kind]}", "", "| name | what it is |", "| --- | --- |"]
-        lines += [f"| `{name}` | {_cell(text)} |" for name, text in registry.described(kind)]
+        lines += [f"| `{name}` | {_cell(text)} |" for name, text in registry.descriptions(kind)]
         for name in registry.names(kind):
             registry.plugin(kind, name)  # it keeps its contract
             lines += _details(kind, name)

@@ -41,13 +41,13 @@ from checkers._spark.spark_stages import (
     row_type,
     units_of,
 )
-from harness.history.faults_and_events import Event, events
+from harness.history.faults_and_events import ClusterEvent, events
 from harness.history.reader import History
-from harness.history.roles import set_sizes
-from harness.judge.claims import Unclaimed, unclaimed_faults
+from harness.history.roles import set_changes_of
+from harness.judge.claims import UnclaimedFault, unclaimed_faults
 from harness.judge.verdict import Excuse
 from harness.operation import F, Type
-from harness.run.broker_sets import dealt_sets, replica_groups
+from harness.run.broker_sets import broker_sets_in, replica_groups
 from harness.trial import Trial
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Holders:
     views: Mapping[str, Sequence[frozenset[str] | None]]
     groups: Sequence[str]
     members: Mapping[str, frozenset[str]]
-    faults: tuple[Unclaimed, ...]
+    faults: tuple[UnclaimedFault, ...]
     names: Sequence[str]
     excuses: dict[tuple[str, ExcuseCase], Faults] = field(default_factory=dict)  # decided before
 
@@ -129,7 +129,7 @@ class Holders:
                 return tuple(sorted(u.fault.id for u in together))
         return NO_EXCUSE
 
-    def _not_healed(self, one: Unclaimed, piece: int) -> bool:
+    def _not_healed(self, one: UnclaimedFault, piece: int) -> bool:
         """Whether the fault was not healed yet in this piece; its healing is one of the edges."""
         healed = one.fault.healed
         return healed is None or piece <= self.edges.index(healed)
@@ -145,7 +145,9 @@ def holders_of(history: History, trial: Trial) -> Holders | None:
 
 
 def holders_from(
-    unclaimed: tuple[Unclaimed, ...], happened: Sequence[Event], names: Mapping[str, Any]
+    unclaimed: tuple[UnclaimedFault, ...],
+    happened: Sequence[ClusterEvent],
+    names: Mapping[str, Any],
 ) -> Holders:
     """Return the holders over time, from the events of a run."""
     groups = replica_groups(names)
@@ -154,7 +156,7 @@ def holders_from(
         members.setdefault(group, set()).add(node)
     nodes = _nodes(happened)
     steps: dict[str, list[tuple[int, frozenset[str]]]] = {}
-    for step in set_sizes(happened):
+    for step in set_changes_of(happened):
         some = steps.setdefault(_group(step.set, members), [])
         some.append((step.t, frozenset(nodes.get((step.set, m), "?") for m in step.members)))
     views = _views(happened, nodes)
@@ -172,7 +174,7 @@ def holders_from(
     )
 
 
-def _nodes(happened: Iterable[Event]) -> dict[tuple[str, int], str]:
+def _nodes(happened: Iterable[ClusterEvent]) -> dict[tuple[str, int], str]:
     """Return the node of each broker id of each set, from the brokers' events."""
     return {
         (str(e.fields.get("brokerName", "")), int(e.fields["brokerId"])): e.node
@@ -182,7 +184,7 @@ def _nodes(happened: Iterable[Event]) -> dict[tuple[str, int], str]:
 
 
 def _views(
-    happened: Sequence[Event], nodes: Mapping[tuple[str, int], str]
+    happened: Sequence[ClusterEvent], nodes: Mapping[tuple[str, int], str]
 ) -> dict[str, list[tuple[int, frozenset[str]]]]:
     """Return each broker's own view of its SyncStateSet, over time."""
     set_of = {node: name for (name, _), node in nodes.items()}
@@ -202,7 +204,7 @@ def _group(name: str, members: Mapping[str, set[str]]) -> str:
 
 
 def _groups_of_keys(names: Mapping[str, Any]) -> tuple[str, ...]:
-    of = {key: name for name, dealt in dealt_sets(names).items() for key in dealt.keys}
+    of = {key: name for name, dealt in broker_sets_in(names).items() for key in dealt.keys}
     return tuple(of.get(key, "broker") for key in names.get("keys", ()))
 
 

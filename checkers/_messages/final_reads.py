@@ -15,10 +15,10 @@ import numpy as np
 from checkers._messages.blocks import MAX_OFFSETS, NO_MEMBERS, OFFSET_BITS, Bools, Ints, Members
 from checkers._run.evidence import SAMPLE, rows_kept
 from checkers._spark.spark_stages import arrays
-from harness.history.faults_and_events import Event, events
+from harness.history.faults_and_events import ClusterEvent, events
 from harness.history.notes import GAVE_UP, MEMBER, OPEN_OPERATIONS, PASSED
 from harness.history.reader import CORRUPTED, DRAINED, NOT_DRAINED, History, Note
-from harness.run.broker_sets import dealt_sets
+from harness.run.broker_sets import broker_sets_in
 
 READER = "reader "  # how the name of a final reader's process begins
 GROUP_BIT = 16  # of a message's flags: group g's deliveries are bit GROUP_BIT + g
@@ -136,7 +136,7 @@ def _spoiled(history: History) -> Iterator[int]:
 
 
 def _deleted(
-    history: History, drained: Sequence[ReaderNote], happened: Sequence[Event]
+    history: History, drained: Sequence[ReaderNote], happened: Sequence[ClusterEvent]
 ) -> dict[int, int]:
     """Return where each queue began for the final reader, if its nodes deleted something: every
     queue of the node's broker set, as its segments hold messages of all of them."""
@@ -144,7 +144,7 @@ def _deleted(
     if not nodes:
         return {}
     names = history.names
-    sets = dealt_sets(names).values()
+    sets = broker_sets_in(names).values()
     elsewhere = {key for of in sets if not nodes & set(of.nodes) for key in of.keys}
     keys = names.get("keys", ())
     return {

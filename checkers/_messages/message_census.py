@@ -21,7 +21,7 @@ from checkers._messages.messages import DATED, REPORT, CensusJob, MessageClass, 
 from checkers._spark.spark_stages import PARTIALS, per_history, reduced, units_of
 from harness.history.reader import History
 from harness.operation import SEQUENCE_BITS
-from harness.run.broker_sets import replicas_of
+from harness.run.broker_sets import replica_counts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +79,7 @@ def message_census(history: History, spark: "SparkSession | None") -> MessageCen
     if scope.passed:
         narrower = _recheck_imported(history, spark, census)
     elif scope.replicas and len(census.missed[0]):
-        replicas = replicas_of(history.names)
+        replicas = replica_counts(history.names)
         held = held_by_all(units_of(history, "replicas"), spark, census.missed, replicas)
         narrower = replace(scope, skipped=Members.of(held)) if len(held) else scope
     return census if narrower is scope else census_of(history, spark, narrower)

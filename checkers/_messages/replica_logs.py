@@ -38,7 +38,7 @@ from checkers._spark.spark_stages import (
     units_of,
 )
 from harness.history.reader import History
-from harness.run.broker_sets import replicas_of
+from harness.run.broker_sets import replica_counts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,7 +121,10 @@ def replica_logs(history: History, spark: "SparkSession | None") -> ReplicaLogs:
     units = units_of(history, "replicas")
     if not units:
         return ReplicaLogs(0)
-    job, by = ReplicaJob(tuple(replicas_of(history.names)), rows_kept(history.faults)), ("block",)
+    job, by = (
+        ReplicaJob(tuple(replica_counts(history.names)), rows_kept(history.faults)),
+        ("block",),
+    )
     table = reduced(spark, units, job.scan, PARTIALS, job.merge, REPORT, by, by)
     return added_up(len(units), table.sort_by("block"), job.rows)
 

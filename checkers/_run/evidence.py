@@ -5,7 +5,7 @@ from typing import Any
 
 from harness.history.faults_and_events import FaultInterval
 from harness.judge.claims import in_effect
-from harness.run.broker_sets import sets_of
+from harness.run.broker_sets import set_name_by_key
 
 SAMPLE = 20  # rows of evidence that a finding may show
 MAX_DATED = 5000  # rows that have times, where a fault may excuse them; others convict
@@ -22,7 +22,7 @@ def span_fields(
 ) -> dict[str, Any]:
     """Return the fields `spans` and `broker_sets` of a Finding: the times of its rows, each with
     the broker set of the keys that it is about. Rows without times are left out."""
-    of_key = sets_of(names, range(len(names.get("keys", ()))))
+    of_key = set_name_by_key(names, range(len(names.get("keys", ()))))
     known = [(keys, span) for keys, span in spans if span]
     sets = [{of_key[key] for key in keys if 0 <= key < len(of_key)} for keys, _ in known]
     return {

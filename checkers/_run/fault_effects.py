@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from harness.history.faults_and_events import FaultInterval, Window, in_force
+from harness.history.faults_and_events import FaultInterval, TimeWindow, in_force
 
 Link = tuple[str, str]  # names of the sending and the receiving node
 DROP = "drop"
@@ -68,7 +68,7 @@ def idle_links(faults: Sequence[FaultInterval], end: int) -> frozenset[int]:
 
 def idle_disks(faults: Sequence[FaultInterval], end: int) -> frozenset[int]:
     """Return the ids of installed disk faults that met no process until the run's `end`."""
-    silent: dict[str, list[Window]] = defaultdict(list)
+    silent: dict[str, list[TimeWindow]] = defaultdict(list)
     for fault, window in _installed(faults, end):
         if fault.silences:
             for name in fault.names:
@@ -82,14 +82,16 @@ def idle_disks(faults: Sequence[FaultInterval], end: int) -> frozenset[int]:
     )
 
 
-def _installed(faults: Iterable[FaultInterval], end: int) -> Iterator[tuple[FaultInterval, Window]]:
+def _installed(
+    faults: Iterable[FaultInterval], end: int
+) -> Iterator[tuple[FaultInterval, TimeWindow]]:
     for fault in faults:
         window = in_force(fault, end)
         if window is not None and fault.state == "installed":
             yield fault, window
 
 
-def _covered(window: Window, by: Iterable[Window]) -> bool:
+def _covered(window: TimeWindow, by: Iterable[TimeWindow]) -> bool:
     """Whether these windows cover a window."""
     at = window.begin
     for other in sorted(by, key=lambda each: each.begin):
@@ -128,7 +130,7 @@ def harms_of(fault: FaultInterval) -> Mapping[str, float]:
 
 
 def _link_fault(
-    window: Window, harms: Mapping[str, float], fault: int, steady: bool = True
+    window: TimeWindow, harms: Mapping[str, float], fault: int, steady: bool = True
 ) -> LinkFault:
     """Return a link fault of at least 1 ns, so that its end is after its begin."""
     return LinkFault(window.begin, max(window.begin + 1, window.end), harms, fault, steady)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from harness.history.faults_and_events import Event, FaultInterval, Window
+from harness.history.faults_and_events import ClusterEvent, FaultInterval, TimeWindow
 from harness.history.roles import ENDS
 
 TRIGGERS = frozenset({"closed", "expired", "returned", "scan"})  # of elections by controllers
@@ -45,7 +45,7 @@ class Incident:
     set: str = ""
 
 
-def set_states(event_log: Sequence[Event], before: int) -> dict[str, SetState]:
+def set_states(event_log: Sequence[ClusterEvent], before: int) -> dict[str, SetState]:
     """Return the state of each set before a moment. Each set numbers its brokers from 1."""
     sets: dict[str, SetState] = {}
     nodes: dict[str, dict[int, str]] = defaultdict(dict)
@@ -67,13 +67,15 @@ def set_states(event_log: Sequence[Event], before: int) -> dict[str, SetState]:
     return {name: SetState(s.master, s.members, nodes[name]) for name, s in sets.items()}
 
 
-def set_of_node(event_log: Sequence[Event]) -> dict[str, str]:
+def set_of_node(event_log: Sequence[ClusterEvent]) -> dict[str, str]:
     """Return the broker set of each broker, from the events of its roles."""
     roles = (event for event in event_log if event.kind == "role" and "brokerName" in event.fields)
     return {event.node: str(event.fields["brokerName"]) for event in roles}
 
 
-def stretches(faults: Sequence[FaultInterval], end: int) -> Iterator[tuple[Window, frozenset[int]]]:
+def stretches(
+    faults: Sequence[FaultInterval], end: int
+) -> Iterator[tuple[TimeWindow, frozenset[int]]]:
     """Yield the run up to `end` in stretches, with the ids of the faults in force in each."""
     begun = [
         (f.begin, end if f.healed is None else f.healed, f.id)
@@ -88,11 +90,11 @@ def stretches(faults: Sequence[FaultInterval], end: int) -> Iterator[tuple[Windo
         while coming and coming[-1][0] < until:
             there.append(coming.pop())
         there = [span for span in there if span[1] > begin]
-        yield Window(begin, until), frozenset(number for _, _, number in there)
+        yield TimeWindow(begin, until), frozenset(number for _, _, number in there)
 
 
 def headless(
-    event_log: Sequence[Event],
+    event_log: Sequence[ClusterEvent],
     faults: Sequence[FaultInterval],
     roles: Mapping[str, str],
     patience: int,
@@ -135,7 +137,7 @@ def _living(state: SetState, silent: set[str]) -> set[str]:
     return {state.nodes.get(number, "") for number in state.members} - {"", *silent}
 
 
-def _silences(fault: FaultInterval, window: Window) -> bool:
+def _silences(fault: FaultInterval, window: TimeWindow) -> bool:
     """Whether a fault keeps its targets silent in the whole window."""
     heal = window.end if fault.heal is None else fault.heal
     return (
@@ -146,7 +148,7 @@ def _silences(fault: FaultInterval, window: Window) -> bool:
     )
 
 
-def _winners(event_log: Sequence[Event], name: str, begin: int, end: int) -> set[int]:
+def _winners(event_log: Sequence[ClusterEvent], name: str, begin: int, end: int) -> set[int]:
     """Return the ids of the brokers that a set elected in that time; an election may have no
     winner."""
     ids = {
@@ -160,7 +162,10 @@ def _winners(event_log: Sequence[Event], name: str, begin: int, end: int) -> set
 
 
 def needless(
-    event_log: Sequence[Event], faults: Sequence[FaultInterval], load: Window, patience: int
+    event_log: Sequence[ClusterEvent],
+    faults: Sequence[FaultInterval],
+    load: TimeWindow,
+    patience: int,
 ) -> Iterator[Incident]:
     """Yield elections that controllers held although no fault was in force, nor shortly before."""
     for window, ids in stretches(faults, load.end):
@@ -178,7 +183,7 @@ def needless(
                 yield Incident(event.t, event.node, why, str(name or ""))
 
 
-def outside(event_log: Sequence[Event]) -> Iterator[Incident]:
+def outside(event_log: Sequence[ClusterEvent]) -> Iterator[Incident]:
     """Yield masters that were not members of the SyncStateSet where only members are eligible."""
     for event in event_log:
         fields = event.fields
@@ -191,7 +196,7 @@ def outside(event_log: Sequence[Event]) -> Iterator[Incident]:
             yield Incident(event.t, event.node, why, str(name or ""))
 
 
-def went_back(event_log: Sequence[Event]) -> Iterator[Incident]:
+def went_back(event_log: Sequence[ClusterEvent]) -> Iterator[Incident]:
     """Yield nameservers that showed an older master after a newer one, since their start."""
     newest: dict[tuple[str, str], int] = {}
     for event in event_log:

@@ -19,6 +19,7 @@ from harness.history.faults_and_events import FaultInterval, faults_at
 from harness.history.reader import History, batches
 from harness.judge.verdict import Finding, Reason
 from harness.operation import NONE, F, Type
+from harness.text.plurals import how_often, quantity
 
 DEMAND = "keeps-metadata"
 NO_OTHER: Mapping[str, str] = {}  # demands by code
@@ -82,7 +83,7 @@ class MetadataChanges:
         be the change that explains a breach, so that breaches are a reason."""
         if breaches and not self.whole:
             first = breaches[0]
-            what = "1 contradiction" if len(breaches) == 1 else f"{len(breaches):,} contradictions"
+            what = quantity(len(breaches), "contradiction")
             why = (
                 f"{what} may come from gaps in the record; first: {self.name(first.key)}: "
                 f"{first.why}; run it again"
@@ -101,7 +102,7 @@ class MetadataChanges:
         mine = sorted((b for b in breaches if b.code == code), key=lambda b: (b.t, b.key))
         if not mine:
             return
-        times = "once" if len(mine) == 1 else f"{len(mine):,} times"
+        times = how_often(len(mine))
         faults = {number for breach in mine for number in self._faults(breach.t)}
         evidence = tuple(self._row(breach) for breach in mine[:SAMPLE])
         message = f"{meaning.format(times=times)}; first: {self.name(mine[0].key)}: {mine[0].why}"

@@ -13,13 +13,20 @@ from checkers._run.fault_effects import idle_disks, idle_links
 from checkers._run.timeline import NO_SET, TimelineQuery, measure
 from checkers._run.timeline_query import Timeline
 from checkers._spark.spark_stages import per_history
-from harness.history.faults_and_events import Event, FaultInterval, Window, events, in_force, quiet
+from harness.history.faults_and_events import (
+    ClusterEvent,
+    FaultInterval,
+    TimeWindow,
+    events,
+    in_force,
+    quiet_windows,
+)
 from harness.history.notes import FULL, GONE, SKIPPED
 from harness.history.reader import History
-from harness.history.roles import SetSize, set_sizes
+from harness.history.roles import SetChange, set_changes_of
 from harness.judge.verdict import Reason
 from harness.plans import planned_kinds
-from harness.run.broker_sets import Dealt, dealt_sets
+from harness.run.broker_sets import BrokerSetData, broker_sets_in
 from harness.trial import Trial
 
 IN_FAULTS, QUIET = 0, 1  # numbers of the spans
@@ -36,15 +43,17 @@ class Outline:
 
     trial: Trial
     phases: Mapping[str, int]
-    load: Window | None  # None: the load never began
+    load: TimeWindow | None  # None: the load never began
     end: int  # no row of a small table is later
     faults: tuple[FaultInterval, ...] = ()
     planned: tuple[str, ...] = ()  # kinds of the planned faults, in the plan's order
-    events: tuple[Event, ...] = ()
+    events: tuple[ClusterEvent, ...] = ()
     roles: Mapping[str, str] = field(default_factory=dict)
     set_of_key: tuple[int, ...] = ()
     sets: tuple[str, ...] = ("",)  # names of the broker sets; a single one may have none
-    dealt: Mapping[str, Dealt] = field(default_factory=dict)  # nodes and keys of each, where known
+    dealt: Mapping[str, BrokerSetData] = field(
+        default_factory=dict
+    )  # nodes and keys of each, where known
     interrupted: bool = False
     gaps: frozenset[str] = frozenset()  # tables of which recorded rows may be missing
     cut_short: tuple[
@@ -58,18 +67,18 @@ class Outline:
         return tuple(fault for fault in self.faults if fault.applied is not None)
 
     @cached_property
-    def force(self) -> tuple[Window, ...]:
+    def force(self) -> tuple[TimeWindow, ...]:
         windows = (in_force(fault, self.end) for fault in self.applied)
         return tuple(window for window in windows if window is not None)
 
     @cached_property
-    def quiet(self) -> tuple[Window, ...]:
-        return quiet(self.faults, self.load) if self.load else ()
+    def quiet(self) -> tuple[TimeWindow, ...]:
+        return quiet_windows(self.faults, self.load) if self.load else ()
 
     @cached_property
-    def set_sizes(self) -> tuple[SetSize, ...]:
+    def set_sizes(self) -> tuple[SetChange, ...]:
         """Each change of each SyncStateSet, from the cluster's events."""
-        return set_sizes(self.events)
+        return set_changes_of(self.events)
 
     @cached_property
     def idle(self) -> frozenset[int]:
@@ -77,7 +86,7 @@ class Outline:
         return idle_links(self.faults, self.end) | idle_disks(self.faults, self.end)
 
     @cached_property
-    def lost(self) -> tuple[Event, ...]:
+    def lost(self) -> tuple[ClusterEvent, ...]:
         """Nodes that the test environment lost, or whose disk was full."""
         return tuple(event for event in self.events if event.kind in (GONE, FULL))
 
@@ -87,12 +96,12 @@ class Outline:
         return tuple(sorted(fault.begin for fault in self.faults if fault.begin is not None))
 
     @cached_property
-    def killings(self) -> Mapping[str, tuple[Window, ...]]:
+    def killings(self) -> Mapping[str, tuple[TimeWindow, ...]]:
         """By node, the time from the begin of a fault that ends its process to its healing."""
-        found: dict[str, list[Window]] = {}
+        found: dict[str, list[TimeWindow]] = {}
         for fault in self.faults:
             if fault.ends and fault.begin is not None:
-                window = Window(fault.begin, self.end if fault.healed is None else fault.healed)
+                window = TimeWindow(fault.begin, self.end if fault.healed is None else fault.healed)
                 for node in fault.names:
                     found.setdefault(node, []).append(window)
         return {node: tuple(windows) for node, windows in found.items()}
@@ -119,7 +128,7 @@ class Outline:
         healed, else when the runner had undone all of them. None: it did not, or could not."""
         if self.healed is not None:
             return self.healed
-        return None if any(fault.stuck for fault in self.faults) else self.phases.get("healed")
+        return None if any(fault.heal_error for fault in self.faults) else self.phases.get("healed")
 
     def query(self) -> TimelineQuery:
         """Return the query of the timeline. Windows: faults in force, then quiet stretches, then
@@ -190,7 +199,7 @@ def outline(history: History, trial: Trial) -> Outline:
         roles=history.names.get("roles", {}),
         set_of_key=set_of_key,
         sets=sets,
-        dealt=dealt_sets(history.names),
+        dealt=broker_sets_in(history.names),
         interrupted=bool(history.interrupted),
         gaps=history.gaps,
         cut_short=history.cut_short,
@@ -205,16 +214,16 @@ def _skipped(history: History) -> int:
 
 
 def broker_sets(
-    names: Mapping[str, Any], event_log: Sequence[Event]
+    names: Mapping[str, Any], event_log: Sequence[ClusterEvent]
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Return the names of the broker sets and, if there are several, the number of each key's set.
 
     If a run's names do not contain them, the controllers' events name the sets, and all keys are
     judged together.
     """
-    dealt = dealt_sets(names)
+    dealt = broker_sets_in(names)
     if not dealt:
-        return tuple(sorted({step.set for step in set_sizes(event_log)})) or ("",), ()
+        return tuple(sorted({step.set for step in set_changes_of(event_log)})) or ("",), ()
     sets = tuple(dealt)
     if len(sets) == 1:
         return sets, ()
@@ -259,17 +268,17 @@ def bin_ns(end: int) -> int:
     return end // MAX_BINS
 
 
-def _load(phases: Mapping[str, int], end: int, ended: Any) -> Window | None:
+def _load(phases: Mapping[str, int], end: int, ended: Any) -> TimeWindow | None:
     """Return the window from the load's mark to its end, which is before the drain's mark."""
     if "load" not in phases:
         return None
     stops = [phases[p] for p in ("drain", "interrupted", "collected", "ended") if p in phases]
     stops += [ended] if isinstance(ended, int) else []
-    return Window(phases["load"], max(phases["load"], min(stops, default=end)))
+    return TimeWindow(phases["load"], max(phases["load"], min(stops, default=end)))
 
 
 def _end(
-    faults: Sequence[FaultInterval], event_log: Sequence[Event], phases: Mapping[str, int]
+    faults: Sequence[FaultInterval], event_log: Sequence[ClusterEvent], phases: Mapping[str, int]
 ) -> int:
     times = [*phases.values(), *(event.t for event in event_log)]
     for fault in faults:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from checkers._run.timeline import NEVER, Bools, CellKind, Ints, TimelineQuery, latency_ms
-from harness.history.faults_and_events import Window
+from harness.history.faults_and_events import TimeWindow
 from harness.operation import F, Type
 
 
@@ -104,16 +104,16 @@ class Timeline:
             return None
         return int(firsts[at] if firsts[at] > t else lasts[at])
 
-    def silences(self, window: Window, group: int | None = None) -> list[Window]:
+    def silences(self, window: TimeWindow, group: int | None = None) -> list[TimeWindow]:
         """Return the stretches between acknowledgements within the window, its ends included. They
         are exact if they are longer than a fine bin."""
         firsts, lasts = self._acked(group)
         inside = (lasts >= window.begin) & (firsts < window.end)
         begins = np.concatenate([[window.begin], np.minimum(lasts[inside], window.end)])
         ends = np.concatenate([np.maximum(firsts[inside], window.begin), [window.end]])
-        return [Window(int(b), int(max(b, e))) for b, e in zip(begins, ends, strict=True)]
+        return [TimeWindow(int(b), int(max(b, e))) for b, e in zip(begins, ends, strict=True)]
 
-    def idle(self, window: Window, fs: Iterable[F]) -> list[Window]:
+    def idle(self, window: TimeWindow, fs: Iterable[F]) -> list[TimeWindow]:
         """Return the stretches of a window without a success of these kinds, with the precision of
         a bin."""
         mask = self._where(CellKind.OPS, type=Type.OK) & np.isin(self._columns["f"], [*fs])
@@ -121,18 +121,18 @@ class Timeline:
         begins = [window.begin, *(slots + self.query.bin_ns).tolist()]
         ends = [*slots.tolist(), window.end]
         return [
-            Window(max(b, window.begin), min(e, window.end))
+            TimeWindow(max(b, window.begin), min(e, window.end))
             for b, e in zip(begins, ends, strict=True)
             if min(e, window.end) > max(b, window.begin)
         ]
 
     @property
-    def sending(self) -> Window | None:
+    def sending(self) -> TimeWindow | None:
         """The time from the invocation of the first send to that of the last one."""
         mask = self._where(CellKind.SENT)
         if not mask.any():
             return None
-        return Window(int(self._of("lo", mask).min()), int(self._of("hi", mask).max()))
+        return TimeWindow(int(self._of("lo", mask).min()), int(self._of("hi", mask).max()))
 
     def in_vain(self, *, never: bool) -> int | None:
         """Return when the last send ended that was invoked after the last acknowledgement and not

@@ -40,7 +40,7 @@ class RealHosts(Hosts):
     def run(self, main: Coroutine[Any, Any, int]) -> int:
         return asyncio.run(main)
 
-    async def gated(
+    async def intercept_syscalls(
         self, nodes: Sequence[Node], agents: Mapping[str, Agent], unsynced: str = ""
     ) -> Mapping[str, Agent]:
         return await trace_agents(self, nodes, agents, unsynced)

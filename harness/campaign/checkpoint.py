@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from harness.campaign.tally import SeedResult
 from harness.errors import BedFailed
-from harness.text.parsing import json_of
+from harness.text.parsing import parse_json
 
 SUFFIX = ".part"
 NEW = ".campaign-"  # such a file is not taken over: it is about to be renamed
@@ -105,6 +105,6 @@ def _finished_seeds(paths: list[Path]) -> tuple[FinishedSeed, ...]:
     found: dict[int, FinishedSeed] = {}
     for line in (line for path in paths for line in path.read_bytes().splitlines()):
         with suppress(ValueError, KeyError, TypeError, AttributeError):
-            one = FinishedSeed.read(json_of(line))
+            one = FinishedSeed.read(parse_json(line))
             found[one.row.seed] = one
     return tuple(found.values())

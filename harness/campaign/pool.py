@@ -23,7 +23,7 @@ from typing import Generic, TypeVar
 
 from harness.errors import SeatrialError
 from harness.history.rundir import RunDir
-from harness.history.runs import held, is_running
+from harness.history.runs import is_running, locked
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -64,7 +64,7 @@ def run_in_pool(
     """
     scratch = _scratch(jobs)
     workers = [_Worker(work, scratch, max_cpu_s) for _ in range(jobs)]
-    with held(RunDir(scratch)):
+    with locked(RunDir(scratch)):
         try:
             yield from _distribute(workers, iter(items))
         finally:

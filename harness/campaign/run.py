@@ -32,9 +32,9 @@ from harness.campaign.simulation import STOPPED, SeedOutcome, simulate
 from harness.campaign.swarm import HOSTS, draw_trial
 from harness.campaign.tally import CampaignTotals, SeedResult
 from harness.errors import BadRequest, SeatrialError
-from harness.history.runs import kept
+from harness.history.runs import adopt_run
 from harness.plans import planned_kinds
-from harness.run.interrupts import stoppable
+from harness.run.interrupts import on_stop_signal
 from harness.run.preflight import refuse_unknown
 from harness.trial import DEMANDS, Trial
 
@@ -297,7 +297,7 @@ def conduct(
     a request to stop came before. Seeds that are finished in the checkpoint are skipped.
     """
     course = CampaignState(campaign, time.monotonic())
-    with stoppable(course.interrupt):
+    with on_stop_signal(course.interrupt):
         if stopped():
             course.interrupt()
         course.edition = edition()
@@ -384,7 +384,7 @@ def _take(
 
 def _keep(course: CampaignState, seed: int, folder: Path, runs: Path) -> None:
     try:
-        course.runs[seed] = kept(folder, f"seed-{seed}", runs).path
+        course.runs[seed] = adopt_run(folder, f"seed-{seed}", runs).path
     except SeatrialError as e:
         course.unkept[seed] = str(e)
 

@@ -24,14 +24,14 @@ from harness import registry
 from harness.campaign.swarm import HOSTS
 from harness.history.faults_and_events import events
 from harness.history.reader import History
-from harness.history.roles import elections, set_changes
+from harness.history.roles import election_count, set_change_count
 from harness.history.rundir import RunDir
-from harness.history.runs import begun
+from harness.history.runs import write_run
 from harness.judge.claims import unclaimed_faults
-from harness.judge.judge import judge_here
+from harness.judge.judge import judge_small
 from harness.judge.verdict import Verdict
-from harness.run.parent_pipe import alone
-from harness.run.runner import carry_out
+from harness.run.parent_pipe import no_parent
+from harness.run.runner import run_in_hosts
 from harness.run.story import run as story
 from harness.trial import Trial
 
@@ -80,9 +80,9 @@ def simulate(trial: Trial, plan: str, folder: Path) -> SeedOutcome:
     `harness.campaign.swarm.draw_trial` and `harness.run.launch.planned` are.
     """
     folder.mkdir(parents=True)
-    run = begun(trial, plan, folder)
+    run = write_run(trial, plan, folder)
     with run.log.open("a") as log, redirect_stderr(log):
-        carry_out(run, story, alone)
+        run_in_hosts(run, story, no_parent)
     return judge_simulated(run)
 
 
@@ -102,7 +102,7 @@ def judge_simulated(run: RunDir) -> SeedOutcome:
     )
     if error := state.get("error") or ("" if history.ended or history.cut_short else NO_END):
         return replace(known, failure=(STOPPED, *_broken(history)), why=str(error))
-    verdict = judge_here(history)
+    verdict = judge_small(history)
     failure = verdict.convicting or standstill_codes(history, verdict)
     return replace(
         known,
@@ -158,5 +158,5 @@ def count_events(rows: pa.Table) -> dict[str, int]:
     """Count events by kind; what several nodes reported counts once."""
     counts = {row["values"]: row["counts"] for row in pc.value_counts(rows["kind"]).to_pylist()}
     once = events(rows.filter(pc.is_in(rows["kind"], pa.array(["election", "set"]))))
-    counts |= {"election": elections(once), "set": set_changes(once)}
+    counts |= {"election": election_count(once), "set": set_change_count(once)}
     return {kind: count for kind, count in counts.items() if count}

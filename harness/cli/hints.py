@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from harness.cli.prog_name import seatrial
 from harness.errors import BedFailed
 from harness.history.rundir import RunDir
-from harness.run.interrupts import interrupted_by_all
+from harness.run.interrupts import stop_signals_interrupt
 
 
 def check_command(run: RunDir) -> str:
@@ -29,7 +29,7 @@ def recorded_run_hint(run: RunDir) -> str:
 def naming_run(run: RunDir) -> Iterator[None]:
     """Add the run and `seatrial check` to an error that interrupts its judging."""
     try:
-        with interrupted_by_all():
+        with stop_signals_interrupt():
             yield
     except KeyboardInterrupt as e:
         raise KeyboardInterrupt(f"{e}; {recorded_run_hint(run)}") from e

@@ -17,8 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.cli.screen import Screen
-from harness.run.progress import ActiveFault, Progress
-from harness.text.sanitize import printable
+from harness.run.progress import ActiveFault, TrialProgress
+from harness.text.sanitize import sanitize_all
 from harness.trial import Trial
 
 STORY = (
@@ -50,7 +50,7 @@ class TrialScreen(Screen):
     ) -> None:
         super().__init__(console, now_s)
         self._trial = trial
-        self.progress = Progress(began_s=self.began_s)
+        self.progress = TrialProgress(began_s=self.began_s)
         self._updating = threading.Lock()  # of progress
 
     def __enter__(self) -> Self:
@@ -63,7 +63,7 @@ class TrialScreen(Screen):
     def update(self, status: Mapping[str, Any]) -> None:
         """Take a status line of the runner."""
         with self._updating:
-            lines = self.progress.take(printable(status), self.now_s())
+            lines = self.progress.update(sanitize_all(status), self.now_s())
         for line in lines:
             if not self.has_panel or status.get("alarm"):
                 self._say(line)
@@ -82,7 +82,7 @@ def headline(trial: Trial) -> str:
     return f"{trial.workload} on {trial.system} ({trial.hosts}){profile}, seed {trial.seed}"
 
 
-def draw(trial: Trial, progress: Progress, now_s: float) -> Panel:
+def draw(trial: Trial, progress: TrialProgress, now_s: float) -> Panel:
     """Return the panel for this moment."""
     rows = Table.grid(padding=(0, 2))
     rows.add_column(style="dim", justify="right", min_width=8)
@@ -106,7 +106,7 @@ def draw(trial: Trial, progress: Progress, now_s: float) -> Panel:
     )
 
 
-def _phases(progress: Progress) -> Text:
+def _phases(progress: TrialProgress) -> Text:
     names = [phase for phase, _ in STORY]
     here = names.index(progress.phase) if progress.phase in names else -1
     text = Text()
@@ -121,7 +121,7 @@ def _phases(progress: Progress) -> Text:
     return text
 
 
-def _clock(trial: Trial, progress: Progress, now_s: float) -> RenderableType:
+def _clock(trial: Trial, progress: TrialProgress, now_s: float) -> RenderableType:
     done_s = progress.load_s(now_s)
     if done_s is None:
         return Text(f"begins when the cluster is healthy; {trial.duration_s:.0f} s", style="dim")
@@ -133,7 +133,7 @@ def _clock(trial: Trial, progress: Progress, now_s: float) -> RenderableType:
     return line
 
 
-def _sends(progress: Progress) -> Text:
+def _sends(progress: TrialProgress) -> Text:
     if not progress.samples:
         return Text("none yet", style="dim")
     text = Text().append(f"{progress.rate('ok'):,.0f}/s  ", style="bold")
@@ -160,12 +160,12 @@ def _spark(rates: list[float]) -> Text:
     return Text().append(bars, style="green").append(f"  {top:,.0f}/s", style="dim")
 
 
-def _faults(progress: Progress, now_s: float) -> RenderableType:
+def _faults(progress: TrialProgress, now_s: float) -> RenderableType:
     lines = [_fault(fault, now_s) for fault in progress.faults.values()]
     if progress.done:
         word = "healed"
         lines.append(
-            Text(f"{len(progress.done)} {word}, last {progress.done[-1].words}", style="dim")
+            Text(f"{len(progress.done)} {word}, last {progress.done[-1].label}", style="dim")
         )
     return Group(*lines) if lines else Text("none yet", style="dim")
 
@@ -174,11 +174,11 @@ def _fault(fault: ActiveFault, now_s: float) -> Text:
     style = "red" if fault.state != "failed" else "yellow"
     words = STAGE_WORDS.get(fault.stage, fault.stage)
     doubt = f", {fault.state}" if fault.state in ("partial", "failed") else ""
-    text = Text().append("■ ", style=style).append(fault.words, style="bold")
+    text = Text().append("■ ", style=style).append(fault.label, style="bold")
     return text.append(f"  {words}{doubt}, {now_s - fault.since_s:.1f} s", style="dim")
 
 
-def _cluster(progress: Progress) -> RenderableType:
+def _cluster(progress: TrialProgress) -> RenderableType:
     lines = [
         Text(f"{name}  ")
         .append("master ", style="dim")

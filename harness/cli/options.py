@@ -19,13 +19,21 @@ import click
 from harness import registry
 from harness.cli.prog_name import seatrial
 from harness.errors import BadRequest, UnknownName
-from harness.plans import joined
+from harness.plans import join_plans
 from harness.spark.master import DEFAULT, Master
 from harness.suite import bundled
-from harness.text.parsing import MOST_S, NotTOML, is_number, parsed, shown, text_of, whole
-from harness.text.toml_lines import line
-from harness.text.trial_lines import Written
-from harness.trial import ZONE_COUNT, Trial, claims_over, in_claims
+from harness.text.parsing import (
+    MAX_SECONDS,
+    NotTOML,
+    abbreviate,
+    is_number,
+    parse_integer,
+    parse_toml,
+    read_text,
+)
+from harness.text.toml_lines import line_suffix
+from harness.text.trial_lines import TrialSource
+from harness.trial import ZONE_COUNT, Trial, merge_claims, survives_as_claims
 
 Command = Callable[..., Any]
 
@@ -45,7 +53,7 @@ class Request:
 
     trial: Trial
     plan_text: str | None = None
-    written: tuple[Written, ...] = ()  # sources of its fields, highest precedence first
+    written: tuple[TrialSource, ...] = ()  # sources of its fields, highest precedence first
 
 
 class Duration(click.ParamType[float]):
@@ -64,8 +72,10 @@ class Duration(click.ParamType[float]):
         seconds = sum(float(number) * UNITS_S[unit] for number, unit in parts)
         if seconds <= 0:
             self.fail(f"{value!r} is not longer than 0 s; write 60s, 2m or 1m30s", param, ctx)
-        if seconds > MOST_S:
-            self.fail(f"{shown(value)} is longer than the maximum of {MOST_S:g} s", param, ctx)
+        if seconds > MAX_SECONDS:
+            self.fail(
+                f"{abbreviate(value)} is longer than the maximum of {MAX_SECONDS:g} s", param, ctx
+            )
         return seconds
 
 
@@ -138,7 +148,7 @@ class Zones(KeyValues):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> dict[str, Any]:
         if isinstance(value, str) and value.strip().isdecimal():
-            return {ZONE_COUNT: whole(value)}
+            return {ZONE_COUNT: parse_integer(value)}
         return super().convert(value, param, ctx)
 
 
@@ -173,7 +183,7 @@ class Seeds(click.ParamType[tuple[int, ...]]):
             if not first.isdecimal() or (dots and not last.isdecimal()):
                 self.fail(f"{value!r} is not a list of seeds; write 1..10 or 1,4,9", param, ctx)
             try:
-                begin, end = whole(first), whole(last or first)
+                begin, end = parse_integer(first), parse_integer(last or first)
             except BadRequest as e:
                 self.fail(str(e), param, ctx)
             if end - begin >= MAX_SEEDS:
@@ -232,7 +242,7 @@ def trust_options(function: Command) -> Command:
 def toml_value(text: str, name: str = "a value") -> Any:
     """Read `3` as a number, `true` as a boolean, `[1, 2]` as a list, anything else as a string."""
     try:
-        return parsed(f"value = {text}", name)["value"]
+        return parse_toml(f"value = {text}", name)["value"]
     except NotTOML:
         return text
 
@@ -257,14 +267,14 @@ def request(
     what: str,
     flags: Mapping[str, Any],
     source: str = COMMAND_LINE,
-    defaults: Written | None = None,
+    defaults: TrialSource | None = None,
 ) -> Request:
     """Return the trial of `what` (a trial file, a bundled trial or a workload) and the flags.
     `source`: where the flags are written, for messages. `defaults`: those of seatrial.toml, of the
     lowest precedence."""
-    defaults = defaults or Written({})
+    defaults = defaults or TrialSource({})
     file = _trial_path(what)
-    own = _trial_file(file) if file else Written({"workload": what} if what else {})
+    own = _trial_file(file) if file else TrialSource({"workload": what} if what else {})
     table = own.table
     Trial().with_(flags, source=source)
     plans = _plan_paths(flags, {**defaults.table, **table}, file)
@@ -278,7 +288,7 @@ def request(
     top = {"plan": SEPARATOR.join(map(str, plans))} if plans else {}
     below = [written.table for written in beneath]
     trial = Trial().with_(_merge_layers((defaults.table, named, *below, table, flags, top)))
-    return Request(trial, plan_text, (Written(flags), own, *reversed(beneath), defaults))
+    return Request(trial, plan_text, (TrialSource(flags), own, *reversed(beneath), defaults))
 
 
 def _trial_path(what: str) -> Path | None:
@@ -296,21 +306,21 @@ def _trial_path(what: str) -> Path | None:
 
 def _merge_layers(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the tables of one trial merged; claims that are complete replace all below them."""
-    modern = [in_claims(table) for table in tables]
+    modern = [survives_as_claims(table) for table in tables]
     claims = [table["claims"] for table in modern if "claims" in table]
-    return merge_tables(modern) | ({"claims": reduce(claims_over, claims)} if claims else {})
+    return merge_tables(modern) | ({"claims": reduce(merge_claims, claims)} if claims else {})
 
 
 def looks_like_file(what: str) -> bool:
     return what.endswith(".toml") or "/" in what
 
 
-def _trial_file(path: Path) -> Written:
+def _trial_file(path: Path) -> TrialSource:
     """Read the fields of a trial file, and check each where its line is known."""
-    text = text_of(path, "the trial file")
-    _refuse_other_files(parsed(text, str(path)), path)
+    text = read_text(path, "the trial file")
+    _refuse_other_files(parse_toml(text, str(path)), path)
     Trial.from_toml(text, str(path))
-    return Written(parsed(text, str(path)), text, str(path))
+    return TrialSource(parse_toml(text, str(path)), text, str(path))
 
 
 def _refuse_other_files(table: Mapping[str, Any], path: Path) -> None:
@@ -338,7 +348,7 @@ def _plan_paths(
     return paths
 
 
-def _refuse_drawn(flags: Mapping[str, Any], own: Written, source: str) -> None:
+def _refuse_drawn(flags: Mapping[str, Any], own: TrialSource, source: str) -> None:
     """Raise BadRequest if a plan and kinds of fault to draw one from are named in one place, or the
     flags name kinds where the trial file has its plan: one of the two would be ignored."""
     dashes = "--" if source == COMMAND_LINE else ""
@@ -349,7 +359,7 @@ def _refuse_drawn(flags: Mapping[str, Any], own: Written, source: str) -> None:
             " plan is drawn from; omit one of them"
         )
     if "plan" not in flags and own.table.get("faults"):
-        where = line(own.text, "faults")
+        where = line_suffix(own.text, "faults")
         raise BadRequest(
             f"{own.source}{where}: faults: the trial has a plan, so none is drawn from faults;"
             " omit one of them"
@@ -361,10 +371,10 @@ def _names(plan: str) -> list[str]:
     return [name.strip() for name in plan.split(",") if name.strip()]
 
 
-def _plan(paths: Sequence[Path]) -> tuple[str, Sequence[Written]]:
+def _plan(paths: Sequence[Path]) -> tuple[str, Sequence[TrialSource]]:
     """Return the plan of these files together, and what their `[trial]` tables set."""
     nemesis = registry.nemesis()
-    texts = [text_of(path, "the plan file") for path in paths]
+    texts = [read_text(path, "the plan file") for path in paths]
     loaded = [nemesis.load(text, str(path)) for text, path in zip(texts, paths, strict=True)]
     for path, (_, faults) in zip(paths, loaded, strict=True):
         if not faults:
@@ -374,7 +384,7 @@ def _plan(paths: Sequence[Path]) -> tuple[str, Sequence[Written]]:
     beneath = []
     for text, path, (overrides, _) in zip(texts, paths, loaded, strict=True):
         Trial().with_(overrides, text, str(path))
-        beneath.append(Written(overrides, text, str(path)))
+        beneath.append(TrialSource(overrides, text, str(path)))
     if len(texts) == 1:
         return texts[0], beneath
-    return nemesis.dump(joined(faults for _, faults in loaded)), beneath
+    return nemesis.dump(join_plans(faults for _, faults in loaded)), beneath

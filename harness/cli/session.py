@@ -33,18 +33,18 @@ from harness.errors import (
     EXIT_VALID,
     BadRequest,
     BedFailed,
-    SparkDown,
+    SparkUnavailable,
 )
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Judgement, Verdict
 from harness.spark.master import DEFAULT
-from harness.text.sanitize import sayable
+from harness.text.sanitize import sanitize
 from harness.trial import Trial
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
-    from harness.spark.session import Sessions
+    from harness.spark.session import SparkLauncher
 
 EXIT_CODES = {
     Judgement.VALID: EXIT_VALID,
@@ -136,7 +136,7 @@ def run_all(
     master: str = DEFAULT,
 ) -> int:
     """Run the trial for each seed, show the results, and return the worst exit code."""
-    from harness.run.preflight import refuse_any
+    from harness.run.preflight import refuse_any_unrunnable
 
     requests = [replace(asked, trial=replace(asked.trial, seed=seed)) for seed in several.seeds]
     if shown.junit:
@@ -144,7 +144,7 @@ def run_all(
     each_s = likely_s(asked.trial)
     if several.number == 1:
         return _run_single(requests[0], runs, shown, master).exit_code
-    refuse_any(requests, runs)
+    refuse_any_unrunnable(requests, runs)
     announce(several.number * each_s, f"{several.number:,} runs of about {format_duration(each_s)}")
     requests = [request for request in requests for _ in range(several.repeat)]
     with closing(Engines(master, needs_java(asked.trial, master))) as engines:
@@ -181,9 +181,9 @@ def _run_single(
     request: Request, runs: Path, shown: ReportOptions, master: str = DEFAULT
 ) -> RunEnd:
     """Carry out one run, and show its whole summary."""
-    from harness.run.preflight import refuse
+    from harness.run.preflight import refuse_unrunnable
 
-    refuse(request, runs)
+    refuse_unrunnable(request, runs)
     announce(likely_s(request.trial))
     with engine(request.trial, master) as spark:
         ending = _show(run_one(request, runs, spark), shown)
@@ -197,11 +197,15 @@ def needs_java(trial: Trial, master: str = DEFAULT) -> bool:
 
 
 @contextmanager
-def engine(trial: Trial, master: str = DEFAULT) -> Iterator["Sessions"]:
+def engine(trial: Trial, master: str = DEFAULT) -> Iterator["SparkLauncher"]:
     """Yield Spark, which starts while trials run."""
     from harness.spark import session as spark
 
-    begun = spark.prepare(master) if needs_java(trial, master) else spark.Later(master)
+    begun = (
+        spark.launch_in_background(master)
+        if needs_java(trial, master)
+        else spark.LazyLauncher(master)
+    )
     with closing(begun) as sessions:
         yield sessions
 
@@ -213,10 +217,12 @@ class Engines:
     def __init__(self, master: str = DEFAULT, at_once: bool = True) -> None:
         from harness.spark import session as spark
 
-        self._prepare = partial(spark.prepare if at_once else spark.Later, master)
+        self._prepare = partial(
+            spark.launch_in_background if at_once else spark.LazyLauncher, master
+        )
         self._spark = self._prepare()
 
-    def ready(self) -> "Sessions":
+    def ready(self) -> "SparkLauncher":
         """Return Spark for the next run."""
         if getattr(self._spark, "lost", False):
             say("Spark is started again, because it did not start or has exited")
@@ -228,7 +234,7 @@ class Engines:
         self._spark.close()
 
 
-def run_one(asked: Request, runs: Path, spark: "Sessions") -> RunEnd:
+def run_one(asked: Request, runs: Path, spark: "SparkLauncher") -> RunEnd:
     """Run and judge one trial. If the test bed fails, what was recorded is judged."""
     from harness.cli.live_view import TrialScreen
     from harness.run import launch
@@ -251,22 +257,22 @@ def run_one(asked: Request, runs: Path, spark: "Sessions") -> RunEnd:
 def judge_run(
     run: RunDir,
     seed: int,
-    spark: "Sessions | None" = None,
+    spark: "SparkLauncher | None" = None,
     master: str = DEFAULT,
     on_progress: Callable[[str], None] = lambda checker: None,
 ) -> RunEnd:
     """Judge what a run recorded."""
-    from harness.judge.lock import being_judged
+    from harness.judge.lock import judging
 
     began_s = time.monotonic()
-    with naming_run(run), being_judged(run):
+    with naming_run(run), judging(run):
         verdict = _verdict(run, spark, master, on_progress)
     error = str(run.state().get("error") or "")
     return RunEnd(seed, run, verdict, error, time.monotonic() - began_s)
 
 
 def _verdict(
-    run: RunDir, spark: "Sessions | None", master: str, on_progress: Callable[[str], None]
+    run: RunDir, spark: "SparkLauncher | None", master: str, on_progress: Callable[[str], None]
 ) -> Verdict:
     """Judge by Spark. A simulated run, and one for which Java does not start, is judged by the same
     checkers in this process if its history is small."""
@@ -277,11 +283,11 @@ def _verdict(
         return judge_in_process(run, on_progress)
     try:
         return judge(run, spark.session() if spark else None, on_progress, master)
-    except SparkDown as e:
+    except SparkUnavailable as e:
         history = f"its history of {size / (1 << 20):,.1f} MiB"
         if size > IN_PROCESS_BYTES:
             more = f"{history} is larger than the limit of {limit} for judging without Spark"
-            raise SparkDown(f"{e}; {more}") from e
+            raise SparkUnavailable(f"{e}; {more}") from e
         say(f"{e}; judging without Spark, with the same checkers, since {history} is below {limit}")
         return judge_in_process(run, on_progress)
 
@@ -305,7 +311,7 @@ def report(run: RunDir, formats: Iterable[str]) -> int:
         with working(f"reporting {run.path.name}: {name}") if name != "terminal" else nullcontext():
             written = render(run)
         if written is not None:
-            print(sayable(run.called(written)))
+            print(sanitize(run.display_path(written)))
     return EXIT_VALID
 
 
@@ -411,7 +417,7 @@ def _attempt(name: str, run: RunDir) -> None:
     try:
         registry.load("report", name)(run)
     except Exception as e:
-        say(f"the {name} report of {run.name} could not be written: {registry.blamed(e)}")
+        say(f"the {name} report of {run.name} could not be written: {registry.blame(e)}")
 
 
 def _refuse_unwritable(path: Path) -> None:
@@ -455,7 +461,7 @@ def _junit_error(ending: RunEnd) -> "Element":
     name = f"seed {ending.seed}"
     suite = Xml.Element("testsuite", name=name, tests="1", failures="0", errors="1")
     case = Xml.SubElement(suite, "testcase", name="the run", classname=name)
-    Xml.SubElement(case, "error", message=sayable(ending.why or "no verdict"))
+    Xml.SubElement(case, "error", message=sanitize(ending.why or "no verdict"))
     return suite
 
 

@@ -17,7 +17,7 @@ import click
 
 from harness.errors import BadRequest, UnknownName
 from harness.text import toml_lines as places
-from harness.text.parsing import parsed, shown, text_of
+from harness.text.parsing import abbreviate, parse_toml, read_text
 
 FILE = Path("seatrial.toml")
 BY_COMMAND = dict[str, Any]  # option -> default, command -> the same
@@ -27,14 +27,16 @@ def default_map(group: click.Group) -> BY_COMMAND:
     """Read the file, if any, as click's `default_map`. Raises BadRequest with file and line."""
     if not FILE.is_file():
         return {}
-    text = text_of(FILE, "the file")
-    table = parsed(text, str(FILE))
+    text = read_text(FILE, "the file")
+    table = parse_toml(text, str(FILE))
     commands = dict(_commands(group))
     for key, value in table.items():
         if key not in commands:
             _refuse_unknown(key, _known(group, commands), text, (key,))
         elif not isinstance(value, dict):
-            raise BadRequest(f"{FILE}{places.line(text, key)}: {key} must be a table of options")
+            raise BadRequest(
+                f"{FILE}{places.line_suffix(text, key)}: {key} must be a table of options"
+            )
     common = {key: value for key, value in table.items() if key not in commands}
     return {
         **_own_defaults(group, common, text, ()),
@@ -84,20 +86,20 @@ def _own_defaults(
 
 def _checked_value(option: click.Option, value: Any, text: str, path: tuple[str, ...]) -> Any:
     """Check the value by the option's type. Raises BadRequest if it does not fit."""
-    where = f"{FILE}{places.line(text, *path)}: {path[-1]}"
+    where = f"{FILE}{places.line_suffix(text, *path)}: {path[-1]}"
     if isinstance(value, list) and not option.multiple:
         value = ",".join(map(str, value))
     many = option.multiple and not isinstance(value, list)
     try:
         for one in value if isinstance(value, list) else [value]:
             if option.is_flag and not isinstance(one, bool):
-                raise BadRequest(f"{where} must be true or false, not {shown(repr(one))}")
+                raise BadRequest(f"{where} must be true or false, not {abbreviate(repr(one))}")
             option.type.convert(one, option, None)
     except click.BadParameter as e:
         why = e.message.rstrip(".").replace("integer range", "whole number")
         raise BadRequest(f"{where}: {why}") from e
     except (TypeError, AttributeError) as e:
-        raise BadRequest(f"{where} must be text in quotes, not {shown(repr(value))}") from e
+        raise BadRequest(f"{where} must be text in quotes, not {abbreviate(repr(value))}") from e
     return [value] if many else value
 
 
@@ -129,4 +131,4 @@ def _known(command: click.Command, within: Mapping[str, click.Command]) -> set[s
 def _refuse_unknown(key: str, known: set[str], text: str, path: tuple[str, ...]) -> None:
     if key not in known:
         error = UnknownName("option", key, known)
-        raise BadRequest(f"{FILE}{places.line(text, *path)}: {error}")
+        raise BadRequest(f"{FILE}{places.line_suffix(text, *path)}: {error}")

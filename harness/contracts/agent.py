@@ -1,7 +1,7 @@
-"""Our hands on a node: what an agent does there, and the values that it is told and tells.
+"""The agent of a node: remote control of one node, and the values it takes and returns.
 
-Faults reach nodes through these verbs and nothing else, so every fault works on every kind of hosts
-whose agents have the verbs that it needs. `harness.contracts` offers all of it, too.
+Faults reach nodes through these methods and nothing else, so every fault works on every kind of
+hosts whose agents have the methods that it needs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
 from harness.errors import BedFailed
-from harness.text.parsing import json_of
+from harness.text.parsing import parse_json
 
 
 class LinkRule(NamedTuple):
-    """What happens to packets that arrive at this node from `source`: an IPv4 address.
+    """What happens to packets that arrive at this node from `source`, an IPv4 address.
 
-    `drop` is the probability that a packet is dropped: 1.0 is a cut, 0.8 is heavy loss. What is not
-    dropped arrives `delay_s` later, and at most `jitter_s` more, by lot; a share of `reorder` is
-    not late, and so overtakes others. The link carries `bytes_per_s` (0: as many as it can), and
-    with all other links into this node that have it `node_bytes_per_s`.
+    `drop` is the probability that a packet is dropped: 1.0 is a cut, 0.8 is heavy loss. Other
+    packets arrive `delay_s` later, plus a random time of up to `jitter_s`; a share of `reorder` is
+    not delayed, and so overtakes others. The link carries `bytes_per_s` (0: unlimited);
+    `node_bytes_per_s` is shared by all links into this node that have it.
     """
 
     source: str
@@ -30,9 +30,9 @@ class LinkRule(NamedTuple):
     node_bytes_per_s: float = 0.0
 
 
-class Flight(NamedTuple):
-    """A datagram's way from one agent to another: its number among those sent together, and what
-    the sender's and the receiver's monotonic clocks read."""
+class TimedDatagram(NamedTuple):
+    """A datagram that one agent sent to another: its number among those sent together, and the
+    times by the monotonic clocks of the sender and of the receiver."""
 
     number: int
     sent_ns: int
@@ -40,24 +40,26 @@ class Flight(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Completed:
-    """A command that ran on a node."""
+class CommandResult:
+    """The result of a command that ran on a node."""
 
     code: int
     out: str
     err: str
 
-    def answer(self, node: str) -> Any:
-        """Return what it printed, as JSON. Raises BedFailed if it is none: nodes may be hostile."""
+    def json_output(self, node: str) -> Any:
+        """Return the output as JSON. Raises BedFailed if it is not JSON: nodes may be hostile."""
         try:
-            return json_of(self.out)
+            return parse_json(self.out)
         except ValueError:
-            raise BedFailed(f"{node}: a program of ours printed what is no JSON") from None
+            raise BedFailed(
+                f"{node}: a program of ours printed something that is not JSON"
+            ) from None
 
 
 @dataclass(frozen=True)
 class ProcessState:
-    """A process that an agent started: `pid`, and what /proc says of it at this moment.
+    """The state of a process that an agent started: its `pid`, and what /proc says now.
 
     `state`: running, stopped (SIGSTOP), exited (with `code`; negative: the signal), or absent
     (never started).
@@ -69,11 +71,11 @@ class ProcessState:
 
 
 class Agent(Protocol):
-    """Our hands on one node. Every call raises NodeGone once the agent can not be reached."""
+    """Remote control of one node. Every call raises NodeGone once the agent cannot be reached."""
 
     async def run(
         self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float = 10.0
-    ) -> Completed: ...
+    ) -> CommandResult: ...
 
     async def put(self, path: str, data: bytes) -> None: ...
 
@@ -89,30 +91,31 @@ class Agent(Protocol):
         log: str = "",
         on_line: Callable[[str], None] | None = None,
     ) -> int:
-        """Start a process in a session of its own; its pid. Standard error goes to the file
-        `log`; standard output too, unless `on_line` wants its lines."""
+        """Start a process in a session of its own; return its pid. Standard error goes to the file
+        `log`; standard output does too, unless `on_line` takes its lines."""
         ...
 
     async def tell(self, name: str, line: str) -> None:
-        """Write a line to the process's standard input (when it was started with `on_line`)."""
+        """Write a line to the standard input of a process that was started with `on_line`."""
         ...
 
     async def signal(self, name: str, number: int) -> None:
-        """Signal the process's whole group; nothing happens when it has ended."""
+        """Signal the process group; do nothing if it has ended."""
         ...
 
     async def state(self, name: str) -> ProcessState: ...
 
     async def exited(self, name: str) -> int:
-        """Wait for the process's end; its exit code."""
+        """Wait until the process ends; return its exit code."""
         ...
 
     async def links(self, rules: Sequence[LinkRule]) -> None:
-        """Make these the rules of the node's SEATRIAL chain, all at once; none: heal."""
+        """Replace the rules of the node's SEATRIAL chain, all at once; no rules: heal."""
         ...
 
     async def dropped(self) -> Mapping[str, int]:
-        """Packets dropped by the rules in force since they were installed, by source address."""
+        """Return how many packets the current rules dropped since they were installed, by source
+        address."""
         ...
 
     async def probe(self, target: str, token: str, count: int) -> None:
@@ -120,35 +123,36 @@ class Agent(Protocol):
         ...
 
     async def probed(self, token: str) -> int:
-        """How many datagrams marked `token` arrived here."""
+        """Return how many datagrams marked `token` arrived here."""
         ...
 
-    async def fly(self, target: str, token: str, count: int, size_bytes: int) -> None:
-        """Send `count` datagrams of at least this size, each with its number and the time, marked
-        `token`, to the agent at address `target`."""
+    async def send_timed(self, target: str, token: str, count: int, size_bytes: int) -> None:
+        """Send `count` datagrams marked `token` to the agent at address `target`, each with its
+        number and the time, and of at least this size."""
         ...
 
-    async def flown(self, token: str) -> Sequence[Flight]:
-        """Those marked `token` that arrived here, in their order. Only young tokens are known."""
+    async def timed_arrivals(self, token: str) -> Sequence[TimedDatagram]:
+        """Return the datagrams marked `token` that arrived here, in order of arrival. Only recent
+        tokens are known."""
         ...
 
     async def lacks(self, ability: str) -> str:
-        """Why this node can not do it, in a sentence; nothing when it can. `pace`: hold packets
-        back, for rules that make a link late or narrow."""
+        """Return a sentence that says why this node lacks an ability; empty if it has it. `pace`:
+        hold packets back, for rules that delay a link or limit its bandwidth."""
         ...
 
     async def ask(self, port: int, frame: bytes, timeout_s: float) -> bytes:
-        """Connect to this node's own address from within, write `frame`, and return the answer:
-        a u32 big-endian length and that many bytes (the length is cut off). ConnectionError when
-        the node gives none in time."""
+        """Connect to a port of this node from the node itself, write `frame`, and return the
+        answer: a u32 big-endian length, which is cut off, and that many bytes. Raises
+        ConnectionError if no answer comes in time."""
         ...
 
 
 @dataclass(frozen=True)
-class Forgotten:
-    """What of a disk no sync had covered (files, with so many bytes written or cut off, and names:
-    made, removed or renamed), and what it lost of that. `unseen`: in words, what else may have been
-    changed there without being seen, and was kept."""
+class UnsyncedReport:
+    """What no sync had covered on a disk (files, with the bytes written or cut off, and names that
+    were made, removed or renamed), and how much of it was lost. `unseen`: descriptions of what else
+    may have changed there unobserved, and was kept."""
 
     files: int = 0
     names: int = 0
@@ -159,31 +163,33 @@ class Forgotten:
     unseen: tuple[str, ...] = ()
 
 
-class Powered(Agent, Protocol):
+class PowerAgent(Agent, Protocol):
     """An agent beside its node, on hosts that can `power`."""
 
-    async def power(self, on: bool) -> Forgotten:
-        """Cut the node's power, or give it back: no process, and the disk as the cut left it.
-        What its disk lost by that."""
+    async def power(self, on: bool) -> UnsyncedReport:
+        """Cut the node's power, or restore it: no process runs, and the disk is as the cut left it.
+        Return what the disk lost."""
         ...
 
 
-class Forgetful(Agent, Protocol):
-    """An agent of a node whose disk can lose what was not synced, on hosts that can `unsynced`."""
+class UnsyncedAgent(Agent, Protocol):
+    """An agent of a node whose disk can lose unsynced data, on hosts that can `unsynced`."""
 
-    async def forget_unsynced(self, seed: int) -> Forgotten:
-        """The disk loses of what it was given and did not sync what a power cut would take, while
-        none of the node's processes runs. The seed draws it, but in a world that has dice."""
+    async def drop_unsynced(self, seed: int) -> UnsyncedReport:
+        """Remove from the disk what a power cut would take of the data that was written and not
+        synced, while no process of the node runs. The seed decides what; simulated worlds have
+        randomness of their own."""
         ...
 
     async def keep_unsynced(self) -> None:
-        """What is on the disk now stays, however it came there: somebody else changed files."""
+        """Treat everything on the disk as synced, after something other than the node changed its
+        files."""
         ...
 
 
 @dataclass(frozen=True)
 class DiskFault:
-    """How a node's disk misbehaves towards the node's process, below the folder `below`.
+    """How a node's disk misbehaves towards the node's process, in the folder `below`.
 
     full        what needs more room fails with ENOSPC
     read_only   what changes a file or a name fails with EROFS
@@ -199,27 +205,27 @@ class DiskFault:
 
 
 @dataclass(frozen=True)
-class DiskSeen:
-    """What a process met that wrote a few bytes and asked for a sync: names of errors, empty where
-    there was none. `sync_s` is infinite when the sync did not end within the prober's patience."""
+class DiskProbe:
+    """What happened to a process that wrote a few bytes and called fsync: names of errors, empty if
+    there were none. `sync_s` is infinite if the sync did not end before the prober's timeout."""
 
     write: str = ""
     sync: str = ""
     sync_s: float = 0.0
 
 
-class Disked(Agent, Protocol):
-    """An agent of a node whose disk we can spoil, on hosts that can `disk`."""
+class DiskAgent(Agent, Protocol):
+    """An agent of a node whose disk can be made faulty, on hosts that can `disk`."""
 
     async def disk(self, owner: str, fault: DiskFault | None) -> None:
-        """What the owner wants of the node's disk; none: nothing any more. Where several want
-        something, the worst of it is in force."""
+        """Set the disk fault that `owner` wants; None: none any more. Where several owners want a
+        fault, the worst of each kind is in force."""
         ...
 
-    async def disk_wanted(self) -> DiskFault | None:
-        """What all owners together want."""
+    async def disk_fault(self) -> DiskFault | None:
+        """Return the fault that all owners together want."""
         ...
 
-    async def disk_seen(self, below: str, patience_s: float) -> DiskSeen:
-        """What a process of the node meets that writes below this folder, now."""
+    async def probe_disk(self, below: str, patience_s: float) -> DiskProbe:
+        """Return what a process of the node that writes in this folder experiences now."""
         ...

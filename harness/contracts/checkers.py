@@ -18,19 +18,19 @@ Check = Callable[["History", "Trial", Any], Result]  # the last is the Spark ses
 class CheckerPlugin(Plugin):
     """What the module of a checker declares as `PLUGIN`.
 
-    check         the result of a history
+    check         returns the result of a history
     findings      codes of all findings that it can give
     reasons       codes of all reasons that it can give
     cut_short     those of its reasons that follow from a run that was cut short: they are left out
                   of the verdict of such a run
-    standstill    those of its reasons to which, in a simulated world, nothing leads but a cluster
-                  or a client that hangs
+    standstill    those of its reasons that, in a simulated world, only a hanging cluster or client
+                  causes
     unobserved    those of its reasons that say that planned faults were not seen to take effect
     spacing       those of its reasons that say that faults left no time between them
     decides       demands of the contract that hold if it finds nothing and gives no reason
     compares      it compares copies of a replica group: where each group has one node, it decides
-                  nothing, and need not be asked
-    needs_clocks  its findings rest on which of two nodes' events came first
+                  nothing, and need not run
+    needs_clocks  its findings depend on which of two nodes' events came first
     """
 
     MAIN: ClassVar[str] = "check"

@@ -1,7 +1,7 @@
 """What a client of a message system offers to the workload.
 
-Calls never raise for what the system did: the mapping from its errors to ok, fail and info is one
-table in the driver.
+Calls never raise for what the system did: one table in the driver maps its errors to ok, fail and
+info.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,9 +12,9 @@ from harness.operation import Completion
 
 
 @dataclass(frozen=True)
-class Received:
-    """A message that a client was given. `key`: None when its client does not know it; `stored_ms`:
-    when its record was stored, by the clock of the node that stored it."""
+class ReceivedMessage:
+    """A message that a client received. `key`: None if the client does not know it; `stored_ms`:
+    when the record was stored, by the clock of the node that stored it."""
 
     offset: int
     epoch: int
@@ -24,18 +24,18 @@ class Received:
 
 
 @dataclass(frozen=True)
-class Batch:
-    """A poll's result: completion, messages in order, and where to read next."""
+class PollResult:
+    """A poll's result: completion, messages in order, and the offset to read next."""
 
     completion: Completion
-    messages: Sequence[Received] = ()
+    messages: Sequence[ReceivedMessage] = ()
     next_offset: int = 0
     max_offset: int = 0
 
 
 class MessageClient(Protocol):
-    """A client of a message system. Calls never raise for what the system did: the mapping from
-    its errors to ok, fail and info is one table in the driver."""
+    """A client of a message system. Calls never raise for what the system did: one table in the
+    driver maps its errors to ok, fail and info."""
 
     async def open(self) -> None: ...
 
@@ -44,19 +44,22 @@ class MessageClient(Protocol):
     def send(
         self, topic: str, queue: int, key: bytes, body: bytes, done: Callable[[Completion], None]
     ) -> None:
-        """Send one message; `done` is called exactly once, in the event loop. Pipelined."""
+        """Send one message; `done` is called exactly once, in the event loop. Sends are
+        pipelined."""
         ...
 
     async def poll(
         self, topic: str, queue: int, offset: int, limit: int, wait_s: float
-    ) -> Batch: ...
+    ) -> PollResult: ...
 
     async def range(self, topic: str, queue: int) -> tuple[int, int]:
-        """The queue's minimum offset and high-water mark. ConnectionError: not reachable now."""
+        """Return the queue's minimum offset and high-water mark. Raises ConnectionError if it
+        cannot be reached now."""
         ...
 
     async def committed(self, group: str, topic: str, queue: int) -> int:
-        """The group's offset, -1 when it has none. ConnectionError: not reachable now."""
+        """Return the group's offset, -1 if it has none. Raises ConnectionError if it cannot be
+        reached now."""
         ...
 
     async def commit(self, group: str, topic: str, queue: int, offset: int) -> Completion: ...
@@ -69,7 +72,7 @@ class SelectingClient(MessageClient, Protocol):
         self, topic: str, queues: int, key: bytes, body: bytes, done: Callable[[Completion], None]
     ) -> None:
         """Send one message to one of the topic's first `queues` queues, each attempt perhaps to
-        another one; the completion of an acknowledged send says to which."""
+        another one; the completion of an acknowledged send names the queue."""
         ...
 
     def selections(self) -> Mapping[str, int]:
@@ -78,28 +81,29 @@ class SelectingClient(MessageClient, Protocol):
 
 
 class MetadataClient(MessageClient, Protocol):
-    """A client that also changes what a message system knows besides its messages."""
+    """A client that also changes what a message system stores besides messages."""
 
     async def create_topic(self, topic: str, queues: int) -> Completion: ...
 
     async def delete_topic(self, topic: str) -> Completion: ...
 
     async def topics(self) -> Mapping[str, int]:
-        """All topics and their queues. ConnectionError: not reachable now."""
+        """Return all topics with their number of queues. Raises ConnectionError if it cannot be
+        reached now."""
         ...
 
     async def reset(self, group: str, topic: str, queue: int, offset: int) -> Completion: ...
 
     async def lock(self, group: str, client: str, topic: str, queue: int) -> Completion:
-        """Ok with the milliseconds, since this was called, for which it is ours as `offset`."""
+        """Take the queue's lock; if ok, `offset` is the lease in milliseconds since this call."""
         ...
 
     async def unlock(self, group: str, client: str, topic: str, queue: int) -> Completion: ...
 
 
-class GroupMember(Protocol):
-    """A consumer that belongs to a group, once started. `queues`: topic and number of those that
-    are allocated to it; `members`: all of the group, as it last heard."""
+class GroupConsumer(Protocol):
+    """A consumer that belongs to a group once it is started. `queues`: topic and number of those
+    allocated to it; `members`: all of the group, as it last heard."""
 
     queues: Sequence[tuple[str, int]]
     members: Sequence[str]
@@ -107,13 +111,13 @@ class GroupMember(Protocol):
     def start(self) -> None: ...
 
     async def leave(self) -> None:
-        """Belong to it no longer, and tell the cluster as far as it can be reached."""
+        """Leave the group, and notify the cluster as far as it can be reached."""
         ...
 
 
 class GroupClient(MetadataClient, Protocol):
-    """A client whose consumers share the queues of a topic among them."""
+    """A client whose consumers share the queues of topics."""
 
-    def member(self, group: str, me: str, topics: Mapping[str, int]) -> GroupMember:
-        """A consumer called `me`, of topics with so many queues each."""
+    def member(self, group: str, me: str, topics: Mapping[str, int]) -> GroupConsumer:
+        """Return a consumer named `me`, of topics with so many queues each."""
         ...

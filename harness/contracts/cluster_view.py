@@ -1,19 +1,19 @@
-"""What can be known of a cluster while it runs: who plays which part, what nodes tell and do.
+"""What can be known of a cluster while it runs: the roles of its nodes, what they log and do.
 
-A system asks its nodes. Hosts whose whole world lies open to us offer more, each by a method that
-others do not have: nobody has to be asked there.
+A system queries its nodes. Hosts whose whole world is observable offer more, each by a method that
+other hosts lack: no query is needed there.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-Observed = tuple[int, str, str, Mapping[str, Any]]  # when, where, kind, fields
+WorldEvent = tuple[int, str, str, Mapping[str, Any]]  # when, where, kind, fields
 
 
 @dataclass(frozen=True)
-class Standing:
-    """Who plays which part right now, by node name; the parts that faults can aim at."""
+class ClusterState:
+    """Which node has which role now, by node name: the roles that faults can target."""
 
     masters: Mapping[str, str] = field(default_factory=dict)  # broker set -> node
     slaves: tuple[str, ...] = ()
@@ -26,30 +26,31 @@ class Standing:
 
 
 @runtime_checkable
-class Overseen(Protocol):
-    """Hosts whose whole world lies open to us, with a time of its own. Nobody has to be asked who
-    he is; and since the run can be had again, its journals are written when they are full."""
+class Omniscient(Protocol):
+    """Hosts whose whole world is observable, with a time of its own. No node needs to be queried;
+    and since the run can be repeated, its journals are written when they are full."""
 
-    def standing(self) -> Standing:
-        """Who plays which part right now."""
+    def cluster_state(self) -> ClusterState:
+        """Return which node has which role now."""
         ...
 
     def packets(self, source: str, sink: str, count: int) -> tuple[int, int]:
-        """Of so many packets sent now from node to node: how many arrive, how many rules drop."""
+        """Return how many of `count` packets sent now from node to node arrive, and how many the
+        rules drop."""
         ...
 
-    def way_ns(self, source: str, sink: str) -> int:
-        """How long the quickest packet takes from node to node while nothing is wrong."""
+    def min_latency_ns(self, source: str, sink: str) -> int:
+        """Return how long the quickest packet takes from node to node while nothing is wrong."""
         ...
 
-    def observed(self) -> Iterable[Observed]:
-        """Events that nobody wrote down but the world: what was watched, what was broken."""
+    def world_events(self) -> Iterable[WorldEvent]:
+        """Return events that no node logged: violations of watched laws, and injected damage."""
         ...
 
 
 @dataclass(frozen=True)
-class Told:
-    """A line that a node wrote into its event log (`System.log`)."""
+class LoggedEvent:
+    """A line that a node wrote to its event log (`System.log`)."""
 
     node: str
     kind: str
@@ -57,10 +58,10 @@ class Told:
 
 
 @runtime_checkable
-class Telling(Protocol):
-    """Hosts that can tell of `events`, so that a plan may wait for what the cluster does."""
+class EventSource(Protocol):
+    """Hosts that can deliver `events`, so that a plan may wait for what the cluster does."""
 
-    def hear(self, told: Callable[[Told], object]) -> None:
-        """From now on tell of every event when it is written, on the driver's loop: whatever is
-        done at once in return is done at the very instant of the event."""
+    def subscribe(self, listener: Callable[[LoggedEvent], object]) -> None:
+        """Call `listener` for every event from now on, on the driver's loop, when it is written:
+        what it does at once happens at the very instant of the event."""
         ...

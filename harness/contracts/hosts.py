@@ -1,7 +1,7 @@
-"""What a kind of hosts offers: machines raised for one trial, and their clocks.
+"""What a kind of hosts offers: machines for one trial, and their clocks.
 
-Faults reach nodes through `Agent` alone, so a fault works on every kind of hosts that can do its
-verbs, and hosts know no fault.
+Faults reach nodes through `Agent` alone, so a fault works on every kind of hosts that has the
+abilities it needs, and hosts know no fault.
 """
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -28,19 +28,20 @@ class Node:
     role: str
     address: str = ""  # filled in by the hosts
     zone: str = ""
-    dates: bool = False  # its own wall clock dates what the history is told of it
+    own_wall_clock: bool = False  # its own wall clock dates its events in the history
 
 
 @dataclass(frozen=True)
 class Distance:
-    """How much later packets arrive because of the way alone; `jitter_s`: at most so much more."""
+    """How much later packets arrive because of the distance alone; `jitter_s`: at most so much
+    more."""
 
     delay_s: float = 0.0
     jitter_s: float = 0.0
 
 
 @dataclass(frozen=True)
-class Python:
+class PythonRuntime:
     """How a node runs our code: its interpreter (3.11 or later), and the folder, as the node sees
     it, that holds our packages and tomli_w."""
 
@@ -49,9 +50,10 @@ class Python:
 
 
 @dataclass(frozen=True)
-class Clock:
-    """A node's monotonic clock: its reading minus the driver's, and how far off that may be. Where
-    `rate` of its seconds pass in one of the driver's, its reading minus `rate` times the driver's.
+class ClockOffset:
+    """A node's monotonic clock relative to the driver's: its reading minus the driver's, and the
+    error of that. Where `rate` of its seconds pass in one of the driver's, its reading minus `rate`
+    times the driver's.
 
     Nodes on the driver's own kernel share its clock: zero, and no error.
     """
@@ -61,72 +63,74 @@ class Clock:
     rate: float = 1.0
 
     def drivers_ns(self, reading_ns: int) -> int:
-        """What the driver's clock read when this one read that."""
+        """Return the reading of the driver's clock at this reading of the node's."""
         since_ns = reading_ns - self.offset_ns
         return since_ns if self.rate == 1.0 else round(since_ns / self.rate)
 
 
 class Hosts(Protocol):
-    """Machines raised for one trial. Entered: all nodes are up, with agents and addresses.
-    Left: what the nodes wrote is in the run's folder, and everything it made is gone."""
+    """Machines for one trial. Entered: all nodes are up, with agents and addresses. Left: what the
+    nodes wrote is in the run's folder, and everything that was made is gone."""
 
-    # of: links, loss, delay and bandwidth (see Agent.lacks), signal, restart, files (of a stopped
-    # node, changed), disk (see Disked), power, events (see Telling)
+    # some of: links, loss, delay and bandwidth (see Agent.lacks), signal, restart, files (of a
+    # stopped node, changed), disk (see DiskAgent), power, events (see EventSource)
     can: frozenset[str]
-    shares_files: bool  # nodes see the run's folder, so nothing has to be carried home
+    shares_files: bool  # nodes see the run's folder, so nothing has to be copied back
 
     def enter(self) -> None:
-        """Prepare this process, still single-threaded: enter namespaces, if the kind needs it."""
+        """Prepare this process while it is still single-threaded: enter namespaces, if the kind
+        needs it."""
         ...
 
     def check(self, nodes: Sequence[Node]) -> None:
-        """BadRequest when there is no place for these nodes; asks nobody."""
+        """Raise BadRequest if there is no place for these nodes, without contacting any machine."""
         ...
 
     def run(self, main: Coroutine[Any, Any, int]) -> int:
-        """Carry out the driver's part to its end, on the event loop of these hosts' world."""
+        """Run the driver's coroutine to its end, on the event loop of these hosts' world."""
         ...
 
-    def raised(
+    def start_nodes(
         self, nodes: Sequence[Node]
     ) -> AbstractAsyncContextManager[tuple[Sequence[Node], Mapping[str, Agent]]]:
-        """Raise the nodes; gives them back with addresses, and an agent for each name."""
+        """Start the nodes; yield them with addresses, and an agent for each name."""
         ...
 
     def folder(self, node: str) -> str:
-        """The node's own folder, as the node sees it, for configuration, data and logs."""
+        """Return the node's own folder, as the node sees it, for configuration, data and logs."""
         ...
 
-    def python(self, node: str) -> Python:
-        """Once raised."""
+    def python(self, node: str) -> PythonRuntime:
+        """Return the node's Python, once the nodes are started."""
         ...
 
-    def clock(self, node: str) -> Clock:
-        """Once raised."""
-        ...
-
-
-@runtime_checkable
-class Timed(Protocol):
-    """Hosts that compare clocks of nodes, which may not stay as they were when they were raised."""
-
-    async def clocks_again(self) -> Mapping[str, Clock]:
-        """What those clocks read now that have an error, give or take how far this comparison is
-        off; `clock` stays as it was. BedFailed when a node does not answer."""
+    def clock(self, node: str) -> ClockOffset:
+        """Return the node's clock, once the nodes are started."""
         ...
 
 
 @runtime_checkable
-class Gating(Protocol):
-    """Hosts that can `disk` and `unsynced` only for processes that run behind a gate."""
+class ClockComparingHosts(Protocol):
+    """Hosts that measure nodes' clocks, which may drift after the start."""
 
-    async def gated(
+    async def compare_clocks(self) -> Mapping[str, ClockOffset]:
+        """Return new readings of the clocks that have an error, with the error of this comparison;
+        `clock` stays as it was. Raises BedFailed if a node does not answer."""
+        ...
+
+
+@runtime_checkable
+class InterceptingHosts(Protocol):
+    """Hosts that can `disk` and `unsynced` only for processes whose system calls are
+    intercepted."""
+
+    async def intercept_syscalls(
         self, nodes: Sequence[Node], agents: Mapping[str, Agent], unsynced: str = ""
     ) -> Mapping[str, Agent]:
-        """All agents; those of these nodes, once raised, now start processes behind a gate, and are
-        `Disked`. Below the folder `unsynced` in the node's own, if one is named, the gate keeps a
-        ledger of what is not synced, and they are `Forgetful`. BedFailed when a node's kernel has
-        no such gates."""
+        """Return all agents; those of these nodes, once started, now intercept the system calls of
+        processes they start, and are `DiskAgent`s. Below the folder `unsynced` in the node's own,
+        if one is named, what is not synced is recorded, and they are `UnsyncedAgent`s. Raises
+        BedFailed if a node's kernel cannot do this."""
         ...
 
 
@@ -138,7 +142,7 @@ class HostsPlugin(Plugin):
     """What the module of a kind of hosts declares as `PLUGIN`.
 
     hosts       the hosts of a trial, in the run's folder
-    problems    why no node can live there, by the trial's `bed`
+    problems    why no node can run there, by the trial's `bed`
     needs       what was tried and works if there are no problems
     shell       the arguments that run a command on a node of a run in progress; None: impossible
     heal        undoes what a run left on hosts that outlive it; None: they end with it
@@ -146,7 +150,7 @@ class HostsPlugin(Plugin):
     replayable  raises BadRequest if the seed of a stored run means another run now
     swarm       options of the hosts for one seed of a campaign
     must_name   options that `replay` needs from the command line besides those that a stored run
-                has, which it refuses to obey; None: options of a stored run can do no harm
+                has, which it does not trust; None: options of a stored run can do no harm
     """
 
     MAIN: ClassVar[str] = "hosts"

@@ -1,10 +1,11 @@
 """What an operator may do to a system while it runs: change its members, hand a mastership over.
 
-A system whose members may change says `members` in its `can`, beside what its hosts can, and in
-`members` which roles may leave and join. It carries out the operator's commands; a fault says when,
-and looks. Members that decide something are dismissed while they run, so that those who stay agree
-without them; those that keep copies (`stopped_first`) when their process has ended, since who is
-alive belongs to it. One whose masters can be replaced by a command says `handover`.
+A system whose members may change has `members` in its `can`, beside what its hosts can, and lists
+in `members` the roles that may leave and join. It executes the operator's commands; a fault says
+when, and observes. Members that vote are removed while they run, so that the others agree without
+them; those that hold copies (`stopped_first`) when their process has ended, since liveness is part
+of their membership. A system whose masters can be replaced by a command has `handover` in its
+`can`.
 """
 
 from typing import Protocol
@@ -12,37 +13,37 @@ from typing import Protocol
 from harness.contracts import Bed, System
 
 
-class Membered(System, Protocol):
+class MemberSystem(System, Protocol):
     """A system that can `members`."""
 
     can: frozenset[str]
     members: tuple[str, ...]  # roles
-    stopped_first: tuple[str, ...]  # those of them whose nodes are dismissed when they have ended
+    stopped_first: tuple[str, ...]  # those whose nodes are removed after their process ended
 
-    async def dismiss(self, bed: Bed, node: str) -> None:
-        """Have the others agree that the node is no member any more. BedFailed when they do not."""
+    async def remove_member(self, bed: Bed, node: str) -> None:
+        """Have the others agree to remove the node. Raises BedFailed if they do not."""
         ...
 
-    async def start_newcomer(self, bed: Bed, node: str) -> None:
-        """Start the node's process as one that is no member: it waits until it is added."""
+    async def start_new_member(self, bed: Bed, node: str) -> None:
+        """Start the node's process as one that is not a member: it waits until it is added."""
         ...
 
-    async def enrol(self, bed: Bed, node: str) -> None:
-        """Have the others agree that it is a member; nothing where newcomers see to it themselves.
-        BedFailed when they do not."""
+    async def add_member(self, bed: Bed, node: str) -> None:
+        """Have the others agree to add the node; does nothing where new members register
+        themselves. Raises BedFailed if they do not agree."""
         ...
 
-    async def enrolled(self, bed: Bed, node: str) -> bool:
-        """Whether the others know it as a member now."""
+    async def is_member(self, bed: Bed, node: str) -> bool:
+        """Whether the others know the node as a member now."""
         ...
 
 
-class HandsOver(System, Protocol):
-    """A system that can `handover`: it says so in its `can`."""
+class HandoverSystem(System, Protocol):
+    """A system that has `handover` in its `can`."""
 
     can: frozenset[str]
 
     async def hand_over(self, bed: Bed, node: str) -> str:
-        """Have this master hand its mastership over to another node. Return why it was refused, or
-        nothing when another node was elected. BedFailed when no node can be asked."""
+        """Have this master hand its mastership over to another node. Return why it was refused;
+        empty if another node was elected. Raises BedFailed if no node can be asked."""
         ...

@@ -1,9 +1,10 @@
 """What a plug-in declares: one value, `PLUGIN`, that is checked when its module is loaded."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, dataclass, fields
 from difflib import get_close_matches
 from enum import Enum
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, ClassVar, get_args, get_origin
 
@@ -22,21 +23,21 @@ _WORDS = {
 
 
 class Declaration:
-    """Named attributes. Those that are unknown, missing or of a wrong type are refused."""
+    """Named attributes. Unknown or missing ones, and ones of a wrong type, are refused."""
 
     def __new__(cls, *_: Any, **declared: Any) -> "Declaration":
         """Raise BadRequest for an attribute that is unknown or missing."""
         known = {each.name: each for each in _fields(cls)}
         for name in declared:
             if name not in known:
-                raise BadRequest(f"{cls.__name__} has no {name!r}{near(name, known)}")
+                raise BadRequest(f"{cls.__name__} has no {name!r}{nearest_name(name, known)}")
         for name, each in known.items():
             if name not in declared and each.default is each.default_factory is MISSING:
                 raise BadRequest(f"{cls.__name__} lacks {name!r}, which has no default")
         return super().__new__(cls)
 
     def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]:
-        """Copies and pickles are declared as this one was."""
+        """Return the attributes, so that copies and pickles are declared as this one was."""
         return (), {each.name: getattr(self, each.name) for each in _fields(type(self))}
 
     def __post_init__(self) -> None:
@@ -49,8 +50,8 @@ class Plugin(Declaration):
 
     MAIN: ClassVar[str]  # the function that every plug-in of its kind has
 
-    def left_out(self) -> list[str]:
-        """Names of the attributes that have their default values."""
+    def defaulted(self) -> list[str]:
+        """Return the names of the attributes that have their default values."""
         return [
             each.name
             for each in _fields(type(self))
@@ -59,28 +60,37 @@ class Plugin(Declaration):
         ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class ImporterPlugin(Plugin):
+    """What the module of an importer declares as `PLUGIN`: `read` returns a recording."""
+
+    MAIN: ClassVar[str] = "read"
+
+    read: Callable[[Path], Any]
+
+
 def refuse_wrong_types(declared: Any) -> None:
     """Raise BadRequest for an attribute of a wrong type."""
     for each in _fields(type(declared)):
         value = getattr(declared, each.name)
         if not _fits(value, each.type):
             raise BadRequest(
-                f"{each.name!r} of {type(declared).__name__} must be {_words(each.type)}, not"
+                f"{each.name!r} of {type(declared).__name__} must be {_type_text(each.type)}, not"
                 f" {value!r}"
             )
 
 
-def near(name: str, known: Mapping[str, Any] | Sequence[str]) -> str:
-    """The nearest right spelling, as the end of a sentence, and all that there are."""
+def nearest_name(name: str, known: Mapping[str, Any] | Sequence[str]) -> str:
+    """Return the end of an error message: the nearest right spelling, and all names."""
     close = get_close_matches(name.lower(), known, n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
     return f"{hint}; it has: {', '.join(sorted(known))}"
 
 
-def _words(type_: Any) -> str:
+def _type_text(type_: Any) -> str:
     kind = get_origin(type_) or type_
     if kind is UnionType:
-        return " or ".join(map(_words, get_args(type_)))
+        return " or ".join(map(_type_text, get_args(type_)))
     if issubclass(kind, Enum):
         return f"one of {', '.join(f'{kind.__name__}.{one.name}' for one in kind)}"
     return _WORDS.get(kind) or f"of type {kind.__name__}"
@@ -91,7 +101,7 @@ def _fields(cls: Any) -> Sequence[Field[Any]]:
 
 
 def _fits(value: object, type_: Any) -> bool:
-    """Whether the value has the type, as far as that can be seen at once."""
+    """Whether the value has the type, as far as can be checked cheaply."""
     origin, inner = get_origin(type_) or type_, get_args(type_)
     if origin is UnionType:
         return any(_fits(value, one) for one in inner)

@@ -1,4 +1,4 @@
-"""What a report offers: one format, written into the run's folder or shown on the terminal."""
+"""What a report offers: one format, written to the run's folder or shown on the terminal."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
-"""What a driver offers: how to install, start, watch and stop one kind of cluster.
+"""What a driver offers: how to install, start, query and stop one kind of cluster.
 
-The `Bed` is what systems and faults work with while a trial runs.
+Systems and faults work with the `Bed` while a trial runs.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from harness.contracts.agent import Agent
 from harness.contracts.clients import MessageClient
-from harness.contracts.cluster_view import Overseen, Standing
+from harness.contracts.cluster_view import ClusterState, Omniscient
 from harness.contracts.hosts import Distance, Hosts, Node
 from harness.contracts.plugin import Plugin
 from harness.errors import BedFailed
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class System(Protocol):
-    """A driver: how to install, start, watch and stop one kind of cluster."""
+    """A driver: how to install, start, query and stop one kind of cluster."""
 
-    detection_s: float  # how long it may take to notice that a silent master is gone
-    log: str  # the file in a node's folder that tells what it did
-    data: str  # the folder in a node's folder that holds what the node must not lose
+    detection_s: float  # how long it may take to detect that a silent master is gone
+    log: str  # the event log in a node's folder
+    data: str  # the folder in a node's folder with the data that the node must not lose
 
     def nodes(self) -> Sequence[Node]:
-        """The cluster's nodes and the client nodes, without addresses."""
+        """Return the cluster's nodes and the client nodes, without addresses."""
         ...
 
     async def install(self, bed: "Bed") -> None: ...
@@ -36,19 +36,20 @@ class System(Protocol):
         ...
 
     async def start_node(self, bed: "Bed", node: str) -> None:
-        """Start one node's process (again)."""
+        """Start, or restart, one node's process."""
         ...
 
     def process(self, node: str) -> str:
-        """The agent's name for the node's process."""
+        """Return the agent's name for the node's process."""
         ...
 
-    async def standing(self, bed: "Bed") -> Standing:
-        """Ask the nodes themselves, over agents, so that partitions do not hide the answer."""
+    async def cluster_state(self, bed: "Bed") -> ClusterState:
+        """Query the nodes themselves, through agents, so that partitions do not hide the answer."""
         ...
 
     async def healthy(self, bed: "Bed", within_s: float) -> Mapping[str, Any]:
-        """Wait until the cluster serves with full redundancy; the evidence. BedFailed otherwise."""
+        """Wait until the cluster serves with full redundancy; return the evidence. Raises BedFailed
+        otherwise."""
         ...
 
     async def collect(self, bed: "Bed") -> None:
@@ -57,56 +58,57 @@ class System(Protocol):
         ...
 
     def client(self, settings: Mapping[str, Any]) -> MessageClient:
-        """A client, in a crew process. `settings` is what `client_settings` gave."""
+        """Return a client, in a client process. `settings` is what `client_settings` returned."""
         ...
 
     def client_settings(self, nodes: Sequence[Node]) -> Mapping[str, Any]:
-        """What a client needs to find the cluster, as JSON."""
+        """Return what a client needs to find the cluster, as JSON."""
         ...
 
 
 class Recorder(Protocol):
-    """Writes the runner's part of the history; times are taken when called."""
+    """Writes the runner's part of the history; times are taken when a method is called."""
 
     def note(self, text: str) -> None: ...
 
     def alarm(self, text: str) -> None:
-        """A note that whoever watches the run is told at once."""
+        """Record a note that is also shown at once to the user who watches the run."""
         ...
 
     def fault(self, row: Mapping[str, Any]) -> None:
-        """A fault interval's state so far; the last row of an `id` counts."""
+        """Record a fault interval's state so far; the last row of an `id` counts."""
         ...
 
     def event(self, t: int, node: str, kind: str, fields: Mapping[str, Any]) -> None: ...
 
     def replicas(self, node: str, rows: Sequence[tuple[str, int, int, int, int]]) -> None:
-        """A replica's messages in log order: (key, offset, value, epoch, crc). `crc`: a check sum
-        of whatever else the record of a message holds, the same on every replica."""
+        """Record a replica's messages in log order: (key, offset, value, epoch, crc). `crc`: a
+        checksum of everything else in the message's record, the same on every replica."""
         ...
 
 
-class Clients(Protocol):
-    """The processes that clients live in, for faults that hit them."""
+class ClientProcesses(Protocol):
+    """The processes that run clients, for faults that hit them."""
 
     process: str  # the agent's name for it, on each client node
 
     async def crash(self, node: str) -> int:
-        """The process on this client node ends at once, without a word to anybody but its journal;
-        the process id that it had."""
+        """End the process on this client node at once, after its journal is written; return its
+        pid."""
         ...
 
-    async def begin_again(self, node: str) -> None:
-        """Another one in its place, that goes on with the load; nothing, where none crashed."""
+    async def restart(self, node: str) -> None:
+        """Start a process that continues the load in the place of a crashed one; do nothing if none
+        crashed."""
         ...
 
-    async def running(self, node: str) -> int:
-        """The process id of the one that runs there now; 0: none."""
+    async def pid(self, node: str) -> int:
+        """Return the pid of the process that runs there now; 0: none."""
         ...
 
 
-def _no_clients() -> Clients:
-    raise BedFailed("no clients are aboard")
+def _no_clients() -> ClientProcesses:
+    raise BedFailed("no clients are running")
 
 
 @dataclass(frozen=True)
@@ -119,16 +121,17 @@ class Bed:
     system: System
     record: Recorder
     now_ns: Callable[[], int]  # nanoseconds since the run's start, the clock of record
-    acknowledged: Callable[[], int]  # sends acknowledged so far, as the crews last told
+    acknowledged: Callable[[], int]  # sends acknowledged so far, as client processes last reported
     sleep: Callable[[float], Awaitable[None]]
-    clients: Callable[[], Clients] = _no_clients
-    distances: Mapping[tuple[str, str], Distance] = field(default_factory=dict)  # by rules of ours
+    clients: Callable[[], ClientProcesses] = _no_clients
+    distances: Mapping[tuple[str, str], Distance] = field(default_factory=dict)  # between zones
 
-    async def standing(self) -> Standing:
-        """Who plays which part right now: seen where that can be seen, else asked."""
-        if isinstance(self.hosts, Overseen):
-            return self.hosts.standing()
-        return await self.system.standing(self)
+    async def cluster_state(self) -> ClusterState:
+        """Return which node has which role now: observed where the world is observable, else
+        queried."""
+        if isinstance(self.hosts, Omniscient):
+            return self.hosts.cluster_state()
+        return await self.system.cluster_state(self)
 
     def node(self, name: str) -> Node:
         return next(node for node in self.nodes if node.name == name)
@@ -137,11 +140,11 @@ class Bed:
         return tuple(node for node in self.nodes if node.role == role)
 
 
-def _nothing_named() -> Mapping[str, Any]:
+def _no_names() -> Mapping[str, Any]:
     return {}
 
 
-def _nothing_claimed(_trial: "Trial") -> Mapping[str, str]:
+def _no_claims(_trial: "Trial") -> Mapping[str, str]:
     return {}
 
 
@@ -161,8 +164,8 @@ class SystemPlugin(Plugin):
     MAIN: ClassVar[str] = "system"
 
     system: Callable[["Trial"], System]
-    profiles: Callable[[], Mapping[str, Any]] = _nothing_named
-    claims: Callable[["Trial"], Mapping[str, str]] = _nothing_claimed
-    mutants: Callable[[], Mapping[str, Any]] = _nothing_named
+    profiles: Callable[[], Mapping[str, Any]] = _no_names
+    claims: Callable[["Trial"], Mapping[str, str]] = _no_claims
+    mutants: Callable[[], Mapping[str, Any]] = _no_names
     in_force: Callable[["Trial"], Mapping[str, Any]] | None = None
     swarm: Callable[..., Mapping[str, Any]] | None = None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from harness.contracts.clients import MessageClient, Received
+from harness.contracts.clients import MessageClient, ReceivedMessage
 from harness.contracts.plugin import Plugin
 from harness.operation import Completion
 
@@ -13,31 +13,32 @@ if TYPE_CHECKING:
     from harness.trial import Trial
 
 
-class Crew(Protocol):
-    """What a workload sees of the client process it runs in."""
+class WorkloadContext(Protocol):
+    """What a workload sees of the client process that it runs in."""
 
     client: MessageClient
-    processes: Sequence[int]  # the logical processes that live in this crew
-    total: int  # processes in all crews
-    stopping: bool  # the load is over: finish what is open, begin nothing new
+    processes: Sequence[int]  # the logical processes of this client process
+    total_processes: int  # logical processes in all client processes
+    stopping: bool  # the load is over: complete open operations, begin no new ones
 
     def random(self, name: str) -> Any:
-        """A `random.Random` of its own, from the trial's seed and the name."""
+        """Return a `random.Random` that depends on the trial's seed and the name only."""
         ...
 
-    def number(self, process: int) -> int:
-        """What a logical process is called in the history: another number each time that its crew
-        died and began again, for what was open then may still happen."""
+    def process_id(self, process: int) -> int:
+        """Return a logical process's number in the history: a new one each time that its client
+        process crashed and was restarted, since operations that were open then may still take
+        effect."""
         ...
 
     def now_s(self) -> float:
-        """Seconds since the load began."""
+        """Return the seconds since the load began."""
         ...
 
     def invoke(
         self, process: int, f: int, key: int, value: int = -1, offset: int = -1, arg: int = -1
     ) -> int:
-        """Journal an invocation; the operation's number."""
+        """Journal an invocation; return the operation's number."""
         ...
 
     def complete(
@@ -47,7 +48,14 @@ class Crew(Protocol):
         ...
 
     def received(
-        self, process: int, op: int, f: int, key: int, pos: int, value: int, message: Received
+        self,
+        process: int,
+        op: int,
+        f: int,
+        key: int,
+        pos: int,
+        value: int,
+        message: ReceivedMessage,
     ) -> None:
         """Journal one message of a poll that returned."""
         ...
@@ -58,31 +66,33 @@ class Crew(Protocol):
 
 
 class Workload(Protocol):
-    """What clients do. The same object in every crew; `crew.processes` says whose part is here."""
+    """What clients do. The same object in every client process; `context.processes` says which part
+    runs here."""
 
     processes: int
     keys: Sequence[str]  # names of the objects operated on, e.g. "orders-0"; indexed by `key`
-    checkers: Sequence[str]  # who judges it
+    checkers: Sequence[str]  # the checkers that judge it
 
-    def who(self, process: int) -> str:
-        """A logical process in words: "producer 0", "consumer 1 of group-0", "reader 0"."""
+    def process_name(self, process: int) -> str:
+        """Return the name of a logical process: "producer 0", "consumer 1 of group-0", "reader
+        0"."""
         ...
 
     def check_options(self) -> None:
-        """BadRequest when the trial's `load` options make no sense."""
+        """Raise BadRequest if the trial's `load` options make no sense."""
         ...
 
     def client_settings(self) -> Mapping[str, Any]:
-        """What the system must prepare for: {"topics": {name: queues}, "body_bytes": at most,
-        "once": may clients not send anything a second time, "selects": must clients be able to
-        select queues, "strict": what has to outlive a failover, of "locks" and "metadata"}."""
+        """Return what the system must prepare for: {"topics": {name: queues}, "body_bytes": at
+        most, "once": clients must not retry a send, "selects": clients must be able to select
+        queues, "strict": what has to outlive a failover, of "locks" and "metadata"}."""
         ...
 
-    async def load(self, crew: Crew) -> None:
-        """Operate until `crew.stopping`, then until every open operation has completed."""
+    async def load(self, context: WorkloadContext) -> None:
+        """Operate until `context.stopping`, then until every open operation has completed."""
         ...
 
-    async def drain(self, crew: Crew) -> None:
+    async def drain(self, context: WorkloadContext) -> None:
         """The final phase: read everything that is left, from fresh and from group offsets."""
         ...
 
@@ -91,9 +101,9 @@ class Workload(Protocol):
 class WorkloadPlugin(Plugin):
     """What the module of a workload declares as `PLUGIN`.
 
-    workload  the workload of a trial
-    options   a dataclass of the options of the trial's `load`, for the documentation
-    swarm     the load for one seed of a campaign
+    workload       the workload of a trial
+    options        a dataclass of the options of the trial's `load`, for the documentation
+    swarm          the load for one seed of a campaign
     client_faults  kinds of fault that drawn plans also aim at clients
     """
 

@@ -1,1 +1,1 @@
-"""What a run recorded: its folder, its journals, and how they are read."""
+"""The record of a run: its folder, its journals, and how they are read."""

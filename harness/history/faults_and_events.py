@@ -1,9 +1,9 @@
 """Fault intervals and server-side events, read from a history's small tables.
 
-Checkers ask which windows a run had; reports draw them. A fault is *in force* from `applied` to
-`heal`: before that it is being put in place, after that it is being undone, and only `observed`
-and `healed` say that somebody looked. Stretches of load without any fault are *quiet*: before the
-first, between two, after the last.
+Checkers and reports use the time windows of a run. A fault is *in force* from `applied` to `heal`:
+before that it is being applied, after that it is being undone, and only `observed` and `healed` are
+observations. Stretches of load without any fault are *quiet*: before the first, between two, after
+the last.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from harness.contracts.faults import LOST_COPIES as LOST_COPIES
-from harness.contracts.faults import Destroys, Effects, Ends
+from harness.contracts.faults import DataLoss, FaultEffects, ProcessEnd
 from harness.judge.effects import effects_of
-from harness.text.parsing import json_of
+from harness.text.parsing import parse_json
 
 
 @dataclass(frozen=True)
@@ -39,58 +39,58 @@ class FaultInterval:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The nodes it hit, in order, once each; those it was aimed at, as long as nobody knows."""
+        """The nodes it hit, in order, once each; until that is known, its targets."""
         return tuple(dict.fromkeys(n for group in self.targets.values() for n in group))
 
     @property
-    def destroyed(self) -> tuple[str, ...]:
-        """The nodes from whose disks it took what had been synced."""
+    def destroyed_on(self) -> tuple[str, ...]:
+        """The nodes whose disks lost synced data."""
         destroys = self.effects.destroys
-        if destroys is Destroys.NONE:
+        if destroys is DataLoss.NONE:
             return ()
-        told = (self.observation.get(when) or {} for when in ("effect", "healing"))
-        copies = [seen[LOST_COPIES] for seen in told if LOST_COPIES in seen]
-        if copies or destroys is Destroys.OBSERVED:
+        evidence = (self.observation.get(when) or {} for when in ("effect", "healing"))
+        copies = [seen[LOST_COPIES] for seen in evidence if LOST_COPIES in seen]
+        if copies or destroys is DataLoss.OBSERVED:
             return tuple(sorted({name for names in copies for name in names}))
         return self.names
 
     @property
-    def effects(self) -> Effects:
+    def effects(self) -> FaultEffects:
         """What its kind declares."""
         return effects_of(self.kind)
 
     @property
     def ends(self) -> bool:
-        """It ends the processes of its targets, if only to start them again at once."""
-        return self.effects.ends is not Ends.NOT
+        """Whether it ends the processes of its targets, if only to restart them at once."""
+        return self.effects.ends is not ProcessEnd.NOT
 
     @property
-    def in_turn(self) -> bool:
-        """Its victims are hit one after the other, each at a moment of its own."""
+    def rolling(self) -> bool:
+        """Whether its targets are hit one after the other, each at a moment of its own."""
         return self.params.get("order") == "rolling"
 
     @property
     def silences(self) -> bool:
-        """Its targets say and hear nothing from its apply to its heal."""
-        return self.effects.silences and not self.in_turn
+        """Whether its targets send and receive nothing from its apply to its heal."""
+        return self.effects.silences and not self.rolling
 
     @property
-    def stuck(self) -> str:
-        """Why undoing it failed, so that it may be there still; nothing when it did not."""
+    def heal_error(self) -> str:
+        """Why healing it failed, so that it may still be in effect; empty if it did not fail."""
         healing = self.observation.get("healing")
         return str(healing.get("error", "")) if isinstance(healing, Mapping) else ""
 
     @property
-    def words(self) -> str:
-        """`partition (isolate) on broker-1`."""
+    def label(self) -> str:
+        """A short text: `partition (isolate) on broker-1`."""
         shape = self.params.get("shape")
         what = f"{self.kind} ({shape})" if shape else self.kind
         return f"{what} on {', '.join(self.names)}" if self.names else what
 
 
 @dataclass(frozen=True)
-class Event:
-    """Something a node or the runner said about the cluster."""
+class ClusterEvent:
+    """An event of the cluster that a node or the runner logged."""
 
     t: int
     node: str
@@ -99,7 +99,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Window:
+class TimeWindow:
     """A stretch of the run, `[begin, end)` in ns."""
 
     begin: int
@@ -111,51 +111,56 @@ class Window:
 
 
 def fault_intervals(table: pa.Table) -> tuple[FaultInterval, ...]:
-    """The last row of each id, in order of ids."""
+    """Return the last row of each id, in order of ids."""
     rows = {row["id"]: row for row in table.to_pylist()}
     return tuple(_interval(rows[number]) for number in sorted(rows))
 
 
-def events(table: pa.Table) -> tuple[Event, ...]:
-    """All events in time order; at equal times by node, and what one node told as it told it.
+def events(table: pa.Table) -> tuple[ClusterEvent, ...]:
+    """Return all events in time order; at equal times by node, and those of one node as logged.
 
-    Time may stand still while a node tells several things: a simulated process works in no time,
-    and real logs count microseconds. Then only the order of its lines says what came last.
+    Several events of a node may have the same time: a simulated process works in no time, and real
+    logs count microseconds. Then only the order of the lines says which came last.
     """
     rows = [
-        Event(row["t"], row["node"] or "", row["kind"] or "", _object(row["fields"]))
+        ClusterEvent(row["t"], row["node"] or "", row["kind"] or "", _object(row["fields"]))
         for row in table.to_pylist()
     ]
     return tuple(sorted(rows, key=lambda e: (e.t, e.node)))
 
 
-def in_force(fault: FaultInterval, end: int) -> Window | None:
-    """From applied to heal, or to `end` when it was never healed; None if never applied."""
+def in_force(fault: FaultInterval, end: int) -> TimeWindow | None:
+    """Return the window from applied to heal, or to `end` if it was never healed; None if never
+    applied."""
     if fault.applied is None:
         return None
-    return Window(fault.applied, max(fault.applied, fault.heal if fault.heal is not None else end))
+    return TimeWindow(
+        fault.applied, max(fault.applied, fault.heal if fault.heal is not None else end)
+    )
 
 
-def overlap(one: Window, other: Window | None) -> int:
-    """How long two windows are open at the same time, in ns."""
+def overlap_ns(one: TimeWindow, other: TimeWindow | None) -> int:
+    """Return for how long two windows overlap, in ns."""
     return max(0, min(one.end, other.end) - max(one.begin, other.begin)) if other else 0
 
 
-def quiet(faults: Iterable[FaultInterval], load: Window) -> tuple[Window, ...]:
-    """The load's stretches between faults, the first and last of them at its ends.
+def quiet_windows(faults: Iterable[FaultInterval], load: TimeWindow) -> tuple[TimeWindow, ...]:
+    """Return the load's stretches between faults, the first and last of them at its ends.
 
-    Always one more than there are disjoint fault stretches; an end may be empty.
+    There is always one more than there are disjoint fault stretches; an end may be empty.
     """
-    stretches: list[Window] = []
+    stretches: list[TimeWindow] = []
     at = load.begin
-    for busy in merged(_touched(fault, load) for fault in faults if fault.begin is not None):
-        stretches.append(Window(at, max(at, busy.begin)))
+    for busy in merge_windows(
+        _active_window(fault, load) for fault in faults if fault.begin is not None
+    ):
+        stretches.append(TimeWindow(at, max(at, busy.begin)))
         at = max(at, busy.end)
-    return (*stretches, Window(at, max(at, load.end)))
+    return (*stretches, TimeWindow(at, max(at, load.end)))
 
 
 def faults_at(faults: Iterable[FaultInterval], t: int) -> tuple[int, ...]:
-    """Ids of the faults that touch the world at `t`: from begin to healed."""
+    """Return the ids of the faults that are in the world at `t`: from begin to healed."""
     return tuple(
         fault.id
         for fault in faults
@@ -165,18 +170,18 @@ def faults_at(faults: Iterable[FaultInterval], t: int) -> tuple[int, ...]:
     )
 
 
-def _touched(fault: FaultInterval, load: Window) -> Window:
+def _active_window(fault: FaultInterval, load: TimeWindow) -> TimeWindow:
     begin = fault.begin if fault.begin is not None else load.begin
     ended = fault.heal if fault.heal is not None else fault.healed
-    return Window(begin, max(begin, ended if ended is not None else load.end))
+    return TimeWindow(begin, max(begin, ended if ended is not None else load.end))
 
 
-def merged(windows: Iterable[Window]) -> Sequence[Window]:
-    """Return the windows in order of time, those that meet or overlap as one."""
-    found: list[Window] = []
+def merge_windows(windows: Iterable[TimeWindow]) -> Sequence[TimeWindow]:
+    """Return the windows in order of time, with adjacent and overlapping ones merged."""
+    found: list[TimeWindow] = []
     for window in sorted(windows, key=lambda w: (w.begin, w.end)):
         if found and window.begin <= found[-1].end:
-            found[-1] = Window(found[-1].begin, max(found[-1].end, window.end))
+            found[-1] = TimeWindow(found[-1].begin, max(found[-1].end, window.end))
         else:
             found.append(window)
     return found
@@ -201,11 +206,11 @@ def _interval(row: Mapping[str, Any]) -> FaultInterval:
 
 
 def _object(text: str | None) -> Mapping[str, Any]:
-    """A JSON object; anything else is kept as {"value": ...}, for a reader must not stumble."""
+    """Return a JSON object; anything else as {"value": ...}, so that no reader fails."""
     if not text:
         return {}
     try:
-        value = json_of(text)
+        value = parse_json(text)
     except ValueError:
         return {"value": text}
     return value if isinstance(value, dict) else {"value": value}

@@ -1,19 +1,18 @@
 """The journal: the crash-safe, append-only form of a history while it is being written.
 
-Each process of the harness writes its own files, one stream of Arrow record batches (zstd) for
-each table, so nobody waits for anybody. Three rules make a journal survive a kill -9 at any
-moment:
+Each process of the harness writes its own files, one stream of Arrow record batches (zstd) for each
+table, so no process waits for another. Three rules make a journal survive a kill -9 at any moment:
 
 * a batch reaches the file by *one* write, so what is lost is at most the last batch;
 * the file only grows, and a new one is begun every 64 MB, so a torn tail is the only damage a
   killed writer can do, and `read_stream` stops cleanly in front of it;
-* beside each file an eight-byte counter, mapped into memory, says how many rows were written. It
+* beside each file an eight-byte counter, mapped into memory, holds the number of rows written. It
   is set after the write, so a file with fewer rows than its counter has been damaged since.
 
-A batch is flushed when it holds 8,192 rows, or 50 ms after its first row by the event loop's
-timer; a *patient* journal, of a run that can be had again, waits until it is full. Integer tables
-pack each row into a preallocated buffer, which numpy then reads as columns: no Python object is
-kept. In columns that may be null, NONE (-1) is null.
+A batch is flushed when it holds 8,192 rows, or 50 ms after its first row by the event loop's timer;
+a *patient* journal, of a run that can be repeated, waits until it is full. Integer tables pack each
+row into a preallocated buffer, which numpy then reads as columns: no Python object is kept. In
+columns that may be null, NONE (-1) is null.
 """
 
 import asyncio
@@ -46,8 +45,8 @@ _COUNTER = struct.Struct("<q")
 _STRUCT_CODES = {"int8": "b", "int16": "h", "int32": "i", "int64": "q"}
 
 
-class Journal:
-    """One table's stream of one writer: `append` rows, `close` at the end."""
+class TableJournal:
+    """One writer's stream of one table: `append` rows, `close` at the end."""
 
     def __init__(
         self,
@@ -60,21 +59,21 @@ class Journal:
     ) -> None:
         self._schema, self._patient = TABLES[table], patient
         self._folder, self._stem, self._roll_bytes = folder, f"{table}-{writer}", roll_bytes
-        self._pending = _pending(self._schema)
+        self._pending = _row_buffer(self._schema)
         self._append = self._pending.append
         self._timer: asyncio.TimerHandle | None = None
         self._file = self._next_file()
 
     def append(self, row: tuple[Any, ...]) -> None:
-        """A row in the schema's order. Times must not go back."""
+        """Append a row in the schema's order. Times must not go back."""
         if self._append(row) == BATCH_ROWS:
-            self._empty()
+            self._flush_now()
         elif self._timer is None and not self._patient:
-            self._timer = self._later()
+            self._timer = self._start_timer()
 
     def append_columns(self, columns: Mapping[str, Any]) -> None:
-        """Many rows at once, as equally long arrays by column; columns left out are null."""
-        self._empty()
+        """Append many rows at once, as equally long arrays by column; columns left out are null."""
+        self._flush_now()
         rows = len(next(iter(columns.values())))
         batch = pa.record_batch(
             [_array(columns.get(f.name), f, rows) for f in self._schema], schema=self._schema
@@ -83,15 +82,15 @@ class Journal:
             self._write(batch.slice(start, BATCH_ROWS))
 
     def flush(self) -> None:
-        """Write what is pending, unless patient. BedFailed when the disk refuses it."""
+        """Write pending rows, unless patient. Raises BedFailed if the disk refuses it."""
         if not self._patient:
-            self._empty()
+            self._flush_now()
 
     def close(self) -> None:
-        self._empty()
+        self._flush_now()
         self._file.close()
 
-    def _empty(self) -> None:
+    def _flush_now(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -104,15 +103,15 @@ class Journal:
             self._file.close()
             self._file = self._next_file()
 
-    def _later(self) -> asyncio.TimerHandle | None:
-        """Without an event loop (an importer, a test) the caller flushes."""
+    def _start_timer(self) -> asyncio.TimerHandle | None:
+        """Start the flush timer; without an event loop (an importer, a test) the caller flushes."""
         try:
             return asyncio.get_running_loop().call_later(FLUSH_AFTER_S, self.flush)
         except RuntimeError:
             return None
 
     def _next_file(self) -> "_StreamFile":
-        """The first number that is free: a writer that starts again adds files."""
+        """Open the first file whose number is free: a writer that restarts adds files."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for number in count():
             path = self._folder / f"{self._stem}-{number:03}.arrows"
@@ -128,13 +127,13 @@ class _StreamFile:
         self._path, self._chunks, self._rows, self.bytes = path, list[bytes](), 0, 0
         try:
             self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX)  # sealing leaves it alone
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)  # so that it is not sealed
             self._counter = _mapped_counter(path.with_suffix(".count"))
         except OSError as e:
-            raise _refused(path, e) from e
+            raise _write_error(path, e) from e
         sink = pa.PythonFile(_Chunks(self._chunks), mode="w")
         self._stream = pa.ipc.new_stream(sink, schema, options=_OPTIONS)
-        self._stream.write_table(schema.empty_table())  # or the schema would wait for a batch
+        self._stream.write_table(schema.empty_table())  # else the schema is written with a batch
         self._emit()
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -150,8 +149,8 @@ class _StreamFile:
         self._counter.close()
 
     def _emit(self) -> None:
-        """Everything Arrow produced since, in one write; a file never keeps half a batch, nor a
-        hole where one was refused."""
+        """Write everything that Arrow produced, in one write; a file never keeps half a batch, nor
+        a hole where one was refused."""
         data = memoryview(b"".join(self._chunks))
         self._chunks.clear()
         written = 0
@@ -160,12 +159,12 @@ class _StreamFile:
                 written += os.pwrite(self._descriptor, data[written:], self.bytes + written)
         except OSError as e:
             os.ftruncate(self._descriptor, self.bytes)
-            raise _refused(self._path, e) from e
+            raise _write_error(self._path, e) from e
         self.bytes += len(data)
 
 
 class _Chunks:
-    """The file that Arrow writes a batch into, piece by piece."""
+    """The file object that Arrow writes a batch into, piece by piece."""
 
     closed = False
 
@@ -184,13 +183,13 @@ class _Chunks:
 def _mapped_counter(path: Path) -> mmap.mmap:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        os.write(descriptor, bytes(_COUNTER.size))  # a page of its own: later the disk may be full
+        os.write(descriptor, bytes(_COUNTER.size))  # allocate it: later the disk may be full
         return mmap.mmap(descriptor, _COUNTER.size)
     finally:
         os.close(descriptor)
 
 
-def _refused(path: Path, error: OSError) -> BedFailed:
+def _write_error(path: Path, error: OSError) -> BedFailed:
     return BedFailed(
         f"cannot write the journal {path}: {error.strerror}; "
         "free space or choose another folder for runs"
@@ -200,17 +199,17 @@ def _refused(path: Path, error: OSError) -> BedFailed:
 # ------------------------------------------------------------------------------- pending rows
 
 
-class _Pending(Protocol):
+class _RowBuffer(Protocol):
     rows: int
 
     def append(self, row: tuple[Any, ...]) -> int:
-        """The number of rows that are now pending."""
+        """Add a row; return the number of pending rows."""
         ...
 
     def take(self) -> pa.RecordBatch: ...
 
 
-def _pending(schema: pa.Schema) -> _Pending:
+def _row_buffer(schema: pa.Schema) -> _RowBuffer:
     integers = all(pa.types.is_integer(field.type) for field in schema)
     return _PackedRows(schema) if integers else _ObjectRows(schema)
 
@@ -226,7 +225,7 @@ class _PackedRows:
         self._buffer = bytearray(row.size * BATCH_ROWS)
         fields = [(field.name, field.type.to_pandas_dtype()) for field in schema]
         self._columns = np.frombuffer(self._buffer, dtype=np.dtype(fields))
-        self.take()  # pyarrow loads what it needs at the first batch: better now than in the load
+        self.take()  # pyarrow loads what it needs at the first batch: now rather than under load
 
     def append(self, row: tuple[Any, ...]) -> int:
         rows = self.rows
@@ -262,7 +261,7 @@ class _ObjectRows:
 
 
 def _array(column: Any, field: pa.Field, rows: int) -> pa.Array:
-    """One column; where null is possible, NONE and None are null."""
+    """Return one column; where null is possible, NONE and None are null."""
     if column is None:
         return pa.nulls(rows, field.type)
     absent_possible = field.nullable and pa.types.is_integer(field.type)
@@ -279,7 +278,7 @@ def _array(column: Any, field: pa.Field, rows: int) -> pa.Array:
 
 @dataclass(frozen=True)
 class Damage:
-    """A journal that could be read only up to some point."""
+    """A journal that could be read only up to some row."""
 
     path: Path
     rows: int
@@ -289,21 +288,21 @@ class Damage:
         return f"the file {self.path.name} is readable up to row {self.rows}: {self.why}"
 
 
-# What Arrow raises for bytes that are not what they say they are; a size may be one of 2**60 bytes.
+# What Arrow raises for malformed bytes; a stated size may be 2**60 bytes.
 UNREADABLE = (pa.ArrowException, MemoryError, OSError, EOFError, ValueError)
 
 
-def torn(error: Exception) -> str:
-    """Why something is unreadable, in a line."""
+def damage_text(error: Exception) -> str:
+    """Describe in a line why something is unreadable."""
     lines = str(error).splitlines() or [type(error).__name__]
     return f"torn or foreign data ({lines[0]})"
 
 
 def read_stream(path: Path, damage: list[Damage] | None = None) -> Iterator[pa.RecordBatch]:
-    """The batches of a journal up to a torn tail, which is added to `damage`.
+    """Yield the batches of a journal up to a torn tail, which is added to `damage`.
 
-    A stream without an end mark is sound as long as it holds what its counter says: its writer
-    was killed between two batches. An empty file is one whose writer never came to write.
+    A stream without an end mark is sound as long as it holds what its counter says: its writer was
+    killed between two batches. An empty file is one whose writer had not begun to write.
     """
     rows = 0
     why = ""
@@ -316,16 +315,16 @@ def read_stream(path: Path, damage: list[Damage] | None = None) -> Iterator[pa.R
             if file.tell() < size and not _only_end_mark(file):
                 why = "bytes follow its end"
         except UNREADABLE as e:
-            why = torn(e)
-    announced = counted(path)
+            why = damage_text(e)
+    announced = announced_rows(path)
     if not why and announced is not None and rows < announced:
         why = f"its writer counted {announced} rows"
     if why and damage is not None:
         damage.append(Damage(path, rows, why))
 
 
-def counted(path: Path) -> int | None:
-    """How many rows the writer says it has written to this journal; None: it does not say."""
+def announced_rows(path: Path) -> int | None:
+    """Return how many rows the writer counted in this journal; None if there is no counter."""
     counter = path.with_suffix(".count")
     if not counter.is_file() or counter.stat().st_size < _COUNTER.size:
         return None
@@ -347,12 +346,12 @@ def _batches(path: Path, file: Any) -> Iterator[pa.RecordBatch]:
         if size > MAX_BATCH_BYTES:
             raise ValueError(f"a batch of {size:,} bytes; at most {MAX_BATCH_BYTES:,} are read")
         batch = pa.ipc.read_record_batch(message, schema)
-        batch.validate(full=True)  # what a damaged one says of itself may lead beyond its buffers
+        batch.validate(full=True)  # offsets of a damaged one may point beyond its buffers
         yield batch
 
 
 def unpacked_bytes(message: pa.ipc.Message) -> int:
-    """The size of a record batch when its buffers are unpacked, from the batch's header: a
+    """Return the size of a record batch when its buffers are unpacked, from the batch's header: a
     compressed buffer begins with its size (Arrow's Message.fbs; tables are FlatBuffers).
 
     Raises ValueError if there is no such batch.
@@ -361,7 +360,7 @@ def unpacked_bytes(message: pa.ipc.Message) -> int:
 
     def number(form: str, at: int) -> int:
         if not 0 <= at <= len(data) - struct.calcsize(form):
-            raise ValueError("the header of a batch leads beyond its end")
+            raise ValueError("the header of a batch points beyond its end")
         value: int = struct.unpack_from(form, data, at)[0]
         return value
 
@@ -382,7 +381,7 @@ def unpacked_bytes(message: pa.ipc.Message) -> int:
     for one in range(number("<I", buffers)):
         at, length = (number("<q", buffers + 4 + 16 * one + half) for half in (0, 8))
         if not 0 <= at <= at + length <= body.size:
-            raise ValueError("a buffer of a batch leads beyond its end")
+            raise ValueError("a buffer of a batch extends beyond its end")
         stated = struct.unpack_from("<q", body, at)[0] if unpacked and length >= 8 else -1
         size += max(length, stated)
     return size
@@ -393,15 +392,15 @@ def _only_end_mark(file: Any) -> bool:
 
 
 def table_of(path: Path) -> str:
-    """ops-client-1-000.arrows -> ops."""
+    """Return the table: ops-client-1-000.arrows -> ops."""
     return path.name.split("-", 1)[0]
 
 
 def writer_of(path: Path) -> str:
-    """ops-client-1-000.arrows -> client-1."""
+    """Return the writer: ops-client-1-000.arrows -> client-1."""
     return path.stem.split("-", 1)[-1].rsplit("-", 1)[0]
 
 
-def rows_of(paths: Sequence[Path]) -> int:
-    """How many rows these journals hold, damage left aside."""
+def count_rows(paths: Sequence[Path]) -> int:
+    """Return how many rows these journals hold, ignoring damage."""
     return sum(batch.num_rows for path in paths for batch in read_stream(path))

@@ -1,13 +1,13 @@
-"""Files in object storage: fetched by whoever opens them, on the machine where he opens them.
+"""Files in object storage, fetched lazily on the machine that reads them.
 
-A run may lie in a bucket (`s3a:`) or in Hadoop's file system (`hdfs:`). A `Stored` path is one of
-its large files: it knows name and size before anything is fetched, travels to executors like any
-path, and is a whole file of the machine as soon as somebody opens it. So whatever reads a history
-reads it from storage too. Each machine fetches a file once, and has it under its name when it is
-complete. A copy belongs to one version of the object: what was changed is another file.
+A run may be in a bucket (`s3a:`) or in Hadoop's file system (`hdfs:`). A `StoredPath` is one of its
+large files: it knows name and size before anything is fetched, travels to executors like any path,
+and is a complete local file as soon as it is opened. So everything that reads a history can read it
+from storage. Each machine fetches a file once, and it has its name when it is complete. A copy
+belongs to one version of the object: a changed object is another file.
 
-Arrow does the talking: it takes credentials where AWS's own tools take them (the environment, the
-files in `~/.aws`, the machine's role). None of them travel to executors, who have their own.
+Arrow makes the requests: it takes credentials where AWS's own tools take them (the environment, the
+files in `~/.aws`, the machine's role). None of them travel to executors, which have their own.
 """
 
 import fcntl
@@ -22,23 +22,30 @@ from hashlib import blake2b
 from pathlib import Path, PosixPath
 from typing import Any
 
-from harness.errors import BadRequest, BedFailed, SeatrialError, Unfetched, Unsupported
-from harness.user_folders import private
+from harness.errors import BadRequest, BedFailed, FetchFailed, SeatrialError, Unsupported
+from harness.user_folders import private_folder
 
 S3, HDFS = "s3", "hdfs"
 CONNECT_WITHIN_S = 3.0
 ANSWER_WITHIN_S = 10.0  # one request of S3
 TRIES = 3
-FOOTER_BYTES = 64 << 10  # of a sealed file: most lists of contents are in it
-SCRATCH = "SPARK_LOCAL_DIRS"  # an executor's own folder, which Spark removes when it ends
-REFUSED = ("ACCESS_DENIED", "INVALID_ACCESS", "INVALID_CLIENT", "SIGNATURE", "TOKEN", "status 403")
-ELSEWHERE = ("status 301", "PermanentRedirect", "HTTP status 400")
-SILENT = ("NETWORK_CONNECTION", "REQUEST_TIMEOUT", "curlCode")
+FOOTER_BYTES = 64 << 10  # of a sealed file: large enough for most lists of contents
+SCRATCH = "SPARK_LOCAL_DIRS"  # an executor's own folder, which Spark removes at its end
+DENIED_WORDS = (
+    "ACCESS_DENIED",
+    "INVALID_ACCESS",
+    "INVALID_CLIENT",
+    "SIGNATURE",
+    "TOKEN",
+    "status 403",
+)
+REGION_WORDS = ("status 301", "PermanentRedirect", "HTTP status 400")
+SILENT_WORDS = ("NETWORK_CONNECTION", "REQUEST_TIMEOUT", "curlCode")
 
 
 @dataclass(frozen=True)
-class Store:
-    """Where objects lie: a bucket of S3, or a name node. It travels to executors."""
+class ObjectStore:
+    """Where objects are: a bucket of S3, or a name node. It travels to executors."""
 
     kind: str
     where: str
@@ -47,22 +54,22 @@ class Store:
 
     @property
     def files(self) -> Any:
-        """Arrow's file system. One of this process: it is not handed on."""
+        """Arrow's file system, of this process only: it is not pickled."""
         return _files(self)
 
     def at(self, key: str) -> str:
-        """What Arrow calls an object."""
+        """Return Arrow's name of an object."""
         return f"{self.where}/{key}" if self.kind == S3 else f"/{key}"
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The name of the store in messages."""
         at = f" at {self.endpoint}" if self.endpoint else ""
         return f"the bucket {self.where}{at}" if self.kind == S3 else f"hdfs://{self.where}"
 
 
 @cache
-def _files(store: Store) -> Any:
+def _files(store: ObjectStore) -> Any:
     from pyarrow import fs
 
     if store.kind == HDFS:
@@ -78,7 +85,7 @@ def _files(store: Store) -> Any:
 
 
 def _hadoop(fs: Any, host: str, port: int) -> Any:
-    """Unsupported when its library, or the Java that it is made of, is not here."""
+    """Connect to Hadoop. Raises Unsupported if its library, or Java, is missing."""
     try:
         return fs.HadoopFileSystem(host, port)
     except OSError as e:
@@ -92,29 +99,29 @@ def _hadoop(fs: Any, host: str, port: int) -> Any:
 
 
 @contextmanager
-def told(store: Store, doing: str) -> Iterator[None]:
-    """What Arrow says of storage, as one of our errors. `doing`: what could not be done."""
+def storage_errors(store: ObjectStore, doing: str) -> Iterator[None]:
+    """Turn Arrow's errors about storage into ours. `doing`: what could not be done."""
     try:
         yield
-    except (OSError, ValueError) as e:  # ValueError: what Arrow takes for an invalid request
-        raise _in_words(store, doing, e) from e
+    except (OSError, ValueError) as e:  # ValueError: an invalid request
+        raise _as_our_error(store, doing, e) from e
 
 
-def _in_words(store: Store, doing: str, error: Exception) -> SeatrialError:
+def _as_our_error(store: ObjectStore, doing: str, error: Exception) -> SeatrialError:
     text = str(error)
     if "NO_SUCH_BUCKET" in text:
         return BadRequest(f"{doing}: there is no bucket {store.where}; see its name and region")
-    if any(word in text for word in REFUSED):
+    if any(word in text for word in DENIED_WORDS):
         return BadRequest(
             f"{doing}: {store.name} refuses us ({_line(error)}); set AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, to an account that may"
         )
-    if any(word in text for word in SILENT):
+    if any(word in text for word in SILENT_WORDS):
         return BedFailed(
             f"{doing}: {store.name} does not answer ({_line(error)}); see the network and "
             "AWS_ENDPOINT_URL"
         )
-    if any(word in text for word in ELSEWHERE):
+    if any(word in text for word in REGION_WORDS):
         return BadRequest(
             f"{doing}: {store.name} is not in this region ({_line(error)}); set AWS_REGION"
         )
@@ -122,14 +129,14 @@ def _in_words(store: Store, doing: str, error: Exception) -> SeatrialError:
 
 
 def _line(error: Exception) -> str:
-    """What went wrong, without the request's whole story."""
+    """Return the cause of the error, without the whole request."""
     lines = str(error).splitlines() or [type(error).__name__]
-    said = lines[0].rpartition("AWS Error ")[2].partition("; Details:")[0]
-    return said.rstrip(". ")
+    cause = lines[0].rpartition("AWS Error ")[2].partition("; Details:")[0]
+    return cause.rstrip(". ")
 
 
-def version_of(store: Store, key: str) -> str:
-    """It differs as soon as the object does."""
+def version_of(store: ObjectStore, key: str) -> str:
+    """Return a text that changes as soon as the object does."""
     with store.files.open_input_file(store.at(key)) as file:
         tag = (file.metadata() or {}).get("ETag", b"")
     if tag:
@@ -142,10 +149,10 @@ def version_of(store: Store, key: str) -> str:
 
 
 @dataclass(frozen=True)
-class Held:
+class ObjectVersion:
     """One version of an object."""
 
-    store: Store
+    store: ObjectStore
     key: str
     size: int
     mtime_ns: int
@@ -157,55 +164,58 @@ class Held:
 
     @property
     def label(self) -> str:
-        """The same for nothing else."""
+        """A unique name of this version."""
         words = "\0".join(map(str, (self.store, self.key, self.size, self.version)))
         return blake2b(words.encode(), digest_size=12).hexdigest()
 
 
-class Stored(PosixPath):
-    """Where an object's copy is, or will be as soon as somebody opens it."""
+class StoredPath(PosixPath):
+    """Where an object's copy is, or will be as soon as it is opened."""
 
-    held: Held | None = None  # nothing, of a path that was made from such a path
+    version: ObjectVersion | None = None  # None for paths derived from such a path
 
     @classmethod
-    def of(cls, held: Held, path: Path) -> "Stored":
+    def of(cls, held: ObjectVersion, path: Path) -> "StoredPath":
         stored = cls(path)
-        stored.held = held
+        stored.version = held
         return stored
 
     def __fspath__(self) -> str:
-        if self.held is not None:
-            _fetch(self.held, str(self))
+        if self.version is not None:
+            _fetch(self.version, str(self))
         return str(self)
 
     def __reduce__(self) -> Any:
-        return super().__reduce__() if self.held is None else (_arrived, (self.held,))
+        return super().__reduce__() if self.version is None else (_path_here, (self.version,))
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
-        """As it will be; nothing is fetched for it."""
-        if self.held is None or self.fetched:
+        """Return the attributes that the copy will have; nothing is fetched."""
+        if self.version is None or self.fetched:
             return os.stat(str(self), follow_symlinks=follow_symlinks)
-        size, at_s, us = self.held.size, self.held.mtime_ns // 10**9, os.getuid()
+        size, at_s, us = self.version.size, self.version.mtime_ns // 10**9, os.getuid()
         return os.stat_result((stat.S_IFREG | 0o400, 0, 0, 1, us, -1, size, at_s, at_s, at_s))
 
     def unlink(self, missing_ok: bool = False) -> None:
-        """The copy, if there is one."""
+        """Remove the copy, if there is one."""
         Path(str(self)).unlink(missing_ok=missing_ok)
 
     @property
     def fetched(self) -> bool:
         return os.path.exists(str(self))
 
-    def afar(self) -> Any:
-        """The object as a file of which parts are read, and nothing is kept."""
-        assert self.held is not None
-        with told(self.held.store, f"{self.held.name} cannot be read"):
-            return self.held.store.files.open_input_file(self.held.store.at(self.held.key))
+    def open_remote(self) -> Any:
+        """Open the object for reading parts of it, without keeping a copy."""
+        assert self.version is not None
+        with storage_errors(self.version.store, f"{self.version.name} cannot be read"):
+            return self.version.store.files.open_input_file(self.version.store.at(self.version.key))
 
     def footer(self) -> bytes:
-        """Its end, in which a sealed file has the list of its contents."""
-        assert self.held is not None
-        with self.afar() as file, told(self.held.store, f"{self.held.name} cannot be read"):
+        """Return its end, in which a sealed file has the list of its contents."""
+        assert self.version is not None
+        with (
+            self.open_remote() as file,
+            storage_errors(self.version.store, f"{self.version.name} cannot be read"),
+        ):
             size = file.size()
             end = file.read_at(min(size, FOOTER_BYTES), max(0, size - FOOTER_BYTES))
             wanted = int.from_bytes(end[-8:-4], "little") + 8 if end[-4:] == b"PAR1" else 0
@@ -214,20 +224,21 @@ class Stored(PosixPath):
         return bytes(end)
 
 
-def _arrived(held: Held) -> Stored:
-    """The path on the machine to which it came."""
-    return Stored.of(held, _scratch() / held.label / held.name)
+def _path_here(held: ObjectVersion) -> StoredPath:
+    """Return the path on the machine that unpickles it."""
+    return StoredPath.of(held, _scratch() / held.label / held.name)
 
 
 def _scratch() -> Path:
-    """Where copies are kept: in the executor's own folder, which goes with it."""
+    """Return the folder of copies: on an executor its own folder, which is removed with it."""
     if folders := os.environ.get(SCRATCH):
         return Path(folders.split(",")[0], "seatrial")
-    return private(Path(tempfile.gettempdir(), f"seatrial-stored-{os.getuid()}"))
+    return private_folder(Path(tempfile.gettempdir(), f"seatrial-stored-{os.getuid()}"))
 
 
-def _fetch(held: Held, path: str) -> None:
-    """Once, whoever asks. Unfetched when it can not be had: nobody may take it for a torn file."""
+def _fetch(held: ObjectVersion, path: str) -> None:
+    """Fetch the file once for all processes. Raises FetchFailed if it cannot be read, since it must
+    not look like a torn file."""
     if os.path.exists(path):
         return
     folder, name = os.path.split(path)
@@ -236,17 +247,17 @@ def _fetch(held: Held, path: str) -> None:
         with open(os.path.join(folder, f".{name}.lock"), "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not os.path.exists(path):
-                _download(held, path, os.path.join(folder, f".{name}.tmp"))
+                _download_version(held, path, os.path.join(folder, f".{name}.tmp"))
     except SeatrialError as e:
-        raise Unfetched(str(e)) from e
+        raise FetchFailed(str(e)) from e
     except OSError as e:
-        raise Unfetched(f"{path} cannot be kept: {e.strerror or e}; free space there") from e
+        raise FetchFailed(f"{path} cannot be kept: {e.strerror or e}; free space there") from e
 
 
-def _download(held: Held, path: str, temporary: str) -> None:
+def _download_version(held: ObjectVersion, path: str, temporary: str) -> None:
     try:
-        with told(held.store, f"{held.name} cannot be fetched"):
-            copied(held.store, held.key, temporary)
+        with storage_errors(held.store, f"{held.name} cannot be fetched"):
+            download(held.store, held.key, temporary)
             now = version_of(held.store, held.key)
         if now != held.version:
             raise BedFailed(f"{held.key} was changed while the run was read; try again")
@@ -255,8 +266,8 @@ def _download(held: Held, path: str, temporary: str) -> None:
         Path(temporary).unlink(missing_ok=True)
 
 
-def copied(store: Store, key: str, path: str) -> None:
-    """An object becomes a file here."""
+def download(store: ObjectStore, key: str, path: str) -> None:
+    """Copy an object to a file here."""
     from pyarrow import fs
 
     fs.copy_files(
@@ -268,8 +279,8 @@ def copied(store: Store, key: str, path: str) -> None:
     )
 
 
-def put(path: str, store: Store, key: str) -> None:
-    """A file becomes an object: all of it, or nothing."""
+def upload(path: str, store: ObjectStore, key: str) -> None:
+    """Copy a file to an object, atomically."""
     from pyarrow import fs
 
     fs.copy_files(

@@ -1,12 +1,12 @@
 """The history of one run, as checkers and reports read it.
 
-What was recorded lies in files, one writer each: Arrow streams in `journal/` as long as nobody has
-sealed them, Parquet in `history/` afterwards; a reader takes whichever there is. The tables and
-their conventions are in `harness/history/schema.py`. Large tables (ops, replicas) are never
-collected: checkers hand `files` to Spark. Small ones are read whole.
+What was recorded is in files, one writer each: Arrow streams in `journal/` until they are sealed,
+Parquet in `history/` afterwards; a reader takes whichever there is. The tables and their
+conventions are in `harness/history/schema.py`. Large tables (ops, replicas) are never collected:
+checkers pass `files` to Spark. Small ones are read whole.
 
-A file that is torn or foreign is read up to the damage, and one may be missing altogether; `damage`
-says so: a checker's "never sent" may be a record that was lost.
+A torn or foreign file is read up to the damage, and one may be missing altogether; `damage` lists
+these: what a checker finds "never sent" may be a record that was lost.
 """
 
 from collections import deque
@@ -23,15 +23,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from harness.contracts import CLIENT
-from harness.errors import Unfetched
+from harness.errors import FetchFailed
 from harness.history.faults_and_events import FaultInterval, fault_intervals
 from harness.history.journal import (
     UNREADABLE,
     Damage,
-    counted,
+    announced_rows,
+    damage_text,
     read_stream,
     table_of,
-    torn,
     writer_of,
 )
 from harness.history.notes import (
@@ -44,7 +44,7 @@ from harness.history.notes import (
     NOT_DRAINED,
     PHASES,
 )
-from harness.history.object_store import Stored
+from harness.history.object_store import StoredPath
 from harness.history.rundir import RunDir
 from harness.history.schema import (
     EVENTS,
@@ -70,7 +70,7 @@ __all__ = [
     "REPLICAS",
     "SCHEMA_VERSION",
     "TABLES",
-    "Count",
+    "FileCount",
     "History",
     "Note",
     "batches",
@@ -83,8 +83,8 @@ MAX_ROWS, MAX_TEXT_BYTES, MAX_BRACKETS = 2_000_000, 128 << 20, 4_000_000  # of a
 
 
 @dataclass(frozen=True)
-class Count:
-    """Events in one file, and what its writer counted; equal unless something was damaged."""
+class FileCount:
+    """Rows in one file, and the rows its writer counted; equal unless something was damaged."""
 
     file: str
     rows: int
@@ -93,7 +93,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A remark in the history; `process` and `op` say whose, if anybody's."""
+    """A note in the history; `process` and `op` say whose, if it has any."""
 
     t: int
     process: int | None
@@ -116,13 +116,14 @@ class History:
         return cls(run, run.names(), run.state())
 
     def files(self, table: str) -> tuple[Path, ...]:
-        """A table's files, in the order of their writers and numbers; sealed ones win."""
-        found = {path.stem: path for path in self.run.found("journal", f"{table}-*.arrows")}
-        found |= {path.stem: path for path in self.run.found("history", f"{table}-*.parquet")}
+        """Return a table's files, in the order of their writers and numbers; sealed ones take
+        precedence."""
+        found = {path.stem: path for path in self.run.find("journal", f"{table}-*.arrows")}
+        found |= {path.stem: path for path in self.run.find("history", f"{table}-*.parquet")}
         return tuple(found[stem] for stem in sorted(found))
 
     def writers(self, table: str) -> Mapping[str, tuple[Path, ...]]:
-        """A table's files by writer: one process's rows, in time order."""
+        """Return a table's files by writer: one process's rows, in time order."""
         by_writer: dict[str, tuple[Path, ...]] = {}
         for path in self.files(table):
             name = writer_of(path)
@@ -130,29 +131,29 @@ class History:
         return by_writer
 
     def spread_ns(self, writer: str) -> int:
-        """How much longer than they took this writer's operations look: where its clock may be off,
-        they are stamped early and late by the error (`harness.run.client_process`)."""
+        """Return by how much this writer's operations look longer than they were: where its clock
+        may be off, they are stamped early and late by the error (`harness.run.client_process`)."""
         clocks = self.state.get("clocks")
-        told = clocks.get(writer) if isinstance(clocks, dict) else None
-        error_ns = told.get("error_ns") if isinstance(told, dict) else None
+        clock = clocks.get(writer) if isinstance(clocks, dict) else None
+        error_ns = clock.get("error_ns") if isinstance(clock, dict) else None
         return 2 * error_ns if isinstance(error_ns, int) and 0 < error_ns < 1 << 60 else 0
 
     def read(self, table: str) -> pa.Table:
-        """A small table, whole; up to the limits of one."""
+        """Return a whole table; a small one up to its limits."""
         every = (batch for path in self.files(table) for batch in batches(path))
         parts = every if table in LARGE else self._small(table, self.cut)
         return pa.Table.from_batches(parts, TABLES[table])
 
     def _small(
-        self, table: str, damage: list[Damage], afar: bool = False
+        self, table: str, damage: list[Damage], remote: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """The batches of a small table. What exceeds its limits is left out, and is `damage`.
-        `afar`: files in storage are not kept."""
+        """Yield the batches of a small table. What exceeds its limits is left out, and is `damage`.
+        `remote`: files in storage are not kept."""
         size = np.zeros(3, np.int64)
         for path in self.files(table):
             rows = 0
             try:
-                for batch in batches(path, afar=afar, shared=True):
+                for batch in batches(path, remote=remote, shared=True):
                     size += size_of(batch)
                     if (size > (MAX_ROWS, MAX_TEXT_BYTES, MAX_BRACKETS)).any():
                         damage.append(Damage(path, rows, _too_large(table)))
@@ -160,21 +161,21 @@ class History:
                     yield from pa.table(batch).cast(TABLES[table]).to_batches()
                     rows += batch.num_rows
             except UNREADABLE as e:
-                if afar and isinstance(path, Stored):  # that storage is silent is no damage
-                    raise Unfetched(f"{path.name} cannot be read in storage: {e}") from e
-                damage.append(Damage(path, rows, torn(e)))
+                if remote and isinstance(path, StoredPath):  # an outage of storage is no damage
+                    raise FetchFailed(f"{path.name} cannot be read in storage: {e}") from e
+                damage.append(Damage(path, rows, damage_text(e)))
 
     @cached_property
     def faults(self) -> tuple[FaultInterval, ...]:
-        """What became of each fault, in order of ids."""
+        """The last recorded state of each fault, in order of ids."""
         return fault_intervals(self.read("faults"))
 
     def phases(self) -> Mapping[str, int]:
-        """When each phase began; a phase that was never reached is absent."""
+        """Return when each phase began; a phase that was never reached is absent."""
         return {note.text: note.t for note in self._notes if note.text in PHASES}
 
     def notes(self, *first_words: str) -> tuple["Note", ...]:
-        """The notes that begin with one of these words, in time order."""
+        """Return the notes that begin with one of these words, in time order."""
         return tuple(n for n in self._notes if n.text.split(" ", 1)[0] in first_words)
 
     @cached_property
@@ -188,31 +189,32 @@ class History:
 
     @property
     def ended(self) -> bool:
-        """The run came to its end, and every writer closed its journal."""
+        """Whether the run came to its end, and every writer closed its journal."""
         return bool(self.state.get("ended", False))
 
     @property
     def complete(self) -> bool:
-        """Everything that was recorded is here, so that what is not here did not happen."""
+        """Whether everything that was recorded is here, so that what is not here did not happen."""
         return not self.gaps
 
     @cached_property
     def gaps(self) -> frozenset[str]:
         """Tables of which something that was recorded may be missing.
 
-        A client node that died for good may have taken with it what its crew did last; a file that
-        was imported may have had lines that could not be read.
+        A client node that died for good may have lost the last rows of its client process; an
+        imported file may have had lines that could not be read.
         """
         if not self.ended or self.state.get("gaps"):
             return frozenset(TABLES)
         roles = self.names.get("roles", {})
-        crew_gone = any(roles.get(node) == CLIENT for node in self._lost(GONE))
+        clients_gone = any(roles.get(node) == CLIENT for node in self._lost(GONE))
         torn = {table_of(damage.path) for damage in self._inspected[1]}
-        return frozenset(torn | ({"ops", "notes"} if crew_gone else set()))
+        return frozenset(torn | ({"ops", "notes"} if clients_gone else set()))
 
     @property
     def interrupted(self) -> bool:
-        """It ended early: asked to, because the bed failed it, or nobody knows why."""
+        """Whether it ended early: on request, because the test bed failed, or for an unknown
+        reason."""
         asked = bool(self.state.get("interrupted", False))
         return asked or bool(self.cut_short) or not self.ended
 
@@ -241,12 +243,12 @@ class History:
         lost = self.state.get(how)
         return lost if isinstance(lost, dict) else {}
 
-    def counts(self) -> tuple[Count, ...]:
-        """Rows of every file, and what the writers counted."""
+    def counts(self) -> tuple[FileCount, ...]:
+        """Return the rows of every file, and what the writers counted."""
         return tuple(self._inspected[0])
 
     def events(self) -> Mapping[str, int]:
-        """How many rows each table holds."""
+        """Return how many rows each table holds."""
         rows = dict.fromkeys(TABLES, 0)
         for count in self.counts():
             rows[table_of(Path(count.file))] += count.rows
@@ -254,45 +256,46 @@ class History:
 
     @cached_property
     def damage(self) -> tuple[Reason, ...]:
-        """Why the history is not all that was recorded."""
+        """Why the history is not everything that was recorded."""
         return tuple(
             Reason("JOURNAL_DAMAGED", f"{d}; what comes after is missing from every check")
             for d in self._inspected[1]
         )
 
     @cached_property
-    def _inspected(self) -> tuple[list[Count], list[Damage]]:
-        counts: list[Count] = []
+    def _inspected(self) -> tuple[list[FileCount], list[Damage]]:
+        counts: list[FileCount] = []
         damage: list[Damage] = []
         for table in TABLES:
-            written = self._announced(table)  # first: a file that is new has its counter later
+            written = self._announced_by_stem(table)  # first: a new file gets its counter later
             files = self.files(table)
             damage += _missing(written, files)
             for path in files:
-                announced = counted(self.run.journal / f"{path.stem}.arrows")
+                announced = announced_rows(self.run.journal / f"{path.stem}.arrows")
                 footer = _footer(path)
                 rows = _rows(path, damage, footer)
-                counts.append(Count(path.name, rows, announced))
-                if path.suffix == ".parquet" and (why := _foreign(path, footer)):
+                counts.append(FileCount(path.name, rows, announced))
+                if path.suffix == ".parquet" and (why := _unreadable(path, footer)):
                     damage.append(Damage(path, rows, why))
                 elif path.suffix == ".parquet" and announced is not None and rows < announced:
                     damage.append(Damage(path, rows, f"its writer counted {announced} rows"))
             if table not in LARGE:
-                deque(self._small(table, damage, afar=True), maxlen=0)
+                deque(self._small(table, damage, remote=True), maxlen=0)
         return counts, damage
 
-    def _announced(self, table: str) -> Mapping[str, int]:
-        """What the writers say that they wrote, by the stem of the file."""
+    def _announced_by_stem(self, table: str) -> Mapping[str, int]:
+        """Return how many rows the writers counted, by the stem of the file."""
         found = self.run.journal.glob(f"{table}-*.count")
-        return {path.stem: counted(path) or 0 for path in found}
+        return {path.stem: announced_rows(path) or 0 for path in found}
 
 
 def _missing(announced: Mapping[str, int], files: Sequence[Path]) -> Iterator[Damage]:
-    """Files that were written and are gone: their counters stayed, or later files of the writer."""
+    """Yield files that were written and are gone: their counters, or later files of the writer, are
+    there."""
     there = {path.stem for path in files}
     for stem, rows in sorted(announced.items()):
         if rows and stem not in there:
-            yield _gone(stem, f"its writer counted {rows} rows")
+            yield _missing_file(stem, f"its writer counted {rows} rows")
     numbers: dict[str, set[int]] = {}
     for writer, _, number in (stem.rpartition("-") for stem in there | announced.keys()):
         if number.isdecimal():
@@ -300,23 +303,26 @@ def _missing(announced: Mapping[str, int], files: Sequence[Path]) -> Iterator[Da
     for writer, known in sorted(numbers.items()):
         for before, after in pairwise(sorted(known)):
             if after > before + 1:
-                yield _gone(f"{writer}-{before + 1:03}", "a later one of its writer is there")
+                yield _missing_file(
+                    f"{writer}-{before + 1:03}", "a later one of its writer is there"
+                )
 
 
-def _gone(stem: str, why: str) -> Damage:
+def _missing_file(stem: str, why: str) -> Damage:
     return Damage(Path(f"{stem}.arrows"), 0, f"it is missing, and {why}")
 
 
-class Size(NamedTuple):
-    """Rows, bytes of text, and brackets in the text: as many lists and objects, if it is JSON."""
+class BatchSize(NamedTuple):
+    """Rows, bytes of text, and brackets in the text: at most as many lists and objects, if it is
+    JSON."""
 
     rows: int
     text: int
     brackets: int
 
 
-def size_of(batch: pa.RecordBatch) -> Size:
-    """The size of a batch when each row has texts of its own."""
+def size_of(batch: pa.RecordBatch) -> BatchSize:
+    """Return the size of a batch when each row has texts of its own."""
     text = brackets = 0
     for column in batch.columns:
         values, index = column, None
@@ -328,7 +334,7 @@ def size_of(batch: pa.RecordBatch) -> Size:
             counts = (each if index is None else each.take(index) for each in (lengths, opened))
             more = [pc.sum(count.cast(pa.int64())).as_py() or 0 for count in counts]
             text, brackets = text + more[0], brackets + more[1]
-    return Size(batch.num_rows, text, brackets)
+    return BatchSize(batch.num_rows, text, brackets)
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -346,33 +352,33 @@ def _too_large(table: str) -> str:
 
 
 def batches(
-    path: Path, columns: Sequence[str] | None = None, afar: bool = False, shared: bool = False
+    path: Path, columns: Sequence[str] | None = None, remote: bool = False, shared: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """A file's rows in order, sealed or not; a torn one up to the damage. `afar`: of a sealed file
-    in storage these columns are read where it lies, and it is not fetched. `shared`: equal texts of
-    a sealed file are one, in dictionaries, so that none is unpacked."""
+    """Yield a file's rows in order, sealed or not; a torn one up to the damage. `remote`: columns
+    of a sealed file in storage are read there, and it is not fetched. `shared`: equal texts of a
+    sealed file are dictionary-encoded, so that none is unpacked."""
     if path.suffix == ".parquet":
-        if not _foreign(path, _footer(path) if afar else None):
+        if not _unreadable(path, _footer(path) if remote else None):
             texts = [field.name for field in TABLES[table_of(path)] if is_text(field.type)]
-            place = _afar(path) if afar else path
+            place = _parquet_source(path) if remote else path
             with pq.ParquetFile(place, read_dictionary=texts if shared else None) as file:
                 yield from file.iter_batches(READ_ROWS, columns=columns, use_threads=False)
     else:
-        for batch in _gathered(read_stream(path)):
+        for batch in _coalesced(read_stream(path)):
             yield batch.select(columns) if columns else batch
 
 
 def pieces(path: Path) -> Iterator[Callable[[Sequence[str]], pa.RecordBatch]]:
-    """A file's rows in order, a piece at a time, each as what reads some of its columns; of a
-    sealed file nothing else is read."""
+    """Yield a file's rows in order, a piece at a time, each as a function that reads some of its
+    columns; of a sealed file nothing else is read."""
     if path.suffix == ".parquet":
-        if not _foreign(path):
+        if not _unreadable(path):
             with pq.ParquetFile(path) as file:
                 for group in range(file.num_row_groups):
                     if file.metadata.row_group(group).num_rows:
                         yield partial(_read_group, file, group)
     else:
-        for batch in _gathered(read_stream(path)):
+        for batch in _coalesced(read_stream(path)):
             yield batch.select
 
 
@@ -381,8 +387,8 @@ def _read_group(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> pa.
     return pa.concat_batches(table.to_batches())
 
 
-def _gathered(small: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Batches of a useful size: journals of slow runs have a few rows in each."""
+def _coalesced(small: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches of a useful size: journals of slow runs have a few rows in each."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in small:
@@ -397,46 +403,46 @@ def _gathered(small: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _rows(path: Path, damage: list[Damage], footer: pa.Buffer | None) -> int:
     if path.suffix == ".parquet":
-        if _foreign(path, footer):
+        if _unreadable(path, footer):
             return 0
-        return int(pq.read_metadata(_either(footer, path)).num_rows)
+        return int(pq.read_metadata(_source(footer, path)).num_rows)
     return sum(batch.num_rows for batch in read_stream(path, damage))
 
 
 def _footer(path: Path) -> pa.Buffer | None:
-    """The end of a sealed file in storage, which is not fetched for it."""
-    if path.suffix == ".parquet" and isinstance(path, Stored) and not path.fetched:
+    """Return the end of a sealed file in storage, which is not fetched for it."""
+    if path.suffix == ".parquet" and isinstance(path, StoredPath) and not path.fetched:
         return pa.py_buffer(path.footer())
     return None
 
 
-def _either(footer: pa.Buffer | None, path: Path) -> Any:
+def _source(footer: pa.Buffer | None, path: Path) -> Any:
     return path if footer is None else pa.BufferReader(footer)
 
 
-def _afar(path: Path) -> Any:
-    return path.afar() if isinstance(path, Stored) and not path.fetched else path
+def _parquet_source(path: Path) -> Any:
+    return path.open_remote() if isinstance(path, StoredPath) and not path.fetched else path
 
 
-def _foreign(path: Path, footer: pa.Buffer | None = None) -> str:
-    """Why a sealed file can not be read at all; its list of contents is at its end."""
+def _unreadable(path: Path, footer: pa.Buffer | None = None) -> str:
+    """Return why a sealed file cannot be read at all; its list of contents is at its end."""
     try:
-        known = pq.read_metadata(_either(footer, path))
+        known = pq.read_metadata(_source(footer, path))
         schema = known.schema.to_arrow_schema()
     except UNREADABLE as e:
-        return torn(e)
+        return damage_text(e)
     if not schema.equals(TABLES[table_of(path)]):
         return "its columns are not those of the table"
     for group in map(known.row_group, range(known.num_row_groups)):
-        if group.num_rows > MAX_GROUP_ROWS or _unpacked(group) > MAX_GROUP_BYTES:
+        if group.num_rows > MAX_GROUP_ROWS or _unpacked_bytes(group) > MAX_GROUP_BYTES:
             return (
-                f"a row group of {group.num_rows:,} rows and {_unpacked(group):,} bytes; at most "
-                f"{MAX_GROUP_ROWS:,} rows and {MAX_GROUP_BYTES:,} bytes are read"
+                f"a row group of {group.num_rows:,} rows and {_unpacked_bytes(group):,} bytes; at "
+                f"most {MAX_GROUP_ROWS:,} rows and {MAX_GROUP_BYTES:,} bytes are read"
             )
     return ""
 
 
-def _unpacked(group: pq.RowGroupMetaData) -> int:
-    """The size of a row group without compression, by the file's list of contents."""
+def _unpacked_bytes(group: pq.RowGroupMetaData) -> int:
+    """Return the size of a row group without compression, by the file's list of contents."""
     columns = map(group.column, range(group.num_columns))
     return int(max(group.total_byte_size, sum(one.total_uncompressed_size for one in columns)))

@@ -1,16 +1,16 @@
-"""A journal's rows on their way from a node that has neither our files nor Arrow.
+"""Streams a journal's rows from a node that has neither our files nor Arrow.
 
-The crew there writes its rows, in portions, as JSON lines on standard output, among the words it
-says to the runner; `harness.history.row_receiver` takes them on the other side. A portion leaves
-when it holds 8,192 rows, or 50 ms after its first row by the event loop's timer, as a batch of a
-journal does:
+The client process there writes its rows, in portions, as JSON lines on standard output, among its
+other messages to the runner; `harness.history.row_receiver` receives them. A portion is sent when
+it holds 8,192 rows, or 50 ms after its first row by the event loop's timer, as a batch of a journal
+is:
 
     {"rows": "ops", "from": 1200, "count": 311, "columns": "eNpj..."}
     {"rows": "notes", "from": 3, "count": 1, "columns": [[81], [2], [7], ["no answer"]]}
 
-`from` counts the rows before, so that a portion that is missing is noticed. Columns of integers
-are int64, little-endian, one column after the other, zlib and base64: columns of neighbouring
-numbers compress to a tenth. This file needs the standard library only.
+`from` counts the rows before, so that a missing portion is noticed. Columns of integers are int64,
+little-endian, one column after the other, zlib and base64: columns of neighbouring numbers compress
+to a tenth. This file needs the standard library only.
 """
 
 import asyncio
@@ -29,21 +29,21 @@ ZLIB_LEVEL = 1
 Row = tuple[Any, ...]
 
 
-def integers(rows: Sequence[Row]) -> str:
-    """Columns of int64."""
+def pack_integers(rows: Sequence[Row]) -> str:
+    """Pack rows of integers as columns of int64."""
     columns = array("q", chain.from_iterable(zip(*rows, strict=True)))
     if sys.byteorder == "big":
         columns.byteswap()
     return base64.b64encode(zlib.compress(columns.tobytes(), ZLIB_LEVEL)).decode()
 
 
-def texts(rows: Sequence[Row]) -> list[list[Any]]:
-    """Columns as JSON knows them."""
+def pack_texts(rows: Sequence[Row]) -> list[list[Any]]:
+    """Return rows as columns for JSON."""
     return [list(column) for column in zip(*rows, strict=True)]
 
 
 class RowStream:
-    """One table's rows: `append` them, `flush` before a word that must come after them."""
+    """One table's rows: `append` them, `flush` before a message that must come after them."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class RowStream:
         self._timer: asyncio.TimerHandle | None = None
 
     def append(self, row: Row) -> None:
-        """A row in the schema's order."""
+        """Append a row in the schema's order."""
         self._rows.append(row)
         if len(self._rows) == BATCH_ROWS:
             self.flush()

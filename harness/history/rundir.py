@@ -10,8 +10,8 @@ runs/<when>-<name>/
   history/          the same tables sealed to Parquet: TABLE-WRITER-NNN.parquet
   ledger.jsonl      intents and closings of faults, for `seatrial heal`
   nodes/NODE/       each node's configuration, logs and events
-  harness.log       what the harness itself said
-  status.json       while it runs: what it last said of itself (`harness.run.status_file`)
+  harness.log       the log of the harness itself
+  status.json       while it runs: its current state (`harness.run.status_file`)
   verdict.json report.html
 """
 
@@ -25,8 +25,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from harness.errors import BadRequest
-from harness.text.parsing import json_in, text_of
-from harness.text.sanitize import each_text, masked
+from harness.text.parsing import read_json, read_text
+from harness.text.sanitize import map_text, mask_secrets
 from harness.trial import Trial
 
 
@@ -38,32 +38,33 @@ class RunDir:
 
     @classmethod
     def open(cls, path: Path) -> "RunDir":
-        """An existing run, also as a `file:` address. BadRequest when the folder is not one."""
-        run = cls(_local(path).resolve())
+        """Open an existing run, also by a `file:` address. Raises BadRequest if the folder is not
+        one."""
+        run = cls(_local_folder(path).resolve())
         if not run.trial_file.is_file():
-            raise BadRequest(_no_run(path, run.path))
+            raise BadRequest(_not_a_run(path, run.path))
         return run
 
     @property
     def name(self) -> str:
-        """How a command names it."""
+        """The name of the run in commands."""
         return str(self.path)
 
-    def called(self, path: Path) -> str:
-        """How a file in it is named to people."""
+    def display_path(self, path: Path) -> str:
+        """Return the name of a file in it for messages."""
         return str(path)
 
     @property
-    def witness(self) -> Path:
-        """What has to be where executors are."""
+    def probe_path(self) -> Path:
+        """The path that must exist where executors run."""
         return self.path
 
-    def found(self, folder: str, pattern: str) -> list[Path]:
-        """Its files of some kind, in the order of their names."""
+    def find(self, folder: str, pattern: str) -> list[Path]:
+        """Return its files that match a pattern, sorted by name."""
         return sorted((self.path / folder).glob(pattern))
 
-    def sealed(self) -> None:
-        """To be called when journals have become sealed files."""
+    def on_sealed(self) -> None:
+        """Called when journals have become sealed files."""
 
     @property
     def trial_file(self) -> Path:
@@ -101,17 +102,19 @@ class RunDir:
         return self.path / "nodes" / name
 
     def trial(self) -> Trial:
-        return Trial.from_toml(text_of(self.trial_file, "the trial"), str(self.trial_file))
+        return Trial.from_toml(read_text(self.trial_file, "the trial"), str(self.trial_file))
 
     def plan_text(self) -> str:
-        """The plan as TOML; nothing when there is none yet. BadRequest when it is no text."""
-        return text_of(self.plan_file, "the plan") if self.plan_file.is_file() else ""
+        """Return the plan as TOML; empty if there is none yet. Raises BadRequest if it is not
+        text."""
+        return read_text(self.plan_file, "the plan") if self.plan_file.is_file() else ""
 
     def names(self) -> Mapping[str, Any]:
         return self._json("names.json")
 
     def load_began(self) -> int:
-        """When the load began, in ns since the run's start; 0 for a history without a load."""
+        """Return when the load began, in ns since the run's start; 0 for a history without a
+        load."""
         began = self.state().get("load_began_ns", 0)
         return began if isinstance(began, int) else 0
 
@@ -124,14 +127,14 @@ class RunDir:
     def update_state(self, **changes: Any) -> None:
         """Merge into run.json, atomically: a reader sees the old state or the new one. Secrets in
         the changes are masked."""
-        self._replace("run.json", {**self.state(), **each_text(changes, masked)})
+        self._replace("run.json", {**self.state(), **map_text(changes, mask_secrets)})
 
     def _json(self, name: str) -> dict[str, Any]:
         path = self.path / name
         if not path.is_file():
             return {}
         try:
-            fields = json_in(path)
+            fields = read_json(path)
         except (ValueError, OSError) as e:
             raise BadRequest(f"{path} cannot be read: {e}; restore it from a copy") from e
         if not isinstance(fields, dict):
@@ -144,7 +147,7 @@ class RunDir:
         os.replace(temporary, self.path / name)
 
 
-def _no_run(asked: Path, folder: Path) -> str:
+def _not_a_run(asked: Path, folder: Path) -> str:
     """Say why a path is not a run, and what to name instead."""
     if not folder.exists():
         return f"{asked} does not exist; name the folder of a run, such as runs/latest"
@@ -157,8 +160,8 @@ def _no_run(asked: Path, folder: Path) -> str:
     return f"{asked} is not a run: there is no trial.toml in it"
 
 
-def _local(path: Path) -> Path:
-    """The folder that an address means; a Path has made one slash of several."""
+def _local_folder(path: Path) -> Path:
+    """Return the folder that an address means; a Path has made one slash of several."""
     scheme, _, rest = str(path).partition(":/")
     if not rest or not re.fullmatch("[a-z][a-z0-9]+", scheme) or path.exists():
         return path

@@ -1,9 +1,9 @@
-"""The folder of all runs: a name for each, `latest`, and a cap on what they take together.
+"""The folder of all runs: a name for each, `latest`, and a cap on their total size.
 
-A run in progress holds a lock on its folder, from before the folder is a run's, so that making
-room never removes it, and carries some ballast: bytes that are dropped when the disk is full, so
-that its end can still be written down. Whoever looks for the lock shares it for an instant, which
-nobody else who looks takes for a run; who begins a run waits that long.
+A run in progress holds a lock on its folder, from before the folder is a run's, so that making room
+never removes it. It also has a ballast file, which is deleted when the disk is full, so that the
+run's end can still be recorded. A process that tests the lock takes it shared for an instant, which
+other such processes do not take for a run; a process that begins a run waits that long.
 """
 
 import fcntl
@@ -32,18 +32,18 @@ LOCK = ".lock"
 LATEST = "latest"
 BALLAST = ".ballast"
 BALLAST_BYTES = 2_000_000
-A_LOOK_S = 1.0  # is over by then
+PROBE_LASTS_S = 1.0  # at most
 TRY_EVERY_S = 0.005
 
 
 @contextmanager
 def start_run(trial: Trial, plan: str, runs: Path) -> Iterator[RunDir]:
-    """A new run's folder, held for the length of the block."""
+    """Create a new run's folder, locked during the block."""
     with ExitStack() as lock:
         with _writing(runs):
-            run = RunDir(_roomy_folder(trial, runs))
-            lock.enter_context(held(run))
-            _laid_out(trial, plan, run, runs)
+            run = RunDir(_folder_with_room(trial, runs))
+            lock.enter_context(locked(run))
+            _populate(trial, plan, run, runs)
         try:
             yield run
         finally:
@@ -51,47 +51,47 @@ def start_run(trial: Trial, plan: str, runs: Path) -> Iterator[RunDir]:
 
 
 def new_run(trial: Trial, plan: str, runs: Path) -> RunDir:
-    """A new run's folder, with what is known of the run before it begins. Somebody else will hold
-    it."""
+    """Create a new run's folder, with what is known of the run before it begins. Another process
+    will lock it."""
     with _writing(runs):
-        run = RunDir(_roomy_folder(trial, runs))
-        _laid_out(trial, plan, run, runs)
+        run = RunDir(_folder_with_room(trial, runs))
+        _populate(trial, plan, run, runs)
     return run
 
 
 @contextmanager
 def _writing(runs: Path) -> Iterator[None]:
-    """BedFailed when that can not be done."""
+    """Raise BedFailed if the folder cannot be written."""
     try:
         yield
     except OSError as e:
-        raise _unwritable(runs, e) from e
+        raise _write_error(runs, e) from e
 
 
-def _roomy_folder(trial: Trial, runs: Path) -> Path:
-    """An empty folder for a run, when there is room for it."""
+def _folder_with_room(trial: Trial, runs: Path) -> Path:
+    """Return a new folder for a run, after making room for it."""
     runs.mkdir(parents=True, exist_ok=True)
     make_room(runs, cap_bytes())
     return _new_folder(runs.resolve(), _stem(trial.name))
 
 
-def _laid_out(trial: Trial, plan: str, run: RunDir, runs: Path) -> None:
-    begun(trial, plan, run.path)
+def _populate(trial: Trial, plan: str, run: RunDir, runs: Path) -> None:
+    write_run(trial, plan, run.path)
     (run.path / BALLAST).write_bytes(os.urandom(BALLAST_BYTES))
-    point_at(run, runs)
+    update_latest(run, runs)
 
 
-def begun(trial: Trial, plan: str, folder: Path) -> RunDir:
-    """A folder that is there becomes a run's, with what is known of it before it begins."""
+def write_run(trial: Trial, plan: str, folder: Path) -> RunDir:
+    """Make an existing folder a run's, with what is known of the run before it begins."""
     run = RunDir(folder)
     run.trial_file.write_text(trial.to_toml())
     run.plan_file.write_text(plan)
-    run.update_state(claims=claims_in_force(trial), **_beginning())
+    run.update_state(claims=claims_in_force(trial), **_initial_state())
     return run
 
 
-def writable(runs: Path) -> None:
-    """Make the folder of runs. BedFailed when nothing can be written there."""
+def check_writable(runs: Path) -> None:
+    """Create the folder of runs. Raises BedFailed if it cannot be written."""
     cap_bytes()
     probe = runs / f".probe-{os.getpid()}"
     try:
@@ -101,26 +101,26 @@ def writable(runs: Path) -> None:
         finally:
             probe.unlink(missing_ok=True)
     except OSError as e:
-        raise _unwritable(runs, e) from e
+        raise _write_error(runs, e) from e
 
 
-def kept(folder: Path, name: str, runs: Path) -> RunDir:
-    """A run that was carried out elsewhere, moved to the others: all of it, or nothing."""
+def adopt_run(folder: Path, name: str, runs: Path) -> RunDir:
+    """Move a run that was carried out elsewhere to the others, atomically."""
     try:
         runs.mkdir(parents=True, exist_ok=True)
         make_room(runs, cap_bytes())
-        path = _copied(folder, _stem(name), runs.resolve())
+        path = _copy_run(folder, _stem(name), runs.resolve())
     except OSError as e:
         raise BedFailed(f"the run {name} cannot be kept under {runs}: {_reason(e)}") from e
     shutil.rmtree(folder, ignore_errors=True)
     return RunDir(path)
 
 
-def _copied(folder: Path, stem: str, runs: Path) -> Path:
-    """It has its name when it is complete."""
+def _copy_run(folder: Path, stem: str, runs: Path) -> Path:
+    """Copy it; it has its name when it is complete."""
     copy = _new_folder(runs, f".{stem}")
     try:
-        with held(RunDir(copy)):
+        with locked(RunDir(copy)):
             shutil.copytree(folder, copy, dirs_exist_ok=True)
             return copy.rename(_new_folder(runs, stem))
     except BaseException:
@@ -128,7 +128,7 @@ def _copied(folder: Path, stem: str, runs: Path) -> Path:
         raise
 
 
-def _unwritable(runs: Path, error: OSError) -> BedFailed:
+def _write_error(runs: Path, error: OSError) -> BedFailed:
     return BedFailed(
         f"no run can be written under {runs}: {_reason(error)}; free space or choose another "
         "folder with --runs"
@@ -136,19 +136,19 @@ def _unwritable(runs: Path, error: OSError) -> BedFailed:
 
 
 def _reason(error: OSError) -> str:
-    """Of many errors the first."""
+    """Return the text of the first of the errors."""
     if isinstance(error, shutil.Error) and error.args[0]:
         return str(error.args[0][0][-1])
     return error.strerror or str(error)
 
 
 def drop_ballast(run: RunDir) -> None:
-    """Room for the last words. Only when nothing of the run writes any more."""
+    """Free space for the last records. Only when nothing of the run writes any more."""
     (run.path / BALLAST).unlink(missing_ok=True)
 
 
 def cap_bytes() -> float:
-    """How much all runs may take together."""
+    """Return the limit of the total size of all runs."""
     text = os.environ.get(CAP_VARIABLE, "")
     with suppress(ValueError):
         cap = float(text or CAP_GB)
@@ -158,8 +158,8 @@ def cap_bytes() -> float:
 
 
 def make_room(runs: Path, cap: float) -> None:
-    """Remove the oldest runs until the rest fit; never one that is running, nor one of which a
-    suite says that it came otherwise than expected. That these are too many is said."""
+    """Remove the oldest runs until the rest fit; never one that is running, nor one that a suite
+    lists as unexpected. If these are too many, print that."""
     folders = sorted(path for path in runs.iterdir() if _is_run(path))
     sizes = {folder: size_bytes(folder) for folder in folders}
     total = sum(sizes.values())
@@ -181,13 +181,13 @@ def make_room(runs: Path, cap: float) -> None:
 
 
 def _stem(name: str) -> str:
-    """What the run is called: when, and the trial's name in letters that any tool can take."""
+    """Return the run's name: the time, and the trial's name in portable letters."""
     plain = "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip(".-")
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{plain[:60] or 'trial'}"
 
 
 def _new_folder(runs: Path, stem: str) -> Path:
-    """A folder nobody else has, even when two runs begin in the same second."""
+    """Create a folder with an unused name, even if two runs begin in the same second."""
     number = 1
     while True:
         folder = runs / (stem if number == 1 else f"{stem}-{number}")
@@ -199,8 +199,8 @@ def _new_folder(runs: Path, stem: str) -> Path:
             return folder
 
 
-def point_at(run: RunDir, runs: Path) -> None:
-    """`latest` leads to the newest run. A file of that name that is no link is left alone."""
+def update_latest(run: RunDir, runs: Path) -> None:
+    """Point `latest` at the newest run. A file of that name that is not a link is left alone."""
     link = runs / LATEST
     if link.exists() and not link.is_symlink():
         return
@@ -211,16 +211,16 @@ def point_at(run: RunDir, runs: Path) -> None:
 
 
 @contextmanager
-def held(run: RunDir) -> Iterator[None]:
-    """The run is running for the length of the block, and in children made meanwhile."""
+def locked(run: RunDir) -> Iterator[None]:
+    """Mark the run as running during the block, and in child processes made meanwhile."""
     with (run.path / LOCK).open("w") as lock:
-        _taken(lock.fileno())
+        _take_lock(lock.fileno())
         yield
 
 
-def _taken(lock: int) -> None:
-    """BlockingIOError: somebody has it, and not only for a look."""
-    deadline_s = time.monotonic() + A_LOOK_S
+def _take_lock(lock: int) -> None:
+    """Take the lock. Raises BlockingIOError if another process holds it for longer than a test."""
+    deadline_s = time.monotonic() + PROBE_LASTS_S
     while True:
         try:
             return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -231,8 +231,8 @@ def _taken(lock: int) -> None:
 
 
 def is_running(folder: Path) -> bool:
-    """Whether somebody holds it; nothing is written there. What may not be opened is taken for a
-    run that goes on; a lock that is no plain file is nobody's."""
+    """Whether a process holds the run's lock; nothing is written there. A lock that may not be
+    opened counts as held; one that is not a plain file does not."""
     try:
         lock = os.open(folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except PermissionError:
@@ -249,9 +249,9 @@ def is_running(folder: Path) -> bool:
 
 
 def is_over(run: Path) -> bool | None:
-    """Whether no process of this machine drives a run any more; None if that is not ours to know,
-    because another user's folder may not be looked at. `Path.is_dir()` does not tell: of such a
-    folder Python 3.14 says that it is none."""
+    """Whether no process of this machine drives a run any more; None if that is unknown, because
+    another user's folder may not be read. `Path.is_dir()` does not tell: for such a folder it
+    returns False on Python 3.14."""
     try:
         run.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -274,7 +274,7 @@ def size_bytes(folder: Path) -> int:
     return total
 
 
-def _beginning() -> dict[str, Any]:
+def _initial_state() -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "phase": "starting",

@@ -11,14 +11,14 @@ Times are nanoseconds since the run's start on the driver's monotonic clock. `pr
 before the load begins. Absent is null. Rows of one journal are in time order; rows of different
 journals interleave, so an order across processes is by `t` and then by the rest of the row.
 
-A POLL or READ is invoked with the offset it reads from. Every message it returned is an ok row
-with offset, value and pos (0, 1, 2 ... in the batch); the operation itself completes with one more
-row that has neither value nor pos: ok with the offset to read next, or fail, or info.
+A POLL or READ is invoked with the offset it reads from. Every message it returned is an ok row with
+offset, value and pos (0, 1, 2 ... in the batch); the operation itself completes with one more row
+that has neither value nor pos: ok with the offset to read next, or fail, or info.
 
-The final phase says what it managed in notes of the process that read: `DRAINED` or `NOT_DRAINED`
-and a JSON object, `DRAINED {"key": 3, "from": 0, "to": 1200}`; for a consumer group also
-`"group": "billing"`. Only a queue that the fresh reader drained can convict of loss. Phase marks
-and such words are in `harness.history.notes`.
+The readers of the final phase note what they read: `DRAINED` or `NOT_DRAINED` and a JSON object,
+`DRAINED {"key": 3, "from": 0, "to": 1200}`; for a consumer group also `"group": "billing"`. Only a
+queue that the fresh reader drained can convict of loss. Phase marks and such words are in
+`harness.history.notes`.
 """
 
 import pyarrow as pa

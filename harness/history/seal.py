@@ -1,10 +1,10 @@
 """Sealing: after the run, each journal becomes Parquet.
 
-Parquet is what other tools and people read, it is read four times as fast, and a row group can be
-read alone. Order is kept. A journal goes only when its Parquet file is complete, on the disk and in
-its place; its counter stays, as the writer's own word on how many rows there were. A journal that
-is damaged stays as it is, so that every later check sees the damage too; one that is still being
-written is locked by its writer, and left alone. Sealing twice changes nothing.
+Parquet is readable by other tools, is read four times as fast, and a row group can be read alone.
+Order is kept. A journal is removed only when its Parquet file is complete, synced and in its place;
+its counter stays, as the writer's own count of rows. A damaged journal stays as it is, so that
+every later check sees the damage too; one that is still being written is locked by its writer, and
+left alone. Sealing twice changes nothing.
 """
 
 import fcntl
@@ -28,11 +28,11 @@ ROW_GROUP = 1 << 17
 def seal(run: RunDir) -> None:
     """Turn every sound, closed journal of the run into Parquet."""
     run.history.mkdir(exist_ok=True)
-    done = {path.stem for path in run.found("history", "*.parquet")}
-    for path in run.found("journal", "*.arrows"):
+    done = {path.stem for path in run.find("history", "*.parquet")}
+    for path in run.find("journal", "*.arrows"):
         if table_of(path) in TABLES and not _being_written(path):
             _seal_one(path, run.history / f"{path.stem}.parquet", path.stem in done)
-    run.sealed()
+    run.on_sealed()
 
 
 def _seal_one(path: Path, target: Path, there: bool) -> None:
@@ -54,7 +54,7 @@ def _seal_one(path: Path, target: Path, there: bool) -> None:
 
 def _write(path: Path, target: Path, damage: list[Damage]) -> None:
     schema = TABLES[table_of(path)]
-    with target.open("wb") as file, written_to(file, schema) as writer:
+    with target.open("wb") as file, parquet_writer(file, schema) as writer:
         for table in _row_groups(read_stream(path, damage), schema):
             writer.write_table(table, row_group_size=ROW_GROUP)
         writer.close()
@@ -62,9 +62,9 @@ def _write(path: Path, target: Path, damage: list[Damage]) -> None:
         os.fsync(file.fileno())
 
 
-def written_to(file: IO[bytes], schema: pa.Schema) -> pq.ParquetWriter:
-    """How tables of a history are kept: times and values as differences, what has few values in a
-    dictionary. Both are read faster than they would be from a larger file."""
+def parquet_writer(file: IO[bytes], schema: pa.Schema) -> pq.ParquetWriter:
+    """Return a writer of a history's tables: times and values are delta-encoded, columns with few
+    values dictionary-encoded. Both are read faster than larger plain columns."""
     wide = [field.name for field in schema if pa.types.is_int64(field.type)]
     return pq.ParquetWriter(
         file,
@@ -76,7 +76,7 @@ def written_to(file: IO[bytes], schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def _row_groups(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Full row groups, and the rest."""
+    """Yield full row groups, and the rest."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:

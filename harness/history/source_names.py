@@ -1,8 +1,8 @@
-"""What evidence of an imported history was called in the file it came from.
+"""Original names in the evidence of an imported history.
 
-Importers number messages, keys and values anew, and an operation by the line of its invocation.
-A row of evidence that names one of them is given its original and its line beside it, so that a
-reader finds it in the file without a table of ours. What is not in the folder is left out.
+Importers renumber messages, keys and values, and number an operation by the line of its invocation.
+A row of evidence that names one of them also gets its original name and its line, so that a reader
+finds it in the file without a table of ours. What is not in the folder is left out.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,11 +22,13 @@ SUFFIX = "value"  # `value`, `lower_value` ...: a column of evidence that holds 
 def with_originals(
     results: Sequence[Result], run: RunDir, names: Mapping[str, Any]
 ) -> tuple[Result, ...]:
-    """The results with originals and lines in their evidence."""
+    """Return the results with originals and lines in their evidence."""
     found = [finding for result in results for finding in result.findings]
-    known = _Known(run, names, {v for finding in found for v in _values(finding)})
+    known = _Originals(run, names, {v for finding in found for v in _values(finding)})
     return tuple(
-        replace(result, findings=tuple(known.named(finding) for finding in result.findings))
+        replace(
+            result, findings=tuple(known.with_originals(finding) for finding in result.findings)
+        )
         for result in results
     )
 
@@ -38,9 +40,9 @@ def _values(finding: Finding) -> Iterable[int]:
                 yield cell
 
 
-def messages_of(run: RunDir, values: set[int]) -> Mapping[int, tuple[Any, int]]:
-    """Of messages of an imported history: what the file calls them, and on which line they are."""
-    found = run.found("origin", "messages.parquet")
+def original_messages(run: RunDir, values: set[int]) -> Mapping[int, tuple[Any, int]]:
+    """Return the original names of messages of an imported history, and the lines they are on."""
+    found = run.find("origin", "messages.parquet")
     if not values or not found:
         return {}
     table = pq.read_table(found[0])
@@ -49,24 +51,24 @@ def messages_of(run: RunDir, values: set[int]) -> Mapping[int, tuple[Any, int]]:
     return {row["value"]: (row["original"], row["line"]) for row in rows}
 
 
-class _Known:
+class _Originals:
     """The originals of some values."""
 
     def __init__(self, run: RunDir, names: Mapping[str, Any], values: set[int]) -> None:
         self._texts: Sequence[str] = names.get("values", ())
-        self._messages = messages_of(run, values)
+        self._messages = original_messages(run, values)
 
-    def named(self, finding: Finding) -> Finding:
+    def with_originals(self, finding: Finding) -> Finding:
         return replace(finding, evidence=tuple(self._row(row) for row in finding.evidence))
 
     def _row(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        told = dict(row)
+        extended = dict(row)
         for name, cell in row.items():
             if name.endswith(SUFFIX) and isinstance(cell, int):
-                told |= self._original(name.removesuffix(SUFFIX), cell)
+                extended |= self._original(name.removesuffix(SUFFIX), cell)
         if isinstance(row.get("op"), int):
-            told["line"] = row["op"]
-        return told
+            extended["line"] = row["op"]
+        return extended
 
     def _original(self, prefix: str, value: int) -> dict[str, Any]:
         if value in self._messages:

@@ -23,7 +23,7 @@ from harness.errors import BadRequest
 from harness.history.notes import PASSED
 from harness.history.rundir import RunDir
 from harness.history.schema import NOTES, SCHEMA_VERSION
-from harness.history.seal import ROW_GROUP, written_to
+from harness.history.seal import ROW_GROUP, parquet_writer
 from harness.importers import _edn
 from harness.importers._recording import (
     KINDS,
@@ -43,7 +43,7 @@ from harness.importers._rows import (
     total_counted,
 )
 from harness.operation import Type
-from harness.text.parsing import MOST_S, whole
+from harness.text.parsing import MAX_SECONDS, parse_integer
 from harness.trial import DEMANDS, ISOLATION, Trial
 
 MALFORMED, NOTHING_COMPLETED = "HISTORY_MALFORMED", "NOTHING_COMPLETED"
@@ -138,10 +138,10 @@ def refuse_existing(out: Path) -> None:
 
 def _refuse_too_large(rows: ImportedRows, kind: str, source: Path) -> None:
     """Raise BadRequest if times exceed those of a run, or sums exceed 64 bits."""
-    if rows.end > MOST_S * 1e9:
+    if rows.end > MAX_SECONDS * 1e9:
         raise BadRequest(
             f"the times in {source} are {rows.end / 1e9:,.0f} s apart, and no run lasts more than"
-            f" {MOST_S:,.0f} s; write all of them in nanoseconds of one clock"
+            f" {MAX_SECONDS:,.0f} s; write all of them in nanoseconds of one clock"
         )
     if kind == "counter" and total_counted(rows.ops) > MAX_NUMBER:
         raise BadRequest(
@@ -162,7 +162,7 @@ def _number_of(text: str, values: list[str] | None) -> int:
         text = _edn.canonical(_edn.read(text))
     if not (text.isascii() and text.isdecimal()):
         raise BadRequest(f"--initial {text}: values of this history are whole numbers from 0")
-    return whole(text)
+    return parse_integer(text)
 
 
 def _parted(ops: pa.Table) -> bool:
@@ -220,7 +220,7 @@ def _write_ops(run: RunDir, ops: pa.Table) -> None:
 
 
 def _write_table(path: Path, table: pa.Table) -> None:
-    with path.open("wb") as file, written_to(file, table.schema) as writer:
+    with path.open("wb") as file, parquet_writer(file, table.schema) as writer:
         writer.write_table(table, row_group_size=ROW_GROUP)
 
 

@@ -1,1 +1,1 @@
-"""From what checkers found to a verdict."""
+"""From the findings of checkers to a verdict."""

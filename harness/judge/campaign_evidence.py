@@ -1,10 +1,9 @@
 """Evidence adds up: all campaigns of exactly one kind, each seed once.
 
-Each campaign adds a line to `campaigns.jsonl` in the folder of runs: what it was, of which edition
-of the code, a row for each seed, and the seeds that came to nothing. Only campaigns that do the
-same for the same seed are summed, as far as they were judged in full: the same code, options,
-profile, mutant and plan. A seed is a failure if it ever was one, and lost only if no campaign
-finished it.
+Each campaign adds a line to `campaigns.jsonl` in the folder of runs: its options, the edition of
+the code, a row for each seed, and the seeds without a result. Only campaigns that do the same for
+the same seed are summed, if they were judged in full: the same code, options, profile, mutant and
+plan. A seed is a failure if it failed in any campaign, and lost only if no campaign finished it.
 """
 
 import json
@@ -20,15 +19,15 @@ from harness.campaign.checkpoint import CampaignCheckpoint
 from harness.campaign.run import CampaignState, in_full
 from harness.campaign.tally import CampaignTotals, SeedResult
 from harness.errors import BedFailed
-from harness.text.parsing import json_of
+from harness.text.parsing import parse_json
 
 LOG = "campaigns.jsonl"
 
 
 @dataclass(frozen=True)
-class Total:
-    """What all campaigns of a kind came to. `lost`: seeds whose worker died; `abandoned`: seeds
-    that were under way when their campaign ended."""
+class CampaignTotal:
+    """The sum of all campaigns of a kind. `lost`: seeds whose worker died; `abandoned`: seeds that
+    were in progress when their campaign ended."""
 
     tally: CampaignTotals = field(default_factory=CampaignTotals)
     lost: frozenset[int] = frozenset()
@@ -36,11 +35,11 @@ class Total:
 
     @property
     def seeds(self) -> int:
-        """All that were begun."""
+        """The number of all seeds that were begun."""
         return self.tally.seeds + len(self.lost) + len(self.abandoned)
 
     def plain(self) -> dict[str, Any]:
-        """For programs."""
+        """Return it as JSON."""
         return {
             **self.tally.plain(),
             "seeds_lost": len(self.lost),
@@ -48,25 +47,25 @@ class Total:
         }
 
 
-def summed(course: CampaignState, runs: Path) -> Total:
-    """This campaign and all that are noted of its kind; nothing, if it is not judged in full."""
+def sum_campaigns(course: CampaignState, runs: Path) -> CampaignTotal:
+    """Sum this campaign and all recorded ones of its kind; nothing, if it is not judged in full."""
     kind, rows = course.kind, dict[int, SeedResult]()
     lost, abandoned = set[int](), set[int]()
-    for line in (*_noted(runs / LOG), _line(course)):
+    for line in (*_recorded_campaigns(runs / LOG), _line(course)):
         try:
             if {key: line[key] for key in kind} == kind and in_full(line["base"]):
                 _add(rows, [SeedResult.read(row) for row in line["rows"]])
                 lost |= set(map(int, line.get("lost", ())))
                 abandoned |= set(map(int, line.get("abandoned", ())))
         except (KeyError, TypeError, AttributeError, ValueError):
-            continue  # of an older Seatrial
+            continue  # written by an older version
     lost -= rows.keys()
     abandoned -= rows.keys() | lost
-    return Total(CampaignTotals.of(rows.values()), frozenset(lost), frozenset(abandoned))
+    return CampaignTotal(CampaignTotals.of(rows.values()), frozenset(lost), frozenset(abandoned))
 
 
 def _add(rows: dict[int, SeedResult], more: Iterable[SeedResult]) -> None:
-    """A failure outweighs what is clean, and that what proves nothing."""
+    """Add rows; a failure outweighs a clean row, which outweighs one that proves nothing."""
     for row in more:
         before = rows.get(row.seed)
         if before is None or _weight(row) > _weight(before):
@@ -77,21 +76,23 @@ def _weight(row: SeedResult) -> int:
     return 2 if row.failure else int(not row.doubtful)
 
 
-def _noted(file: Path) -> Iterator[Any]:
-    """The campaigns of a file; not one that was cut short while it was written."""
+def _recorded_campaigns(file: Path) -> Iterator[Any]:
+    """Yield the campaigns of a file, without lines that were cut short."""
     try:
         lines = file.read_bytes().decode(errors="replace").splitlines()
     except FileNotFoundError:
         return
     for line in lines:
         try:
-            yield json_of(line)
+            yield parse_json(line)
         except ValueError:
             continue
 
 
-def noted(course: CampaignState, runs: Path, checkpoint: CampaignCheckpoint | None = None) -> None:
-    """Add a line about the campaign to those of the others."""
+def record_campaign(
+    course: CampaignState, runs: Path, checkpoint: CampaignCheckpoint | None = None
+) -> None:
+    """Add a line about the campaign to the file."""
     file = runs / LOG
     try:
         runs.mkdir(parents=True, exist_ok=True)
@@ -104,7 +105,7 @@ def noted(course: CampaignState, runs: Path, checkpoint: CampaignCheckpoint | No
 
 
 def _append(file: Path, line: bytes) -> None:
-    """In one piece, and on a line of its own whatever the last one came to."""
+    """Append in one write, on a line of its own even after a torn line."""
     log = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
     try:
         size = os.fstat(log).st_size

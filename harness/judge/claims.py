@@ -1,11 +1,10 @@
-"""What the maker of a system promises to survive, and which faults of a run go beyond that.
+"""What a system claims to survive, and which faults of a run go beyond that.
 
 `claims` maps a kind of fault to an extent: how many nodes of one replica group may be hit by faults
 of that kind at one moment. A profile declares them; a trial may give its own, which take precedence
-kind by kind. A fault is *unclaimed* when its kind is not claimed or the extent was exceeded, and
-only if it was observed in effect: naming it in a plan means nothing. What an unclaimed fault may
-excuse is decided row by row (`checkers._messages.excused_rows`) and, for findings without rows, by
-time.
+kind by kind. A fault is *unclaimed* if its kind is not claimed or the extent was exceeded, and only
+if it was observed in effect: naming it in a plan means nothing. What an unclaimed fault may excuse
+is decided row by row (`checkers._messages.excused_rows`) and, for findings without rows, by time.
 """
 
 from collections import Counter
@@ -14,27 +13,27 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from harness import registry
-from harness.contracts.faults import Destroys
-from harness.history.faults_and_events import FaultInterval, Window, events
+from harness.contracts.faults import DataLoss
+from harness.history.faults_and_events import FaultInterval, TimeWindow, events
 from harness.history.reader import History
-from harness.history.roles import SetSize, set_sizes
-from harness.run.broker_sets import dealt_sets, replica_groups
-from harness.trial import ANY_KIND, EXTENTS, Trial, claims_over
+from harness.history.roles import SetChange, set_changes_of
+from harness.run.broker_sets import broker_sets_in, replica_groups
+from harness.trial import ANY_KIND, EXTENTS, Trial, merge_claims
 
-__all__ = ["Unclaimed", "claims_in_force", "claims_words", "unclaimed_faults"]
+__all__ = ["UnclaimedFault", "claims_in_force", "claims_text", "unclaimed_faults"]
 
 LOSS = "no-loss"
 IN_STATE = "claims"  # of run.json: what was in force
 
 
 @dataclass(frozen=True)
-class Unclaimed:
+class UnclaimedFault:
     """A fault that was observed in effect and that the system does not claim to survive.
 
     hit    nodes that it was observed to have damaged
-    until  when the cluster was whole again after it; the end of the record if that was never seen
+    until  when the cluster had recovered from it; the end of the record if that was not observed
     why    completes "..., which": "profile x does not claim to survive"
-    whole  it hit all nodes of a group that keeps data, alone or with others in force then
+    whole  it hit all nodes of a group that keeps data, alone or with others active then
     sets   the broker sets that it hit, if it hit nothing else
     """
 
@@ -46,10 +45,10 @@ class Unclaimed:
     sets: frozenset[str] = frozenset()
 
     @property
-    def window(self) -> Window:
+    def window(self) -> TimeWindow:
         """From applied to recovered."""
         begin = self.fault.applied if self.fault.applied is not None else self.begin
-        return Window(begin, max(begin, self.until))
+        return TimeWindow(begin, max(begin, self.until))
 
     @property
     def begin(self) -> int:
@@ -59,9 +58,9 @@ class Unclaimed:
         return demand in self.fault.effects.may_break
 
     def excuses(self, demand: str, span: tuple[int, int], group: str = "") -> bool:
-        """Whether it explains something that lasted so long, and of which it is not known which
-        nodes held it: what is lost may have been on any node of its group. `group`: its broker
-        set, if known; what hit only other sets does not explain it."""
+        """Whether it explains damage with this time span of which the nodes are not known: what is
+        lost may have been on any node of its group. `group`: its broker set, if known; a fault that
+        hit only other sets does not explain it."""
         if not (self.may_break(demand) and self.overlaps(span)):
             return False
         if group and self.sets and group not in self.sets:
@@ -70,12 +69,12 @@ class Unclaimed:
         return demand != LOSS or (self.whole and in_time)
 
     def overlaps(self, span: tuple[int, int]) -> bool:
-        """Whether something that lasted so long touches the time from applied to recovered."""
+        """Whether the span touches the time from applied to recovered."""
         return self.window.begin <= span[1] and span[0] <= self.window.end
 
-    def words(self, load_began: int) -> str:
-        """`power on broker-1 at 5.0 s`, in seconds since the load began."""
-        return f"{self.fault.words} at {(self.begin - load_began) / 1e9:.1f} s"
+    def label(self, load_began: int) -> str:
+        """Return `power on broker-1 at 5.0 s`, in seconds since the load began."""
+        return f"{self.fault.label} at {(self.begin - load_began) / 1e9:.1f} s"
 
 
 def claims_in_force(trial: Trial) -> dict[str, str]:
@@ -83,7 +82,7 @@ def claims_in_force(trial: Trial) -> dict[str, str]:
     theirs: Mapping[str, str] = {}
     if ANY_KIND not in trial.claims and trial.system in registry.names("system"):
         theirs = registry.system(trial.system).claims(trial)
-    return claims_over(theirs, trial.claims)
+    return merge_claims(theirs, trial.claims)
 
 
 def claims_of(history: History, trial: Trial) -> Mapping[str, str]:
@@ -91,12 +90,12 @@ def claims_of(history: History, trial: Trial) -> Mapping[str, str]:
     recorded = history.state.get(IN_STATE)
     if isinstance(recorded, Mapping) and ANY_KIND not in trial.claims:
         known = {kind: extent for kind, extent in recorded.items() if extent in EXTENTS}
-        return claims_over(known, trial.claims)
+        return merge_claims(known, trial.claims)
     return claims_in_force(trial)
 
 
-def claims_words(claims: Mapping[str, str]) -> str:
-    """`kill, pause; power of one`: for people."""
+def claims_text(claims: Mapping[str, str]) -> str:
+    """Return the claims as text: `kill, pause; power of one`."""
     extents: dict[str, list[str]] = {}
     for kind, extent in sorted(claims.items()):
         extents.setdefault(extent, []).append("any other" if kind == ANY_KIND else kind)
@@ -105,29 +104,29 @@ def claims_words(claims: Mapping[str, str]) -> str:
     return "; ".join(filter(None, parts)) or "nothing"
 
 
-def unclaimed_faults(history: History, trial: Trial) -> tuple[Unclaimed, ...]:
+def unclaimed_faults(history: History, trial: Trial) -> tuple[UnclaimedFault, ...]:
     """Return the faults of a run that went beyond the claims, in order of their ids."""
     if "unclaimed" not in history.shared:
-        history.shared["unclaimed"] = _unclaimed(history, trial)
-    found: tuple[Unclaimed, ...] = history.shared["unclaimed"]
+        history.shared["unclaimed"] = _find_unclaimed(history, trial)
+    found: tuple[UnclaimedFault, ...] = history.shared["unclaimed"]
     return found
 
 
-def _unclaimed(history: History, trial: Trial) -> tuple[Unclaimed, ...]:
+def _find_unclaimed(history: History, trial: Trial) -> tuple[UnclaimedFault, ...]:
     groups = replica_groups(history.names)
-    hit = {fault.id: damaged(fault) for fault in history.faults if in_effect(fault)}
+    hit = {fault.id: damaged_nodes(fault) for fault in history.faults if in_effect(fault)}
     faults = [fault for fault in history.faults if hit.get(fault.id)]
-    why = beyond(faults, hit, claims_of(history, trial), groups, trial.profile)
+    why = exceeding_claims(faults, hit, claims_of(history, trial), groups, trial.profile)
     if not why:
         return ()
     whole = _recoveries(history, trial)
     found = [
-        Unclaimed(fault, hit[fault.id], whole(fault), why[fault.id])
+        UnclaimedFault(fault, hit[fault.id], whole(fault), why[fault.id])
         for fault in faults
         if fault.id in why
     ]
-    sets = frozenset(dealt_sets(history.names))
-    every = hitting_whole_groups(found, groups, sets)
+    sets = frozenset(broker_sets_in(history.names))
+    every = whole_group_faults(found, groups, sets)
     hitting = {one.fault.id: frozenset(groups.get(node, "") for node in one.hit) for one in found}
     return tuple(
         replace(
@@ -139,8 +138,8 @@ def _unclaimed(history: History, trial: Trial) -> tuple[Unclaimed, ...]:
     )
 
 
-def hitting_whole_groups(
-    unclaimed: Sequence[Unclaimed], groups: Mapping[str, str], keeping: Collection[str] = ()
+def whole_group_faults(
+    unclaimed: Sequence[UnclaimedFault], groups: Mapping[str, str], keeping: Collection[str] = ()
 ) -> frozenset[int]:
     """Return the ids of the faults that at one moment together hit all nodes of a replica group.
     `keeping`: the groups that keep data, if known."""
@@ -160,26 +159,26 @@ def in_effect(fault: FaultInterval) -> bool:
     return fault.state in ("installed", "partial") and fault.observed is not None
 
 
-def damaged(fault: FaultInterval) -> frozenset[str]:
-    """Return the nodes on which the fault was observed to do what may break a promise: whose disk
-    lost what was synced, or what was not, else all that it hit."""
+def damaged_nodes(fault: FaultInterval) -> frozenset[str]:
+    """Return the nodes on which the fault was observed to do what may break a promise: those whose
+    disk lost synced or unsynced data, else all that it hit."""
     effects = fault.effects
     names = frozenset(fault.names)
     if fault.state == "partial":
-        names &= _seen_at(fault)
-    if effects.destroys is not Destroys.NONE:
-        return names & frozenset(fault.destroyed)
+        names &= _observed_nodes(fault)
+    if effects.destroys is not DataLoss.NONE:
+        return names & frozenset(fault.destroyed_on)
     if effects.forgets:
         effect = fault.observation.get("effect")
         files = effect.get("files") if isinstance(effect, Mapping) else None
         if isinstance(files, Mapping):
-            return frozenset(node for node in names if _forgot(files.get(node)))
+            return frozenset(node for node in names if _lost_unsynced(files.get(node)))
     return names
 
 
-def _seen_at(fault: FaultInterval) -> frozenset[str]:
-    """Return the nodes at which a fault that hit only some of its targets was seen: whose files it
-    changed, else whose process was gone."""
+def _observed_nodes(fault: FaultInterval) -> frozenset[str]:
+    """Return the nodes at which a fault that hit only some of its targets was observed: those whose
+    files it changed, else those whose process was gone."""
     effect = fault.observation.get("effect")
     effect = effect if isinstance(effect, Mapping) else {}
     files, processes = effect.get("files"), effect.get("processes")
@@ -192,21 +191,21 @@ def _seen_at(fault: FaultInterval) -> frozenset[str]:
     return frozenset(node for node, state in states.items() if state in gone)
 
 
-def _forgot(seen: Any) -> bool:
-    """Whether a node's disk lost something that no sync had covered, or may have, unseen."""
+def _lost_unsynced(seen: Any) -> bool:
+    """Whether a node's disk lost unsynced data, or may have, unobserved."""
     if not isinstance(seen, Mapping):
         return False
     return any(seen.get(what) for what in ("lost_bytes", "lost_names", "lost_files", "unseen"))
 
 
-def beyond(
+def exceeding_claims(
     faults: Sequence[FaultInterval],
     hit: Mapping[int, frozenset[str]],
     claims: Mapping[str, str],
     groups: Mapping[str, str],
     profile: str = "",
 ) -> dict[int, str]:
-    """Return the ids of the faults that went beyond the claims, and why, as `Unclaimed` has it.
+    """Return the ids of the faults that went beyond the claims, and why, as in `UnclaimedFault`.
 
     `hit`: by id, the nodes that a fault damaged; `groups`: by node, its replica group.
     """
@@ -218,9 +217,9 @@ def beyond(
         if extent == "none":
             found[last.id] = f"{who} does not claim to survive"
             continue
-        there = [f for f in faults if f.kind == last.kind and _there_when(last, f)]
+        there = [f for f in faults if f.kind == last.kind and _was_active(last, f)]
         for group, nodes in _by_group(there, hit, groups).items():
-            if len(nodes) > allowed(extent, sizes[group]):
+            if len(nodes) > allowed_nodes(extent, sizes[group]):
                 with_others = "" if len(there) == 1 else "with others "
                 many = f"{with_others}hit {len(nodes)} of {sizes[group]} nodes of {group}"
                 why = f"{many}, where {who} claims to survive {extent}"
@@ -230,7 +229,7 @@ def beyond(
     return found
 
 
-def allowed(extent: str, size: int) -> int:
+def allowed_nodes(extent: str, size: int) -> int:
     """Return how many of a replica group's nodes an extent covers."""
     return {"none": 0, "one": 1, "minority": (size - 1) // 2, "all": size}[extent]
 
@@ -250,33 +249,33 @@ def _by_group(
 def destroyed_majorities(
     faults: Sequence[FaultInterval], groups: Mapping[str, str]
 ) -> frozenset[int]:
-    """Return the ids of the faults that together, at one moment, had taken from most nodes of some
-    replica group what was on their disks. No replication survives that, so no claim covers it."""
-    destroying = [fault for fault in faults if fault.destroyed]
-    lost = {fault.id: frozenset(fault.destroyed) for fault in destroying}
+    """Return the ids of the faults that together, at one moment, had destroyed the disks of most
+    nodes of a replica group. No replication survives that, so no claim covers it."""
+    destroying = [fault for fault in faults if fault.destroyed_on]
+    lost = {fault.id: frozenset(fault.destroyed_on) for fault in destroying}
     sizes = Counter(groups.values())
     found: set[int] = set()
     for last in destroying:
-        there = [fault for fault in destroying if _there_when(last, fault)]
+        there = [fault for fault in destroying if _was_active(last, fault)]
         for group, nodes in _by_group(there, lost, groups).items():
             if 2 * len(nodes) > sizes[group]:
                 found |= {fault.id for fault in there if lost[fault.id] & nodes}
     return frozenset(found)
 
 
-def _there_when(last: FaultInterval, fault: FaultInterval) -> bool:
-    """Whether the fault was in the world when the last one began; one that was not observed healed
-    still is."""
+def _was_active(last: FaultInterval, fault: FaultInterval) -> bool:
+    """Whether the fault was active when the last one began; one that was not observed healed still
+    is."""
     if last.begin is None or fault.begin is None:
         return fault is last
     return fault.begin <= last.begin and (fault.healed is None or last.begin <= fault.healed)
 
 
 def _recoveries(history: History, trial: Trial) -> Callable[[FaultInterval], int]:
-    """Return a function from a fault to the moment at which the cluster was whole after it."""
-    told = events(history.read("events"))
-    steps = set_sizes(told)
-    end = max((event.t for event in told), default=0)
+    """Return a function from a fault to the moment at which the cluster had recovered from it."""
+    logged = events(history.read("events"))
+    steps = set_changes_of(logged)
+    end = max((event.t for event in logged), default=0)
     end = max([end, *history.phases().values()])
     full: dict[str, int] = {}
     for step in steps:
@@ -292,8 +291,8 @@ def _recoveries(history: History, trial: Trial) -> Callable[[FaultInterval], int
     return whole
 
 
-def _whole_at(steps: Sequence[SetSize], name: str, size: int, since: int, end: int) -> int:
-    """When this set had all its members, at or after `since`."""
+def _whole_at(steps: Sequence[SetChange], name: str, size: int, since: int, end: int) -> int:
+    """Return when this set had all its members, at or after `since`."""
     now = 0
     for step in (step for step in steps if step.set == name):
         if step.t > since and now >= size:

@@ -1,9 +1,9 @@
-"""What a recorded fault may have done, by its kind: from the plug-in that carries it out."""
+"""What a recorded fault may have done, by its kind: as its plug-in declares."""
 
 from functools import cache
 
 from harness import registry
-from harness.contracts.faults import NEUTRAL, Effects
+from harness.contracts.faults import NEUTRAL, FaultEffects
 
 
 def is_known(kind: str) -> bool:
@@ -12,8 +12,9 @@ def is_known(kind: str) -> bool:
 
 
 @cache
-def effects_of(kind: str) -> Effects:
-    """Return what the kind of fault declares; nothing where no installed plug-in provides it."""
+def effects_of(kind: str) -> FaultEffects:
+    """Return the effects that the kind of fault declares; none if no installed plug-in provides
+    it."""
     if not is_known(kind):
         return NEUTRAL
     return registry.fault(kind).effects

@@ -1,7 +1,7 @@
-"""The verdict that lies in a run's folder, for those who tell of it.
+"""The verdict that is stored in a run's folder, checked.
 
-It is no more than a file, which may be damaged, of another version, or from somebody else. Whoever
-tells of it may rely on its parts being what they should be: text, counts, rows of evidence.
+It is only a file, which may be damaged, of another version, or from another person. Readers may
+rely on the types of its parts: text, counts, rows of evidence.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,60 +12,60 @@ from harness.errors import BadRequest, SeatrialError
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Finding, Reason, Verdict
 
-BROKEN = (  # how reading a damaged or foreign file ends
+BROKEN = (  # raised by reading a damaged or foreign file
     *(SeatrialError, OSError, ValueError, KeyError, TypeError, AttributeError, IndexError),
     *(ArithmeticError, RecursionError, MemoryError),
 )
 
 
-def verdict_of(run: RunDir) -> Verdict:
-    """The stored verdict. BadRequest when there is none, or it says what no verdict can."""
+def load_verdict(run: RunDir) -> Verdict:
+    """Return the stored verdict. Raises BadRequest if there is none, or it is malformed."""
     again = check_command(run)
     if not run.verdict_file.is_file():
         raise BadRequest(f"{run.path} has no verdict yet: {again} makes one")
     try:
-        return stored(run)
+        return read_verdict(run)
     except BROKEN as e:
         raise BadRequest(
             f"{run.verdict_file} is not a verdict ({e}): {again} writes it again"
         ) from e
 
 
-def stored(run: RunDir) -> Verdict:
-    """A stored verdict whose parts are what they should be. One of BROKEN when they are not."""
+def read_verdict(run: RunDir) -> Verdict:
+    """Return a stored verdict with checked parts. Raises one of BROKEN if it is malformed."""
     verdict = Verdict.read(run.verdict_file)
-    _are("sentence", (verdict.sentence,), str)
+    _check_types("sentence", (verdict.sentence,), str)
     reasons = list(verdict.reasons)
     for result in verdict.checkers:
-        _are("checker", (result.checker,), str)
-        _are("stats", (result.stats,), Mapping)
-        _are("decided", (result.decided,), Mapping)
-        _are("decided", tuple(result.decided.values()), int)
+        _check_types("checker", (result.checker,), str)
+        _check_types("stats", (result.stats,), Mapping)
+        _check_types("decided", (result.decided,), Mapping)
+        _check_types("decided", tuple(result.decided.values()), int)
         reasons += result.reasons
         for finding in result.findings:
-            _found(finding)
+            _check_finding(finding)
     for reason in reasons:
-        _reason(reason)
+        _check_reason(reason)
     return verdict
 
 
-def _reason(reason: Reason) -> None:
-    _are("reason", (reason.code, reason.message), str)
+def _check_reason(reason: Reason) -> None:
+    _check_types("reason", (reason.code, reason.message), str)
 
 
-def _found(finding: Finding) -> None:
-    _are("finding", (finding.code, finding.message, finding.demand), str)
-    _are("count", (finding.count,), int)
-    _are("permitted", (finding.permitted,), bool)
-    _are("evidence", finding.evidence, Mapping)
-    _are("faults", finding.faults, int)
+def _check_finding(finding: Finding) -> None:
+    _check_types("finding", (finding.code, finding.message, finding.demand), str)
+    _check_types("count", (finding.count,), int)
+    _check_types("permitted", (finding.permitted,), bool)
+    _check_types("evidence", finding.evidence, Mapping)
+    _check_types("faults", finding.faults, int)
     for excuse in finding.excuses:
-        _are("excuse", (excuse.rows, *excuse.faults), int)
-        _are("excuse", excuse.nodes, str)
+        _check_types("excuse", (excuse.rows, *excuse.faults), int)
+        _check_types("excuse", excuse.nodes, str)
 
 
-def _are(what: str, values: Sequence[Any], kind: type) -> None:
-    """ValueError when one of the values is of another kind, or a number beyond all counting."""
+def _check_types(what: str, values: Sequence[Any], kind: type) -> None:
+    """Raise ValueError if one of the values has another type, or is a number out of range."""
     for value in values:
         if not isinstance(value, kind) or (isinstance(value, int) and not 0 <= value < 2**63):
             raise ValueError(f"{what} cannot be {str(value)[:40]!r}")

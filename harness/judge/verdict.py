@@ -1,10 +1,10 @@
-"""Verdicts: what checkers found, what the contract makes of it, and how it all adds up.
+"""Verdicts: what checkers found, what the contract permits of it, and the sum.
 
-A finding is *permitted* only when the trial's contract does not demand the property. Rows of it are
+A finding is *permitted* only if the trial's contract does not demand the property. Rows of it are
 *excused* one by one, by faults that were observed in effect and that the system does not claim to
 survive; a run whose only findings are excused is *unknown*. invalid > unknown > valid, and a
-crashed or timed-out checker is unknown: it hides nobody else's result. `verdict.json` carries no
-time of its own making, so checking twice gives the same bytes.
+crashed or timed-out checker is unknown: it does not hide other results. `verdict.json` has no time
+stamps of its own, so checking twice gives the same bytes.
 """
 
 import json
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.history.notes import CORRUPTED
-from harness.text.parsing import json_in
+from harness.text.parsing import read_json
 
 SCHEMA_VERSION = 1
 MOMENTS = ("acked_s", "at_s", "sent_s", "seen_s")  # columns of evidence, seconds since run start
@@ -29,7 +29,8 @@ class Judgement(StrEnum):
 
 @dataclass(frozen=True)
 class Excuse:
-    """Rows of a finding that some unclaimed faults explain together: what only these nodes held."""
+    """Rows of a finding that some unclaimed faults explain together: those that only these nodes
+    held."""
 
     faults: tuple[int, ...]
     rows: int
@@ -38,19 +39,19 @@ class Excuse:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something a checker convicts of, or (with `permitted`) reports.
+    """Something that a checker convicts of, or (with `permitted`) reports.
 
     code      stable: LOST_ACKED
     count     exact
     message   a plain sentence with the count in it
-    demand    the word of the contract it offends: no-loss ...; empty: only informs
+    demand    the demand of the contract it violates: no-loss ...; empty: it only informs
     evidence  capped rows, each a flat mapping of names to numbers and strings
     faults    ids of the fault intervals it falls in
     permitted the contract does not demand it
     excuses   which of its rows are excused, and by what
-    spans     begin and end (ns) of each thing that it counts, where known: what has no rows of its
-              own is excused by time. Not stored
-    broker_sets  of each span, in their order, where known. Not stored
+    spans     begin and end (ns) of each counted thing, if known: what has no rows of its own is
+              excused by time. Not stored
+    broker_sets  of each span, in their order, if known. Not stored
     """
 
     code: str
@@ -66,7 +67,7 @@ class Finding:
 
     @property
     def excused(self) -> int:
-        """Rows that do not convict."""
+        """The number of rows that do not convict."""
         return sum(excuse.rows for excuse in self.excuses)
 
     @property
@@ -77,7 +78,7 @@ class Finding:
 
     @property
     def convicts(self) -> bool:
-        """Whether a row of it breaks what the contract demands, without an excuse."""
+        """Whether a row of it violates what the contract demands, without an excuse."""
         return bool(self.demand) and not self.permitted and self.excused < self.count
 
 
@@ -91,7 +92,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class Result:
-    """One checker's answer. `stats` are numbers for the report; `reasons` make it unknown;
+    """One checker's result. `stats` are numbers for the report; `reasons` make it unknown;
     `decided`: by demand, on how many operations, messages or other things it was decided."""
 
     checker: str
@@ -109,7 +110,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Verdict:
-    """All checkers' answers and what they add up to. `events`: rows of history judged, by table."""
+    """All checkers' results and their sum. `events`: rows of history judged, by table."""
 
     verdict: Judgement
     sentence: str
@@ -120,12 +121,12 @@ class Verdict:
 
     @property
     def convicting(self) -> tuple[str, ...]:
-        """Codes of the findings that the contract speaks against."""
+        """Codes of the findings that the contract forbids."""
         return tuple(f.code for f in self._convicting)
 
     @property
-    def first(self) -> Finding | None:
-        """The first finding that the contract speaks against."""
+    def first_finding(self) -> Finding | None:
+        """The first finding that the contract forbids."""
         return next(self._convicting, None)
 
     @property
@@ -134,11 +135,11 @@ class Verdict:
         return (f for f in found if f.convicts)
 
     def stats(self, checker: str) -> Mapping[str, Any]:
-        """What a checker counted; nothing if it was not asked."""
+        """Return the numbers of a checker; empty if it did not run."""
         return next((r.stats for r in self.checkers if r.checker == checker), {})
 
     def to_json(self) -> str:
-        """Sorted and indented, so that equal verdicts are equal bytes."""
+        """Return it as JSON, sorted and indented, so that equal verdicts are equal bytes."""
         fields = asdict(self)
         for row, result in zip(fields["checkers"], self.checkers, strict=True):
             row["verdict"] = result.judgement
@@ -148,8 +149,8 @@ class Verdict:
 
     @classmethod
     def read(cls, path: Path) -> "Verdict":
-        """A stored verdict. ValueError when the file is not one."""
-        fields = json_in(path)
+        """Read a stored verdict. Raises ValueError if the file is not one."""
+        fields = read_json(path)
         return cls(
             verdict=Judgement(fields["verdict"]),
             sentence=fields["sentence"],
@@ -165,8 +166,8 @@ def by_importance(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: finding.code != CORRUPTED)
 
 
-def add_up(results: Iterable[Result]) -> Judgement:
-    """invalid > unknown > valid."""
+def worst_judgement(results: Iterable[Result]) -> Judgement:
+    """Return the worst judgement: invalid > unknown > valid."""
     judgements = {result.judgement for result in results}
     for worst in (Judgement.INVALID, Judgement.UNKNOWN):
         if worst in judgements:
@@ -175,7 +176,7 @@ def add_up(results: Iterable[Result]) -> Judgement:
 
 
 def _finding(row: Mapping[str, Any]) -> Finding:
-    """A stored finding; until excuses were counted singly, none had any."""
+    """Return a stored finding; older ones have no excuses."""
     lists = {name: tuple(row[name]) for name in ("evidence", "faults")}
     excuses = tuple(
         Excuse(tuple(e["faults"]), e["rows"], tuple(e["nodes"])) for e in row.get("excuses", ())

@@ -1,1 +1,1 @@
-"""Run a trial: raise the cluster, load it, break it, heal it, take it down."""
+"""Run a trial: start the cluster, load it, inject faults, heal, collect, stop."""

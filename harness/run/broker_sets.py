@@ -1,8 +1,8 @@
-"""Which broker sets a cluster has, and what lives in each of them.
+"""The broker sets of a cluster, and what each of them holds.
 
-A broker set has a master of its own, elects by itself and acknowledges by itself; so each is judged
-for itself. A system that deals its brokers to sets says so before the load, and `names.json` keeps
-it under "sets", by the sets' names: `nodes`, `full` (how many a full SyncStateSet has) and `keys`.
+A broker set has a master, elections and acknowledgements of its own, so each is judged on its own.
+A system with several sets names them before the load, and `names.json` stores them under "sets", by
+name: `nodes`, `full` (the size of a full SyncStateSet) and `keys`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,12 +11,12 @@ from typing import Any, Protocol, runtime_checkable
 
 from harness.contracts import CLIENT, Node, System
 
-WITHOUT_DATA = (CLIENT, "nameserver")  # roles whose nodes keep nothing that was acknowledged
+WITHOUT_DATA = (CLIENT, "nameserver")  # roles whose nodes hold no acknowledged data
 
 
 @dataclass(frozen=True)
-class Dealt:
-    """What was dealt to one broker set."""
+class BrokerSetData:
+    """The nodes and keys of one broker set."""
 
     nodes: tuple[str, ...]
     full: int  # members of its full SyncStateSet
@@ -24,55 +24,57 @@ class Dealt:
 
 
 @runtime_checkable
-class Dealing(Protocol):
+class BrokerSetSystem(Protocol):
     """A system that knows its broker sets."""
 
-    def dealt(self, nodes: Sequence[Node], keys: Sequence[str]) -> Mapping[str, Dealt]:
-        """By the sets' names, in their order. A key that lives in none of them is nowhere here."""
+    def broker_sets(
+        self, nodes: Sequence[Node], keys: Sequence[str]
+    ) -> Mapping[str, BrokerSetData]:
+        """Return the broker sets by name, in order. A key that is in no set is left out."""
         ...
 
 
-def sets_named(system: System, nodes: Sequence[Node], keys: Sequence[str]) -> dict[str, Any]:
-    """For names.json; nothing where the system does not say."""
-    if not isinstance(system, Dealing):
+def broker_sets_entry(system: System, nodes: Sequence[Node], keys: Sequence[str]) -> dict[str, Any]:
+    """Return the entry for names.json; empty if the system does not know its sets."""
+    if not isinstance(system, BrokerSetSystem):
         return {}
-    return {"sets": {name: asdict(of) for name, of in system.dealt(nodes, keys).items()}}
+    return {"sets": {name: asdict(of) for name, of in system.broker_sets(nodes, keys).items()}}
 
 
-def dealt_sets(names: Mapping[str, Any]) -> dict[str, Dealt]:
-    """What names.json tells of them; empty where it does not."""
+def broker_sets_in(names: Mapping[str, Any]) -> dict[str, BrokerSetData]:
+    """Return the broker sets that names.json lists; empty if it lists none."""
     return {
-        name: Dealt(tuple(of["nodes"]), of["full"], tuple(of["keys"]))
+        name: BrokerSetData(tuple(of["nodes"]), of["full"], tuple(of["keys"]))
         for name, of in names.get("sets", {}).items()
     }
 
 
-def numbers_of_keys(names: Mapping[str, Any]) -> list[int]:
-    """For each key of names.json the number of its broker set, from 0 and without gaps; 0 where
-    none is told."""
-    of_key = {key: name for name, of in dealt_sets(names).items() for key in of.keys}
+def set_number_by_key(names: Mapping[str, Any]) -> list[int]:
+    """Return, for each key of names.json, the number of its broker set, from 0 and without gaps; 0
+    if it is in none."""
+    of_key = {key: name for name, of in broker_sets_in(names).items() for key in of.keys}
     sets = sorted(set(of_key.values()))
     return [sets.index(of_key[key]) if key in of_key else 0 for key in names.get("keys", ())]
 
 
-def replicas_of(names: Mapping[str, Any]) -> list[int]:
-    """How many brokers must hold what is written to each key, those of its broker set; at the end
-    what holds for keys that are in none, all."""
+def replica_counts(names: Mapping[str, Any]) -> list[int]:
+    """Return, for each key, how many brokers must hold what is written to it, which are those of
+    its broker set; the last item is for keys that are in no set: all brokers."""
     brokers = sum(role == "broker" for role in names.get("roles", {}).values())
-    of = {key: len(s.nodes) for s in dealt_sets(names).values() for key in s.keys}
+    of = {key: len(s.nodes) for s in broker_sets_in(names).values() for key in s.keys}
     return [*(of.get(key, brokers) for key in names.get("keys", ())), brokers]
 
 
-def sets_of(names: Mapping[str, Any], keys: Sequence[int]) -> tuple[str, ...]:
-    """Return the broker set of each key, by number; empty where none is told."""
-    of_key = {key: name for name, of in dealt_sets(names).items() for key in of.keys}
+def set_name_by_key(names: Mapping[str, Any], keys: Sequence[int]) -> tuple[str, ...]:
+    """Return the name of each key's broker set, by key number; empty if it is in none."""
+    of_key = {key: name for name, of in broker_sets_in(names).items() for key in of.keys}
     known = names.get("keys", ())
     return tuple(of_key.get(known[key], "") if 0 <= key < len(known) else "" for key in keys)
 
 
 def replica_groups(names: Mapping[str, Any]) -> dict[str, str]:
-    """Whom each node shares its data with: a broker with its set, any other with its role. A
-    nameserver knows what others tell it, and has no data to share."""
-    sets = {node: name for name, of in dealt_sets(names).items() for node in of.nodes}
+    """Return the group with which each node shares its data: the broker set of a broker, else the
+    role. A nameserver only knows what others report, so it is in no group."""
+    sets = {node: name for name, of in broker_sets_in(names).items() for node in of.nodes}
     roles: Mapping[str, str] = names.get("roles", {})
     return {n: sets.get(n, role) for n, role in roles.items() if role not in WITHOUT_DATA}

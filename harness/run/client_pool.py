@@ -1,13 +1,14 @@
-"""The crews of a trial, seen from the runner: one client process on each client node.
+"""The client processes of a trial, seen from the runner: one on each client node.
 
-Orders go to all of them at once and each answers with a word; what they count is added up. A crew
-that fails, or ends before it was told to, ends the trial: operations that nobody records would
+A request goes to all of them at once, and each answers with one word; their counts are added up. A
+client process that fails, or exits unasked, ends the trial: operations that are not recorded would
 make every verdict doubtful.
 
-A crew that sees the run's folder writes its journal itself. One on a node apart is given a small
-copy of the folder and streams its rows, which are written here (`harness.history.row_receiver`).
-One whose node is gone is asked nothing more: what it had streamed is kept, what it had open stays
-open. One that did not close its journal by itself in the end has left gaps, and run.json says so.
+A client process that sees the run's folder writes its journal itself. One on a remote node is given
+a small copy of the folder and streams its rows, which are written here
+(`harness.history.row_receiver`). One whose node is gone gets no more requests: what it had streamed
+is kept, and its open operations stay open. One that did not close its journal by itself at the end
+has left gaps, which run.json records.
 """
 
 import asyncio
@@ -25,26 +26,26 @@ import pyarrow as pa
 
 from harness.contracts import CLIENT, Bed, Node
 from harness.errors import BedFailed, NodeGone
-from harness.history.row_receiver import RowIntake
+from harness.history.row_receiver import RowReceiver
 from harness.history.rundir import RunDir
-from harness.run.client_process import STREAM, Life
-from harness.run.tasks import together
+from harness.run.client_process import STREAM, Incarnation
+from harness.run.tasks import run_all
 
-NAME = "crew"  # the agent's name for the process
+NAME = "clients"  # the agent's name for the process
 COMMAND = ("-P", "-X", "frozen_modules=on", "-m", "harness.run.client_process")
-BARE = ("-S", "-s")  # the standard library and PYTHONPATH, whatever else is installed there
+BARE = ("-S", "-s")  # import from the standard library and PYTHONPATH only
 COUNTS = ("ok", "fail", "info", "polled")
 QUANTILES = ("p50_ms", "p99_ms")
 QUIT_WITHIN_S = 5.0
-TELL_EVERY_S = 0.25
-MALFORMED = (  # what reading what a hostile, or broken, client says may raise
+REPORT_EVERY_S = 0.25
+MALFORMED = (  # raised by parsing a message of a hostile, or broken, client
     *(ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError),
     *(zlib.error, pa.ArrowException),
 )
 
 
-class Crew:
-    """One client process and the last it said."""
+class ClientProcessHandle:
+    """One client process, and what it last reported."""
 
     def __init__(self, bed: Bed, node: Node, run: RunDir, failed: asyncio.Future[None]) -> None:
         self.node = node
@@ -52,146 +53,148 @@ class Crew:
         self._bed, self._run, self._failed = bed, run, failed
         self._agent = bed.agents[node.name]
         self._clock = bed.hosts.clock(node.name)
-        self._said: asyncio.Queue[str] = asyncio.Queue()
-        self.unclosed = ""  # why its last rows may be missing
+        self._answers: asyncio.Queue[str] = asyncio.Queue()
+        self.unclosed_reason = ""  # why its last rows may be missing
         self._quitting = False
-        self._gone = ""
+        self._gone_reason = ""
         self._watching: asyncio.Task[None] | None = None
-        self._intake: RowIntake | None = None
-        self._life, self._next_first, self._epoch_ns = Life(), 0, 0
+        self._receiver: RowReceiver | None = None
+        self._incarnation, self._next_first_process, self._epoch_ns = Incarnation(), 0, 0
         self._began_s = 0.0
-        self._down = False  # crashed, and not begun again
-        self._crashed_life = -1  # the last that was told to die
+        self._down = False  # crashed, and not restarted
+        self._last_crashed = -1  # the newest incarnation that was crashed
         self._crash: asyncio.Future[int] | None = None
-        self._before: Mapping[str, Any] = {}  # what earlier lives counted
+        self._earlier_counts: Mapping[str, Any] = {}  # of earlier incarnations
 
     async def start(self) -> None:
         """Start the process and wait until its client is open."""
         beside_us = self._bed.hosts.shares_files and not self._clock.error_ns
-        await (self._start_beside_us() if beside_us else self._start_apart())
-        self._watching = asyncio.create_task(self._watch(self._life.number))
-        await self._answer("ready")
+        await (self._start_local() if beside_us else self._start_remote())
+        self._watching = asyncio.create_task(self._watch(self._incarnation.number))
+        await self._wait_for("ready")
 
-    async def _start_beside_us(self) -> None:
-        """With this interpreter, and all that it can import."""
+    async def _start_local(self) -> None:
+        """Start it with this interpreter, and everything that it can import."""
         await self._agent.start(
             NAME,
             [
                 *(sys.executable, *COMMAND),
-                *(str(self._run.path), self.node.name, *self._life.words()),
+                *(str(self._run.path), self.node.name, *self._incarnation.arguments()),
             ],
             env={"PYTHONPATH": os.environ.get("PYTHONPATH", "")},
-            log=str(self._run.node(self.node.name) / "crew.log"),
-            on_line=self._heard,
+            log=str(self._run.node(self.node.name) / "clients.log"),
+            on_line=self._on_line,
         )
 
-    async def _start_apart(self) -> None:
-        """With the node's own interpreter, on a copy of what it has to know."""
+    async def _start_remote(self) -> None:
+        """Start it with the node's own interpreter, on a copy of the files that it needs."""
         folder, python = (
             self._bed.hosts.folder(self.node.name),
             self._bed.hosts.python(self.node.name),
         )
         await self._agent.put(f"{folder}/trial.toml", self._run.trial_file.read_bytes())
         await self._agent.put(f"{folder}/names.json", json.dumps(self._run.names()).encode())
-        self._intake = RowIntake(self._run.journal, self.node.name, self._clock.error_ns)
+        self._receiver = RowReceiver(self._run.journal, self.node.name, self._clock.error_ns)
         await self._agent.start(
             NAME,
             [
                 *(python.executable, *BARE, *COMMAND),
-                *(folder, self.node.name, STREAM, *self._life.words()),
+                *(folder, self.node.name, STREAM, *self._incarnation.arguments()),
             ],
             env={"PYTHONPATH": python.packages},
-            log=f"{folder}/crew.log",
-            on_line=self._heard,
+            log=f"{folder}/clients.log",
+            on_line=self._on_line,
         )
 
     async def load(self, epoch_ns: int) -> None:
-        """Begin; the run began at `epoch_ns` on our clock."""
+        """Begin the load; the run began at `epoch_ns` on the driver's clock."""
         now_s = asyncio.get_running_loop().time()
-        if not self._life.number:
+        if not self._incarnation.number:
             self._epoch_ns, self._began_s = epoch_ns, now_s
         theirs_ns = epoch_ns + self._clock.offset_ns
         error_ns, ago_ns = self._clock.error_ns, round((now_s - self._began_s) * 1e9)
         when = {"epoch_ns": theirs_ns, "error_ns": error_ns, "ago_ns": ago_ns}
-        await self.order("load", "loading", **when)
+        await self.request("load", "loading", **when)
 
-    async def order(self, what: str, answer: str, **fields: Any) -> None:
-        """Returns when it is done, or the node is gone."""
-        if self._gone or self._down:
+    async def request(self, what: str, answer: str, **fields: Any) -> None:
+        """Send a request; return when it is done, or the node is gone."""
+        if self._gone_reason or self._down:
             return
         with suppress(NodeGone):
             await self._agent.tell(NAME, json.dumps({"do": what, **fields}))
-            await self._answer(answer)
+            await self._wait_for(answer)
 
     async def crash(self) -> int:
-        """It dies on the spot, after its last row; the process id that it had."""
-        if self._gone or self._down:
+        """Kill the process after its last row; return its pid."""
+        if self._gone_reason or self._down:
             return 0
-        self._down, self._crashed_life = True, self._life.number
-        self._crash = asyncio.ensure_future(self._crashed())
-        return await asyncio.shield(self._crash)  # once asked for, it is not half done
+        self._down, self._last_crashed = True, self._incarnation.number
+        self._crash = asyncio.ensure_future(self._finish_crash())
+        return await asyncio.shield(self._crash)  # a crash that was begun is completed
 
-    async def _crashed(self) -> int:
+    async def _finish_crash(self) -> int:
         pid = (await self._agent.state(NAME)).pid
         await self._agent.tell(NAME, json.dumps({"do": "crash"}))
-        await self._answer("crashing")
+        await self._wait_for("crashing")
         await self._agent.exited(NAME)
-        self._close_intake()
-        self._before, self.stats = self.counted(), {}
+        self._close_receiver()
+        self._earlier_counts, self.stats = self.total_counts(), {}
         return pid
 
-    async def begin_again(self) -> None:
-        """A new life, that goes on with the load."""
+    async def restart(self) -> None:
+        """Start a new incarnation, which continues the load."""
         if not self._down or self._crash is None:
             return
         await self._crash
-        self._life = Life(self._life.number + 1, self._next_first)
-        self._said = asyncio.Queue()
+        self._incarnation = Incarnation(self._incarnation.number + 1, self._next_first_process)
+        self._answers = asyncio.Queue()
         await self.start()
         self._down = False
         await self.load(self._epoch_ns)
 
-    async def running(self) -> int:
+    async def pid(self) -> int:
+        """Return the pid of the running process; 0 if there is none."""
         state = await self._agent.state(NAME)
         return state.pid if state.state == "running" else 0
 
-    def counted(self) -> Mapping[str, Any]:
-        """What it counted, in all its lives."""
-        return _added(self._before, self.stats)
+    def total_counts(self) -> Mapping[str, Any]:
+        """Return the counts of all incarnations."""
+        return _sum_counts(self._earlier_counts, self.stats)
 
     async def _watch(self, life: int) -> None:
-        """Until the process of this life ends, which nobody but us may ask of it."""
+        """Wait until the process of this incarnation exits, which is a failure unless it was
+        requested."""
         try:
             code = await self._agent.exited(NAME)
-            if self._quitting or life <= self._crashed_life:
+            if self._quitting or life <= self._last_crashed:
                 return
-            await self._agent.state(NAME)  # an agent that leaves ends us first, and is then gone
+            await self._agent.state(NAME)  # if the agent is gone too, this raises NodeGone
             self._fail(
-                f"the crew on {self.node.name} ended by itself (exit code {code}); its last words "
-                f"are in nodes/{self.node.name}/crew.log"
+                f"the client process on {self.node.name} exited by itself (exit code {code}); its "
+                f"output is in nodes/{self.node.name}/clients.log"
             )
         except NodeGone as e:
-            self._gone = str(e)
-            self._said.put_nowait("gone")
+            self._gone_reason = str(e)
+            self._answers.put_nowait("gone")
         except BedFailed as e:
             self._fail(str(e))
 
     async def quit(self) -> None:
-        """The process ends: by itself, or by force when it is busy."""
+        """End the process: by itself, or by force if it is busy."""
         self._quitting = True
         try:
             if self._watching is not None:
                 await self._end()
         finally:
-            self._close_intake()
+            self._close_receiver()
 
-    def _close_intake(self) -> None:
-        intake, self._intake = self._intake, None
+    def _close_receiver(self) -> None:
+        intake, self._receiver = self._receiver, None
         if intake:
             intake.close()
 
     async def _end(self) -> None:
-        with suppress(BedFailed):  # it has ended, or its node is gone: that is heard below
+        with suppress(BedFailed):  # it has exited, or its node is gone: see below
             await self._agent.tell(NAME, json.dumps({"do": "quit"}))
         with suppress(BedFailed):
             try:
@@ -206,19 +209,20 @@ class Crew:
                     self._not_closed(f"it ended with exit code {code}")
 
     def _not_closed(self, why: str) -> None:
-        """One that was crashed has closed its journal; one that failed has ended the trial."""
+        """Note that rows may be missing. A process that was crashed has closed its journal; one
+        that failed has ended the trial."""
         failed = self._failed.done() and not self._failed.cancelled()
         if not self._down and not failed:
-            self.unclosed = self.unclosed or why
+            self.unclosed_reason = self.unclosed_reason or why
 
-    async def _answer(self, word: str) -> None:
-        while (said := await self._said.get()) != word:
-            if said == "failed":
+    async def _wait_for(self, word: str) -> None:
+        while (answer := await self._answers.get()) != word:
+            if answer == "failed":
                 await self._failed
-            if said == "gone":
-                raise NodeGone(self._gone)
+            if answer == "gone":
+                raise NodeGone(self._gone_reason)
 
-    def _heard(self, line: str) -> None:
+    def _on_line(self, line: str) -> None:
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):
@@ -226,122 +230,126 @@ class Crew:
         if not isinstance(message, dict):
             return
         try:
-            self._take(message)
+            self._on_message(message)
         except BedFailed as e:
             self._fail(str(e))
         except MALFORMED:
-            self._fail(f"what the crew on {self.node.name} says makes no sense: {line[:100]}")
+            self._fail(f"malformed output of the client process on {self.node.name}: {line[:100]}")
 
-    def _take(self, message: Mapping[str, Any]) -> None:
-        """One of MALFORMED if it is none of a crew's."""
-        if "rows" in message and self._intake:
-            self._intake.take(message)
+    def _on_message(self, message: Mapping[str, Any]) -> None:
+        """Handle a message. Raises one of MALFORMED if it is not one of a client process."""
+        if "rows" in message and self._receiver:
+            self._receiver.receive(message)
         if "stats" in message:
             stats = dict(message["stats"])
             stats |= {name: int(stats.get(name, 0)) for name in COUNTS}
             stats |= {name: float(stats.get(name, 0.0)) for name in QUANTILES}
             stats["answered_ns"] = [int(ns) for ns in stats.get("answered_ns", ())]
             self.stats = stats
-        self._next_first = int(message.get("first", self._next_first))
+        self._next_first_process = int(message.get("first", self._next_first_process))
         if "is" in message:
             if message["is"] == "failed":
                 self._fail(str(message["why"]))
-            self._said.put_nowait(message["is"])
+            self._answers.put_nowait(message["is"])
 
     def _fail(self, why: str) -> None:
         if self._quitting:
             self._not_closed(why)
         elif not self._failed.done():
             self._failed.set_exception(BedFailed(why))
-        self._said.put_nowait("failed")
+        self._answers.put_nowait("failed")
 
 
-class Crews:
-    """All of them. `failed` breaks when one of them does."""
+class ClientPool:
+    """All client processes. `failed` fails when one of them does."""
 
     process = NAME
 
     def __init__(self, bed: Bed, run: RunDir) -> None:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._run = run
-        self._all = [Crew(bed, node, run, self.failed) for node in bed.of_role(CLIENT)]
+        self._handles = [
+            ClientProcessHandle(bed, node, run, self.failed) for node in bed.of_role(CLIENT)
+        ]
 
     @asynccontextmanager
-    async def aboard(self) -> AsyncIterator[None]:
-        """At the end of the block every process is gone."""
+    async def managed(self) -> AsyncIterator[None]:
+        """End every process when the block ends."""
         try:
             yield
         finally:
-            await asyncio.gather(*(crew.quit() for crew in self._all))
+            await asyncio.gather(*(handle.quit() for handle in self._handles))
             self.failed.cancel()
-            self._tell_gaps()
+            self._record_gaps()
 
-    def _tell_gaps(self) -> None:
-        """In run.json: who may have recorded more than is there."""
+    def _record_gaps(self) -> None:
+        """Record in run.json which processes may have recorded more rows than are there."""
         reasons = [
             {
                 "code": "JOURNAL_DAMAGED",
-                "message": f"the crew on {crew.node.name} did not close its journal "
-                f"({crew.unclosed}), so its last rows may be missing from every check",
+                "message": f"the client process on {handle.node.name} did not close its journal "
+                f"({handle.unclosed_reason}), so its last rows may be missing from every check",
             }
-            for crew in self._all
-            if crew.unclosed
+            for handle in self._handles
+            if handle.unclosed_reason
         ]
         if reasons:
             self._run.update_state(gaps=True, reasons=reasons)
 
     async def open(self) -> None:
-        """Start the processes; every client is open."""
-        await together(*(crew.start() for crew in self._all))
+        """Start the processes; return when every client is open."""
+        await run_all(*(handle.start() for handle in self._handles))
 
     async def load(self, epoch_ns: int) -> None:
-        """The run began at `epoch_ns`."""
-        await together(*(crew.load(epoch_ns) for crew in self._all))
+        """Begin the load; the run began at `epoch_ns`."""
+        await run_all(*(handle.load(epoch_ns) for handle in self._handles))
 
     async def stop(self) -> None:
-        """Begin nothing new; when this returns, no operation is open."""
-        await together(*(crew.order("stop", "stopped") for crew in self._all))
+        """Begin no new operations; return when none is open."""
+        await run_all(*(handle.request("stop", "stopped") for handle in self._handles))
 
     async def drain(self) -> None:
-        """The final phase."""
-        await together(*(crew.order("drain", "drained") for crew in self._all))
+        """Carry out the final phase."""
+        await run_all(*(handle.request("drain", "drained") for handle in self._handles))
 
     async def crash(self, node: str) -> int:
         return await self._on(node).crash()
 
-    async def begin_again(self, node: str) -> None:
-        await self._on(node).begin_again()
+    async def restart(self, node: str) -> None:
+        await self._on(node).restart()
 
-    async def running(self, node: str) -> int:
-        return await self._on(node).running()
+    async def pid(self, node: str) -> int:
+        return await self._on(node).pid()
 
-    def _on(self, node: str) -> Crew:
-        return next(crew for crew in self._all if crew.node.name == node)
+    def _on(self, node: str) -> ClientProcessHandle:
+        return next(handle for handle in self._handles if handle.node.name == node)
 
-    async def tell(self, say: Callable[[Mapping[str, Any]], None]) -> None:
-        """For ever: what the crews count."""
+    async def report_counts(self, send: Callable[[Mapping[str, Any]], None]) -> None:
+        """Report the counts again and again, until cancelled."""
         while True:
-            say({"stats": self.stats()})
-            await asyncio.sleep(TELL_EVERY_S)
+            send({"stats": self.counts()})
+            await asyncio.sleep(REPORT_EVERY_S)
 
     def acknowledged(self) -> int:
-        return int(self.stats()["ok"])
+        return int(self.counts()["ok"])
 
     def answered_ns(self) -> int:
-        """When the newest acknowledged operation of each broker set was invoked, of that set whose
-        is oldest; -1 before its first."""
-        told = [crew.counted().get("answered_ns", ()) for crew in self._all]
-        return min((max(of_set) for of_set in zip_longest(*told, fillvalue=-1)), default=-1)
+        """Return, for the broker set where it is earliest, when the newest acknowledged operation
+        was invoked; -1 before the first."""
+        of_each = [handle.total_counts().get("answered_ns", ()) for handle in self._handles]
+        return min((max(of_set) for of_set in zip_longest(*of_each, fillvalue=-1)), default=-1)
 
-    def stats(self) -> dict[str, float]:
-        """Counts added up, quantiles of the slowest."""
-        told = [crew.counted() for crew in self._all]
-        counts = {name: sum(stats.get(name, 0) for stats in told) for name in COUNTS}
-        slowest = {name: max((s.get(name, 0.0) for s in told), default=0.0) for name in QUANTILES}
+    def counts(self) -> dict[str, float]:
+        """Return the sums of the counts, and the quantiles of the slowest process."""
+        of_each = [handle.total_counts() for handle in self._handles]
+        counts = {name: sum(stats.get(name, 0) for stats in of_each) for name in COUNTS}
+        slowest = {
+            name: max((s.get(name, 0.0) for s in of_each), default=0.0) for name in QUANTILES
+        }
         return counts | slowest
 
 
-def _added(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What two lives of a crew counted; of all but counts what is newer."""
+def _sum_counts(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the counts of two incarnations added up; everything else of the later one."""
     counts = {name: one.get(name, 0) + other.get(name, 0) for name in COUNTS}
     return {**one, **other, **counts}

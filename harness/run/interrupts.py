@@ -1,7 +1,7 @@
-"""To be asked to stop is no end: there is something to write down first.
+"""Graceful shutdown on Ctrl-C, SIGTERM and SIGHUP.
 
-Ctrl-C, SIGTERM and a terminal that is closed come alone or several at once; whoever works in a loop
-wants to know, and finishes in its own time.
+These signals come alone or several at once. Code that works in a loop asks whether one came, and
+finishes in its own time, since there is something to write first.
 """
 
 import signal
@@ -9,16 +9,16 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-UNHEEDED = (signal.SIGTERM, signal.SIGHUP)  # nobody sits there and waits
-REQUESTS = (signal.SIGINT, *UNHEEDED)
+UNATTENDED_SIGNALS = (signal.SIGTERM, signal.SIGHUP)  # no user waits at the terminal
+STOP_SIGNALS = (signal.SIGINT, *UNATTENDED_SIGNALS)
 AGAIN_S = 3.0
 
 
 @contextmanager
-def stoppable(
-    stop: Callable[[], None], requests: Sequence[signal.Signals] = REQUESTS
+def on_stop_signal(
+    stop: Callable[[], None], requests: Sequence[signal.Signals] = STOP_SIGNALS
 ) -> Iterator[None]:
-    """These requests call `stop` for the length of the block, and do nothing else."""
+    """Call `stop` for each of these signals during the block, instead of their usual effect."""
     previous = {}
     if threading.current_thread() is threading.main_thread():
         for number in requests:
@@ -32,19 +32,19 @@ def stoppable(
 
 
 @contextmanager
-def stops_noted() -> Iterator[Callable[[], bool]]:
-    """Requests to stop end nothing in the block; the yielded function says whether one came."""
+def stop_requested() -> Iterator[Callable[[], bool]]:
+    """Keep stop signals from ending the block; the yielded function returns whether one came."""
     came = threading.Event()
-    with stoppable(came.set):
+    with on_stop_signal(came.set):
         yield came.is_set
 
 
 @contextmanager
-def interrupted_by_all() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise KeyboardInterrupt, as Ctrl-C does, for the length of the block.
+def stop_signals_interrupt() -> Iterator[None]:
+    """Raise KeyboardInterrupt on SIGTERM and SIGHUP, as on Ctrl-C, during the block.
 
-    It is raised again after some seconds if the block goes on: the interpreter drops an exception
-    that comes in one of its own callbacks, such as those of a fork.
+    It is raised again after some seconds if the block continues: the interpreter drops an exception
+    that is raised in one of its own callbacks, such as those of a fork.
     """
     armed = False
 
@@ -54,7 +54,7 @@ def interrupted_by_all() -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
         raise KeyboardInterrupt
 
-    with stoppable(interrupt, (*REQUESTS, signal.SIGALRM)):
+    with on_stop_signal(interrupt, (*STOP_SIGNALS, signal.SIGALRM)):
         try:
             yield
         finally:

@@ -1,18 +1,15 @@
-"""The command's side of a run: make its folder, start the runner, watch it, and survive it.
+"""The command's side of a run: create its folder, start the runner, and watch it to its end.
 
-The runner is a process of its own in a session of its own, so the terminal's Ctrl-C reaches only
-this one: the first asks the runner for an early end, the second ends it at once. If this process
-dies, by whatever signal, the runner's standard input ends and the kernel kills it too, so nothing
-is left behind. The kernel ties it to the *thread* that started it: call `run` from one that lives
-on.
+The runner is a process in a session of its own, so the terminal's Ctrl-C reaches only this one: the
+first asks the runner for an early end, the second kills it. If this process dies, by whatever
+signal, the runner's standard input ends and the kernel kills it too, so nothing is left behind. The
+kernel ties it to the *thread* that started it: call `run` from a thread that lives on.
 """
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -27,27 +24,29 @@ from harness.contracts import Hosts, Node, System
 from harness.errors import BedFailed, Unsupported
 from harness.history.rundir import RunDir
 from harness.history.runs import start_run
-from harness.run.status_file import Bulletin
+from harness.run.interrupts import on_stop_signal
+from harness.run.status_file import StatusFile
 from harness.trial import Trial
-from harness.zones import distances, placed
+from harness.zones import assign_zones, distances
 
 Status = Mapping[str, Any]
 
 
-def planned(trial: Trial, plan_text: str | None = None) -> str:
-    """The trial's plan as TOML, explicit: from the text of a plan file, else from its seed.
+def make_plan(trial: Trial, plan_text: str | None = None) -> str:
+    """Return the trial's plan as explicit TOML: from the text of a plan file, else drawn from its
+    seed.
 
-    BadRequest or Unsupported when it makes no sense for this system on these hosts.
+    Raises BadRequest or Unsupported if it makes no sense for this system on these hosts.
     """
     nemesis = registry.nemesis()
-    stage = Stage.of(trial)
+    stage = PlanLimits.of(trial)
     plan = nemesis.plan_for_trial(trial, plan_text, stage.detection_s, stage.nodes, stage.can)
     text: str = nemesis.dump(plan)
     return text
 
 
 @dataclass(frozen=True)
-class Stage:
+class PlanLimits:
     """What a plan has to fit: the nodes, and what can be done to them."""
 
     nodes: Sequence[Node]
@@ -55,11 +54,12 @@ class Stage:
     can: frozenset[str]
 
     @classmethod
-    def of(cls, trial: Trial) -> "Stage":
-        """BadRequest when the hosts have no place for such a cluster."""
+    def of(cls, trial: Trial) -> "PlanLimits":
+        """Return the limits of a trial. Raises BadRequest if the hosts have no place for such a
+        cluster."""
         system: System = registry.load("system", trial.system)(trial)
         hosts: Hosts = registry.load("hosts", trial.hosts)(trial, Path())
-        nodes = placed(system.nodes(), trial.zones)
+        nodes = assign_zones(system.nodes(), trial.zones)
         hosts.check(nodes)
         if distances(nodes, trial.zone_latency) and "delay" not in hosts.can:
             raise Unsupported(
@@ -75,24 +75,24 @@ def run(
     on_status: Callable[[Status], None] = lambda status: None,
     runs: Path = Path("runs"),
 ) -> RunDir:
-    """Run a trial to its end; the folder with what it recorded.
+    """Run a trial to its end; return the folder with what it recorded.
 
-    BedFailed when it ended before its load began, so that there is nothing to judge. When the bed
-    failed later, `state()["error"]` of the run says why.
+    Raises BedFailed if it ended before its load began, so that there is nothing to judge. If the
+    test bed failed later, `state()["error"]` of the run says why.
     """
-    plan = planned(trial, plan_text)
-    with start_run(trial, plan, runs) as folder, Bulletin(folder) as bulletin:
-        running = Running(folder)
+    plan = make_plan(trial, plan_text)
+    with start_run(trial, plan, runs) as folder, StatusFile(folder) as bulletin:
+        running = RunnerProcess(folder)
         with running.interruptible():
             for status in running:
-                bulletin.take(status)
+                bulletin.update(status)
                 on_status(status)
             running.check()
     return folder
 
 
-class Running:
-    """A runner that was started: iterate over what it says until it has ended."""
+class RunnerProcess:
+    """A runner process: iterate over its status lines until it has exited."""
 
     def __init__(self, run: RunDir) -> None:
         self.run = run
@@ -108,14 +108,14 @@ class Running:
             )
 
     def __iter__(self) -> Iterator[Status]:
-        """Status lines, until there is nobody left who could say one."""
+        """Yield status lines until the runner and its children have exited."""
         with self._process as process:
             for line in process.stdout or ():
-                with suppress(ValueError):  # cut short because nobody had read for long
+                with suppress(ValueError):  # a line was cut short because the pipe was full
                     yield json.loads(line)
 
     def stop(self) -> None:
-        """Ask for an early end; asked twice, end it at once."""
+        """Ask for an early end; when called again, kill the runner."""
         self._stops += 1
         if self._stops > 1:
             self._process.kill()
@@ -126,30 +126,25 @@ class Running:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Ctrl-C, SIGTERM and the end of the terminal stop the run while this lasts; however it is
-        left, the run is over."""
-        previous = {}
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
-                    previous[number] = signal.signal(number, lambda *_: self.stop())
-        try:
-            yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
-            self._process.kill()
-            self._process.wait()
+        """Stop the run on Ctrl-C, SIGTERM and SIGHUP during the block; at its end, the run is
+        over."""
+        with on_stop_signal(self.stop):
+            try:
+                yield
+            finally:
+                self._process.kill()
+                self._process.wait()
 
-    def _what_stays(self) -> str:
-        """After an end that took nothing down: what does, where hosts outlive the driver."""
+    def _heal_hint(self) -> str:
+        """Return a hint for a run that was killed on hosts that outlive it, to heal what it left
+        there."""
         hosts = self.run.trial().hosts
         if self._stops < 2 or not registry.hosts(hosts).heal:
             return ""
         return f"; what is left on its hosts is removed by: {seatrial()} heal {self.run.path}"
 
     def check(self) -> None:
-        """After the end: KeyboardInterrupt or BedFailed when there is nothing to judge."""
+        """After the end: raise KeyboardInterrupt or BedFailed if there is nothing to judge."""
         code = self._process.wait()
         state = self.run.state()
         stopped = self._stops > 0
@@ -160,13 +155,14 @@ class Running:
         if self._stops > 1 or (stopped and "load_began_ns" not in state):
             unloaded = f"the load had not begun, so {self.run.path} has nothing to judge"
             judgeable = recorded_run_hint(self.run) if "load_began_ns" in state else unloaded
-            raise KeyboardInterrupt(f"; {judgeable}{self._what_stays()}")
+            raise KeyboardInterrupt(f"; {judgeable}{self._heal_hint()}")
         if "load_began_ns" not in state:
             raise BedFailed(state["error"])
 
 
 def packages_path() -> str:
-    """Where our packages are, and whatever else this process imports from; for any folder."""
+    """Return the PYTHONPATH of our packages and everything else this process imports, as absolute
+    paths."""
     given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     root = str(Path(harness.__file__).parents[1])
     return os.pathsep.join(os.path.abspath(folder) for folder in (root, *given))

@@ -1,8 +1,8 @@
-"""The runner's line to the command that started it: status out, `stop` in, and life itself.
+"""The pipe between the runner and the command that started it: status out, `stop` in.
 
-When standard input ends, the command is gone, and the runner ends at once; as process 1 of its
-namespaces it takes everything of the run with it. Status lines are a courtesy: a reader that is
-slow or stopped loses some and delays nobody.
+When standard input ends, the command is gone, and the runner exits at once; as process 1 of its
+namespaces it ends everything of the run. A reader of status lines that is slow or stopped loses
+some of them and delays nothing.
 """
 
 import asyncio
@@ -10,65 +10,75 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import Any, Protocol
-
-from harness.run.progress_messages import listener
 
 STATUS, ORDERS = 1, 0  # file descriptors
 
+ShowMessage = Callable[[str], None]  # callable from any thread
 
-class Lifeline(Protocol):
-    """`stop` is set when somebody asks for an early end."""
+
+def _log(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+# Where hosts report why a step takes long, such as an image being built: to the command that
+# started the runner, if there is one, else to the log.
+listener: ContextVar[ShowMessage] = ContextVar("listener", default=_log)
+
+
+class ParentPipe(Protocol):
+    """`stop` is set when an early end is requested."""
 
     stop: asyncio.Event
 
-    def say(self, status: Mapping[str, Any], /) -> None: ...
+    def send(self, status: Mapping[str, Any], /) -> None: ...
 
 
-class Alone:
-    """Nobody listens, and nobody asks for anything."""
+class NoParent:
+    """No parent process: status is dropped, and no early end is requested."""
 
     def __init__(self) -> None:
         self.stop = asyncio.Event()
 
-    def say(self, status: Mapping[str, Any], /) -> None: ...
+    def send(self, status: Mapping[str, Any], /) -> None: ...
 
 
-async def alone() -> Lifeline:
-    return Alone()
+async def no_parent() -> ParentPipe:
+    return NoParent()
 
 
-async def held() -> Lifeline:
-    """The line to the command that started this process."""
-    line = Line()
-    await line.hold()
-    listener.set(lambda words: line.say({"said": words}))
+async def open_parent_pipe() -> ParentPipe:
+    """Connect to the command that started this process."""
+    line = StdioPipe()
+    await line.open()
+    listener.set(lambda text: line.send({"said": text}))
     return line
 
 
-class Line(asyncio.Protocol):
-    """The command, or SIGTERM, may ask for an early end."""
+class StdioPipe(asyncio.Protocol):
+    """The pipe on standard input and output. The command, or SIGTERM, may request an early end."""
 
     def __init__(self) -> None:
         self.stop = asyncio.Event()
         self._rest = b""
 
-    async def hold(self) -> None:
-        """From now on, listen."""
+    async def open(self) -> None:
+        """Read from standard input from now on."""
         loop = asyncio.get_running_loop()
         os.set_blocking(STATUS, False)
         loop.add_signal_handler(signal.SIGTERM, self.stop.set)
-        loop.add_signal_handler(signal.SIGINT, lambda: None)  # the command's to react to
+        loop.add_signal_handler(signal.SIGINT, lambda: None)  # the command handles it
         await loop.connect_read_pipe(lambda: self, os.fdopen(ORDERS, "rb", 0))
 
-    def say(self, status: Mapping[str, Any], /) -> None:
+    def send(self, status: Mapping[str, Any], /) -> None:
         if "stats" not in status and "standing" not in status:
             print(json.dumps(status), file=sys.stderr, flush=True)
         try:
             os.write(STATUS, json.dumps(status).encode() + b"\n")
         except BlockingIOError:
-            pass  # nobody reads just now
+            pass  # the pipe is full
         except OSError:
             os._exit(1)
 

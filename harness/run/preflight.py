@@ -1,8 +1,7 @@
-"""Refusing a trial that can not be, before anything is started.
+"""Refuse a trial that cannot run, before anything is started.
 
-Every name is looked up, every option is checked by who owns it, the plan is drawn and thrown away,
-and the machine is asked whether it can. A trial that gets past this fails only for reasons that
-nobody could know beforehand.
+Every name is looked up, every option is checked by its owner, the plan is drawn and discarded, and
+the machine is checked. A trial that passes fails only for reasons that could not be known before.
 """
 
 from collections.abc import Sequence
@@ -11,33 +10,33 @@ from pathlib import Path
 from harness import registry
 from harness.cli.doctor import refuse_unready
 from harness.cli.options import Request
-from harness.contracts.cluster_view import Overseen
+from harness.contracts.cluster_view import Omniscient
 from harness.errors import BadRequest, UnknownName
-from harness.run.launch import planned
-from harness.run.replica_comparison import Comparing
-from harness.text.trial_lines import place_of
+from harness.run.launch import make_plan
+from harness.run.replica_comparison import ReplicaComparingSystem
+from harness.text.trial_lines import source_position
 from harness.trial import ANY_KIND, DEMANDS, ISOLATION, Trial
 
 
-def refuse(asked: Request, runs: Path) -> None:
-    """BadRequest or BedFailed when the trial can not be run as asked for."""
+def refuse_unrunnable(asked: Request, runs: Path) -> None:
+    """Raise BadRequest or BedFailed if the trial cannot run as requested."""
     refuse_impossible(asked)
     refuse_unready(asked.trial.hosts, asked.trial.bed, runs)
 
 
-def refuse_any(asked: Sequence[Request], runs: Path) -> None:
-    """The same for trials that differ in their seeds: the machine is asked once."""
+def refuse_any_unrunnable(asked: Sequence[Request], runs: Path) -> None:
+    """Do the same for trials that differ in their seeds: the machine is checked once."""
     for one in asked:
         refuse_impossible(one)
     refuse_unready(asked[0].trial.hosts, asked[0].trial.bed, runs)
 
 
 def refuse_impossible(asked: Request) -> None:
-    """What makes no sense on any machine, with the place where it is written."""
+    """Raise BadRequest for what makes no sense on any machine, with the position in the file."""
     try:
         _refuse_impossible(asked)
     except BadRequest as e:
-        if place := place_of(e, asked.written):
+        if place := source_position(e, asked.written):
             raise BadRequest(f"{place}: {e}") from e
         raise
 
@@ -49,12 +48,12 @@ def _refuse_impossible(asked: Request) -> None:
     workload = registry.load("workload", trial.workload)(trial)
     workload.check_options()
     _refuse_unknown("checker", workload.checkers)
-    _refuse_unseen(trial, trial.checkers or workload.checkers)
-    planned(trial, asked.plan_text)
+    _refuse_comparison(trial, trial.checkers or workload.checkers)
+    make_plan(trial, asked.plan_text)
 
 
 def refuse_unknown(trial: Trial) -> None:
-    """UnknownName for the first name in the trial that nobody registered."""
+    """Raise UnknownName for the first name in the trial that is not registered."""
     for kind, names in (
         ("system", (trial.system,)),
         ("hosts", (trial.hosts,)),
@@ -68,11 +67,12 @@ def refuse_unknown(trial: Trial) -> None:
             raise UnknownName("demand of the contract", demand, (*DEMANDS, *ISOLATION))
 
 
-def _refuse_unseen(trial: Trial, checkers: Sequence[str]) -> None:
-    """BadRequest when replicas are to be compared between faults, and nobody can, or will judge."""
+def _refuse_comparison(trial: Trial, checkers: Sequence[str]) -> None:
+    """Raise BadRequest if replicas are to be compared between faults, and the system cannot, or no
+    checker judges it."""
     if not trial.compare_replicas:
         return
-    if not isinstance(registry.load("system", trial.system)(trial), Comparing):
+    if not isinstance(registry.load("system", trial.system)(trial), ReplicaComparingSystem):
         raise BadRequest(
             f"compare_replicas: {trial.system} cannot compare its replicas while it serves;"
             " leave it out"
@@ -82,7 +82,7 @@ def _refuse_unseen(trial: Trial, checkers: Sequence[str]) -> None:
             "compare_replicas: the trial does not name the checker replicas, which needs it; "
             "add it to checkers, or leave compare_replicas out"
         )
-    if isinstance(registry.load("hosts", trial.hosts)(trial, Path()), Overseen):
+    if isinstance(registry.load("hosts", trial.hosts)(trial, Path()), Omniscient):
         raise BadRequest(
             f"compare_replicas: on {trial.hosts} hosts replicas are not compared between faults,"
             " because internal invariants are monitored all the time; leave it out"

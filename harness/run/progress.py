@@ -1,8 +1,8 @@
-"""What is known of a running trial: the runner's status lines, folded into one value.
+"""The progress of a running trial: the runner's status lines, folded into one value.
 
-The runner says one JSON object a line: a phase, counts so far, a stage of a fault, who plays which
-part, or why it failed. Counts are cumulative, so rates are differences over a short window and a
-line that never arrives costs nothing. Pure: the time of each line is given.
+The runner sends one JSON object a line: a phase, counts so far, a stage of a fault, the cluster
+state, or why it failed. Counts are cumulative, so rates are differences over a short window and a
+lost line costs nothing. Pure: the time of each line is an argument.
 """
 
 from collections import deque
@@ -17,7 +17,7 @@ OUTCOMES = ("ok", "fail", "info")
 
 
 @dataclass
-class Counted:
+class Sample:
     """Cumulative counts at one moment."""
 
     at_s: float
@@ -29,7 +29,7 @@ class Counted:
 
 @dataclass
 class ActiveFault:
-    """A fault as the runner last told."""
+    """A fault as the runner last reported it."""
 
     id: int
     kind: str
@@ -39,14 +39,14 @@ class ActiveFault:
     since_s: float
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         on = f" on {', '.join(self.targets)}" if self.targets else ""
         return f"{self.kind}{on}"
 
 
 @dataclass
-class Progress:
-    """Everything a view needs to draw."""
+class TrialProgress:
+    """Everything that a view needs to draw."""
 
     began_s: float
     phase: str = "starting"
@@ -59,35 +59,35 @@ class Progress:
     epochs: Mapping[str, str] = field(default_factory=dict)
     in_set: tuple[str, ...] = ()
     controller_leader: str = ""
-    checker: str = ""  # that judges now
+    checker: str = ""  # the one running now
     failed: str = ""
-    samples: deque[Counted] = field(default_factory=deque)
+    samples: deque[Sample] = field(default_factory=deque)
 
-    def take(self, status: Mapping[str, Any], at_s: float) -> list[str]:
-        """Fold one status line in; what is worth a line of its own to somebody who only reads."""
-        told: list[str] = []
+    def update(self, status: Mapping[str, Any], at_s: float) -> list[str]:
+        """Fold one status line in; return lines for a plain log of what happened."""
+        lines: list[str] = []
         if "phase" in status:
-            told += self._phase(str(status["phase"]), at_s)
+            lines += self._phase(str(status["phase"]), at_s)
         self.checker = str(status.get("checker") or self.checker)
         if isinstance(status.get("stats"), Mapping):
             self._count(status["stats"], at_s)
         if isinstance(status.get("fault"), Mapping):
-            told += self._fault(status["fault"], at_s)
+            lines += self._fault(status["fault"], at_s)
         if isinstance(status.get("standing"), Mapping):
-            told += self._standing(status["standing"])
+            lines += self._cluster_state(status["standing"])
         if status.get("alarm"):
-            told.append(str(status["alarm"]))
+            lines.append(str(status["alarm"]))
         if status.get("said"):
-            told.append(str(status["said"]))
+            lines.append(str(status["said"]))
         if status.get("lost"):
-            told.append(f"lost: {status['lost']}; ending early")
+            lines.append(f"lost: {status['lost']}; ending early")
         if status.get("failed"):
             self.failed = str(status["failed"])
-            told.append(f"failed: {self.failed}")
-        return told
+            lines.append(f"failed: {self.failed}")
+        return lines
 
     def rate(self, name: str) -> float:
-        """Per second, over the last moments."""
+        """Return the rate per second over the last moments."""
         if len(self.samples) < 2:
             return 0.0
         last = self.samples[-1]
@@ -100,7 +100,7 @@ class Progress:
         return None if value is None else float(value)
 
     def rates(self, name: str, width: int) -> list[float]:
-        """The last minute as `width` rates, oldest first."""
+        """Return the last minute as `width` rates, oldest first."""
         if len(self.samples) < 2:
             return []
         step_s = HISTORY_S / width
@@ -110,7 +110,7 @@ class Progress:
         return [max(0.0, (b - a) / step_s) for a, b in pairwise(at)]
 
     def load_s(self, now_s: float) -> float | None:
-        """Seconds of load so far; None before it begins."""
+        """Return the seconds of load so far; None before it begins."""
         if self.load_began_s is None:
             return None
         end = self.load_ended_s if self.load_ended_s is not None else now_s
@@ -127,7 +127,7 @@ class Progress:
 
     def _count(self, counts: Mapping[str, float], at_s: float) -> None:
         known = {k: v for k, v in counts.items() if isinstance(v, int | float)}
-        self.samples.append(Counted(at_s, known))
+        self.samples.append(Sample(at_s, known))
         while self.samples[0].at_s < at_s - HISTORY_S:
             self.samples.popleft()
 
@@ -138,7 +138,7 @@ class Progress:
         fault = ActiveFault(
             number,
             str(row.get("kind") or "") or (known.kind if known else "fault"),
-            names_of(row.get("targets")) or (known.targets if known else ()),
+            node_names(row.get("targets")) or (known.targets if known else ()),
             stage,
             str(row.get("state") or (known.state if known else "")),
             known.since_s if known else at_s,
@@ -151,42 +151,42 @@ class Progress:
         else:
             self.faults[number] = fault
         doubt = f" ({fault.state})" if fault.state in ("partial", "failed") else ""
-        return [f"fault {number}: {fault.words}: {stage}{doubt}"]
+        return [f"fault {number}: {fault.label}: {stage}{doubt}"]
 
-    def _standing(self, row: Mapping[str, Any]) -> list[str]:
-        masters = _words(row.get("masters"))
-        epochs = _words(row.get("epochs"))
-        told = [
+    def _cluster_state(self, row: Mapping[str, Any]) -> list[str]:
+        masters = _text_values(row.get("masters"))
+        epochs = _text_values(row.get("epochs"))
+        lines = [
             f"{name}: master {masters[name]}, epoch {epochs.get(name, '?')}"
             for name in sorted(masters)
             if (masters[name], epochs.get(name)) != (self.masters.get(name), self.epochs.get(name))
         ]
         self.masters, self.epochs = masters, epochs
-        self.in_set = names_of(row.get("in_set"))
+        self.in_set = node_names(row.get("in_set"))
         self.controller_leader = str(row.get("controller_leader") or "")
-        return told
+        return lines
 
 
-def names_of(targets: Any) -> tuple[str, ...]:
-    """Node names out of {role: [names]}, [names] or a name."""
+def node_names(targets: Any) -> tuple[str, ...]:
+    """Return node names from {role: [names]}, [names] or a name."""
     if isinstance(targets, str):
         return (targets,) if targets else ()
     if isinstance(targets, Mapping):
-        return tuple(dict.fromkeys(n for group in targets.values() for n in names_of(group)))
+        return tuple(dict.fromkeys(n for group in targets.values() for n in node_names(group)))
     if isinstance(targets, Sequence):
         return tuple(str(name) for name in targets)
     return ()
 
 
-def _words(told: Any) -> dict[str, str]:
-    """A mapping as text; anything else is nobody."""
-    if not isinstance(told, Mapping):
+def _text_values(values: Any) -> dict[str, str]:
+    """Return a mapping with its values as text; empty for anything else."""
+    if not isinstance(values, Mapping):
         return {}
-    return {str(name): "" if value is None else str(value) for name, value in told.items()}
+    return {str(name): "" if value is None else str(value) for name, value in values.items()}
 
 
-def _value_at(samples: Sequence[Counted], name: str, at_s: float) -> float:
-    """The cumulative count at a time, between two samples in proportion."""
+def _value_at(samples: Sequence[Sample], name: str, at_s: float) -> float:
+    """Return the cumulative count at a time, interpolated between two samples."""
     before = samples[0]
     for sample in samples:
         if sample.at_s > at_s:

@@ -1,7 +1,7 @@
 """The runner's part of the history: faults, server-side events, replicas and phase marks.
 
-Times are taken when a method is called, on the clock of record. What is recorded of a fault is told
-to the live view in the same breath.
+Times are taken when a method is called, on the clock of record. Stages of faults are also reported
+to the live view.
 """
 
 import json
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.history.journal import Journal
+from harness.history.journal import TableJournal
 from harness.history.schema import FAULTS
 
 WRITER = "runner"
@@ -32,14 +32,14 @@ class JournalRecorder:
         self._now_ns = now_ns
         self._tell = tell
         self._tables = {
-            table: Journal(folder, table, WRITER, patient=patient)
+            table: TableJournal(folder, table, WRITER, patient=patient)
             for table in ("faults", "events", "notes", "replicas")
         }
         self._node_index: Mapping[str, int] = {}
         self._key_index: Mapping[str, int] = {}
 
-    def name(self, nodes: Sequence[str], keys: Sequence[str]) -> None:
-        """The dictionaries of the run, which replicas are recorded by."""
+    def set_names(self, nodes: Sequence[str], keys: Sequence[str]) -> None:
+        """Set the run's node and key names, by whose index replicas are recorded."""
         self._node_index = {name: at for at, name in enumerate(nodes)}
         self._key_index = {name: at for at, name in enumerate(keys)}
 
@@ -47,25 +47,26 @@ class JournalRecorder:
         self._tables["notes"].append((self._now_ns(), None, None, text))
 
     def alarm(self, text: str) -> None:
-        """Also said to who watches, and in the log."""
+        """Record a note; also show it to the user, and write it to the log."""
         print(text, file=sys.stderr, flush=True)
         self._tell({"alarm": text})
         self.note(text)
 
     def fault(self, row: Mapping[str, Any]) -> None:
-        values = {column: _plain(column, row.get(column)) for column in FAULTS.names}
+        values = {column: _column_value(column, row.get(column)) for column in FAULTS.names}
         self._tables["faults"].append(tuple(values.values()))
-        self._tables["faults"].flush()  # a fault that nobody remembers must not be
+        self._tables["faults"].flush()  # no fault may exist without a record of it
         stage = next((name for name in STAGES if row.get(name) is not None), "planned")
         if stage != "planned":
-            told = {name: _value(row.get(name)) for name in ("id", "kind", "targets", "state")}
-            self._tell({"fault": {**told, "stage": stage}})
+            fields = {name: _decoded(row.get(name)) for name in ("id", "kind", "targets", "state")}
+            self._tell({"fault": {**fields, "stage": stage}})
 
     def event(self, t: int, node: str, kind: str, fields: Mapping[str, Any]) -> None:
         self._tables["events"].append((t, node, kind, json.dumps(fields, sort_keys=True)))
 
     def replicas(self, node: str, rows: Sequence[tuple[str, int, int, int, int]]) -> None:
-        """Messages of keys that are not the workload's (a system's own topics) are left out."""
+        """Record messages of a replica, without those of keys that are not the workload's (a
+        system's own topics)."""
         at = self._node_index[node]
         append = self._tables["replicas"].append
         for key, offset, value, epoch, crc in rows:
@@ -78,13 +79,13 @@ class JournalRecorder:
             journal.close()
 
 
-def _plain(column: str, value: Any) -> Any:
-    """Structures as JSON text; text that is JSON already stays."""
+def _column_value(column: str, value: Any) -> Any:
+    """Return structures as JSON text; text that is JSON already stays."""
     if column in _JSON_COLUMNS and value is not None and not isinstance(value, str):
         return json.dumps(value, sort_keys=True)
     return value
 
 
-def _value(value: Any) -> Any:
-    """What JSON text stands for."""
+def _decoded(value: Any) -> Any:
+    """Return the value of JSON text."""
     return json.loads(value) if isinstance(value, str) and value.startswith("{") else value

@@ -1,12 +1,13 @@
-"""Replicas compared while the load goes on: between two faults, whenever the cluster is whole.
+"""Compare replicas under load: between two faults, when the cluster has full redundancy.
 
-What replicas hold is compared at the end of every run, message by message. Two that had parted in
-the middle, and were brought together again by cutting one of them, agree by then. So a trial with
-`compare_replicas` also asks the system, once in every stretch without a fault, for a digest of each
-replica's log up to where all of them must hold the same. Each answer is the event `compared`; a run
-that has none is *unknown* (checkers/replicas.py).
+At the end of every run replicas are compared message by message. Two that diverged in the middle,
+and were reconciled by truncating one of them, agree by then. So a trial with `compare_replicas`
+also asks the system, once in every period without a fault, for a digest of each replica's log up to
+where all of them must hold the same. Each answer is the event `compared`; a run that has none is
+*unknown* (checkers/replicas.py).
 
-The nemesis records what becomes of each fault; `Calm` listens, and knows when nothing is broken.
+The nemesis records the state of each fault; `QuietPeriodRecorder` listens, and knows when none is
+active.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,20 +21,19 @@ LOOK_EVERY_S = 0.25
 
 
 @runtime_checkable
-class Comparing(Protocol):
+class ReplicaComparingSystem(Protocol):
     """A system whose replicas can be compared while it serves."""
 
-    async def compared(self, bed: Bed) -> Mapping[str, Any] | None:
-        """By broker set: {"bytes": n, "digests": {node: digest}}; None when there is nothing to
-        compare yet."""
+    async def compare_replicas(self, bed: Bed) -> Mapping[str, Any] | None:
+        """Return by broker set: {"bytes": n, "digests": {node: digest}}; None if there is nothing
+        to compare yet."""
         ...
 
 
-class Calm:
-    """A recorder that passes everything on, and listens to what becomes of faults.
+class QuietPeriodRecorder:
+    """A recorder that passes everything on, and tracks which faults are active.
 
-    `stretch` is the number of the stretch without any fault that lasts now; None while one is in
-    the world.
+    `quiet_period` is the number of the current period without any fault; None while one is active.
     """
 
     def __init__(self, record: Recorder) -> None:
@@ -42,7 +42,7 @@ class Calm:
         self._number = 0
 
     @property
-    def stretch(self) -> int | None:
+    def quiet_period(self) -> int | None:
         return None if self._open else self._number
 
     def fault(self, row: Mapping[str, Any]) -> None:
@@ -69,25 +69,29 @@ class Calm:
         self._record.replicas(node, rows)
 
 
-async def comparing(bed: Bed, calm: Calm) -> None:
-    """For ever: compare once in every calm stretch, as soon as the cluster is whole in it."""
+async def compare_in_quiet_periods(bed: Bed, calm: QuietPeriodRecorder) -> None:
+    """Compare once in every quiet period, as soon as the cluster has full redundancy in it; until
+    cancelled."""
     looked = -1
     while True:
-        number = calm.stretch
+        number = calm.quiet_period
         if number is not None and number != looked:
             try:
-                looked = number if await _compared(bed, calm, number) else looked
+                looked = number if await _compare_once(bed, calm, number) else looked
             except BedFailed as e:
                 bed.record.note(f"{NOT_COMPARED} stretch {number}: {e}")
                 looked = number
         await bed.sleep(LOOK_EVERY_S)
 
 
-async def _compared(bed: Bed, calm: Calm, number: int) -> bool:
-    """Whether it was done."""
-    if not isinstance(bed.system, Comparing) or not (await bed.standing()).redundant:
+async def _compare_once(bed: Bed, calm: QuietPeriodRecorder, number: int) -> bool:
+    """Compare now if possible; return whether it was done."""
+    if (
+        not isinstance(bed.system, ReplicaComparingSystem)
+        or not (await bed.cluster_state()).redundant
+    ):
         return False
-    found = await bed.system.compared(bed)
+    found = await bed.system.compare_replicas(bed)
     if found is None:
         return False
     bed.record.event(bed.now_ns(), "", "compared", {"stretch": number, "sets": dict(found)})

@@ -1,8 +1,8 @@
 """The runner: `python -m harness.run.runner RUN` carries out the trial in a run's folder.
 
-The command `seatrial run` starts it (`harness.run.launch`) and only watches. Here, first of all and
-with one thread, the hosts are entered: for local ones that means namespaces of our own, in which
-this is process 1. Nothing that might start a thread is imported before that.
+The command `seatrial run` starts it (`harness.run.launch`) and only watches. First of all, while it
+has one thread, it enters the hosts: for local ones that means namespaces of its own, in which it is
+process 1. Nothing that might start a thread is imported before that.
 """
 
 import sys
@@ -14,42 +14,39 @@ from harness import registry
 from harness.contracts import Hosts
 from harness.errors import EXIT_BAD_REQUEST, SeatrialError
 from harness.history.rundir import RunDir
-from harness.run import story as phases
-from harness.run.parent_pipe import Lifeline, held
+from harness.run import story as trial_story
+from harness.run.parent_pipe import ParentPipe, open_parent_pipe
 
 if TYPE_CHECKING:
-    from harness.run.trial_run import Voyage
+    from harness.run.trial_run import TrialRun
 
 
 def main() -> int:
     if len(sys.argv) != 2:
         print("usage: python -m harness.run.runner RUN", file=sys.stderr)
         return EXIT_BAD_REQUEST
-    return carry_out(RunDir.open(Path(sys.argv[1])), phases.run)
+    return run_in_hosts(RunDir.open(Path(sys.argv[1])), trial_story.run)
 
 
-def carry_out(
+def run_in_hosts(
     run: RunDir,
-    story: "Callable[[Voyage], Awaitable[None]]",
-    hold: "Callable[[], Awaitable[Lifeline]]" = held,
+    story: "Callable[[TrialRun], Awaitable[None]]",
+    open_pipe: "Callable[[], Awaitable[ParentPipe]]" = open_parent_pipe,
 ) -> int:
-    """Enter the hosts of the run and play the story there; the exit code of this process."""
+    """Enter the hosts of the run and carry out the story there; return this process's exit code."""
     try:
-        asked = run.trial()
-        hosts: Hosts = registry.load("hosts", asked.hosts)(asked, run.path)
+        trial = run.trial()
+        hosts: Hosts = registry.load("hosts", trial.hosts)(trial, run.path)
         hosts.enter()
     except SeatrialError as e:
         run.update_state(error=str(e))
         return e.exit_code
-    from harness.run.trial_run import voyage
-    from harness.run.world_events import (
-        keep,  # after the hosts are entered, like all that follows from it
-    )
+    from harness.run.trial_run import keep_world_events, run_story  # it starts threads
 
     try:
-        return hosts.run(voyage(run, hosts, story, hold))
+        return hosts.run(run_story(run, hosts, story, open_pipe))
     finally:
-        keep(run, hosts)
+        keep_world_events(run, hosts)
 
 
 if __name__ == "__main__":

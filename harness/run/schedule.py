@@ -1,10 +1,10 @@
-"""What next, for whom, when: the pure, seeded part of a workload.
+"""Which operation comes next, on which key, and when: the pure, seeded part of a workload.
 
-Every generator takes its randomness as an argument and touches nothing else, so the same seed
-gives the same load, in this world or in a simulated one. Arrivals are those of a Poisson process:
-the load does not fall into step with the cluster's own timers, and does not wait for it: an
-arrival that finds every slot taken is skipped, never piled up. Skipped arrivals are counted, since
-latencies of what was sent alone would make a stalled client look fast (coordinated omission).
+Every generator takes its random numbers as an argument and touches nothing else, so the same seed
+gives the same load, in this world or in a simulated one. Arrivals are a Poisson process: the load
+does not fall into step with the cluster's timers, and does not wait for it: an arrival that finds
+every slot taken is skipped, never queued. Skipped arrivals are counted, since the latencies of what
+was sent alone would make a stalled client look fast (coordinated omission).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,18 +17,18 @@ from harness.operation import value_of
 NOTE_EVERY_S = 1.0
 
 
-class Randomness(Protocol):
-    """What of `random.Random` is used."""
+class RandomSource(Protocol):
+    """The methods of `random.Random` that are used."""
 
     def expovariate(self, lambd: float) -> float: ...
 
     def randrange(self, stop: int) -> int: ...
 
 
-def arrivals(random: Randomness, rate_per_s: float, burst: int = 1) -> Iterator[float]:
-    """Seconds since the load began at which operations are due; rate 0: at once, always.
+def arrivals(random: RandomSource, rate_per_s: float, burst: int = 1) -> Iterator[float]:
+    """Yield the seconds since the load began at which operations are due; rate 0: at once, always.
 
-    `burst`: so many are due at the same instant; the rate stays what it is.
+    `burst`: so many are due at the same instant, at an unchanged rate.
     """
     if rate_per_s <= 0:
         yield from repeat(0.0)
@@ -38,7 +38,7 @@ def arrivals(random: Randomness, rate_per_s: float, burst: int = 1) -> Iterator[
         yield from repeat(at_s, burst)
 
 
-class Skipped:
+class SkippedArrivals:
     """Counts the arrivals of one process that found every slot taken, and notes their number."""
 
     def __init__(self, note: Callable[[str], None]) -> None:
@@ -46,7 +46,8 @@ class Skipped:
         self._note, self._next_s = note, 0.0
 
     def add(self, now_s: float) -> None:
-        """Count one; note the number now and then, for a process may be killed before its end."""
+        """Count one; note the number every second, because a process may be killed before its
+        end."""
         self.count += 1
         if now_s >= self._next_s:
             self._next_s = now_s + NOTE_EVERY_S
@@ -60,15 +61,15 @@ class Skipped:
 
 
 def values(producer: int) -> Iterator[int]:
-    """The values a producer sends: dense, from its sequence number 0 on."""
+    """Yield the values that a producer sends: dense, from sequence number 0 on."""
     return (value_of(producer, sequence) for sequence in count())
 
 
-def choices(random: Randomness, keys: int) -> Iterator[int]:
-    """The key of each operation, uniformly."""
+def choices(random: RandomSource, keys: int) -> Iterator[int]:
+    """Yield the key of each operation, uniformly."""
     return (random.randrange(keys) for _ in count())
 
 
 def share(items: Sequence[int], index: int, of: int) -> list[int]:
-    """The items that fall to one of several workers: every item to exactly one, evenly."""
+    """Return one worker's share of the items: every item goes to exactly one worker, evenly."""
     return list(items[index::of])

@@ -1,9 +1,9 @@
-"""What a running trial last said, as `status.json` in its folder, for whoever looks from outside.
+"""The state of a running trial, as `status.json` in its folder, for other processes.
 
-The runner's status lines reach only the command that started it. Folded into one small value they
-are written a few times a second, so that `seatrial serve` can show a run of any terminal. It is
-gone when the run is over, for then its history tells more; and whatever happens to it changes no
-run: a disk that refuses it is not worth a word.
+The runner's status lines reach only the command that started it. That command folds them into one
+small value and writes it a few times a second, so that `seatrial serve` can show the runs of any
+terminal. The file is removed when the run is over, since its history says more. Errors are ignored:
+a disk that refuses it must not change the run.
 """
 
 import json
@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from harness.history.rundir import RunDir
-from harness.run.progress import ActiveFault, Progress
+from harness.run.progress import ActiveFault, TrialProgress
 
 FILE = "status.json"
 EVERY_S = 0.5
@@ -23,12 +23,12 @@ WIDTH = 60  # rates of the last minute
 COUNTS = ("ok", "fail", "info", "polled", "p50_ms", "p99_ms")
 
 
-class Bulletin:
-    """`with Bulletin(run) as bulletin: bulletin.take(status)`."""
+class StatusFile:
+    """`with StatusFile(run) as status_file: status_file.update(status)`."""
 
     def __init__(self, run: RunDir, now_s: Callable[[], float] = time.monotonic) -> None:
         self._path, self._now_s = run.path / FILE, now_s
-        self._progress = Progress(began_s=now_s())
+        self._progress = TrialProgress(began_s=now_s())
         self._said: list[str] = []
         self._next_s = 0.0
 
@@ -44,15 +44,16 @@ class Bulletin:
         with suppress(OSError):
             self._path.unlink(missing_ok=True)
 
-    def take(self, status: Mapping[str, Any]) -> None:
-        """One status line; written when the last one is old enough, or when it is news."""
+    def update(self, status: Mapping[str, Any]) -> None:
+        """Take one status line; write the file if the last one is old enough, or something
+        happened."""
         now = self._now_s()
-        news = self._progress.take(status, now)
+        news = self._progress.update(status, now)
         self._said = [*self._said, *news][-8:]
         if news or now >= self._next_s:
             self._next_s = now + EVERY_S
             with suppress(OSError):
-                self._write(plain(self._progress, now) | {"said": self._said})
+                self._write(progress_json(self._progress, now) | {"said": self._said})
 
     def _write(self, fields: Mapping[str, Any]) -> None:
         temporary = self._path.with_name(f".{FILE}.tmp")
@@ -60,8 +61,8 @@ class Bulletin:
         os.replace(temporary, self._path)
 
 
-def plain(progress: Progress, now_s: float) -> dict[str, Any]:
-    """All that a view draws, as JSON takes it."""
+def progress_json(progress: TrialProgress, now_s: float) -> dict[str, Any]:
+    """Return everything that a view draws, as JSON."""
     return {
         "phase": progress.phase,
         "phases": progress.phases[-20:],
@@ -71,7 +72,7 @@ def plain(progress: Progress, now_s: float) -> dict[str, Any]:
         "rates": progress.rates("ok", WIDTH),
         "faults": [_fault(fault, now_s) for fault in progress.faults.values()],
         "healed": len(progress.done),
-        "last_healed": progress.done[-1].words if progress.done else "",
+        "last_healed": progress.done[-1].label if progress.done else "",
         "masters": dict(progress.masters),
         "epochs": dict(progress.epochs),
         "in_set": list(progress.in_set),
@@ -83,7 +84,7 @@ def plain(progress: Progress, now_s: float) -> dict[str, Any]:
 def _fault(fault: ActiveFault, now_s: float) -> dict[str, Any]:
     return {
         "id": fault.id,
-        "words": fault.words,
+        "words": fault.label,
         "stage": fault.stage,
         "state": fault.state,
         "for_s": now_s - fault.since_s,

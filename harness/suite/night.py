@@ -14,7 +14,7 @@ from harness.cli.console import announce
 from harness.cli.doctor import refuse_unready
 from harness.cli.session import say
 from harness.errors import BadRequest, BedFailed, SeatrialError
-from harness.history.runs import writable
+from harness.history.runs import check_writable
 from harness.run.preflight import refuse_impossible
 from harness.suite.course import SuiteBudget, SuiteRun, SuiteState, conduct, likely_s, repeated_runs
 from harness.suite.expected import ExpectedRun
@@ -24,8 +24,8 @@ from harness.suite.row import NOT_RUN, SuiteRow
 from harness.suite.suite_file import HostsOverride, read_suite, select_runs
 from harness.suite.trend import Night, came, changes, nights, store_night
 from harness.suite.view import markdown, plain, sentence, show, write_summary
-from harness.text.code_hash import contents
-from harness.text.parsing import shown
+from harness.text.code_hash import code_hash
+from harness.text.parsing import abbreviate
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def run_suite(
         _refuse(cell, asked.suite)
     missing = [turn for turn in course.asked if turn.key not in course.rows]
     course.absent = unavailable(missing, runs, known=bool(course.rows))
-    writable(runs)
+    check_writable(runs)
     _announce(missing, course, asked.budget)
     if asked.record:
         Record.refuse_unwritable(asked.record)
@@ -134,7 +134,7 @@ def _refuse(cell: ExpectedRun, suite: Path) -> None:
     try:
         refuse_impossible(cell.asked)
     except SeatrialError as e:
-        e.args = (f"{suite}: {shown(cell.title)}: {e}",)
+        e.args = (f"{suite}: {abbreviate(cell.title)}: {e}",)
         raise
 
 
@@ -171,7 +171,7 @@ def _compared(course: SuiteState, log: SuiteLog, runs: Path) -> tuple[Night, tup
     """Return the results of this night, and what has changed since earlier ones."""
     measured = [row for row in course.table if row.word != NOT_RUN and not row.known]
     when, name = datetime.now(UTC).isoformat(timespec="seconds"), course.suite.stem
-    tonight, earlier = Night(log.id, when, name, contents(), came(measured)), list[Night]()
+    tonight, earlier = Night(log.id, when, name, code_hash(), came(measured)), list[Night]()
     try:
         earlier = [one for one in nights(runs, name, say) if one.id != log.id]
     except OSError as e:

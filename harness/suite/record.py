@@ -21,8 +21,8 @@ from harness.suite.expected import AS_EXPECTED, NOT_AS_EXPECTED, WORDS
 from harness.suite.figures import NEVER
 from harness.suite.row import SuiteRow
 from harness.suite.store import locked, replace_file, temporary_beside
-from harness.text.code_hash import BROKEN, contents
-from harness.text.parsing import shown, text_of
+from harness.text.code_hash import RUN_CODE, code_hash
+from harness.text.parsing import abbreviate, read_text
 
 FIGURES = (
     *("injections", "elections", "acknowledged", "lost", "duplicated"),
@@ -45,7 +45,7 @@ class Record:
         """Read a table; a missing one is empty. Raises BadRequest if it is no such table."""
         if not os.path.exists(path):
             return cls({})
-        rows = _rows(text_of(path, "the record"), path)
+        rows = _rows(read_text(path, "the record"), path)
         return cls({(row["cell"], row["seed"], row["turn"]): row for row in rows})
 
     def known(self, turns: Iterable[SuiteRun]) -> dict[str, SuiteRow]:
@@ -111,7 +111,7 @@ class Record:
 def cell_hash(turn: SuiteRun) -> str:
     """Return the hash of what determines a result, without the checkers: a run can be judged
     again."""
-    content = f"{contents(BROKEN)}\0{turn.cell.key}"
+    content = f"{code_hash(RUN_CODE)}\0{turn.cell.key}"
     return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
 
 
@@ -140,10 +140,10 @@ def _damage(cells: Sequence[str], row: Mapping[str, str]) -> str:
     if len(cells) != len(COLUMNS):
         return f"it has {len(cells)} columns instead of {len(COLUMNS)}"
     if row["outcome"] not in WORDS.values():
-        return f"outcome must be {', '.join(WORDS.values())}, not {shown(row['outcome'])!r}"
+        return f"outcome must be {', '.join(WORDS.values())}, not {abbreviate(row['outcome'])!r}"
     for name in FIGURES:
         if row[name] and not _is_figure(row[name]):
-            return f"{name} must be a number, not {shown(row[name])!r}"
+            return f"{name} must be a number, not {abbreviate(row[name])!r}"
     return ""
 
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from harness.text.parsing import json_of
+from harness.text.parsing import parse_json
 
 FOLDER = "suites"  # below that of the runs
 
@@ -48,7 +48,7 @@ def text(path: Path) -> str:
 def parsed_object(line: str) -> Mapping[str, Any]:
     """Return the JSON object of a line, empty if the line is something else."""
     with suppress(ValueError):
-        read = json_of(line)
+        read = parse_json(line)
         if isinstance(read, dict):
             return read
     return {}

@@ -46,8 +46,8 @@ from harness.shrink.scaling import Scale, scale_request
 from harness.suite.bundled import locate
 from harness.suite.expected import EXCUSED_RUN, ExpectedRun, FigureBound
 from harness.suite.figures import NAMES
-from harness.text.parsing import is_number, parsed, text_of
-from harness.text.toml_lines import line
+from harness.text.parsing import is_number, parse_toml, read_text
+from harness.text.toml_lines import line_suffix
 from harness.trial import Trial
 
 SCALE_KEYS = {"by": float, "setting": str, "share": float}
@@ -99,8 +99,8 @@ def read_suite(
 ) -> tuple[ExpectedRun, ...]:
     """Return the runs of a suite file. `by`, `share` and `place` override its scale, its share of
     rounds and its hosts. Raises BadRequest with the entry that is wrong."""
-    text = text_of(path, "the suite file")
-    table = parsed(text, str(path))
+    text = read_text(path, "the suite file")
+    table = parse_toml(text, str(path))
     _refuse_other_files(table, path)
     entries, scale = table.pop("trial", []), table.pop("scale", {})
     if table or not isinstance(entries, list) or not entries:
@@ -220,7 +220,7 @@ def _with_unique_names(cells: Sequence[ExpectedRun]) -> Iterator[ExpectedRun]:
 
 def places(path: object, text: str, entries: int) -> list[str]:
     """Return a name with file and line for each entry of a suite file."""
-    return [f"{path}{line(text, 'trial', n)}: trial {n + 1}" for n in range(entries)]
+    return [f"{path}{line_suffix(text, 'trial', n)}: trial {n + 1}" for n in range(entries)]
 
 
 def check_entry(entry: Any, where: str) -> Mapping[str, Any]:

@@ -19,7 +19,7 @@ from harness.suite import figures as numbers
 from harness.suite.expected import AS_EXPECTED, WORDS, verdict_of
 from harness.suite.row import SuiteRow
 from harness.suite.store import FOLDER, locked, replace_file
-from harness.text.parsing import json_of
+from harness.text.parsing import parse_json
 
 FILE = "nights.jsonl"
 COMPARED_WITH = 10  # nights
@@ -133,7 +133,7 @@ def nights(runs: Path, suite: str = "", say: Callable[[str], None] | None = None
         text = file.read_bytes().decode(errors="replace")
         for number, line in enumerate(text.splitlines(), start=1):
             try:
-                found.append(Night.read(json_of(line)))
+                found.append(Night.read(parse_json(line)))
             except (ValueError, KeyError, TypeError, AttributeError):
                 if say:
                     say(f"{file} line {number} is not a night of a suite and is left out")

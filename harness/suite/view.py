@@ -25,7 +25,7 @@ from harness.suite.course import CHANGED, SuiteState
 from harness.suite.expected import AS_EXPECTED, NOT_AS_EXPECTED, WORDS
 from harness.suite.row import NOT_RUN, SuiteRow
 from harness.suite.store import FOLDER, replace_file
-from harness.text.sanitize import sayable
+from harness.text.sanitize import sanitize
 
 HEADS = ("trial", "seed", "expected", "came", "recovers in", "acks/s", "took", "")
 RESUMES = "continues from here"
@@ -148,7 +148,7 @@ def markdown(course: SuiteState, changed: Sequence[str]) -> str:
 
 def _safe(text: str) -> str:
     """Escape text for Markdown tables and HTML."""
-    plain = " ".join(sayable(text).split())
+    plain = " ".join(sanitize(text).split())
     for sign, entity in (("&", "&amp;"), ("<", "&lt;"), ("\\", "&#92;"), ("|", "&#124;")):
         plain = plain.replace(sign, entity)
     return plain
@@ -159,7 +159,7 @@ def junit(course: SuiteState) -> str:
     rows = course.table
     suite = Xml.Element(
         "testsuite",
-        name=sayable(str(course.suite)),
+        name=sanitize(str(course.suite)),
         tests=str(len(rows)),
         failures=str(sum(row.outcome == NOT_AS_EXPECTED for row in rows)),
         errors=str(sum(_kind(row) == "error" for row in rows)),
@@ -170,13 +170,13 @@ def junit(course: SuiteState) -> str:
         case = Xml.SubElement(
             suite,
             "testcase",
-            name=sayable(_who(row)),
-            classname=sayable(course.suite.stem),
+            name=sanitize(_who(row)),
+            classname=sanitize(course.suite.stem),
             time=f"{row.took_s:.1f}",
         )
         if kind := _kind(row):
-            message = sayable(f"{row.came}, but {row.wanted} was expected")
-            Xml.SubElement(case, kind, message=message).text = sayable(row.run)
+            message = sanitize(f"{row.came}, but {row.wanted} was expected")
+            Xml.SubElement(case, kind, message=message).text = sanitize(row.run)
     Xml.indent(suite)
     return Xml.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
@@ -193,8 +193,8 @@ def _kind(row: SuiteRow) -> str:
 def plain(course: SuiteState, changed: Sequence[str]) -> Mapping[str, Any]:
     """Return the summary for JSON."""
     return {
-        "suite": sayable(str(course.suite)),
-        "conclusion": sayable(conclusion(course)),
+        "suite": sanitize(str(course.suite)),
+        "conclusion": sanitize(conclusion(course)),
         "exit_code": course.exit_code,
         "complete": course.complete,
         "early": course.early or None,

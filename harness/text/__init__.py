@@ -1,1 +1,1 @@
-"""Reading and writing of text: TOML lines, sanitized names, digests of code."""
+"""Reading and writing of text: TOML, JSON, sanitized text, plurals and lists, code hashes."""

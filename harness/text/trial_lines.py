@@ -1,9 +1,9 @@
-"""Where the fields of a trial are written, for whoever has to correct one.
+"""Find where the fields of a trial are written, for error messages.
 
-A trial is laid together from flags, a trial file and the `[trial]` tables of its plans. That a name
-in it means nothing is only known when it is whole, so where each field came from is kept: an
-unknown name, or an option such as `load.rate` that its owner refuses, is told with the file, the
-line and the key. Flags have none; who wrote them sees them.
+A trial is composed of flags, a trial file and the `[trial]` tables of its plans. Whether a name in
+it is valid is only known when it is complete, so the source of each field is kept: an unknown name,
+or an option such as `load.rate` that its owner refuses, is reported with the file, the line and the
+key. Flags have no file; their user sees them.
 """
 
 import re
@@ -28,54 +28,54 @@ FAULTS = ("claims", "survives", "faults")
 
 
 @dataclass(frozen=True)
-class Written:
-    """Fields that are set in one place, and the file's text and name where it is one."""
+class TrialSource:
+    """Fields that are set in one place, with the text and name of the file if it is one."""
 
     table: Mapping[str, Any]
     text: str = ""
     source: str = ""
 
-    def naming(self, field: str, name: str) -> tuple[str | int, ...]:
-        """What leads to where the field names this, as a key or as a value; nothing where it does
-        not."""
+    def path_to_name(self, field: str, name: str) -> tuple[str | int, ...]:
+        """Return the path to where the field has this name, as a key or as a value; empty if it
+        does not."""
         value = self.table.get(field)
         if isinstance(value, Mapping):
             return next(((field, key) for key, held in value.items() if name in (key, held)), ())
         if isinstance(value, list | tuple):
-            return next(((field, at) for at, held in enumerate(value) if _says(held, name)), ())
+            return next(((field, at) for at, held in enumerate(value) if _mentions(held, name)), ())
         return (field,) if value == name else ()
 
-    def option(self, told: str) -> tuple[str, str] | None:
-        """The field and the option that are set here, of which these words speak."""
+    def mentioned_option(self, message: str) -> tuple[str, str] | None:
+        """Return the field and the option set here that a message mentions."""
         for field, value in self.table.items():
             for option in value if isinstance(value, Mapping) else ():
-                if re.search(rf"\b{re.escape(f'{field}.{option}')}(?!\w)", told):
+                if re.search(rf"\b{re.escape(f'{field}.{option}')}(?!\w)", message):
                     return field, option
         return None
 
 
-def _says(held: object, name: str) -> bool:
+def _mentions(held: object, name: str) -> bool:
     """Whether it is this name, or a selector such as `one master -> slave` with it."""
     return held == name or (isinstance(held, str) and name in re.findall(r"[\w-]+", held))
 
 
-def place_of(error: BadRequest, written: Sequence[Written]) -> str:
-    """`smoke.toml line 3: settings` for the first that sets what is refused; nothing where that
-    is no file."""
+def source_position(error: BadRequest, written: Sequence[TrialSource]) -> str:
+    """Return `smoke.toml line 3: settings` for the first source that sets what is refused; empty if
+    it is not a file."""
     if isinstance(error, UnknownName):
-        return _place_of_name(error, written)
+        return _position_of_name(error, written)
     for one in written:
         if error.key in one.table:
             return f"{one.source}{line_of(one.text, error.key)}: {error.key}" if one.source else ""
-        if found := one.option(str(error)):
+        if found := one.mentioned_option(str(error)):
             return f"{one.source}{line_of(one.text, *found)}" if one.source else ""
     return ""
 
 
-def _place_of_name(error: UnknownName, written: Sequence[Written]) -> str:
+def _position_of_name(error: UnknownName, written: Sequence[TrialSource]) -> str:
     fields = FAULTS if error.kind == "fault" else (FIELDS.get(error.kind, error.kind),)
     for one in written:
         for field in fields:
-            if path := one.naming(field, error.name):
+            if path := one.path_to_name(field, error.name):
                 return f"{one.source}{line_of(one.text, *path)}: {field}" if one.source else ""
     return ""

@@ -1,11 +1,11 @@
 """Producers send numbered messages to queues and consumer groups read them all. The final phase
-then asks what became of them.
+then reads every queue.
 
 A *producer* sends its values, 0, 1, 2 ..., each to a queue drawn from the seed or selected by its
 client, with several sends open at once; a *consumer* reads its share of the queues for its group
 and commits offsets; at the end, *readers* that have never read before read every queue from its
 first message to its last, which shows what the store still has, and each group reads on from its
-committed offsets, which shows what it was given.
+committed offsets, which shows what was delivered to it.
 
 Processes are numbered producers first, then the consumers of each group, then the readers.
 """
@@ -17,14 +17,14 @@ from dataclasses import dataclass, fields, replace
 from random import Random
 from typing import Any, cast
 
-from harness.contracts import Batch, Crew, SelectingClient, WorkloadPlugin
+from harness.contracts import PollResult, SelectingClient, WorkloadContext, WorkloadPlugin
 from harness.errors import BadRequest
 from harness.history.notes import CORRUPTED, DRAINED, NOT_DRAINED, SELECTIONS
 from harness.operation import NONE, Completion, F, Type
-from harness.run.schedule import Skipped, arrivals, choices, share, values
+from harness.run.schedule import SkippedArrivals, arrivals, choices, share, values
 from harness.trial import Trial
 from harness.workloads._body import (
-    SMALLEST,
+    MIN_BYTES,
     body_of,
     claimed_value,
     damaged_part,
@@ -46,21 +46,21 @@ CHECKERS = (
     "availability",
     "coverage",
 )
-MOST_READERS = 4
+MAX_READERS = 4
 HEAVY_ONE_IN = 8  # seeds of a campaign
 SELECTED_ONE_IN = 3
 POLL_WAIT_S = 0.5  # how long a broker may hold a poll of an empty queue
 COMMIT_EVERY_S = 0.5
 RETRY_S = 0.05  # after a read that failed
-NOTICE_STOP_S = 0.1  # how long a producer without anything due may fail to see that it should stop
+NOTICE_STOP_S = 0.1  # idle producers check so often whether the load is over
 
 
-def workload(trial: Trial) -> "Messages":
-    return Messages(Options.of(trial.load), trial)
+def workload(trial: Trial) -> "MessageWorkload":
+    return MessageWorkload(MessageOptions.of(trial.load), trial)
 
 
 def swarm(random: Random) -> Mapping[str, Any]:
-    """The load of one seed of a campaign: mostly little, since faults are what it is about.
+    """Return the load of one seed of a campaign: mostly light, since faults are its subject.
 
     One seed in eight has a load whose log writes hold several messages each.
     """
@@ -81,7 +81,7 @@ def swarm(random: Random) -> Mapping[str, Any]:
 
 
 def heavy(random: Random) -> Mapping[str, Any]:
-    """Many small messages, in bursts."""
+    """Return a load of many small messages, in bursts."""
     return {
         "rate": float(random.choice((400, 700, 1000))),
         "burst": random.choice((4, 8, 16)),
@@ -91,8 +91,8 @@ def heavy(random: Random) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """What `load` may say in a trial of this workload."""
+class MessageOptions:
+    """The `load` options of this workload."""
 
     topics: int = 1  # how many
     queues: int = 4  # of each topic
@@ -108,8 +108,8 @@ class Options:
     client_selects: bool = False  # the client, not the load, selects the queue of each send
 
     @classmethod
-    def of(cls, load: Mapping[str, Any]) -> "Options":
-        """From a trial. BadRequest names the key."""
+    def of(cls, load: Mapping[str, Any]) -> "MessageOptions":
+        """Return the options of a trial. Raises BadRequest with the key."""
         known = {f.name: f.default for f in fields(cls)}
         for key, raw in load.items():
             if key not in known:
@@ -119,9 +119,9 @@ class Options:
                 )
             _check(key, known[key], raw)
         options = cls(**load)
-        if (queues := options.topics * options.queues) > MOST_QUEUES:
+        if (queues := options.topics * options.queues) > MAX_QUEUES:
             raise BadRequest(
-                f"load.topics times load.queues must not exceed {MOST_QUEUES:,}, not {queues:,}"
+                f"load.topics times load.queues must not exceed {MAX_QUEUES:,}, not {queues:,}"
             )
         return options
 
@@ -130,13 +130,13 @@ class Options:
         return 1 if self.ordered else self.concurrency
 
 
-PLUGIN = WorkloadPlugin(workload=workload, options=Options, swarm=swarm)
+PLUGIN = WorkloadPlugin(workload=workload, options=MessageOptions, swarm=swarm)
 
 
-MOST_QUEUES = 10_000  # of all topics together
-SLOWEST = 0.001  # sends a second; of much less a producer's share would be 0, which means no pace
-_LEAST = {"rate": 0, "body_bytes": SMALLEST, "groups": 0}
-_MOST = {"topics": 1000, "queues": 1000, "producers": 10000, "body_bytes": 1 << 20, "rate": 1e6}
+MAX_QUEUES = 10_000  # of all topics together
+MIN_RATE = 0.001  # sends a second; a producer's share of much less would be 0: unlimited
+_MIN = {"rate": 0, "body_bytes": MIN_BYTES, "groups": 0}
+_MAX = {"topics": 1000, "queues": 1000, "producers": 10000, "body_bytes": 1 << 20, "rate": 1e6}
 
 
 def _check(key: str, default: Any, raw: Any) -> None:
@@ -145,18 +145,18 @@ def _check(key: str, default: Any, raw: Any) -> None:
             raise BadRequest(f"load.{key} must be true or false, not {raw!r}")
         return
     kind = int | float if isinstance(default, float) else int
-    least, most = _LEAST.get(key, 1), _MOST.get(key, 10000)
+    least, most = _MIN.get(key, 1), _MAX.get(key, 10000)
     if isinstance(raw, bool) or not isinstance(raw, kind) or not least <= raw <= most:
         number = "number" if isinstance(default, float) else "whole number"
         raise BadRequest(f"load.{key} must be a {number} from {least} to {most:g}, not {raw!r}")
-    if key == "rate" and 0 < raw < SLOWEST:
+    if key == "rate" and 0 < raw < MIN_RATE:
         raise BadRequest(
-            f"load.rate must be 0 (as fast as it goes) or at least {SLOWEST:g}, not {raw!r}"
+            f"load.rate must be 0 (as fast as it goes) or at least {MIN_RATE:g}, not {raw!r}"
         )
 
 
 @dataclass(frozen=True)
-class Queue:
+class WorkloadQueue:
     key: int  # its index in names.json
     topic: str
     number: int
@@ -165,23 +165,24 @@ class Queue:
         return f"{self.topic}-{self.number}"
 
 
-class Messages:
-    """The workload; the same value in every crew."""
+class MessageWorkload:
+    """The workload; the same value in every client process."""
 
-    def __init__(self, options: Options, trial: Trial) -> None:
+    def __init__(self, options: MessageOptions, trial: Trial) -> None:
         self._options = options
         self._drain_within_s = trial.recover_within_s
         self._topics = ["orders" if t == 0 else f"orders{t + 1}" for t in range(options.topics)]
         places = [(topic, number) for topic in self._topics for number in range(options.queues)]
-        self.queues = [Queue(key, *place) for key, place in enumerate(places)]
+        self.queues = [WorkloadQueue(key, *place) for key, place in enumerate(places)]
         self.keys: Sequence[str] = [str(queue) for queue in self.queues]
         self.checkers: Sequence[str] = trial.checkers or CHECKERS
-        self._readers = min(len(self.queues), MOST_READERS)
+        self._readers = min(len(self.queues), MAX_READERS)
         self._first_reader = options.producers + options.groups * options.consumers
         self.processes = self._first_reader + self._readers
 
     def check_options(self) -> None:
-        """They were checked when this was made; what is left is how they fit together."""
+        """Raise BadRequest if the options contradict each other; the constructor checked each
+        alone."""
         if self._options.ordered and self._options.client_selects:
             raise BadRequest(
                 "load.ordered gives each producer a queue of its own, and load.client_selects lets "
@@ -201,7 +202,7 @@ class Messages:
             "selects": self._options.client_selects,
         }
 
-    def who(self, process: int) -> str:
+    def process_name(self, process: int) -> str:
         if process < self._options.producers:
             return f"producer {process}"
         if process >= self._first_reader:
@@ -209,79 +210,91 @@ class Messages:
         group, consumer = divmod(process - self._options.producers, self._options.consumers)
         return f"consumer {consumer} of {_group(group)}"
 
-    async def load(self, crew: Crew) -> None:
+    async def load(self, context: WorkloadContext) -> None:
         async with asyncio.TaskGroup() as tasks:
-            for process in crew.processes:
+            for process in context.processes:
                 if process < self._options.producers:
-                    producer = Producer(crew, process, self._options, self.queues)
+                    producer = MessageProducer(context, process, self._options, self.queues)
                     tasks.create_task(producer.run())
                 for queue in self._consumed_by(process):
-                    consumer = self._reader(crew, process, F.POLL, queue)
+                    consumer = self._reader(context, process, F.POLL, queue)
                     tasks.create_task(consumer.follow())
         if self._options.client_selects:
-            client = cast(SelectingClient, crew.client)
-            crew.note(f"{SELECTIONS} {json.dumps(client.selections())}")
+            client = cast(SelectingClient, context.client)
+            context.note(f"{SELECTIONS} {json.dumps(client.selections())}")
 
-    async def drain(self, crew: Crew) -> None:
+    async def drain(self, context: WorkloadContext) -> None:
         async with asyncio.TaskGroup() as tasks:
-            for process in crew.processes:
+            for process in context.processes:
                 for queue in self._read_by(process):
-                    reader = self._reader(crew, process, F.READ, queue)
+                    reader = self._reader(context, process, F.READ, queue)
                     tasks.create_task(reader.drain(self._drain_within_s))
                 for queue in self._consumed_by(process):
-                    consumer = self._reader(crew, process, F.POLL, queue)
+                    consumer = self._reader(context, process, F.POLL, queue)
                     tasks.create_task(consumer.drain(self._drain_within_s))
 
-    def _consumed_by(self, process: int) -> list[Queue]:
+    def _consumed_by(self, process: int) -> list[WorkloadQueue]:
         if not self._options.producers <= process < self._first_reader:
             return []
         consumers = self._options.consumers
         return self._queues((process - self._options.producers) % consumers, consumers)
 
-    def _read_by(self, process: int) -> list[Queue]:
+    def _read_by(self, process: int) -> list[WorkloadQueue]:
         if process < self._first_reader:
             return []
         return self._queues(process - self._first_reader, self._readers)
 
-    def _queues(self, index: int, of: int) -> list[Queue]:
+    def _queues(self, index: int, of: int) -> list[WorkloadQueue]:
         return [self.queues[key] for key in share(range(len(self.queues)), index, of)]
 
-    def _reader(self, crew: Crew, process: int, f: F, queue: Queue) -> "Reader":
+    def _reader(
+        self, context: WorkloadContext, process: int, f: F, queue: WorkloadQueue
+    ) -> "QueueReader":
         group = (process - self._options.producers) // self._options.consumers
         name = _group(group) if f is F.POLL else ""
-        return Reader(crew, process, f, queue, name, self._options.poll_limit)
+        return QueueReader(context, process, f, queue, name, self._options.poll_limit)
 
 
-class _Part:
-    """A client process, as far as some of its logical processes are concerned."""
+class _PartialContext:
+    """A client process with only some of its logical processes."""
 
-    def __init__(self, crew: Crew, processes: Sequence[int]) -> None:
-        self._crew = crew
+    def __init__(self, context: WorkloadContext, processes: Sequence[int]) -> None:
+        self._context = context
         self.processes = processes
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._crew, name)
+        return getattr(self._context, name)
 
 
-def part(crew: Crew, wanted: Callable[[int], bool]) -> Crew:
-    """The client process with only the logical processes that are wanted."""
-    return cast(Crew, _Part(crew, [process for process in crew.processes if wanted(process)]))
+def partial_context(context: WorkloadContext, wanted: Callable[[int], bool]) -> WorkloadContext:
+    """Return the client process with only the logical processes that are wanted."""
+    return cast(
+        WorkloadContext,
+        _PartialContext(context, [process for process in context.processes if wanted(process)]),
+    )
 
 
 def _group(number: int) -> str:
     return f"group-{number}"
 
 
-class Producer:
+class MessageProducer:
     """One producer: keeps its slots busy with the sends that are due.
 
-    Callbacks, not a task for each send: a crew process handles tens of thousands in a second.
+    It uses callbacks, not a task for each send: a client process handles tens of thousands a
+    second.
     """
 
-    def __init__(self, crew: Crew, process: int, options: Options, queues: Sequence[Queue]) -> None:
-        number = crew.number(process)
-        random = crew.random(f"producer-{number}")
-        self._crew, self._process, self._queues = crew, number, queues
+    def __init__(
+        self,
+        context: WorkloadContext,
+        process: int,
+        options: MessageOptions,
+        queues: Sequence[WorkloadQueue],
+    ) -> None:
+        number = context.process_id(process)
+        random = context.random(f"producer-{number}")
+        self._context, self._process, self._queues = context, number, queues
         self._body_bytes = options.body_bytes
         self._selects, self._of_topic = options.client_selects, options.queues
         self._free = options.open_sends
@@ -289,7 +302,7 @@ class Producer:
         self._paced = options.rate > 0
         self._arrivals = arrivals(random, options.rate / options.producers, options.burst)
         self._due_s = next(self._arrivals)
-        self._skipped = Skipped(lambda text: crew.note(text, number))
+        self._skipped = SkippedArrivals(lambda text: context.note(text, number))
         self._values = values(number)
         self._own = process % len(queues) if options.ordered else None
         self._choices = choices(random, len(queues))
@@ -297,13 +310,13 @@ class Producer:
         self._finished: asyncio.Future[None] = self._loop.create_future()
 
     async def run(self) -> None:
-        """Until the crew stops and everything open has completed."""
+        """Send until the load is over and everything open has completed."""
         self._pump()
         await self._finished
 
     def _pump(self) -> None:
-        """Send what is due; come again when something is."""
-        if self._crew.stopping:
+        """Send what is due; schedule the next call."""
+        if self._context.stopping:
             self._finish()
             return
         if not self._paced:
@@ -311,7 +324,7 @@ class Producer:
                 self._send()
             self._loop.call_later(NOTICE_STOP_S, self._pump)
             return
-        now_s = self._crew.now_s()
+        now_s = self._context.now_s()
         while self._due_s <= now_s:
             if self._free:
                 self._send()
@@ -324,27 +337,27 @@ class Producer:
         self._free -= 1
         value = next(self._values)
         queue = self._queues[next(self._choices) if self._own is None else self._own]
-        crew, process = self._crew, self._process
+        context, process = self._context, self._process
         key = NONE if self._selects else queue.key
-        op = crew.invoke(process, F.SEND, key, value)
+        op = context.invoke(process, F.SEND, key, value)
 
         def done(completion: Completion) -> None:
             landed = key
             if self._selects and completion.queue != NONE:
                 landed = queue.key - queue.number + completion.queue
-            crew.complete(process, op, F.SEND, landed, value, completion)
+            context.complete(process, op, F.SEND, landed, value, completion)
             self._free += 1
-            if crew.stopping:
+            if context.stopping:
                 self._finish()
             elif not self._paced:
                 self._send()
 
         body = body_of(value, self._body_bytes)
         if self._selects:
-            client = cast(SelectingClient, crew.client)
+            client = cast(SelectingClient, context.client)
             client.send_to_any(queue.topic, self._of_topic, key_of(body), body, done)
         else:
-            crew.client.send(queue.topic, queue.number, key_of(body), body, done)
+            context.client.send(queue.topic, queue.number, key_of(body), body, done)
 
     def _finish(self) -> None:
         if self._free == self._slots and not self._finished.done():
@@ -352,23 +365,34 @@ class Producer:
             self._finished.set_result(None)
 
 
-class Reader:
+class QueueReader:
     """One process reading one queue: a member of a group (POLL), or a fresh reader (READ)."""
 
     def __init__(
-        self, crew: Crew, process: int, f: F, queue: Queue, group: str, limit: int
+        self,
+        context: WorkloadContext,
+        process: int,
+        f: F,
+        queue: WorkloadQueue,
+        group: str,
+        limit: int,
     ) -> None:
-        self._crew, self._process, self._f, self._queue = crew, crew.number(process), f, queue
+        self._context, self._process, self._f, self._queue = (
+            context,
+            context.process_id(process),
+            f,
+            queue,
+        )
         self._group, self._limit = group, limit
         self._loop = asyncio.get_running_loop()
 
     async def follow(self) -> None:
-        """Read on from the group's offset until the crew stops, committing now and then."""
-        at = await self._until(self._start, lambda: self._crew.stopping)
+        """Read on from the group's offset until the load is over, committing now and then."""
+        at = await self._until(self._start, lambda: self._context.stopping)
         if at is None:
             return
         committed, commit_at = at, self._loop.time() + COMMIT_EVERY_S
-        while not self._crew.stopping:
+        while not self._context.stopping:
             at = await self._poll_on(at)
             if at != committed and self._loop.time() >= commit_at:
                 await self._commit(at)
@@ -377,8 +401,8 @@ class Reader:
             await self._commit(at)
 
     async def drain(self, within_s: float) -> None:
-        """Read everything there is; a note says from where to where, or why not: for `within_s`
-        no read got further. How long all of it takes is a matter of how much there is."""
+        """Read everything; a note says from where to where, or why not: for `within_s` no read made
+        progress. The total time depends on the amount of data."""
         deadline = self._loop.time() + within_s
 
         def late() -> bool:
@@ -391,7 +415,7 @@ class Reader:
             at = await self._poll_on(at)
             if at > furthest:
                 furthest, deadline = at, self._loop.time() + within_s
-            if at >= high:  # a send that nobody waited for may have landed meanwhile
+            if at >= high:  # an abandoned send may have taken effect meanwhile
                 high = await self._until(self._high, late)
         span = {"from": first, "to": at}
         if at is None or high is None or at < high:
@@ -403,21 +427,21 @@ class Reader:
             await self._commit(at)
 
     async def _start(self) -> int:
-        """Where reading begins: the group's offset, or the queue's first message."""
+        """Return where reading begins: the group's offset, or the queue's first message."""
         topic, number = self._queue.topic, self._queue.number
         if self._group:
-            committed = await self._crew.client.committed(self._group, topic, number)
+            committed = await self._context.client.committed(self._group, topic, number)
             if committed >= 0:
                 return committed
-        return (await self._crew.client.range(topic, number))[0]
+        return (await self._context.client.range(topic, number))[0]
 
     async def _high(self) -> int:
-        return (await self._crew.client.range(self._queue.topic, self._queue.number))[1]
+        return (await self._context.client.range(self._queue.topic, self._queue.number))[1]
 
     async def _until(
         self, ask: Callable[[], Awaitable[int]], over: Callable[[], bool]
     ) -> int | None:
-        """Ask until there is an answer; None when that is over."""
+        """Ask until there is an answer; return None when `over` is true."""
         while not over():
             try:
                 return await ask()
@@ -426,34 +450,34 @@ class Reader:
         return None
 
     async def _poll_on(self, at: int) -> int:
-        """One read; where to go on from."""
+        """Poll once; return the offset to continue at."""
         batch = await self._poll(at)
         if batch.completion.type is Type.OK:
             return batch.next_offset
         await asyncio.sleep(RETRY_S)
         return at
 
-    async def _poll(self, at: int) -> Batch:
-        crew, process, f, queue = self._crew, self._process, self._f, self._queue
-        op = crew.invoke(process, f, queue.key, NONE, at)
-        batch = await crew.client.poll(queue.topic, queue.number, at, self._limit, POLL_WAIT_S)
+    async def _poll(self, at: int) -> PollResult:
+        context, process, f, queue = self._context, self._process, self._f, self._queue
+        op = context.invoke(process, f, queue.key, NONE, at)
+        batch = await context.client.poll(queue.topic, queue.number, at, self._limit, POLL_WAIT_S)
         for pos, message in enumerate(batch.messages):
             value = value_in(message.body)
             if damaged := damaged_part(message.body, message.key):
-                said = {"offset": message.offset, "claimed": claimed_value(message.body)}
-                self._note(CORRUPTED, {**said, "damaged": damaged}, op)
-            crew.received(process, op, f, queue.key, pos, value, message)
+                fields = {"offset": message.offset, "claimed": claimed_value(message.body)}
+                self._note(CORRUPTED, {**fields, "damaged": damaged}, op)
+            context.received(process, op, f, queue.key, pos, value, message)
         next_offset = batch.next_offset if batch.completion.type is Type.OK else NONE
         completion = replace(batch.completion, offset=next_offset)
-        crew.complete(process, op, f, queue.key, NONE, completion)
+        context.complete(process, op, f, queue.key, NONE, completion)
         return batch
 
     async def _commit(self, at: int) -> None:
-        crew, process, queue = self._crew, self._process, self._queue
-        op = crew.invoke(process, F.COMMIT, queue.key, NONE, at)
-        done = await crew.client.commit(self._group, queue.topic, queue.number, at)
-        crew.complete(process, op, F.COMMIT, queue.key, NONE, replace(done, offset=at))
+        context, process, queue = self._context, self._process, self._queue
+        op = context.invoke(process, F.COMMIT, queue.key, NONE, at)
+        done = await context.client.commit(self._group, queue.topic, queue.number, at)
+        context.complete(process, op, F.COMMIT, queue.key, NONE, replace(done, offset=at))
 
-    def _note(self, word: str, said: Mapping[str, Any], op: int = NONE) -> None:
+    def _note(self, word: str, fields: Mapping[str, Any], op: int = NONE) -> None:
         who = {"key": self._queue.key, **({"group": self._group} if self._group else {})}
-        self._crew.note(f"{word} {json.dumps({**who, **said})}", self._process, op)
+        self._context.note(f"{word} {json.dumps({**who, **fields})}", self._process, op)

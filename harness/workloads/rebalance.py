@@ -1,11 +1,11 @@
-"""Consumers join and leave their groups while the cluster breaks, and share the queues each time.
+"""Consumers join and leave their groups under faults, and share the queues each time.
 
 A member that belongs to its group takes the locks of the queues that are allocated to it, reads
 each from the group's offset on and commits; when a queue goes to another member, or it leaves, it
-gives the lock back. Producers send all the while, as those of the workload `messages` do. In the
+releases the lock. Producers send all the while, as those of the workload `messages` do. In the
 final phase every member joins, waits until it knows all others and holds the locks of its own
-queues, and reads them to the end: so each queue must have found exactly one owner, and the group
-must have been given every message.
+queues, and reads them to the end: so each queue must have exactly one owner, and the group must
+have received every message.
 
     seatrial run rebalance --set lockInStrictMode=true --faults kill,pause,partition
 """
@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, cast
 
-from harness.contracts import Crew, GroupClient, WorkloadPlugin
+from harness.contracts import GroupClient, WorkloadContext, WorkloadPlugin
 from harness.history.notes import MEMBER, UNSETTLED
 from harness.operation import NONE, Completion, F, Type
 from harness.trial import Trial
 from harness.workloads import messages
-from harness.workloads._clients import checked
-from harness.workloads.messages import Messages, Queue, Reader
+from harness.workloads._clients import check_load
+from harness.workloads.messages import MessageWorkload, QueueReader, WorkloadQueue
 
 CHECKERS = (
     "loss",
@@ -40,15 +40,15 @@ CHECKERS = (
     "availability",
     "coverage",
 )
-STEP_S = 0.1  # between two looks of a member at what is allocated to it
+STEP_S = 0.1  # between a member's checks of its allocation
 
 
-def workload(trial: Trial) -> "Rebalance":
-    return Rebalance(Options.of(trial.load), trial)
+def workload(trial: Trial) -> "RebalanceWorkload":
+    return RebalanceWorkload(RebalanceOptions.of(trial.load), trial)
 
 
 def swarm(random: Random) -> Mapping[str, Any]:
-    """The load of one seed of a campaign."""
+    """Return the load of one seed of a campaign."""
     return {
         "queues": random.choice((2, 4, 8)),
         "groups": random.choice((1, 1, 2)),
@@ -60,8 +60,8 @@ def swarm(random: Random) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """What `load` may say in a trial of this workload."""
+class RebalanceOptions:
+    """The `load` options of this workload."""
 
     queues: int = 8  # of the topic
     producers: int = 2  # of its messages
@@ -72,36 +72,36 @@ class Options:
     away_ms: int = 2000  # until it joins again, on average
 
     @classmethod
-    def of(cls, load: Mapping[str, Any]) -> "Options":
-        """From a trial. Raises BadRequest with the key's name."""
+    def of(cls, load: Mapping[str, Any]) -> "RebalanceOptions":
+        """Return the options of a trial. Raises BadRequest with the key."""
         ranges = {
             **dict.fromkeys(("queues", "producers", "groups", "members"), (1, 1000)),
             **dict.fromkeys(("stay_ms", "away_ms"), (1, 3_600_000)),
         }
-        return cls(**checked(cls, ranges, load, "rebalance"))
+        return cls(**check_load(cls, ranges, load, "rebalance"))
 
     @property
     def sends(self) -> dict[str, Any]:
-        """The load of the messages beside."""
+        """The load of the messages sent beside."""
         names = ("queues", "producers", "rate")
         return {"groups": 0, **{name: getattr(self, name) for name in names}}
 
 
 PLUGIN = WorkloadPlugin(
     workload=workload,
-    options=Options,
+    options=RebalanceOptions,
     swarm=swarm,
-    client_faults=frozenset({"pause"}),  # a consumer sleeps over the leases of its queues
+    client_faults=frozenset({"pause"}),  # a paused consumer outlasts the leases of its queues
 )
 
 
-class Rebalance:
+class RebalanceWorkload:
     """The workload; the same value in every client process."""
 
-    def __init__(self, options: Options, trial: Trial) -> None:
+    def __init__(self, options: RebalanceOptions, trial: Trial) -> None:
         self._options = options
         self._within_s = trial.recover_within_s
-        self._beside = Messages(messages.Options.of(options.sends), trial)
+        self._beside = MessageWorkload(messages.MessageOptions.of(options.sends), trial)
         self._first = self._beside.processes
         self._groups = [f"group-{number}" for number in range(options.groups)]
         self.processes = self._first + options.groups * options.members
@@ -119,36 +119,41 @@ class Rebalance:
     def client_settings(self) -> Mapping[str, Any]:
         return {**self._beside.client_settings(), "strict": ("locks",)}
 
-    def who(self, process: int) -> str:
+    def process_name(self, process: int) -> str:
         if process < self._first:
-            return self._beside.who(process)
+            return self._beside.process_name(process)
         group, number = divmod(process - self._first, self._options.members)
         return f"consumer {number} of {self._groups[group]}"
 
-    async def load(self, crew: Crew) -> None:
+    async def load(self, context: WorkloadContext) -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._beside.load(messages.part(crew, self._is_beside)))
-            for member in self._members(crew):
+            tasks.create_task(self._beside.load(messages.partial_context(context, self._is_beside)))
+            for member in self._members(context):
                 tasks.create_task(member.run())
 
-    async def drain(self, crew: Crew) -> None:
+    async def drain(self, context: WorkloadContext) -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._beside.drain(messages.part(crew, self._is_beside)))
-            for member in self._members(crew):
+            tasks.create_task(
+                self._beside.drain(messages.partial_context(context, self._is_beside))
+            )
+            for member in self._members(context):
                 tasks.create_task(member.drain(self._within_s))
 
     def _is_beside(self, process: int) -> bool:
         return process < self._first
 
-    def _members(self, crew: Crew) -> list["Member"]:
-        mine = [process for process in crew.processes if not self._is_beside(process)]
-        return [Member(crew, process, self._place(process), self._options) for process in mine]
+    def _members(self, context: WorkloadContext) -> list["RebalanceMember"]:
+        mine = [process for process in context.processes if not self._is_beside(process)]
+        return [
+            RebalanceMember(context, process, self._place(process), self._options)
+            for process in mine
+        ]
 
-    def _place(self, process: int) -> "Place":
+    def _place(self, process: int) -> "GroupLayout":
         group = (process - self._first) // self._options.members
         queues = self._beside.queues
         first_lock = len(queues) * (1 + group)
-        return Place(
+        return GroupLayout(
             name=self._groups[group],
             key=len(queues) * (1 + len(self._groups)) + group,
             queues={(queue.topic, queue.number): queue for queue in queues},
@@ -157,20 +162,20 @@ class Rebalance:
 
 
 @dataclass(frozen=True)
-class Place:
+class GroupLayout:
     """A group: its key, all queues by topic and number, and the key of each queue's lock."""
 
     name: str
     key: int
-    queues: Mapping[tuple[str, int], Queue]
+    queues: Mapping[tuple[str, int], WorkloadQueue]
     locks: Mapping[int, int]
 
 
 @dataclass
-class Holding:
-    """A queue that a member owns until `until_s`, by the loop's time, if it does not renew it."""
+class OwnedQueue:
+    """A queue that a member owns until `until_s`, by the loop's time, unless it renews the lock."""
 
-    queue: Queue
+    queue: WorkloadQueue
     until_s: float
     renew_s: float
     over: bool = False
@@ -178,34 +183,34 @@ class Holding:
 
 
 @dataclass(frozen=True)
-class _Owned:
-    """The client process as a reader sees it that stops when its queue is owned no longer."""
+class _OwnedQueueContext:
+    """The client process for a reader that stops when its queue is no longer owned."""
 
-    crew: Crew
-    holding: Holding
+    context: WorkloadContext
+    holding: OwnedQueue
 
     @property
     def stopping(self) -> bool:
-        return self.crew.stopping or self.holding.over
+        return self.context.stopping or self.holding.over
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.crew, name)
+        return getattr(self.context, name)
 
 
 @dataclass
-class Member:
-    """One consumer, which belongs to its group for a while, again and again."""
+class RebalanceMember:
+    """One consumer, which joins and leaves its group again and again."""
 
-    crew: Crew
+    context: WorkloadContext
     process: int
-    place: Place
-    options: Options
-    _held: dict[int, Holding] = field(default_factory=dict)  # by the queue's key
+    place: GroupLayout
+    options: RebalanceOptions
+    _held: dict[int, OwnedQueue] = field(default_factory=dict)  # by the queue's key
 
     def __post_init__(self) -> None:
-        self._number = self.crew.number(self.process)
-        self._client = cast(GroupClient, self.crew.client)
-        self._random: Random = self.crew.random(f"member-{self._number}")
+        self._number = self.context.process_id(self.process)
+        self._client = cast(GroupClient, self.context.client)
+        self._random: Random = self.context.random(f"member-{self._number}")
         self._loop = asyncio.get_running_loop()
         self._stays = 0
         topics: dict[str, int] = {}
@@ -215,8 +220,8 @@ class Member:
 
     async def run(self) -> None:
         """Join, stay, leave, until the load ends."""
-        self.crew.note(f"{MEMBER} {json.dumps({'group': self.place.name})}", self._number)
-        while not self.crew.stopping:
+        self.context.note(f"{MEMBER} {json.dumps({'group': self.place.name})}", self._number)
+        while not self.context.stopping:
             await self._join()
             async for _ in self._steps(self.options.stay_ms):
                 await self._own_what_is_ours(reading=True)
@@ -225,7 +230,8 @@ class Member:
                 pass
 
     async def drain(self, within_s: float) -> None:
-        """Join for good, own what is ours, and read it to its end; a note says if that failed."""
+        """Join for good, own the allocated queues, and read them to the end; a note says if that
+        failed."""
         await self._join()
         deadline_s = self._loop.time() + within_s
         while not self._settled() and self._loop.time() < deadline_s:
@@ -236,12 +242,14 @@ class Member:
                 str(queue) for queue in self._allocated() if queue.key not in self._held
             )
             about = {"group": self.place.name, "members": len(self._member.members)}
-            self.crew.note(f"{UNSETTLED} {json.dumps({**about, 'lacks': lacking})}", self._number)
+            self.context.note(
+                f"{UNSETTLED} {json.dumps({**about, 'lacks': lacking})}", self._number
+            )
         renewing = asyncio.create_task(self._keep())
         try:
             async with asyncio.TaskGroup() as tasks:
                 for holding in tuple(self._held.values()):
-                    reader = self._reader(self.crew, holding.queue)
+                    reader = self._reader(self.context, holding.queue)
                     tasks.create_task(reader.drain(within_s))
         finally:
             renewing.cancel()
@@ -257,8 +265,8 @@ class Member:
             await asyncio.sleep(STEP_S)
 
     async def _join(self) -> None:
-        """Under a name of its own each time, as a process that is started again has."""
-        op = self.crew.invoke(self._number, F.JOIN, self.place.key)
+        """Join under a new name each time, as a restarted process does."""
+        op = self.context.invoke(self._number, F.JOIN, self.place.key)
         self._me = f"member-{self._number}-{self._stays}"
         self._stays += 1
         self._member = self._client.member(self.place.name, self._me, self._topics)
@@ -271,15 +279,15 @@ class Member:
         async with asyncio.TaskGroup() as tasks:
             for holding in tuple(self._held.values()):
                 tasks.create_task(self._give_back(holding))
-        op = self.crew.invoke(self._number, F.LEAVE, self.place.key)
+        op = self.context.invoke(self._number, F.LEAVE, self.place.key)
         await self._member.leave()
         self._done(op, F.LEAVE, self.place.key, Completion(Type.OK))
 
-    def _allocated(self) -> list[Queue]:
+    def _allocated(self) -> list[WorkloadQueue]:
         return [self.place.queues[place] for place in self._member.queues]
 
     async def _own_what_is_ours(self, reading: bool) -> None:
-        """Take what is allocated and not owned, renew what is due, give back what is another's."""
+        """Take what is allocated and not owned, renew what is due, release what is another's."""
         mine = {queue.key: queue for queue in self._allocated()}
         now_s = self._loop.time()
         async with asyncio.TaskGroup() as tasks:
@@ -293,9 +301,9 @@ class Member:
                 if held is None or held.renew_s <= now_s < held.until_s:
                     tasks.create_task(self._take(queue, reading))
 
-    async def _take(self, queue: Queue, reading: bool) -> None:
+    async def _take(self, queue: WorkloadQueue, reading: bool) -> None:
         lock, began_s = self.place.locks[queue.key], self._loop.time()
-        op = self.crew.invoke(self._number, F.LOCK, lock)
+        op = self.context.invoke(self._number, F.LOCK, lock)
         taken = await self._client.lock(self.place.name, self._me, queue.topic, queue.number)
         self._done(op, F.LOCK, lock, taken)
         if taken.type is not Type.OK:
@@ -305,37 +313,44 @@ class Member:
         if holding := self._held.get(queue.key):
             holding.until_s, holding.renew_s = until_s, renew_s
             return
-        holding = self._held[queue.key] = Holding(queue, until_s, renew_s)
+        holding = self._held[queue.key] = OwnedQueue(queue, until_s, renew_s)
         if reading:
-            reader = self._reader(cast(Crew, _Owned(self.crew, holding)), queue)
+            reader = self._reader(
+                cast(WorkloadContext, _OwnedQueueContext(self.context, holding)), queue
+            )
             holding.reading = asyncio.create_task(reader.follow())
 
-    async def _give_back(self, holding: Holding) -> None:
+    async def _give_back(self, holding: OwnedQueue) -> None:
         queue = holding.queue
         lock = self.place.locks[queue.key]
         await self._stop(holding)
-        op = self.crew.invoke(self._number, F.UNLOCK, lock)
+        op = self.context.invoke(self._number, F.UNLOCK, lock)
         gone = await self._client.unlock(self.place.name, self._me, queue.topic, queue.number)
         self._done(op, F.UNLOCK, lock, gone)
 
-    async def _stop(self, holding: Holding) -> None:
-        """Read the queue no further."""
+    async def _stop(self, holding: OwnedQueue) -> None:
+        """Stop reading the queue."""
         self._held.pop(holding.queue.key, None)
         holding.over = True
         if holding.reading:
             await holding.reading
 
-    def _reader(self, crew: Crew, queue: Queue) -> Reader:
-        return Reader(
-            crew, self.process, F.POLL, queue, self.place.name, messages.Options.poll_limit
+    def _reader(self, context: WorkloadContext, queue: WorkloadQueue) -> QueueReader:
+        return QueueReader(
+            context,
+            self.process,
+            F.POLL,
+            queue,
+            self.place.name,
+            messages.MessageOptions.poll_limit,
         )
 
     def _done(self, op: int, f: F, key: int, completion: Completion) -> None:
-        self.crew.complete(self._number, op, f, key, NONE, completion)
+        self.context.complete(self._number, op, f, key, NONE, completion)
 
     async def _steps(self, mean_ms: int) -> AsyncIterator[None]:
-        """Moments of a stretch of time that is drawn, or until the load ends."""
+        """Yield regularly for a random stretch of time, or until the load ends."""
         until_s = self._loop.time() + self._random.expovariate(1000 / mean_ms)
-        while not self.crew.stopping and self._loop.time() < until_s:
+        while not self.context.stopping and self._loop.time() < until_s:
             yield
             await asyncio.sleep(min(STEP_S, max(0.0, until_s - self._loop.time())))

@@ -1,14 +1,14 @@
 """Clients read, write and compare-and-set small registers; all must see the same value.
 
-Each *client* does one thing at a time, on a register drawn from the seed: it reads it, writes a
-value that nobody ever wrote before (or, with `distinct`, one of few), or changes it from the value
-that it saw last. *Watchers* only read: nothing ever tells them that another node leads now. A
-change that was refused by the comparison itself tells of the register's value and is journalled as
-such; a read has no effect, so one that gave nothing simply failed.
+Each *client* does one operation at a time, on a register drawn from the seed: it reads it, writes a
+value that was never written before (or, with `distinct`, one of few), or changes it from the value
+that it saw last. *Watchers* only read: nothing ever shows them that another node leads now. A
+change that the comparison itself refused reveals the register's value and is journalled as such; a
+read has no effect, so one that returned nothing simply failed.
 
-After some operations a register is given up for a new one, since whoever searches for an order of
-its operations takes longer the more there are. That happens by the clock, so that crews agree. At
-the end *readers* that have asked nothing before read every register that was ever used.
+After some operations a register is replaced by a new one, since the search for an order of its
+operations takes longer the more there are. That happens by the clock, so that client processes
+agree. At the end *readers* that have read nothing before read every register that was ever used.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ from math import ceil
 from random import Random
 from typing import Any, Protocol, cast
 
-from harness.contracts import Crew, MessageClient, WorkloadPlugin
+from harness.contracts import MessageClient, WorkloadContext, WorkloadPlugin
 from harness.errors import BadRequest
 from harness.operation import NONE, Completion, F, Type
 from harness.run.schedule import share, values
 from harness.trial import Trial
-from harness.workloads._clients import RETRY_S, Client, checked
+from harness.workloads._clients import RETRY_S, ObjectClient, check_load
 
 CHECKERS = ("registers", "invariants", "recovery", "coverage")
 READERS = 2
-MOST_REGISTERS = 100_000  # in a run
-WISHES = (F.GET,) * 4 + (F.PUT,) * 3 + (F.CAS,) * 3
+MAX_REGISTERS = 100_000  # in a run
+OPERATION_MIX = (F.GET,) * 4 + (F.PUT,) * 3 + (F.CAS,) * 3
 RANGES = {
     "clients": (1, 1000),
     "watchers": (0, 1000),
@@ -38,35 +38,36 @@ RANGES = {
 }
 
 
-class Registers(Protocol):
-    """One client's way to registers. Calls never raise for what the system did."""
+class RegisterAccess(Protocol):
+    """One client's access to registers. Calls never raise for what the system did."""
 
     async def get(self, key: str) -> tuple[Completion, int]:
-        """The value, NONE when it has none. Never of unknown outcome."""
+        """Return the value, NONE if it has none. Never of unknown outcome."""
         ...
 
     async def put(self, key: str, value: int) -> Completion: ...
 
     async def cas(self, key: str, expected: int, value: int) -> Completion:
-        """Fail with pos 0: the comparison refused it. Expected NONE: only if it has no value."""
+        """Compare and set. Fail with pos 0: the comparison refused it. Expected NONE: only if it
+        has no value."""
         ...
 
 
 class RegisterClient(MessageClient, Protocol):
     """A client of a system that has registers."""
 
-    def registers(self, client: int) -> Registers:
-        """One for each client, with connections of its own; closed with this client."""
+    def registers(self, client: int) -> RegisterAccess:
+        """Return the access of one client, with connections of its own; closed with this client."""
         ...
 
 
-def workload(trial: Trial) -> "Register":
-    options = Options(**checked(Options, RANGES, trial.load, "register"))
-    return Register(options, trial)
+def workload(trial: Trial) -> "RegisterWorkload":
+    options = RegisterOptions(**check_load(RegisterOptions, RANGES, trial.load, "register"))
+    return RegisterWorkload(options, trial)
 
 
 def swarm(random: Random) -> Mapping[str, Any]:
-    """The load of one seed of a campaign."""
+    """Return the load of one seed of a campaign."""
     return {
         "clients": random.choice((2, 4, 8)),
         "watchers": random.choice((1, 3)),
@@ -77,80 +78,80 @@ def swarm(random: Random) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """What `load` may say in a trial of this workload."""
+class RegisterOptions:
+    """The `load` options of this workload."""
 
-    clients: int = 6  # who put, compare-and-set and get
-    watchers: int = 3  # who only get
+    clients: int = 6  # which put, compare-and-set and get
+    watchers: int = 3  # which only get
     registers: int = 4  # at a time
     rate: float = 90.0  # operations a second, of all clients and watchers together
-    operations: int = 150  # about so many on a register, then it is given up
+    operations: int = 150  # about so many on a register, then it is replaced
     distinct: int = 0  # how many values there are to write; 0: each is written once
 
 
-PLUGIN = WorkloadPlugin(workload=workload, options=Options, swarm=swarm)
+PLUGIN = WorkloadPlugin(workload=workload, options=RegisterOptions, swarm=swarm)
 
 
-class Register:
-    """The workload; the same value in every crew."""
+class RegisterWorkload:
+    """The workload; the same value in every client process."""
 
-    def __init__(self, options: Options, trial: Trial) -> None:
+    def __init__(self, options: RegisterOptions, trial: Trial) -> None:
         self.options = options
         self.within_s = trial.recover_within_s
         self._turn_s = options.registers * options.operations / options.rate
         longest_s = trial.duration_s + trial.recover_within_s
         self._turns = ceil(longest_s / self._turn_s) + 1
         count = self._turns * options.registers
-        self.keys: Sequence[str] = [f"register-{n}" for n in range(min(count, MOST_REGISTERS + 1))]
+        self.keys: Sequence[str] = [f"register-{n}" for n in range(min(count, MAX_REGISTERS + 1))]
         self.checkers: Sequence[str] = trial.checkers or CHECKERS
         self.operating = options.clients + options.watchers
         self.processes = self.operating + READERS
 
     def check_options(self) -> None:
-        if len(self.keys) > MOST_REGISTERS:
+        if len(self.keys) > MAX_REGISTERS:
             raise BadRequest(
-                f"more than {MOST_REGISTERS:,} registers would be used; raise load.operations "
+                f"more than {MAX_REGISTERS:,} registers would be used; raise load.operations "
                 "or lower load.rate"
             )
 
     def client_settings(self) -> Mapping[str, Any]:
         return {}
 
-    def who(self, process: int) -> str:
+    def process_name(self, process: int) -> str:
         if process >= self.operating:
             return f"reader {process - self.operating}"
         watcher = process - self.options.clients
         return f"watcher {watcher}" if watcher >= 0 else f"client {process}"
 
-    async def load(self, crew: Crew) -> None:
+    async def load(self, context: WorkloadContext) -> None:
         async with asyncio.TaskGroup() as tasks:
-            for process in crew.processes:
+            for process in context.processes:
                 if process < self.operating:
-                    tasks.create_task(Operator(self, crew, process).run())
+                    tasks.create_task(RegisterOperator(self, context, process).run())
 
-    async def drain(self, crew: Crew) -> None:
+    async def drain(self, context: WorkloadContext) -> None:
         async with asyncio.TaskGroup() as tasks:
-            for process in crew.processes:
+            for process in context.processes:
                 if process >= self.operating:
-                    reader = Reader(self, crew, process)
-                    mine = share(range(self.used(crew)), process - self.operating, READERS)
+                    reader = RegisterReader(self, context, process)
+                    mine = share(range(self.used(context)), process - self.operating, READERS)
                     tasks.create_task(reader.read(mine))
 
-    def turn(self, crew: Crew) -> int:
-        """How often the registers were given up by now."""
-        return min(int(crew.now_s() / self._turn_s), self._turns - 1)
+    def turn(self, context: WorkloadContext) -> int:
+        """Return how often the registers were replaced by now."""
+        return min(int(context.now_s() / self._turn_s), self._turns - 1)
 
-    def used(self, crew: Crew) -> int:
-        return (self.turn(crew) + 1) * self.options.registers
+    def used(self, context: WorkloadContext) -> int:
+        return (self.turn(context) + 1) * self.options.registers
 
 
-class Reader(Client):
+class RegisterReader(ObjectClient):
     """A client that reads."""
 
-    def __init__(self, workload: Register, crew: Crew, process: int) -> None:
-        super().__init__(crew, process)
+    def __init__(self, workload: RegisterWorkload, context: WorkloadContext, process: int) -> None:
+        super().__init__(context, process)
         self.workload = workload
-        self.real = cast(RegisterClient, crew.client).registers(self.first)
+        self.real = cast(RegisterClient, context.client).registers(self.first)
 
     async def get(self, key: int) -> tuple[Completion, int]:
         op = self.invoke(F.GET, key)
@@ -159,7 +160,7 @@ class Reader(Client):
         return done, value
 
     async def read(self, keys: Sequence[int]) -> None:
-        """Each until there is an answer, or no time is left."""
+        """Read each until there is an answer, or the time is over."""
         deadline_s = self.loop.time() + self.workload.within_s
         for key in keys:
             while (await self.get(key))[0].type is not Type.OK:
@@ -168,19 +169,19 @@ class Reader(Client):
                 await asyncio.sleep(RETRY_S)
 
 
-class Operator(Reader):
+class RegisterOperator(RegisterReader):
     """A client of the load, or a watcher. It remembers what it saw last."""
 
-    def __init__(self, workload: Register, crew: Crew, process: int) -> None:
-        super().__init__(workload, crew, process)
-        self._wishes = WISHES if process < workload.options.clients else (F.GET,)
+    def __init__(self, workload: RegisterWorkload, context: WorkloadContext, process: int) -> None:
+        super().__init__(workload, context, process)
+        self._wishes = OPERATION_MIX if process < workload.options.clients else (F.GET,)
         self._fresh = values(self.first)
         self._seen: dict[int, int] = {}
 
     async def run(self) -> None:
         options = self.workload.options
         while await self.due(options.rate / self.workload.operating):
-            turn = self.workload.turn(self.crew)
+            turn = self.workload.turn(self.context)
             key = turn * options.registers + self.random.randrange(options.registers)
             match self.random.choice(self._wishes):
                 case F.GET:

@@ -1,20 +1,20 @@
 """Clients add elements to sets, and at the end read what is in them: every element that was added
 is there, and nothing else.
 
-A set is a queue of messages, so that what keeps an element is the replication of the brokers' log;
-where in the queue it lies is nobody's business. Each element is added once.
+A set is a queue of messages, so an element is kept by the replication of the brokers' log; its
+position in the queue does not matter. Each element is added once.
 """
 
 from harness.contracts import WorkloadPlugin
 from harness.operation import F
 from harness.trial import Trial
-from harness.workloads._elements import Elements, Options, swarm
+from harness.workloads._elements import ElementOptions, ElementWorkload, swarm
 
 TOPIC = "sets"
 
 
-def workload(trial: Trial) -> Elements:
-    return Elements(trial, TOPIC, F.ADD)
+def workload(trial: Trial) -> ElementWorkload:
+    return ElementWorkload(trial, TOPIC, F.ADD)
 
 
-PLUGIN = WorkloadPlugin(workload=workload, options=Options, swarm=swarm)
+PLUGIN = WorkloadPlugin(workload=workload, options=ElementOptions, swarm=swarm)

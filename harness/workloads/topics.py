@@ -1,17 +1,17 @@
-"""Clients change what the cluster knows besides its messages, while it breaks: topics are made and
-deleted, group offsets committed and reset, queues locked.
+"""Clients change a cluster's metadata under faults: topics are made and deleted, group offsets
+committed and reset, queues locked.
 
 Messages are sent all the while, as the workload `messages` sends them, and read at the end. Beside
 the producers and readers there are
 
-    makers   make topics, delete them, look which are there
-    keepers  each with a group of its own on a queue: commits offsets, resets them, asks for them
-    owners   two to a lock: take it, keep it for a while, give it back; some sleep until their lease
-             is over, and some unlock what another holds
+    makers   make topics, delete them, look which exist
+    keepers  each with a group of its own on a queue: commit offsets, reset and query them
+    owners   two to a lock: take it, keep it for a while, release it; some sleep until their lease
+             is over, and some release what another holds
 
-Every topic that is made has a name of its own, so that no later change repairs the loss of it. One
-process at a time changes a topic or a group's offset, so what was answered is enough to say what
-must be there; in the final phase makers look for all of their topics and keepers ask once more.
+Every topic that is made has a name of its own, so that no later change hides its loss. One process
+at a time changes a topic or a group's offset, so its answers determine what must exist; in the
+final phase makers look for all of their topics and keepers query once more.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from dataclasses import dataclass, fields
 from random import Random
 from typing import Any, cast
 
-from harness.contracts import Crew, MetadataClient, WorkloadPlugin
+from harness.contracts import MetadataClient, WorkloadContext, WorkloadPlugin
 from harness.errors import BadRequest
 from harness.operation import (
     NONE,
@@ -33,7 +33,7 @@ from harness.operation import (
 )
 from harness.trial import Trial
 from harness.workloads import messages
-from harness.workloads.messages import RETRY_S, Messages, Queue
+from harness.workloads.messages import RETRY_S, MessageWorkload, WorkloadQueue
 
 CHECKERS = (
     "loss",
@@ -54,18 +54,18 @@ CHECKERS = (
 OWNERS_OF_ONE = 2
 LATE_ONE_IN = 4  # commits that would be below an earlier one
 QUEUES_MADE = 2  # of a maker's topic
-MAX_THERE = 10  # topics of a maker at a time: brokers name all of them in every registration
-LOOKED_AT = 8  # topics of one look during the load
+MAX_THERE = 10  # topics of a maker at a time: brokers list all of them in every registration
+LOOKED_AT = 8  # topics in one query during the load
 SLEEPS = 0.1  # of all holds: longer than the lease
-MEDDLES = 0.25  # of all locks that were refused: unlocked all the same
+MEDDLES = 0.25  # of all refused locks: unlocked nevertheless
 
 
-def workload(trial: Trial) -> "Topics":
-    return Topics(Options.of(trial.load), trial)
+def workload(trial: Trial) -> "TopicsWorkload":
+    return TopicsWorkload(TopicsOptions.of(trial.load), trial)
 
 
 def swarm(random: Random) -> Mapping[str, Any]:
-    """The load of one seed of a campaign."""
+    """Return the load of one seed of a campaign."""
     return {
         "makers": random.choice((1, 2, 4)),
         "keepers": random.choice((1, 2, 4)),
@@ -76,8 +76,8 @@ def swarm(random: Random) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """What `load` may say in a trial of this workload."""
+class TopicsOptions:
+    """The `load` options of this workload."""
 
     queues: int = 4  # of the topic of messages beside
     producers: int = 2  # of them
@@ -88,8 +88,8 @@ class Options:
     every_ms: int = 50  # between two changes of one process, on average
 
     @classmethod
-    def of(cls, load: Mapping[str, Any]) -> "Options":
-        """From a trial. BadRequest names the key."""
+    def of(cls, load: Mapping[str, Any]) -> "TopicsOptions":
+        """Return the options of a trial. Raises BadRequest with the key."""
         known = {f.name for f in fields(cls)}
         for key, raw in load.items():
             if key not in known:
@@ -105,26 +105,26 @@ class Options:
 
     @property
     def sends(self) -> dict[str, Any]:
-        """The load of the messages beside."""
+        """The load of the messages sent beside."""
         names = ("queues", "producers", "rate")
         return {"groups": 0, **{name: getattr(self, name) for name in names}}
 
 
 PLUGIN = WorkloadPlugin(
     workload=workload,
-    options=Options,
+    options=TopicsOptions,
     swarm=swarm,
-    client_faults=frozenset({"pause"}),  # one that holds a lock sleeps over its lease
+    client_faults=frozenset({"pause"}),  # a paused holder outlasts its lease
 )
 
 
-class Topics:
-    """The workload; the same value in every crew."""
+class TopicsWorkload:
+    """The workload; the same value in every client process."""
 
-    def __init__(self, options: Options, trial: Trial) -> None:
+    def __init__(self, options: TopicsOptions, trial: Trial) -> None:
         self._options = options
         self._within_s = trial.recover_within_s
-        self._beside = Messages(messages.Options.of(options.sends), trial)
+        self._beside = MessageWorkload(messages.MessageOptions.of(options.sends), trial)
         self._first = self._beside.processes
         self._roles = [
             *(("maker", n, n) for n in range(options.makers)),
@@ -137,7 +137,7 @@ class Topics:
         self.processes = self._first + len(self._roles)
         self.keys: Sequence[str] = [*self._beside.keys, *self._objects()]
         self.checkers: Sequence[str] = trial.checkers or CHECKERS
-        self._aboard: list[Actor] = []  # from the load to the final phase
+        self._aboard: list[TopicsProcess] = []  # from the load to the final phase
 
     def _objects(self) -> list[str]:
         options, queues = self._options, self._beside.queues
@@ -153,96 +153,106 @@ class Topics:
     def client_settings(self) -> Mapping[str, Any]:
         return {**self._beside.client_settings(), "strict": ("locks", "metadata")}
 
-    def who(self, process: int) -> str:
+    def process_name(self, process: int) -> str:
         if process < self._first:
-            return self._beside.who(process)
+            return self._beside.process_name(process)
         role, number, _ = self._roles[process - self._first]
         return f"{role} {number}"
 
-    async def load(self, crew: Crew) -> None:
+    async def load(self, context: WorkloadContext) -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._beside.load(self._senders(crew)))
-            for actor in self._actors(crew):
+            tasks.create_task(self._beside.load(self._senders(context)))
+            for actor in self._actors(context):
                 tasks.create_task(actor.run())
 
-    async def drain(self, crew: Crew) -> None:
+    async def drain(self, context: WorkloadContext) -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._beside.drain(self._senders(crew)))
-            for actor in self._actors(crew):
-                tasks.create_task(actor.look_back(self._within_s))
+            tasks.create_task(self._beside.drain(self._senders(context)))
+            for actor in self._actors(context):
+                tasks.create_task(actor.final_look(self._within_s))
 
-    def _senders(self, crew: Crew) -> Crew:
-        return messages.part(crew, lambda process: process < self._first)
+    def _senders(self, context: WorkloadContext) -> WorkloadContext:
+        return messages.partial_context(context, lambda process: process < self._first)
 
-    def _actors(self, crew: Crew) -> list["Actor"]:
-        """Those of this crew, which remember in the final phase what they did."""
-        self._aboard = self._aboard or self._new_actors(crew)
+    def _actors(self, context: WorkloadContext) -> list["TopicsProcess"]:
+        """Return the processes here, which remember in the final phase what they did."""
+        self._aboard = self._aboard or self._new_actors(context)
         return self._aboard
 
-    def _new_actors(self, crew: Crew) -> list["Actor"]:
-        kinds: Mapping[str, type[Actor]] = {"maker": Maker, "keeper": Keeper, "owner": Owner}
+    def _new_actors(self, context: WorkloadContext) -> list["TopicsProcess"]:
+        kinds: Mapping[str, type[TopicsProcess]] = {
+            "maker": TopicMaker,
+            "keeper": OffsetKeeper,
+            "owner": LockOwner,
+        }
         queues, every_s = self._beside.queues, self._options.every_ms / 1000
         actors = []
-        for process in crew.processes:
+        for process in context.processes:
             if process < self._first:
                 continue
             role, number, thing = self._roles[process - self._first]
             of_lock = number // OWNERS_OF_ONE if role == "owner" else number
             queue = queues[of_lock % len(queues)]
             key = len(queues) + thing
-            actors.append(kinds[role](crew, process, key, of_lock, queue, every_s))
+            actors.append(kinds[role](context, process, key, of_lock, queue, every_s))
         return actors
 
 
 def _topic(number: int, value: int | None = None) -> str:
-    """The key of a maker, or one of its topics."""
+    """Return the key of a maker, or the name of one of its topics."""
     name = f"made-{number}"
     return name if value is None else f"{name}-{producer_of(value)}-{sequence_of(value)}"
 
 
-class Actor:
+class TopicsProcess:
     """One process that changes one thing, an operation at a time."""
 
     def __init__(
-        self, crew: Crew, process: int, key: int, number: int, queue: Queue, every_s: float
+        self,
+        context: WorkloadContext,
+        process: int,
+        key: int,
+        number: int,
+        queue: WorkloadQueue,
+        every_s: float,
     ) -> None:
-        self.crew, self.key, self.number = crew, key, number
-        self.process = crew.number(process)
-        self.client = cast(MetadataClient, crew.client)
-        self.random: Random = crew.random(f"actor-{self.process}")
+        self.context, self.key, self.number = context, key, number
+        self.process = context.process_id(process)
+        self.client = cast(MetadataClient, context.client)
+        self.random: Random = context.random(f"actor-{self.process}")
         self.queue, self.every_s = queue, every_s
         self.loop = asyncio.get_running_loop()
 
     async def run(self) -> None:
-        while not self.crew.stopping:
+        while not self.context.stopping:
             await self.step()
             await asyncio.sleep(self.random.expovariate(1 / self.every_s))
 
     async def step(self) -> None:
         raise NotImplementedError
 
-    async def look_back(self, within_s: float) -> None:
-        """What is there, in the final phase; asked until there is an answer."""
+    async def final_look(self, within_s: float) -> None:
+        """Query the state in the final phase, until there is an answer."""
         deadline_s = self.loop.time() + within_s
-        seen = await self.look()
+        seen = await self.query()
         while seen is not Type.OK and self.loop.time() < deadline_s:
             await asyncio.sleep(RETRY_S)
-            seen = await self.look()
+            seen = await self.query()
 
-    async def look(self) -> Type:
+    async def query(self) -> Type:
         return Type.OK
 
     async def do(
         self, f: F, offset: int, order: Awaitable[Completion], value: int = NONE
     ) -> Completion:
-        """One operation, journalled."""
-        op = self.crew.invoke(self.process, f, self.key, value, offset)
+        """Do one operation, and journal it."""
+        op = self.context.invoke(self.process, f, self.key, value, offset)
         done = await order
-        self.crew.complete(self.process, op, f, self.key, value, done)
+        self.context.complete(self.process, op, f, self.key, value, done)
         return done
 
     async def asked(self, f: F, question: Callable[[], Awaitable[int]]) -> Type:
-        """One question, whose answer is journalled as the offset."""
+        """Do one query, whose answer is journalled as the offset."""
         return (await self.do(f, NONE, _answer(question))).type
 
 
@@ -253,7 +263,7 @@ async def _answer(question: Callable[[], Awaitable[int]]) -> Completion:
         return Completion(Type.FAIL, error=str(e))
 
 
-class Maker(Actor):
+class TopicMaker(TopicsProcess):
     """Makes topics and deletes them."""
 
     made = 0
@@ -275,10 +285,10 @@ class Maker(Actor):
             some = self.random.sample(recent, min(LOOKED_AT, len(recent)))
             await self._look_for(self._own(some))
 
-    async def look(self) -> Type:
-        """Look for all topics; of crashed clients, for as many as they can have made."""
-        total = self.crew.total
-        at_most = round(self.crew.now_s() / self.every_s)
+    async def query(self) -> Type:
+        """Look for all topics; of crashed client processes, for as many as they can have made."""
+        total = self.context.total_processes
+        at_most = round(self.context.now_s() / self.every_s)
         crashed = range(self.process % total, self.process, total)
         earlier = (value_of(process, n) for process in crashed for n in range(at_most))
         return await self._look_for([*earlier, *self._own(range(self.made))])
@@ -300,8 +310,8 @@ class Maker(Actor):
             self._there.append(topic)
 
     async def _look_for(self, topics: Sequence[int]) -> Type:
-        """Ask once which topics there are, which is one operation for each of these."""
-        ops = [self.crew.invoke(self.process, F.SEE, self.key, topic) for topic in topics]
+        """List the topics once, which is one operation for each of these."""
+        ops = [self.context.invoke(self.process, F.SEE, self.key, topic) for topic in topics]
         done = Completion(Type.OK)
         known: Mapping[str, int] = {}
         try:
@@ -311,11 +321,11 @@ class Maker(Actor):
         for topic, op in zip(topics, ops, strict=True):
             if done.type is Type.OK:
                 done = Completion(Type.OK, known.get(_topic(self.number, topic), 0))
-            self.crew.complete(self.process, op, F.SEE, self.key, topic, done)
+            self.context.complete(self.process, op, F.SEE, self.key, topic, done)
         return done.type
 
 
-class Keeper(Actor):
+class OffsetKeeper(TopicsProcess):
     """Keeps a group's offset: forwards with the queue, and back by a reset.
 
     Now and then it commits a lower offset, as a consumer does whose commit was late.
@@ -331,7 +341,7 @@ class Keeper(Actor):
                 self.at = self.random.randint(0, self.at)
                 await self._change(F.RESET, self.at, self.client.reset)
             case _:
-                await self.look()
+                await self.query()
 
     async def _commit(self) -> None:
         try:
@@ -349,7 +359,7 @@ class Keeper(Actor):
         place = (f"keep-{self.number}", self.queue.topic, self.queue.number)
         await self.do(f, offset, order(*place, offset))
 
-    async def look(self) -> Type:
+    async def query(self) -> Type:
         return await self.asked(F.QUERY, self._committed)
 
     async def _committed(self) -> int:
@@ -357,14 +367,14 @@ class Keeper(Actor):
         return await self.client.committed(f"keep-{self.number}", topic, number)
 
 
-class Owner(Actor):
-    """Takes a lock, keeps it for some of its leases, gives it back."""
+class LockOwner(TopicsProcess):
+    """Takes a lock, keeps it for some of its leases, releases it."""
 
-    names = 0  # that were given up: a request of unknown outcome may be carried out later
+    names = 0  # abandoned ones: a request of unknown outcome may be executed later
 
     async def step(self) -> None:
         keep_until_s = 0.0
-        while not self.crew.stopping:
+        while not self.context.stopping:
             taken = await self._ask(F.LOCK)
             if taken is None:
                 return
@@ -383,7 +393,8 @@ class Owner(Actor):
         await self._ask(F.UNLOCK)
 
     async def _ask(self, f: F) -> Completion | None:
-        """None: the outcome is unknown, so the owner goes on under another name."""
+        """Take or release the lock. Return None if the outcome is unknown: the owner continues
+        under another name."""
         order = self.client.lock if f is F.LOCK else self.client.unlock
         group, me = f"lock-{self.number}", f"owner-{self.process}-{self.names}"
         done = await self.do(f, NONE, order(group, me, self.queue.topic, self.queue.number))

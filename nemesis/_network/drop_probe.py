@@ -20,8 +20,8 @@ from functools import cache
 from itertools import accumulate
 from math import ceil, exp, lgamma, log
 
-from harness.contracts import Bed, Effect, Link, Scene
-from harness.contracts.cluster_view import Overseen
+from harness.contracts import Bed, FaultContext, Link, LinkEffect
+from harness.contracts.cluster_view import Omniscient
 from nemesis._runner.waiting import NS, wait_until
 
 PROBES = 10  # on a link that is open or cut
@@ -85,9 +85,9 @@ def _binomial(k: int, n: int, p: float) -> float:
     return exp(ways + k * log(p) + (n - k) * log(1 - p))
 
 
-async def probe_links(scene: Scene, links: Iterable[Link]) -> tuple[ProbeResult, ...]:
+async def probe_links(scene: FaultContext, links: Iterable[Link]) -> tuple[ProbeResult, ...]:
     """Probe the links; all receivers at the same time."""
-    if isinstance(scene.bed.hosts, Overseen):
+    if isinstance(scene.bed.hosts, Omniscient):
         return tuple(_simulate(scene, scene.bed.hosts, link) for link in sorted(set(links)))
     by_sink: dict[str, list[str]] = {}
     for source, sink in sorted(set(links)):
@@ -98,7 +98,7 @@ async def probe_links(scene: Scene, links: Iterable[Link]) -> tuple[ProbeResult,
     return tuple(result for group in groups for result in group)
 
 
-def _simulate(scene: Scene, hosts: Overseen, link: Link) -> ProbeResult:
+def _simulate(scene: FaultContext, hosts: Omniscient, link: Link) -> ProbeResult:
     """Probe a link of a simulated world, which takes no time.
 
     Some of the thousands of probes in a campaign deviate by chance, so a deviation is repeated.
@@ -112,7 +112,9 @@ def _simulate(scene: Scene, hosts: Overseen, link: Link) -> ProbeResult:
     return result
 
 
-async def _probe_undisturbed(scene: Scene, sink: str, sources: list[str]) -> list[ProbeResult]:
+async def _probe_undisturbed(
+    scene: FaultContext, sink: str, sources: list[str]
+) -> list[ProbeResult]:
     """Probe while no other fault replaces the receiver's rules; give up after five attempts."""
     for _ in range(5):
         version = scene.links.version(sink)
@@ -126,7 +128,7 @@ async def _probe_undisturbed(scene: Scene, sink: str, sources: list[str]) -> lis
 class _Receiver:
     """One node that probes are sent to, and the nodes that send them."""
 
-    def __init__(self, scene: Scene, sink: str, sources: list[str]) -> None:
+    def __init__(self, scene: FaultContext, sink: str, sources: list[str]) -> None:
         self.bed: Bed = scene.bed
         self.sink = sink
         self.address = self.bed.node(sink).address
@@ -194,7 +196,7 @@ class _Receiver:
         return f"{source}>{self.sink}/{self.serial:x}/{name}"
 
 
-def probe_timeout_s(effect: Effect) -> float:
+def probe_timeout_s(effect: LinkEffect) -> float:
     """Return how long a probe may take on such a link."""
     rates = [rate for rate in (effect.bytes_per_s, effect.node_bytes_per_s) if rate]
     waits_s = sum(max(MAX_QUEUE_S, MIN_FULL_BYTES / rate) for rate in rates)

@@ -12,8 +12,8 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.contracts import Effect, Flight, Link, Scene
-from harness.contracts.cluster_view import Overseen
+from harness.contracts import FaultContext, Link, LinkEffect, TimedDatagram
+from harness.contracts.cluster_view import Omniscient
 from nemesis._network.drop_probe import probe_timeout_s
 from nemesis._runner.waiting import NS, wait_until
 
@@ -33,11 +33,11 @@ class LinkMeasurement:
     """
 
     link: Link
-    wanted: Effect
+    wanted: LinkEffect
     baseline_ns: float
     sent: int
     size_bytes: int
-    flights: Sequence[Flight]
+    flights: Sequence[TimedDatagram]
 
     @property
     def added_s(self) -> list[float]:
@@ -72,7 +72,7 @@ def throughput(group: Sequence[LinkMeasurement]) -> float:
 
 
 async def measure_baselines(
-    scene: Scene, links: Sequence[Link], delay_s: float = 0.0
+    scene: FaultContext, links: Sequence[Link], delay_s: float = 0.0
 ) -> dict[Link, float]:
     """Measure the difference between sending and arriving while the fault is not there.
 
@@ -80,34 +80,39 @@ async def measure_baselines(
     known difference of the clocks.
     """
     clocks, hosts = clock_offsets_ns(scene, links), scene.bed.hosts
-    if isinstance(hosts, Overseen):
+    if isinstance(hosts, Omniscient):
         return {
-            link: clocks[link] + hosts.way_ns(*link) + _distance_s(scene, link) * NS
+            link: clocks[link] + hosts.min_latency_ns(*link) + _distance_s(scene, link) * NS
             for link in links
         }
-    ways_s, slow = scene.links.ways_s, set(links)
+    min_latency_s, slow = scene.links.min_latency_s, set(links)
 
     async def all_fast() -> bool:
         work = (_measure_once(scene, link, clocks[link]) for link in sorted(slow))
         for measured in await asyncio.gather(*work):
             latency_s = _path_latency(measured)
             if latency_s is not None:
-                ways_s[measured.link] = min(latency_s, ways_s.get(measured.link, latency_s))
+                min_latency_s[measured.link] = min(
+                    latency_s, min_latency_s.get(measured.link, latency_s)
+                )
             fast_s = _distance_s(scene, measured.link) + delay_s * FAST
             if latency_s is None or not delay_s or latency_s <= fast_s:
                 slow.discard(measured.link)
         return not slow
 
     await wait_until(scene.bed, all_fast, scene.bed.now_ns() + BASELINE_TIMEOUT_S * NS)
-    return {link: clocks[link] + ways_s.get(link, _distance_s(scene, link)) * NS for link in links}
+    return {
+        link: clocks[link] + min_latency_s.get(link, _distance_s(scene, link)) * NS
+        for link in links
+    }
 
 
-def _distance_s(scene: Scene, link: Link) -> float:
+def _distance_s(scene: FaultContext, link: Link) -> float:
     """Return the delay between the zones of the link's ends."""
     return scene.links.distance(link).delay_s
 
 
-def clock_offsets_ns(scene: Scene, links: Sequence[Link]) -> dict[Link, float]:
+def clock_offsets_ns(scene: FaultContext, links: Sequence[Link]) -> dict[Link, float]:
     """Return the difference of the clocks of each link's ends, as the hosts know them."""
     clock = scene.bed.hosts.clock
     return {link: float(clock(link[1]).offset_ns - clock(link[0]).offset_ns) for link in links}
@@ -125,7 +130,7 @@ def _path_latency(measured: LinkMeasurement) -> float | None:
 
 
 async def measure_links(
-    scene: Scene,
+    scene: FaultContext,
     links: Sequence[Link],
     baselines_ns: Mapping[Link, float],
     count: int = COUNT,
@@ -146,23 +151,23 @@ def by_sink(links: Sequence[Link]) -> Iterator[list[Link]]:
         yield [link for link in links if link[1] == sink]
 
 
-async def _measure_once(scene: Scene, link: Link, baseline_ns: float) -> LinkMeasurement:
+async def _measure_once(scene: FaultContext, link: Link, baseline_ns: float) -> LinkMeasurement:
     """Measure without retries, because a fault waits to be applied. Narrow links are skipped."""
     wanted = scene.links.effect(link)
     within_s = BASELINE_TIMEOUT_S + wanted.delay_s + wanted.jitter_s
-    flights: Sequence[Flight] = ()
+    flights: Sequence[TimedDatagram] = ()
     if wanted.drop < 1 and not wanted.narrow:
         flights = await _send(scene, link, COUNT, SMALL_BYTES, within_s)
     return LinkMeasurement(link, wanted, baseline_ns, COUNT, SMALL_BYTES, flights)
 
 
 async def _measure_undisturbed(
-    scene: Scene, link: Link, baseline_ns: float, count: int, size_bytes: int
+    scene: FaultContext, link: Link, baseline_ns: float, count: int, size_bytes: int
 ) -> LinkMeasurement:
     """Measure while no other fault replaces the receiver's rules; give up after some attempts."""
     for _ in range(ATTEMPTS):
         version, wanted = scene.links.version(link[1]), scene.links.effect(link)
-        flights: Sequence[Flight] = ()
+        flights: Sequence[TimedDatagram] = ()
         if wanted.drop < 1:
             flights = await _send(scene, link, count, size_bytes, probe_timeout_s(wanted))
         if version == scene.links.version(link[1]):
@@ -171,19 +176,19 @@ async def _measure_undisturbed(
 
 
 async def _send(
-    scene: Scene, link: Link, count: int, size_bytes: int, within_s: float
-) -> Sequence[Flight]:
+    scene: FaultContext, link: Link, count: int, size_bytes: int, within_s: float
+) -> Sequence[TimedDatagram]:
     """Send datagrams over the link; return those that arrived in time."""
     source, sink = link
     bed, agents = scene.bed, scene.bed.agents
     token = f"{source}>{sink}/{scene.random.getrandbits(48):x}"
-    await agents[source].fly(bed.node(sink).address, token, count, size_bytes)
-    if isinstance(bed.hosts, Overseen):  # the arrivals are known at once
-        return await agents[sink].flown(token)
-    arrived: list[Flight] = []
+    await agents[source].send_timed(bed.node(sink).address, token, count, size_bytes)
+    if isinstance(bed.hosts, Omniscient):  # the arrivals are known at once
+        return await agents[sink].timed_arrivals(token)
+    arrived: list[TimedDatagram] = []
 
     async def all_arrived() -> bool:
-        arrived[:] = await agents[sink].flown(token)
+        arrived[:] = await agents[sink].timed_arrivals(token)
         return len(arrived) >= count
 
     await wait_until(bed, all_arrived, bed.now_ns() + within_s * NS)

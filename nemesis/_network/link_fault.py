@@ -16,8 +16,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from harness.contracts import CLIENT, NOTHING, Effect, Link, Node, Observation, PlannedFault, Scene
-from harness.errors import in_words
+from harness.contracts import (
+    CLIENT,
+    NO_EFFECT,
+    FaultContext,
+    Link,
+    LinkEffect,
+    Node,
+    Observation,
+    PlannedFault,
+)
+from harness.errors import error_text
 from nemesis._network import shapes as _links
 from nemesis._network.drop_probe import ProbeResult, probe_links
 from nemesis._plan import targets as _targets
@@ -31,25 +40,25 @@ class LinkFault:
     evidence_key = "cut"  # of the links, by receiver
 
     def __init__(
-        self, scene: Scene, targets: Sequence[Node], effects: Mapping[Link, Effect]
+        self, scene: FaultContext, targets: Sequence[Node], effects: Mapping[Link, LinkEffect]
     ) -> None:
         self.effects = {link: effect for link, effect in effects.items() if link[0] != link[1]}
-        self.targets = scene.parts(targets) if self.effects else {}
+        self.targets = scene.by_role(targets) if self.effects else {}
         self._scene = scene
 
     async def __aenter__(self) -> "LinkFault":
-        await self._scene.links.lay(self, self.effects)
+        await self._scene.links.apply(self, self.effects)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await self._scene.links.lift(self)
+        await self._scene.links.remove(self)
 
     async def observe(self) -> Observation:
         """Observe that the fault's links are as laid, and the others among its nodes are open."""
         results = await probe_links(self._scene, self._watched())
         own = [result for result in results if result.link in self.effects]
         others = [r for r in results if r.link not in self.effects and r.open]
-        hidden = [r for r in own if is_hidden_by(self.effects[r.link], Effect(r.drop))]
+        hidden = [r for r in own if is_hidden_by(self.effects[r.link], LinkEffect(r.drop))]
         return link_observation(own, others, {self.evidence_key: self._by_sink()}, hidden)
 
     async def observe_healed(self) -> Observation:
@@ -72,9 +81,9 @@ class FlappingFault(LinkFault):
 
     def __init__(
         self,
-        scene: Scene,
+        scene: FaultContext,
         targets: Sequence[Node],
-        effects: Mapping[Link, Effect],
+        effects: Mapping[Link, LinkEffect],
         on_s: float,
         off_s: float,
     ) -> None:
@@ -94,7 +103,7 @@ class FlappingFault(LinkFault):
         if self._work:
             self._work.cancel()
             (ended,) = await asyncio.gather(self._work, return_exceptions=True)
-            self._error = in_words(ended) if isinstance(ended, Exception) else ""
+            self._error = error_text(ended) if isinstance(ended, Exception) else ""
         await super().__aexit__(*exc)
 
     async def observe(self) -> Observation:
@@ -121,9 +130,9 @@ class FlappingFault(LinkFault):
         await self._seen_first.wait()
         await self._bed.sleep(self._on_s)
         while True:
-            await self._links.lift(self)
+            await self._links.remove(self)
             await self._bed.sleep(self._off_s)
-            await self._links.lay(self, self.effects)
+            await self._links.apply(self, self.effects)
             self._came += 1
             began_ns = self._bed.now_ns()
             results = await probe_links(self._scene, self.effects)
@@ -153,10 +162,12 @@ def no_link_reason(one: str, other: str) -> str:
     return f"hits nothing: there is no link between {one!r} and {other!r}; name nodes that differ"
 
 
-def select_links(planned: PlannedFault, scene: Scene) -> tuple[Sequence[Node], Sequence[Link]]:
+def select_links(
+    planned: PlannedFault, scene: FaultContext
+) -> tuple[Sequence[Node], Sequence[Link]]:
     """Return the target, and the links between it and `from` in its `direction`."""
-    victims = scene.aim(planned.target)
-    others = list(scene.aim(planned.params["from"] or "cluster"))
+    victims = scene.resolve(planned.target)
+    others = list(scene.resolve(planned.params["from"] or "cluster"))
     if planned.params["clients"]:
         others += [node for node in scene.bed.of_role(CLIENT) if node not in others]
     inner, outer = [node.name for node in victims], [node.name for node in others]
@@ -169,9 +180,9 @@ def select_links(planned: PlannedFault, scene: Scene) -> tuple[Sequence[Node], S
     return victims, sorted(links)
 
 
-def is_hidden_by(own: Effect, wanted: Effect) -> bool:
+def is_hidden_by(own: LinkEffect, wanted: LinkEffect) -> bool:
     """Return whether other faults do more of everything that this one does to a link."""
-    if own == NOTHING:
+    if own == NO_EFFECT:
         return False
     harms = zip(own._fields, own, wanted, strict=True)
     return all(

@@ -16,7 +16,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from functools import reduce
 from types import MappingProxyType
 
-from harness.contracts import NOTHING, Agent, Distance, Effect, Link, LinkRule, Node
+from harness.contracts import NO_EFFECT, Agent, Distance, Link, LinkEffect, LinkRule, Node
 from nemesis._runner.waiting import gather_all
 
 
@@ -31,9 +31,9 @@ class LinkRules:
     ) -> None:
         self._address = {node.name: node.address for node in nodes}
         self._agents = agents
-        self.ways_s: MutableMapping[Link, float] = {}
+        self.min_latency_s: MutableMapping[Link, float] = {}
         self._distances = distances
-        self._laid: dict[object, Mapping[Link, Effect]] = {}
+        self._laid: dict[object, Mapping[Link, LinkEffect]] = {}
         self._touched: dict[object, set[str]] = {}  # nodes that may have rules of a fault
         # None: a change was begun and not confirmed, so the rules in force are unknown
         self._in_force: dict[str, tuple[LinkRule, ...] | None] = {
@@ -42,22 +42,22 @@ class LinkRules:
         self._version = {node.name: 0 for node in nodes}
         self._turn = {node.name: asyncio.Lock() for node in nodes}
 
-    async def lay(self, owner: object, effects: Mapping[Link, Effect]) -> None:
+    async def apply(self, owner: object, effects: Mapping[Link, LinkEffect]) -> None:
         """Put a fault's effects in force, on all nodes at the same time."""
         self._laid[owner] = dict(effects)
         self._touched.setdefault(owner, set()).update(sink for _, sink in effects)
         await self._renew(owner)
 
-    async def lift(self, owner: object) -> None:
+    async def remove(self, owner: object) -> None:
         """Remove a fault's effects; those of others stay. May be repeated after a failure."""
         self._laid.pop(owner, None)
         await self._renew(owner)
         self._touched.pop(owner, None)
 
-    def effect(self, link: Link) -> Effect:
+    def effect(self, link: Link) -> LinkEffect:
         """Return the effect of all faults together on a link."""
         laid = [effects[link] for effects in self._laid.values() if link in effects]
-        return reduce(Effect.worse, laid) if laid else NOTHING
+        return reduce(LinkEffect.worse, laid) if laid else NO_EFFECT
 
     def distance(self, link: Link) -> Distance:
         """Return the distance of the link's ends, which is there before and after all faults."""

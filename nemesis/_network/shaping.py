@@ -9,7 +9,7 @@ it observed where another fault delays more or limits the rate further.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.contracts import Effect, Link, Node, Observation, Scene
+from harness.contracts import FaultContext, Link, LinkEffect, Node, Observation
 from nemesis._network.drop_probe import ProbeResult, probe_links
 from nemesis._network.latency_probe import LinkMeasurement, clock_offsets_ns, measure_baselines
 from nemesis._network.link_fault import LinkFault, is_hidden_by
@@ -26,7 +26,7 @@ class PacedFault(LinkFault):
     evidence_key = "paced"
 
     def __init__(
-        self, scene: Scene, targets: Sequence[Node], effects: Mapping[Link, Effect]
+        self, scene: FaultContext, targets: Sequence[Node], effects: Mapping[Link, LinkEffect]
     ) -> None:
         super().__init__(scene, targets, effects)
         self.scene = scene

@@ -41,40 +41,40 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.contracts import PlannedFault
-from harness.contracts.cluster_view import Standing, Told
+from harness.contracts.cluster_view import ClusterState, LoggedEvent
 from harness.errors import BadRequest
 from harness.plans import NEXT, PREVIOUS
-from harness.text.parsing import seconds, whole
+from harness.text.parsing import parse_integer, parse_seconds
 
 ANOTHER_MASTER, WHOLE = "another-master", "cluster is whole"
 
 
-def another_master(before: Standing, now: Standing) -> bool:
+def another_master(before: ClusterState, now: ClusterState) -> bool:
     """Return whether some broker set has a master of a higher epoch than before."""
     return any(now.epochs.get(name, 0) > before.epochs.get(name, 0) for name in now.masters)
 
 
-def _another_leader(before: Standing, now: Standing) -> bool:
+def _another_leader(before: ClusterState, now: ClusterState) -> bool:
     return now.controller_leader not in ("", before.controller_leader)
 
 
-def _smaller_set(before: Standing, now: Standing) -> bool:
+def _smaller_set(before: ClusterState, now: ClusterState) -> bool:
     return len(now.in_set) < len(before.in_set)
 
 
-def _masterless(before: Standing, now: Standing) -> bool:
+def _masterless(before: ClusterState, now: ClusterState) -> bool:
     return any(name not in now.masters for name in before.masters)
 
 
-def _whole(before: Standing, now: Standing) -> bool:
+def _whole(before: ClusterState, now: ClusterState) -> bool:
     return now.redundant
 
 
-def _any_state(before: Standing, now: Standing) -> bool:
+def _any_state(before: ClusterState, now: ClusterState) -> bool:
     return True
 
 
-StateTest = Callable[[Standing, Standing], bool]  # the cluster before, and now
+StateTest = Callable[[ClusterState, ClusterState], bool]  # the cluster before, and now
 CHANGES: Mapping[str, StateTest] = {
     "master changes": another_master,
     "controller-leader changes": _another_leader,
@@ -110,7 +110,7 @@ class StateCondition:
     more_s: float
     within_s: float
 
-    def holds(self, before: Standing, now: Standing) -> bool:
+    def holds(self, before: ClusterState, now: ClusterState) -> bool:
         return AFTER[self.word](before, now)
 
 
@@ -128,7 +128,7 @@ class EventCondition:
     more_s: float = 0.0
     within_s: float = 0.0
 
-    def matches(self, event: Told) -> bool:
+    def matches(self, event: LoggedEvent) -> bool:
         """Return whether kind and fields match, whichever node reported the event."""
         return event.kind == self.kind and all(
             name in event.fields and _plain(event.fields[name]) == value
@@ -189,13 +189,15 @@ def parse_after(text: str) -> AckCondition | EventCondition | StateCondition | N
     if not words:
         return None
     if match := _ACKS.fullmatch(words):
-        return AckCondition(whole(match["count"].replace(",", "")), seconds(match["within"]))
+        return AckCondition(
+            parse_integer(match["count"].replace(",", "")), parse_seconds(match["within"])
+        )
     if match := _STATE.fullmatch(words):
         return StateCondition(
-            match["word"], seconds(match["more"] or "0"), seconds(match["within"])
+            match["word"], parse_seconds(match["more"] or "0"), parse_seconds(match["within"])
         )
     if match := _EVENT_AFTER.fullmatch(words):
-        return _event(match, seconds(match["within"]))
+        return _event(match, parse_seconds(match["within"]))
     raise BadRequest(
         "after must read like '1000 acks within 9 s' or 'event truncate within 5 s', or say one of"
         f" {', '.join(AFTER)}, as in 'master changes within 20 s', not {text!r}"
@@ -208,17 +210,17 @@ def parse_until(text: str) -> EndCondition:
     if not words:
         return EndCondition()
     if match := _EVENT_UNTIL.fullmatch(words):
-        return EndCondition(more_s=seconds(match["more"] or "0"), event=_event(match))
+        return EndCondition(more_s=parse_seconds(match["more"] or "0"), event=_event(match))
     match = _WORD.fullmatch(words)
     if not match or match["word"] not in (*UNTIL, NEXT):
         known = f"{ANOTHER_MASTER}, {NEXT}, {', '.join(CHANGES)} or 'event election'"
         raise BadRequest(f"until must be one of {known}, with or without ' + 2 s'")
-    return EndCondition(match["word"], seconds(match["more"] or "0"))
+    return EndCondition(match["word"], parse_seconds(match["more"] or "0"))
 
 
 def _event(match: re.Match[str], within_s: float = 0.0) -> EventCondition:
     fields = tuple(tuple(part.split("=", 1)) for part in match["says"].split())
-    more_s = seconds(match["more"] or "0")
+    more_s = parse_seconds(match["more"] or "0")
     return EventCondition(match["kind"], fields, match["by"] or "", more_s, within_s)
 
 

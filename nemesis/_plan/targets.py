@@ -24,9 +24,9 @@ from collections.abc import Collection, Mapping, Sequence
 from random import Random
 from types import MappingProxyType
 
-from harness.contracts import CLIENT, Node, Standing
+from harness.contracts import CLIENT, ClusterState, Node
 from harness.errors import BadRequest, UnknownName
-from harness.text.parsing import whole
+from harness.text.parsing import parse_integer
 
 COUNTS = ("one", "minority", "minority-third", "majority", "all", "random")
 LEADER = "controller-leader"
@@ -46,7 +46,7 @@ NO_NAMES: NamesByWord = MappingProxyType({})
 def resolve(
     selector: str,
     nodes: Sequence[Node],
-    standing: Standing,
+    standing: ClusterState,
     rng: Random,
     spare: Collection[str] = (),
     names: NamesByWord = NO_NAMES,
@@ -104,7 +104,7 @@ def _check_number(term: str, nodes: Sequence[Node]) -> None:
     count, who = _split(term)
     if not count.isdecimal():
         return
-    if whole(count) < 1:
+    if parse_integer(count) < 1:
         raise BadRequest(f"{term!r} hits no node; write 1 or more")
     if who != ZONE and not is_fixed(who, nodes):
         return
@@ -124,7 +124,7 @@ def is_fixed(selector: str, nodes: Sequence[Node]) -> bool:
 
 def fixed_nodes(selector: str, nodes: Sequence[Node]) -> tuple[Node, ...]:
     """Return the nodes of a selector that `is_fixed`."""
-    return resolve(selector, nodes, Standing(), Random(0))
+    return resolve(selector, nodes, ClusterState(), Random(0))
 
 
 def possible_names(selector: str, nodes: Sequence[Node]) -> set[str]:
@@ -171,7 +171,7 @@ def same_nodes(one: str, other: str) -> bool:
 
 def includes(node: Node, selector: str, names: NamesByWord) -> bool:
     """Return whether a selector without chance and parts means the node."""
-    return any(_matches(node, _split(term)[1], Standing(), names) for term in _terms(selector))
+    return any(_matches(node, _split(term)[1], ClusterState(), names) for term in _terms(selector))
 
 
 def check_fixed(selector: str, nodes: Sequence[Node], words: Collection[str]) -> None:
@@ -199,7 +199,7 @@ def known_words(nodes: Sequence[Node]) -> tuple[str, ...]:
     return PARTS + GROUPS + roles + tuple(node.name for node in nodes) + places
 
 
-def part(node: Node, standing: Standing) -> str:
+def part(node: Node, standing: ClusterState) -> str:
     """Return the part that a node has now, else its role."""
     for name in ("master", "slave", "controller-leader"):
         if _matches(node, name, standing, NO_NAMES):
@@ -243,7 +243,7 @@ def _counts(word: str) -> bool:
     return word in COUNTS or word.isdecimal()
 
 
-def _matches(node: Node, phrase: str, standing: Standing, names: NamesByWord) -> bool:
+def _matches(node: Node, phrase: str, standing: ClusterState, names: NamesByWord) -> bool:
     """Return whether `broker in zone-a but master` means the node."""
     wanted, *others = phrase.split(BUT)
     return _is_in(node, wanted, standing, names) and not any(
@@ -251,13 +251,13 @@ def _matches(node: Node, phrase: str, standing: Standing, names: NamesByWord) ->
     )
 
 
-def _is_in(node: Node, phrase: str, standing: Standing, names: NamesByWord) -> bool:
+def _is_in(node: Node, phrase: str, standing: ClusterState, names: NamesByWord) -> bool:
     """Return whether `broker in zone-a` means the node; the zone is optional."""
     word, *zones = phrase.split(IN)
     return _is(node, word, standing, names) and all(zone == _zone(node.zone) for zone in zones)
 
 
-def _is(node: Node, word: str, standing: Standing, names: NamesByWord) -> bool:
+def _is(node: Node, word: str, standing: ClusterState, names: NamesByWord) -> bool:
     match word:
         case "master":
             return node.name in standing.masters.values()
@@ -283,7 +283,7 @@ def _may_match(node: Node, phrase: str, roles: Collection[str]) -> bool:
     """Return whether the phrase may mean the node at some moment."""
     wanted, *others = phrase.split(BUT)
     part, *zones = wanted.split(IN)
-    if wanted in others or any(_is_in(node, other, Standing(), NO_NAMES) for other in others):
+    if wanted in others or any(_is_in(node, other, ClusterState(), NO_NAMES) for other in others):
         return False
     if any(zone != _zone(node.zone) for zone in zones):
         return False
@@ -291,7 +291,7 @@ def _may_match(node: Node, phrase: str, roles: Collection[str]) -> bool:
         return node.role != CLIENT and bool(node.zone)
     if part in PARTS:
         return node.role in _roles_for(part, roles)
-    return part == TELLER or part.startswith(FAULT) or _is(node, part, Standing(), NO_NAMES)
+    return part == TELLER or part.startswith(FAULT) or _is(node, part, ClusterState(), NO_NAMES)
 
 
 def _max_count(term: str, nodes: Sequence[Node]) -> int:

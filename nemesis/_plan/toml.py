@@ -33,9 +33,9 @@ import tomli_w
 from harness import registry
 from harness.contracts import PlannedFault
 from harness.errors import BadRequest
-from harness.plans import renumbered
-from harness.text.parsing import parsed
-from harness.text.toml_lines import line
+from harness.plans import renumber
+from harness.text.parsing import parse_toml
+from harness.text.toml_lines import line_suffix
 from harness.trial import Trial
 from nemesis._plan.conditions import parse_after, parse_until
 from nemesis._plan.kinds import alias_of, expand_link, param_problem, type_problem, with_defaults
@@ -69,12 +69,12 @@ class RepeatPosition(NamedTuple):
 
 def load(text: str, source: str = "the plan") -> PlanFile:
     """Read a plan from TOML. Raises BadRequest with the line and the key of an error."""
-    tables = parsed(text, source)
+    tables = parse_toml(text, source)
     unknown = tables.keys() - {"trial", "fault"}
     if unknown:
         key = min(unknown)
         raise BadRequest(
-            f"{source}{line(text, key)}: unknown key {key!r}; a plan has [[fault]] and,"
+            f"{source}{line_suffix(text, key)}: unknown key {key!r}; a plan has [[fault]] and,"
             " optionally, [trial]"
         )
     overrides, rows = tables.get("trial", {}), tables.get("fault", [])
@@ -84,8 +84,8 @@ def load(text: str, source: str = "the plan") -> PlanFile:
     Trial().with_(overrides, text, source)
     if "plan" in overrides:
         raise BadRequest(
-            f"{source}{line(text, 'trial', 'plan')}: plan: a plan cannot name another plan; name it"
-            " in the trial file, or with --plan"
+            f"{source}{line_suffix(text, 'trial', 'plan')}: plan: a plan cannot name another"
+            " plan; name it in the trial file, or with --plan"
         )
     once = [_fault(row, number, text, source) for number, row in enumerate(rows)]
     return PlanFile(overrides, _expanded(once, rows))
@@ -105,7 +105,7 @@ def dump(plan: Plan) -> str:
 
 def lines(text: str, key: str = "kind") -> tuple[str, ...]:
     """Return the location of this key for each fault of an expanded plan file, as ' line 3'."""
-    rows = parsed(text, "the plan").get("fault", [])
+    rows = parse_toml(text, "the plan").get("fault", [])
     return tuple(_line(text, place.row, key) for place in _order(rows))
 
 
@@ -130,7 +130,7 @@ def _expanded(once: Sequence[PlannedFault], rows: Sequence[Row]) -> Plan:
         at_s = round(fault.at_s + place.turn * every_s, 3)
         again = replace(fault, at_s=at_s) if every_s else fault
         plan.append(
-            renumbered(again, {**last, **turns[place[1:]]}) if len(order) > len(rows) else again
+            renumber(again, {**last, **turns[place[1:]]}) if len(order) > len(rows) else again
         )
     return tuple(plan)
 
@@ -245,4 +245,4 @@ def _line(text: str, number: int, key: str) -> str:
 
     If the key is not there, it is the location of the table that should hold it.
     """
-    return line(text, "fault", number, *key.split("."))
+    return line_suffix(text, "fault", number, *key.split("."))

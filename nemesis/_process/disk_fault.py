@@ -20,13 +20,13 @@ from typing import Any, cast
 
 from harness.contracts import (
     Bed,
-    Disked,
+    DiskAgent,
     DiskFault,
-    DiskSeen,
+    DiskProbe,
+    FaultContext,
     Node,
     Observation,
     ProcessState,
-    Scene,
 )
 from harness.errors import BedFailed
 from nemesis._runner.waiting import NS, gather_all, wait_until
@@ -45,13 +45,15 @@ MAX_SLOWER = 2.0  # the probe waits for this multiple of the time that a sync sh
 class DiskInjection:
     """Failing disks. `kind` names the owner; `fault` is without a folder."""
 
-    def __init__(self, scene: Scene, kind: str, victims: Sequence[Node], fault: DiskFault) -> None:
-        self.targets = scene.parts(victims)
-        self._bed, self._held = scene.bed, scene.held
+    def __init__(
+        self, scene: FaultContext, kind: str, victims: Sequence[Node], fault: DiskFault
+    ) -> None:
+        self.targets = scene.by_role(victims)
+        self._bed, self._held = scene.bed, scene.claimed
         self._victims = [node.name for node in victims]
         self._fault = fault
         self._owner = f"{kind} {scene.random.getrandbits(48):x}"
-        self._seen: dict[str, DiskSeen] = {}
+        self._seen: dict[str, DiskProbe] = {}
         self._hidden: set[str] = set()  # nodes on which a worse fault hides this one
         self._before_s: dict[str, float] = {}  # time of a sync without the fault
         self._dead: dict[str, int] = {}  # node -> id of its process, which had exited before
@@ -94,8 +96,8 @@ class DiskInjection:
         """Measure a sync without the fault, and without the delay of other faults."""
         agent, took_s = _agent(self._bed, node), []
         for _ in range(PROBES_BEFORE):
-            wanted = await agent.disk_wanted() or DiskFault("")
-            seen = await agent.disk_seen(data_of(self._bed, node), probe_timeout_s(wanted))
+            wanted = await agent.disk_fault() or DiskFault("")
+            seen = await agent.probe_disk(data_of(self._bed, node), probe_timeout_s(wanted))
             if not seen.write and not seen.sync and seen.sync_s < inf:
                 took_s.append(max(0.0, seen.sync_s - wanted.sync_s))
         self._before_s[node] = min(took_s, default=0.0)
@@ -115,12 +117,12 @@ class DiskInjection:
     async def _probe(self, node: str, deadline_ns: float, good: set[str]) -> None:
         async def as_wanted() -> bool:
             agent = _agent(self._bed, node)
-            wanted = await agent.disk_wanted() or DiskFault("")
+            wanted = await agent.disk_fault() or DiskFault("")
             if is_hidden(wanted, self._fault):
                 self._hidden.add(node)
             else:
                 self._hidden.discard(node)
-            seen = self._seen[node] = await agent.disk_seen(
+            seen = self._seen[node] = await agent.probe_disk(
                 data_of(self._bed, node), probe_timeout_s(wanted)
             )
             return matches_fault(seen, wanted, self._fault, self._before_s.get(node, 0.0))
@@ -174,7 +176,9 @@ class DiskInjection:
         return Observation("partial" if len(below) < len(good) else "failed", evidence, measured)
 
 
-def matches_fault(seen: DiskSeen, wanted: DiskFault, own: DiskFault, before_s: float = 0.0) -> bool:
+def matches_fault(
+    seen: DiskProbe, wanted: DiskFault, own: DiskFault, before_s: float = 0.0
+) -> bool:
     """Return whether the probe's result is as wanted.
 
     A slow sync takes longer than before the fault; on a healed disk it takes less time than the
@@ -208,7 +212,7 @@ def probe_timeout_s(wanted: DiskFault) -> float:
     return HEALED_WITHIN_S + MAX_SLOWER * wanted.sync_s
 
 
-def describe_probe(seen: DiskSeen) -> str:
+def describe_probe(seen: DiskProbe) -> str:
     """Describe the probe's result with its figures."""
     met = [f"a write fails with {seen.write}"] if seen.write else []
     if seen.sync:
@@ -228,9 +232,9 @@ def data_of(bed: Bed, node: str) -> str:
     return f"{bed.hosts.folder(node)}/{data}"
 
 
-def _plain(seen: DiskSeen) -> dict[str, Any]:
+def _plain(seen: DiskProbe) -> dict[str, Any]:
     return {**asdict(seen), "sync_s": -1 if seen.sync_s == inf else round(seen.sync_s, 4)}
 
 
-def _agent(bed: Bed, node: str) -> Disked:
-    return cast(Disked, bed.agents[node])
+def _agent(bed: Bed, node: str) -> DiskAgent:
+    return cast(DiskAgent, bed.agents[node])

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from harness.contracts import Bed, Node, Observation, Scene
+from harness.contracts import Bed, FaultContext, Node, Observation
 from harness.errors import BedFailed
 from harness.history.faults_and_events import LOST_COPIES
 from nemesis._process.disk_fault import data_of
@@ -24,7 +24,7 @@ DAMAGE_TIMEOUT_S = 30.0
 class OfflineChange(Kill):
     """Nodes killed and their files changed. Healing starts those again that ran before."""
 
-    def __init__(self, scene: Scene, victims: Sequence[Node]) -> None:
+    def __init__(self, scene: FaultContext, victims: Sequence[Node]) -> None:
         super().__init__(scene, victims)
         self.changes: dict[str, Mapping[str, Any]] = {}  # to each node's files
 
@@ -58,7 +58,7 @@ class OfflineChange(Kill):
 class DataDestruction(OfflineChange):
     """Nodes killed, and synced data removed from their disks. Its evidence names the nodes."""
 
-    def __init__(self, scene: Scene, victims: Sequence[Node]) -> None:
+    def __init__(self, scene: FaultContext, victims: Sequence[Node]) -> None:
         super().__init__(scene, victims)
         self._touched: set[str] = set()  # nodes whose files were, or may have been, changed
 

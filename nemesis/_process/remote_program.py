@@ -25,4 +25,4 @@ async def run_program(
     if ran.code != 0:
         lines = ran.err.strip().splitlines()
         raise BedFailed(f"{node}: {lines[-1] if lines else f'exit code {ran.code}'}")
-    return ran.answer(node)
+    return ran.json_output(node)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any
 
-from harness.contracts import Node, Observation, Scene
+from harness.contracts import FaultContext, Node, Observation
 from harness.errors import BedFailed
 from nemesis._process.remote_program import run_program
 from nemesis._process.victims import ProcessHold, hit_targets
@@ -23,11 +23,11 @@ Limits = Mapping[str, Mapping[str, int]]  # by process: limit, was, used, room
 class ResourceLimit:
     """Processes with a lowered limit. `kind` is an argument of `rlimits.py`."""
 
-    def __init__(self, scene: Scene, victims: Sequence[Node], kind: str, room: int) -> None:
-        self.targets = scene.parts(victims)
+    def __init__(self, scene: FaultContext, victims: Sequence[Node], kind: str, room: int) -> None:
+        self.targets = scene.by_role(victims)
         self._bed = scene.bed
         self._victims = [node.name for node in victims]
-        self._hold = ProcessHold(scene.held, self._victims)
+        self._hold = ProcessHold(scene.claimed, self._victims)
         self._kind, self._room = kind, room
         self._pid: dict[str, int] = {}  # of processes whose limit was, or is to be, lowered
         self._lowered: dict[str, Limits] = {}

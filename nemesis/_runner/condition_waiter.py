@@ -1,7 +1,7 @@
 """Wait until a fault of a plan may begin, and until it is to be healed (`_plan/conditions`).
 
-Events are received only from hosts that report them as they are written (`Telling`). The task that
-waits for one continues before anything else happens in the world.
+Events are received only from hosts that report them as they are written (`EventSource`). The task
+that waits for one continues before anything else happens in the world.
 """
 
 import asyncio
@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from harness import plans
-from harness.contracts import Bed, Standing
-from harness.contracts.cluster_view import Telling, Told
+from harness.contracts import Bed, ClusterState
+from harness.contracts.cluster_view import EventSource, LoggedEvent
 from nemesis._plan import targets as _targets
 from nemesis._plan.conditions import (
     UNTIL,
@@ -34,7 +34,7 @@ class ReceivedEvent(NamedTuple):
     """A line of a node's event log, and when it was received."""
 
     at_ns: int
-    event: Told
+    event: LoggedEvent
 
 
 class EventFeed:
@@ -44,8 +44,8 @@ class EventFeed:
         self._bed = bed
         self._received: list[ReceivedEvent] = []
         self._next: asyncio.Future[None] | None = None
-        if wanted and isinstance(bed.hosts, Telling):
-            bed.hosts.hear(self._take)
+        if wanted and isinstance(bed.hosts, EventSource):
+            bed.hosts.subscribe(self._take)
 
     @property
     def count(self) -> int:
@@ -81,7 +81,7 @@ class EventFeed:
             return False
         return True
 
-    def _take(self, event: Told) -> None:
+    def _take(self, event: LoggedEvent) -> None:
         self._received.append(ReceivedEvent(self._bed.now_ns(), event))
         if self._next is not None:
             future, self._next = self._next, None
@@ -122,10 +122,10 @@ class ConditionWaiter:
         end_ns = interval.settled_ns + interval.planned.for_s * NS
         until = interval.conditions.until
         if changed := UNTIL.get(until.word):
-            before = interval.standing or Standing()
+            before = interval.standing or ClusterState()
 
             async def has_changed() -> bool:
-                return changed(before, await self._bed.standing())
+                return changed(before, await self._bed.cluster_state())
 
             await wait_until(self._bed, has_changed, end_ns, POLL_S)
         elif until.word == plans.NEXT:
@@ -171,19 +171,19 @@ class ConditionWaiter:
             if not all(other.over.is_set() for other in awaited):
                 return False
             if state.word == WHOLE:  # the nodes know more about it than an observer does
-                return state.holds(before, await self._bed.system.standing(self._bed))
-            return state.holds(before, await self._bed.standing())
+                return state.holds(before, await self._bed.system.cluster_state(self._bed))
+            return state.holds(before, await self._bed.cluster_state())
 
         if not await wait_until(self._bed, holds, until_ns, POLL_S):
             raise ConditionNotMet(f"it waited {state.within_s:g} s in vain for this: {state.word}")
         await sleep_until(self._bed, self._bed.now_ns() + state.more_s * NS)
 
-    async def _state_before(self, interval: Interval, began_ns: int) -> Standing:
+    async def _state_before(self, interval: Interval, began_ns: int) -> ClusterState:
         """Return the state when the previous fault resolved its target, or now if that is later."""
         previous = self._intervals[interval.number - 1] if interval.number else None
         if previous and previous.standing and previous.settled_ns >= began_ns:
             return previous.standing
-        return await self._bed.standing()
+        return await self._bed.cluster_state()
 
     async def _previous(self, interval: Interval) -> tuple[int, int]:
         """Return when the previous fault was applied, and the acknowledged sends at that time."""

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any
 
 from harness import registry
-from harness.contracts import Bed, Injection, Observation, Recurring
+from harness.contracts import Bed, Injection, Observation, RecurringInjection
 from harness.errors import BedFailed, NodeGone
 from nemesis._runner.interval import Interval
 from nemesis._runner.ledger import FaultLedger
@@ -76,7 +76,7 @@ class Healer:
             raise
         except Exception as e:
             interval.gone = isinstance(e, NodeGone)
-            self._note_failure(interval, registry.blamed(e))
+            self._note_failure(interval, registry.blame(e))
             return e
         interval.evidence.pop("healing", None)
         return None
@@ -92,7 +92,7 @@ class Healer:
             return
         injection = interval.injection
         seen = await self._observe(interval, injection)
-        if isinstance(injection, Recurring) and injection.broke_off:
+        if isinstance(injection, RecurringInjection) and injection.broke_off:
             interval.broke_off(injection.broke_off)
         failure = interval.evidence.get("healing", {})
         interval.evidence["healing"] = {"state": seen.state, **seen.evidence}
@@ -112,7 +112,7 @@ class Healer:
             if not isinstance(e, BedFailed):
                 self._errors.append(e)
             interval.gone |= isinstance(e, NodeGone)
-            return Observation("failed", {"not_seen": registry.blamed(e)})
+            return Observation("failed", {"not_seen": registry.blame(e)})
 
     def _give_up(self, interval: Interval, why: str) -> None:
         text, interval.injection = f"{interval.description}: {why}", None

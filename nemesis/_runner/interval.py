@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from harness.contracts import Injection, PlannedFault, Standing
+from harness.contracts import ClusterState, Injection, PlannedFault
 from nemesis._plan.conditions import Conditions
 from nemesis._runner.waiting import NS
 
@@ -32,7 +32,7 @@ class Interval:
     acknowledged: int = 0  # sends, when it settled
     event_count: int = 0  # events received, when it settled
     event_node: str = ""  # which reported the event that the fault waited for
-    standing: Standing | None = None  # of the cluster, when the target was resolved
+    standing: ClusterState | None = None  # of the cluster, when the target was resolved
     injection: Injection | None = None  # while it is, or may be, in the world
     gone: bool = False  # one of its nodes is gone, so the fault cannot be healed there
     evidence: dict[str, Any] = field(default_factory=dict)

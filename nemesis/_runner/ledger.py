@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import BadRequest
-from harness.text.parsing import bytes_of, json_of
+from harness.text.parsing import parse_json, read_bytes
 
 MAX_LEDGER_BYTES = 64 << 20
 LINE_START = '{"is": "'  # of every line
@@ -100,7 +100,7 @@ def _lines(path: Path) -> list[str]:
     if not path.is_file():
         return []
     try:
-        return bytes_of(path, MAX_LEDGER_BYTES).decode(errors="replace").splitlines()
+        return read_bytes(path, MAX_LEDGER_BYTES).decode(errors="replace").splitlines()
     except ValueError as e:
         raise BadRequest(f"{path} is not a ledger: {e}") from e
 
@@ -112,7 +112,7 @@ def _torn(line: str) -> bool:
 def _row(line: str) -> LedgerEntry | int | None:
     """Parse an intent, or the number of a closed entry; None if the line is neither."""
     with suppress(ValueError, KeyError, TypeError, OverflowError):
-        row = json_of(line)
+        row = parse_json(line)
         if row["is"] == "intent":
             return LedgerEntry(
                 int(row["id"]), str(row["kind"]), tuple(map(str, row["nodes"])), dict(row["params"])

@@ -20,7 +20,7 @@ from random import Random
 from typing import Any
 
 from harness.contracts import Bed, Injection
-from harness.errors import BedFailed, NodeGone, in_words
+from harness.errors import BedFailed, NodeGone, error_text
 from nemesis._plan.conditions import Conditions
 from nemesis._plan.plan import Plan
 from nemesis._process.victims import NothingToHit
@@ -139,7 +139,7 @@ class _Nemesis:
             self._resolver.record_hit(interval, {})
             self._ledger.close_entry(interval.number)
         except BedFailed as e:
-            self._fail(interval, str(e) or in_words(e))
+            self._fail(interval, str(e) or error_text(e))
         if not interval.injection and interval.row["begin"] is not None:
             # nothing is in the world, so faults that wait for the end of this one may go on
             now_ns = self._bed.now_ns()

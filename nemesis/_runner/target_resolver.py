@@ -4,7 +4,7 @@ from collections import ChainMap
 from collections.abc import Collection, Mapping, Sequence
 
 from harness import registry
-from harness.contracts import CLIENT, Bed, Injection, Node, Scene, Standing
+from harness.contracts import CLIENT, Bed, ClusterState, FaultContext, Injection, Node
 from nemesis._network.link_rules import LinkRules
 from nemesis._plan import targets as _targets
 from nemesis._plan.kinds import hits_clients
@@ -34,7 +34,7 @@ class TargetResolver:
         give_up_ns = self._bed.now_ns() + planned.for_s * NS
         fault = registry.load("fault", planned.kind)
         while True:
-            interval.standing = await self._bed.standing()
+            interval.standing = await self._bed.cluster_state()
             injection: Injection = fault(planned, self._scene(interval, interval.standing))
             if injection.targets or self._bed.now_ns() >= give_up_ns:
                 return injection
@@ -53,7 +53,7 @@ class TargetResolver:
 
     def why_none(self, interval: Interval, begun: Sequence[Interval]) -> str:
         """Explain why a fault has no targets: other faults hold them, or there are none."""
-        aim = self._scene(interval, interval.standing or Standing()).aim
+        aim = self._scene(interval, interval.standing or ClusterState()).resolve
         meant = [n.name for n in aim(interval.planned.target)] if interval.planned.target else []
         holders = [
             other.description
@@ -67,7 +67,7 @@ class TargetResolver:
             return "there is no link between its targets"
         return "no node had the role that it targets"
 
-    def _scene(self, interval: Interval, standing: Standing) -> Scene:
+    def _scene(self, interval: Interval, standing: ClusterState) -> FaultContext:
         names = self.names_by_word(interval)
         # `fault-0` does not mean the clients that it hit, unless this fault can hit clients, too
         clients = hits_clients(registry.fault(interval.planned.kind))
@@ -79,7 +79,7 @@ class TargetResolver:
         def part(node: Node) -> str:
             return _targets.part(node, standing)
 
-        return Scene(self._bed, self._link_rules, aim, part, self._held, interval.random)
+        return FaultContext(self._bed, self._link_rules, aim, part, self._held, interval.random)
 
 
 def _word(interval: Interval) -> str:

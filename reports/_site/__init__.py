@@ -21,7 +21,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from harness.errors import EXIT_VALID, BadRequest
-from harness.text.sanitize import sayable
+from harness.text.sanitize import sanitize
 from reports._site.access import AllowedHosts
 from reports._site.pages import application
 from reports._site.run_index import RunIndex
@@ -46,7 +46,7 @@ def serve(
         address = f"http://{shown}:{taken}/{f'?token={token}' if token else ''}"
         readers = "every user of this machine" if _loopback(host) else "every host that reaches it"
         who = "" if token else f"{readers} can read them, unless --token is given; "
-        print(sayable(f"The runs of {runs}: {address} ({who}press Ctrl-C to stop)"), flush=True)
+        print(sanitize(f"The runs of {runs}: {address} ({who}press Ctrl-C to stop)"), flush=True)
         door = AllowedHosts.of(host, names, anywhere=not _loopback(host), token=token)
         try:
             server(shelf, door).run(sockets=[listener])

@@ -225,7 +225,7 @@ def _faults(view: RunView, begin: int) -> tuple[dict[str, Any], ...]:
                     "from": (at - begin) / 1e9,
                     "to": (healed - begin) / 1e9,
                     "style": _lanes.fault_style(fault),
-                    "words": _format.clip(f"fault {fault.id}: {fault.words}", 120),
+                    "words": _format.clip(f"fault {fault.id}: {fault.label}", 120),
                 }
             )
     return tuple(found)

@@ -17,7 +17,7 @@ from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
-from harness.history.journal import counted, table_of
+from harness.history.journal import announced_rows, table_of
 from harness.history.rundir import RunDir
 from harness.history.runs import is_running
 from harness.judge.lock import is_being_judged
@@ -87,7 +87,7 @@ def rows(folder: Path) -> dict[str, int]:
             break
         if not trouble(path.with_suffix(".count"), 64):
             try:
-                sums[clip(table_of(path), 20)] += max(0, counted(path) or 0)
+                sums[clip(table_of(path), 20)] += max(0, announced_rows(path) or 0)
             except OSError:
                 continue
     return dict(sums.most_common(MAX_ITEMS))

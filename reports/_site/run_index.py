@@ -124,4 +124,4 @@ def trouble(path: Path, most_bytes: int) -> str:
 
 def unfit(folder: Path) -> str:
     """Return why a run gets no report; empty if it gets one."""
-    return openable.unfit(folder, MAX_FILES)
+    return openable.unsafe_reason(folder, MAX_FILES)

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from harness.history.rundir import RunDir
 from harness.history.runs import is_running
 from harness.judge.lock import is_being_judged
-from harness.judge.stored_verdict import BROKEN, stored
+from harness.judge.stored_verdict import BROKEN, read_verdict
 from harness.judge.verdict import SCHEMA_VERSION, Verdict
 from harness.suite.figures import per_s
 from harness.trial import Trial
@@ -183,7 +183,7 @@ def _row(folder: Path) -> RunRow:
         return RunRow(name, RUNNING, **about, notes=tuple(notes))
     if not run.verdict_file.exists():
         return RunRow(name, UNJUDGED, **about, notes=(*notes, _why_unjudged(folder, state)))
-    verdict = _tried(notes, "verdict.json", lambda: stored(run))
+    verdict = _tried(notes, "verdict.json", lambda: read_verdict(run))
     if verdict is None:
         return RunRow(name, UNJUDGED, **about, notes=tuple(notes))
     if verdict.schema_version != SCHEMA_VERSION:

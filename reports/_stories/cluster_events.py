@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.history.faults_and_events import Event, FaultInterval, events
+from harness.history.faults_and_events import ClusterEvent, FaultInterval, events
 from harness.history.reader import History
 from reports._stories.moments import Moment
 
@@ -81,12 +81,12 @@ def _ended(fault: FaultInterval) -> str:
 
 # ------------------------------------------------------------------------------------ the cluster
 
-EventText = Callable[[Event, BrokerNames], tuple[str, int]]  # a sentence and its weight
+EventText = Callable[[ClusterEvent, BrokerNames], tuple[str, int]]  # a sentence and its weight
 NO_TEXT = ("", 0)
 KILLED = -9  # by a fault, which has a moment of its own
 
 
-def _elected(event: Event, brokers: BrokerNames) -> tuple[str, int]:
+def _elected(event: ClusterEvent, brokers: BrokerNames) -> tuple[str, int]:
     fields = event.fields
     chosen = brokers.name(fields["masterId"]) if fields["masterId"] else "no broker"
     members = f", SyncStateSet {brokers.names(fields['set'])}" if "set" in fields else ""
@@ -94,13 +94,13 @@ def _elected(event: Event, brokers: BrokerNames) -> tuple[str, int]:
     return f"{event.node} elects {what}", 3
 
 
-def _set(event: Event, brokers: BrokerNames) -> tuple[str, int]:
+def _set(event: ClusterEvent, brokers: BrokerNames) -> tuple[str, int]:
     if "brokerName" not in event.fields:
         return NO_TEXT  # the master's report of the same change
     return f"{event.fields['brokerName']}: SyncStateSet {brokers.names(event.fields['set'])}", 3
 
 
-def _cut(event: Event, brokers: BrokerNames) -> tuple[str, int]:
+def _cut(event: ClusterEvent, brokers: BrokerNames) -> tuple[str, int]:
     fields = event.fields
     below = (
         f", below the {fields['confirm']:,} it had confirmed" if fields.get("belowConfirm") else ""
@@ -111,13 +111,13 @@ def _cut(event: Event, brokers: BrokerNames) -> tuple[str, int]:
     )
 
 
-def _raft(event: Event, brokers: BrokerNames) -> tuple[str, int]:
+def _raft(event: ClusterEvent, brokers: BrokerNames) -> tuple[str, int]:
     if event.fields.get("state") != "leader":
         return NO_TEXT
     return f"{event.node} leads the controllers in term {event.fields['term']}", 2
 
 
-def _recovered(event: Event, brokers: BrokerNames) -> tuple[str, int]:
+def _recovered(event: ClusterEvent, brokers: BrokerNames) -> tuple[str, int]:
     fields = event.fields
     if "max" in fields:
         return f"{event.node} finds {fields['max']:,} bytes of log on its disk", 2
@@ -129,16 +129,16 @@ def _recovered(event: Event, brokers: BrokerNames) -> tuple[str, int]:
     )
 
 
-def _exited(event: Event, brokers: BrokerNames) -> tuple[str, int]:
+def _exited(event: ClusterEvent, brokers: BrokerNames) -> tuple[str, int]:
     code = event.fields.get("code", 0)
     return NO_TEXT if code == KILLED else (f"{event.node} ends with exit code {code}", 3)
 
 
-def _broken(event: Event, brokers: BrokerNames) -> tuple[str, int]:
+def _broken(event: ClusterEvent, brokers: BrokerNames) -> tuple[str, int]:
     return f"{event.fields.get('law')} does not hold: {event.fields.get('why', '')}", 5
 
 
-def _fatal(event: Event, brokers: BrokerNames) -> tuple[str, int]:
+def _fatal(event: ClusterEvent, brokers: BrokerNames) -> tuple[str, int]:
     return f"{event.node}: {event.kind}: {event.fields.get('why', '')}", 3
 
 
@@ -175,5 +175,5 @@ def cluster_moments(
         seen = {words} if event.kind in ("set", "election") else seen | {words}
 
 
-def _no_text(event: Event, brokers: BrokerNames) -> tuple[str, int]:
+def _no_text(event: ClusterEvent, brokers: BrokerNames) -> tuple[str, int]:
     return NO_TEXT

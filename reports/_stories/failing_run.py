@@ -29,7 +29,7 @@ def failing_run_story(
 def _lines(history: History, verdict: Verdict, limit: int) -> Iterator[str]:
     began = int(history.state.get("load_began_ns", 0))
     brokers = BrokerNames.of(history)
-    finding = verdict.first
+    finding = verdict.first_finding
     facts = _first_facts(history, verdict)
     steps = [*fault_moments(history), *cluster_moments(history, brokers, began)]
     steps += own_moments(facts) if facts else ()
@@ -49,7 +49,7 @@ def _lines(history: History, verdict: Verdict, limit: int) -> Iterator[str]:
 
 def _first_facts(history: History, verdict: Verdict) -> StoryFacts | None:
     """Return the facts about the first witness that convicts."""
-    about = choose_witness(verdict, None) if verdict.first else None
+    about = choose_witness(verdict, None) if verdict.first_finding else None
     return gather_facts(history, about) if about else None
 
 

@@ -8,7 +8,7 @@ there are many, the lines nearest to a moment are kept.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.history.faults_and_events import Event
+from harness.history.faults_and_events import ClusterEvent
 from reports._format import clip
 from reports._lanes import CHATTER, PROGRESS, SENTENCE, WORD, fields_text
 
@@ -38,7 +38,7 @@ class NearbyEvents:
 NO_EVENTS = NearbyEvents()
 
 
-def nearby_events(events: Sequence[Event], moments: Sequence[int]) -> NearbyEvents:
+def nearby_events(events: Sequence[ClusterEvent], moments: Sequence[int]) -> NearbyEvents:
     """Return the events within a second of any of these moments; connection events are left out
     first."""
     if not moments:
@@ -53,11 +53,11 @@ def nearby_events(events: Sequence[Event], moments: Sequence[int]) -> NearbyEven
     return NearbyEvents(tuple(_line(event, moments[0]) for event in kept), len(near) - len(kept))
 
 
-def _apart(event: Event, moments: Sequence[int]) -> int:
+def _apart(event: ClusterEvent, moments: Sequence[int]) -> int:
     return min(abs(event.t - t) for t in moments)
 
 
-def _line(event: Event, t: int) -> EventLine:
+def _line(event: ClusterEvent, t: int) -> EventLine:
     return EventLine(
         s=event.t / 1e9,
         apart_s=(event.t - t) / 1e9,

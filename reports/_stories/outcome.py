@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from harness.history.faults_and_events import Event, events, faults_at
+from harness.history.faults_and_events import ClusterEvent, events, faults_at
 from harness.history.notes import PASSED
 from harness.history.reader import DRAINED, History
 from harness.operation import F, Type
@@ -54,7 +54,7 @@ class StoryFacts:
         return next((str(row[f"{p}original"]) for p in prefixes if f"{p}original" in row), "")
 
     @cached_property
-    def events(self) -> tuple[Event, ...]:
+    def events(self) -> tuple[ClusterEvent, ...]:
         return events(self.history.read("events"))
 
     @cached_property
@@ -195,7 +195,7 @@ def _acknowledged(facts: StoryFacts, value: int) -> str:
     who = facts.names.node(ack["node"]) if ack["node"] is not None else "the cluster"
     epoch = f" in epoch {ack['epoch']}" if ack["epoch"] is not None else ""
     on_then = faults_at(facts.history.faults, ack["t"])
-    on = [f"fault {f.id} ({f.words})" for f in facts.history.faults if f.id in on_then]
+    on = [f"fault {f.id} ({f.label})" for f in facts.history.faults if f.id in on_then]
     during = f" while {' and '.join(on)} {'was' if len(on) == 1 else 'were'} on" if on else ""
     return f"{who} acknowledged {facts.names.message(value)}{epoch}{during}"
 
@@ -258,7 +258,7 @@ def _cut(facts: StoryFacts, value: int) -> str:
 
 
 def _position(
-    facts: StoryFacts, value: int, events: Sequence[Event]
+    facts: StoryFacts, value: int, events: Sequence[ClusterEvent]
 ) -> tuple[int | None, int | None]:
     """Return bounds of where the message is in its acknowledger's log: the log's reported ends
     before it was sent and after it was acknowledged, in bytes."""

@@ -14,8 +14,8 @@ from harness.errors import BadRequest
 from harness.history.faults_and_events import faults_at
 from harness.history.reader import History
 from harness.history.rundir import RunDir
-from harness.history.source_names import messages_of
-from harness.judge.stored_verdict import BROKEN, verdict_of
+from harness.history.source_names import original_messages
+from harness.judge.stored_verdict import BROKEN, load_verdict
 from harness.judge.verdict import Verdict
 from harness.operation import F, Type, producer_of, sequence_of
 from reports._stories.cluster_events import BrokerNames, cluster_moments, fault_moments
@@ -121,7 +121,7 @@ def explain(run: RunDir, text: str | None = None) -> Story | None:
 
     Raises BadRequest if the finding does not exist or its evidence or the history is damaged.
     """
-    verdict = verdict_of(run)
+    verdict = load_verdict(run)
     about = choose_witness(verdict, text)
     if about is None:
         return None
@@ -191,7 +191,9 @@ def _names(history: History, wanted: RowQuery, rows: Sequence[Row]) -> HistoryNa
     notes = history.read("notes").to_pylist()
     said = {note["op"]: note["text"] for note in notes if note["op"] in ops and note["text"]}
     numbers = {row["value"] for row in rows if row["value"] is not None}
-    called = {value: str(text) for value, (text, _) in messages_of(history.run, numbers).items()}
+    called = {
+        value: str(text) for value, (text, _) in original_messages(history.run, numbers).items()
+    }
     return HistoryNames(history, said, labels, called)
 
 
@@ -304,4 +306,4 @@ def _message(facts: StoryFacts, value: int) -> str:
 
 def nothing_to_explain(run: RunDir) -> str:
     """Return the text for a run without findings."""
-    return f"There is nothing to explain: {verdict_of(run).sentence}"
+    return f"There is nothing to explain: {load_verdict(run).sentence}"

@@ -14,7 +14,7 @@ from harness.errors import BadRequest, UnknownName
 from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Finding, Verdict
-from harness.text.parsing import is_number, shown, whole
+from harness.text.parsing import abbreviate, is_number, parse_integer
 from harness.trial import ISOLATION
 from reports._stories.rows import Place, RowQuery, last_changes, missing_offsets
 
@@ -86,7 +86,7 @@ def open_history(run: RunDir) -> History:
 
 
 def _wrong(value: Any) -> str:
-    return f"cannot be {shown(str(value))!r}; restore the file from a copy"
+    return f"cannot be {abbreviate(str(value))!r}; restore the file from a copy"
 
 
 def explainable(verdict: Verdict) -> list[tuple[str, Finding]]:
@@ -113,7 +113,7 @@ def choose_witness(verdict: Verdict, text: str | None) -> FindingWitness | None:
         raise BadRequest(
             f"{text!r} is not a finding; write {code}, or {code}:2 for its second witness"
         )
-    return _numbered(of_code, whole(number or "1"), text)
+    return _numbered(of_code, parse_integer(number or "1"), text)
 
 
 def _numbered(of_code: Sequence[tuple[str, Finding]], number: int, text: str) -> FindingWitness:

@@ -36,7 +36,7 @@ from harness.errors import EXIT_BAD_REQUEST
 from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.importers import _run_folder as _folder
-from harness.judge.judge import judge, judge_here
+from harness.judge.judge import judge, judge_small
 from harness.judge.verdict import Verdict
 
 EXPECTED = {"linearizable": "valid", "not linearizable": "invalid"}
@@ -345,7 +345,7 @@ def main() -> int:
     with TemporaryDirectory() as runs, nullcontext() if given.here else session() as spark:
 
         def asked(run: RunDir) -> Verdict:
-            return judge(run, spark) if spark else judge_here(History.open(run))
+            return judge(run, spark) if spark else judge_small(History.open(run))
 
         return table(folder, Path(runs), asked)
 

@@ -33,7 +33,7 @@ def came_home(voyage: sailing.Voyage) -> None:
     roles = json.loads((voyage.run / "names.json").read_text())["roles"]
     for node, role in roles.items():
         folder = voyage.run / "nodes" / node
-        logs = ["crew.log"] if role == "client" else ["flotilla.log", "events.jsonl"]
+        logs = ["clients.log"] if role == "client" else ["flotilla.log", "events.jsonl"]
         logs += ["store/commitlog/" + "0" * 20] if role == "broker" else []
         assert [log for log in logs if not (folder / log).is_file()] == [], node
 

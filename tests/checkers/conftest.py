@@ -12,11 +12,11 @@ from checkers._run.run_facts import Outline, RunFacts
 from checkers._run.timeline import cells
 from checkers._run.timeline_query import Timeline
 from checkers._spark import spark_stages as _units
-from harness.history.faults_and_events import Event, FaultInterval, Window
+from harness.history.faults_and_events import ClusterEvent, FaultInterval, TimeWindow
 from harness.history.schema import OPS, TABLES
 from harness.judge.verdict import Reason
 from harness.operation import F, Type
-from harness.run.broker_sets import Dealt
+from harness.run.broker_sets import BrokerSetData
 from harness.trial import Trial
 
 if TYPE_CHECKING:
@@ -31,19 +31,19 @@ class Sketch:
     """Seconds in, `RunFacts` out. A load from 1 s to 31 s, drained and healed by 33 s."""
 
     trial: Trial = field(default_factory=Trial)
-    load: Window | None = field(default_factory=lambda: Window(1 * S, 31 * S))
+    load: TimeWindow | None = field(default_factory=lambda: TimeWindow(1 * S, 31 * S))
     phases: dict[str, float] = field(
         default_factory=lambda: {"raised": 0.5, "load": 1, "healed": 25, "drain": 31, "ended": 33}
     )
     faults: list[FaultInterval] = field(default_factory=list)
     planned: list[str] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
+    events: list[ClusterEvent] = field(default_factory=list)
     interrupted: bool = False
     complete: bool = True  # else anything may be missing
     gaps: tuple[str, ...] = ()  # tables of which something is
     cut_short: tuple[Reason, ...] = ()
     sets: tuple[str, ...] = ("",)
-    dealt: dict[str, Dealt] = field(default_factory=dict)
+    dealt: dict[str, BrokerSetData] = field(default_factory=dict)
     set_of_key: tuple[int, ...] = ()  # else each set has the key of its number
     roles: dict[str, str] = field(default_factory=lambda: dict(ROLES))
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -89,14 +89,14 @@ class Sketch:
         return fault
 
     def event(self, at: float, node: str, kind: str, **fields: Any) -> None:
-        self.events.append(Event(int(at * S), node, kind, fields))
+        self.events.append(ClusterEvent(int(at * S), node, kind, fields))
 
     def deal(self, full: int = 3, **nodes: int) -> None:
         """The broker sets, as names.json tells them: so many brokers each, and a key each."""
         self.sets, first = tuple(nodes), 1
         for number, (name, size) in enumerate(nodes.items()):
             brokers = tuple(f"broker-{n}" for n in range(first, first + size))
-            self.dealt[name] = Dealt(brokers, full, (f"orders-{number}",))
+            self.dealt[name] = BrokerSetData(brokers, full, (f"orders-{number}",))
             self.roles |= dict.fromkeys(brokers, "broker")
             first += size
 

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from checkers import assignment
 from checkers.assignment import _common, _without
-from harness.history.faults_and_events import Window, merged
-from harness.history.journal import Journal
+from harness.history.faults_and_events import TimeWindow, merge_windows
+from harness.history.journal import TableJournal
 from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Judgement, Result
 from harness.operation import NONE, F, Type
 from harness.trial import Trial
-from harness.workloads.rebalance import Options, Rebalance
+from harness.workloads.rebalance import RebalanceOptions, RebalanceWorkload
 
 S = 1_000_000_000
 TRIAL = Trial(workload="rebalance", load={"queues": 1, "members": 2}, recover_within_s=10.0)
@@ -36,10 +36,10 @@ def judged(
     folder: Path, rows: Sequence[Row], faults: Sequence[tuple[int, int]] = (), **state: Any
 ) -> Result:
     """The checker on a run with these operations."""
-    load = Rebalance(Options.of(TRIAL.load), TRIAL)
+    load = RebalanceWorkload(RebalanceOptions.of(TRIAL.load), TRIAL)
     assert load.keys[LOCK] == f"group-0 on {load.keys[QUEUE]}"
     assert load.keys[GROUP] == "group-0"
-    assert load.who(FIRST) == "consumer 0 of group-0"
+    assert load.process_name(FIRST) == "consumer 0 of group-0"
     folder.mkdir(exist_ok=True)
     run = RunDir(folder)
     run.trial_file.write_text(TRIAL.to_toml())
@@ -52,7 +52,7 @@ def judged(
 
 
 def _write(run: RunDir, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
-    journal = Journal(run.journal, table, "w")
+    journal = TableJournal(run.journal, table, "w")
     for row in rows:
         journal.append(row)
     journal.close()
@@ -134,24 +134,26 @@ def test_without_members_nothing_is_proven(tmp_path: Path) -> None:
 
 
 SECONDS = st.integers(0, 30)
-WINDOWS = st.lists(st.tuples(SECONDS, SECONDS).map(lambda p: Window(min(p), max(p))), max_size=5)
+WINDOWS = st.lists(
+    st.tuples(SECONDS, SECONDS).map(lambda p: TimeWindow(min(p), max(p))), max_size=5
+)
 
 
-def moments(windows: Sequence[Window]) -> set[int]:
+def moments(windows: Sequence[TimeWindow]) -> set[int]:
     """The unit stretches that they cover."""
     return {at for window in windows for at in range(window.begin, window.end)}
 
 
 @given(WINDOWS, WINDOWS, st.tuples(SECONDS, SECONDS))
 def test_windows_are_sets_of_moments(
-    some: list[Window], others: list[Window], ends: tuple[int, int]
+    some: list[TimeWindow], others: list[TimeWindow], ends: tuple[int, int]
 ) -> None:
     """Union, intersection and difference, against sets."""
-    whole = Window(min(ends), max(ends))
-    assert moments(merged(some)) == moments(some)
-    common = list(_common(merged(some), merged(others)))
+    whole = TimeWindow(min(ends), max(ends))
+    assert moments(merge_windows(some)) == moments(some)
+    common = list(_common(merge_windows(some), merge_windows(others)))
     assert moments(common) == moments(some) & moments(others)
-    left = list(_without(whole, merged(some)))
+    left = list(_without(whole, merge_windows(some)))
     assert moments(left) == moments([whole]) - moments(some)
 
 
@@ -165,4 +167,4 @@ def test_a_load_that_makes_no_sense_names_the_key(
     from harness.errors import BadRequest
 
     with pytest.raises(BadRequest, match=why):
-        Options.of(load_options)
+        RebalanceOptions.of(load_options)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from checkers import availability, coverage
-from harness.history.faults_and_events import Window
+from harness.history.faults_and_events import TimeWindow
 from harness.judge.verdict import Judgement, Result, Verdict
 from harness.operation import F, Type
 from harness.suite.figures import figures
@@ -42,7 +42,7 @@ def test_no_latency_is_above_the_worst(sketch: Sketch) -> None:
 
 def test_latencies_of_short_faults_in_a_long_run(sketch: Sketch) -> None:
     """Faults shorter than a bin of the report's lanes, two of them at once."""
-    sketch.load = Window(1 * S, 3590 * S)
+    sketch.load = TimeWindow(1 * S, 3590 * S)
     sketch.phases = {"load": 1, "healed": 3500, "drain": 3590, "ended": 3600}
     for begin in range(103, 2103, 100):
         sketch.ops(begin - 2, begin, every=0.1)
@@ -285,7 +285,7 @@ def test_of_a_killed_run_silence_outage_and_coverage_say_the_same(sketch: Sketch
     sketch.fault("kill", 12, None, targets={"master": ("broker-1",)}, selector="master")
     sketch.interrupted, sketch.gaps = True, ("ops",)
     sketch.phases = {"raised": 0.5, "load": 1}
-    sketch.load = Window(1 * S, 20 * S)
+    sketch.load = TimeWindow(1 * S, 20 * S)
     facts = sketch.facts()
     found = availability.judge(facts).stats
     [fault] = found["faults"]

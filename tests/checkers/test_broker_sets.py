@@ -5,25 +5,28 @@ import pytest
 from checkers._run.run_facts import broker_sets
 from checkers._run.timeline import NO_SET
 from harness.contracts import Node
-from harness.history.faults_and_events import Event
-from harness.run.broker_sets import Dealt, dealt_sets, replica_groups, sets_named
+from harness.history.faults_and_events import ClusterEvent
+from harness.run.broker_sets import BrokerSetData, broker_sets_entry, broker_sets_in, replica_groups
 
-A, B = Dealt(("broker-1",), 1, ("orders-0",)), Dealt(("broker-2",), 1, ("orders-1",))
-ELECTION = Event(1, "c", "election", {"brokerName": "a", "masterId": 1, "set": [1]})
+A, B = (
+    BrokerSetData(("broker-1",), 1, ("orders-0",)),
+    BrokerSetData(("broker-2",), 1, ("orders-1",)),
+)
+ELECTION = ClusterEvent(1, "c", "election", {"brokerName": "a", "masterId": 1, "set": [1]})
 
 
 class System:
     """One that knows its sets."""
 
-    def dealt(self, nodes: object, keys: object) -> dict[str, Dealt]:
+    def broker_sets(self, nodes: object, keys: object) -> dict[str, BrokerSetData]:
         return {"a": A, "b": B}
 
 
 def test_what_a_system_deals_is_read_again() -> None:
     """From names.json; a system that deals nothing writes nothing."""
-    named = sets_named(System(), [Node("broker-1", "broker")], ["orders-0"])  # type: ignore[arg-type]
-    assert dealt_sets(named) == {"a": A, "b": B}
-    assert sets_named(object(), (), ()) == {}  # type: ignore[arg-type]
+    named = broker_sets_entry(System(), [Node("broker-1", "broker")], ["orders-0"])  # type: ignore[arg-type]
+    assert broker_sets_in(named) == {"a": A, "b": B}
+    assert broker_sets_entry(object(), (), ()) == {}  # type: ignore[arg-type]
     roles = {"broker-1": "broker", "controller-1": "controller", "broker-9": "broker"}
     roles |= {"nameserver-1": "nameserver", "client-1": "client"}
     assert replica_groups({"roles": roles, **named}) == {
@@ -42,7 +45,7 @@ def test_what_a_system_deals_is_read_again() -> None:
     ],
     ids=["two sets", "one set", "only events tell"],
 )
-def test_keys_and_their_sets(sets: dict[str, Dealt], found: object) -> None:
+def test_keys_and_their_sets(sets: dict[str, BrokerSetData], found: object) -> None:
     """One set holds everything; a key that none holds, such as a register, is in none."""
     names = {"keys": ["orders-1", "register-0", "orders-0"]}
     told = {"sets": {name: vars(of) for name, of in sets.items()}}

@@ -6,7 +6,7 @@ import pytest
 
 from checkers._run.run_facts import facts
 from checkers._run.timeline import KEYS
-from harness.history.journal import Journal
+from harness.history.journal import TableJournal
 from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.operation import NONE, F, Type
@@ -23,7 +23,7 @@ def recorded(path: Path) -> RunDir:
     run.trial_file.write_text(Trial().to_toml())
     run.write_names({"keys": ["k-0"], "nodes": [], "roles": {}})
     run.update_state(ended=True)
-    notes = Journal(run.journal, "notes", "runner")
+    notes = TableJournal(run.journal, "notes", "runner")
     for t, text in ((0, "load"), (900, "healed"), (1000, "drain"), (1100, "ended")):
         notes.append((t * MS, None, None, text))
     notes.close()
@@ -39,7 +39,7 @@ def recorded(path: Path) -> RunDir:
         ]
         rows.sort()
         for half in (rows[:500], rows[500:]) if writer == 1 else (rows,):
-            journal = Journal(run.journal, "ops", f"client-{writer}")
+            journal = TableJournal(run.journal, "ops", f"client-{writer}")
             for row in half:
                 journal.append(row)
             journal.close()

@@ -6,25 +6,27 @@ from typing import Any
 import pytest
 
 from checkers import invariants
-from harness.history.faults_and_events import Event, FaultInterval
+from harness.history.faults_and_events import ClusterEvent, FaultInterval
 from harness.judge.verdict import Judgement, Result
 
 S = 1_000_000_000
 
 
-def event(at: float, node: str, kind: str, **fields: Any) -> Event:
-    return Event(int(at * S), node, kind, fields)
+def event(at: float, node: str, kind: str, **fields: Any) -> ClusterEvent:
+    return ClusterEvent(int(at * S), node, kind, fields)
 
 
-def master(at: float, node: str, epoch: int) -> Event:
+def master(at: float, node: str, epoch: int) -> ClusterEvent:
     return event(at, node, "role", role="master", epoch=epoch, masterId=1)
 
 
-def leader(at: float, node: str, term: int) -> Event:
+def leader(at: float, node: str, term: int) -> ClusterEvent:
     return event(at, node, "raft", state="leader", term=term, leader=node)
 
 
-def election(at: float, node: str, epoch: int, winner: int | None, name: str = "set-1") -> Event:
+def election(
+    at: float, node: str, epoch: int, winner: int | None, name: str = "set-1"
+) -> ClusterEvent:
     fields = {"brokerName": name, "epoch": epoch, "masterId": winner, "set": [winner]}
     return event(at, node, "election", **fields)
 
@@ -49,7 +51,7 @@ LOOKED = {"ONE_LEADER": 3, "SET_LACKS_ACKED": 7, "CUT_TOO_LOW": 0}
 WATCHED = event(30, "", "laws-watched", looked=LOOKED)
 
 
-def judged(*told: Event, faults: tuple[FaultInterval, ...] = ()) -> Result:
+def judged(*told: ClusterEvent, faults: tuple[FaultInterval, ...] = ()) -> Result:
     return invariants.judge(sorted(told, key=lambda e: e.t), faults)
 
 
@@ -79,7 +81,7 @@ def test_a_sound_history_convicts_nobody() -> None:
         ),
     ],
 )
-def test_what_event_logs_show(planted: Event, code: str) -> None:
+def test_what_event_logs_show(planted: ClusterEvent, code: str) -> None:
     """Two leaders of a term, two masters of an epoch, two decisions where one was committed."""
     result = judged(*SOUND, planted)
     assert codes(result) == [(code, 1)]
@@ -205,7 +207,7 @@ def test_who_has_to_watch(tmp_path: Any, hosts: str, ended: bool) -> None:
 
 def test_as_it_is_in_a_history(tmp_path: Any) -> None:
     """From the tables of a run folder."""
-    from harness.history.journal import Journal
+    from harness.history.journal import TableJournal
     from harness.history.reader import History
     from harness.history.rundir import RunDir
     from harness.trial import Trial
@@ -213,7 +215,7 @@ def test_as_it_is_in_a_history(tmp_path: Any) -> None:
     run = RunDir(tmp_path)
     run.journal.mkdir(parents=True)
     (tmp_path / "names.json").write_text(json.dumps({"nodes": [], "keys": [], "processes": []}))
-    journal = Journal(run.journal, "events", "runner")
+    journal = TableJournal(run.journal, "events", "runner")
     for each in [*SOUND, leader(8, "controller-3", 2)]:
         journal.append((each.t, each.node, each.kind, json.dumps(dict(each.fields))))
     journal.close()

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from checkers import groups, metadata
 from checkers._run.metadata_changes import MetadataOp
-from harness.history.journal import Journal
+from harness.history.journal import TableJournal
 from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Judgement
@@ -199,7 +199,7 @@ def recorded(
     names = {"keys": ["made-0", "keep-0 on orders-0"], "processes": {"0": "maker 0 on client-1"}}
     run.write_names({**names, "nodes": [], "roles": {}})
     run.update_state(ended=True, interrupted=False)
-    journal, number = Journal(run.journal, "ops", "client-1"), 0
+    journal, number = TableJournal(run.journal, "ops", "client-1"), 0
     for line, (key, text) in enumerate(lines):
         for did in told(text):
             asked = NONE if did.f in (F.SEE, F.QUERY) else did.offset
@@ -222,10 +222,10 @@ def recorded(
                 journal.append((*row, NONE, NONE, NONE, NONE, NONE))
             number += 1
     journal.close()
-    notes = Journal(run.journal, "notes", "runner")
+    notes = TableJournal(run.journal, "notes", "runner")
     notes.append((drain, NONE, NONE, "drain"))
     notes.close()
-    table = Journal(run.journal, "faults", "runner")
+    table = TableJournal(run.journal, "faults", "runner")
     for n, begin in enumerate(faults):
         healed = None if begin is None else begin + 1
         times = (0, 0, begin, begin, begin, healed, healed)

@@ -7,7 +7,7 @@ import pytest
 
 from checkers import recovery
 from checkers._run.timeline import NO_SET
-from harness.history.faults_and_events import Window
+from harness.history.faults_and_events import TimeWindow
 from harness.judge.verdict import Finding, Judgement, Result
 from harness.operation import F, Type
 from harness.trial import Trial
@@ -303,7 +303,7 @@ def test_a_set_that_nobody_sends_to_owes_no_answer(sketch: Sketch) -> None:
 def semi_synchronous(sketch: Sketch, back: float) -> None:
     """Of three brokers two are the whole set. All is healed at 16 s; the load, and with it the
     plan, goes on until the runner looks at 90 s."""
-    sketch.load = Window(1 * S, 91 * S)
+    sketch.load = TimeWindow(1 * S, 91 * S)
     sketch.phases = {"load": 1, "healed": 90, "drain": 91, "ended": 93}
     sketch.ops(1, 91, every=0.2)
     sketch.deal(full=2, a=3)
@@ -339,7 +339,7 @@ def test_how_soon_it_was_full_is_not_known_without_events(sketch: Sketch) -> Non
 
 def overloaded(sketch: Sketch) -> None:
     """A slave never catches up with what clients send; once they stop it does."""
-    sketch.load = Window(1 * S, 48 * S)
+    sketch.load = TimeWindow(1 * S, 48 * S)
     sketch.phases = {"load": 1, "healed": 17, "drain": 50, "ended": 52}
     sketch.ops(1, 48, every=0.2)
     sketch.deal(full=2, a=2)
@@ -384,7 +384,7 @@ def test_a_replica_that_is_stuck_convicts(sketch: Sketch, why: str) -> None:
 def unserved(sketch: Sketch, *fs: F, kind: Type, until: float) -> None:
     """A workload of its own operations, of which none succeeds from 10 s on; all is healed at
     16 s."""
-    sketch.load = Window(1 * S, 91 * S)
+    sketch.load = TimeWindow(1 * S, 91 * S)
     sketch.phases = {"load": 1, "healed": 90, "drain": 91, "ended": 93}
     for n in range(450):
         at = 1 + n * 0.2

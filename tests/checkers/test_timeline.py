@@ -22,8 +22,8 @@ from checkers._run.timeline import (
     merge,
 )
 from checkers._run.timeline_query import Timeline
-from harness.history.faults_and_events import Window
-from harness.history.journal import Journal
+from harness.history.faults_and_events import TimeWindow
+from harness.history.journal import TableJournal
 from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.history.schema import OPS
@@ -123,7 +123,7 @@ def test_silences_are_exact_beyond_a_fine_bin(
 ) -> None:
     """The longest stretch without acknowledgement is found to the nanosecond."""
     answers = measured(rows_of(history))
-    window = Window(200 * MS, 800 * MS)
+    window = TimeWindow(200 * MS, 800 * MS)
     acked = [
         (a + t) * MS for f, a, t, k in history if f is F.SEND and t is not None and k is Type.OK
     ]
@@ -166,7 +166,7 @@ def test_the_error_of_a_clock_is_no_latency(tmp_path: Path) -> None:
     run.write_names({"keys": ["q"]})
     run.update_state(ended=True, clocks={"client-1": {"offset_ns": 7, "error_ns": 5 * MS}})
     for writer, error in (("client-1", 5 * MS), ("client-2", 0)):
-        table = Journal(run.journal, "ops", writer)
+        table = TableJournal(run.journal, "ops", writer)
         for n in range(10):
             op = int(writer[-1]) * 100 + n
             at, row = n * 100 * MS + 5 * MS, (0, op)
@@ -228,7 +228,7 @@ def test_an_empty_history_answers_never() -> None:
     assert answers.worst_ms() is None
     assert answers.total(F.SEND, Type.OK) == 0
     assert list(answers.bins) == []
-    assert [s.length_s for s in answers.silences(Window(0, 10**9))] == [1.0]
+    assert [s.length_s for s in answers.silences(TimeWindow(0, 10**9))] == [1.0]
 
 
 @settings(max_examples=50)

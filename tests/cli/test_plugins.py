@@ -98,23 +98,23 @@ def seatrial(tmp_path: Path) -> Seatrial:
         (declared(check="3"), "'check' of FaultPlugin must be a function, not 3"),
         (
             declared(effects="Effects(may_break=frozenset({'luck'}))"),
-            "unknown demand in may_break of Effects 'luck'",
+            "unknown demand in may_break of FaultEffects 'luck'",
         ),
         (
             declared(effects="Effects(may_break={'no-loss'})"),
-            "'may_break' of Effects must be a frozenset of strings, not {'no-loss'}",
+            "'may_break' of FaultEffects must be a frozenset of strings, not {'no-loss'}",
         ),
         (
             declared(effects="Effects(may_break=frozenset(), ends='kill')"),
-            "'ends' of Effects must be one of Ends.NOT, Ends.KILLED",
+            "'ends' of FaultEffects must be one of ProcessEnd.NOT, ProcessEnd.KILLED",
         ),
         (
             declared(effects="Effects(may_break=frozenset(), destroys=True)"),
-            "'destroys' of Effects must be one of Destroys.NONE, Destroys.TARGETS",
+            "'destroys' of FaultEffects must be one of DataLoss.NONE, DataLoss.TARGETS",
         ),
         (
             declared(effects="Effects(may_break=frozenset(), silence=True)"),
-            "Effects has no 'silence' (did you mean 'silences'?)",
+            "FaultEffects has no 'silence' (did you mean 'silences'?)",
         ),
         (declared(effects="Effects(silences=True)"), "Effects lacks 'may_break'"),
         (
@@ -188,7 +188,7 @@ from harness.contracts import DEMANDS, Effects, Ends, FaultPlugin, Observation
 
 class Reaper:
     def __init__(self, scene, nodes):
-        self.targets, self._bed = scene.parts(nodes), scene.bed
+        self.targets, self._bed = scene.by_role(nodes), scene.bed
         self._nodes = [node.name for node in nodes]
 
     async def __aenter__(self):
@@ -218,7 +218,7 @@ class Reaper:
 
 
 def fault(planned, scene):
-    return Reaper(scene, scene.aim(planned.target, spare=scene.held))
+    return Reaper(scene, scene.resolve(planned.target, spare=scene.claimed))
 
 
 def drawn(random, targets):

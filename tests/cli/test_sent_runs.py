@@ -21,9 +21,9 @@ from harness.cli.cluster import select_cluster
 from harness.cli.healing import heal
 from harness.errors import BadRequest, BedFailed
 from harness.history.rundir import RunDir
-from harness.history.runs import held, start_run
+from harness.history.runs import locked, start_run
 from harness.trial import Trial
-from harness.user_folders import private, read_signed, state_folder, write_signed
+from harness.user_folders import private_folder, read_signed, state_folder, write_signed
 from nemesis import FaultLedger, LedgerEntry
 
 Script = Callable[..., "CompletedProcess[str]"]
@@ -187,7 +187,7 @@ def test_a_folder_of_another_user_is_not_used(tmp_path: Path) -> None:
     theirs.mkdir()
     os.chown(theirs, 65534, 65534)
     with pytest.raises(BedFailed, match="belongs to another user"):
-        private(theirs)
+        private_folder(theirs)
 
 
 def linked(path: Path, target: Path) -> None:
@@ -231,7 +231,7 @@ def test_a_cluster_of_another_user_is_not_entered(tmp_path: Path) -> None:
     with start_run(Trial(), "", tmp_path / "clusters") as run:
         pass
     os.chown(run.path, 65534, 65534)
-    with held(run), pytest.raises(BadRequest, match="belongs to another user"):
+    with locked(run), pytest.raises(BadRequest, match="belongs to another user"):
         select_cluster(run.path, tmp_path)
 
 

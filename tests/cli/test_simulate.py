@@ -19,7 +19,7 @@ from harness.campaign.run import Campaign, conduct
 from harness.campaign.simulation import simulate
 from harness.history.rundir import RunDir
 from harness.judge.campaign_evidence import LOG
-from harness.run.interrupts import stops_noted
+from harness.run.interrupts import stop_requested
 from harness.trial import Trial
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -96,7 +96,7 @@ def endless(runs: Path) -> Iterator["subprocess.Popen[str]"]:
 
 def test_ctrl_c_before_the_first_seed_is_not_lost(tmp_path: Path) -> None:
     """It comes while the campaign is prepared: then no seed is begun."""
-    with stops_noted() as stopped:
+    with stop_requested() as stopped:
         os.kill(os.getpid(), signal.SIGINT)
         campaign = Campaign(Trial(hosts="simulated", duration_s=3.0), (1, 2), 1)
         course = conduct(campaign, tmp_path, lambda _: None, stopped=stopped)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness import registry
-from harness.contracts import ALL_DEMANDS, DEMANDS, Destroys, Effects, Ends
+from harness.contracts import ALL_DEMANDS, DEMANDS, DataLoss, FaultEffects, ProcessEnd
 from harness.errors import BadRequest, BedFailed
 from harness.history.faults_and_events import FaultInterval
 from harness.judge.effects import effects_of, is_known
@@ -42,10 +42,10 @@ def test_what_ends_a_node_silences_it_or_starts_it_again() -> None:
     """The effects that our faults declare do not contradict each other."""
     for name in registry.names("fault"):
         effects = effects_of(name)
-        down = effects.ends in (Ends.KILLED, Ends.ASKED)
+        down = effects.ends in (ProcessEnd.KILLED, ProcessEnd.ASKED)
         assert not down or effects.silences, name
         assert not effects.forgets or down, name
-        assert effects.destroys is Destroys.NONE or effects.ends is not Ends.NOT, name
+        assert effects.destroys is DataLoss.NONE or effects.ends is not ProcessEnd.NOT, name
         assert not effects.spoils or effects.excuses_exit, name
     assert not effects_of("crash").may_break, "it hits clients"
     assert {n for n in registry.names("fault") if "integrity" in effects_of(n).may_break} == {
@@ -57,9 +57,9 @@ def test_a_kind_that_is_not_installed_has_no_effects() -> None:
     """A recorded fault of a package that is not here breaks, ends and destroys nothing."""
     assert is_known("kill")
     assert not is_known("kraken")
-    assert effects_of("kraken") == Effects(may_break=frozenset())
+    assert effects_of("kraken") == FaultEffects(may_break=frozenset())
     fault = FaultInterval(0, "kraken", targets={"": ("broker-1",)})
-    assert (fault.ends, fault.silences, fault.destroyed) == (False, False, ())
+    assert (fault.ends, fault.silences, fault.destroyed_on) == (False, False, ())
 
 
 FAILING: dict[str, Callable[[], Any]] = {
@@ -88,7 +88,7 @@ def test_an_exception_is_told_with_the_line_of_the_plug_in(says: str) -> None:
     with pytest.raises(Exception, match=r".*") as caught:
         FAILING[says]()
     for error in (caught.value, BaseExceptionGroup("", [caught.value])):
-        words = registry.blamed(error)
+        words = registry.blame(error)
         assert words.startswith(before), words
         assert after in words
         assert f"{type(caught.value).__name__}: " in words
@@ -105,7 +105,7 @@ for name in ("nemesis", "checkers", "reports"):
 try:
     registry.load("system", "redis")(1)
 except AttributeError as e:
-    print(registry.blamed(e))
+    print(registry.blame(e))
 """
     ran = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
@@ -116,4 +116,4 @@ except AttributeError as e:
 def test_our_own_errors_speak_for_themselves() -> None:
     """They are sentences already."""
     for error in (BadRequest("name a node"), BedFailed("no disk")):
-        assert registry.blamed(error) == str(error)
+        assert registry.blame(error) == str(error)

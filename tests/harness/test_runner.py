@@ -20,7 +20,7 @@ from harness.history.journal import read_stream
 from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.history.seal import seal
-from harness.judge.judge import concluded
+from harness.judge.judge import conclude
 from harness.operation import Type
 from harness.trial import Trial
 from nemesis import open_entries
@@ -257,7 +257,7 @@ def test_a_crew_that_dies_ends_the_run_with_a_sentence(sail: Sail) -> None:
     assert sailing.end() == 0
     state = sailing.run.state()
     assert not state["ended"]
-    assert "ended by itself" in state["error"]
+    assert "exited by itself" in state["error"]
     assert any("failed" in s for s in sailing.said)
     assert rows(sailing.run, "ops")
     assert not processes_of(sailing.run)
@@ -319,7 +319,7 @@ def reasons(run: RunDir) -> tuple[list[str], History]:
     """Codes of why nothing can be proved, without asking any checker; and the sealed history."""
     seal(run)
     history = History.open(run)
-    verdict = concluded([], history, run.trial())
+    verdict = conclude([], history, run.trial())
     assert verdict.verdict == "unknown"
     return [reason.code for reason in verdict.reasons], history
 
@@ -349,7 +349,7 @@ def test_nodes_may_share_neither_files_nor_clocks(sail: Sail, error_ms: int) -> 
         assert times == sorted(times)
         began_ns = state["load_began_ns"] - error_ms * 10**6
         assert began_ns <= times[0] <= times[-1] < time.monotonic_ns() - state["epoch_ns"]
-        assert (run.node(client) / "crew.log").is_file(), "what the node wrote came home"
+        assert (run.node(client) / "clients.log").is_file(), "what the node wrote came home"
     acknowledged = {r["value"] for r in rows(run, "ops") if r["type"] == Type.OK and r["f"] == 1}
     assert acknowledged
     assert acknowledged <= {row["value"] for row in rows(run, "replicas")}

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from harness.cli.options import Zones, request
-from harness.contracts import Node, PlannedFault, Standing
+from harness.contracts import ClusterState, Node, PlannedFault
 from harness.errors import BadRequest
 from harness.trial import Trial
-from harness.zones import placed
+from harness.zones import assign_zones
 from nemesis._plan import plan as _plan
 from nemesis._plan import targets as _targets
 
@@ -19,11 +19,11 @@ NODES = (
     *(Node(f"broker-{n}", "broker") for n in (1, 2, 3)),
     *(Node(f"client-{n}", "client") for n in (1, 2)),
 )
-STANDING = Standing(masters={"set-1": "broker-1"}, slaves=("broker-2", "broker-3"))
+STANDING = ClusterState(masters={"set-1": "broker-1"}, slaves=("broker-2", "broker-3"))
 
 
 def stand(zones: dict[str, Any]) -> dict[str, str]:
-    return {node.name: node.zone for node in placed(NODES, zones)}
+    return {node.name: node.zone for node in assign_zones(NODES, zones)}
 
 
 def test_each_role_is_dealt_in_turn() -> None:
@@ -43,7 +43,7 @@ def test_nodes_may_be_placed_by_name() -> None:
 
 def test_without_zones_nothing_changes() -> None:
     """Nobody stands anywhere."""
-    assert placed(NODES, {}) is NODES
+    assert assign_zones(NODES, {}) is NODES
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_without_zones_nothing_changes() -> None:
 def test_zones_that_make_no_sense_are_refused(zones: dict[str, Any], sentence: str) -> None:
     """With what would."""
     with pytest.raises(BadRequest, match=sentence):
-        placed(NODES, zones)
+        assign_zones(NODES, zones)
 
 
 def test_a_trial_says_them_in_a_number_or_a_table() -> None:
@@ -78,7 +78,7 @@ def test_a_trial_says_them_in_a_number_or_a_table() -> None:
 
 
 def names(selector: str, seed: int = 1, count: int = 2) -> list[str]:
-    nodes = placed(NODES, {"count": count})
+    nodes = assign_zones(NODES, {"count": count})
     _targets.check(selector, nodes)
     return [node.name for node in _targets.resolve(selector, nodes, STANDING, Random(seed))]
 
@@ -121,7 +121,7 @@ def test_zones_that_are_not_there_are_refused(selector: str) -> None:
 
 def test_a_zone_does_not_die_twice() -> None:
     """Zones last, so a fault that overlaps itself on one is refused."""
-    nodes = placed(NODES, {"count": 2})
+    nodes = assign_zones(NODES, {"count": 2})
     plan = tuple(PlannedFault("kill", at_s, 5.0, "zone-a") for at_s in (1.0, 3.0))
     with pytest.raises(BadRequest, match="breaks again"):
         _plan.check(plan, Trial(plan="p.toml", short_faults=True), 1.5, nodes)

@@ -17,8 +17,8 @@ from harness.errors import BedFailed
 from harness.history.journal import (
     BATCH_ROWS,
     Damage,
-    Journal,
-    counted,
+    TableJournal,
+    announced_rows,
     read_stream,
     table_of,
     writer_of,
@@ -35,7 +35,7 @@ def read(path: Path, damage: list[Damage] | None = None) -> pa.Table:
 
 def test_rows_come_back_in_order_with_nulls_for_what_is_absent(tmp_path: Path) -> None:
     """What is appended is read back; NONE, where null is possible, is null."""
-    journal = Journal(tmp_path, "ops", "client-1")
+    journal = TableJournal(tmp_path, "ops", "client-1")
     journal.append(ROW)
     journal.append((6, *ROW[1:]))
     journal.close()
@@ -46,7 +46,7 @@ def test_rows_come_back_in_order_with_nulls_for_what_is_absent(tmp_path: Path) -
 
 def test_tables_with_text_take_none_too(tmp_path: Path) -> None:
     """Rows of the small tables hold strings and None."""
-    journal = Journal(tmp_path, "notes", "runner")
+    journal = TableJournal(tmp_path, "notes", "runner")
     journal.append((1, NONE, None, "raised"))
     journal.close()
     (batch,) = read_stream(tmp_path / "notes-runner-000.arrows")
@@ -57,7 +57,7 @@ def test_a_row_of_the_wrong_shape_is_refused_at_once(tmp_path: Path) -> None:
     """The mistake is found where it is made, not when the batch is written."""
     import struct
 
-    ops, notes = Journal(tmp_path, "ops", "a"), Journal(tmp_path, "notes", "a")
+    ops, notes = TableJournal(tmp_path, "ops", "a"), TableJournal(tmp_path, "notes", "a")
     with pytest.raises(struct.error):
         ops.append(ROW[:-1])
     with pytest.raises(ValueError, match="4 columns"):
@@ -66,25 +66,25 @@ def test_a_row_of_the_wrong_shape_is_refused_at_once(tmp_path: Path) -> None:
 
 def test_a_full_batch_is_written_by_itself(tmp_path: Path) -> None:
     """8,192 rows are on their way to the disk without anybody asking."""
-    journal = Journal(tmp_path, "ops", "a")
+    journal = TableJournal(tmp_path, "ops", "a")
     path = tmp_path / "ops-a-000.arrows"
     for _ in range(BATCH_ROWS - 1):
         journal.append(ROW)
-    assert counted(path) == 0
+    assert announced_rows(path) == 0
     journal.append(ROW)
-    assert counted(path) == BATCH_ROWS
+    assert announced_rows(path) == BATCH_ROWS
 
 
 def test_a_slow_writers_rows_are_flushed_by_the_loops_timer(tmp_path: Path) -> None:
     """Time passes in the event loop; nobody else flushes."""
 
     async def write_one() -> int | None:
-        journal = Journal(tmp_path, "ops", "a")
+        journal = TableJournal(tmp_path, "ops", "a")
         journal.append(ROW)
         flushed = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().call_later(0.2, flushed.set_result, None)
         await flushed
-        return counted(tmp_path / "ops-a-000.arrows")
+        return announced_rows(tmp_path / "ops-a-000.arrows")
 
     assert asyncio.run(write_one()) == 1
 
@@ -92,7 +92,7 @@ def test_a_slow_writers_rows_are_flushed_by_the_loops_timer(tmp_path: Path) -> N
 def test_a_journal_rolls_and_a_writer_that_returns_adds_files(tmp_path: Path) -> None:
     """Files are bounded, and none is ever written over."""
     for _ in range(2):
-        journal = Journal(tmp_path, "ops", "a", roll_bytes=1)
+        journal = TableJournal(tmp_path, "ops", "a", roll_bytes=1)
         journal.append(ROW)
         journal.close()
     files = sorted(path.name for path in tmp_path.glob("*.arrows"))
@@ -102,7 +102,7 @@ def test_a_journal_rolls_and_a_writer_that_returns_adds_files(tmp_path: Path) ->
 
 def test_columns_can_be_appended_whole(tmp_path: Path) -> None:
     """An importer has arrays, not rows; columns it leaves out are null."""
-    journal = Journal(tmp_path, "ops", "import")
+    journal = TableJournal(tmp_path, "ops", "import")
     n = 3 * BATCH_ROWS + 1
     small = np.ones(n, np.int8)
     columns = {"t": np.arange(n), "process": np.zeros(n, np.int32), "op": np.arange(n)}
@@ -118,7 +118,7 @@ def test_a_torn_tail_costs_the_last_batch_at_most(
 ) -> None:
     """Whatever is missing at the end, every complete batch before it is read, and it is said."""
     folder = tmp_path_factory.mktemp("torn")
-    journal = Journal(folder, "ops", "a")
+    journal = TableJournal(folder, "ops", "a")
     for _ in range(5):
         for _ in range(50):
             journal.append(ROW)
@@ -145,7 +145,7 @@ def test_a_foreign_file_is_damage_not_a_crash(tmp_path: Path, content: bytes) ->
 
 def test_any_byte_may_be_wrong(tmp_path: Path) -> None:
     """What is read before the damage can be looked at; sizes and offsets that lie lead nowhere."""
-    journal = Journal(tmp_path, "notes", "a")
+    journal = TableJournal(tmp_path, "notes", "a")
     for start in (0, 5):
         for t in range(start, start + 5):
             journal.append((t, NONE, t, f"what was said at {t}" * t))
@@ -163,7 +163,7 @@ def test_any_byte_may_be_wrong(tmp_path: Path) -> None:
 def test_a_writer_that_was_killed_at_once_left_nothing(tmp_path: Path) -> None:
     """A file that was made and never written to is no damage; nor is one without any rows."""
     (tmp_path / "ops-a-000.arrows").touch()
-    Journal(tmp_path, "ops", "b")
+    TableJournal(tmp_path, "ops", "b")
     damage: list[Damage] = []
     for name in ("ops-a-000.arrows", "ops-b-000.arrows"):
         assert read(tmp_path / name, damage).num_rows == 0
@@ -172,7 +172,7 @@ def test_a_writer_that_was_killed_at_once_left_nothing(tmp_path: Path) -> None:
 
 def test_another_tables_stream_is_foreign(tmp_path: Path) -> None:
     """A stream with other columns is not read as this table."""
-    Journal(tmp_path, "notes", "a").close()
+    TableJournal(tmp_path, "notes", "a").close()
     (tmp_path / "notes-a-000.arrows").rename(tmp_path / "ops-a-000.arrows")
     damage: list[Damage] = []
     assert not list(read_stream(tmp_path / "ops-a-000.arrows", damage))
@@ -181,8 +181,8 @@ def test_another_tables_stream_is_foreign(tmp_path: Path) -> None:
 
 KILLED = """
 import sys, pathlib
-from harness.history.journal import Journal
-journal = Journal(pathlib.Path(sys.argv[1]), "ops", "a")
+from harness.history.journal import TableJournal
+journal = TableJournal(pathlib.Path(sys.argv[1]), "ops", "a")
 for n in range(10**9):
     journal.append((n, 1, n, 1, 1, 3, 99, -1, 12, -1, -1, 2, 0, 1))
     if n == 50_000:
@@ -202,7 +202,7 @@ def test_a_killed_writer_loses_nothing_that_it_counted(tmp_path: Path) -> None:
     path = tmp_path / "ops-a-000.arrows"
     damage: list[Damage] = []
     rows = sum(batch.num_rows for batch in read_stream(path, damage))
-    announced = counted(path)
+    announced = announced_rows(path)
     assert announced is not None
     assert announced <= rows <= announced + BATCH_ROWS
     assert rows % BATCH_ROWS == 0
@@ -211,11 +211,11 @@ def test_a_killed_writer_loses_nothing_that_it_counted(tmp_path: Path) -> None:
 
 def test_a_counter_above_the_rows_is_damage(tmp_path: Path) -> None:
     """A file that holds less than its writer wrote was cut on a batch's edge."""
-    journal = Journal(tmp_path, "ops", "a")
+    journal = TableJournal(tmp_path, "ops", "a")
     journal.append(ROW)
     journal.flush()
     path = tmp_path / "ops-a-000.arrows"
-    empty = Journal(tmp_path, "ops", "b")
+    empty = TableJournal(tmp_path, "ops", "b")
     path.write_bytes((tmp_path / "ops-b-000.arrows").read_bytes())
     empty.close()
     damage: list[Damage] = []
@@ -226,7 +226,7 @@ def test_a_counter_above_the_rows_is_damage(tmp_path: Path) -> None:
 def test_a_refused_batch_is_a_sentence_and_leaves_whole_batches(tmp_path: Path) -> None:
     """No room in the middle of a batch: BedFailed says what to do, half a batch is taken back, and
     what is written when there is room again comes right after what was there."""
-    journal, path = Journal(tmp_path, "ops", "a"), tmp_path / "ops-a-000.arrows"
+    journal, path = TableJournal(tmp_path, "ops", "a"), tmp_path / "ops-a-000.arrows"
     journal.append(ROW)
     journal.flush()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)

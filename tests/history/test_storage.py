@@ -14,15 +14,15 @@ from pyarrow import fs
 
 from harness import registry
 from harness.cli.exit_codes import exit_code
-from harness.errors import BadRequest, Unfetched
+from harness.errors import BadRequest, FetchFailed
 from harness.history import object_store as storage
 from harness.history import remote_run as shadow
 from harness.history.reader import History, batches
-from harness.history.remote_run import Address
-from harness.history.run_files import stored_run
+from harness.history.remote_run import RunAddress
+from harness.history.run_files import open_run
 from harness.history.rundir import RunDir
 from harness.history.seal import seal
-from harness.judge.judge import asked, judge_here
+from harness.judge.judge import judge_small, run_checker
 from harness.spark import probe as spark_fit
 from harness.trial import Trial
 
@@ -111,12 +111,12 @@ def test_of_large_files_only_what_is_read_is_fetched(
     server: bucket_lab.Storage, address: str, sound: RunDir
 ) -> None:
     """How many rows there are, and whose, is in the end of a file, or in a column."""
-    with stored_run(address) as run:
+    with open_run(address) as run:
         history = History.open(run)
         assert history.counts() == History.open(sound).counts()
         assert history.complete
         (path,) = history.files("replicas")
-        nodes = [batch["node"] for batch in batches(path, ("node",), afar=True)]
+        nodes = [batch["node"] for batch in batches(path, ("node",), remote=True)]
         assert pa.chunked_array(nodes).unique().to_pylist()
         assert path.stat().st_size == (sound.history / path.name).stat().st_size
         assert not run.history.exists()
@@ -138,7 +138,7 @@ def test_what_changed_in_storage_is_fetched_again(
 ) -> None:
     """By a machine that has the file as it was, too; and whoever reads while it changes is told."""
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path}/executor,{tmp_path}/another")
-    with stored_run(address) as run:
+    with open_run(address) as run:
         (path,) = History.open(run).files("ops")
         there = pickle.loads(pickle.dumps(path))
         before = there.read_bytes()
@@ -147,9 +147,9 @@ def test_what_changed_in_storage_is_fetched_again(
         assert not path.fetched  # type: ignore[attr-defined]
         seal(lossy)
         server.write(f"{tmp_path.name}/sound/{OPS}", (lossy.path / OPS).read_bytes())
-        with pytest.raises(Unfetched, match="was changed while the run was read"):
+        with pytest.raises(FetchFailed, match="was changed while the run was read"):
             ops_of(run)
-    with stored_run(address) as run:
+    with open_run(address) as run:
         (path,) = History.open(run).files("ops")
         assert ops_of(run) == ops_of(lossy)
         again = pickle.loads(pickle.dumps(path))
@@ -160,15 +160,15 @@ def test_what_can_not_be_fetched_is_not_taken_for_torn(
     server: bucket_lab.Storage, address: str
 ) -> None:
     """A torn file is read up to the damage; here nothing may be left out, nor anything judged."""
-    with stored_run(address) as run:
+    with open_run(address) as run:
         (path,) = History.open(run).files("ops")
         server.refused.update(("GET", "HEAD"))
-        with pytest.raises(Unfetched, match="refuses us"):
+        with pytest.raises(FetchFailed, match="refuses us"):
             list(batches(path))
-        with pytest.raises(Unfetched, match="refuses us"):
-            judge_here(History.open(run))
+        with pytest.raises(FetchFailed, match="refuses us"):
+            judge_small(History.open(run))
         with pytest.raises(BadRequest, match="refuses us"):
-            list(batches(path, ("op",), afar=True))
+            list(batches(path, ("op",), remote=True))
         with pytest.raises(BadRequest, match="refuses us"):
             History.open(run).counts()
 
@@ -179,11 +179,13 @@ def test_what_an_executor_could_not_fetch_is_told_in_its_words(
     """Of a page of Java that sentence; and there is no verdict, rather than an unknown one."""
 
     def check(*_: object) -> None:
-        raise RuntimeError(f"Job aborted\n  {Unfetched.__module__}.Unfetched: it is gone; do\n at")
+        raise RuntimeError(
+            f"Job aborted\n  {FetchFailed.__module__}.FetchFailed: it is gone; do\n at"
+        )
 
     monkeypatch.setattr(registry, "load", lambda kind, name: check)
-    with pytest.raises(Unfetched, match=r"^it is gone; do$"):
-        asked("loss", History.open(sound), Trial(), spark=None)  # type: ignore[arg-type]
+    with pytest.raises(FetchFailed, match=r"^it is gone; do$"):
+        run_checker("loss", History.open(sound), Trial(), spark=None)  # type: ignore[arg-type]
 
 
 def test_an_executor_that_may_not_read_says_so(
@@ -192,8 +194,8 @@ def test_an_executor_that_may_not_read_says_so(
     """Before any checker is asked; what it needs are credentials."""
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
     number = pa.record_batch([[0]], ["id"])
-    with stored_run(address) as run:
-        job = spark_fit._fit(pickle.loads(pickle.dumps(run.witness)))
+    with open_run(address) as run:
+        job = spark_fit._probe_job(pickle.loads(pickle.dumps(run.probe_path)))
         server.refused.update(("GET", "HEAD"))
         (said,) = next(job([number])).column(0).to_pylist()
     assert "AWS_ACCESS_KEY_ID" in said
@@ -284,6 +286,6 @@ def test_a_folder_of_such_a_name_is_a_folder(
     """What is there has the name first."""
     monkeypatch.chdir(tmp_path)
     Path("s3a:/bucket/run").mkdir(parents=True)
-    assert Address.of("s3a:/bucket/run") is None
-    with pytest.raises(BadRequest, match=r"no trial\.toml in it"), stored_run("s3a:/bucket/run"):
+    assert RunAddress.of("s3a:/bucket/run") is None
+    with pytest.raises(BadRequest, match=r"no trial\.toml in it"), open_run("s3a:/bucket/run"):
         pass

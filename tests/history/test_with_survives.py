@@ -14,7 +14,7 @@ import pytest
 
 from harness.history.reader import History
 from harness.history.rundir import RunDir
-from harness.judge.judge import judge_here
+from harness.judge.judge import judge_small
 from harness.judge.verdict import Judgement, Verdict
 
 RUNS = Path(__file__).parent / "with_survives"
@@ -36,7 +36,7 @@ def test_a_stored_run_is_read_and_judged(
     assert Verdict.read(run.verdict_file).verdict is was
     assert run.trial().claims["*"] == "none"
     assert run.trial().claims["kill"] == "all"
-    verdict = judge_here(History.open(run))
+    verdict = judge_small(History.open(run))
     assert verdict.verdict is now
     assert verdict.stats("loss")["lost"] == lost
     convicting = {f.code: f.excused for c in verdict.checkers for f in c.findings if f.convicts}

@@ -122,7 +122,7 @@ async def written(stage: Stage, run: Path) -> Seen:
 async def interrupted(run: Path, bed: Any) -> Seen:
     """The driver is interrupted while nodes are being started."""
     hosts = docker.hosts(Trial(bed=bed), run)
-    raising = asyncio.ensure_future(hosts.raised(NODES).__aenter__())
+    raising = asyncio.ensure_future(hosts.start_nodes(NODES).__aenter__())
     api, own = sdk.from_env().api, {"label": f"{_docker_marks.RUN}={run}"}
 
     async def begun() -> bool:
@@ -150,7 +150,7 @@ SCENES: dict[str, Scene] = {
 
 async def play(name: str, run: Path, bed: Any) -> Seen:
     hosts = docker.hosts(Trial(hosts="docker", bed=bed), run)
-    async with hosts.raised(NODES) as (nodes, agents):
+    async with hosts.start_nodes(NODES) as (nodes, agents):
         return await SCENES[name](Stage(nodes, agents, hosts), run)
 
 

@@ -147,11 +147,11 @@ async def late(stage: Stage) -> Seen:
     seen["overtaking"] = await flown(stage, "a", "b")
     await b.links([LinkRule(stage.address["a"], 0.0, delay_s=60.0)])
     token = os.urandom(8).hex()
-    await stage.agent["a"].fly(stage.address["b"], token, 20, 64)
+    await stage.agent["a"].send_timed(stage.address["b"], token, 20, 64)
     await b.links(())
 
     async def let_go() -> bool:
-        return len(await b.flown(token)) == 20
+        return len(await b.timed_arrivals(token)) == 20
 
     seen["let go"] = await until(let_go)
     seen["healed"] = await flown(stage, "a", "b")
@@ -164,11 +164,11 @@ async def flown(stage: Stage, source: str, sink: str, size_bytes: int = 64) -> l
     token = os.urandom(8).hex()
     clocks = [stage.hosts.clock(node) for node in (source, sink)]
     apart_ns = clocks[1].offset_ns - clocks[0].offset_ns
-    await stage.agent[source].fly(stage.address[sink], token, 20, size_bytes)
+    await stage.agent[source].send_timed(stage.address[sink], token, 20, size_bytes)
     landed: list[Any] = []
 
     async def all_landed() -> bool:
-        landed[:] = await stage.agent[sink].flown(token)
+        landed[:] = await stage.agent[sink].timed_arrivals(token)
         return len(landed) == 20
 
     await until(all_landed)
@@ -355,7 +355,7 @@ def main(names: str, folder: Path, kind: str = "local", bed: str = "{}") -> None
     hosts.enter()
 
     async def play() -> Mapping[str, Seen]:
-        async with hosts.raised([Node(name, "broker") for name in "abc"]) as (nodes, agents):
+        async with hosts.start_nodes([Node(name, "broker") for name in "abc"]) as (nodes, agents):
             stage = Stage(nodes, agents, hosts)
             return {name: await scenes[name](stage) for name in names.split(",")}
 

@@ -19,7 +19,7 @@ from harness.trial import Trial
 
 async def drive(run: Path, bed: str) -> dict[str, str]:
     hosts = ssh.hosts(Trial(hosts="ssh", bed=json.loads(bed)), run)
-    async with hosts.raised([Node(name, "broker") for name in "abc"]) as (nodes, agents):
+    async with hosts.start_nodes([Node(name, "broker") for name in "abc"]) as (nodes, agents):
         await agents["b"].links([LinkRule(nodes[0].address)])
         await agents["a"].start("running", ["sh", "-c", "sleep 1001 & setsid sleep 1002 & wait"])
         await agents["a"].start("paused", ["sleep", "1003"])

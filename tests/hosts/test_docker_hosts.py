@@ -23,7 +23,7 @@ from docker_lab import DockerLab
 from clusters.hosts.docker import hosts as docker
 from clusters.hosts.docker import labels as _docker_marks
 from harness.history.rundir import RunDir
-from harness.history.runs import held, start_run
+from harness.history.runs import locked, start_run
 from harness.trial import Trial
 
 pytestmark = pytest.mark.bed
@@ -148,7 +148,7 @@ def test_the_next_run_removes_what_a_killed_one_left(
     with begun("held", docker_lab, run, root) as driver:
         driver.kill()
     assert docker.problems({"subnet": "198.18.0.0/24"}) == []
-    with held(going), begun("held", docker_lab, going, root) as driver:
+    with locked(going), begun("held", docker_lab, going, root) as driver:
         done = docker_lab.run(
             scene("nothing", RunDir(tmp_path / "next"), {}), env=environment(root)
         )

@@ -19,12 +19,12 @@ from clusters.hosts._agent import download as _homecoming
 from clusters.hosts._agent import driver as _pipe
 from clusters.hosts._agent import network as _agent_network
 from clusters.hosts._agent.driver import PipeAgent
-from harness.contracts import Clock, Node
+from harness.contracts import ClockOffset, Node
 from harness.errors import BedFailed, NodeGone
-from harness.history.row_receiver import RowIntake
-from harness.history.row_stream import integers
+from harness.history.row_receiver import RowReceiver
+from harness.history.row_stream import pack_integers
 from harness.history.schema import OPS
-from harness.run.client_pool import Crew
+from harness.run.client_pool import ClientProcessHandle
 
 SECRET = b"0123456789abcdef"
 TIMES = 20_000
@@ -132,7 +132,7 @@ ABSURD = (None, [], "x", {}, {"frame": 7}, {"code": []}, {"packets": [1]}, {"fli
         lambda agent: agent.exited("x"),
         lambda agent: agent.dropped(),
         lambda agent: agent.probed("x"),
-        lambda agent: agent.flown("x"),
+        lambda agent: agent.timed_arrivals("x"),
         lambda agent: agent.lacks("pace"),
         lambda agent: agent.ask(1, b"", 1.0),
     ],
@@ -169,13 +169,13 @@ def test_a_line_without_an_end_is_not_kept() -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 19  # KiB
 
 
-def crew_of(tmp_path: Path, failed: "asyncio.Future[None]") -> Crew:
-    hosts = SimpleNamespace(clock=lambda node: Clock(), shares_files=False)
+def handle_of(tmp_path: Path, failed: "asyncio.Future[None]") -> ClientProcessHandle:
+    hosts = SimpleNamespace(clock=lambda node: ClockOffset(), shares_files=False)
     bed: Any = SimpleNamespace(agents={"a": None}, hosts=hosts)
     run: Any = SimpleNamespace(journal=tmp_path)
-    crew = Crew(bed, Node("a", "client"), run, failed)
-    crew._intake = RowIntake(tmp_path, "a", 0)
-    return crew
+    handle = ClientProcessHandle(bed, Node("a", "client"), run, failed)
+    handle._receiver = RowReceiver(tmp_path, "a", 0)
+    return handle
 
 
 def test_what_a_hostile_client_says_ends_the_trial_or_nothing(tmp_path: Path) -> None:
@@ -185,10 +185,10 @@ def test_what_a_hostile_client_says_ends_the_trial_or_nothing(tmp_path: Path) ->
         dice, ends = random.Random(5), set()
         for number in range(TIMES // 10):
             failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            crew = crew_of(tmp_path / str(number), failed)
-            crew._heard(mutated(dice, dice.choice(SAID)).decode(errors="replace"))
-            assert sum(crew.counted()[name] for name in ("ok", "fail", "info")) is not None
-            crew._close_intake()
+            handle = handle_of(tmp_path / str(number), failed)
+            handle._on_line(mutated(dice, dice.choice(SAID)).decode(errors="replace"))
+            assert sum(handle.total_counts()[name] for name in ("ok", "fail", "info")) is not None
+            handle._close_receiver()
             if failed.done():
                 ends.add(str(failed.exception())[:60])
         return ends
@@ -200,8 +200,8 @@ def test_rows_that_are_none_are_refused(tmp_path: Path) -> None:
     """A zip bomb, too few columns, another table: nothing of them is written."""
 
     async def scene() -> None:
-        good = integers([(1,) * len(OPS.names)])
-        bomb = integers([(0,) * len(OPS.names)] * 2_000_000)
+        good = pack_integers([(1,) * len(OPS.names)])
+        bomb = pack_integers([(0,) * len(OPS.names)] * 2_000_000)
         for portion in (
             {"rows": "ops", "from": 0, "count": 1, "columns": bomb},
             {"rows": "ops", "from": 0, "count": 2, "columns": good},
@@ -212,8 +212,8 @@ def test_rows_that_are_none_are_refused(tmp_path: Path) -> None:
             {"rows": ["ops"], "from": 0, "count": 1, "columns": good},
         ):
             failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            crew = crew_of(tmp_path / str(id(portion)), failed)
-            crew._heard(json.dumps(portion))
+            handle = handle_of(tmp_path / str(id(portion)), failed)
+            handle._on_line(json.dumps(portion))
             assert failed.done(), portion["rows"]
             with pytest.raises(BedFailed, match="makes no sense"):
                 await failed

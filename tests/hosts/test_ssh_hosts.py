@@ -24,10 +24,10 @@ from ssh_lab import LabHost, SshLab
 from clusters.hosts._agent import machine_id as _driver
 from clusters.hosts.ssh import claims as _ssh_taken
 from clusters.hosts.ssh import hosts as ssh
-from harness.contracts import Agent, Clock, LinkRule, Node
+from harness.contracts import Agent, ClockOffset, LinkRule, Node
 from harness.errors import BadRequest, BedFailed, NodeGone
 from harness.history.rundir import RunDir
-from harness.history.runs import held, start_run
+from harness.history.runs import locked, start_run
 from harness.trial import Trial
 
 pytestmark = pytest.mark.bed
@@ -98,7 +98,7 @@ def test_what_nodes_wrote_comes_home_and_nothing_stays(
 
     async def scene(hosts: ssh.SshHosts, nodes: Sequence[Node], agents: Agents) -> None:
         assert [node.address for node in nodes] == [host.address for host in three]
-        assert hosts.clock("a") == Clock()  # the lab's hosts share our kernel
+        assert hosts.clock("a") == ClockOffset()  # the lab's hosts share our kernel
         for name, agent in agents.items():
             await agent.put(f"{hosts.folder(name)}/logs/deep.log", name.encode() * 1000)
         large = f"{hosts.folder('b')}/large"
@@ -242,7 +242,7 @@ def test_the_next_run_sweeps_what_a_killed_one_left_but_not_what_is_in_use(
 ) -> None:
     """A running trial keeps its hosts, and the error of another one names its run."""
     with begun(lab, run, bed, root, 20.0) as driver:
-        with held(run), pytest.raises(BedFailed, match=f"is in use by the run {run.path}"):
+        with locked(run), pytest.raises(BedFailed, match=f"is in use by the run {run.path}"):
             play(made_run(tmp_path, bed, "greedy"), bed, nothing)
         driver.kill()
     play(made_run(tmp_path, bed, "next"), bed, nothing)
@@ -320,7 +320,7 @@ def test_a_raising_that_is_interrupted_leaves_nothing(
             await raising
 
     async def enter(hosts: ssh.SshHosts) -> None:
-        async with hosts.raised(NODES):
+        async with hosts.start_nodes(NODES):
             pytest.fail("it was not interrupted")
 
     asyncio.run(interrupted())
@@ -367,8 +367,8 @@ def test_a_clock_of_its_own_is_compared(run: RunDir, lab: SshLab) -> None:
 
     async def scene(
         hosts: ssh.SshHosts, nodes: Sequence[Node], agents: Agents
-    ) -> tuple[Clock, Clock]:
-        return hosts.clock("a"), (await hosts.clocks_again())["a"]
+    ) -> tuple[ClockOffset, ClockOffset]:
+        return hosts.clock("a"), (await hosts.compare_clocks())["a"]
 
     clock, again = play(run, {"inventory": str(lab.inventory([host]))}, scene, NODES[:1])
     assert 0 < clock.error_ns < 1e9
@@ -466,7 +466,7 @@ def play(run: RunDir, bed: dict[str, Any], scene: Any, nodes: Sequence[Node] = N
 
     async def played() -> Any:
         hosts = ssh.hosts(Trial(hosts="ssh", bed=bed), run.path)
-        async with hosts.raised(nodes) as (addressed, agents):
+        async with hosts.start_nodes(nodes) as (addressed, agents):
             return await scene(hosts, addressed, agents)
 
     return asyncio.run(played())

@@ -14,14 +14,14 @@ from clusters.hosts._agent.driver import PipeAgent, PipeConnection
 from clusters.hosts._faults import syscall_tracer as _gate
 from clusters.hosts._faults import traced_agent as _gated
 from clusters.hosts._faults.traced_agent import TracedAgent
-from harness.contracts import Forgotten, Python
+from harness.contracts import PythonRuntime, UnsyncedReport
 from harness.errors import BedFailed
 
 
 async def in_vain(gated: TracedAgent, patch: pytest.MonkeyPatch, broken_off: bool) -> None:
     """Send an order to a stopped tracer, without waiting for its answer."""
     if broken_off:
-        order = asyncio.create_task(gated.forget_unsynced(1))
+        order = asyncio.create_task(gated.drop_unsynced(1))
         for _ in range(3):  # each behind what the order has asked of the agent
             await gated.state("writer")
         order.cancel()
@@ -31,15 +31,15 @@ async def in_vain(gated: TracedAgent, patch: pytest.MonkeyPatch, broken_off: boo
     with patch.context() as hasty:
         hasty.setattr(_gated, "LOSES_WITHIN_S", 0.01)
         with pytest.raises(BedFailed, match="a: its syscall tracer did not answer within"):
-            await gated.forget_unsynced(1)
+            await gated.drop_unsynced(1)
 
 
 async def asked_again(
     agent: PipeAgent, folder: Path, patch: pytest.MonkeyPatch, broken_off: bool
-) -> Forgotten:
+) -> UnsyncedReport:
     """What a node loses at a second order: the first one was in vain, since the tracer was
     stopped."""
-    python = Python(sys.executable, str(Path(_gate.__file__).parents[3]))
+    python = PythonRuntime(sys.executable, str(Path(_gate.__file__).parents[3]))
     gated = TracedAgent("a", agent, python, str(folder), "store")
     await gated.start_tracer()
     await gated.start("writer", ["sh", "-c", "echo x > f"], cwd=str(folder / "store"))
@@ -49,7 +49,7 @@ async def asked_again(
         await in_vain(gated, patch, broken_off)
     await gated.signal(_gated.PROCESS, signal.SIGCONT)
     await gated.disk("nobody", None)
-    return await gated.forget_unsynced(1)
+    return await gated.drop_unsynced(1)
 
 
 @pytest.mark.parametrize("broken_off", [False, True])
@@ -61,7 +61,7 @@ def test_a_late_answer_is_not_taken_for_the_next(
     (tmp_path / "store").mkdir()
     argv = [sys.executable, "-I", "-S", _agent.__file__]
 
-    async def scene() -> Forgotten:
+    async def scene() -> UnsyncedReport:
         connection = PipeConnection("a", *ends)
         await connection.open()
         try:

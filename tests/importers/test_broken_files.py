@@ -13,7 +13,7 @@ from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.importers import _source
 from harness.importers._recording import Slips
-from harness.judge.judge import judge_here
+from harness.judge.judge import judge_small
 from harness.judge.verdict import Judgement
 
 Import = Callable[..., RunDir]
@@ -34,7 +34,7 @@ def test_a_sound_file_has_nothing_to_say(imported: Import) -> None:
     """The history that the other tests break is valid."""
     run = imported("jepsen-kafka", "".join(sound()))
     assert run.state()["reasons"] == []
-    assert judge_here(History.open(run)).verdict is Judgement.VALID
+    assert judge_small(History.open(run)).verdict is Judgement.VALID
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_each_rule_is_named(imported: Import, at: int, line: str, rule: str, say
     run = imported("jepsen-kafka", "".join([*lines[:at], line, *lines[at:]]))
     state = run.state()
     assert rule in state["slips"]["counts"]
-    verdict = judge_here(History.open(run))
+    verdict = judge_small(History.open(run))
     assert verdict.verdict is Judgement.UNKNOWN, verdict.sentence
     told = [reason.message for reason in verdict.reasons if reason.code == "HISTORY_MALFORMED"]
     assert any(rule in state["slips"]["counts"] and says in message for message in told), told
@@ -77,7 +77,7 @@ def test_a_number_that_no_process_of_jepsens_has_is_a_client_all_the_same(
     run = imported("jepsen-kafka", other + "".join(sent))
     assert run.state()["slips"]["counts"] == {}
     findings = [
-        f.code for result in judge_here(History.open(run)).checkers for f in result.findings
+        f.code for result in judge_small(History.open(run)).checkers for f in result.findings
     ]
     assert not [code for code in findings if code.startswith("PHANTOM")]
 
@@ -147,7 +147,7 @@ def test_what_is_certain_outweighs_what_is_missing(imported: Import) -> None:
     """One offset with two messages convicts, whatever else is wrong with the file."""
     twice = GOT.format("[0 0] [1 1]") + ASK + GOT.format("[0 2] [1 1]")
     lines = [*sound()[:-1], twice, "{:broken\n"]
-    verdict = judge_here(History.open(imported("jepsen-kafka", "".join(lines))))
+    verdict = judge_small(History.open(imported("jepsen-kafka", "".join(lines))))
     assert "OFFSET_CONFLICT" in verdict.convicting
     assert "HISTORY_MALFORMED" in [reason.code for reason in verdict.reasons]
 
@@ -156,11 +156,11 @@ def test_nothing_is_lost_where_lines_are_missing(imported: Import) -> None:
     """A message that nobody saw may be in the line that could not be read."""
     lines = sound()
     lines[-1] = GOT.format("[0 0] [2 2]")
-    assert judge_here(History.open(imported("jepsen-kafka", "".join(lines)))).convicting == (
+    assert judge_small(History.open(imported("jepsen-kafka", "".join(lines)))).convicting == (
         "LOST_ACKED",
     )
     lines[-1:] = [lines[-1], ASK, "{:type :ok, :process 9, :f :poll, :value [[:poll {k [[1 1\n"]
-    verdict = judge_here(History.open(imported("jepsen-kafka", "".join(lines))))
+    verdict = judge_small(History.open(imported("jepsen-kafka", "".join(lines))))
     assert verdict.verdict is Judgement.UNKNOWN
 
 
@@ -177,7 +177,7 @@ def test_a_gzip_file_that_breaks_off(imported: Import) -> None:
         assert 100 < state["imported"]["events"] < 10_000
         assert state["slips"]["counts"]["BROKEN_GZIP"] == 1
         assert any(says in slip["message"] for slip in state["slips"]["first"])
-        assert judge_here(History.open(run)).verdict is Judgement.UNKNOWN
+        assert judge_small(History.open(run)).verdict is Judgement.UNKNOWN
 
 
 def test_many_slips_are_counted_and_few_are_kept(imported: Import) -> None:
@@ -193,7 +193,7 @@ def test_many_slips_are_counted_and_few_are_kept(imported: Import) -> None:
 def test_where_nothing_succeeded_nothing_is_known(imported: Import) -> None:
     """A history without an acknowledged send proves nothing about loss."""
     text = INVOKE.format(1, 1) + ASK + GOT.format("")
-    verdict = judge_here(History.open(imported("jepsen-kafka", text)))
+    verdict = judge_small(History.open(imported("jepsen-kafka", text)))
     assert verdict.verdict is Judgement.UNKNOWN
     assert [reason.code for reason in verdict.reasons] == ["NOTHING_COMPLETED"]
 
@@ -257,7 +257,7 @@ def _judged(imported: Import, form: str, *lines: str) -> tuple[Judgement, RunDir
         process, kind, f, rest = line.split(" ", 3)
         told.append(f"{{:process {process}, :type :{kind}, :f :{f}, :value {rest}}}\n")
     run = imported(form, "".join(told))
-    return judge_here(History.open(run)).verdict, run
+    return judge_small(History.open(run)).verdict, run
 
 
 def test_one_odd_line_does_not_turn_many_registers_into_one(imported: Import) -> None:
@@ -322,7 +322,7 @@ def test_only_a_newline_ends_a_line(imported: Import) -> None:
     lines = [wrote.format(t, f) for f in ("put", "get") for t in ("invoke", "ok")]
     run = imported("porcupine-kv", "".join(lines))
     assert run.state()["reasons"] == []
-    assert judge_here(History.open(run)).verdict is Judgement.VALID
+    assert judge_small(History.open(run)).verdict is Judgement.VALID
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.importers import jepsen_set
 from harness.importers._jepsen import recording
-from harness.judge.judge import judge_here
+from harness.judge.judge import judge_small
 from harness.judge.verdict import Judgement
 
 Import = Callable[..., RunDir]
@@ -54,7 +54,7 @@ def test_each_key_is_an_object(imported: Import, name: str, tuples: bool) -> Non
     texts = [history(*SOUND[name]), history(*SOUND[name], *wrong)]
     if tuples:
         texts = [text.replace(":value [", ":value #jepsen.independent/tuple [") for text in texts]
-    sound, bad = (judge_here(History.open(imported(name, text))) for text in texts)
+    sound, bad = (judge_small(History.open(imported(name, text))) for text in texts)
     assert (sound.verdict, sound.reasons) == (Judgement.VALID, ())
     assert [(f.code, f.count) for r in bad.checkers for f in r.findings] == [(code, 1)]
 
@@ -62,7 +62,7 @@ def test_each_key_is_an_object(imported: Import, name: str, tuples: bool) -> Non
 def test_elements_may_be_vectors(imported: Import) -> None:
     """Reads that ask for no key are of one object, whatever its elements are."""
     run = imported("jepsen-set", history("add|[3 1]", "read|nil|#{[3 1]}"))
-    assert judge_here(History.open(run)).verdict is Judgement.VALID
+    assert judge_small(History.open(run)).verdict is Judgement.VALID
 
 
 @pytest.mark.parametrize("size", [100, 1 << 20])

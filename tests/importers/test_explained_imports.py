@@ -7,7 +7,7 @@ import pytest
 
 from harness.history.reader import History
 from harness.history.rundir import RunDir
-from harness.judge.judge import judge_here
+from harness.judge.judge import judge_small
 from reports._stories.story import Story, explain
 
 Import = Callable[..., RunDir]
@@ -70,7 +70,7 @@ STORIES = {
 def told(imported: Import, name: str) -> Story:
     text, code, _ = STORIES[name]
     run = imported(name, text)
-    judge_here(History.open(run))
+    judge_small(History.open(run))
     story = explain(run, code)
     assert story
     return story

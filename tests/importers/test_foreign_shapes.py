@@ -12,7 +12,7 @@ from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.importers import _jepsen
 from harness.importers import _run_folder as _folder
-from harness.judge.judge import judge_here
+from harness.judge.judge import judge_small
 from harness.judge.verdict import Judgement, Verdict
 
 Import = Callable[..., RunDir]
@@ -20,7 +20,7 @@ VALID, INVALID, UNKNOWN = Judgement.VALID, Judgement.INVALID, Judgement.UNKNOWN
 
 
 def judged(run: RunDir) -> Verdict:
-    return judge_here(History.open(run))
+    return judge_small(History.open(run))
 
 
 def codes(verdict: Verdict) -> set[str]:

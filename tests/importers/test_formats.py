@@ -12,7 +12,7 @@ from harness import registry
 from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.importers import _jepsen, jepsen_register
-from harness.judge.judge import judge_here
+from harness.judge.judge import judge_small
 from harness.judge.verdict import Judgement
 from harness.operation import F, Type, value_of
 
@@ -113,7 +113,7 @@ def test_jepsen_kafka_judged(imported: Import) -> None:
     for name, pairs in seen.items():
         text = sends + poll.format("invoke", "") + poll.format("ok", f" {{x [{pairs}]}}")
         run = imported("jepsen-kafka", text)
-        verdicts[name] = judge_here(History.open(run))
+        verdicts[name] = judge_small(History.open(run))
     assert verdicts["all"].verdict is Judgement.VALID
     assert verdicts["hole"].convicting == ("LOST_ACKED",)
     (evidence,) = verdicts["hole"].first.evidence  # type: ignore[union-attr]
@@ -131,10 +131,10 @@ def test_jepsen_kafka_that_says_nothing_of_a_send(imported: Import) -> None:
     asked = send.format("invoke", "[[:send x 7]]")
     run = imported("jepsen-kafka", asked + send.format("fail", "nil") + read)
     assert run.state()["slips"]["counts"] == {}
-    assert judge_here(History.open(run)).convicting == ("PHANTOM_REFUSED",)
+    assert judge_small(History.open(run)).convicting == ("PHANTOM_REFUSED",)
     run = imported("jepsen-kafka", asked + send.format("ok", "nil") + read)
     assert run.state()["slips"]["counts"] == {"ODD_VALUE": 1}
-    assert judge_here(History.open(run)).verdict is Judgement.UNKNOWN
+    assert judge_small(History.open(run)).verdict is Judgement.UNKNOWN
 
 
 def test_jepsen_register(imported: Import) -> None:
@@ -304,7 +304,7 @@ def test_jepsen_lock(imported: Import) -> None:
         "5 invoke release key=0",
         "5 info release key=0",
     ]
-    assert judge_here(History.open(run)).verdict is Judgement.UNKNOWN  # no release ended ok
+    assert judge_small(History.open(run)).verdict is Judgement.UNKNOWN  # no release ended ok
 
 
 def test_jepsen_mutex(imported: Import) -> None:
@@ -320,7 +320,7 @@ def test_jepsen_mutex(imported: Import) -> None:
         "5 invoke cas key=0 value=1 arg=0",
         "5 info cas key=0 value=1 arg=0",
     ]
-    assert judge_here(History.open(run)).verdict is Judgement.VALID
+    assert judge_small(History.open(run)).verdict is Judgement.VALID
 
 
 def test_jepsen_set(imported: Import) -> None:
@@ -423,7 +423,7 @@ def test_csv(imported: Import) -> None:
     ]
     assert run.names()["keys"] == ["007"]
     without = "\n".join(line for line in TABLE.splitlines() if '""' not in line)
-    assert judge_here(History.open(imported("csv", without))).verdict is Judgement.VALID
+    assert judge_small(History.open(imported("csv", without))).verdict is Judgement.VALID
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from harness.errors import BadRequest
 from harness.history.reader import History
 from harness.history.rundir import RunDir
-from harness.judge.judge import judge_here
+from harness.judge.judge import judge_small
 from harness.judge.verdict import Judgement
 
 Import = Callable[..., RunDir]
@@ -28,7 +28,7 @@ def history(*said: str) -> str:
 
 def told(run: RunDir) -> tuple[Judgement, str]:
     """The verdict, and what the counterexample says."""
-    verdict = judge_here(History.open(run))
+    verdict = judge_small(History.open(run))
     rows = [f.evidence[0] for r in verdict.checkers for f in r.findings]
     return verdict.verdict, rows[0]["explanation"] if rows else ""
 

@@ -8,7 +8,7 @@ import pytest
 from harness.errors import BadRequest
 from harness.history.reader import History
 from harness.history.rundir import RunDir
-from harness.judge.judge import judge_here
+from harness.judge.judge import judge_small
 from harness.judge.verdict import Judgement
 
 Import = Callable[..., RunDir]
@@ -57,7 +57,7 @@ def test_what_elle_writes_is_judged(imported: Import) -> None:
 {:index 4, :type :invoke, :process 1, :value [[:r 8 nil]], :time 5}
 {:index 5, :type :ok, :process 1, :value [[:r 8 [1]]], :time 6}
 """
-    verdict = judge_here(History.open(imported("jepsen-append", text)))
+    verdict = judge_small(History.open(imported("jepsen-append", text)))
     assert verdict.verdict is Judgement.INVALID
 
 

@@ -16,7 +16,7 @@ from harness.errors import BadRequest
 from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.importers import _run_folder as _folder
-from harness.judge.judge import judge_here
+from harness.judge.judge import judge_small
 from harness.judge.verdict import Judgement, Verdict
 
 Import = Callable[..., RunDir]
@@ -46,7 +46,7 @@ def leased(first: str, second: str) -> str:
 
 
 def judged(run: RunDir) -> Verdict:
-    return judge_here(History.open(run))
+    return judge_small(History.open(run))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from harness.errors import EXIT_BAD_REQUEST
 from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.importers import _run_folder as _folder
-from harness.judge.judge import judge_here
+from harness.judge.judge import judge_small
 from harness.judge.verdict import Judgement, Verdict
 from harness.operation import F, Type
 
@@ -43,7 +43,7 @@ def test_kafka_histories(histories_folder: Path, tmp_path: Path, name: str) -> N
     )
     truth = json.loads((histories_folder / "jepsen" / f"{name}.edn.truth.json").read_text())
     assert _counts(run)[F.SEND, Type.INVOKE] == truth["messages"]
-    verdict = judge_here(History.open(run))
+    verdict = judge_small(History.open(run))
     if not truth["lost"]:
         assert verdict.verdict is Judgement.VALID, verdict.sentence
         return
@@ -164,7 +164,7 @@ def test_what_is_not_compared_is_said(tmp_path: Path, capsys: pytest.CaptureFixt
     (folder / "register_bad.edn.truth.json").write_text('{"invented": [[0, 2]], "events": 4}')
 
     def here(run: RunDir) -> Verdict:
-        return judge_here(History.open(run))
+        return judge_small(History.open(run))
 
     assert acceptance.table(tmp_path / "all", tmp_path / "runs", here) == 0
     said = capsys.readouterr().out

@@ -7,7 +7,7 @@ import pytest
 
 from harness.history.reader import History
 from harness.history.rundir import RunDir
-from harness.judge.judge import judge_here
+from harness.judge.judge import judge_small
 from harness.judge.verdict import Judgement, Verdict
 
 Import = Callable[..., RunDir]
@@ -15,7 +15,7 @@ VALID, INVALID, UNKNOWN = Judgement.VALID, Judgement.INVALID, Judgement.UNKNOWN
 
 
 def judged(run: RunDir) -> Verdict:
-    return judge_here(History.open(run))
+    return judge_small(History.open(run))
 
 
 def done(process: str, f: str, value: str, read: str | None = None) -> str:

@@ -12,7 +12,7 @@ from harness.errors import BadRequest
 from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.importers import _run_folder as _folder
-from harness.judge.judge import judge_here
+from harness.judge.judge import judge_small
 from harness.judge.verdict import Judgement
 
 Import = Callable[..., RunDir]
@@ -31,7 +31,7 @@ def test_one_client_after_the_other(
     clients = [WRITER, READER.format(at)]
     run = imported("csv", HEAD + "".join(clients[::-1] if turned else clients))
     assert run.state()["reasons"] == []
-    assert judge_here(History.open(run)).verdict is expected
+    assert judge_small(History.open(run)).verdict is expected
 
 
 def test_a_process_that_goes_back_breaks_a_rule(imported: Import) -> None:
@@ -56,7 +56,7 @@ def test_a_row_that_does_not_fit_is_dropped(
     """The row is named by its line in the file, empty lines and all, and the rest is judged."""
     run = imported("csv", HEAD + "\n" + WRITER + "2,invoke,get,x,,200\n" + row)
     assert run.state()["slips"]["counts"] == {rule: 1}
-    verdict = judge_here(History.open(run))
+    verdict = judge_small(History.open(run))
     assert verdict.verdict is Judgement.UNKNOWN
     assert any(says in reason.message for reason in verdict.reasons), verdict.reasons
 
@@ -96,7 +96,7 @@ def test_a_refused_cas_tells_what_the_register_did_not_hold(
     refused = f"2,invoke,cas,x,1,2,\n2,fail,cas,x,1,2,{pos}\n"
     run = imported("csv", "process,type,f,key,value,arg,pos\n" + wrote + refused)
     assert run.state()["reasons"] == []
-    assert judge_here(History.open(run)).verdict is expected
+    assert judge_small(History.open(run)).verdict is expected
 
 
 def test_a_text_of_several_lines_in_a_large_file(imported: Import) -> None:
@@ -139,7 +139,7 @@ def test_what_messages_have_as_arg_is_passed_over(imported: Import) -> None:
     seen = "b,invoke,poll,,,,,,\nb,ok,poll,q,m-1,,0,0,\nb,ok,poll,,,,,,\n"
     run = imported("csv", "process,type,f,key,value,arg,offset,pos,time\n" + sent + seen)
     assert run.state()["reasons"] == []
-    assert judge_here(History.open(run)).verdict is Judgement.VALID
+    assert judge_small(History.open(run)).verdict is Judgement.VALID
 
 
 def test_nothing_is_left_of_an_import_that_failed(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_what_one_row_of_an_operation_leaves_out_the_other_one_says(
     """A completion need not repeat what was asked: what is wrong is found all the same."""
     run = imported("csv", table(*LEFT_OUT[what]))
     assert run.state()["slips"]["counts"] == {}
-    assert judge_here(History.open(run)).verdict is Judgement.INVALID
+    assert judge_small(History.open(run)).verdict is Judgement.INVALID
 
 
 SENT = ("a invoke send q m1", "a ok send q m1 - 0", "a invoke send q m2", "a ok send q m2 - 1")
@@ -227,7 +227,7 @@ def test_rows_whose_own_row_was_forgotten_belong_to_no_other_event(
     state = run.state()
     first = [slip["line"] for slip in state["slips"]["first"] if slip["rule"] == "NO_EVENT"]
     assert first == [line]
-    assert judge_here(History.open(run)).verdict is Judgement.UNKNOWN
+    assert judge_small(History.open(run)).verdict is Judgement.UNKNOWN
 
 
 @pytest.mark.parametrize("f", ["send", "enqueue"])
@@ -258,7 +258,7 @@ def test_without_any_key_all_is_about_one_object(imported: Import, what: str) ->
     rows = [row.replace(" q ", " - ") for row in KEYLESS[what]]
     run = imported("csv", table(*rows))
     assert run.state()["slips"]["counts"] == {}
-    assert judge_here(History.open(run)).verdict is Judgement.INVALID
+    assert judge_small(History.open(run)).verdict is Judgement.INVALID
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_a_row_that_lacks_what_it_needs_says_nothing(
     """Nobody is convicted of what nobody said, and nothing is proven."""
     sound = ("a invoke send q m1", "a ok send - - - 0", "b invoke poll", "b ok poll q m1 - 0 0")
     run = imported("csv", table(*sound, "b ok poll", "b invoke poll", *rows))
-    verdict = judge_here(History.open(run))
+    verdict = judge_small(History.open(run))
     assert verdict.verdict is Judgement.UNKNOWN
     assert any(says in reason.message for reason in verdict.reasons), verdict.reasons
 

@@ -6,7 +6,7 @@ import pytest
 
 from harness.history.reader import History
 from harness.history.rundir import RunDir
-from harness.judge.judge import judge_here
+from harness.judge.judge import judge_small
 from harness.judge.verdict import Judgement
 
 Import = Callable[..., RunDir]
@@ -54,7 +54,7 @@ MIXED_UP = {
 @pytest.mark.parametrize("name", list(MIXED_UP))
 def test_what_contradicts_its_invocation_is_named(imported: Import, name: str) -> None:
     """Nobody is convicted by it, and nothing is proven."""
-    verdict = judge_here(History.open(imported(name, MIXED_UP[name])))
+    verdict = judge_small(History.open(imported(name, MIXED_UP[name])))
     assert verdict.verdict is Judgement.UNKNOWN
     told = [reason.message for reason in verdict.reasons if reason.code == "HISTORY_MALFORMED"]
     assert len(told) == 1
@@ -68,4 +68,4 @@ def test_registers_with_versions_are_not_judged_as_plain_ones(imported: Import) 
         *("0 invoke write [3 [nil 1]]", "0 ok write [3 [1 1]]"),
         *("0 invoke read [3 [nil nil]]", "0 ok read [3 [1 1]]"),
     )
-    assert judge_here(History.open(imported("jepsen-register", text))).verdict is Judgement.UNKNOWN
+    assert judge_small(History.open(imported("jepsen-register", text))).verdict is Judgement.UNKNOWN

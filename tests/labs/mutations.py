@@ -59,9 +59,9 @@ from harness.history.journal import UNREADABLE, read_stream
 from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.history.schema import LARGE, TABLES
-from harness.judge.stored_verdict import BROKEN, stored
+from harness.judge.stored_verdict import BROKEN, read_verdict
 from harness.suite.suite_file import read_suite
-from harness.text.parsing import text_of
+from harness.text.parsing import read_text
 from harness.trial import Trial
 from nemesis import load
 from nemesis._runner.ledger import ledger_damage, open_entries
@@ -391,8 +391,8 @@ def _toml() -> Sequence[tuple[str, bytes]]:
 
 
 TOML_READERS: Mapping[str, Callable[[Path], object]] = {
-    "trial": lambda path: Trial.from_toml(text_of(path, "the trial"), "x"),
-    "plan": lambda path: load(text_of(path, "the plan")),
+    "trial": lambda path: Trial.from_toml(read_text(path, "the trial"), "x"),
+    "plan": lambda path: load(read_text(path, "the plan")),
     "suite": read_suite,
 }
 
@@ -413,7 +413,7 @@ def _decode_json(name: str, path: Path) -> None:
         os.link(path, run.verdict_file)
         os.link(path, run.path / "run.json")
         run.state()
-        stored(run)
+        read_verdict(run)
 
 
 KINDS: Mapping[str, Kind] = {

@@ -15,7 +15,7 @@ from typing import Any
 from fault_stage import LOOK_EVERY_S, PATIENCE_S, Witnesses, played, staged, under
 
 from clusters.hosts.local import hosts as local
-from harness.contracts import Bed, Node, PlannedFault, Standing
+from harness.contracts import Bed, ClusterState, Node, PlannedFault
 from harness.contracts.agent import Agent
 
 BEACON = Path(__file__).with_name("beacon.py")
@@ -70,8 +70,8 @@ class Beacons(Witnesses):
         self.folder = folder
         self.node_at = {node.address: node.name for node in nodes}
 
-    async def standing(self, _bed: Bed) -> Standing:
-        return Standing(
+    async def cluster_state(self, _bed: Bed) -> ClusterState:
+        return ClusterState(
             masters={"set-1": "broker-1"},
             slaves=("broker-2", "broker-3"),
             controller_leader="controller-2",
@@ -147,7 +147,7 @@ async def shown(name: str, bed: Bed, beacons: Beacons, folder: Path) -> dict[str
 
 
 async def play(hosts: local.LocalHosts, folder: Path) -> dict[str, Any]:
-    async with hosts.raised(NODES) as (nodes, agents):
+    async with hosts.start_nodes(NODES) as (nodes, agents):
         beacons = Beacons(nodes, agents, folder)
         bed = await staged(hosts, beacons)
         seen = {"before": await beacons.hearing(25)}

@@ -13,14 +13,14 @@ import pytest
 
 from harness.contracts import (
     Bed,
-    Clock,
-    Completed,
-    Flight,
+    ClockOffset,
+    ClusterState,
+    CommandResult,
     LinkRule,
     Node,
     ProcessState,
-    Python,
-    Standing,
+    PythonRuntime,
+    TimedDatagram,
 )
 from harness.errors import BedFailed, NodeGone
 
@@ -30,7 +30,7 @@ NODES = (
     *(Node(f"broker-{n}", "broker", f"10.0.2.{n}") for n in (1, 2, 3)),
     *(Node(f"client-{n}", "client", f"10.0.3.{n}") for n in (1, 2)),
 )
-STANDING = Standing(
+STANDING = ClusterState(
     masters={"set-1": "broker-1"},
     slaves=("broker-2", "broker-3"),
     in_set=("broker-1", "broker-2"),
@@ -64,7 +64,7 @@ class MemoryAgent:
         self.rules: tuple[LinkRule, ...] = ()
         self.counts: dict[str, int] = {}
         self.arrived: dict[str, int] = {}
-        self.flights: dict[str, list[Flight]] = {}
+        self.flights: dict[str, list[TimedDatagram]] = {}
         self.process, self.code = "running", 0
         self.deaf: set[int] = set()  # signals that it does not hear
         self.clock = (0, 1.0, 0)  # ahead by so many ns, at which rate, since when
@@ -90,13 +90,13 @@ class MemoryAgent:
         await self._do("probed")
         return self.arrived.get(token, 0)
 
-    async def fly(self, target: str, token: str, count: int, size_bytes: int) -> None:
+    async def send_timed(self, target: str, token: str, count: int, size_bytes: int) -> None:
         await self._do("fly")
         sink = next(a for a in self.world.agents.values() if a.node.address == target)
         for number in range(count):
             sink.land(self.node.address, token, number, size_bytes + 28)
 
-    async def flown(self, token: str) -> Sequence[Flight]:
+    async def timed_arrivals(self, token: str) -> Sequence[TimedDatagram]:
         await self._do("flown")
         now_ns = self.world.bed.now_ns()
         landed = sorted(self.flights.get(token, ()), key=lambda flight: flight.arrived_ns)
@@ -115,7 +115,7 @@ class MemoryAgent:
             waits_s = (number + 1) * size / rule.bytes_per_s if rule.bytes_per_s else 0.0
             uneven_s = dice.random() * rule.jitter_s if rule.jitter_s else 0.0
             late_ns = round(1e9 * (waits_s + late * (rule.delay_s + uneven_s) + 0.0001))
-            flight = Flight(number, now_ns, now_ns + late_ns)
+            flight = TimedDatagram(number, now_ns, now_ns + late_ns)
             self.flights.setdefault(token, []).append(flight)
 
     async def state(self, _name: str) -> ProcessState:
@@ -138,7 +138,7 @@ class MemoryAgent:
         self.process, self.code = "exited", code
         self.clock, self.limit = (0, 1.0, 0), NO_LIMIT
 
-    async def run(self, argv: Sequence[str], *_: Any, **__: Any) -> Completed:
+    async def run(self, argv: Sequence[str], *_: Any, **__: Any) -> CommandResult:
         await self._do("run")
         match list(argv):
             case [_, _, _, "/clusters/hosts/_faults/wall_clock.py", verb, pid, *words]:
@@ -146,14 +146,14 @@ class MemoryAgent:
             case [_, _, _, "/clusters/hosts/_faults/rlimits.py", verb, pid, _, *words]:
                 return self._told(pid, self._limits, verb, words)
         letter = "T" if self.process == "stopped" else "S"
-        return Completed(0, f"{self.pid} (python3) {letter} 1 {self.pid} {self.pid} 0\n", "")
+        return CommandResult(0, f"{self.pid} (python3) {letter} 1 {self.pid} {self.pid} 0\n", "")
 
     def _told(
         self, pid: str, tell: Callable[[str, Sequence[str]], Any], verb: str, words: Sequence[str]
-    ) -> Completed:
+    ) -> CommandResult:
         if self.process == "exited" or int(pid) != self.pid:
-            return Completed(1, "", f"no process of group {pid} lives")
-        return Completed(0, json.dumps({pid: tell(verb, words)}), "")
+            return CommandResult(1, "", f"no process of group {pid} lives")
+        return CommandResult(0, json.dumps({pid: tell(verb, words)}), "")
 
     def _clock(self, verb: str, words: Sequence[str]) -> Any:
         """Do what wall_clock.py does."""
@@ -195,7 +195,7 @@ class MemorySystem:
     def process(self, _node: str) -> str:
         return "flotilla"
 
-    async def standing(self, _bed: Bed) -> Standing:
+    async def cluster_state(self, _bed: Bed) -> ClusterState:
         await asyncio.sleep(0.001)
         return self.world.standing
 
@@ -260,12 +260,12 @@ class World:
         )
 
 
-def _clock(_hosts: object, _node: str) -> Clock:
-    return Clock()
+def _clock(_hosts: object, _node: str) -> ClockOffset:
+    return ClockOffset()
 
 
-def _python(_hosts: Any, _node: str) -> Python:
-    return Python("python3", "")
+def _python(_hosts: Any, _node: str) -> PythonRuntime:
+    return PythonRuntime("python3", "")
 
 
 @pytest.fixture

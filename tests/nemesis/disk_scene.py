@@ -14,7 +14,7 @@ from diary import PORT
 from fault_stage import Witnesses, played, staged, under
 
 from clusters.hosts.local import hosts as local
-from harness.contracts import Bed, Node, PlannedFault, Standing
+from harness.contracts import Bed, ClusterState, Node, PlannedFault
 from harness.contracts.agent import Agent
 
 DIARY = Path(__file__).with_name("diary.py")
@@ -47,8 +47,8 @@ class Diarists(Witnesses):
         super().__init__(nodes, agents)
         self.folder = folder
 
-    async def standing(self, _bed: Bed) -> Standing:
-        return Standing(detail=await self.told())
+    async def cluster_state(self, _bed: Bed) -> ClusterState:
+        return ClusterState(detail=await self.told())
 
     async def start_node(self, _bed: Any, node: str) -> None:
         address = next(n.address for n in self.nodes if n.name == node)
@@ -66,8 +66,8 @@ async def shown(name: str, bed: Bed, diarists: Diarists, folder: Path) -> dict[s
 
 
 async def play(hosts: local.LocalHosts, folder: Path) -> dict[str, Any]:
-    async with hosts.raised(NODES) as (nodes, plain):
-        agents = await hosts.gated(nodes, plain, Diarists.data)
+    async with hosts.start_nodes(NODES) as (nodes, plain):
+        agents = await hosts.intercept_syscalls(nodes, plain, Diarists.data)
         diarists = Diarists(nodes, agents, hosts.folder)
         bed = await staged(hosts, diarists)
         return {name: await shown(name, bed, diarists, folder) for name in FAULTS}

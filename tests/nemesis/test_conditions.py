@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness.contracts import PlannedFault
-from harness.contracts.cluster_view import Standing, Told
+from harness.contracts.cluster_view import ClusterState, LoggedEvent
 from harness.errors import BadRequest, Unsupported
 from harness.trial import Trial
 from nemesis import carry_out
@@ -130,8 +130,8 @@ def test_fields_of_an_event_must_match(says: str, fits: bool) -> None:
     event = _conditions.parse_after(f"event raft {says} within 1 s")
     fields = {"state": "leader", "term": 3, "set": [1, 2], "clean": True, "leader": None}
     assert isinstance(event, EventCondition)
-    assert event.matches(Told("controller-1", "raft", fields)) is fits
-    assert not event.matches(Told("controller-1", "role", fields))
+    assert event.matches(LoggedEvent("controller-1", "raft", fields)) is fits
+    assert not event.matches(LoggedEvent("controller-1", "role", fields))
 
 
 # ------------------------------------------------------------------------------------- checked
@@ -209,13 +209,13 @@ class Tongue:
     can, shares_files = CAN, True
 
     def __init__(self) -> None:
-        self.told: Callable[[Told], object] = lambda _: None
+        self.listener: Callable[[LoggedEvent], object] = lambda _: None
 
-    def hear(self, told: Callable[[Told], object]) -> None:
-        self.told = told
+    def subscribe(self, listener: Callable[[LoggedEvent], object]) -> None:
+        self.listener = listener
 
     def say(self, node: str, kind: str, **fields: Any) -> None:
-        self.told(Told(node, kind, fields))
+        self.listener(LoggedEvent(node, kind, fields))
 
 
 Said = tuple[float, str, str]  # when, by whom, of what kind
@@ -317,7 +317,7 @@ def test_a_fault_ends_with_its_event(
 
 def test_a_new_epoch_counts_only_with_a_master() -> None:
     """A higher epoch without a master is the end of a reign and not the next."""
-    before, headless = Standing(epochs={"set-1": 1}), Standing(epochs={"set-1": 2})
+    before, headless = ClusterState(epochs={"set-1": 1}), ClusterState(epochs={"set-1": 2})
     assert not _conditions.another_master(before, headless)
     reigning = replace(headless, masters={"set-1": "broker-2"})
     assert _conditions.another_master(before, reigning)
@@ -326,7 +326,9 @@ def test_a_new_epoch_counts_only_with_a_master() -> None:
 # ---------------------------------------------------------------------- the state of the cluster
 
 
-def stood(world: Any, folder: Path, changes: dict[float, Standing], *faults: PlannedFault) -> None:
+def stood(
+    world: Any, folder: Path, changes: dict[float, ClusterState], *faults: PlannedFault
+) -> None:
     """Carry out faults while the cluster comes to stand so."""
     plan = _plan.load(_plan.dump(faults)).faults
 

@@ -16,7 +16,7 @@ import pytest
 from clusters.hosts._faults.disk_faults import merge
 from harness import registry
 from harness.campaign.simulation import SeedOutcome, simulate
-from harness.contracts import DiskFault, DiskSeen, Observation, Scene
+from harness.contracts import DiskFault, DiskProbe, FaultContext, Observation
 from harness.errors import BedFailed
 from harness.history.faults_and_events import FaultInterval
 from harness.history.reader import History
@@ -184,8 +184,8 @@ def test_two_that_end_together_start_a_node_once(world: Any) -> None:
 
     async def wanted() -> None: ...
 
-    async def seen(_below: str, _patience_s: float) -> DiskSeen:
-        return DiskSeen("", "", 0.001)
+    async def seen(_below: str, _patience_s: float) -> DiskProbe:
+        return DiskProbe("", "", 0.001)
 
     async def slowly(bed: Any, node: str) -> None:
         begun.append(node)
@@ -195,12 +195,12 @@ def test_two_that_end_together_start_a_node_once(world: Any) -> None:
         await start(bed, node)
 
     async def story(world: Any) -> list[Observation]:
-        agent.disk, agent.disk_wanted, agent.disk_seen = disk, wanted, seen
+        agent.disk, agent.disk_fault, agent.probe_disk = disk, wanted, seen
         world.bed.system.data, world.bed.system.start_node = "store", slowly
         world.bed.hosts.folder = lambda _node: "/x"
         fabric = LinkRules(world.bed.nodes, world.agents)
         held: set[str] = set()
-        scene = Scene(world.bed, fabric, lambda *_: (), lambda n: n.role, held, Random(1))
+        scene = FaultContext(world.bed, fabric, lambda *_: (), lambda n: n.role, held, Random(1))
         victims = [world.bed.node("broker-1")]
         two = [
             DiskInjection(scene, "fsync", victims, DiskFault("", sync_fails=True)),
@@ -234,10 +234,10 @@ def test_only_disks_that_were_damaged_count_as_destroyed(tmp_path: Path) -> None
     played = simulate(trial.with_({"profile": "sync-flush"}), plan, tmp_path / "run")
     seal(played.run)
     _, never, wipe, missed, met = History.open(played.run).faults
-    assert (never.state, never.names, never.destroyed) == ("failed", (), ())
-    assert (wipe.state, wipe.names, wipe.destroyed) == ("partial", ("broker-2",), ("broker-2",))
-    assert (missed.state, missed.names, missed.destroyed) == ("failed", ("broker-3",), ())
-    assert (met.state, met.destroyed) == ("installed", ("broker-3",))
+    assert (never.state, never.names, never.destroyed_on) == ("failed", (), ())
+    assert (wipe.state, wipe.names, wipe.destroyed_on) == ("partial", ("broker-2",), ("broker-2",))
+    assert (missed.state, missed.names, missed.destroyed_on) == ("failed", ("broker-3",), ())
+    assert (met.state, met.destroyed_on) == ("installed", ("broker-3",))
 
 
 def test_one_that_was_started_on_a_bad_disk_is_started_again(tmp_path: Path) -> None:
@@ -332,24 +332,24 @@ def test_disks_of_brokers_that_left_count_too() -> None:
 @pytest.mark.parametrize(
     ("seen", "wanted", "good"),
     [
-        (DiskSeen("ENOSPC", "", 0.01), DiskFault("", full=True), True),
-        (DiskSeen("", "", 0.01), DiskFault("", full=True), False),
-        (DiskSeen("EROFS", "", 0.01), DiskFault("", full=True, read_only=True), True),
-        (DiskSeen("", "EIO", 0.01), DiskFault("", sync_fails=True), True),
-        (DiskSeen("", "", 0.01), DiskFault("", sync_fails=True), False),
-        (DiskSeen("", "", 0.31), DiskFault("", sync_s=0.3), True),
-        (DiskSeen("", "", 0.29), DiskFault("", sync_s=0.3), False),
-        (DiskSeen("", "", inf), DiskFault("", sync_s=inf), True),
-        (DiskSeen("", "", 0.4), DiskFault("", sync_s=inf), False),
-        (DiskSeen("", "", 0.01), SOUND, True),
-        (DiskSeen("", "", 0.5), SOUND, False),
-        (DiskSeen("ENOSPC", "", 0.01), SOUND, False),
-        (DiskSeen("", "EIO", 0.01), SOUND, False),
-        (DiskSeen("", "", inf), SOUND, False),
+        (DiskProbe("ENOSPC", "", 0.01), DiskFault("", full=True), True),
+        (DiskProbe("", "", 0.01), DiskFault("", full=True), False),
+        (DiskProbe("EROFS", "", 0.01), DiskFault("", full=True, read_only=True), True),
+        (DiskProbe("", "EIO", 0.01), DiskFault("", sync_fails=True), True),
+        (DiskProbe("", "", 0.01), DiskFault("", sync_fails=True), False),
+        (DiskProbe("", "", 0.31), DiskFault("", sync_s=0.3), True),
+        (DiskProbe("", "", 0.29), DiskFault("", sync_s=0.3), False),
+        (DiskProbe("", "", inf), DiskFault("", sync_s=inf), True),
+        (DiskProbe("", "", 0.4), DiskFault("", sync_s=inf), False),
+        (DiskProbe("", "", 0.01), SOUND, True),
+        (DiskProbe("", "", 0.5), SOUND, False),
+        (DiskProbe("ENOSPC", "", 0.01), SOUND, False),
+        (DiskProbe("", "EIO", 0.01), SOUND, False),
+        (DiskProbe("", "", inf), SOUND, False),
     ],
 )
 def test_what_was_met_is_compared_with_what_is_wanted(
-    seen: DiskSeen, wanted: DiskFault, good: bool
+    seen: DiskProbe, wanted: DiskFault, good: bool
 ) -> None:
     """Of a fault that makes syncs take 0.5 s; a sound disk needs less than that."""
     assert matches_fault(seen, wanted, DiskFault("", sync_s=0.5)) is good
@@ -409,15 +409,15 @@ def test_a_slow_sync_is_slower_than_before(took_s: float, wanted_s: float, good:
     """Of a disk that takes 0.4 s by itself, and a fault that adds 0.2 s."""
     slow = DiskFault("", sync_s=0.2)
     wanted = DiskFault("", sync_s=wanted_s)
-    assert matches_fault(DiskSeen("", "", took_s), wanted, slow, 0.4) is good
+    assert matches_fault(DiskProbe("", "", took_s), wanted, slow, 0.4) is good
 
 
 def test_the_prober_is_patient_enough_to_see() -> None:
     """Longer than a slow sync takes; for one that hangs, no longer than it has to."""
     assert probe_timeout_s(DiskFault("", sync_s=10.0)) > 20
     assert probe_timeout_s(DiskFault("", sync_s=inf)) < 1
-    assert describe_probe(DiskSeen("EROFS", "", 0.01)) == "a write fails with EROFS"
-    assert describe_probe(DiskSeen("", "", 0.2)) == "a sync took 200 ms"
+    assert describe_probe(DiskProbe("EROFS", "", 0.01)) == "a write fails with EROFS"
+    assert describe_probe(DiskProbe("", "", 0.2)) == "a sync took 200 ms"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -14,7 +14,7 @@ from harness.cli.options import Latency
 from harness.contracts import LinkRule, PlannedFault
 from harness.errors import BadRequest, BedFailed, UnknownName
 from harness.trial import Trial
-from harness.zones import distances, placed
+from harness.zones import assign_zones, distances
 from nemesis import carry_out, delay_zones
 from nemesis._plan import plan as _plan
 
@@ -30,7 +30,7 @@ NARROW = PlannedFault("bandwidth", 1.0, 3.0, "broker-1", {"bytes_per_s": 20_000.
 @pytest.fixture
 def apart(world: Any) -> Any:
     """A world whose nodes stand east and west."""
-    nodes = placed(world.bed.nodes, ZONES)
+    nodes = assign_zones(world.bed.nodes, ZONES)
     world.bed = replace(world.bed, nodes=nodes, distances=distances(nodes, FAR))
     return world
 
@@ -127,14 +127,14 @@ def test_latencies_that_make_no_sense_are_refused(
 ) -> None:
     """With what would; and so is one where all nodes stand together."""
     with pytest.raises((BadRequest, UnknownName), match=sentence):
-        distances(placed(world.bed.nodes, ZONES), latency)
+        distances(assign_zones(world.bed.nodes, ZONES), latency)
     with pytest.raises(BadRequest, match="needs nodes in several zones"):
         distances(world.bed.nodes, FAR)
 
 
 def test_every_link_between_zones_is_far_and_no_other(world: Any) -> None:
     """Also those of clients."""
-    nodes = placed(world.bed.nodes, ZONES)
+    nodes = assign_zones(world.bed.nodes, ZONES)
     zone = {node.name: node.zone for node in nodes}
     far = distances(nodes, FAR)
     assert {zone[a] != zone[b] for a, b in far} == {True}

@@ -11,7 +11,7 @@ from harness.campaign.simulation import SeedOutcome, simulate
 from harness.errors import Unsupported
 from harness.history.reader import History
 from harness.operation import F, Type
-from harness.run.launch import Stage
+from harness.run.launch import PlanLimits
 from harness.trial import Trial
 from nemesis import dump, swarm
 from nemesis import load as plan_of
@@ -85,7 +85,7 @@ def test_no_send_fails_in_a_handover(outcome: SeedOutcome) -> None:
 def test_a_system_without_such_a_command_is_refused() -> None:
     """Before anything starts."""
     trial = Trial(system="redis", profile="", faults=("handover",), short_faults=True)
-    stage = Stage.of(trial)
+    stage = PlanLimits.of(trial)
     plan = plan_of(PLAN, "p.toml").faults[:1]
     with pytest.raises(Unsupported, match="lack: handover"):
         _plan.check(plan, trial, stage.detection_s, stage.nodes, stage.can)
@@ -95,7 +95,7 @@ def test_campaigns_draw_handovers() -> None:
     """A kind that may break nothing needs no claim of the profile; where the system has no such
     command, it is not drawn."""
     trial = Trial(profile="sync-flush", duration_s=20.0, short_faults=True)
-    stage = Stage.of(trial)
+    stage = PlanLimits.of(trial)
 
     def kinds(can: frozenset[str]) -> set[str]:
         plans = (swarm(Random(seed), trial, 0.5, stage.nodes, can) for seed in range(12))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from carried import carried_out, planned
 
-from harness.contracts import LinkRule, PlannedFault, Standing
+from harness.contracts import ClusterState, LinkRule, PlannedFault
 from harness.errors import BedFailed
 from harness.history.reader import FAULTS
 from nemesis import carry_out, open_entries
@@ -218,11 +218,11 @@ def test_conditions_have_an_end(world: Any, tmp_path: Path) -> None:
 
 def test_it_waits_for_a_node_with_the_part(world: Any, tmp_path: Path) -> None:
     """A kill of the master in the middle of an election hits the elected one."""
-    world.standing = Standing()
+    world.standing = ClusterState()
 
     async def elect(_stop: asyncio.Event) -> None:
         await asyncio.sleep(2.0)
-        world.standing = Standing(masters={"set-1": "broker-3"}, epochs={"set-1": 4})
+        world.standing = ClusterState(masters={"set-1": "broker-3"}, epochs={"set-1": 4})
 
     carried_out(world, planned(fault("kill", 1.0, 5.0, "master")), tmp_path, elect)
     row = world.last(0)
@@ -233,7 +233,7 @@ def test_it_waits_for_a_node_with_the_part(world: Any, tmp_path: Path) -> None:
 
 def test_a_fault_without_targets_has_failed(world: Any, tmp_path: Path) -> None:
     """It is recorded with the reason, and the next fault is carried out."""
-    world.standing = Standing()
+    world.standing = ClusterState()
     plan = planned(fault("kill", 1.0, 5.0, "master"), fault("kill", 9.0, 5.0, "broker-1"))
     carried_out(world, plan, tmp_path)
     assert world.last(0)["state"] == "failed"

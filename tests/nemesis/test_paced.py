@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.contracts import CUT, Effect, Flight, LinkRule, PlannedFault
+from harness.contracts import CUT, LinkEffect, LinkRule, PlannedFault, TimedDatagram
 from harness.errors import BadRequest
 from nemesis import carry_out, lacking
 from nemesis._network.latency_probe import LinkMeasurement, throughput
@@ -381,27 +381,28 @@ def test_what_makes_no_sense_is_refused(text: str, says: str) -> None:
     assert says in str(refused.value)
 
 
-def measured(wanted: Effect, *late_ms: float, order: tuple[int, ...] = ()) -> LinkMeasurement:
+def measured(wanted: LinkEffect, *late_ms: float, order: tuple[int, ...] = ()) -> LinkMeasurement:
     """Flights that were so late, on a link with a natural way of 3 ms."""
     numbers = order or tuple(range(len(late_ms)))
     flights = [
-        Flight(number, 0, round((3 + ms) * MS)) for number, ms in zip(numbers, late_ms, strict=True)
+        TimedDatagram(number, 0, round((3 + ms) * MS))
+        for number, ms in zip(numbers, late_ms, strict=True)
     ]
     return LinkMeasurement(LINK, wanted, 3.0 * MS, len(late_ms), 972, flights)
 
 
 def test_a_link_is_late_when_all_of_it_is() -> None:
     """One quick packet is one too many, unless some are to overtake."""
-    wanted = Effect(delay_s=0.1)
+    wanted = LinkEffect(delay_s=0.1)
     assert is_late(measured(wanted, 100, 101, 150))
     assert is_late(measured(wanted, 900, 901)), "a busy machine makes it later, never quicker"
     assert not is_late(measured(wanted, 100, 2, 150))
     assert not is_late(measured(wanted))
     assert not is_late(measured(CUT))
-    uneven = Effect(delay_s=0.1, jitter_s=0.1)
+    uneven = LinkEffect(delay_s=0.1, jitter_s=0.1)
     assert is_late(measured(uneven, 101, 130, 199))
     assert not is_late(measured(uneven, 101, 102, 103))
-    overtaking = Effect(delay_s=0.1, reorder=0.5)
+    overtaking = LinkEffect(delay_s=0.1, reorder=0.5)
     assert is_late(measured(overtaking, 1, 1, 100, order=(1, 2, 0)))
     assert not is_late(measured(overtaking, 100, 100, 100))
     assert not is_late(measured(overtaking, 1, 1, 1, order=(1, 2, 0)))
@@ -409,24 +410,26 @@ def test_a_link_is_late_when_all_of_it_is() -> None:
 
 def test_a_link_is_in_time_again_when_some_of_it_is() -> None:
     """Unless another fault wants it to be late."""
-    was = Effect(delay_s=0.1)
-    assert in_time(measured(Effect(), 80, 2), was)
-    assert not in_time(measured(Effect(), 100, 101), was)
-    assert not in_time(measured(Effect()), was)
-    assert in_time(measured(Effect(delay_s=0.2), 200), was)
-    assert not in_time(measured(Effect(delay_s=0.2), 1), was)
-    assert in_time(measured(Effect(bytes_per_s=20_000), 900), was), "it may wait for its turn"
+    was = LinkEffect(delay_s=0.1)
+    assert in_time(measured(LinkEffect(), 80, 2), was)
+    assert not in_time(measured(LinkEffect(), 100, 101), was)
+    assert not in_time(measured(LinkEffect()), was)
+    assert in_time(measured(LinkEffect(delay_s=0.2), 200), was)
+    assert not in_time(measured(LinkEffect(delay_s=0.2), 1), was)
+    assert in_time(measured(LinkEffect(bytes_per_s=20_000), 900), was), "it may wait for its turn"
 
 
 def test_bytes_a_second_are_of_all_that_arrived() -> None:
     """From the first one's sending to the last one's arrival, without what the way takes."""
-    assert throughput([measured(Effect(), 10, 20)]) == pytest.approx(
+    assert throughput([measured(LinkEffect(), 10, 20)]) == pytest.approx(
         2 * (972 + HEADERS_BYTES) / 0.02
     )
-    together = [measured(Effect(), 10, 20), measured(Effect(), 20, 40)]
+    together = [measured(LinkEffect(), 10, 20), measured(LinkEffect(), 20, 40)]
     assert throughput(together) == pytest.approx(4 * 1000 / 0.04)
-    assert throughput([measured(Effect(delay_s=0.1), 110, 120)]) == pytest.approx(2 * 1000 / 0.02)
-    assert throughput([measured(Effect())]) == 0
+    assert throughput([measured(LinkEffect(delay_s=0.1), 110, 120)]) == pytest.approx(
+        2 * 1000 / 0.02
+    )
+    assert throughput([measured(LinkEffect())]) == 0
 
 
 @pytest.mark.parametrize("rate", [10_000.0, 123_456.0, 1e6, 10e6])

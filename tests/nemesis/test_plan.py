@@ -14,7 +14,7 @@ from harness import registry
 from harness.contracts import Node, PlannedFault
 from harness.errors import BadRequest, UnknownName, Unsupported
 from harness.trial import Rhythm, Trial
-from harness.zones import placed
+from harness.zones import assign_zones
 from nemesis import membership, swarm
 from nemesis._plan import plan as _plan
 from nemesis._plan.aliases import ALIASES, JEPSEN, OPENCHAOS, aliases
@@ -305,4 +305,4 @@ def test_our_own_plans_are_sound(path: Path) -> None:
     overrides, plan = _plan.load(path.read_text(), str(path))
     trial = Trial().with_({"plan": str(path), **overrides})
     system = registry.load("system", trial.system)(trial)
-    _plan.check(plan, trial, system.detection_s, placed(system.nodes(), trial.zones), ALL)
+    _plan.check(plan, trial, system.detection_s, assign_zones(system.nodes(), trial.zones), ALL)

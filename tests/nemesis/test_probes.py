@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.contracts import CUT, Effect, Node
+from harness.contracts import CUT, LinkEffect, Node
 from harness.errors import BedFailed
 from nemesis._network import link_fault as _network
 from nemesis._network.drop_probe import ProbeResult, is_plausible, loss_probe_count
@@ -110,12 +110,12 @@ def test_the_last_merge_wins_whatever_is_slow() -> None:
     async def story() -> None:
         fabric = LinkRules(nodes, agents)  # type: ignore[arg-type]
         await asyncio.gather(
-            fabric.lay("one", {("a", "b"): CUT}),
-            fabric.lay("two", {("a", "b"): Effect(0.5), ("c", "b"): Effect(0.2)}),
-            fabric.lift("one"),
+            fabric.apply("one", {("a", "b"): CUT}),
+            fabric.apply("two", {("a", "b"): LinkEffect(0.5), ("c", "b"): LinkEffect(0.2)}),
+            fabric.remove("one"),
         )
         assert agents["b"].rules == {"1.1.1.1": 0.5, "1.1.1.3": 0.2}
-        await fabric.lift("two")
+        await fabric.remove("two")
 
     asyncio.run(story())
     assert agents["b"].rules == {}
@@ -129,12 +129,12 @@ def test_what_was_not_lifted_to_its_end_is_lifted_by_the_next_attempt() -> None:
 
     async def story() -> None:
         fabric = LinkRules(nodes, agents)  # type: ignore[arg-type]
-        await fabric.lay("one", {("a", "b"): CUT})
-        lifting = asyncio.create_task(fabric.lift("one"))
+        await fabric.apply("one", {("a", "b"): CUT})
+        lifting = asyncio.create_task(fabric.remove("one"))
         await asyncio.sleep(0)
         lifting.cancel()
         await asyncio.gather(lifting, return_exceptions=True)
-        await fabric.lift("one")
+        await fabric.remove("one")
 
     asyncio.run(story())
     assert agents["b"].rules == {}
@@ -148,12 +148,12 @@ def test_an_unreachable_node_fails_its_own_faults_only() -> None:
     async def story() -> None:
         fabric = LinkRules(nodes, agents)  # type: ignore[arg-type]
         with pytest.raises(BedFailed):
-            await fabric.lay("one", {("a", "b"): CUT})
-        await fabric.lay("two", {("b", "a"): CUT})
+            await fabric.apply("one", {("a", "b"): CUT})
+        await fabric.apply("two", {("b", "a"): CUT})
         assert agents["a"].rules == {"1.1.1.2": 1.0}
-        await fabric.lift("two")
+        await fabric.remove("two")
         with pytest.raises(BedFailed):
-            await fabric.lift("one")
+            await fabric.remove("one")
 
     asyncio.run(story())
     assert agents["a"].rules == {}

@@ -123,8 +123,8 @@ def test_a_member_that_will_not_end_is_made_to(world: Any, tmp_path: Path) -> No
     system = world.bed.system
     system.members = system.stopped_first = ("broker",)
     system.can = frozenset({"members"})
-    system.dismiss = system.enrol = nothing
-    system.enrolled, system.start_newcomer = enrolled, system.start_node
+    system.remove_member = system.add_member = nothing
+    system.is_member, system.start_new_member = enrolled, system.start_node
     world.agents["broker-3"].deaf.add(SIGTERM)
     one = PlannedFault("membership", 1.0, 15.0, "broker-3", {"disk": "kept"})
     carried_out(world, planned(one), tmp_path)

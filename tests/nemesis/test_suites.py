@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli.options import request
-from harness.run.launch import planned
+from harness.run.launch import make_plan
 from harness.suite.expected import ExpectedRun
 from harness.suite.suite_file import read_suite
 from harness.trial import Trial
@@ -25,7 +25,7 @@ def test_every_trial_of_a_suite_has_a_plan(
     """Its plan fits the system's detection time, the load's duration and what its hosts can."""
     monkeypatch.chdir(root)
     cells = read_suite(path)
-    plans = [planned(cell.asked.trial, cell.asked.plan_text) for cell in cells]
+    plans = [make_plan(cell.asked.trial, cell.asked.plan_text) for cell in cells]
     for cell, plan in zip(cells, plans, strict=True):
         wants_none = not cell.asked.trial.plan and not cell.asked.trial.faults
         assert ("kind = " in plan) != wants_none, cell.title
@@ -45,7 +45,7 @@ def test_every_trial_file_is_run_at_night(path: Path, root: Path) -> None:
 def test_the_demo_breaks_things_in_every_way_within_a_minute(root: Path) -> None:
     """`make demo` shows one fault of each kind."""
     trial = request(str(root / "suites/trials/demo.toml"), {}).trial
-    plan = planned(trial)
+    plan = make_plan(trial)
     assert trial.duration_s == 60
     for kind in ("kill", "pause", "partition", "loss"):
         assert f'kind = "{kind}"' in plan

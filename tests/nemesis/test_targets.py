@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from harness.contracts import Node, Standing
+from harness.contracts import ClusterState, Node
 from harness.errors import BadRequest, UnknownName
 from nemesis._plan import targets as _targets
 
@@ -92,7 +92,7 @@ def test_servers_are_neither_clients_nor_nameservers(world: Any) -> None:
 
 def test_a_part_without_nodes_means_none(world: Any) -> None:
     """Between two elections there is no master to hit."""
-    world.standing = Standing()
+    world.standing = ClusterState()
     assert hit(world, "master") == []
     assert hit(world, "one slave") == []
 

@@ -170,7 +170,7 @@ def test_trials_may_aim_at_links() -> None:
 def test_plans_are_joined_as_if_they_were_one() -> None:
     """One after the other; each still speaks of its own faults."""
     one = loaded(fault('target = "master"') + fault('target = "fault-0"', "pause"))
-    whole = plans.joined([one, one])
+    whole = plans.join_plans([one, one])
     assert [each.target for each in whole] == ["master", "fault-0", "master", "fault-2"]
     assert loaded(_plan.dump(whole)) == whole
 
@@ -375,9 +375,9 @@ def test_a_part_of_a_plan_does_not_wait_for_omitted_faults() -> None:
         kill(6.0, "broker-1", after="previous is healed within 9 s", until="next + 1 s"),
         kill(7.0, "broker-2"),
     )
-    (only,) = plans.kept(whole, [1])
+    (only,) = plans.keep_faults(whole, [1])
     assert (only.after, only.until) == ("", "")
-    assert plans.kept(whole, [0, 1, 2]) == whole
+    assert plans.keep_faults(whole, [0, 1, 2]) == whole
 
 
 def test_the_longest_time_of_a_plan() -> None:

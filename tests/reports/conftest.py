@@ -11,11 +11,11 @@ import pytest
 
 from checkers import availability, coverage, recovery
 from checkers._run.run_facts import facts
-from harness.history.journal import Journal
+from harness.history.journal import TableJournal
 from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.history.schema import FAULTS
-from harness.judge.verdict import Finding, Judgement, Result, Verdict, add_up
+from harness.judge.verdict import Finding, Judgement, Result, Verdict, worst_judgement
 from harness.operation import NONE, F, Type
 from harness.trial import Trial
 
@@ -97,12 +97,12 @@ def judge(run: RunDir, known: tuple[Result, ...], findings: tuple[Finding, ...])
     """Write the verdict that the three run checkers and one message checker would."""
     results = (Result("loss", findings=findings), Result("duplicates"), *known)
     verdict = Verdict(
-        verdict=add_up(results),
+        verdict=worst_judgement(results),
         sentence={
             Judgement.VALID: "Nothing acknowledged was lost, and the cluster came back by itself.",
             Judgement.INVALID: "3 acknowledged messages were lost.",
             Judgement.UNKNOWN: "The run proves nothing.",
-        }[add_up(results)],
+        }[worst_judgement(results)],
         reasons=tuple(reason for result in results for reason in result.reasons),
         checkers=results,
     )
@@ -119,7 +119,7 @@ def _small(run: RunDir) -> None:
         versions={"python": "3.11.7", "seatrial": "0.1.0"},
         machine={"cores": 2, "memory": 25276502016},
     )
-    notes = Journal(run.journal, "notes", "runner")
+    notes = TableJournal(run.journal, "notes", "runner")
     for t, text in ((0.9, "raised"), (1, "load"), (36, "healed"), (39, "drain"), (41, "ended")):
         notes.append((int(t * S), None, None, text))
     notes.close()
@@ -128,7 +128,7 @@ def _small(run: RunDir) -> None:
 
 
 def _faults(run: RunDir) -> None:
-    rows = Journal(run.journal, "faults", "runner")
+    rows = TableJournal(run.journal, "faults", "runner")
     for number, (kind, params, selector, targets, begin, heal) in enumerate(
         (
             ("kill", {}, "master", {"master": ["broker-1"]}, 7, 13),
@@ -157,7 +157,7 @@ def _faults(run: RunDir) -> None:
 
 
 def _events(run: RunDir) -> None:
-    table = Journal(run.journal, "events", "runner")
+    table = TableJournal(run.journal, "events", "runner")
     master: Mapping[str, Any] = {"role": "master"}
     slave: Mapping[str, Any] = {"role": "slave"}
     told: list[tuple[float, str, str, Mapping[str, Any]]] = [
@@ -215,7 +215,7 @@ def _operations(run: RunDir) -> None:
         if kind == Type.OK:
             op(F.POLL, at + took, 0.004, Type.OK, n)
             op(F.READ, 39.1 + n / 20000, 0.004, Type.OK, n)
-    table = Journal(run.journal, "ops", "client-1")
+    table = TableJournal(run.journal, "ops", "client-1")
     for row in sorted(rows):
         table.append(row)
     table.close()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.history.journal import Journal
+from harness.history.journal import TableJournal
 from harness.history.reader import History, batches
 from harness.history.rundir import RunDir
 from harness.operation import NONE, F, Type
@@ -104,7 +104,7 @@ def test_nothing_recorded_is_no_cells(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
     run.journal.mkdir()
     assert count_cells(History.open(run), {}) == Cells()
-    Journal(run.journal, "ops", "client-1").close()
+    TableJournal(run.journal, "ops", "client-1").close()
     assert count_cells(History.open(run), {}) == Cells()
 
 
@@ -127,7 +127,7 @@ def test_lag_is_by_offsets(tmp_path: Path) -> None:
             given[key] = dice.randint(given[key] + 1, high[key])
             rows.append((t, 7, n, 1, F.POLL, key, n, NONE, given[key], 0, NONE, NONE, NONE, NONE))
         expected.append((t, sum(high[k] - given[k] for k in high)))
-    table = Journal(run.journal, "ops", "client-1")
+    table = TableJournal(run.journal, "ops", "client-1")
     for row in rows:
         table.append(row)
     table.close()
@@ -145,7 +145,7 @@ def test_a_client_that_came_again_is_of_its_group(tmp_path: Path, imported: bool
     imported history numbers mean nothing of the kind."""
     run = RunDir(tmp_path)
     run.update_state(**({"imported": "kafka"} if imported else {}))
-    table = Journal(run.journal, "ops", "client-1")
+    table = TableJournal(run.journal, "ops", "client-1")
     for n in range(9):
         t, rest = n * 1_000_000, [NONE] * 4
         table.append((t, 0, n, 1, F.SEND, 0, n, NONE, n, NONE, *rest))
@@ -161,7 +161,7 @@ def test_the_error_of_a_clock_is_no_latency(tmp_path: Path) -> None:
     """Where a node's clock may be off, its crew stamps early and late by so much."""
     run = RunDir(tmp_path)
     run.update_state(clocks={"client-1": {"offset_ns": 7, "error_ns": 5_000_000}})
-    table = Journal(run.journal, "ops", "client-1")
+    table = TableJournal(run.journal, "ops", "client-1")
     table.append((0, 0, 1, 0, F.SEND, 0, *[NONE] * 8))
     table.append((12_000_000, 0, 1, 1, F.SEND, 0, *[NONE] * 8))
     table.close()
@@ -173,7 +173,7 @@ def test_what_a_newer_version_calls_something_is_left_out(tmp_path: Path) -> Non
     """Unknown kinds of operations, keys and processes break nothing."""
     run = RunDir(tmp_path)
     run.journal.mkdir()
-    table = Journal(run.journal, "ops", "client-1")
+    table = TableJournal(run.journal, "ops", "client-1")
     for op, f in enumerate((F.PUT, 99, F.SEND, F.POLL)):
         table.append((op, 9, op, 0, f, 77, 1, NONE, NONE, NONE, NONE, NONE, NONE, NONE))
         table.append((op + 50, 9, op, 1, f, 77, 1, NONE, 5, NONE, NONE, NONE, NONE, NONE))

@@ -10,7 +10,7 @@ import pytest
 from harness.cli import session
 from harness.errors import BadRequest
 from harness.history.rundir import RunDir
-from harness.judge.stored_verdict import verdict_of
+from harness.judge.stored_verdict import load_verdict
 from harness.judge.verdict import Finding
 from reports import junit, page, summary, terminal
 from reports._run import read_run
@@ -69,7 +69,7 @@ def test_who_misses_a_verdict_is_told_what_to_type(written: Written) -> None:
     for ask in (
         lambda: session.report(run, ("page",)),
         lambda: read_run(run),
-        lambda: verdict_of(run),
+        lambda: load_verdict(run),
     ):
         with pytest.raises(BadRequest, match=f"seatrial check '{run.path}' makes one"):
             ask()

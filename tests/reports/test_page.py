@@ -13,7 +13,7 @@ import pytest
 import sinking
 
 from harness.errors import BadRequest
-from harness.history.faults_and_events import Event
+from harness.history.faults_and_events import ClusterEvent
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Finding, Reason
 from reports import _format, _recovery, page, summary, terminal
@@ -235,8 +235,10 @@ def test_a_long_log_reaches_to_the_end_of_the_run(written: Written) -> None:
     """Connection events are left out first; the rest is sampled, and the page says so."""
     run = written()
     told = page.read_run(run)
-    events = tuple(Event(n * S, "broker-1", "election", {}) for n in range(2 * page.MAX_LINES))
-    chatter = tuple(Event(n * S, "broker-1", "handshake", {}) for n in range(10))
+    events = tuple(
+        ClusterEvent(n * S, "broker-1", "election", {}) for n in range(2 * page.MAX_LINES)
+    )
+    chatter = tuple(ClusterEvent(n * S, "broker-1", "handshake", {}) for n in range(10))
     (run.path / "long.html").write_text(page.page_html(replace(told, events=chatter + events)))
     data = data_of(run.path / "long.html")
     times = [row["t"] for row in data["log"]]

@@ -1,22 +1,22 @@
 """The lag of slaves: from the reports of masters to a value in each second."""
 
-from harness.history.faults_and_events import Event
+from harness.history.faults_and_events import ClusterEvent
 from reports import _replication_lag
 
 S = 1_000_000_000
 
 
-def role(t: float, node: str, broker: int, role: str = "slave") -> Event:
+def role(t: float, node: str, broker: int, role: str = "slave") -> ClusterEvent:
     fields = {"brokerName": "a", "brokerId": broker, "role": role}
-    return Event(round(t * S), node, "role", fields)
+    return ClusterEvent(round(t * S), node, "role", fields)
 
 
-def told(t: float, end: int, **acks: int | None) -> Event:
+def told(t: float, end: int, **acks: int | None) -> ClusterEvent:
     fields = {"end": end, "acks": {name.strip("_"): ack for name, ack in acks.items()}}
-    return Event(round(t * S), "broker-1", "replication", fields)
+    return ClusterEvent(round(t * S), "broker-1", "replication", fields)
 
 
-def curves(*events: Event, seconds: int = 5) -> dict[str, tuple[object, object]]:
+def curves(*events: ClusterEvent, seconds: int = 5) -> dict[str, tuple[object, object]]:
     made = _replication_lag.lag_curves(events, 0, seconds * S)
     return {one["name"]: (one["behind"], one["speed"]) for one in made["slaves"]}
 

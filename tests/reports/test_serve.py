@@ -16,10 +16,10 @@ from site_lab import SECRET, shelved
 
 from harness.errors import BadRequest
 from harness.history.rundir import RunDir
-from harness.history.runs import held
-from harness.judge.lock import being_judged
+from harness.history.runs import locked
+from harness.judge.lock import judging
 from harness.judge.verdict import Finding
-from harness.run.status_file import FILE, Bulletin
+from harness.run.status_file import FILE, StatusFile
 from reports import page
 from reports._run import read_run
 from reports._site import live
@@ -340,9 +340,9 @@ def test_a_run_in_progress_is_told(runs: Path) -> None:
     is over. A viewer leaves nothing in its folder."""
     run = RunDir(runs / VALID)
     run.verdict_file.unlink()
-    with held(run), Bulletin(run) as bulletin:
-        bulletin.take({"phase": "load"})
-        bulletin.take(
+    with locked(run), StatusFile(run) as bulletin:
+        bulletin.update({"phase": "load"})
+        bulletin.update(
             {"fault": {"id": 0, "kind": "kill", "targets": ["broker-1"], "stage": "applied"}}
         )
         before = sorted(run.path.rglob("*"))
@@ -368,7 +368,7 @@ def test_a_run_that_is_being_judged_is_told(runs: Path) -> None:
     asked = site_lab.browser(runs)
     for path in ("/", f"/runs/{VALID}"):
         assert "it ended and was not checked: seatrial check" in asked.get(path).text
-    with being_judged(run), being_judged(RunDir(runs / INVALID)):
+    with judging(run), judging(RunDir(runs / INVALID)):
         assert run_state(run.path) == {"state": "checking"}
         assert '<span class="badge small invalid">' in asked.get("/").text
         for path in ("/", f"/runs/{VALID}"):
@@ -419,7 +419,7 @@ def test_a_status_that_makes_no_sense_is_none(runs: Path, text: str) -> None:
     """Whatever its source; a page gets only what it can draw."""
     run = RunDir(runs / VALID)
     (run.path / FILE).write_text(text)
-    with held(run):
+    with locked(run):
         told = run_state(run.path)
     assert told["state"] == "running"
     json.dumps(told, allow_nan=False)

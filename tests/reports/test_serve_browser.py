@@ -11,9 +11,9 @@ from page_lab import Reader
 from playwright.sync_api import Page, expect
 
 from harness.history.rundir import RunDir
-from harness.history.runs import held
-from harness.judge.lock import being_judged
-from harness.run.status_file import Bulletin
+from harness.history.runs import locked
+from harness.judge.lock import judging
+from harness.run.status_file import StatusFile
 
 pytestmark = pytest.mark.bed  # a browser is several busy processes
 
@@ -140,13 +140,13 @@ def test_a_report_draws_as_its_file_does(tab: Page, site: str) -> None:
 def test_a_run_is_watched(tab: Page, runs: Path, site: str) -> None:
     """Its status appears without a reload, until it is over."""
     run = RunDir(runs / LIVE)
-    with held(run), Bulletin(run) as bulletin:
-        bulletin.take({"phase": "load"})
+    with locked(run), StatusFile(run) as bulletin:
+        bulletin.update({"phase": "load"})
         tab.goto(f"{site}/runs/{LIVE}")
         expect(tab.locator("#phase")).to_have_text("load")
-        bulletin.take({"standing": {"masters": {"a": "broker-2"}, "epochs": {"a": 7}}})
+        bulletin.update({"standing": {"masters": {"a": "broker-2"}, "epochs": {"a": 7}}})
         expect(tab.locator("#cluster")).to_contain_text("a: master broker-2, epoch 7")
-    with being_judged(run):
+    with judging(run):
         expect(tab.locator("#phase")).to_have_text("check")
     expect(tab.locator("#phase")).to_have_text("over")
     expect(tab.locator("#load")).to_contain_text("seatrial check")

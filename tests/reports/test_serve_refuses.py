@@ -17,8 +17,8 @@ import site_lab
 from site_lab import SECRET, get, said
 
 from harness.history.rundir import RunDir
-from harness.history.runs import held
-from harness.run.status_file import Bulletin
+from harness.history.runs import locked
+from harness.run.status_file import StatusFile
 from reports._site import MAX_CONNECTIONS, PromptProtocol
 from reports._site.access import AllowedHosts
 
@@ -199,14 +199,14 @@ def test_events_of_a_run_in_progress(runs: Path, port: int) -> None:
     """A browser gets the state at once, and again when it changes; then the stream ends."""
     run = RunDir(runs / NAME)
     wire = http.client.HTTPConnection("127.0.0.1", port, timeout=site_lab.WITHIN_S)
-    with held(run), Bulletin(run) as bulletin:
-        bulletin.take({"phase": "load"})
+    with locked(run), StatusFile(run) as bulletin:
+        bulletin.update({"phase": "load"})
         wire.request("GET", f"/runs/{NAME}/live")
         answer = wire.getresponse()
         assert answer.headers["content-type"].startswith("text/event-stream")
         events = (json.loads(line[6:]) for line in answer if line.startswith(b"data: "))
         assert next(events)["status"]["phase"] == "load"
-        bulletin.take({"phase": "drain"})
+        bulletin.update({"phase": "drain"})
         assert next(e for e in events if e["status"]["phase"] == "drain")["state"] == "running"
     assert [event["state"] for event in events][-1] == "judged"
     wire.close()

@@ -25,7 +25,7 @@ from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.history.schema import NOTES, TABLES
 from harness.importers import _edn
-from harness.text.parsing import MAX_JSON_VALUES, json_in, json_of, parsed
+from harness.text.parsing import MAX_JSON_VALUES, parse_json, parse_toml, read_json
 
 SPACE = 2 << 30
 PAGE = """\
@@ -194,17 +194,19 @@ def test_json_and_toml(tmp_path: Path) -> None:
     """Values are counted before they are made; keys are looked at before they are nested."""
     for text in ("[" + "[]," * MAX_JSON_VALUES + "[]]", "[" * 200_000):
         with pytest.raises(ValueError, match=r"more than|too deep"):
-            json_of(text)
+            parse_json(text)
     path = tmp_path / "run.json"
     with path.open("wb") as file:
         file.truncate(hostile_runs.GIANT_BYTES)
     with pytest.raises(ValueError, match="more than 128 MB"):
-        json_in(path)
+        read_json(path)
     with pytest.raises(BadRequest, match="too deep"):
-        parsed(".".join("a" * 40_000) + " = 1\n", "it")
+        parse_toml(".".join("a" * 40_000) + " = 1\n", "it")
     with pytest.raises(BadRequest, match="too deep"):
-        parsed("[" + " . ".join(['"a b"', "'c'"] * 20) + "]\n", "it")
-    assert parsed('a = "1.2.3.4.5.6.7.8.9.10.11"\nb.c.d = 1.5\n', "it")["b"] == {"c": {"d": 1.5}}
+        parse_toml("[" + " . ".join(['"a b"', "'c'"] * 20) + "]\n", "it")
+    assert parse_toml('a = "1.2.3.4.5.6.7.8.9.10.11"\nb.c.d = 1.5\n', "it")["b"] == {
+        "c": {"d": 1.5}
+    }
 
 
 @pytest.mark.parametrize("form", ["porcupine", "csv", "jepsen-append", "parquet"])

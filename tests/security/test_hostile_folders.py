@@ -23,7 +23,7 @@ from hostile_runs import KINDS
 from site_lab import get
 
 from harness.campaign.simulation import simulate
-from harness.text.sanitize import UNSAYABLE
+from harness.text.sanitize import UNPRINTABLE
 
 pytestmark = [pytest.mark.bed, pytest.mark.timeout(1800)]  # it measures memory of processes
 
@@ -74,7 +74,7 @@ class Stage:
         told = (done.stdout + done.stderr).decode("utf-8", "replace")
         assert done.returncode in CODES, (words, told)
         assert "Traceback" not in told, (words, told)
-        assert not UNSAYABLE.search(re.sub("[\ufffd]", "", told)), (words, told)
+        assert not UNPRINTABLE.search(re.sub("[\ufffd]", "", told)), (words, told)
         assert json.loads(figure.read_text()) < MAX_KB, words
         assert self._state() == before, words
         return done

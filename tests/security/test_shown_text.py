@@ -13,9 +13,9 @@ from harness.campaign.simulation import simulate
 from harness.cli.console import message, standard_output
 from harness.history.reader import History
 from harness.history.rundir import RunDir
-from harness.history.runs import begun
-from harness.judge.judge import judge_here
-from harness.text.sanitize import UNSAYABLE, masked
+from harness.history.runs import write_run
+from harness.judge.judge import judge_small
+from harness.text.sanitize import UNPRINTABLE, mask_secrets
 from harness.trial import Trial
 from reports import page, summary
 from reports._run import read_run
@@ -39,7 +39,7 @@ def test_markdown_of_codes_and_reasons(base: Path, tmp_path: Path) -> None:
     run = RunDir(tmp_path / "run")
     shutil.copytree(base, run.path)
     run.update_state(reasons=[{"code": CODE, "message": CODE}])
-    judge_here(History.open(run))
+    judge_small(History.open(run))
     path = summary.render(run)
     assert path is not None
     text = path.read_text()
@@ -52,8 +52,8 @@ def test_markdown_of_codes_and_reasons(base: Path, tmp_path: Path) -> None:
 def test_letters_that_terminals_and_readers_obey(base: Path, tmp_path: Path) -> None:
     """None of them in the page, on a console, or in a message."""
     run = RunDir(hostile_runs.made(base, tmp_path / "run", tmp_path, "letters", keep=("run.json",)))
-    assert not UNSAYABLE.search(page.page_html(read_run(run)))
-    assert not UNSAYABLE.search(message(f"a sentence about {LETTERS}"))
+    assert not UNPRINTABLE.search(page.page_html(read_run(run)))
+    assert not UNPRINTABLE.search(message(f"a sentence about {LETTERS}"))
 
 
 def test_tables_on_a_console(capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,7 +69,7 @@ def test_tables_on_a_console(capsys: pytest.CaptureFixture[str]) -> None:
     console.print(LETTERS, markup=False)
     shown = capsys.readouterr().out
     assert "owned" in shown
-    assert not UNSAYABLE.search(shown)
+    assert not UNPRINTABLE.search(shown)
 
 
 def test_secrets_are_masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,7 @@ def test_secrets_are_masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         *(SECRETS[0], f"x {SECRETS[2]}"),
     ]
     monkeypatch.setattr("sys.argv", ["seatrial", *words])
-    run = begun(Trial(), "", _folder(tmp_path))
+    run = write_run(Trial(), "", _folder(tmp_path))
     run.update_state(error=f"no answer from sc://h/;token={SECRETS[1]}")
     text = (run.path / "run.json").read_text()
     assert not [secret for secret in SECRETS if secret in text + message(" ".join(words))]
@@ -91,7 +91,8 @@ def test_secrets_are_masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert state["command"][2] == "sc://host:15002/;use_ssl=true;token=***;user_id=me"
     assert state["command"][5] == "password=***,rate=3"
     assert (
-        masked("a short sentence with keys=3, --keys 4") == "a short sentence with keys=3, --keys 4"
+        mask_secrets("a short sentence with keys=3, --keys 4")
+        == "a short sentence with keys=3, --keys 4"
     )
 
 

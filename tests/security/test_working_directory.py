@@ -13,7 +13,7 @@ import pytest
 import harness
 from harness.campaign.simulation import simulate
 from harness.errors import BadRequest
-from harness.history.run_files import stored_run
+from harness.history.run_files import open_run
 
 ROOT = str(Path(harness.__file__).parents[1])
 
@@ -78,12 +78,12 @@ def test_a_run_does_not_set_options(
     for place in (run, run / "nodes"):
         (place / "seatrial.toml").write_text(hostile_runs.SETTINGS)
         monkeypatch.chdir(place)
-        with pytest.raises(BadRequest, match="is part of the run"), stored_run(str(run)):
+        with pytest.raises(BadRequest, match="is part of the run"), open_run(str(run)):
             pass
         (place / "seatrial.toml").unlink()
     (tmp_path / "seatrial.toml").write_text(hostile_runs.SETTINGS)
     monkeypatch.chdir(tmp_path)
-    with stored_run("run") as opened:
+    with open_run("run") as opened:
         assert opened.path == run
 
 

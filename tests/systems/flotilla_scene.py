@@ -89,7 +89,7 @@ class Scene:
         """The first standing that is so."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
-            now = await self.system.standing(self.bed)
+            now = await self.system.cluster_state(self.bed)
             if condition(now):
                 return now
             await asyncio.sleep(0.05)
@@ -109,7 +109,7 @@ async def life(scene: Scene) -> Seen:
     agent, process = scene.bed.agents[master], scene.system.process(master)
 
     await agent.signal(process, signal.SIGSTOP)
-    paused = await scene.system.standing(scene.bed)
+    paused = await scene.system.cluster_state(scene.bed)
     seen["paused"] = [paused.masters["set-1"] == master, paused.redundant]
     await agent.signal(process, signal.SIGCONT)
     await scene.until(lambda now: now.redundant)
@@ -171,7 +171,7 @@ SCENES: Mapping[str, Callable[[Scene], Awaitable[Seen]]] = {"life": life, "refus
 async def play(hosts: local.LocalHosts, name: str) -> Seen:
     system, records = flotilla.system(TRIAL), Records()
     began = time.monotonic_ns()
-    async with hosts.raised(system.nodes()) as (nodes, agents):
+    async with hosts.start_nodes(system.nodes()) as (nodes, agents):
         bed = Bed(
             nodes=nodes,
             agents=agents,

@@ -24,7 +24,7 @@ FAULT = '[[fault]]\nkind = "{}"\ntarget = "{}"\nat_s = {}\nfor_s = {}\n'
 
 def sailed(flavour: str, plan: str, folder: Path) -> SeedOutcome:
     trial = TRIAL.with_({"settings": {"controllerType": flavour}})
-    return simulate(trial, launch.planned(trial, plan), folder)
+    return simulate(trial, launch.make_plan(trial, plan), folder)
 
 
 @pytest.mark.parametrize("flavour", ["dledger", "jraft"])

@@ -10,7 +10,7 @@ from clusters.systems.flotilla.cluster_state import (
     cluster_state,
     missing_redundancy,
 )
-from harness.contracts import Standing
+from harness.contracts import ClusterState
 
 NODES = ("broker-1", "broker-2", "broker-3")
 SET = BrokerSetLayout("set-1", NODES, {f"a{n}:1": f"broker-{n}" for n in (1, 2, 3)})
@@ -48,7 +48,7 @@ def controller(
     }
 
 
-def look(**said: Said) -> Standing:
+def look(**said: Said) -> ClusterState:
     return cluster_state({name.replace("_", "-"): s for name, s in said.items()}, [SET])
 
 
@@ -146,7 +146,9 @@ def test_of_two_leaders_the_later_term_leads() -> None:
 
 def test_nobody_says_anything() -> None:
     now = look(broker_1=None, controller_1=None)
-    assert now == Standing(slaves=NODES, out_of_set=NODES, epochs={"set-1": 0}, detail=now.detail)
+    assert now == ClusterState(
+        slaves=NODES, out_of_set=NODES, epochs={"set-1": 0}, detail=now.detail
+    )
 
 
 def test_a_semi_synchronous_set_is_whole_with_its_designated_slave() -> None:

@@ -9,7 +9,7 @@ import pytest
 from clusters.systems.flotilla import log_digest
 from clusters.systems.flotilla.cluster_state import BrokerSetLayout, common_range
 from clusters.systems.flotilla.log_digest import digest
-from harness.contracts import Standing
+from harness.contracts import ClusterState
 
 SET = BrokerSetLayout("broker-a", ("broker-1", "broker-2"), {})
 
@@ -62,11 +62,11 @@ def test_the_common_range_of_replicas() -> None:
     said = {"minOffset": 0, "flushedOffset": 900, "confirmOffset": 800}
     other = {"minOffset": 100, "flushedOffset": 700, "confirmOffset": 600}
     masters = {"broker-a": "broker-1"}
-    both = Standing(masters=masters, detail={"broker-1": said, "broker-2": other})
+    both = ClusterState(masters=masters, detail={"broker-1": said, "broker-2": other})
     assert common_range(both, SET) == (100, 700)
     behind = {**said, "confirmOffset": 500}
-    waits = Standing(masters=masters, detail={"broker-1": behind, "broker-2": other})
+    waits = ClusterState(masters=masters, detail={"broker-1": behind, "broker-2": other})
     assert common_range(waits, SET) == (100, 500)
-    silent = Standing(masters=masters, detail={"broker-1": said, "broker-2": None})
-    headless = Standing(detail={"broker-1": said, "broker-2": other})
+    silent = ClusterState(masters=masters, detail={"broker-1": said, "broker-2": None})
+    headless = ClusterState(detail={"broker-1": said, "broker-2": other})
     assert common_range(silent, SET) == common_range(headless, SET) == (0, 0)

@@ -13,7 +13,7 @@ from clusters.systems.flotilla.layout import Layout, broker_sets, cluster_nodes
 from clusters.systems.flotilla.profiles import profiles, settings
 from harness.contracts import Node
 from harness.errors import BadRequest
-from harness.run.broker_sets import Dealt
+from harness.run.broker_sets import BrokerSetData
 from harness.suite.suite_file import read_suite
 from harness.trial import Trial
 
@@ -245,8 +245,14 @@ def test_sets_are_dealt_brokers_and_queues() -> None:
     trial = Trial(nodes={"broker": 6}, settings={"brokerSets": 2})
     keys = [*(f"orders-{n}" for n in range(5)), "register-0"]
     first, second = layout(addressed({"broker": 6}), trial, {"orders": 5}).dealt(keys).items()
-    assert first == ("set-1", Dealt(("broker-1", "broker-2", "broker-3"), 3, tuple(keys[:3])))
-    assert second == ("set-2", Dealt(("broker-4", "broker-5", "broker-6"), 3, tuple(keys[3:5])))
+    assert first == (
+        "set-1",
+        BrokerSetData(("broker-1", "broker-2", "broker-3"), 3, tuple(keys[:3])),
+    )
+    assert second == (
+        "set-2",
+        BrokerSetData(("broker-4", "broker-5", "broker-6"), 3, tuple(keys[3:5])),
+    )
 
 
 def test_a_full_set_is_as_large_as_the_profile_says() -> None:
@@ -266,7 +272,7 @@ def test_learners_are_the_last_brokers_of_their_set() -> None:
     brokers = [node for node in nodes if node.role == "broker"]
     learners = [n.name for n in brokers if loads(made.config(n, "/f")).async_learner]
     assert learners == ["broker-3", "broker-6"]
-    assert [dealt.full for dealt in made.dealt(()).values()] == [2, 2]
+    assert [dealt.full for dealt in made.broker_sets_of_keys(()).values()] == [2, 2]
     with pytest.raises(BadRequest, match="learners is 3, but a broker set here has 3"):
         system(Trial(settings={"learners": 3}))
     with pytest.raises(BadRequest, match="minInSyncReplicas is 2, but a broker set here has 1"):
@@ -280,6 +286,6 @@ def test_more_than_nine_sets_are_numbered_as_clients_number_them() -> None:
     owners = [{"brokerName": each.name, "queues": 1} for each in made.sets]
     brokers = {s.name: {"addrs": {"0": "a:1"}, "stateVersion": 1} for s in made.sets}
     client = RouteSnapshot().updated({"topics": {"orders": owners}, "brokers": brokers})
-    dealt = made.dealt([f"orders-{n}" for n in range(10)])
+    dealt = made.broker_sets_of_keys([f"orders-{n}" for n in range(10)])
     of = {key: name for name, here in dealt.items() for key in here.keys}
     assert of == {f"orders-{n}": place.broker_name for (_, n), place in client.places().items()}

@@ -20,7 +20,7 @@ from clusters.systems.redis.replies import (
 )
 from harness.contracts import CLIENT, Node
 from harness.errors import BadRequest, BedFailed, UnknownName
-from harness.run.launch import planned
+from harness.run.launch import make_plan
 from harness.trial import Trial
 
 NODES = (
@@ -230,10 +230,10 @@ CLOCK = '[[fault]]\nkind = "clock"\nat_s = 5.0\nfor_s = 10.0\ntarget = "{}"\n'
 def test_a_sentinels_clock_stays_right(target: str) -> None:
     """Its log tells of elections by that clock, so the history would hold them at wrong times."""
     with pytest.raises(BadRequest, match="clock cannot hit sentinel-"):
-        planned(Trial(system="redis", hosts="local"), CLOCK.format(target))
+        make_plan(Trial(system="redis", hosts="local"), CLOCK.format(target))
 
 
 @pytest.mark.parametrize("target", ["redis-1", "one broker", "master", "server but controller"])
 def test_a_servers_clock_may_be_wrong(target: str) -> None:
     """Servers tell nothing that is dated."""
-    assert "clock" in planned(Trial(system="redis", hosts="local"), CLOCK.format(target))
+    assert "clock" in make_plan(Trial(system="redis", hosts="local"), CLOCK.format(target))

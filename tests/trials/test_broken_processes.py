@@ -278,7 +278,7 @@ def test_a_disk_emptied_before_a_failure_counts_as_lost(all_at_once: SeedOutcome
     assert "effect" not in told
     assert told["healing"]["lost_copies"] == cleaned(all_at_once.run)
     (fault,) = fault_intervals(History.open(all_at_once.run).read("faults"))
-    assert list(fault.destroyed) == cleaned(all_at_once.run)
+    assert list(fault.destroyed_on) == cleaned(all_at_once.run)
 
 
 def test_a_system_without_members_that_change_is_told(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import sailing
 from harness.campaign.simulation import SeedOutcome, simulate
 from harness.errors import BadRequest
 from harness.history.reader import History
-from harness.judge.judge import judge_here
+from harness.judge.judge import judge_small
 from harness.registry import load
 from harness.trial import Trial
 from nemesis import dump
@@ -63,7 +63,7 @@ def test_a_contract_may_do_without(copied: SeedOutcome) -> None:
     trial = copied.run.trial()
     less = replace(trial, contract=tuple(d for d in trial.contract if d != "keeps-metadata"))
     copied.run.trial_file.write_text(less.to_toml())
-    assert judge_here(History.open(copied.run)).verdict == "valid"
+    assert judge_small(History.open(copied.run)).verdict == "valid"
 
 
 @pytest.mark.parametrize(

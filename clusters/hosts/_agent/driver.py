@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from harness.contracts import Completed, Flight, LinkRule, ProcessState
+from harness.contracts import CommandResult, LinkRule, ProcessState, TimedDatagram
 from harness.errors import BedFailed, NodeGone
 
 CHUNK_BYTES = 256 * 1024
@@ -75,10 +75,10 @@ class PipeAgent:
 
     async def run(
         self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float = 10.0
-    ) -> Completed:
+    ) -> CommandResult:
         return await self._call(
             "run",
-            lambda done: Completed(int(done["code"]), str(done["out"]), str(done["err"])),
+            lambda done: CommandResult(int(done["code"]), str(done["out"]), str(done["err"])),
             within_s=timeout_s + self._patience_s,
             argv=list(argv),
             stdin=_encode(stdin),
@@ -149,14 +149,14 @@ class PipeAgent:
     async def probed(self, token: str) -> int:
         return await self._call("probed", lambda found: int(found["count"]), token=token)
 
-    async def fly(self, target: str, token: str, count: int, size_bytes: int) -> None:
+    async def send_timed(self, target: str, token: str, count: int, size_bytes: int) -> None:
         where: dict[str, Any] = {"target": target, "token": token}
         await self._call("fly", dict, count=count, size_bytes=size_bytes, **where)
 
-    async def flown(self, token: str) -> Sequence[Flight]:
+    async def timed_arrivals(self, token: str) -> Sequence[TimedDatagram]:
         return await self._call(
             "flown",
-            lambda found: [Flight(*map(int, each)) for each in found["flights"]],
+            lambda found: [TimedDatagram(*map(int, each)) for each in found["flights"]],
             token=token,
         )
 

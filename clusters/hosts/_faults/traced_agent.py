@@ -15,9 +15,17 @@ from typing import Any, cast
 from zlib import crc32
 
 from clusters.hosts._faults.disk_faults import merge
-from harness.contracts import Agent, DiskFault, DiskSeen, Forgotten, Hosts, Node, Python
+from harness.contracts import (
+    Agent,
+    DiskFault,
+    DiskProbe,
+    Hosts,
+    Node,
+    PythonRuntime,
+    UnsyncedReport,
+)
 from harness.errors import BedFailed
-from harness.run.tasks import together
+from harness.run.tasks import run_all
 
 SCRIPT = "clusters/hosts/_faults/syscall_tracer.py"  # below the folder of our packages
 PROCESS = "disk-gate"
@@ -45,7 +53,7 @@ async def trace_agents(
         )
         for node in nodes
     }
-    await together(*(agent.start_tracer() for agent in gated.values()))
+    await run_all(*(agent.start_tracer() for agent in gated.values()))
     return {**agents, **{name: cast(Agent, agent) for name, agent in gated.items()}}
 
 
@@ -53,7 +61,7 @@ class TracedAgent:
     """An agent that starts its processes under a tracer, to which it sends orders."""
 
     def __init__(
-        self, node: str, agent: Agent, python: Python, folder: str, unsynced: str = ""
+        self, node: str, agent: Agent, python: PythonRuntime, folder: str, unsynced: str = ""
     ) -> None:
         self._unsynced = unsynced  # the folder whose unsynced changes are recorded
         self._started: set[str] = set()  # names of traced processes
@@ -112,30 +120,30 @@ class TracedAgent:
                 why = f"its syscall tracer did not answer within {within_s:g} s"
                 raise BedFailed(f"{self._node}: {why}") from None
 
-    async def forget_unsynced(self, seed: int) -> Forgotten:
+    async def drop_unsynced(self, seed: int) -> UnsyncedReport:
         for name in sorted(self._started):
             if (await self._agent.state(name)).state in ("running", "stopped"):
                 raise BedFailed(f"{self._node}: {name} runs, and would remember")
         if not self._unsynced:
             raise BedFailed(f"{self._node}: its gate does not know what was not synced")
         result = json.loads(await self._send_order(lambda: {"lose": seed}, LOSES_WITHIN_S))
-        return Forgotten(**{**result, "unseen": tuple(result["unseen"])})
+        return UnsyncedReport(**{**result, "unseen": tuple(result["unseen"])})
 
     async def keep_unsynced(self) -> None:
         if self._unsynced:
             await self._send_order(lambda: {"settle": True})
 
-    async def disk_wanted(self) -> DiskFault | None:
+    async def disk_fault(self) -> DiskFault | None:
         return merge(self._disk_faults.values())
 
-    async def disk_seen(self, below: str, patience_s: float) -> DiskSeen:
+    async def probe_disk(self, below: str, patience_s: float) -> DiskProbe:
         trying = [*self._tracer, "try", self._name, below, str(patience_s)]
         ran = await self._agent.run(trying, timeout_s=patience_s + TRIED_WITHIN_S)
         if ran.code:
             reply = ran.err.strip().splitlines() or [f"exit code {ran.code}"]
             raise BedFailed(f"{self._node}: its disk could not be tried: {reply[-1]}")
-        result = ran.answer(self._node)
-        return DiskSeen(
+        result = ran.json_output(self._node)
+        return DiskProbe(
             result["write"], result["sync"], result["sync_s"] if result["sync_s"] >= 0 else inf
         )
 

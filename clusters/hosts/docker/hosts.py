@@ -34,11 +34,11 @@ from clusters.hosts.docker.containers import DockerProject
 from clusters.hosts.docker.engine import translate_errors
 from clusters.hosts.docker.exec_stream import ExecStream
 from clusters.hosts.docker.options import options
-from harness.contracts import Agent, Clock, HostsPlugin, Node, Python
+from harness.contracts import Agent, ClockOffset, HostsPlugin, Node, PythonRuntime
 from harness.errors import BedFailed, NodeGone
 from harness.history.rundir import RunDir
-from harness.run.progress_messages import Say, listener
-from harness.run.tasks import together
+from harness.run.parent_pipe import ShowMessage, listener
+from harness.run.tasks import run_all
 from harness.trial import Trial
 
 RAISE_WITHIN_S = 60.0
@@ -99,7 +99,7 @@ class DockerHosts(RealHosts):
     def __init__(self, trial: Trial, folder: Path) -> None:
         self._options = options(trial.bed)
         self._run = folder
-        self._clocks: dict[str, Clock] = {}
+        self._clocks: dict[str, ClockOffset] = {}
         self._agents: dict[str, PipeAgent] = {}
         self._max_run_s = clock_sync.max_run_s(trial)
 
@@ -107,7 +107,7 @@ class DockerHosts(RealHosts):
         containers.check_room(self._options, len(nodes))
 
     @asynccontextmanager
-    async def raised(
+    async def start_nodes(
         self, nodes: Sequence[Node]
     ) -> AsyncIterator[tuple[Sequence[Node], Mapping[str, Agent]]]:
         client = await in_thread(engine.connect)
@@ -123,13 +123,13 @@ class DockerHosts(RealHosts):
     def folder(self, node: str) -> str:
         return containers.folder(node)
 
-    def python(self, node: str) -> Python:
-        return Python(image.PYTHON, image.PACKAGES)
+    def python(self, node: str) -> PythonRuntime:
+        return PythonRuntime(image.PYTHON, image.PACKAGES)
 
-    def clock(self, node: str) -> Clock:
+    def clock(self, node: str) -> ClockOffset:
         return self._clocks[node]
 
-    async def clocks_again(self) -> Mapping[str, Clock]:
+    async def compare_clocks(self) -> Mapping[str, ClockOffset]:
         return await clock_sync.compare_again(self._agents, self._clocks)
 
     # ------------------------------------------------------------------------------- raising
@@ -147,7 +147,7 @@ class DockerHosts(RealHosts):
         ]
         try:
             async with asyncio.timeout(RAISE_WITHIN_S):
-                await together(*map(self._connect, started))
+                await run_all(*map(self._connect, started))
         except TimeoutError:
             raise BedFailed(
                 f"raising {len(nodes)} containers took longer than {RAISE_WITHIN_S:g} s; is the "
@@ -160,7 +160,7 @@ class DockerHosts(RealHosts):
         self._agents[each.node] = each.agent
 
     def _prepare(
-        self, client: DockerClient, nodes: int, say: Say
+        self, client: DockerClient, nodes: int, say: ShowMessage
     ) -> tuple[DockerProject, containers.DockerNetwork]:
         """Remove what crashed runs left, and make what all nodes need."""
         _remove_abandoned(client, self._run)
@@ -206,7 +206,7 @@ class _ContainerNode:
         assert self._connection
         return self._connection.agent
 
-    async def connect(self, for_s: float) -> Clock:
+    async def connect(self, for_s: float) -> ClockOffset:
         """Wait until the node's agent answers; return the node's clock."""
         with translate_errors(f"the containers of {self.node} cannot be made"):
             stream = await asyncio.wrap_future(self._starting)

@@ -29,7 +29,7 @@ from clusters.hosts._agent.driver import PipeAgent, PipeConnection
 from clusters.hosts._problems import Problem
 from clusters.hosts._real_hosts import ABILITIES, RealHosts, clock_ability
 from clusters.hosts.local import namespaces, requirements
-from harness.contracts import Agent, Clock, HostsPlugin, Node, Python
+from harness.contracts import Agent, ClockOffset, HostsPlugin, Node, PythonRuntime
 from harness.errors import BadRequest, BedFailed
 from harness.history.rundir import RunDir
 from harness.trial import Trial
@@ -123,7 +123,7 @@ class LocalHosts(RealHosts):
         """Accept any number of nodes."""
 
     @asynccontextmanager
-    async def raised(
+    async def start_nodes(
         self, nodes: Sequence[Node]
     ) -> AsyncIterator[tuple[Sequence[Node], Mapping[str, Agent]]]:
         addressed = [replace(node, address=address(at)) for at, node in enumerate(nodes)]
@@ -146,11 +146,11 @@ class LocalHosts(RealHosts):
     def folder(self, node: str) -> str:
         return str(self._folder / "nodes" / node)
 
-    def python(self, node: str) -> Python:
-        return Python(sys.executable, str(PACKAGES))
+    def python(self, node: str) -> PythonRuntime:
+        return PythonRuntime(sys.executable, str(PACKAGES))
 
-    def clock(self, node: str) -> Clock:
-        return Clock()
+    def clock(self, node: str) -> ClockOffset:
+        return ClockOffset()
 
 
 class _NamespaceNode:

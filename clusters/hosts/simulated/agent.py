@@ -26,13 +26,13 @@ from clusters.hosts._world.process import SimProcess
 from clusters.hosts._world.world import SECOND
 from clusters.hosts.simulated.machine import SimNode, command, program
 from harness.contracts import (
-    Completed,
+    CommandResult,
     DiskFault,
-    DiskSeen,
-    Flight,
-    Forgotten,
+    DiskProbe,
     LinkRule,
     ProcessState,
+    TimedDatagram,
+    UnsyncedReport,
 )
 from harness.errors import BedFailed
 
@@ -53,7 +53,7 @@ class SimulatedAgent:
         self._processes: dict[str, SimProcess] = {}
         self._ruled: dict[str, int] = {}  # source -> packets that its link dropped before the rule
         self._probes: dict[str, int] = {}  # probes, by token
-        self._flights: dict[str, Sequence[Flight]] = {}  # by token
+        self._flights: dict[str, Sequence[TimedDatagram]] = {}  # by token
         self._asking: dict[int, Done] = {}  # open requests to the node's processes
         self._asked = 0
         self._disk_faults: dict[str, DiskFault] = {}  # by owner
@@ -62,8 +62,8 @@ class SimulatedAgent:
 
     async def run(
         self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float = 10.0
-    ) -> Completed:
-        done: Completed = await self._in_world(lambda: command(self.machine, argv))
+    ) -> CommandResult:
+        done: CommandResult = await self._in_world(lambda: command(self.machine, argv))
         return done
 
     async def put(self, path: str, data: bytes) -> None:
@@ -133,25 +133,25 @@ class SimulatedAgent:
         code: int = await self._until(lambda tell: self._process(name).on_exit(tell))
         return code
 
-    async def power(self, on: bool) -> Forgotten:
-        def switch() -> Forgotten:
+    async def power(self, on: bool) -> UnsyncedReport:
+        def switch() -> UnsyncedReport:
             lost = self.machine.power(on)
             for number in list(self._asking):
                 self._answered(number, ConnectionError("it gave no answer: there is no power"))
             return lost
 
-        lost: Forgotten = await self._in_world(switch)
+        lost: UnsyncedReport = await self._in_world(switch)
         return lost
 
     # the disk
 
-    async def forget_unsynced(self, seed: int) -> Forgotten:
-        def forget() -> Forgotten:
+    async def drop_unsynced(self, seed: int) -> UnsyncedReport:
+        def forget() -> UnsyncedReport:
             if running := [name for name, process in self._processes.items() if process.alive]:
                 raise BedFailed(f"{running[0]} runs, and would remember")
-            return self.machine.forget_unsynced()
+            return self.machine.drop_unsynced()
 
-        forgotten: Forgotten = await self._in_world(forget)
+        forgotten: UnsyncedReport = await self._in_world(forget)
         return forgotten
 
     async def keep_unsynced(self) -> None:
@@ -163,7 +163,7 @@ class SimulatedAgent:
             self._disk_faults[owner] = fault
         await self._in_world(lambda: self._apply_disk_fault(merge(self._disk_faults.values())))
 
-    async def disk_wanted(self) -> DiskFault | None:
+    async def disk_fault(self) -> DiskFault | None:
         return merge(self._disk_faults.values())
 
     def _apply_disk_fault(self, fault: DiskFault | None) -> None:
@@ -178,8 +178,8 @@ class SimulatedAgent:
             for tell in self.machine.on_failing_syncs:
                 tell()
 
-    async def disk_seen(self, below: str, patience_s: float) -> DiskSeen:
-        seen: DiskSeen = await self._until(lambda tell: self._probe_disk(below, patience_s, tell))
+    async def probe_disk(self, below: str, patience_s: float) -> DiskProbe:
+        seen: DiskProbe = await self._until(lambda tell: self._probe_disk(below, patience_s, tell))
         return seen
 
     def _probe_disk(self, below: str, patience_s: float, tell: Done) -> None:
@@ -195,7 +195,7 @@ class SimulatedAgent:
             if not result:
                 result.append(ended)
                 took_s = (self._world.now_ns - began_ns) / SECOND
-                tell(DiskSeen(write, _errno_name(error), took_s if ended else math.inf))
+                tell(DiskProbe(write, _errno_name(error), took_s if ended else math.inf))
 
         disk.sync_file(probe, over)
         self._world.after(round(patience_s * SECOND), over, None, False)
@@ -234,7 +234,7 @@ class SimulatedAgent:
         count: int = await self._in_world(lambda: self._probes.get(token, 0))
         return count
 
-    async def fly(self, target: str, token: str, count: int, size_bytes: int) -> None:
+    async def send_timed(self, target: str, token: str, count: int, size_bytes: int) -> None:
         link = self._network.link(self._address, target)
         await self._in_world(
             lambda: self._peers[target].receive_flights(link, token, count, size_bytes)
@@ -246,11 +246,13 @@ class SimulatedAgent:
         arrivals = link.flights_ns(now_ns, count, size_bytes + HEADERS_BYTES)
         if len(self._flights) >= MAX_TOKENS:
             self._flights.clear()  # old tokens are not asked for any more
-        self._flights[token] = [Flight(number, now_ns, at_ns) for at_ns, number in arrivals]
+        self._flights[token] = [TimedDatagram(number, now_ns, at_ns) for at_ns, number in arrivals]
 
-    async def flown(self, token: str) -> Sequence[Flight]:
+    async def timed_arrivals(self, token: str) -> Sequence[TimedDatagram]:
         """Return all flights, even those that are still under way."""
-        flights: Sequence[Flight] = await self._in_world(lambda: self._flights.get(token, ()))
+        flights: Sequence[TimedDatagram] = await self._in_world(
+            lambda: self._flights.get(token, ())
+        )
         return flights
 
     async def lacks(self, ability: str) -> str:

@@ -30,8 +30,8 @@ from clusters.hosts.simulated.agent import SimulatedAgent
 from clusters.hosts.simulated.edition import edition
 from clusters.hosts.simulated.machine import SimNode, download
 from clusters.hosts.simulated.options import SimulationOptions, swarm
-from harness.contracts import CLIENT, Agent, Clock, HostsPlugin, Node, Python
-from harness.contracts.cluster_view import Observed, Standing, Told
+from harness.contracts import CLIENT, Agent, ClockOffset, HostsPlugin, Node, PythonRuntime
+from harness.contracts.cluster_view import ClusterState, LoggedEvent, WorldEvent
 from harness.errors import EXIT_BED_FAILED, BadRequest, Unsupported
 from harness.history.rundir import RunDir
 from harness.registry import load
@@ -102,7 +102,7 @@ class SimulatedHosts:
         self._network = SimNetwork(self._world, self._options.wire())
         self._nodes: list[SimNode] = []
         self._system: Any = load("system", trial.system)(trial)
-        self._listeners: list[Callable[[Told], object]] = []
+        self._listeners: list[Callable[[LoggedEvent], object]] = []
         self._laws: Any = None  # until the nodes are raised
 
     def enter(self) -> None:
@@ -138,7 +138,7 @@ class SimulatedHosts:
         return code
 
     @asynccontextmanager
-    async def raised(
+    async def start_nodes(
         self, nodes: Sequence[Node]
     ) -> AsyncIterator[tuple[Sequence[Node], Mapping[str, Agent]]]:
         driver = asyncio.get_running_loop()
@@ -169,15 +169,15 @@ class SimulatedHosts:
         finally:
             await self._release()
 
-    def hear(self, told: Callable[[Told], object]) -> None:
+    def subscribe(self, listener: Callable[[LoggedEvent], object]) -> None:
         """Report all events to this function, once raised."""
         driver = asyncio.get_running_loop()
         assert isinstance(driver, DriverLoop)
-        self._listeners.append(partial(driver.enter, told))
+        self._listeners.append(partial(driver.enter, listener))
 
-    def standing(self) -> Standing:
+    def cluster_state(self) -> ClusterState:
         """Return the roles of all nodes, once raised."""
-        now: Standing = self._event_view.standing()
+        now: ClusterState = self._event_view.cluster_state()
         return now
 
     def packets(self, source: str, sink: str, count: int) -> tuple[int, int]:
@@ -185,14 +185,14 @@ class SimulatedHosts:
         passed = self._network.link(*ends).pass_all(count)
         return passed, count - passed
 
-    def way_ns(self, source: str, sink: str) -> int:
+    def min_latency_ns(self, source: str, sink: str) -> int:
         ends = (self._by_name[name].node.address for name in (source, sink))
         quickest: int = self._network.link(*ends).natural_ns
         return quickest
 
-    def observed(self) -> Iterable[Observed]:
+    def world_events(self) -> Iterable[WorldEvent]:
         """Return the checks and violations of the laws so far."""
-        events: Iterable[Observed] = self._laws.events() if self._laws is not None else ()
+        events: Iterable[WorldEvent] = self._laws.events() if self._laws is not None else ()
         return events
 
     def _file(self, node: str, name: str) -> Content | None:
@@ -208,7 +208,7 @@ class SimulatedHosts:
         for line in filter(None, lines.splitlines()):
             try:
                 fields = json.loads(line)
-                event = Told(node, fields["kind"], fields)
+                event = LoggedEvent(node, fields["kind"], fields)
             except (ValueError, KeyError, TypeError):  # a partial line: the disk was full
                 self._laws.unreadable_event(node)
                 continue
@@ -220,11 +220,11 @@ class SimulatedHosts:
     def folder(self, node: str) -> str:
         return f"{HOME}/{node}"
 
-    def python(self, node: str) -> Python:
-        return Python("python3", f"{HOME}/packages")
+    def python(self, node: str) -> PythonRuntime:
+        return PythonRuntime("python3", f"{HOME}/packages")
 
-    def clock(self, node: str) -> Clock:
-        return Clock(rate=self._by_name[node].host.clock.rate)
+    def clock(self, node: str) -> ClockOffset:
+        return ClockOffset(rate=self._by_name[node].host.clock.rate)
 
     def _drift(self) -> None:
         """Make each of the cluster's clocks run too fast or too slow. Clients' clocks, which date

@@ -25,7 +25,7 @@ from clusters.hosts._world.ports import VirtualFiles, disk_of, ports_of
 from clusters.hosts._world.process import Main, SimHost, SimProcess
 from clusters.hosts._world.world import SECOND, World
 from clusters.systems.flotilla import log_dump
-from harness.contracts import Completed, Forgotten, Node
+from harness.contracts import CommandResult, Node, UnsyncedReport
 from harness.errors import BedFailed
 from harness.history.rundir import RunDir
 from harness.run import client_process as crew
@@ -49,29 +49,29 @@ class SimNode:
         self.on_damage: list[Callable[[], None]] = []
         self.on_failing_syncs: list[Callable[[], None]] = []
 
-    def power(self, on: bool) -> Forgotten:
+    def power(self, on: bool) -> UnsyncedReport:
         """Switch the power; return what the disk lost."""
         if not on and self.host.up:
             at_stake = self.disk.waiting(self.folder)
             self.host.power_cut()
-            return Forgotten(*at_stake, *self.disk.lost)
+            return UnsyncedReport(*at_stake, *self.disk.lost)
         if on and not self.host.up:
             self.host.power_on()
             self.agent = self.host.start(AGENT, _idle)
-        return Forgotten()
+        return UnsyncedReport()
 
     def files_damaged(self) -> None:
         """Report that files of the stopped node were changed."""
         for tell in self.on_damage:
             tell()
 
-    def forget_unsynced(self) -> Forgotten:
+    def drop_unsynced(self) -> UnsyncedReport:
         """Lose unsynced data, as in a power cut, on a machine whose processes have ended."""
         at_stake = self.disk.waiting(self.folder)
         self.host.world.record(f"{self.node.name} forgets what was not synced")
         for tell in self.host.on_power_cut:
             tell()
-        return Forgotten(*at_stake, *self.disk.lost)
+        return UnsyncedReport(*at_stake, *self.disk.lost)
 
     def kill_processes(self) -> None:
         """Kill every process."""
@@ -128,7 +128,7 @@ def _mutant(machine: SimNode, arguments: Sequence[str]) -> Main:
 
 def _clients(machine: SimNode, arguments: Sequence[str]) -> Main:
     folder, name, *more = arguments
-    logs, life = partial(crew.written, patient=True), crew.Life.of(more)
+    logs, life = partial(crew.local_journals, patient=True), crew.Incarnation.of(more)
 
     async def main(process: SimProcess) -> int:
         run, die = RunDir(Path(folder)), partial(process.exit, -SIGKILL)
@@ -147,16 +147,16 @@ PROGRAMS: dict[str, Callable[[SimNode, Sequence[str]], Main]] = {
 # ------------------------------------------------------------------------------------ commands
 
 
-def command(machine: SimNode, argv: Sequence[str]) -> Completed:
+def command(machine: SimNode, argv: Sequence[str]) -> CommandResult:
     """Return the result of a command that only reads or removes. Raises BedFailed for any other."""
     try:
         match list(argv):
             case ["df", "-Pk", _]:
-                return Completed(0, _free(machine.disk), "")
+                return CommandResult(0, _free(machine.disk), "")
             case ["rm", "-f", path]:
                 return _removed(machine, path)
             case ["sh", "-c", text] if "/proc/[0-9]*/task/*/stat" in text:
-                return Completed(0, _threads(machine.host), "")
+                return CommandResult(0, _threads(machine.host), "")
             case [_, "-S", "-s", script, verb, group, *words] if _is(script, "wall_clock"):
                 return _clock(machine.host, verb, int(group), words)
             case [*_, script, store, out] if script.endswith("/log_dump.py"):
@@ -164,7 +164,7 @@ def command(machine: SimNode, argv: Sequence[str]) -> Completed:
             case [*_, script, order] if script.endswith("/damage.py"):
                 return _damage_files(machine, json.loads(order))
     except OSError as e:
-        return Completed(1, "", str(e))
+        return CommandResult(1, "", str(e))
     raise BedFailed(f"{machine.node.name} is simulated, and {' '.join(argv)} is not")
 
 
@@ -173,10 +173,10 @@ def _free(disk: Disk) -> str:
     return f"Filesystem 1024-blocks Used Available Capacity Mounted on\ndisk 0 0 {room}"
 
 
-def _removed(machine: SimNode, path: str) -> Completed:
+def _removed(machine: SimNode, path: str) -> CommandResult:
     if machine.files.exists(path):
         machine.disk.remove(path)
-    return Completed(0, "", "")
+    return CommandResult(0, "", "")
 
 
 def _threads(host: SimHost) -> str:
@@ -191,24 +191,24 @@ def _is(script: str, name: str) -> bool:
     return script.endswith(f"/{name}.py")
 
 
-def _clock(host: SimHost, verb: str, group: int, words: Sequence[str]) -> Completed:
+def _clock(host: SimHost, verb: str, group: int, words: Sequence[str]) -> CommandResult:
     """Do what wall_clock.py does; here all processes of a host have one clock."""
     if group not in (process.pid for process in host.processes.values()):
-        return Completed(1, "", f"no process of group {group} lives")
+        return CommandResult(1, "", f"no process of group {group} lives")
     if verb != "read":
         ahead_ns, rate = (int(words[0]), float(words[1])) if verb == "set" else (0, 1.0)
         host.clock.set_error(ahead_ns, rate)
         host.world.record(f"{host.name} is ahead by {ahead_ns} ns, at {rate:g} s a second")
     shown = {"ahead_s": host.clock.ahead_ns() / SECOND, "rate": host.clock.wall_rate}
-    return Completed(0, json.dumps({str(group): shown}), "")
+    return CommandResult(0, json.dumps({str(group): shown}), "")
 
 
-def _dump_log(machine: SimNode, store: str, out: str) -> Completed:
+def _dump_log(machine: SimNode, store: str, out: str) -> CommandResult:
     queues: dict[tuple[str, int], int] = {}
     rows = b"".join(log_dump.rows(store, queues, machine.files))
     machine.disk.put(out, rows)
     count = len(rows) // log_dump.ROW.size
-    return Completed(0, json.dumps({"queues": list(queues), "rows": count}), "")
+    return CommandResult(0, json.dumps({"queues": list(queues), "rows": count}), "")
 
 
 class _DiskFileTree:
@@ -236,12 +236,12 @@ class _DiskFileTree:
         self._disk.empty(self._folder)
 
 
-def _damage_files(machine: SimNode, order: dict[str, Any]) -> Completed:
+def _damage_files(machine: SimNode, order: dict[str, Any]) -> CommandResult:
     folder = order.pop("folder")
     machine.host.world.record(f"{machine.node.name} is damaged: {order['do']}")
     answer = damage.apply(_DiskFileTree(machine.disk, folder), order)
     machine.files_damaged()
-    return Completed(0, json.dumps(answer), "")
+    return CommandResult(0, json.dumps(answer), "")
 
 
 # -------------------------------------------------------------------------------------- coming home

@@ -17,7 +17,7 @@ from typing import Any
 from clusters.hosts._agent.machine_id import driver_id
 from clusters.hosts.ssh.inventory import InventoryHost
 from harness.errors import BedFailed
-from harness.user_folders import private, read_signed, state_folder, write_signed
+from harness.user_folders import private_folder, read_signed, state_folder, write_signed
 
 FOLDER = re.compile(r"/.*/seatrial-[^/]+")
 
@@ -60,7 +60,7 @@ def read(run: Path) -> list[HostClaim]:
 
 
 def _file(run: Path) -> Path:
-    folder = private(state_folder() / "hosts")
+    folder = private_folder(state_folder() / "hosts")
     return folder / f"{hashlib.sha256(str(run).encode()).hexdigest()[:32]}.json"
 
 

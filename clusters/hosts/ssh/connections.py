@@ -59,7 +59,7 @@ from clusters.hosts.ssh.diagnosis import (
 )
 from clusters.hosts.ssh.inventory import InventoryHost
 from harness.cli.doctor import unready
-from harness.contracts import Completed
+from harness.contracts import CommandResult
 from harness.errors import BadRequest, BedFailed
 
 CHANNEL_WITHIN_S = 5.0
@@ -105,7 +105,9 @@ class RemoteHost:
         """Whether the connection is open as far as we know: a cut link does not show."""
         return bool(self._connection.is_connected)
 
-    def run(self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float = 10.0) -> Completed:
+    def run(
+        self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float = 10.0
+    ) -> CommandResult:
         """Run a command as root. Raises BedFailed if it takes too long or the connection breaks."""
         deadline = time.monotonic() + timeout_s
         try:
@@ -486,7 +488,7 @@ class _AddUnknownKeys:
 # ---------------------------------------------------------------------------------- one command
 
 
-def _complete(channel: paramiko.Channel, stdin: bytes, deadline: float) -> Completed:
+def _complete(channel: paramiko.Channel, stdin: bytes, deadline: float) -> CommandResult:
     """Feed a command and read both its outputs to their end. Raises TimeoutError at the deadline.
 
     The three go on in parallel: a command whose output is not read stops reading, too.
@@ -505,7 +507,7 @@ def _complete(channel: paramiko.Channel, stdin: bytes, deadline: float) -> Compl
     code = channel.recv_exit_status()
     if code == CONNECTION_BROKE:
         raise EOFError("no exit code came")
-    return Completed(code, out.decode(errors="replace"), errors.decode(errors="replace"))
+    return CommandResult(code, out.decode(errors="replace"), errors.decode(errors="replace"))
 
 
 def _feed(channel: paramiko.Channel, stdin: bytes) -> None:

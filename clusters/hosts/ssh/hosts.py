@@ -34,10 +34,10 @@ from clusters.hosts.ssh.connections import HostConnections
 from clusters.hosts.ssh.diagnosis import ssh_command
 from clusters.hosts.ssh.inventory import Inventory, InventoryHost, assign, load
 from clusters.hosts.ssh.node import CleanupFailed, SshNode, heal_host, summary
-from harness.contracts import Agent, Clock, HostsPlugin, Node, Python
+from harness.contracts import Agent, ClockOffset, HostsPlugin, Node, PythonRuntime
 from harness.errors import BadRequest, BedFailed
 from harness.history.rundir import RunDir
-from harness.run.tasks import together
+from harness.run.tasks import run_all
 from harness.trial import Trial
 
 __all__ = ["NEEDS", "SshHosts", "heal", "hosts", "problems", "shell"]
@@ -151,7 +151,7 @@ class SshHosts(RealHosts):
         assign(self._inventory, nodes)
 
     @asynccontextmanager
-    async def raised(
+    async def start_nodes(
         self, nodes: Sequence[Node]
     ) -> AsyncIterator[tuple[Sequence[Node], Mapping[str, Agent]]]:
         placed = assign(self._inventory, nodes)
@@ -169,13 +169,13 @@ class SshHosts(RealHosts):
     def folder(self, node: str) -> str:
         return f"{self._nodes[node].folder}/{node}"
 
-    def python(self, node: str) -> Python:
+    def python(self, node: str) -> PythonRuntime:
         return self._nodes[node].python
 
-    def clock(self, node: str) -> Clock:
+    def clock(self, node: str) -> ClockOffset:
         return self._nodes[node].clock
 
-    async def clocks_again(self) -> Mapping[str, Clock]:
+    async def compare_clocks(self) -> Mapping[str, ClockOffset]:
         agents = {name: each.agent for name, each in self._nodes.items()}
         return await clock_sync.compare_again(agents, {name: self.clock(name) for name in agents})
 
@@ -197,7 +197,7 @@ class SshHosts(RealHosts):
                 }
                 self._write_claims(self._nodes)
                 started = self._nodes.values()
-                await together(*(each.connect(self._max_run_s) for each in started))
+                await run_all(*(each.connect(self._max_run_s) for each in started))
         except TimeoutError:
             raise BedFailed(
                 f"raising {len(nodes)} hosts took longer than {RAISE_WITHIN_S:g} s; is one of them "

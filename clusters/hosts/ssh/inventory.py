@@ -29,7 +29,7 @@ from typing import Any, NoReturn
 
 from harness.contracts import Node
 from harness.errors import BadRequest
-from harness.text.parsing import parsed
+from harness.text.parsing import parse_toml
 
 MAX_PORT = 65535
 
@@ -69,7 +69,7 @@ class Inventory:
 def load(path: str | Path) -> Inventory:
     """Return the inventory in a file. Raises BadRequest that names file, line and key."""
     text = _read(Path(path))
-    table = parsed(text, str(path))
+    table = parse_toml(text, str(path))
     section = _SourceLines(str(path), text)
     for key in table:
         if key not in ("defaults", "host"):

@@ -27,10 +27,10 @@ from clusters.hosts.ssh import remote_scripts
 from clusters.hosts.ssh.claims import HostClaim, owner
 from clusters.hosts.ssh.connections import HostConnections, RemoteHost
 from clusters.hosts.ssh.diagnosis import BROKEN
-from harness.contracts import Clock, Node, Python
+from harness.contracts import ClockOffset, Node, PythonRuntime
 from harness.errors import BedFailed, SeatrialError
 from harness.history.runs import is_over
-from harness.text.parsing import json_of
+from harness.text.parsing import parse_json
 
 SCRIPT_WITHIN_S = 40.0
 DOWNLOAD_WITHIN_S = 30.0
@@ -66,8 +66,8 @@ class SshNode:
     ) -> None:
         self.node, self.folder = node, folder
         self._owner = owner(run)
-        self.python = Python(remote.host.python, f"{folder}/packages")
-        self.clock = Clock()
+        self.python = PythonRuntime(remote.host.python, f"{folder}/packages")
+        self.clock = ClockOffset()
         self._pool, self._remote = connections, remote
         self._lease_s = lease_s
         self._dials = 0
@@ -142,7 +142,7 @@ class SshNode:
             others = answer["others"]
             self._touched = not others
             if self._touched:
-                self.python = Python(str(answer["python"]), f"{self.folder}/packages")
+                self.python = PythonRuntime(str(answer["python"]), f"{self.folder}/packages")
                 return
             for other in others:
                 self._sweep(other["folder"], other["owner"], other["agents"] > 0)
@@ -224,7 +224,7 @@ def run_script(remote: RemoteHost, do: str, payload: bytes = b"", **fields: Any)
         lines = done.err.strip().splitlines() or [f"exit code {done.code}"]
         raise BedFailed(f"{remote.host}: {lines[-1]}")
     try:
-        answer: dict[str, Any] = _parse_answer(json_of(done.out.strip().rpartition("\n")[2]))
+        answer: dict[str, Any] = _parse_answer(parse_json(done.out.strip().rpartition("\n")[2]))
     except (ValueError, TypeError, KeyError, AttributeError):
         raise BedFailed(f"{remote.host} gave an invalid answer to {do!r}") from None
     return answer

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from clusters.hosts._problems import Problem
 from clusters.hosts.ssh.inventory import InventoryHost
-from harness.contracts import Completed
+from harness.contracts import CommandResult
 
 MIN_PYTHON = (3, 11)
 MIN_DISK_BYTES = 200_000_000
@@ -58,7 +58,9 @@ class ConnectedHost(Protocol):
     user: str
     sudo_error: str  # why we cannot act as root; empty: we can
 
-    def run(self, argv: list[str], stdin: bytes = b"", timeout_s: float = 10.0) -> Completed: ...
+    def run(
+        self, argv: list[str], stdin: bytes = b"", timeout_s: float = 10.0
+    ) -> CommandResult: ...
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,7 @@ def _answer(out: str) -> dict[str, Any]:
     raise LookupError
 
 
-def no_shell(machine: ConnectedHost, done: Completed) -> Problem:
+def no_shell(machine: ConnectedHost, done: CommandResult) -> Problem:
     """The user may log in but not run commands: nologin, false, or a forced command."""
     says = " ".join((done.out or done.err).split())[:200]
     answer = f"it says: {says}" if says else f"it exits with {done.code} and says nothing"
@@ -169,7 +171,7 @@ def no_root(machine: ConnectedHost) -> Problem:
     )
 
 
-def _no_python(host: InventoryHost, done: Completed) -> Problem:
+def _no_python(host: InventoryHost, done: CommandResult) -> Problem:
     error = " ".join((done.err or done.out).split())[-200:]
     if done.code in MISSING or "not found" in error:
         what = f"{host} has no program {host.python}"

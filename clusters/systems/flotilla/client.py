@@ -21,7 +21,7 @@ from clusters.flotilla.client.kv import RegisterAnswer
 from clusters.flotilla.client.outcomes import overall
 from clusters.flotilla.client.producer import Overall
 from clusters.flotilla_mutants import MUTANTS
-from harness.contracts import Batch, Received
+from harness.contracts import PollResult, ReceivedMessage
 from harness.operation import NONE, Completion, Type
 
 NEVER_WRITTEN = -2
@@ -105,15 +105,18 @@ class FlotillaClient:
 
         self._client.producer.send(topic, queue, key, body, ended)
 
-    async def poll(self, topic: str, queue: int, offset: int, limit: int, wait_s: float) -> Batch:
+    async def poll(
+        self, topic: str, queue: int, offset: int, limit: int, wait_s: float
+    ) -> PollResult:
         try:
             pulled = await self._client.consumer.pull(topic, queue, offset, limit, wait_s)
         except CALL_ERRORS as e:
-            return Batch(Completion(Type.FAIL, error=self._error_text(str(e))))
+            return PollResult(Completion(Type.FAIL, error=self._error_text(str(e))))
         messages = [
-            Received(m.queue_offset, m.epoch, m.body, m.key, m.stored_ms) for m in pulled.messages
+            ReceivedMessage(m.queue_offset, m.epoch, m.body, m.key, m.stored_ms)
+            for m in pulled.messages
         ]
-        return Batch(Completion(Type.OK), messages, pulled.next_offset, pulled.max_offset)
+        return PollResult(Completion(Type.OK), messages, pulled.next_offset, pulled.max_offset)
 
     async def range(self, topic: str, queue: int) -> tuple[int, int]:
         try:

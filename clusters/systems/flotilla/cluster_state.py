@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.contracts import Standing
+from harness.contracts import ClusterState
 
 Descriptions = Mapping[str, Mapping[str, Any] | None]  # node -> its `describe`
 
@@ -41,12 +41,12 @@ class _SetView:
     in_set: frozenset[str]
 
 
-def cluster_state(described: Descriptions, broker_sets: Sequence[BrokerSetLayout]) -> Standing:
+def cluster_state(described: Descriptions, broker_sets: Sequence[BrokerSetLayout]) -> ClusterState:
     views = {s.name: _latest(described, s) for s in broker_sets}
     masters = {name: view.master for name, view in views.items() if view.master}
     brokers = [node for s in broker_sets for node in s.nodes]
     members = {node for view in views.values() for node in view.in_set}
-    return Standing(
+    return ClusterState(
         masters=masters,
         slaves=tuple(node for node in brokers if node not in masters.values()),
         in_set=tuple(node for node in brokers if node in members),
@@ -129,7 +129,7 @@ def _leader(described: Descriptions) -> str:
     return max(leaders, key=lambda node: leaders[node], default="")
 
 
-def missing_redundancy(now: Standing, broker_sets: Sequence[BrokerSetLayout]) -> str:
+def missing_redundancy(now: ClusterState, broker_sets: Sequence[BrokerSetLayout]) -> str:
     """Return what the cluster lacks for full redundancy, as a sentence, or an empty string."""
     silent = [node for node, answer in now.detail.items() if answer is None]
     if silent:
@@ -145,7 +145,7 @@ def missing_redundancy(now: Standing, broker_sets: Sequence[BrokerSetLayout]) ->
     return "" if now.redundant else "a broker does not follow the current epoch"
 
 
-def common_range(now: Standing, broker_set: BrokerSetLayout) -> tuple[int, int]:
+def common_range(now: ClusterState, broker_set: BrokerSetLayout) -> tuple[int, int]:
     """Return the range in which all logs of the set must be equal, and are on disk.
 
     A slave's log is a byte-for-byte copy of its master's, so up to the confirm offset all replicas

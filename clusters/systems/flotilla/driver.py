@@ -43,10 +43,19 @@ from clusters.systems.flotilla.profiles import (
     settings,
 )
 from clusters.systems.flotilla.swarm import swarm
-from harness.contracts import CLIENT, Agent, Bed, Clock, MessageClient, Node, Standing, SystemPlugin
+from harness.contracts import (
+    CLIENT,
+    Agent,
+    Bed,
+    ClockOffset,
+    ClusterState,
+    MessageClient,
+    Node,
+    SystemPlugin,
+)
 from harness.errors import BedFailed, NodeGone
 from harness.registry import load
-from harness.run.broker_sets import Dealt
+from harness.run.broker_sets import BrokerSetData
 from harness.trial import Trial
 
 __all__ = ["Flotilla", "claims", "in_force", "mutants", "profiles", "swarm", "system"]
@@ -109,8 +118,10 @@ class Flotilla:
     def client_settings(self, nodes: Sequence[Node]) -> Mapping[str, Any]:
         return self._layout(nodes).client(nodes)
 
-    def dealt(self, nodes: Sequence[Node], keys: Sequence[str]) -> Mapping[str, Dealt]:
-        return self._layout(nodes).dealt(keys)
+    def broker_sets(
+        self, nodes: Sequence[Node], keys: Sequence[str]
+    ) -> Mapping[str, BrokerSetData]:
+        return self._layout(nodes).broker_sets_of_keys(keys)
 
     def client(self, settings: Mapping[str, Any]) -> MessageClient:
         return FlotillaClient(settings)
@@ -175,24 +186,24 @@ class Flotilla:
 
     # changing its members, as an operator does
 
-    async def dismiss(self, bed: Bed, node: str) -> None:
+    async def remove_member(self, bed: Bed, node: str) -> None:
         if bed.node(node).role == BROKER:
             await membership.remove_broker(bed, bed.node(node), self._set_of(bed, node))
         else:
             await membership.change_controllers(bed, {"remove": node})
 
-    async def start_newcomer(self, bed: Bed, node: str) -> None:
+    async def start_new_member(self, bed: Bed, node: str) -> None:
         if bed.node(node).role != BROKER:
             folder = bed.hosts.folder(node)
             config = self._layout(bed.nodes).new_member_config(bed.node(node), folder)
             await bed.agents[node].put(f"{folder}/node.toml", config.encode())
         await self.start_node(bed, node)
 
-    async def enrol(self, bed: Bed, node: str) -> None:
+    async def add_member(self, bed: Bed, node: str) -> None:
         if bed.node(node).role != BROKER:  # a broker registers by itself
             await membership.change_controllers(bed, {"add": {node: address(bed.node(node))}})
 
-    async def enrolled(self, bed: Bed, node: str) -> bool:
+    async def is_member(self, bed: Bed, node: str) -> bool:
         if bed.node(node).role == BROKER:
             return await membership.is_replica(bed, bed.node(node), self._set_of(bed, node))
         return await membership.is_voter(bed, node)
@@ -205,7 +216,7 @@ class Flotilla:
 
     # querying it
 
-    async def standing(self, bed: Bed) -> Standing:
+    async def cluster_state(self, bed: Bed) -> ClusterState:
         nodes = [node for node in bed.nodes if node.role in PORTS]
         answers = await asyncio.gather(*(_describe(bed, node) for node in nodes))
         described = {n.name: answer for n, answer in zip(nodes, answers, strict=True)}
@@ -240,7 +251,9 @@ class Flotilla:
 
     async def healthy(self, bed: Bed, within_s: float) -> Mapping[str, Any]:
         deadline_ns = bed.now_ns() + round(within_s * 1e9)
-        while why := _unhealthy(now := await self.standing(bed), self._sets(bed), self._topics):
+        while why := _unhealthy(
+            now := await self.cluster_state(bed), self._sets(bed), self._topics
+        ):
             if bed.now_ns() >= deadline_ns:
                 raise BedFailed(f"the cluster is not healthy after {within_s:g} s: {why}")
             await bed.sleep(LOOK_EVERY_S)
@@ -251,9 +264,9 @@ class Flotilla:
             "controller_leader": now.controller_leader,
         }
 
-    async def compared(self, bed: Bed) -> Mapping[str, Any] | None:
+    async def compare_replicas(self, bed: Bed) -> Mapping[str, Any] | None:
         """Return digests of all replicas' logs, for `harness.run.replica_comparison`."""
-        now = await self.standing(bed)
+        now = await self.cluster_state(bed)
         found = {}
         for broker_set in self._sets(bed):
             begin, end = common_range(now, broker_set)
@@ -323,7 +336,9 @@ async def _describe(bed: Bed, node: Node) -> Mapping[str, Any] | None:
         return None
 
 
-def _unhealthy(now: Standing, sets: Sequence[BrokerSetLayout], topics: Mapping[str, int]) -> str:
+def _unhealthy(
+    now: ClusterState, sets: Sequence[BrokerSetLayout], topics: Mapping[str, int]
+) -> str:
     """Return why clients cannot work with full redundancy, or an empty string."""
     if why := missing_redundancy(now, sets):
         return why
@@ -374,7 +389,7 @@ async def _events(bed: Bed, node: str) -> list[Event]:
     return list(filter(None, (_event(line, clock, epoch_ns) for line in log.splitlines())))
 
 
-def _event(line: bytes, clock: Clock, epoch_ns: int) -> Event | None:
+def _event(line: bytes, clock: ClockOffset, epoch_ns: int) -> Event | None:
     """Return the event of one line, or None if the line is torn, as the last one of a
     killed node."""
     try:

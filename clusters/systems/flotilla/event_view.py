@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clusters.systems.flotilla.cluster_state import BrokerSetLayout
-from harness.contracts import Standing
+from harness.contracts import ClusterState
 
 LEADER = "leader"
 
@@ -36,7 +36,7 @@ class EventView:
         self._ids: dict[str, dict[int, str]] = {each.name: {} for each in sets}
         self._views = {each.name: _View() for each in sets}
         self._terms: dict[str, int] = {}  # by controller that leads, as far as its events show
-        self._standing: Standing | None = None
+        self._standing: ClusterState | None = None
 
     def read(self, node: str, kind: str, fields: Mapping[str, Any]) -> None:
         """Read a line of the node's event log."""
@@ -55,7 +55,7 @@ class EventView:
                 return
         self._standing = None
 
-    def standing(self) -> Standing:
+    def cluster_state(self) -> ClusterState:
         if self._standing is None:
             self._standing = self._now()
         return self._standing
@@ -84,7 +84,7 @@ class EventView:
         else:
             self._terms.pop(node, None)
 
-    def _now(self) -> Standing:
+    def _now(self) -> ClusterState:
         masters, epochs, members = {}, {}, set()
         for name, view in self._views.items():
             ids = self._ids[name]
@@ -93,7 +93,7 @@ class EventView:
             if view.master in ids:
                 masters[name] = ids[view.master]
         brokers = [node for each in self._sets for node in each.nodes]
-        return Standing(
+        return ClusterState(
             masters=masters,
             slaves=tuple(node for node in brokers if node not in masters.values()),
             in_set=tuple(node for node in brokers if node in members),

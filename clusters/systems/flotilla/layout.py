@@ -14,7 +14,7 @@ from clusters.systems.flotilla.cluster_state import BrokerSetLayout
 from clusters.systems.flotilla.profiles import LEARNERS, MUTANT, FlotillaSettings
 from harness.contracts import CLIENT, Node
 from harness.errors import BadRequest, UnknownName
-from harness.run.broker_sets import Dealt
+from harness.run.broker_sets import BrokerSetData
 
 NAMESERVER, CONTROLLER, BROKER = "nameserver", "controller", "broker"
 COUNTS = {NAMESERVER: 1, CONTROLLER: 3, BROKER: 3, CLIENT: 2}  # in the order in which they start
@@ -119,14 +119,16 @@ class Layout:
         place = sorted(s.name for s in self.sets).index(broker_set.name)
         return f"{topic}-{place * self._queues.get(topic, 0) + queue}"
 
-    def dealt(self, keys: Sequence[str]) -> dict[str, Dealt]:
+    def broker_sets_of_keys(self, keys: Sequence[str]) -> dict[str, BrokerSetData]:
         """Return the broker sets, each with those of these queues that it holds."""
         found = {}
         for each in self.sets:
             queues = [(topic, n) for topic, count in self._queues.items() for n in range(count)]
             mine = {self.queue_key(each, *queue) for queue in queues}
             here = tuple(key for key in keys if key in mine)
-            found[each.name] = Dealt(tuple(each.nodes), each.full_size or len(each.nodes), here)
+            found[each.name] = BrokerSetData(
+                tuple(each.nodes), each.full_size or len(each.nodes), here
+            )
         return found
 
     def _controller_config(self, node: Node) -> dict[str, Any]:

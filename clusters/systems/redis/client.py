@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from harness.contracts import Batch, Received
+from harness.contracts import PollResult, ReceivedMessage
 from harness.operation import NONE, Completion, Type
 
 MAIN = "main"  # the sentinels' name for the servers
@@ -302,7 +302,9 @@ class RedisClient:
 
         primary.link.send(answered, "RPUSH", _key(topic, queue), body)
 
-    async def poll(self, topic: str, queue: int, offset: int, limit: int, wait_s: float) -> Batch:
+    async def poll(
+        self, topic: str, queue: int, offset: int, limit: int, wait_s: float
+    ) -> PollResult:
         until_s = self._loop.time() + wait_s
         try:
             length, bodies = await self._read(topic, queue, offset, limit)
@@ -310,11 +312,11 @@ class RedisClient:
                 await asyncio.sleep(POLL_AGAIN_S)
                 length, bodies = await self._read(topic, queue, offset, limit)
         except ConnectionError as e:
-            return Batch(Completion(Type.FAIL, error=str(e)))
-        messages = [Received(at, NONE, body) for at, body in enumerate(bodies, start=offset)]
+            return PollResult(Completion(Type.FAIL, error=str(e)))
+        messages = [ReceivedMessage(at, NONE, body) for at, body in enumerate(bodies, start=offset)]
         # after a failover the list may be shorter: read on from its end
         next_offset = offset + len(bodies) if bodies else min(offset, length)
-        return Batch(Completion(Type.OK), messages, next_offset, max(length, next_offset))
+        return PollResult(Completion(Type.OK), messages, next_offset, max(length, next_offset))
 
     async def range(self, topic: str, queue: int) -> tuple[int, int]:
         return 0, int(await self._link().call("LLEN", _key(topic, queue)))

@@ -42,7 +42,7 @@ from clusters.systems.redis.replies import (
     parse_reply,
     sort_events,
 )
-from harness.contracts import CLIENT, Bed, MessageClient, Node, Standing, SystemPlugin
+from harness.contracts import CLIENT, Bed, ClusterState, MessageClient, Node, SystemPlugin
 from harness.errors import BadRequest, BedFailed, NodeGone, UnknownName
 from harness.registry import load
 from harness.trial import Trial
@@ -175,7 +175,7 @@ def cluster_nodes(counts: Mapping[str, Any]) -> list[Node]:
             )
     wanted = {**COUNTS, **counts}
     return [
-        Node(f"{NAMES[r]}-{n + 1}", r, dates=r == CONTROLLER)
+        Node(f"{NAMES[r]}-{n + 1}", r, own_wall_clock=r == CONTROLLER)
         for r in NAMES
         for n in range(wanted[r])
     ]
@@ -316,7 +316,7 @@ class Redis:
 
     # querying it
 
-    async def standing(self, bed: Bed) -> Standing:
+    async def cluster_state(self, bed: Bed) -> ClusterState:
         nodes = _cluster(bed)
         return cluster_state(await _ask_all(bed, nodes), nodes)
 
@@ -327,7 +327,7 @@ class Redis:
             return missing_redundancy(await _ask_all(bed, nodes), nodes)
 
         await _wait_until_complete(bed, within_s, lacking)
-        now = await self.standing(bed)
+        now = await self.cluster_state(bed)
         return {"masters": now.masters, "epochs": now.epochs, "in_set": now.in_set}
 
     # collecting its history

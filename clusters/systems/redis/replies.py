@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from clusters.systems.redis.client import MAIN
-from harness.contracts import Node, Standing
+from harness.contracts import ClusterState, Node
 from harness.errors import BedFailed
 
 BROKER, CONTROLLER = "broker", "controller"
@@ -49,14 +49,14 @@ def parse_reply(role: str, out: str) -> Reply | None:
 # -------------------------------------------------------------------------------------- standing
 
 
-def cluster_state(replies: Replies, nodes: Sequence[Node]) -> Standing:
+def cluster_state(replies: Replies, nodes: Sequence[Node]) -> ClusterState:
     """Return the roles of all nodes. The sentinel with the highest epoch decides."""
     servers = [node for node in nodes if node.role == BROKER]
     view = latest_view(replies, nodes)
     master = {address(node): node.name for node in servers}.get(_primary(view), "")
     others = [node.name for node in servers if node.name != master]
     in_step = {name for name in others if _follows(replies.get(name), view)} | {master}
-    return Standing(
+    return ClusterState(
         masters={MAIN: master} if master else {},
         slaves=tuple(others),
         in_set=tuple(node.name for node in servers if node.name in in_step),

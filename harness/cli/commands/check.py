@@ -17,7 +17,7 @@ def command(folder: str, as_json: bool, spark: str) -> int:
     explain, replay and shrink; the results are written there.
     """
     from harness.cli.session import ReportOptions, check
-    from harness.history.run_files import stored_run
+    from harness.history.run_files import open_run
 
-    with stored_run(folder) as run:
+    with open_run(folder) as run:
         return check(run, ReportOptions(as_json=as_json, page=False), spark)

@@ -17,17 +17,17 @@ def command(folder: str, finding: str | None, as_json: bool) -> int:
     """
     from harness import registry
     from harness.cli.console import wrap_lines
-    from harness.history.run_files import limit_memory, stored_run
-    from harness.text.sanitize import sayable
+    from harness.history.run_files import limit_memory, open_run
+    from harness.text.sanitize import sanitize
 
     limit_memory()
     stories = registry.stories()
-    with stored_run(folder) as run:
+    with open_run(folder) as run:
         story = stories.explain(run, finding)
         if as_json:
             print(json.dumps(story.plain() if story else stories.NOTHING, indent=2, sort_keys=True))
         else:
             lines = story.lines() if story else [stories.nothing_to_explain(run)]
-            text = sayable("\n".join(lines)).split("\n")
+            text = sanitize("\n".join(lines)).split("\n")
             print("\n".join(wrap_lines(text, stories.STEPS_INDENT)))
     return 0

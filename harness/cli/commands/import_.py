@@ -61,7 +61,7 @@ def command(
     from harness.cli.console import working
     from harness.cli.session import say
     from harness.importers import _run_folder, _source
-    from harness.text.sanitize import sayable
+    from harness.text.sanitize import sanitize
 
     read = registry.load("importer", name)
     _run_folder.refuse_existing(out)
@@ -83,5 +83,5 @@ def command(
         result = {"run": str(run.path), "kind": recording.kind, "events": events, "slips": slips}
         print(json.dumps(result, indent=2))
     else:
-        print(sayable(f"{events:,} events of {recording.kind}: seatrial check {out_words}"))
+        print(sanitize(f"{events:,} events of {recording.kind}: seatrial check {out_words}"))
     return 0

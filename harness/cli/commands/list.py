@@ -93,7 +93,7 @@ def _entries(kind: str) -> Iterator[tuple[str, str]]:
 def describe(kind: str) -> Iterator[tuple[str, str]]:
     """Yield each name of a kind, with a sentence about it."""
     if kind not in bundled.KINDS:
-        yield from registry.described(kind)
+        yield from registry.descriptions(kind)
         return
     for name, about in bundled.describe(kind):
         means_workload = kind == "trial" and name in registry.names("workload")

@@ -32,8 +32,8 @@ def command(
     machines are accessed with your keys, and what runs there as root.
     """
     from harness.cli.session import HostTrust, ReportOptions, replay
-    from harness.history.run_files import stored_run
+    from harness.history.run_files import open_run
 
-    with stored_run(folder) as run:
+    with open_run(folder) as run:
         trusted = HostTrust(merge_tables(bed), trust_run)
         return replay(run, runs, ReportOptions(as_json=as_json, page=not no_report), trusted)

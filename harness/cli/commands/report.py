@@ -16,8 +16,8 @@ def command(folder: str, formats: tuple[str, ...]) -> int:
     if not formats:
         raise BadRequest("--format names no report; name some, or omit it for the page")
     from harness.cli.session import report
-    from harness.history.run_files import limit_memory, stored_run
+    from harness.history.run_files import limit_memory, open_run
 
     limit_memory()
-    with stored_run(folder, whole=True) as run:
+    with open_run(folder, whole=True) as run:
         return report(run, formats)

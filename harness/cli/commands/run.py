@@ -24,7 +24,7 @@ from harness.cli.options import (
 )
 from harness.cli.settings_file import FILE
 from harness.errors import BadRequest
-from harness.text.trial_lines import Written
+from harness.text.trial_lines import TrialSource
 from harness.trial import DEMANDS, Rhythm, Trial
 
 Command = Callable[..., Any]
@@ -192,10 +192,10 @@ def given_fields(flags: dict[str, Any]) -> dict[str, Any]:
     return _fields({name: value for name, value in flags.items() if not _is_default(name)})
 
 
-def default_fields(flags: dict[str, Any]) -> Written:
+def default_fields(flags: dict[str, Any]) -> TrialSource:
     """Return the options of seatrial.toml as fields of a trial."""
     table = _fields({name: value for name, value in flags.items() if _is_default(name)})
-    return Written(table, source=str(FILE))
+    return TrialSource(table, source=str(FILE))
 
 
 def _is_default(name: str) -> bool:
@@ -265,7 +265,7 @@ def command(
 
 def _dry_run(asked: Request, seeds: Sequence[int]) -> int:
     """Print the plan that a run would carry out."""
-    from harness.run.launch import planned
+    from harness.run.launch import make_plan
     from harness.run.preflight import refuse_impossible
 
     if len(seeds) > 1:
@@ -273,5 +273,5 @@ def _dry_run(asked: Request, seeds: Sequence[int]) -> int:
     asked = replace(asked, trial=replace(asked.trial, seed=seeds[0]))
     refuse_impossible(asked)
     click.echo(f"# Plan of seed {seeds[0]}. Times are seconds since the load began.")
-    click.echo(planned(asked.trial, asked.plan_text), nl=False)
+    click.echo(make_plan(asked.trial, asked.plan_text), nl=False)
     return 0

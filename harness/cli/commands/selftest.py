@@ -36,8 +36,8 @@ def command(
     """
     from harness.cli.console import announce
     from harness.cli.doctor import refuse_unready
-    from harness.history.runs import writable
-    from harness.run.interrupts import stoppable
+    from harness.history.runs import check_writable
+    from harness.run.interrupts import on_stop_signal
     from harness.selftest.mutants import SelftestState, cases, cheapest, conduct, of_hosts
     from harness.selftest.mutants_view import SelftestScreen, show
 
@@ -46,12 +46,12 @@ def command(
     chosen = cheapest(chosen) if quick else chosen
     for kind in sorted({case.hosts for case in chosen}):
         refuse_unready(kind, {}, runs)
-    writable(runs)
+    check_writable(runs)
     real = sum(case.is_real for case in chosen)
     workers = min(jobs, os.cpu_count() or 1)
     announce(SIMULATED_S * (len(chosen) - real) / workers + REAL_S * real)
     course = SelftestState(chosen)
-    with stoppable(course.interrupt):
+    with on_stop_signal(course.interrupt):
         conduct(course, jobs, runs, SelftestScreen())
     if as_json:
         answers = [answer.plain() for answer in course.answers]

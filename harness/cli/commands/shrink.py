@@ -56,13 +56,13 @@ def command(
     """
     from harness.campaign.swarm import HOSTS
     from harness.cli.session import HostTrust
-    from harness.history.run_files import stored_run
-    from harness.history.runs import writable
+    from harness.history.run_files import open_run
+    from harness.history.runs import check_writable
     from harness.shrink.simulated import SearchLimits, failing_case
 
-    with stored_run(folder) as run:
+    with open_run(folder) as run:
         case = failing_case(run, HostTrust(merge_tables(bed), trust_run))
-        writable(runs)
+        check_writable(runs)
         if case.trial.hosts != HOSTS:
             return _on_real_hosts(run, case, SearchLimits(within_s, luck), runs)
     return _in_worlds(case, SearchLimits(within_s, luck, jobs), runs)
@@ -71,11 +71,11 @@ def command(
 def _in_worlds(case: "Case", patience: "SearchLimits", runs: Path) -> int:
     """Search with simulated runs."""
     from harness.cli.session import ReportOptions, RunEnd, render
-    from harness.run.interrupts import UNHEEDED, stoppable
+    from harness.run.interrupts import UNATTENDED_SIGNALS, on_stop_signal
     from harness.shrink.simulated import keep_as_run, search
     from harness.shrink.view import ShrinkScreen, show
 
-    with stoppable(lambda: None, UNHEEDED):  # signals may repeat; the best is kept
+    with on_stop_signal(lambda: None, UNATTENDED_SIGNALS):  # signals may repeat; the best is kept
         with ShrinkScreen() as watch:
             progress = search(case, patience, watch)
         outcome = keep_as_run(progress.tries.best, runs)
@@ -88,15 +88,15 @@ def _on_real_hosts(run: "RunDir", case: "Case", patience: "SearchLimits", runs: 
     """Search with real runs. Raises BedFailed if this machine cannot run them."""
     from harness.cli.options import Request
     from harness.cli.session import ReportOptions, RunEnd, render
-    from harness.run.interrupts import UNHEEDED, stoppable
-    from harness.run.preflight import refuse
+    from harness.run.interrupts import UNATTENDED_SIGNALS, on_stop_signal
+    from harness.run.preflight import refuse_unrunnable
     from harness.shrink.real import search_on_hosts
     from harness.shrink.simulated import convicting_code
     from harness.shrink.view import ShrinkScreen, show
 
     wanted = convicting_code(run)
-    refuse(Request(case.trial, case.plan_toml), runs)
-    with stoppable(lambda: None, UNHEEDED):  # signals may repeat; the best is kept
+    refuse_unrunnable(Request(case.trial, case.plan_toml), runs)
+    with on_stop_signal(lambda: None, UNATTENDED_SIGNALS):  # signals may repeat; the best is kept
         with ShrinkScreen() as watch:
             progress, outcome = search_on_hosts(case, wanted, patience, watch, runs)
         render(RunEnd(outcome.seed, outcome.run, outcome.verdict), ReportOptions())

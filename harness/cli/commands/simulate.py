@@ -69,9 +69,9 @@ def command(
     from harness.campaign.view import CampaignScreen, open_summary, show
     from harness.cli.console import announce
     from harness.cli.session import likely_s
-    from harness.history.runs import writable
-    from harness.judge.campaign_evidence import noted, summed
-    from harness.run.interrupts import stops_noted
+    from harness.history.runs import check_writable
+    from harness.judge.campaign_evidence import record_campaign, sum_campaigns
+    from harness.run.interrupts import stop_requested
 
     fields, beneath = given_fields(flags), default_fields(flags)
     if not looks_like_file(what) and "duration_s" not in beneath.table:
@@ -85,19 +85,19 @@ def command(
     campaign.refuse()
     each_s = likely_s(replace(asked.trial, hosts="simulated"))
     total_s = len(seeds) * each_s / min(jobs, os.cpu_count() or 1)
-    writable(runs)
+    check_writable(runs)
     with (
         open_summary(summary) as append,
-        stops_noted() as stopped,
+        stop_requested() as stopped,
         open_checkpoint(campaign.key, edition(), runs) as checkpoint,
         ExitStack() as at_last,
     ):
         announce(min(total_s, within_s or total_s), many(len(seeds), "seed"))
         with CampaignScreen() as watch:
             course = conduct(campaign, runs, watch, checkpoint=checkpoint, stopped=stopped)
-        total = summed(course, runs)
+        total = sum_campaigns(course, runs)
         # also after a second stop, or without a terminal
-        at_last.callback(noted, course, runs, checkpoint)
+        at_last.callback(record_campaign, course, runs, checkpoint)
         at_last.callback(append, course, total)
         if as_json:
             print(json.dumps({**course.plain(), "total": total.plain()}, indent=2))

@@ -19,7 +19,7 @@ from checkers._cycles.edges import EdgeKind
 from checkers._cycles.paths import Hop
 from checkers._cycles.rows import COLUMNS, Rows, _column, transaction_chunk
 from harness.history.reader import History
-from harness.judge.judge import permitted
+from harness.judge.judge import mark_permitted
 from harness.judge.verdict import Finding, Judgement, Result
 from harness.trial import DEMANDS, ISOLATION, Trial
 
@@ -33,7 +33,7 @@ def judged(history: list[Transaction], level: str = STRICT, complete: bool = Tru
     trial = Trial(contract=(*DEMANDS, level))
     found = gathered_here([told(history)], cycle_findings.layer_of(trial))
     answer = transactions.judged(found, {"keys": list(KEYS)}, trial, complete)
-    return permitted(answer, trial)
+    return mark_permitted(answer, trial)
 
 
 def test_transactions_that_began_together_are_in_no_order() -> None:

@@ -9,14 +9,14 @@ import pytest
 
 from harness.history.reader import History
 from harness.history.rundir import RunDir
-from harness.judge.judge import judge_here
+from harness.judge.judge import judge_small
 from harness.judge.verdict import Verdict
 
 SOME = ("etcd_000.log", "etcd_002.log", "etcd_016.log", "c01-bad.txt", "c10-ok.txt")
 
 
 def here(run: RunDir) -> Verdict:
-    return judge_here(History.open(run))
+    return judge_small(History.open(run))
 
 
 @pytest.fixture

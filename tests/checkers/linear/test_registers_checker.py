@@ -15,12 +15,12 @@ from ops_run import ops_run
 from checkers import linearizable, objects, registers
 from checkers._linear import registers as kernel
 from harness import registry
-from harness.history.journal import Journal
+from harness.history.journal import TableJournal
 from harness.history.reader import History
 from harness.history.schema import OPS
 from harness.importers import _run_folder as _folder
 from harness.importers._recording import KINDS
-from harness.judge.judge import judge_here
+from harness.judge.judge import judge_small
 from harness.judge.verdict import Judgement, Result
 from harness.operation import F, Type
 from harness.trial import Trial
@@ -222,7 +222,7 @@ def test_registers_that_no_reader_read_at_the_end_prove_nothing(tmp_path: Path) 
 
 def test_a_final_phase_that_was_given_up_proves_nothing(tmp_path: Path) -> None:
     here = history(tmp_path, told((PUT, 1), (GET, 1)))
-    notes = Journal(here.run.journal, "notes", "runner")
+    notes = TableJournal(here.run.journal, "notes", "runner")
     notes.append((9, None, None, "gave up on the final phase after 120 s"))
     notes.close()
     assert codes(registers.check(History.open(here.run), Trial(), None)) == ["NO_FINAL_READ"]
@@ -395,7 +395,7 @@ def test_an_imported_history_is_judged(
         path.write_text(text.replace("{seen}", seen).replace("SEEN", seen))
         recording = registry.load("importer", format_)(path)
         run = _folder.write(recording, path, format_, tmp_path / name)
-        verdict = judge_here(History.open(run))
+        verdict = judge_small(History.open(run))
         assert verdict.verdict == ("valid" if name == "sound" else "invalid")
         assert [result.checker for result in verdict.checkers] == ["registers"]
     assert verdict.first is not None

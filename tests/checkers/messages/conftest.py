@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 
-from harness.history.journal import Journal
+from harness.history.journal import TableJournal
 from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.importers import _run_folder as _folder
@@ -134,7 +134,7 @@ class Scribe:
 
 
 def _write(run: RunDir, table: str, writer: str, rows: list[tuple[Any, ...]]) -> None:
-    journal = Journal(run.journal, table, writer)
+    journal = TableJournal(run.journal, table, writer)
     for row in rows:
         journal.append(row)
     journal.close()

@@ -21,11 +21,11 @@ from checkers._messages.excused_rows import (
     excuses_by,
     holders_from,
 )
-from harness.history.faults_and_events import Event, FaultInterval
-from harness.history.journal import Journal
+from harness.history.faults_and_events import ClusterEvent, FaultInterval
+from harness.history.journal import TableJournal
 from harness.history.reader import History
-from harness.judge.claims import Unclaimed
-from harness.judge.judge import concluded
+from harness.judge.claims import UnclaimedFault
+from harness.judge.judge import conclude
 from harness.judge.verdict import Judgement
 from harness.operation import NONE, F, Type
 from harness.trial import Trial
@@ -39,7 +39,7 @@ NAMES: dict[str, Any] = {
     "sets": {"set-1": {"nodes": list(BROKERS), "full": 3, "keys": ["orders-0"]}},
 }
 ROLES = [
-    Event(0, node, "role", {"brokerName": "set-1", "brokerId": number})
+    ClusterEvent(0, node, "role", {"brokerName": "set-1", "brokerId": number})
     for number, node in enumerate(BROKERS, 1)
 ]
 
@@ -48,13 +48,13 @@ def unclaimed(number: int, kind: str, hit: set[str], begin: int, healed: int | N
     fault = FaultInterval(
         number, kind, begin=begin, applied=begin, observed=begin, heal=healed, healed=healed
     )
-    return Unclaimed(fault, frozenset(hit), until, "the system does not claim to survive")
+    return UnclaimedFault(fault, frozenset(hit), until, "the system does not claim to survive")
 
 
 # ------------------------------------------------------------------------------------- an oracle
 
 
-def held_at(t: int, node: int, key: int, told: list[Event]) -> set[str]:
+def held_at(t: int, node: int, key: int, told: list[ClusterEvent]) -> set[str]:
     """Who held at this instant what this node acknowledged."""
     everyone = set(BROKERS) if key == 0 else set()
     decided = [e for e in told if e.kind == "set" and "brokerName" in e.fields and e.t <= t]
@@ -67,7 +67,7 @@ def held_at(t: int, node: int, key: int, told: list[Event]) -> set[str]:
 
 
 def excuse_of(
-    row: tuple[int, int, int, int], told: list[Event], faults: list[Unclaimed]
+    row: tuple[int, int, int, int], told: list[ClusterEvent], faults: list[UnclaimedFault]
 ) -> tuple[int, ...]:
     key, node, begin, end = row
     holders = set().union(*(held_at(t, node, key, told) for t in range(begin, end + 1)))
@@ -91,11 +91,11 @@ def worlds(draw: Any) -> Any:
     """Events of sets, unclaimed faults and acknowledged sends, at instants of a short time."""
     at, some = st.integers(0, END), st.sets(st.sampled_from((1, 2, 3)), min_size=1).map(sorted)
     told = [
-        Event(t, "controller-1", "set", {"brokerName": "set-1", "set": ids})
+        ClusterEvent(t, "controller-1", "set", {"brokerName": "set-1", "set": ids})
         for t, ids in draw(st.lists(st.tuples(at, some), max_size=4))
     ]
     told += [
-        Event(t, BROKERS[node], "set", {"set": ids})
+        ClusterEvent(t, BROKERS[node], "set", {"set": ids})
         for t, node, ids in draw(st.lists(st.tuples(at, st.integers(0, 2), some), max_size=4))
     ]
     faults = []
@@ -208,7 +208,7 @@ def test_rows_before_the_healing_are_excused_and_no_others(
     result = loss.check(history, trial, None)
     (finding,) = [f for f in result.findings if f.code == "LOST_ACKED"]
     assert (finding.count, finding.excused) == (2, excused)
-    found = concluded([replace(result, reasons=())], history, trial)
+    found = conclude([replace(result, reasons=())], history, trial)
     assert found.verdict is Judgement(verdict)
     if verdict == "unknown":
         assert [r.code for r in found.reasons] == ["EXCUSED"]
@@ -220,7 +220,7 @@ def test_what_a_replica_still_holds_was_not_taken_by_damage(
 ) -> None:
     """The fresh reader did not find it, and it is in one log at the end: that convicts."""
     history = written(LOST, faults=[power(("broker-1", "broker-2"), 5, 36)])
-    journal = Journal(history.run.journal, "replicas", "runner-2")
+    journal = TableJournal(history.run.journal, "replicas", "runner-2")
     journal.append((0, 0, 0, 1, 1, 0))  # broker-1 holds message 1
     journal.append((1, 2, 0, 9, 1, 0))  # the log of broker-2 was read, too
     journal.close()

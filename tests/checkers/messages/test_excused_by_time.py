@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from harness import registry
-from harness.history.journal import Journal
+from harness.history.journal import TableJournal
 from harness.history.reader import History
 from harness.judge.claims import unclaimed_faults
-from harness.judge.judge import excused
+from harness.judge.judge import mark_excused
 from harness.trial import Trial
 
 MS = 1_000_000
@@ -64,7 +64,7 @@ def power(begin: int, healed: int, *nodes: str) -> tuple[Any, ...]:
 
 
 def write(history: History, table: str, rows: list[Any]) -> None:
-    journal = Journal(history.run.journal, table, "more")
+    journal = TableJournal(history.run.journal, table, "more")
     for row in rows:
         journal.append(row)
     journal.close()
@@ -134,7 +134,7 @@ def test_a_row_lasts_from_the_first_to_the_last_of_its_operations(
         assert one.spans == ((first * MS, last * MS),)
         faults = unclaimed_faults(history, NOTHING_CLAIMED)
         assert [u.fault.id for u in faults] == [0]
-        (judged,) = [f for f in excused(found, faults).findings if f.code == code]
+        (judged,) = [f for f in mark_excused(found, faults).findings if f.code == code]
         assert judged.count - judged.excused == left, (begin, healed)
 
 
@@ -174,7 +174,7 @@ def test_a_fault_of_another_broker_set_excuses_no_row(
         history = History.open(history.run)
         found = import_module(f"checkers.{checker}").check(history, NOTHING_CLAIMED, None)
         faults = unclaimed_faults(history, NOTHING_CLAIMED)
-        (judged,) = [f for f in excused(found, faults).findings if f.code == code]
+        (judged,) = [f for f in mark_excused(found, faults).findings if f.code == code]
         assert judged.count - judged.excused == left, node
 
 
@@ -184,5 +184,5 @@ def test_every_row_is_looked_at_and_few_are_shown(written: Callable[..., History
     lines += [f"send {100 + n} ok@{n} [{n + 2}..{n + 2}]" for n in range(60)]
     history = written("\n".join(lines), faults=[power(0, 40)])
     found = import_module("checkers.offsets").check(history, NOTHING_CLAIMED, None)
-    (one,) = excused(found, unclaimed_faults(history, NOTHING_CLAIMED)).findings
+    (one,) = mark_excused(found, unclaimed_faults(history, NOTHING_CLAIMED)).findings
     assert (one.count, one.excused, len(one.evidence)) == (60, 40, 20)

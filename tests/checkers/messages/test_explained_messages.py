@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from harness.history.rundir import RunDir
-from harness.judge.judge import judge_here
+from harness.judge.judge import judge_small
 from harness.judge.verdict import Verdict
 from reports._stories.story import explain
 
@@ -135,7 +135,7 @@ SAYS = {
 
 
 def judged(history: Any) -> RunDir:
-    judge_here(history)
+    judge_small(history)
     run: RunDir = history.run
     return run
 

@@ -14,7 +14,7 @@ from checkers._cycles import anomalies, cycle_findings, logs
 from checkers._cycles.rows import FAIL, OK
 from harness.history.reader import History
 from harness.history.rundir import RunDir
-from harness.judge.judge import judge_here
+from harness.judge.judge import judge_small
 from harness.judge.verdict import Finding, Result
 from harness.trial import DEMANDS, ISOLATION, Trial
 from reports._stories.story import explain
@@ -92,7 +92,7 @@ CYCLE = """0 txn ok [[:send 1 [0 10]] [:send 2 [1 20]]]
 
 
 def only(run: RunDir) -> Finding:
-    verdict = judge_here(History.open(run))
+    verdict = judge_small(History.open(run))
     (result,) = (r for r in verdict.checkers if r.checker == "interleaving")
     (finding,) = result.findings
     return finding
@@ -135,7 +135,7 @@ def test_its_story_is_told_in_the_words_of_the_file(imported: Import) -> None:
 2 send ok [[:send 2 [1 21]]]
 """
     )
-    run.verdict_file.write_text(judge_here(History.open(run)).to_json())
+    run.verdict_file.write_text(judge_small(History.open(run)).to_json())
     told = explain(run, "G1C")
     assert told is not None
     words = "\n".join(told.lines())
@@ -146,5 +146,5 @@ def test_its_story_is_told_in_the_words_of_the_file(imported: Import) -> None:
 def test_without_transactions_nobody_asks(imported: Import) -> None:
     """What each operation did by itself is judged by others."""
     run = imported("0 send ok [[:send 7 [0 1]]]\n1 poll ok [[:poll {7 [[0 1]]}]]\n")
-    verdict = judge_here(History.open(run))
+    verdict = judge_small(History.open(run))
     assert "interleaving" not in [result.checker for result in verdict.checkers]

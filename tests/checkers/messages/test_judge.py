@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness import registry
-from harness.history.journal import Journal
+from harness.history.journal import TableJournal
 from harness.history.reader import History
 from harness.judge import judge
 from harness.judge.verdict import Finding, Judgement, Reason, Result, Verdict
@@ -48,7 +48,7 @@ def with_faults(rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def concluded(history: History, *findings: Finding, **trial: Any) -> Verdict:
-    return judge.concluded([Result("loss", findings)], history, Trial(**trial))
+    return judge.conclude([Result("loss", findings)], history, Trial(**trial))
 
 
 def test_a_finding_that_the_contract_demands_against_is_invalid(sound: History) -> None:
@@ -69,12 +69,12 @@ def test_the_sentence_has_the_findings_in_words(sound: History) -> None:
     )
     damaged = Finding("CORRUPTED", 1, "1 message was read with another body", "integrity")
     results = [Result("loss", (LOST,)), Result("phantom", (damaged,))]
-    verdict = judge.concluded(results, sound, Trial())
+    verdict = judge.conclude(results, sound, Trial())
     assert verdict.sentence == (
         "Invalid: 1 message was read with another body; 3 acknowledged messages were lost "
         "(LOST_ACKED)."
     )
-    assert verdict.first == damaged
+    assert verdict.first_finding == damaged
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_run_that_broke_nothing_says_so(
     """Whatever the verdict is; a recording of others says nothing of the kind."""
     columns = (0, "kill", "{}", "", "{}", 1, 1, 4, applied, applied, 6, 7, "installed", "{}")
     history = written("send 1 ok@0\nread 1@0\ndrained", faults=[columns] if plan else [])
-    journal = Journal(history.run.journal, "notes", "runner")
+    journal = TableJournal(history.run.journal, "notes", "runner")
     journal.append((1, NONE, NONE, "load"))
     journal.close()
     history.run.plan_file.write_text(plan)
@@ -110,10 +110,10 @@ def test_a_warning_leads_what_is_valid_and_follows_what_is_not(sound: History) -
     """Such as that nothing succeeded for most of the load."""
     warned = Result("coverage", stats={"warning": "no send was acknowledged for 28 of 30 s"})
     proved = Result("loss", stats={"proved": "all 7 messages are in the log"})
-    assert judge.concluded([proved, warned], sound, Trial()).sentence == (
+    assert judge.conclude([proved, warned], sound, Trial()).sentence == (
         "Valid: no send was acknowledged for 28 of 30 s; all 7 messages are in the log."
     )
-    verdict = judge.concluded([Result("loss", (LOST,)), warned], sound, Trial())
+    verdict = judge.conclude([Result("loss", (LOST,)), warned], sound, Trial())
     assert verdict.sentence == (
         "Invalid: 3 acknowledged messages were lost. No send was acknowledged for 28 of 30 s."
     )
@@ -128,13 +128,13 @@ def test_where_a_clock_moved_nothing_that_rests_on_time_convicts(sound: History)
         sound.run.update_state(clocks={"client-1": {**clock, "off_ns": off_ns}})
         history = History.open(sound.run)
         found = [Result("registers", (stale,)), Result("loss")]
-        verdict = judge.concluded(found, history, Trial())
+        verdict = judge.conclude(found, history, Trial())
         assert verdict.verdict is (Judgement.UNKNOWN if doubtful else Judgement.INVALID)
         assert [r.code for r in verdict.reasons] == ["CLOCKS_DOUBTFUL"] * doubtful
         assert verdict.checkers[0].findings[0].code == "NOT_LINEARIZABLE"
         assert concluded(history, LOST).verdict is Judgement.INVALID
     sound.run.update_state(clocks={"client-1": clock})
-    assert not judge.concluded([], History.open(sound.run), Trial()).reasons
+    assert not judge.conclude([], History.open(sound.run), Trial()).reasons
 
 
 def test_a_weaker_contract_permits_and_says_so(sound: History) -> None:
@@ -176,11 +176,11 @@ def test_a_crashed_checker_hides_nobody_elses_result(
         raise ZeroDivisionError("oops")
 
     answering(crash)
-    crashed = judge.asked("order", sound, Trial(), SPARK)
+    crashed = judge.run_checker("order", sound, Trial(), SPARK)
     assert [r.code for r in crashed.reasons] == ["CHECKER_FAILED"]
     assert "ZeroDivisionError: oops" in crashed.reasons[0].message
-    alone = judge.concluded([crashed], sound, Trial())
-    both = judge.concluded([crashed, Result("loss", (LOST,))], sound, Trial())
+    alone = judge.conclude([crashed], sound, Trial())
+    both = judge.conclude([crashed, Result("loss", (LOST,))], sound, Trial())
     assert (alone.verdict, both.verdict) == (Judgement.UNKNOWN, Judgement.INVALID)
 
 
@@ -199,7 +199,7 @@ def test_a_code_that_is_not_declared_is_a_failure(
 ) -> None:
     """A checker that gives a code which its PLUGIN does not declare has failed."""
     answering(lambda history, trial, spark: result)
-    failed = judge.asked("order", sound, Trial(), SPARK)
+    failed = judge.run_checker("order", sound, Trial(), SPARK)
     assert [reason.code for reason in failed.reasons] == ["CHECKER_FAILED"]
     assert f"gave the {what}, which its PLUGIN does not declare" in failed.reasons[0].message
     assert not failed.findings
@@ -218,7 +218,7 @@ def test_a_checker_without_end_is_given_up_on(
         return Result("order")
 
     answering(hang)
-    result = judge.asked("order", sound, Trial(), SPARK, budget_s=0.01)
+    result = judge.run_checker("order", sound, Trial(), SPARK, budget_s=0.01)
     release.set()
     assert [r.code for r in result.reasons] == ["CHECKER_TIMEOUT"]
 
@@ -236,10 +236,10 @@ def test_a_run_that_did_not_end_well_proves_nothing(
 ) -> None:
     """Unknown with a reason, unless a finding is certain."""
     history = written("send 1 ok@0", **state)
-    verdict = judge.concluded([Result("loss")], history, Trial())
+    verdict = judge.conclude([Result("loss")], history, Trial())
     assert verdict.verdict is Judgement.UNKNOWN
     assert [r.code for r in verdict.reasons] == [code]
-    assert judge.concluded([Result("loss", (LOST,))], history, Trial()).verdict == "invalid"
+    assert judge.conclude([Result("loss", (LOST,))], history, Trial()).verdict == "invalid"
 
 
 def test_what_follows_from_a_run_that_was_cut_short_is_no_reason(
@@ -249,9 +249,9 @@ def test_what_follows_from_a_run_that_was_cut_short_is_no_reason(
     codes = ("FAULTS_MISSING", "NO_OK_AFTER", "NO_LOAD", "FAULT_NOT_OBSERVED")
     lacking = Result("coverage", reasons=tuple(Reason(code, "why") for code in codes))
     history = written("send 1 ok@0", error="no such tool", ended=False)
-    verdict = judge.concluded([lacking], history, Trial())
+    verdict = judge.conclude([lacking], history, Trial())
     assert [r.code for r in verdict.reasons] == ["BED_FAILED", "INTERRUPTED", "FAULT_NOT_OBSERVED"]
-    whole = judge.concluded([lacking], written("send 1 ok@0"), Trial())
+    whole = judge.conclude([lacking], written("send 1 ok@0"), Trial())
     assert [r.code for r in whole.reasons] == list(codes)
 
 
@@ -259,7 +259,7 @@ def test_a_damaged_journal_is_a_reason(sound: History) -> None:
     """What can be read is judged; what is missing may have been anything."""
     (path,) = sound.files("ops")
     path.write_bytes(path.read_bytes()[:-300])
-    verdict = judge.concluded([Result("loss")], History.open(sound.run), Trial())
+    verdict = judge.conclude([Result("loss")], History.open(sound.run), Trial())
     assert [r.code for r in verdict.reasons] == ["JOURNAL_DAMAGED"]
     damage = "Unknown: the file ops-client-1-000.arrows is readable up to row 0"
     assert verdict.sentence.startswith(damage)
@@ -269,7 +269,7 @@ def test_the_same_reason_is_given_once(sound: History) -> None:
     """Two checkers that miss the same thing say it once."""
     why = Reason("NO_LOAD", "there was no load")
     results = [Result("loss", reasons=(why,)), Result("order", reasons=(why,))]
-    assert judge.concluded(results, sound, Trial()).reasons == (why,)
+    assert judge.conclude(results, sound, Trial()).reasons == (why,)
 
 
 def test_checking_twice_gives_the_same_bytes(written: Callable[..., History]) -> None:
@@ -281,8 +281,8 @@ def test_checking_twice_gives_the_same_bytes(written: Callable[..., History]) ->
     verdicts = []
     for _ in range(2):
         history = History.open(run)
-        results = [judge.asked(name, history, trial, None) for name in MESSAGE_CHECKERS]  # type: ignore[arg-type]
-        verdicts.append(judge.concluded(results, history, trial).to_json())
+        results = [judge.run_checker(name, history, trial, None) for name in MESSAGE_CHECKERS]  # type: ignore[arg-type]
+        verdicts.append(judge.conclude(results, history, trial).to_json())
         judge.seal(run)
     assert verdicts[0] == verdicts[1]
     found = {f["code"] for c in json.loads(verdicts[0])["checkers"] for f in c["findings"]}

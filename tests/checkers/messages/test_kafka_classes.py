@@ -10,7 +10,7 @@ import pytest
 from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.importers import _run_folder as _folder
-from harness.judge.judge import judge_here
+from harness.judge.judge import judge_small
 from harness.judge.verdict import Judgement, Verdict
 
 Import = Callable[..., RunDir]
@@ -20,7 +20,7 @@ SOUND = f"0 assign ok [7]\n1 assign ok [7]\n2 assign ok [7]\n{SENT}{READ}"
 
 
 def judged(run: RunDir) -> Verdict:
-    return judge_here(History.open(run))
+    return judge_small(History.open(run))
 
 
 def codes(verdict: Verdict) -> dict[str, int]:

@@ -11,8 +11,8 @@ from checkers import masters
 from checkers._run.leader_terms import headless, needless, outside, stretches, went_back
 from checkers._spark import spark_stages as _units
 from checkers.masters import EpochWriter, epoch_writers
-from harness.history.faults_and_events import Event, FaultInterval, Window
-from harness.history.journal import Journal
+from harness.history.faults_and_events import ClusterEvent, FaultInterval, TimeWindow
+from harness.history.journal import TableJournal
 from harness.history.reader import History
 from harness.operation import NONE, F, Type
 from harness.trial import Trial
@@ -21,21 +21,23 @@ S = 1_000_000_000
 ROLES = {f"{role}-{n}": role for role in ("broker", "controller") for n in (1, 2, 3)}
 
 
-def event(at: float, node: str, kind: str, **fields: Any) -> Event:
-    return Event(int(at * S), node, kind, fields)
+def event(at: float, node: str, kind: str, **fields: Any) -> ClusterEvent:
+    return ClusterEvent(int(at * S), node, kind, fields)
 
 
-def election(at: float, epoch: int, winner: int | None, before: list[int], **more: Any) -> Event:
+def election(
+    at: float, epoch: int, winner: int | None, before: list[int], **more: Any
+) -> ClusterEvent:
     fields: Mapping[str, Any] = {"brokerName": "set-1", "epoch": epoch, "masterId": winner}
     fields = {**fields, "set": [winner], "previousSet": before, "unclean": False, **more}
     return event(at, "controller-1", "election", **fields)
 
 
-def members(at: float, *who: int) -> Event:
+def members(at: float, *who: int) -> ClusterEvent:
     return event(at, "controller-1", "set", brokerName="set-1", setEpoch=1, set=list(who))
 
 
-def slave(node: str, number: int, of: str = "set-1") -> Event:
+def slave(node: str, number: int, of: str = "set-1") -> ClusterEvent:
     return event(0, node, "role", role="slave", brokerName=of, brokerId=number, epoch=1)
 
 
@@ -60,7 +62,7 @@ def fault(
     )
 
 
-def left_alone(told: list[Event], *faults: FaultInterval) -> int:
+def left_alone(told: list[ClusterEvent], *faults: FaultInterval) -> int:
     return len(list(headless(told, faults, ROLES, 5 * S, 60 * S)))
 
 
@@ -164,11 +166,11 @@ def test_stretches_end_where_faults_do() -> None:
     ],
 )
 def test_nobody_is_elected_without_need(
-    at: float, trigger: str, more: list[Event], count: int
+    at: float, trigger: str, more: list[ClusterEvent], count: int
 ) -> None:
     """NEEDLESS_ELECTION: all was well, and had been for long (apache/rocketmq#8380)."""
     told = [*RAISED[:-1], *more, election(at, 2, 2, [1, 2, 3], trigger=trigger)]
-    load = Window(3 * S, 40 * S)
+    load = TimeWindow(3 * S, 40 * S)
     assert len(list(needless(told, [fault(0, 10, 20, "broker-2")], load, 5 * S))) == count
 
 
@@ -182,7 +184,7 @@ def test_a_master_comes_from_the_set() -> None:
     assert not list(outside([*RAISED, election(9, 2, 3, [1, 2], unclean=True)]))
 
 
-def route(at: float, epoch: int, node: str = "nameserver-1") -> Event:
+def route(at: float, epoch: int, node: str = "nameserver-1") -> ClusterEvent:
     return event(at, node, "route", brokerName="set-1", stateVersion=epoch, masterAddr="a")
 
 
@@ -204,7 +206,7 @@ def test_a_nameserver_shows_the_newest_master() -> None:
 def test_a_life_that_is_not_recorded_convicts_no_nameserver(written: Any, torn: bool) -> None:
     """The event of its new start may be what the record lacks; nothing else would explain it."""
     history = acked(written, SOUND, [*RAISED, route(3, 2), route(4, 1)])
-    journal = Journal(history.run.journal, "events" if torn else "faults", "other")
+    journal = TableJournal(history.run.journal, "events" if torn else "faults", "other")
     journal.append((1, "", "start", "{}") if torn else (0, "pause", *[None] * 12))
     journal.close()
     for path in history.run.journal.glob("*-other-*.arrows"):
@@ -219,7 +221,10 @@ def test_a_life_that_is_not_recorded_convicts_no_nameserver(written: Any, torn: 
 
 
 def acked(
-    written: Any, sends: list[tuple[int, int, int]], told: list[Event] | None = None, files: int = 1
+    written: Any,
+    sends: list[tuple[int, int, int]],
+    told: list[ClusterEvent] | None = None,
+    files: int = 1,
 ) -> History:
     """A run with acknowledged sends: at which second, in which epoch, by which broker."""
     run = written("").run
@@ -235,7 +240,7 @@ def acked(
 
 
 def _write(run: Any, table: str, writer: str, rows: list[Any]) -> None:
-    journal = Journal(run.journal, table, writer)
+    journal = TableJournal(run.journal, table, writer)
     for row in rows:
         journal.append(row)
     journal.close()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from checkers import duplicates, linearizable, loss, offsets, order, phantom
-from harness.history.journal import Journal
+from harness.history.journal import TableJournal
 from harness.history.reader import History
 from harness.judge.verdict import Judgement, Result
 from harness.operation import NONE
@@ -136,7 +136,7 @@ def test_what_every_replica_holds_was_skipped_by_the_reader(written: Any) -> Non
 def test_what_some_replicas_hold_is_lost(written: Any) -> None:
     """Of an old master, say, that has not cut its log."""
     history = written("send 1 ok@0\nsend 2 ok@1\nread 1@0\ndrained reader\nstored 1@0")
-    journal = Journal(history.run.journal, "replicas", "another")
+    journal = TableJournal(history.run.journal, "replicas", "another")
     journal.append((0, 0, 1, 2, 1, 0))
     journal.close()
     assert convicts(judged("loss", History.open(history.run))) == {"LOST_ACKED": 1}
@@ -166,7 +166,7 @@ def test_what_retention_deleted_is_not_lost(
     told = f"{sends}\npoll 0@0 1@1 2@2 3@3\nread 2@2 3@3\ndrained group\nstored 2@2 3@3"
     history = written(told)
     _note(history, 'DRAINED {"key": 0, "from": 2, "to": 4}', 60)
-    journal = Journal(history.run.journal, "events", "runner")
+    journal = TableJournal(history.run.journal, "events", "runner")
     journal.append((50_000_000, "broker-1", event, '{"before": 0, "min": 500}'))
     journal.close()
     history = History.open(history.run)
@@ -247,7 +247,7 @@ def test_what_was_acknowledged_after_the_last_look_is_not_lost(written: Any) -> 
 
 
 def _note(history: History, text: str, at_ms: int = 90) -> None:
-    notes = Journal(history.run.journal, "notes", "runner")
+    notes = TableJournal(history.run.journal, "notes", "runner")
     notes.append((at_ms * 1_000_000, None, None, text))
     notes.close()
 
@@ -353,7 +353,7 @@ def test_a_body_that_does_not_fit_its_value_is_corrupted(written: Any) -> None:
     """Readers verify bodies; what they note convicts."""
     history = written("send 1 ok@0\nread 1@0 ?@1\ndrained")
     note = 'CORRUPTED {"key": 0, "offset": 1, "claimed": 7}'
-    journal = Journal(history.run.journal, "notes", "client-2")
+    journal = TableJournal(history.run.journal, "notes", "client-2")
     journal.append((5, 9, 3, note))
     journal.close()
     assert convicts(judged("phantom", history)) == {"CORRUPTED": 1}
@@ -581,7 +581,7 @@ def test_queues_that_clients_select_keep_their_order(written: Any) -> None:
 def test_what_clients_selected_is_counted(written: Any) -> None:
     """The counters of all client processes are added up."""
     history = written(SELECTED)
-    journal = Journal(history.run.journal, "notes", "client-2")
+    journal = TableJournal(history.run.journal, "notes", "client-2")
     for t in (1, 2):
         journal.append((t, NONE, NONE, 'SELECTIONS {"detours": 3, "avoided": 0}'))
     journal.close()

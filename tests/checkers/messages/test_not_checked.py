@@ -21,7 +21,7 @@ HELD = tuple(d for d in DEMANDS if d not in ("recovers", "keeps-metadata"))
 def judged(history: History, checkers: Sequence[str], contract: Sequence[str] = HELD) -> Verdict:
     trial = Trial(checkers=tuple(checkers), contract=tuple(contract))
     history.run.trial_file.write_text(trial.to_toml())
-    return judge.judge_here(history)
+    return judge.judge_small(history)
 
 
 def missing(verdict: Verdict) -> list[str]:
@@ -111,12 +111,12 @@ def test_a_checker_that_gives_a_reason_has_said_why(written: Callable[..., Histo
     history, trial = written(WHOLE), Trial(contract=("no-loss",), checkers=("loss", "phantom"))
     own = Result("loss", decided={"no-loss": 0})
     other = Result("phantom")
-    found = list(judge.unchecked([own, other], history, trial))
+    found = list(judge.unchecked_demands([own, other], history, trial))
     assert [reason.message.split(" ")[0] for reason in found] == ["no-loss"]
     why = judge.Reason("NO_FINAL_READ", "nobody read")
-    assert not list(judge.unchecked([replace(own, reasons=(why,)), other], history, trial))
+    assert not list(judge.unchecked_demands([replace(own, reasons=(why,)), other], history, trial))
     uncounted: Any = replace(own, decided={})
-    assert not list(judge.unchecked([uncounted, other], history, trial))
+    assert not list(judge.unchecked_demands([uncounted, other], history, trial))
 
 
 def test_a_system_of_one_copy_need_not_compare_copies(written: Callable[..., History]) -> None:
@@ -126,5 +126,5 @@ def test_a_system_of_one_copy_need_not_compare_copies(written: Callable[..., His
     for nodes, named in ((1, False), (2, True)):
         roles = {f"broker-{n}": "broker" for n in range(nodes)}
         several = replace(history, names={**history.names, "roles": roles})
-        reasons = judge.unchecked([Result("objects")], several, trial)
+        reasons = judge.unchecked_demands([Result("objects")], several, trial)
         assert any("replicas" in reason.message for reason in reasons) is named

@@ -6,7 +6,7 @@ import pytest
 
 from checkers import offsets, replicas
 from checkers._spark import spark_stages as _units
-from harness.history.journal import Journal
+from harness.history.journal import TableJournal
 from harness.history.reader import History
 from harness.judge.verdict import Judgement, Result
 from harness.trial import Trial
@@ -33,7 +33,7 @@ def stored(written: Any, rows: list[ROW], files: int = 1) -> History:
 
 
 def write(run: Any, table: str, writer: str, rows: list[Any]) -> None:
-    journal = Journal(run.journal, table, writer)
+    journal = TableJournal(run.journal, table, writer)
     for row in rows:
         journal.append(row)
     journal.close()

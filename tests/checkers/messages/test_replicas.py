@@ -8,7 +8,7 @@ import pytest
 
 from checkers import replicas
 from checkers._spark import spark_stages as _units
-from harness.history.journal import Journal
+from harness.history.journal import TableJournal
 from harness.history.reader import History
 from harness.judge.verdict import Result
 from harness.trial import Trial
@@ -31,7 +31,7 @@ def history(
 
 
 def _write(run: Any, table: str, writer: str, rows: list[Any]) -> None:
-    journal = Journal(run.journal, table, writer)
+    journal = TableJournal(run.journal, table, writer)
     for row in rows:
         journal.append(row)
     journal.close()

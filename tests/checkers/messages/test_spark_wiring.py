@@ -8,7 +8,7 @@ from checkers import duplicates, linearizable, loss, order, phantom
 from checkers._spark import spark_stages as _units
 from harness.history.reader import History
 from harness.importers import _run_folder as _folder
-from harness.judge.judge import concluded, judge_here
+from harness.judge.judge import conclude, judge_small
 from harness.registry import load
 from harness.trial import Trial
 
@@ -75,8 +75,8 @@ def test_spark_and_the_kernels_agree_on_steps(
     history, trial = History.open(run), run.trial()
     assert len(history.files("ops")) > 2
     spread = [load("checker", name)(history, trial, spark) for name in trial.checkers]
-    verdict = concluded(spread, history, trial)
-    assert verdict == judge_here(History.open(run))
+    verdict = conclude(spread, history, trial)
+    assert verdict == judge_small(History.open(run))
     assert {f.code for result in verdict.checkers for f in result.findings} == {
         *("LOST_ACKED", "OFFSET_CONFLICT", "PRECOMMITTED_READ"),
         *("CONSUMER_SKIPPED", "CONSUMER_WENT_BACK"),

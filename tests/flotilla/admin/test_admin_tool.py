@@ -113,7 +113,7 @@ def test_the_leader_is_found_from_any_controller_and_past_one_that_hangs() -> No
     """NOT_LEADER is followed: one controller's address is enough; others may hang."""
 
     async def scenario(tool: Tool) -> None:
-        leader = (await tool.sailor.standing()).controller_leader
+        leader = (await tool.sailor.cluster_state()).controller_leader
         followers = [name for name in CONTROLLERS if name != leader]
         for name in CONTROLLERS:
             rows = await tool.ask("syncStateSet", "--controllers", tool.at(name))
@@ -141,7 +141,7 @@ def test_who_the_controllers_are_changes_one_at_a_time() -> None:
     """Thesis 4: a removed one is gone from the configuration; nonsense is refused with a reason."""
 
     async def scenario(tool: Tool) -> None:
-        leader = (await tool.sailor.standing()).controller_leader
+        leader = (await tool.sailor.cluster_state()).controller_leader
         rows = (await tool.ask("controllerMetaData"))["controllers"]
         gone = next(row for row in rows if row["addr"] != tool.at(str(leader)))
         left = (await tool.ask(f"changeControllers remove {gone['id']}"))["controllers"]
@@ -263,7 +263,7 @@ def test_a_setting_changes_while_the_node_runs_and_not_for_longer() -> None:
     """updateBrokerConfig: in force at once, in the event log, gone with the process."""
 
     async def scenario(tool: Tool) -> None:
-        old = (await tool.sailor.standing()).masters[BROKER_SET]
+        old = (await tool.sailor.cluster_state()).masters[BROKER_SET]
         node = ("--node", tool.at(old))
         before = setting(await tool.ask("getConfig", *node))
         assert before["checkSyncStateSetPeriod"] == 5000
@@ -284,7 +284,7 @@ def test_a_priority_that_was_changed_decides_the_next_election() -> None:
     """The smallest brokerElectionPriority of the living members wins, as last reported."""
 
     async def scenario(tool: Tool) -> None:
-        now = await tool.sailor.standing()
+        now = await tool.sailor.cluster_state()
         slaves = [n for n in tool.sailor.fleet.nodes("broker") if n != now.masters[BROKER_SET]]
         for wanted in reversed(slaves):
             for name in tool.sailor.fleet.nodes("broker"):
@@ -309,7 +309,7 @@ def test_a_slave_that_waits_for_tokens_is_fed_at_the_new_rate() -> None:
     """maxHaTransferByteInSecond: a debt of minutes is forgotten, not waited out."""
 
     async def scenario(tool: Tool) -> None:
-        old = (await tool.sailor.standing()).masters[BROKER_SET]
+        old = (await tool.sailor.cluster_state()).masters[BROKER_SET]
         node = ("--node", tool.at(old))
         await tool.ask("updateConfig maxHaTransferByteInSecond=1024", *node)
         await tool.sailor.send(100, every_s=0.001)  # the last batch is a debt of seconds
@@ -357,7 +357,7 @@ def test_a_log_is_kept_for_as_long_as_the_setting_says_now() -> None:
     """fileReservedTime: with none left, full segments go at the next look of the cleaner."""
 
     async def scenario(tool: Tool) -> None:
-        old = (await tool.sailor.standing()).masters[BROKER_SET]
+        old = (await tool.sailor.cluster_state()).masters[BROKER_SET]
         await tool.sailor.send(400, every_s=0.001)
 
         async def begins() -> int:

@@ -188,7 +188,7 @@ def test_a_slave_that_was_away_for_longer_than_retention_starts_at_the_masters_f
         await sailor.healthy()
         described = await sailor._described(away)
         assert (described or {})["minOffset"] >= 16384
-        for other in (await sailor.standing()).masters.values():
+        for other in (await sailor.cluster_state()).masters.values():
             await sailor.kill(other)
         assert len(acknowledged(await sailor.send(8))) == 8
 

@@ -98,7 +98,7 @@ async def make_lead(sailor: Sailor, wanted: str) -> None:
         await sailor.kill(leader)
 
         async def another(old: str = leader) -> bool:
-            return (await sailor.standing()).controller_leader not in ("", None, old)
+            return (await sailor.cluster_state()).controller_leader not in ("", None, old)
 
         await eventually(another)
         await sailor.start(leader)
@@ -124,7 +124,7 @@ def test_a_controller_that_was_away_for_longer_than_the_log_comes_back(seed: int
                 designate=True,
             )
             await healthy_without(sailor, away)
-        leader = (await sailor.standing()).controller_leader
+        leader = (await sailor.cluster_state()).controller_leader
         there = await described(sailor, leader)
         assert there["firstIndex"] > last + 1, "what it lacks is compacted away"
         await sailor.power_on(away)
@@ -174,7 +174,7 @@ def test_what_no_follower_could_be_sent_is_refused_and_decisions_go_on(flavour: 
 
 async def healthy_without(sailor: Sailor, away: str) -> None:
     async def look() -> bool:
-        now = await sailor.standing()
+        now = await sailor.cluster_state()
         return now.redundant and bool(now.controller_leader)
 
     await eventually(look)

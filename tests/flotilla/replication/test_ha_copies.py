@@ -169,7 +169,7 @@ def test_a_slave_whose_log_begins_later_hides_nothing() -> None:
             await sailor.start(slave)
             await sailor.healthy()
             assert fleet.events(slave, "log-case")[-1]["point"] > 16384
-        assert (await sailor.standing()).masters[BROKER_SET] == master
+        assert (await sailor.cluster_state()).masters[BROKER_SET] == master
         assert sorted(await sailor.read_all()) == sorted(sent)
 
     fleet.sail(scenario)
@@ -384,16 +384,16 @@ def test_a_learner_never_enters_the_set_and_is_never_elected(seed: int) -> None:
 
     async def scenario(sailor: Sailor) -> None:
         async def two() -> bool:
-            return (await sailor.standing()).in_set == ("broker-1", "broker-2")
+            return (await sailor.cluster_state()).in_set == ("broker-1", "broker-2")
 
         await until(two)
         results = await sailor.send(50)
         assert len(acknowledged(results)) == 50
-        assert (await sailor.standing()).in_set == ("broker-1", "broker-2")
+        assert (await sailor.cluster_state()).in_set == ("broker-1", "broker-2")
         for name in ("broker-1", "broker-2"):
             await sailor.kill(name)
         await asyncio.sleep(30)
-        assert (await sailor.standing()).masters.get(BROKER_SET) != "broker-3"
+        assert (await sailor.cluster_state()).masters.get(BROKER_SET) != "broker-3"
         for name in ("broker-1", "broker-2"):
             await sailor.start(name)
         await until(two)

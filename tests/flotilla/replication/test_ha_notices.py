@@ -26,7 +26,7 @@ def test_a_new_master_has_its_slaves_without_any_nameserver(seed: int) -> None:
         began = asyncio.get_running_loop().time()
         now = await sailor.new_master(old)
         while len(now.in_set) < 2:
-            now = await sailor.standing()
+            now = await sailor.cluster_state()
         assert await written(fleet, now.masters[BROKER_SET]) is Status.SUCCESS
         assert asyncio.get_running_loop().time() - began < 5
 

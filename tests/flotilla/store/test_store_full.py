@@ -211,7 +211,7 @@ def test_a_master_whose_disk_fills_refuses_sends_and_goes_on_reading() -> None:
             fleet.aboard[name].disk.room_bytes = None
         await asyncio.sleep(2)
         assert len(acknowledged(await sailor.send(8))) == 8
-        assert (await sailor.standing()).masters[BROKER_SET] == master
+        assert (await sailor.cluster_state()).masters[BROKER_SET] == master
 
     fleet.sail(scenario)
     told = [e["pressure"] for name in fleet.nodes("broker") for e in fleet.events(name, "disk")]
@@ -263,7 +263,7 @@ def test_full_disks_do_not_end_one_new_master_after_the_other() -> None:
         await sailor.start(old)
         await sailor.healthy()
         assert acknowledged(await sailor.send(8))
-        assert (await sailor.standing()).masters[BROKER_SET] == new
+        assert (await sailor.cluster_state()).masters[BROKER_SET] == new
 
     fleet.sail(scenario)
 

@@ -21,8 +21,8 @@ from harness.campaign.tally import CampaignTotals, SeedResult, ranges
 from harness.campaign.view import CampaignScreen, draw, headline, markdown, open_summary
 from harness.cli.options import Seeds
 from harness.errors import BadRequest, BedFailed
-from harness.history.runs import kept, writable
-from harness.judge.campaign_evidence import summed
+from harness.history.runs import adopt_run, check_writable
+from harness.judge.campaign_evidence import sum_campaigns
 from harness.trial import Trial
 
 # ---------------------------------------------------------------------------------- seeds, done
@@ -173,7 +173,7 @@ def test_what_proves_nothing_does_not_count(tmp_path: Path) -> None:
     assert (course.tally.seeds, course.tally.doubtful, course.tally.clean) == (10, 1, 9)
     assert course.tally.faults == 2 * 9
     assert course.tally.acknowledged == 5 * 9
-    assert summed(course, tmp_path).tally.proved == 9
+    assert sum_campaigns(course, tmp_path).tally.proved == 9
     text = shown(course, tmp_path)
     assert "0 failed, 0 excused, 1 unproven, 0 lost, 0 abandoned, 9 clean" in text
     assert "CREW_LOST: 1 seed " in text
@@ -224,7 +224,7 @@ def test_how_often_is_said(tmp_path: Path) -> None:
     """Failures and faults for each 1,000 seeds that are evidence; looks of each law, and the law
     that never had anything to look at: as text, as Markdown and for programs."""
     course = conducted(campaign(5), tmp_path, Sow(failing=(2,), doubtful=(3,)))
-    page = markdown(course, summed(course, tmp_path))
+    page = markdown(course, sum_campaigns(course, tmp_path))
     for text in (shown(course, tmp_path), page):
         assert "250 failed, 2,000 kill" in text
         assert "0 CUT_TOO_LOW, 16 ONE_LEADER" in text
@@ -349,7 +349,7 @@ def test_half_a_run_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (run / "trial.toml").write_text("")
     (run / "plan.toml").symlink_to("/dev/full/nowhere")
     with pytest.raises(BedFailed, match=r"cannot be kept under .*: .*Not a directory"):
-        kept(run, "seed-1", runs)
+        adopt_run(run, "seed-1", runs)
     assert not list(runs.iterdir())
     assert run.exists()
 
@@ -358,11 +358,11 @@ def test_what_can_not_be_written_is_known_first(tmp_path: Path) -> None:
     """Folder of runs and summary, in one sentence that says what to do."""
     (tmp_path / "file").write_text("")
     with pytest.raises(BedFailed, match="free space or choose another folder with --runs"):
-        writable(tmp_path / "file" / "runs")
+        check_writable(tmp_path / "file" / "runs")
     with (
         pytest.raises(BadRequest, match="name a file"),
         open_summary(tmp_path / "no" / "page"),
     ):
         raise AssertionError
-    writable(tmp_path / "new" / "runs")
+    check_writable(tmp_path / "new" / "runs")
     assert not list((tmp_path / "new" / "runs").iterdir())

@@ -22,14 +22,14 @@ from seedlings import Sow
 from harness.campaign.checkpoint import CampaignCheckpoint, open_checkpoint
 from harness.campaign.run import Campaign, CampaignState, conduct
 from harness.errors import BedFailed
-from harness.judge.campaign_evidence import LOG, noted, summed
+from harness.judge.campaign_evidence import LOG, record_campaign, sum_campaigns
 
 # ------------------------------------------------------------------------------------- adding up
 
 
 def test_evidence_adds_up_and_no_seed_counts_twice(tmp_path: Path) -> None:
     """Over campaigns of the same kind; if a seed was ever judged a failure, it stays one."""
-    noted(conducted(campaign(4), tmp_path, Sow(failing=(2,))), tmp_path)
+    record_campaign(conducted(campaign(4), tmp_path, Sow(failing=(2,))), tmp_path)
     total = noted_and_summed(campaign(6), tmp_path, Sow())
     assert (total.seeds, total.tally.faults) == (6, 12)
     assert total.tally.failures == {"LOST_ACKED": (2,)}
@@ -52,9 +52,9 @@ def test_evidence_adds_up_and_no_seed_counts_twice(tmp_path: Path) -> None:
 )
 def test_only_what_is_of_one_kind_is_summed(tmp_path: Path, other: dict[str, Any]) -> None:
     """Another option makes other worlds, which are harder or easier: nothing is said of the sum."""
-    noted(course_of(campaign(4)), tmp_path)
+    record_campaign(course_of(campaign(4)), tmp_path)
     course = course_of(campaign(2, replace(BASE, **other)))
-    assert summed(course, tmp_path).seeds == 2
+    assert sum_campaigns(course, tmp_path).seeds == 2
     assert "all campaigns of this kind" not in shown(course, tmp_path)
 
 
@@ -62,9 +62,9 @@ def test_another_plan_is_another_kind_and_the_order_of_options_is_not(tmp_path: 
     """What is given in other words makes the same worlds."""
     one = replace(BASE, load={"rate": 8.0, "queues": 1})
     other = replace(BASE, load={"queues": 1, "rate": 8.0})
-    noted(course_of(campaign(4, one)), tmp_path)
-    assert summed(course_of(campaign(2, other)), tmp_path).seeds == 4
-    assert summed(course_of(campaign(2, other, plan="fault = []")), tmp_path).seeds == 2
+    record_campaign(course_of(campaign(4, one)), tmp_path)
+    assert sum_campaigns(course_of(campaign(2, other)), tmp_path).seeds == 4
+    assert sum_campaigns(course_of(campaign(2, other, plan="fault = []")), tmp_path).seeds == 2
 
 
 def test_what_came_to_nothing_is_in_the_sum(tmp_path: Path) -> None:
@@ -72,15 +72,15 @@ def test_what_came_to_nothing_is_in_the_sum(tmp_path: Path) -> None:
     has finished them."""
     course = conducted(campaign(6), tmp_path, Sow(deadly=(2,), doubtful=(3, 4)))
     course.begun += [7, 8]
-    noted(course, tmp_path)
+    record_campaign(course, tmp_path)
     course = conducted(campaign(1), tmp_path, Sow())
-    total = summed(course, tmp_path)
+    total = sum_campaigns(course, tmp_path)
     assert (total.lost, total.abandoned) == ({2}, {7, 8})
     assert (total.seeds, total.plain()["seeds_lost"]) == (8, 1)
     text = shown(course, tmp_path)
     assert "8 seeds, 0 failed, 0 excused, 2 unproven, 1 lost, 2 abandoned, 3 clean" in text
     course = conducted(campaign(8), tmp_path, Sow(deadly=(2, 8), doubtful=(3,)))
-    total = summed(course, tmp_path)
+    total = sum_campaigns(course, tmp_path)
     assert (total.lost, total.abandoned) == ({2, 8}, set())
     assert (total.tally.seeds, total.tally.doubtful, total.tally.clean) == (6, 1, 5)
 
@@ -90,38 +90,38 @@ def test_what_came_to_nothing_is_in_the_sum(tmp_path: Path) -> None:
 )
 def test_what_is_judged_in_part_is_no_evidence(tmp_path: Path, part: dict[str, Any]) -> None:
     """Neither a part of the contract nor some of the checkers; that is said."""
-    noted(conducted(campaign(2), tmp_path, Sow()), tmp_path)
+    record_campaign(conducted(campaign(2), tmp_path, Sow()), tmp_path)
     lenient = conducted(campaign(base=replace(BASE, **part)), tmp_path, Sow())
-    assert summed(lenient, tmp_path).seeds == 0
+    assert sum_campaigns(lenient, tmp_path).seeds == 0
     assert "it is not added to the evidence" in shown(lenient, tmp_path)
-    noted(lenient, tmp_path)
+    record_campaign(lenient, tmp_path)
     full = conducted(campaign(2), tmp_path, Sow())
-    assert summed(full, tmp_path).seeds == 2
+    assert sum_campaigns(full, tmp_path).seeds == 2
     assert "added to the evidence" not in shown(full, tmp_path)
 
 
 def test_other_code_is_other_evidence(tmp_path: Path) -> None:
     """A line of another edition does not count, nor does one that was cut short."""
-    noted(conducted(campaign(4), tmp_path, Sow()), tmp_path)
+    record_campaign(conducted(campaign(4), tmp_path, Sow()), tmp_path)
     file = tmp_path / LOG
     line = json.loads(file.read_text())
     foreign = json.dumps({**line, "edition": "another"})
     file.write_text(f"{json.dumps(line)}\n{foreign}\n{foreign[:90]}")
     course = conducted(Campaign(BASE, (5,)), tmp_path, Sow())
-    assert summed(course, tmp_path).seeds == 4 + 1
+    assert sum_campaigns(course, tmp_path).seeds == 4 + 1
     course.edition = "another"
-    assert summed(course, tmp_path).seeds == 4 + 1
+    assert sum_campaigns(course, tmp_path).seeds == 4 + 1
     course.edition = "yet another"
-    assert summed(course, tmp_path).seeds == 1
+    assert sum_campaigns(course, tmp_path).seeds == 1
 
 
 def test_a_line_that_was_cut_short_swallows_none(tmp_path: Path) -> None:
     """The next campaign begins a line of its own, and bytes that mean nothing are passed over."""
     for seed, damage in ((1, b'{"when": '), (2, b'{"\xff\xfe": 3}\n'), (3, b"[]\n7\n")):
-        noted(course_of(Campaign(BASE, (seed,))), tmp_path)
+        record_campaign(course_of(Campaign(BASE, (seed,))), tmp_path)
         with (tmp_path / LOG).open("ab") as log:
             log.write(damage)
-    assert summed(course_of(Campaign(BASE, (4,))), tmp_path).seeds == 4
+    assert sum_campaigns(course_of(Campaign(BASE, (4,))), tmp_path).seeds == 4
 
 
 # ----------------------------------------------------------------------------- what is finished
@@ -150,7 +150,7 @@ def test_what_was_finished_when_it_was_killed_is_kept(tmp_path: Path) -> None:
     assert told in shown(course, tmp_path)
     assert told in watched(course)
     assert course.plain()["seeds_resumed"] == 4
-    noted(course, tmp_path, checkpoint)
+    record_campaign(course, tmp_path, checkpoint)
     assert not list(tmp_path.glob("*.part"))
     assert not resumed(campaign(2), tmp_path, Sow())[0].resumed
 
@@ -160,8 +160,8 @@ def test_what_was_finished_and_is_not_asked_for_is_noted_all_the_same(tmp_path: 
     resumed(campaign(3), tmp_path, Sow())
     course, checkpoint = resumed(Campaign(BASE, (5, 6), 2), tmp_path, Sow())
     assert sorted(row.seed for row in course.rows) == [5, 6]
-    noted(course, tmp_path, checkpoint)
-    assert summed(conducted(campaign(1), tmp_path, Sow()), tmp_path).seeds == 5
+    record_campaign(course, tmp_path, checkpoint)
+    assert sum_campaigns(conducted(campaign(1), tmp_path, Sow()), tmp_path).seeds == 5
 
 
 def test_only_the_same_kind_goes_on(tmp_path: Path) -> None:

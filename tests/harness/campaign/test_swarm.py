@@ -15,7 +15,7 @@ from harness.contracts import Node
 from harness.errors import BadRequest, UnknownName, Unsupported
 from harness.judge.claims import claims_in_force
 from harness.judge.effects import effects_of
-from harness.run.launch import planned
+from harness.run.launch import make_plan
 from harness.trial import Trial
 from nemesis import Plan, load, swarm
 from nemesis._plan.drawing import USUAL
@@ -72,7 +72,7 @@ def test_what_is_drawn_can_be_run() -> None:
     """The plan passes every check that a plan written by hand does, for the very trial."""
     for seed in SEEDS:
         trial, plan = draw_trial(seed, BASE)
-        assert planned(trial, plan) == plan
+        assert make_plan(trial, plan) == plan
         assert trial == Trial.from_toml(trial.to_toml())
 
 

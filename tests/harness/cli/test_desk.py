@@ -37,7 +37,7 @@ class System:
     def process(self, node: str) -> str:
         return node
 
-    async def standing(self, bed: Any) -> Any:
+    async def cluster_state(self, bed: Any) -> Any:
         return SimpleNamespace(
             masters={"[/set]": "n-1"},
             epochs={"[/set]": 3},

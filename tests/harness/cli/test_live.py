@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from harness.cli.live_view import TrialScreen, draw
-from harness.run.progress import Progress
+from harness.run.progress import TrialProgress
 from harness.trial import Trial
 
 
@@ -89,21 +89,21 @@ def test_a_panel_in_a_terminal() -> None:
 
 def test_rates_are_differences() -> None:
     """Cumulative counts become a rate over the last moments; a pause shows as zero."""
-    progress = Progress(began_s=0.0)
+    progress = TrialProgress(began_s=0.0)
     for tick in range(40):
-        progress.take({"stats": {"ok": 100 * tick}}, tick * 0.25)
+        progress.update({"stats": {"ok": 100 * tick}}, tick * 0.25)
     assert progress.rate("ok") == 400
     assert sum(progress.rates("ok", 60)) * 1.0 == 3900
     for tick in range(40, 60):
-        progress.take({"stats": {"ok": 3900}}, tick * 0.25)
+        progress.update({"stats": {"ok": 3900}}, tick * 0.25)
     assert progress.rate("ok") == 0
 
 
 def test_load_clock_stops_at_the_drain() -> None:
     """The load lasts from its mark to the drain's, whatever comes between."""
-    progress = Progress(began_s=0.0)
+    progress = TrialProgress(began_s=0.0)
     for at_s, phase in ((1, "raised"), (2, "load"), (60, "healed"), (62, "drain")):
-        progress.take({"phase": phase}, at_s)
+        progress.update({"phase": phase}, at_s)
     assert progress.load_s(100.0) == 60
 
 
@@ -125,13 +125,13 @@ STATUS = st.dictionaries(
 @given(st.lists(STATUS, max_size=5))
 def test_a_strange_line_does_no_harm(statuses: list[dict[str, Any]]) -> None:
     """A runner of another version may say anything; the view shows what it understands."""
-    progress = Progress(began_s=0.0)
+    progress = TrialProgress(began_s=0.0)
     for at_s, status in enumerate(statuses):
-        progress.take(status, float(at_s))
+        progress.update(status, float(at_s))
     assert _drawn(progress, 10.0)
 
 
-def _drawn(progress: Progress, now_s: float) -> str:
+def _drawn(progress: TrialProgress, now_s: float) -> str:
     console = Console(file=StringIO(), width=110)
     with console.capture() as capture:
         console.print(draw(Trial(), progress, now_s))

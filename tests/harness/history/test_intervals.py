@@ -8,17 +8,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.history.faults_and_events import (
-    Event,
+    ClusterEvent,
     FaultInterval,
-    Window,
+    TimeWindow,
     events,
     fault_intervals,
     faults_at,
     in_force,
-    quiet,
+    quiet_windows,
 )
 from harness.history.reader import EVENTS, FAULTS
-from harness.history.roles import SetSize, Span, elections, set_changes, set_sizes, spans
+from harness.history.roles import (
+    RoleSpan,
+    SetChange,
+    election_count,
+    role_spans,
+    set_change_count,
+    set_changes_of,
+)
 
 
 def rows_of(*rows: dict[str, Any]) -> pa.Table:
@@ -35,7 +42,7 @@ def test_the_last_row_of_a_fault_counts() -> None:
     )
     pause, kill = fault_intervals(table)
     assert pause.names == ("b", "a")
-    assert pause.words == "pause on b, a"
+    assert pause.label == "pause on b, a"
     assert (kill.state, kill.applied, kill.params) == ("installed", 7, {"value": "no json"})
 
 
@@ -69,8 +76,8 @@ def test_what_a_node_tells_at_one_instant_stays_as_it_was_told() -> None:
 
 def test_in_force_from_applied_to_heal() -> None:
     """What never healed lasts to the end; what never applied has no window."""
-    assert in_force(FaultInterval(0, "kill", applied=3, heal=9, healed=11), 50) == Window(3, 9)
-    assert in_force(FaultInterval(0, "kill", applied=3), 50) == Window(3, 50)
+    assert in_force(FaultInterval(0, "kill", applied=3, heal=9, healed=11), 50) == TimeWindow(3, 9)
+    assert in_force(FaultInterval(0, "kill", applied=3), 50) == TimeWindow(3, 50)
     assert in_force(FaultInterval(0, "kill", begin=3), 50) is None
 
 
@@ -91,15 +98,15 @@ def test_quiet_and_faults_share_the_load(times: list[tuple[int, int]]) -> None:
         FaultInterval(n, "pause", begin=begin, applied=begin, heal=begin + length)
         for n, (begin, length) in enumerate(times)
     ]
-    load = Window(0, 150)
-    stretches = quiet(faults, load)
+    load = TimeWindow(0, 150)
+    stretches = quiet_windows(faults, load)
     for t in range(load.begin, load.end):
         touched = any(f.begin <= t < f.heal for f in faults if f.begin is not None and f.heal)
         assert any(s.begin <= t < s.end for s in stretches) != touched
 
 
-def role(t: int, node: str, kind: str = "role", **fields: Any) -> Event:
-    return Event(t, node, kind, fields)
+def role(t: int, node: str, kind: str = "role", **fields: Any) -> ClusterEvent:
+    return ClusterEvent(t, node, kind, fields)
 
 
 def test_two_masters_at_once_are_shown() -> None:
@@ -109,10 +116,10 @@ def test_two_masters_at_once_are_shown() -> None:
         role(5, "b", role="master", epoch=2),
         role(9, "a", role="slave", epoch=2),
     ]
-    assert spans(told, (), 20) == (
-        Span("a", "master", 1, 1, 9),
-        Span("a", "slave", 2, 9, 20),
-        Span("b", "master", 2, 5, 20),
+    assert role_spans(told, (), 20) == (
+        RoleSpan("a", "master", 1, 1, 9),
+        RoleSpan("a", "slave", 2, 9, 20),
+        RoleSpan("b", "master", 2, 5, 20),
     )
 
 
@@ -125,9 +132,9 @@ def test_a_killed_node_has_no_role() -> None:
         role(14, "a", "exit", code=-9),
     ]
     kill = FaultInterval(0, "kill", targets={"master": ("a",)}, applied=4)
-    assert spans(told, (kill,), 20) == (
-        Span("a", "master", 1, 1, 4),
-        Span("a", "slave", 2, 10, 14),
+    assert role_spans(told, (kill,), 20) == (
+        RoleSpan("a", "master", 1, 1, 4),
+        RoleSpan("a", "slave", 2, 10, 14),
     )
 
 
@@ -140,14 +147,17 @@ def test_sizes_as_controllers_decided() -> None:
         broker,
         role(4, "c", "set", brokerName="s", set=[1, 2], setEpoch=3),
     ]
-    assert [(s.t, s.set, s.members) for s in set_sizes(told)] == [(1, "s", (1,)), (2, "s", (1, 2))]
-    assert set_sizes([broker]) == (SetSize(3, "", (1, 2), 2),)
+    assert [(s.t, s.set, s.members) for s in set_changes_of(told)] == [
+        (1, "s", (1,)),
+        (2, "s", (1, 2)),
+    ]
+    assert set_changes_of([broker]) == (SetChange(3, "", (1, 2), 2),)
 
 
 def test_an_election_counts_once_however_many_tell_of_it() -> None:
     """Each controller tells; one that made nobody master is none."""
     told = [
-        Event(t, node, "election", {"brokerName": "a", "epoch": epoch, "masterId": master})
+        ClusterEvent(t, node, "election", {"brokerName": "a", "epoch": epoch, "masterId": master})
         for t, node, epoch, master in (
             (1, "controller-1", 1, 1),
             (2, "controller-2", 1, 1),
@@ -155,13 +165,13 @@ def test_an_election_counts_once_however_many_tell_of_it() -> None:
             (4, "controller-1", 3, 2),
         )
     ]
-    assert elections(told) == 2
+    assert election_count(told) == 2
 
 
 def test_a_change_of_a_set_counts_once_however_many_tell_of_it() -> None:
     """Controllers and the master tell of one change; two broker sets count their own."""
     told = [
-        Event(t, node, "set", {"set": [1, 2], "setEpoch": epoch, **of})
+        ClusterEvent(t, node, "set", {"set": [1, 2], "setEpoch": epoch, **of})
         for t, node, epoch, of in (
             (1, "controller-1", 2, {"brokerName": "a"}),
             (2, "broker-1", 2, {"why": "agreed"}),
@@ -170,17 +180,17 @@ def test_a_change_of_a_set_counts_once_however_many_tell_of_it() -> None:
             (5, "controller-1", 3, {"brokerName": "a"}),
         )
     ]
-    assert set_changes(told) == 3
+    assert set_change_count(told) == 3
 
 
 def test_where_only_brokers_tell_of_their_set_what_an_election_brought_is_no_change() -> None:
     """It is counted as an election already."""
     told = [
-        Event(t, node, "set", {"set": [1, 2], "setEpoch": epoch, "why": why})
+        ClusterEvent(t, node, "set", {"set": [1, 2], "setEpoch": epoch, "why": why})
         for t, node, epoch, why in (
             (1, "broker-1", 2, "election"),
             (2, "broker-1", 3, "agreed"),
             (3, "broker-1", 3, "read back"),
         )
     ]
-    assert set_changes(told) == 1
+    assert set_change_count(told) == 1

@@ -17,13 +17,13 @@ from harness.history.rundir import RunDir
 from harness.history.runs import (
     BALLAST,
     LOCK,
-    begun,
     cap_bytes,
     drop_ballast,
-    held,
     is_running,
+    locked,
     make_room,
     start_run,
+    write_run,
 )
 from harness.trial import Trial
 
@@ -115,9 +115,9 @@ def test_a_run_is_held_before_its_folder_is_a_runs(
 
     def looking(trial: Trial, plan: str, folder: Path) -> RunDir:
         seen.append(is_running(folder))
-        return begun(trial, plan, folder)
+        return write_run(trial, plan, folder)
 
-    monkeypatch.setattr(runs_module, "begun", looking)
+    monkeypatch.setattr(runs_module, "write_run", looking)
     with start_run(Trial(), "", tmp_path) as run:
         assert seen == [True]
         assert is_running(run.path)
@@ -131,14 +131,14 @@ def test_who_only_looks_is_in_nobodys_way(tmp_path: Path, monkeypatch: pytest.Mo
     assert not is_running(tmp_path)
     ended = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: os.close(look))
     monkeypatch.setattr(runs_module, "time", ended)
-    with held(RunDir(tmp_path)):
+    with locked(RunDir(tmp_path)):
         assert is_running(tmp_path)
 
 
 def test_a_run_is_held_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By whoever was first; the other is told."""
-    monkeypatch.setattr(runs_module, "A_LOOK_S", 0.0)
-    with held(RunDir(tmp_path)), pytest.raises(BlockingIOError), held(RunDir(tmp_path)):
+    monkeypatch.setattr(runs_module, "PROBE_LASTS_S", 0.0)
+    with locked(RunDir(tmp_path)), pytest.raises(BlockingIOError), locked(RunDir(tmp_path)):
         pass
 
 

@@ -16,20 +16,20 @@ from harness.cli.options import request
 from harness.errors import BadRequest
 from harness.history.faults_and_events import FaultInterval
 from harness.judge.claims import (
-    Unclaimed,
-    allowed,
-    beyond,
+    UnclaimedFault,
+    allowed_nodes,
     claims_in_force,
     claims_of,
-    claims_words,
-    damaged,
+    claims_text,
+    damaged_nodes,
     destroyed_majorities,
-    hitting_whole_groups,
+    exceeding_claims,
     in_effect,
+    whole_group_faults,
 )
 from harness.judge.demands import ALL_DEMANDS
-from harness.judge.judge import excused
-from harness.judge.verdict import Finding, Judgement, Result, add_up
+from harness.judge.judge import mark_excused
+from harness.judge.verdict import Finding, Judgement, Result, worst_judgement
 from harness.trial import EXTENTS, Trial
 
 GROUPS = {
@@ -54,8 +54,8 @@ def fault(
 
 
 def unclaimed(faults: Sequence[FaultInterval], **claims: str) -> set[int]:
-    hit = {one.id: damaged(one) for one in faults}
-    return set(beyond(faults, hit, claims, GROUPS))
+    hit = {one.id: damaged_nodes(one) for one in faults}
+    return set(exceeding_claims(faults, hit, claims, GROUPS))
 
 
 # ---------------------------------------------------------------------------- what is in force
@@ -114,8 +114,8 @@ def test_an_extent_that_does_not_exist_is_refused(extent: object) -> None:
 
 
 def test_claims_in_words() -> None:
-    assert claims_words({"kill": "all", "power": "one", "wipe": "none"}) == "kill; power of one"
-    assert claims_words({"*": "none"}) == "nothing"
+    assert claims_text({"kill": "all", "power": "one", "wipe": "none"}) == "kill; power of one"
+    assert claims_text({"*": "none"}) == "nothing"
 
 
 # ------------------------------------------------------------------------ which went beyond it
@@ -168,7 +168,7 @@ def test_extents_against_every_moment(drawn: list[Any], extent: str) -> None:
             ]
             for group in set(GROUPS.values()):
                 mine = {n for f in there for n in f.names if GROUPS[n] == group}
-                if len(mine) > allowed(extent, 3):
+                if len(mine) > allowed_nodes(extent, 3):
                     expected |= {f.id for f in there if mine & set(f.names)}
     assert unclaimed(faults, kill=extent, power=extent) == expected
 
@@ -208,9 +208,9 @@ def test_a_power_cut_damages_the_disks_that_lost_something() -> None:
     """As observed; without such a record, all that it hit."""
     nodes = ["broker-1", "broker-2"]
     files = {"broker-1": {"lost_bytes": 7, "lost_names": 0}, "broker-2": {"lost_bytes": 0}}
-    assert damaged(fault(0, "power", nodes)) == set(nodes)
+    assert damaged_nodes(fault(0, "power", nodes)) == set(nodes)
     seen = fault(0, "power", nodes, observation={"effect": {"files": files}})
-    assert damaged(seen) == {"broker-1"}
+    assert damaged_nodes(seen) == {"broker-1"}
 
 
 # --------------------------------------------------------------------------------- by the time
@@ -231,20 +231,20 @@ def test_what_has_no_rows_is_excused_by_time(
 ) -> None:
     """Each of it that overlaps the time from applied to recovered; the rest convicts."""
     cut = fault(0, "power", ["broker-1"], 1, 10)
-    one = Unclaimed(cut, frozenset({"broker-1"}), 15, "the system does not claim to survive")
+    one = UnclaimedFault(cut, frozenset({"broker-1"}), 15, "the system does not claim to survive")
     found = Finding("NOT_RECOVERED", count, "it did not", "recovers", spans=spans)
-    result = excused(Result("recovery", (found,)), [one])
+    result = mark_excused(Result("recovery", (found,)), [one])
     assert result.findings[0].count - result.findings[0].excused == left
-    assert add_up([result]) is (Judgement.INVALID if left else Judgement.UNKNOWN)
+    assert worst_judgement([result]) is (Judgement.INVALID if left else Judgement.UNKNOWN)
     assert [r.code for r in result.reasons] == ([] if left else ["EXCUSED"])
 
 
 def test_a_fault_excuses_only_what_it_may_break() -> None:
     """A kill may cost the recovery; it invents no message."""
-    kill = Unclaimed(fault(0, "kill", ["broker-1"]), frozenset({"broker-1"}), 99, "why")
+    kill = UnclaimedFault(fault(0, "kill", ["broker-1"]), frozenset({"broker-1"}), 99, "why")
     for demand, code in (("recovers", "NODE_CRASHED"), ("integrity", "CORRUPTED")):
         found = Finding(code, 1, "it", demand, spans=((5, 5),))
-        result = excused(Result("x", (found,)), [kill])
+        result = mark_excused(Result("x", (found,)), [kill])
         assert bool(result.findings[0].excuses) == (demand == "recovers")
 
 
@@ -268,37 +268,37 @@ def test_a_fault_that_hit_a_part_of_its_targets_damaged_that_part() -> None:
     ):
         for kind in ("kill", "wipe"):
             seen = fault(0, kind, nodes, state="partial", observation={"effect": effect})
-            assert damaged(seen) == hit
+            assert damaged_nodes(seen) == hit
 
 
 def test_a_fault_of_one_broker_set_excuses_nothing_of_another() -> None:
     """By the time, too, where it is known which set a row is of; controllers serve all of them."""
     hit = frozenset({"broker-4"})
-    cut = Unclaimed(fault(0, "power", ["broker-4"]), hit, 15, "why", sets=frozenset({"set-2"}))
+    cut = UnclaimedFault(fault(0, "power", ["broker-4"]), hit, 15, "why", sets=frozenset({"set-2"}))
     spans = ((5, 5),) * 3
     found = Finding("OFFSET_CONFLICT", 3, "3", "order-per-queue", spans=spans)
     for groups, left in ((("set-1", "set-2", ""), 1), ((), 0), (("set-1",) * 3, 3)):
-        one = excused(Result("x", (replace(found, broker_sets=groups),)), [cut]).findings[0]
+        one = mark_excused(Result("x", (replace(found, broker_sets=groups),)), [cut]).findings[0]
         assert one.count - one.excused == left
     anywhere = replace(cut, sets=frozenset())
-    one = excused(Result("x", (replace(found, broker_sets=("set-1",) * 3),)), [anywhere]).findings[
-        0
-    ]
+    one = mark_excused(
+        Result("x", (replace(found, broker_sets=("set-1",) * 3),)), [anywhere]
+    ).findings[0]
     assert one.excused == 3
 
 
 def test_lost_elements_need_a_fault_of_a_whole_group() -> None:
     """Which nodes held them is not known; and they were acknowledged before it was healed."""
     faults = [fault(n, "kill", [f"broker-{n + 1}"], 0, 10) for n in range(3)]
-    some = [Unclaimed(one, damaged(one), 15, "why") for one in faults]
-    assert hitting_whole_groups(some, GROUPS, {"set-1"}) == {0, 1, 2}
-    assert hitting_whole_groups(some[:2], GROUPS, {"set-1"}) == frozenset()
+    some = [UnclaimedFault(one, damaged_nodes(one), 15, "why") for one in faults]
+    assert whole_group_faults(some, GROUPS, {"set-1"}) == {0, 1, 2}
+    assert whole_group_faults(some[:2], GROUPS, {"set-1"}) == frozenset()
     controllers = fault(7, "kill", [f"controller-{n}" for n in (1, 2, 3)])
-    many = [Unclaimed(controllers, damaged(controllers), 15, "why")]
-    assert hitting_whole_groups(many, GROUPS, {"set-1", "set-2"}) == frozenset()
+    many = [UnclaimedFault(controllers, damaged_nodes(controllers), 15, "why")]
+    assert whole_group_faults(many, GROUPS, {"set-1", "set-2"}) == frozenset()
     for whole, begin, left in ((True, 10, 0), (True, 11, 1), (False, 10, 1)):
         lost = Finding("ELEMENT_LOST", 1, "1", "no-loss", spans=((begin, 40),))
-        one = excused(Result("x", (lost,)), [replace(some[0], whole=whole)]).findings[0]
+        one = mark_excused(Result("x", (lost,)), [replace(some[0], whole=whole)]).findings[0]
         assert one.count - one.excused == left
 
 
@@ -317,7 +317,7 @@ def test_claims_of_a_run_that_make_no_sense_are_none(recorded: Any) -> None:
 def test_a_kind_of_fault_that_is_not_installed_excuses_nothing() -> None:
     """What it may break is not known."""
     strange = fault(0, "unheard-of", ["broker-1"])
-    one = Unclaimed(strange, damaged(strange), 99, "why")
+    one = UnclaimedFault(strange, damaged_nodes(strange), 99, "why")
     for demand in ALL_DEMANDS:
         found = Finding("ANY", 1, "it", demand, spans=((5, 5),))
-        assert not excused(Result("x", (found,)), [one]).findings[0].excuses
+        assert not mark_excused(Result("x", (found,)), [one]).findings[0].excuses

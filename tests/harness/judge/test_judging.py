@@ -10,9 +10,9 @@ import pytest
 
 from harness.cli import session
 from harness.history.rundir import RunDir
-from harness.history.runs import begun, is_running
+from harness.history.runs import is_running, write_run
 from harness.judge import judge
-from harness.judge.lock import being_judged, is_being_judged
+from harness.judge.lock import is_being_judged, judging
 from harness.judge.verdict import Judgement, Verdict
 from harness.trial import Trial
 
@@ -21,7 +21,7 @@ VERDICT = Verdict(Judgement.VALID, "Valid: all of it.", (), ())
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
-    return begun(Trial(), "", tmp_path)
+    return write_run(Trial(), "", tmp_path)
 
 
 def test_whoever_judges_says_so(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,8 +43,8 @@ def test_whoever_judges_says_so(run: RunDir, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_two_may_judge_at_once(run: RunDir) -> None:
     """Nobody waits for the other."""
-    with being_judged(run):
-        with being_judged(run):
+    with judging(run):
+        with judging(run):
             assert is_being_judged(run.path)
         assert is_being_judged(run.path)
     assert not is_being_judged(run.path)
@@ -55,10 +55,10 @@ def test_a_judge_that_was_killed_judges_no_more(run: RunDir) -> None:
     program = f"""
 import signal
 from pathlib import Path
-from harness.judge.lock import being_judged
+from harness.judge.lock import judging
 from harness.history.rundir import RunDir
 
-with being_judged(RunDir(Path({str(run.path)!r}))):
+with judging(RunDir(Path({str(run.path)!r}))):
     print("begun", flush=True)
     signal.pause()
 """
@@ -69,7 +69,7 @@ with being_judged(RunDir(Path({str(run.path)!r}))):
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert not is_being_judged(run.path)
-    with being_judged(run):
+    with judging(run):
         assert is_being_judged(run.path)
 
 
@@ -78,10 +78,10 @@ def test_where_nothing_can_be_written_it_goes_unsaid(run: RunDir) -> None:
     elsewhere = run.path / "elsewhere"
     elsewhere.mkdir()
     os.symlink(elsewhere, run.path / ".judging")
-    with being_judged(run):
+    with judging(run):
         assert not is_being_judged(run.path)
     assert not list(elsewhere.iterdir())
     (run.path / ".judging").unlink()
     (run.path / ".judging").write_text("")
-    with being_judged(run):
+    with judging(run):
         assert not is_being_judged(run.path)

@@ -19,7 +19,7 @@ from typing import Any
 from clusters.hosts._agent.archive import archive
 from clusters.hosts.local import hosts as local
 from clusters.hosts.local.hosts import LocalHosts
-from harness.contracts import Agent, Clock, HostsPlugin, Node, Python
+from harness.contracts import Agent, ClockOffset, HostsPlugin, Node, PythonRuntime
 from harness.errors import BedFailed
 from harness.trial import Trial
 
@@ -56,12 +56,12 @@ class Apart(LocalHosts):
         return self._run.parents[1] / f"apart-{self._run.name}"
 
     @asynccontextmanager
-    async def raised(
+    async def start_nodes(
         self, nodes: Sequence[Node]
     ) -> AsyncIterator[tuple[Sequence[Node], Mapping[str, Agent]]]:
         self._nodes = [node.name for node in nodes]
         self._install()
-        async with super().raised(nodes) as raised:
+        async with super().start_nodes(nodes) as raised:
             yield raised
         for node in self._nodes:
             if os.path.isdir(self.folder(node)):
@@ -72,18 +72,20 @@ class Apart(LocalHosts):
     def folder(self, node: str) -> str:
         return str(self._elsewhere / node)
 
-    def python(self, node: str) -> Python:
-        return Python(f"{self._elsewhere}/python-{node}", f"{self._elsewhere}/packages")
+    def python(self, node: str) -> PythonRuntime:
+        return PythonRuntime(f"{self._elsewhere}/python-{node}", f"{self._elsewhere}/packages")
 
-    def clock(self, node: str) -> Clock:
-        return Clock(self._ahead_s(node) * 1_000_000_000, self._error_ns)
+    def clock(self, node: str) -> ClockOffset:
+        return ClockOffset(self._ahead_s(node) * 1_000_000_000, self._error_ns)
 
-    async def clocks_again(self) -> Mapping[str, Clock]:
+    async def compare_clocks(self) -> Mapping[str, ClockOffset]:
         """As `clock` says, but those of clients went on by `moved_ms` meanwhile."""
         if not self._error_ns:
             return {}
         moved = {name: self._moved_ns * name.startswith("client") for name in self._nodes}
-        return {name: Clock(self.clock(name).offset_ns + ns, 1000) for name, ns in moved.items()}
+        return {
+            name: ClockOffset(self.clock(name).offset_ns + ns, 1000) for name, ns in moved.items()
+        }
 
     def _ahead_s(self, node: str) -> int:
         return AHEAD_S * (1 + self._nodes.index(node))

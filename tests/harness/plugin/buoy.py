@@ -13,7 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.contracts import CLIENT, Batch, Bed, Node, Received, Standing, SystemPlugin
+from harness.contracts import (
+    CLIENT,
+    Bed,
+    ClusterState,
+    Node,
+    PollResult,
+    ReceivedMessage,
+    SystemPlugin,
+)
 from harness.operation import Completion, Type
 from harness.trial import Trial
 
@@ -53,16 +61,16 @@ class Buoy:
         argv = [sys.executable, str(Path(__file__).resolve()), folder, bed.node(node).address]
         await bed.agents[node].start(SERVER, argv, log=f"{folder}/buoy.log")
 
-    async def standing(self, bed: Bed) -> Standing:
+    async def cluster_state(self, bed: Bed) -> ClusterState:
         try:
             frame = json.dumps({"do": "ping"}).encode() + b"\n"
             await bed.agents["buoy-1"].ask(PORT + 1, frame, 0.5)
         except ConnectionError:
-            return Standing()
-        return Standing(masters={"buoy": "buoy-1"}, epochs={"buoy": 1}, redundant=True)
+            return ClusterState()
+        return ClusterState(masters={"buoy": "buoy-1"}, epochs={"buoy": 1}, redundant=True)
 
     async def healthy(self, bed: Bed, within_s: float) -> Mapping[str, Any]:
-        while not (await self.standing(bed)).redundant or self._settings.get("never_ready"):
+        while not (await self.cluster_state(bed)).redundant or self._settings.get("never_ready"):
             await bed.sleep(0.05)
         return {"masters": ["buoy-1"]}
 
@@ -118,18 +126,20 @@ class Client:
             return Completion(Type.INFO, error=str(e))
         return Completion(Type.OK, offset=answer["offset"], epoch=1)
 
-    async def poll(self, topic: str, queue: int, offset: int, limit: int, wait_s: float) -> Batch:
+    async def poll(
+        self, topic: str, queue: int, offset: int, limit: int, wait_s: float
+    ) -> PollResult:
         try:
             name = f"{topic}-{queue}"
             answer = await self._ask(do="read", queue=name, offset=offset, limit=limit)
         except (OSError, TimeoutError) as e:
-            return Batch(Completion(Type.FAIL, error=str(e)))
+            return PollResult(Completion(Type.FAIL, error=str(e)))
         bodies = [bytes.fromhex(body) for body in answer["bodies"]]
         if not bodies:
             await asyncio.sleep(0.02)
-        messages = [Received(offset + at, 1, body) for at, body in enumerate(bodies)]
+        messages = [ReceivedMessage(offset + at, 1, body) for at, body in enumerate(bodies)]
         end = offset + len(bodies)
-        return Batch(Completion(Type.OK), messages, next_offset=end, max_offset=answer["end"])
+        return PollResult(Completion(Type.OK), messages, next_offset=end, max_offset=answer["end"])
 
     async def range(self, topic: str, queue: int) -> tuple[int, int]:
         try:

@@ -4,10 +4,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from harness.operation import NONE
-from harness.workloads._body import SMALLEST, body_of, claimed_value, value_in
+from harness.workloads._body import MIN_BYTES, body_of, claimed_value, value_in
 
 values = st.integers(0, 2**63 - 1)
-sizes = st.integers(SMALLEST, 300) | st.sampled_from([4096, 4097, 10_000])
+sizes = st.integers(MIN_BYTES, 300) | st.sampled_from([4096, 4097, 10_000])
 
 
 @given(values, sizes)

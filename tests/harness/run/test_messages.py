@@ -1,6 +1,6 @@
-"""The workload messages, run in one process against a store in memory, in its own crew.
+"""The workload messages, run in one process against a store in memory, in its own client process.
 
-The store is a few lists; a test may make it answer as a bad one would. What the crew journalled is
+The store is a few lists; a test may make it answer as a bad one would. What was journalled is
 then read back from disk.
 """
 
@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 from small_world import SmallWorld
 
-from harness.contracts import Batch, Received
+from harness.contracts import PollResult, ReceivedMessage
 from harness.errors import BadRequest
-from harness.history.journal import Journal, read_stream
+from harness.history.journal import TableJournal, read_stream
 from harness.operation import NONE, Completion, F, Type, producer_of, sequence_of
-from harness.run.client_process import Crew
+from harness.run.client_process import ClientProcess
 from harness.trial import Trial
 from harness.workloads._body import body_of, key_of
-from harness.workloads.messages import Messages, workload
+from harness.workloads.messages import MessageWorkload, workload
 
 Row = Mapping[str, Any]
 
@@ -70,18 +70,20 @@ class Store:
 
         asyncio.get_running_loop().call_later(0.001, end)
 
-    async def poll(self, topic: str, queue: int, offset: int, limit: int, wait_s: float) -> Batch:
+    async def poll(
+        self, topic: str, queue: int, offset: int, limit: int, wait_s: float
+    ) -> PollResult:
         if queue in self.unreachable:
-            return Batch(Completion(Type.FAIL, error="nobody there"))
+            return PollResult(Completion(Type.FAIL, error="nobody there"))
         await asyncio.sleep(self.answers_after_s)
         found = self.queues[queue][offset : int(min(offset + limit, self.gives))]
         if not found:
             await asyncio.sleep(0.002)
         read = [
-            Received(offset + i, 1, self.damage(body), self.key(body))
+            ReceivedMessage(offset + i, 1, self.damage(body), self.key(body))
             for i, body in enumerate(found)
         ]
-        return Batch(Completion(Type.OK), read, offset + len(read), len(self.queues[queue]))
+        return PollResult(Completion(Type.OK), read, offset + len(read), len(self.queues[queue]))
 
     async def range(self, topic: str, queue: int) -> tuple[int, int]:
         if queue in self.unreachable:
@@ -100,7 +102,7 @@ class Store:
 class Run:
     """A finished run: its workload and what its journals hold."""
 
-    task: Messages
+    task: MessageWorkload
     ops: list[Row]
     notes: list[str]
 
@@ -120,16 +122,16 @@ def play(folder: Path, store: Store, enough: Callable[[], bool], **options: Any)
     task = workload(Trial(seed=3, recover_within_s=1.0, load=load))
 
     async def all_of_it() -> None:
-        crew = aboard(folder, store, task)
-        crew.begin(monotonic_ns())
-        loading = asyncio.ensure_future(task.load(crew))
+        process = aboard(folder, store, task)
+        process.begin(monotonic_ns())
+        loading = asyncio.ensure_future(task.load(process))
         async with asyncio.timeout(20):
             while not enough():  # noqa: ASYNC110 - the condition is the store's, not an event
                 await asyncio.sleep(0.001)
-            crew.stopping = True
+            process.stopping = True
             await loading
-            await task.drain(crew)
-        crew.close()
+            await task.drain(process)
+        process.close()
 
     asyncio.run(all_of_it())
     return journalled(task, folder)
@@ -138,26 +140,26 @@ def play(folder: Path, store: Store, enough: Callable[[], bool], **options: Any)
 def drained(folder: Path, store: Store, sea: SmallWorld, **options: Any) -> Run:
     """Drain what is there, in a world's time, where the cluster has 30 s to recover."""
     task = workload(Trial(seed=3, recover_within_s=30.0, load=options))
-    crew = aboard(folder, store, task)
-    sea.play(lambda: task.drain(crew))
-    crew.close()
+    process = aboard(folder, store, task)
+    sea.play(lambda: task.drain(process))
+    process.close()
     return journalled(task, folder)
 
 
-def aboard(folder: Path, store: Store, task: Messages) -> Crew:
-    return Crew(
+def aboard(folder: Path, store: Store, task: MessageWorkload) -> ClientProcess:
+    return ClientProcess(
         client=store,  # type: ignore[arg-type]  # it needs no open()
-        ops=Journal(folder, "ops", "client-1"),
-        notes=Journal(folder, "notes", "client-1"),
+        ops=TableJournal(folder, "ops", "client-1"),
+        notes=TableJournal(folder, "notes", "client-1"),
         index=0,
-        crews=1,
-        total=task.processes,
+        client_processes=1,
+        total_processes=task.processes,
         seed=3,
         clock_ns=monotonic_ns,
     )
 
 
-def journalled(task: Messages, folder: Path) -> Run:
+def journalled(task: MessageWorkload, folder: Path) -> Run:
     return Run(task, list(_rows(folder, "ops")), [row["text"] for row in _rows(folder, "notes")])
 
 
@@ -331,7 +333,7 @@ def test_each_group_reads_everything(tmp_path: Path) -> None:
 
 def test_processes_are_producers_then_consumers_then_readers() -> None:
     task = workload(Trial(load={"producers": 2, "groups": 2, "consumers": 2, "queues": 3}))
-    assert [task.who(p) for p in range(task.processes)] == [
+    assert [task.process_name(p) for p in range(task.processes)] == [
         "producer 0",
         "producer 1",
         "consumer 0 of group-0",

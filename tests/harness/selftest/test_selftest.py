@@ -15,7 +15,7 @@ from harness.campaign.simulation import simulate
 from harness.errors import BadRequest, UnknownName
 from harness.history.rundir import RunDir
 from harness.run import launch
-from harness.run.interrupts import stoppable
+from harness.run.interrupts import on_stop_signal
 from harness.selftest.mutants import (
     ALL_CAUGHT,
     BLAMED,
@@ -201,7 +201,7 @@ def test_ctrl_c_ends_it(tmp_path: Path) -> None:
     def run(trial: Trial, plan: str, runs: Path) -> RunDir:
         return launch.run(trial, plan, pressed, runs)
 
-    with stoppable(course.interrupt):
+    with on_stop_signal(course.interrupt):
         conduct(course, 1, runs, said, run)
     folders = [path for path in runs.iterdir() if not path.is_symlink()]
     assert [RunDir(path).state()["interrupted"] for path in folders] == [True]

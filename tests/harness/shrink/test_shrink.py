@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from harness.campaign.pool import PoolResult
 from harness.contracts import Node, PlannedFault
 from harness.errors import BadRequest
-from harness.plans import first, kept, shifted
+from harness.plans import first_faults, keep_faults, shift_plan
 from harness.registry import load, nemesis
 from harness.shrink.search import Case, size
 from harness.shrink.workers import Attempt, AttemptResult, CandidatePool, failure_classes
@@ -172,9 +172,9 @@ def test_faults_that_stay_still_speak_of_the_same_faults() -> None:
         PlannedFault("kill", 2.0, 1.0, "master"),
         PlannedFault("pause", 3.0, 1.0, "controller but fault-1", {}, "event set by fault-1"),
     )
-    *_, last = kept(plan, [1, 2])
+    *_, last = keep_faults(plan, [1, 2])
     assert (last.target, last.after) == ("controller but fault-0", "event set by fault-0")
-    (alone,) = kept(plan, [2])
+    (alone,) = keep_faults(plan, [2])
     assert not re.search(r"fault-\d", f"{alone.target} {alone.after}")
     nodes = [Node("controller-1", "controller")]
     with pytest.raises(BadRequest, match="left-out"):
@@ -184,9 +184,9 @@ def test_faults_that_stay_still_speak_of_the_same_faults() -> None:
 def test_the_first_faults_are_those_that_begin_first() -> None:
     """In the order of the plan; shifting keeps what is between them."""
     plan = tuple(PlannedFault("kill", at_s, 1.0, "master") for at_s in (3.0, 1.0, 2.0))
-    assert [fault.at_s for fault in first(plan, 2)] == [1.0, 2.0]
-    assert [fault.at_s for fault in shifted(plan, 0.5)] == [2.5, 0.5, 1.5]
-    assert shifted((), 0.5) == ()
+    assert [fault.at_s for fault in first_faults(plan, 2)] == [1.0, 2.0]
+    assert [fault.at_s for fault in shift_plan(plan, 0.5)] == [2.5, 0.5, 1.5]
+    assert shift_plan((), 0.5) == ()
 
 
 def test_sizes_are_told_in_words() -> None:

@@ -113,7 +113,7 @@ def test_code_that_changes_under_it_ends_a_suite(
 
     for name, stand_in in (("Engines", Engines), ("run_one", run_one)):
         monkeypatch.setattr(suite_course, name, stand_in)
-    monkeypatch.setattr(suite_course, "changed", lambda: len(made) > 1)
+    monkeypatch.setattr(suite_course, "code_changed", lambda: len(made) > 1)
     course = SuiteState(Path("suites/night.toml"), repeated_runs([CALM, STORM], 2))
     keys, rows = [one.key for one in course.asked], list[SuiteRow]()
     with SuiteLog(course.suite, keys, tmp_path) as log:

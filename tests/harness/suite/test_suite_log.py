@@ -10,7 +10,7 @@ from suite_rows import VALID, row
 
 from harness.errors import BedFailed
 from harness.history.rundir import RunDir
-from harness.history.runs import begun
+from harness.history.runs import write_run
 from harness.suite import log as suite_log
 from harness.suite.log import RunStart, SuiteLog, interrupted_run, ran_s, remove_run
 from harness.trial import Trial
@@ -80,7 +80,7 @@ def test_other_code_is_another_suite(tmp_path: Path, monkeypatch: pytest.MonkeyP
         log.done("a-1", VALID)
     with SuiteLog(SUITE, ["c-1"], tmp_path) as other:
         assert other.set_aside() == 0
-    monkeypatch.setattr(suite_log, "contents", lambda: "other code")
+    monkeypatch.setattr(suite_log, "code_hash", lambda: "other code")
     with SuiteLog(SUITE, KEYS, tmp_path) as now:
         assert now.rows == {}
         assert now.set_aside() == 1
@@ -90,7 +90,7 @@ def test_other_code_is_another_suite(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def _run(runs: Path, name: str, trial: Trial, **state: object) -> RunDir:
     folder = runs / name
     folder.mkdir(parents=True)
-    run = begun(trial, "", folder)
+    run = write_run(trial, "", folder)
     run.update_state(**{"command": ["suite", "x"], "started": "2026-01-02", **state})
     return run
 

@@ -12,7 +12,7 @@ from harness.suite import record as suite_record
 from harness.suite.expected import NOT_AS_EXPECTED, UNDECIDED
 from harness.suite.record import COLUMNS, Record
 from harness.text import code_hash as harness_contents
-from harness.text.code_hash import BROKEN, contents
+from harness.text.code_hash import RUN_CODE, code_hash
 
 FIGURES = {"injections": 15, "acknowledged": 36_123_456, "lost": 0, "to_ack_s_p50": 0.125}
 
@@ -64,8 +64,8 @@ def test_a_plug_in_from_elsewhere_is_part_of_the_code(
     hashes = set()
     for code in ("", "one", "other"):
         (package / "client.py").write_text(f"# {code}\n")
-        monkeypatch.setattr(harness_contents, "_first", harness_contents._now)
-        hashes.add(contents(BROKEN))
+        monkeypatch.setattr(harness_contents, "_state_at_start", harness_contents._state_now)
+        hashes.add(code_hash(RUN_CODE))
         monkeypatch.syspath_prepend(tmp_path)
     assert len(hashes) == 3, "without it, with it, and with another one"
 
@@ -82,7 +82,7 @@ def test_a_bound_that_was_broken_convicts_nobody(tmp_path: Path) -> None:
 def test_what_is_made_of_other_code_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor what has another trial under the same name; its row is then replaced."""
     record = Record({}).with_(turn(), row(figures=FIGURES))
-    monkeypatch.setattr(suite_record, "contents", lambda folders: "other code")
+    monkeypatch.setattr(suite_record, "code_hash", lambda folders: "other code")
     assert not record.known([turn()])
     replaced = record.with_(turn(), row(figures={"lost": 1}))
     assert len(replaced.rows) == 1

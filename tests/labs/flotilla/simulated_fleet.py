@@ -36,7 +36,7 @@ from clusters.hosts._world.world import SECOND, Transcript, World
 from clusters.systems.flotilla import layout as layout
 from clusters.systems.flotilla.cluster_state import cluster_state
 from clusters.systems.flotilla.profiles import settings as settings_of
-from harness.contracts import CLIENT, Node, Standing
+from harness.contracts import CLIENT, ClusterState, Node
 from harness.trial import Trial
 
 T = TypeVar("T")
@@ -171,25 +171,25 @@ class Sailor:
 
     # what there is
 
-    async def standing(self) -> Standing:
+    async def cluster_state(self) -> ClusterState:
         names = [name for name in self.fleet.aboard if name != "client-1"]
         answers = [await self._described(name) for name in names]
         return cluster_state(dict(zip(names, answers, strict=True)), self.fleet.layout.sets)
 
-    async def healthy(self) -> Standing:
+    async def healthy(self) -> ClusterState:
         """Wait for full redundancy."""
 
-        async def look() -> Standing | None:
-            now = await self.standing()
+        async def look() -> ClusterState | None:
+            now = await self.cluster_state()
             return now if now.redundant and now.controller_leader else None
 
         return await eventually(look)
 
-    async def new_master(self, old: str, of: str = BROKER_SET) -> Standing:
+    async def new_master(self, old: str, of: str = BROKER_SET) -> ClusterState:
         """Wait for a master other than this one."""
 
-        async def look() -> Standing | None:
-            now = await self.standing()
+        async def look() -> ClusterState | None:
+            now = await self.cluster_state()
             return now if now.masters.get(of) not in (None, old) else None
 
         return await eventually(look)

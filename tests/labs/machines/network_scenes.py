@@ -372,7 +372,7 @@ def main(folder: Path) -> None:
     hosts.enter()
 
     async def play() -> dict[str, Said]:
-        async with hosts.raised([Node(name, "broker") for name in NODES]) as (nodes, agents):
+        async with hosts.start_nodes([Node(name, "broker") for name in NODES]) as (nodes, agents):
             assert {node.name: node.address for node in nodes} == ADDRESSES
             return await real(agents)
 

@@ -78,7 +78,7 @@ class Harbour:
     def _launch(self, name: str, arguments: list[str], **more: str) -> None:
         (self.folder / "log4j2.properties").write_text(LOGGED)
         self.said[name] = self.folder / f"{name}.log"
-        runtime = java.find()
+        runtime = java.find_java()
         log = self.processes.enter_context(self.said[name].open("wb"))
         process = subprocess.Popen(
             [

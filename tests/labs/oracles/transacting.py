@@ -21,7 +21,7 @@ from checkers._cycles.edges import OrderLayer
 from checkers._cycles.rows import NEVER, Accesses, TransactionChunk
 from checkers._cycles.rows import Transactions as Table
 from checkers._spark.spark_stages import PARTIALS
-from harness.history.journal import Journal
+from harness.history.journal import TableJournal
 from harness.history.rundir import RunDir
 from harness.history.schema import OPS
 from harness.operation import F, Type
@@ -146,7 +146,7 @@ def write_run(path: Path, transactions: list[Transaction], writers: int = 1) -> 
     run.write_names({"keys": list(KEYS), "nodes": [], "roles": {}, "processes": {}})
     run.update_state(ended=True, interrupted=False)
     for writer in range(writers):
-        journal = Journal(run.journal, "ops", f"client-{writer + 1}")
+        journal = TableJournal(run.journal, "ops", f"client-{writer + 1}")
         mine = table(t for t in transactions if t.process % writers == writer)
         for row in mine.to_pylist():
             journal.append(tuple(-1 if row[name] is None else row[name] for name in OPS.names))

@@ -8,7 +8,7 @@ from seedlings import Sow
 
 from harness.campaign.run import Campaign, CampaignState, conduct
 from harness.campaign.view import CampaignScreen, show
-from harness.judge.campaign_evidence import Total, noted, summed
+from harness.judge.campaign_evidence import CampaignTotal, record_campaign, sum_campaigns
 from harness.campaign.tally import SeedResult, CampaignTotals
 from harness.trial import Trial
 
@@ -26,14 +26,14 @@ def conducted(asked: Campaign, runs: Path, work: Sow) -> CampaignState:
 
 def shown(course: CampaignState, runs: Path, width: int = 200) -> str:
     out = StringIO()
-    show(course, summed(course, runs), Console(file=out, width=width, highlight=False))
+    show(course, sum_campaigns(course, runs), Console(file=out, width=width, highlight=False))
     return out.getvalue()
 
 
-def noted_and_summed(asked: Campaign, runs: Path, work: Sow) -> Total:
+def noted_and_summed(asked: Campaign, runs: Path, work: Sow) -> CampaignTotal:
     course = conducted(asked, runs, work)
-    noted(course, runs)
-    return summed(course, runs)
+    record_campaign(course, runs)
+    return sum_campaigns(course, runs)
 
 
 def course_of(asked: Campaign) -> CampaignState:

@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 from harness import registry
 from harness.history.reader import History
 from harness.importers import _run_folder as _folder
-from harness.judge.judge import judge_here
+from harness.judge.judge import judge_small
 from harness.history.rundir import RunDir
 from harness.campaign.simulation import simulate
 from harness.trial import Trial
@@ -114,7 +114,7 @@ def _imported(folder: Path) -> RunDir:
     path.write_text(REGISTER)
     recording = registry.load("importer", "jepsen-register")(path)
     run = _folder.write(recording, path, "jepsen-register", folder / "register")
-    judge_here(History.open(run))
+    judge_small(History.open(run))
     return run
 
 
@@ -127,7 +127,7 @@ def _changed(run: RunDir, folder: Path, change: Callable[[RunDir], None]) -> Run
 
 def _interrupt(run: RunDir) -> None:
     run.update_state(interrupted=True)
-    judge_here(History.open(run))
+    judge_small(History.open(run))
 
 
 def _empty(run: RunDir) -> None:

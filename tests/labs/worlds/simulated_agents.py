@@ -19,7 +19,7 @@ def play(folder: Path, scene: Scene) -> Any:
     hosts, seen = SimulatedHosts(Trial(hosts="simulated", seed=1), folder), []
 
     async def main() -> int:
-        async with hosts.raised(NODES) as (nodes, agents):
+        async with hosts.start_nodes(NODES) as (nodes, agents):
             seen.append(await scene(agents, {node.name: node.address for node in nodes}))
         return 0
 

@@ -12,11 +12,11 @@ import sinking
 
 from harness.cli.exit_codes import exit_code
 from harness.errors import BadRequest, UnknownName
-from harness.history.journal import Journal
+from harness.history.journal import TableJournal
 from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.history.seal import seal
-from harness.judge.judge import judge_here
+from harness.judge.judge import judge_small
 from harness.judge.verdict import Finding, Result, Verdict
 from harness.operation import NONE, F, Type
 from harness.trial import Trial
@@ -255,7 +255,7 @@ def test_a_topic_that_was_forgotten_is_told_by_its_last_changes(tmp_path: Path) 
     run.trial_file.write_text(Trial(checkers=("metadata",)).to_toml())
     run.write_names({"keys": ["another", "topic-7"], "nodes": [], "roles": {}, "processes": {}})
     run.update_state(ended=True)
-    journal = Journal(run.journal, "ops", "client-1")
+    journal = TableJournal(run.journal, "ops", "client-1")
     done = [(F.CREATE, 0, 4), (F.CREATE, 1, 4), (F.SEE, 0, 4), (F.SEE, 1, 0)]
     for op, (f, key, queues) in enumerate(done):
         for kind, t in ((Type.INVOKE, 2 * op), (Type.OK, 2 * op + 1)):
@@ -263,7 +263,7 @@ def test_a_topic_that_was_forgotten_is_told_by_its_last_changes(tmp_path: Path) 
             row = (t * 1_000_000, 5, op, kind, f, key, *[NONE] * 2, offset, *[NONE] * 5)
             journal.append(row)
     journal.close()
-    judge_here(History.open(run))
+    judge_small(History.open(run))
     story = told(run, "METADATA_LOST")
     assert [step.text for step, _ in story.moments] == [
         "process 5 begins op 1: create of topic-7",

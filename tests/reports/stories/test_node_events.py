@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from harness.history.faults_and_events import Event
+from harness.history.faults_and_events import ClusterEvent
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Finding
 from reports import page
@@ -21,7 +21,7 @@ AT = 10 * S
 )
 def test_within_a_second(apart_s: float, there: bool) -> None:
     """Before or after, and not a millisecond more."""
-    event = Event(AT + round(apart_s * S), "broker-1", "role", {"epoch": 2})
+    event = ClusterEvent(AT + round(apart_s * S), "broker-1", "role", {"epoch": 2})
     found = nearby_events([event], [AT])
     assert [line.fields for line in found.lines] == ["epoch 2"] * there
     assert [line.apart_s for line in found.lines] == [apart_s] * there
@@ -31,7 +31,7 @@ def test_a_story_has_many_moments() -> None:
     """A truncation long after the acknowledgement is shown with its distance in time; events
     between the two are not."""
     times = {"acknowledged": 0.5, "nothing": 5.0, "truncate": 9.5}
-    events = [Event(AT + round(s * S), "broker-1", kind) for kind, s in times.items()]
+    events = [ClusterEvent(AT + round(s * S), "broker-1", kind) for kind, s in times.items()]
     found = nearby_events(events, [AT, AT + 9 * S])
     assert [(line.kind, line.apart_s) for line in found.lines] == [
         ("acknowledged", 0.5),
@@ -42,7 +42,7 @@ def test_a_story_has_many_moments() -> None:
 
 def test_the_order_is_that_of_time_whatever_it_came_in() -> None:
     """Events of several nodes come file by file; the same events are the same lines."""
-    events = [Event(AT + n * 1000, f"broker-{n % 3}", "role", {"n": n}) for n in range(20)]
+    events = [ClusterEvent(AT + n * 1000, f"broker-{n % 3}", "role", {"n": n}) for n in range(20)]
     shuffled = Random(1).sample(events, len(events))
     assert nearby_events(shuffled, [AT]) == nearby_events(events, [AT])
     assert [line.fields for line in nearby_events(shuffled, [AT]).lines] == [
@@ -52,8 +52,10 @@ def test_the_order_is_that_of_time_whatever_it_came_in() -> None:
 
 def test_of_a_busy_second_the_nearest_are_kept() -> None:
     """Connection events are left out first, and the number of lines is shown."""
-    steps = [Event(AT + n * 1_000_000, "broker-1", "role", {"n": n}) for n in range(MAX_LINES + 5)]
-    chatter = [Event(AT, "broker-2", "connection", {"peer": n}) for n in range(7)]
+    steps = [
+        ClusterEvent(AT + n * 1_000_000, "broker-1", "role", {"n": n}) for n in range(MAX_LINES + 5)
+    ]
+    chatter = [ClusterEvent(AT, "broker-2", "connection", {"peer": n}) for n in range(7)]
     found = nearby_events([*chatter, *steps], [AT])
     assert [line.fields for line in found.lines] == [f"n {n}" for n in range(MAX_LINES)]
     assert found.left_out == 12
@@ -61,7 +63,12 @@ def test_of_a_busy_second_the_nearest_are_kept() -> None:
 
 def test_what_is_nobodys_is_not_told() -> None:
     """The harness's own remarks are no lines of a node."""
-    assert nearby_events([Event(AT, "", "recovery"), Event(AT, "broker-1", "")], [AT]).lines == ()
+    assert (
+        nearby_events(
+            [ClusterEvent(AT, "", "recovery"), ClusterEvent(AT, "broker-1", "")], [AT]
+        ).lines
+        == ()
+    )
 
 
 def test_the_page_has_them_beside_the_story(written: Callable[..., RunDir], lost: Finding) -> None:

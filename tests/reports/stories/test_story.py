@@ -7,7 +7,7 @@ import pytest
 import sinking
 
 from harness.campaign.simulation import SeedOutcome
-from harness.history.journal import Journal
+from harness.history.journal import TableJournal
 from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Finding, Verdict
@@ -123,10 +123,10 @@ def test_what_nodes_told_counts_until_they_are_taken_down(
     """A run that was killed, or that its test bed failed, never came to that: all of it counts."""
     run = RunDir(tmp_path)
     run.write_names({"keys": [], "nodes": ["broker-2"], "processes": {}})
-    events = Journal(run.journal, "events", "runner")
+    events = TableJournal(run.journal, "events", "runner")
     events.append((305, "broker-2", "exit", '{"code": 70, "pid": 7}'))
     events.close()
-    notes = Journal(run.journal, "notes", "runner")
+    notes = TableJournal(run.journal, "notes", "runner")
     for phase, t in phases.items():
         notes.append((t, NONE, NONE, phase))
     notes.close()

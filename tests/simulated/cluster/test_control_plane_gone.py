@@ -151,7 +151,7 @@ def test_brokers_restarted_meanwhile_come_back_with_the_controllers(who: str, fl
             for name in victims:
                 await sailor.start(name)
             await asyncio.sleep(3.0)
-            alone = (await sailor.standing()).masters.get(BROKER_SET)
+            alone = (await sailor.cluster_state()).masters.get(BROKER_SET)
             assert alone == (master if master not in victims else None)
         await sailor.healthy()
         after = await sailor.send(50)

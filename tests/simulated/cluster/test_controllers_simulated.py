@@ -36,7 +36,7 @@ def elections(fleet: Fleet) -> list[Json]:
 
 async def leader(sailor: Sailor) -> str:
     async def look() -> str | None:
-        return (await sailor.standing()).controller_leader
+        return (await sailor.cluster_state()).controller_leader
 
     return await eventually(look)
 

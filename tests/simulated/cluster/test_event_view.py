@@ -5,22 +5,22 @@ from simulated_fleet import BROKER_SET, Fleet, Sailor
 
 from clusters.systems.flotilla.event_view import EventView
 from clusters.systems.flotilla.layout import PORTS
-from harness.contracts import Standing
+from harness.contracts import ClusterState
 
 PARTS = ("masters", "slaves", "in_set", "out_of_set", "controller_leader", "epochs")
 
 
-def seen(fleet: Fleet) -> Standing:
+def seen(fleet: Fleet) -> ClusterState:
     """Return the view from all events so far, in the order of their times."""
     found = EventView(fleet.layout.sets)
     names = [name for role in PORTS for name in fleet.nodes(role)]
     rows = [(row["mono"], name, row) for name in names for row in fleet.events(name)]
     for _, name, row in sorted(rows, key=lambda each: each[:2]):
         found.read(name, row["kind"], row)
-    return found.standing()
+    return found.cluster_state()
 
 
-def alike(fleet: Fleet, now: Standing) -> None:
+def alike(fleet: Fleet, now: ClusterState) -> None:
     told = seen(fleet)
     for part in PARTS:
         assert getattr(told, part) == getattr(now, part), part

@@ -35,7 +35,7 @@ def exists(disk: Disk, name: str) -> bool:
 
 async def reigns(sailor: Sailor) -> None:
     async def look() -> bool:
-        return (await sailor.standing()).masters.get(BROKER_SET) == "broker-1"
+        return (await sailor.cluster_state()).masters.get(BROKER_SET) == "broker-1"
 
     await eventually(look)
 
@@ -113,7 +113,7 @@ def test_a_forgotten_set_and_the_new_one_of_its_name_are_told_apart() -> None:
         await sailor.start(new)
 
         async def begun() -> bool:
-            return (await sailor.standing()).masters.get(BROKER_SET) == new
+            return (await sailor.cluster_state()).masters.get(BROKER_SET) == new
 
         await eventually(begun)
         assert await ids(sailor) == {fleet.address(new): 4}

@@ -33,7 +33,7 @@ async def known(sailor: Sailor) -> Json:
 
 async def fail_over(sailor: Sailor) -> None:
     """The master is killed, another is elected, and the old one returns."""
-    old = (await sailor.standing()).masters[BROKER_SET]
+    old = (await sailor.cluster_state()).masters[BROKER_SET]
     assert old
     await sailor.kill(old)
     await sailor.new_master(old)
@@ -435,6 +435,6 @@ def test_who_has_had_two_ids_has_one_vote() -> None:
         for slave in others:
             await sailor.kill(slave)
         assert not await sailor.client.consumer.lock("g", "first", TOPIC, 1)
-        assert (await sailor.standing()).masters[BROKER_SET] == master
+        assert (await sailor.cluster_state()).masters[BROKER_SET] == master
 
     fleet.sail(scenario)

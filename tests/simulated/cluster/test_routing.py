@@ -146,7 +146,7 @@ def test_masters_of_three_sets_die_in_turn_and_a_lagging_slave_is_never_elected(
             await sailor.send(20)
 
             async def left(lagging: str = lagging) -> bool:
-                return lagging in (await sailor.standing()).out_of_set
+                return lagging in (await sailor.cluster_state()).out_of_set
 
             await eventually(left)
             assert acknowledged(await sailor.send(20))
@@ -232,7 +232,7 @@ def test_a_silent_broker_is_isolated(lite: bool, least_s: int, most_s: float) ->
     async def scenario(sailor: Sailor) -> None:
         await sailor.healthy()
         await until(sailor, lambda group: len(group) == 3)
-        slave = (await sailor.standing()).slaves[0]
+        slave = (await sailor.cluster_state()).slaves[0]
         cut(sailor, slave, [NAMESERVER])
         await asyncio.sleep(least_s)
         assert len(await members(sailor)) == 3
@@ -312,7 +312,7 @@ def test_without_nameserver_and_master_the_set_is_whole_again() -> None:
         await sailor.new_master(old)
 
         async def two_members() -> bool:
-            now = await sailor.standing()
+            now = await sailor.cluster_state()
             return len(now.in_set) == 2 and old not in now.in_set
 
         await eventually(two_members)

@@ -8,7 +8,7 @@ import pytest
 
 from clusters.hosts.simulated.options import SimulationOptions, swarm
 from harness.campaign.simulation import simulate
-from harness.contracts import Clock
+from harness.contracts import ClockOffset
 from harness.errors import BadRequest
 from harness.history.faults_and_events import events
 from harness.history.reader import History
@@ -67,5 +67,5 @@ def test_no_clock_is_that_wrong(ppm: object) -> None:
 
 def test_a_reading_is_told_in_the_drivers_time() -> None:
     """Of a clock that is ahead, and of one that is fast."""
-    assert Clock(offset_ns=7).drivers_ns(10) == 3
-    assert Clock(offset_ns=100, rate=1.02).drivers_ns(100 + 10_200_000_000) == 10_000_000_000
+    assert ClockOffset(offset_ns=7).drivers_ns(10) == 3
+    assert ClockOffset(offset_ns=100, rate=1.02).drivers_ns(100 + 10_200_000_000) == 10_000_000_000

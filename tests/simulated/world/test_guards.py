@@ -21,7 +21,7 @@ from clusters.hosts._world.guards import GUARDED
 from clusters.hosts._world.network import SimNetwork
 from clusters.hosts._world.process import SimHost, SimProcess
 from clusters.hosts._world.world import NotSimulated, World
-from harness.history.journal import Journal, rows_of
+from harness.history.journal import TableJournal, count_rows
 from harness.history.row_stream import FLUSH_AFTER_S
 from harness.operation import F, Type
 
@@ -108,10 +108,10 @@ def test_a_simulated_client_writes_a_real_journal(tmp_path: Path) -> None:
     row = (1, 2, 3, Type.INVOKE, F.SEND, 0, 7, -1, -1, -1, -1, -1, -1, -1)
 
     async def main(process: SimProcess) -> None:
-        journal = Journal(tmp_path, "ops", "client-1")
+        journal = TableJournal(tmp_path, "ops", "client-1")
         journal.append(row)
         await asyncio.sleep(2 * FLUSH_AFTER_S)
-        process.world.after(0, lambda: flushed.append(rows_of([*tmp_path.glob("*.arrows")])))
+        process.world.after(0, lambda: flushed.append(count_rows([*tmp_path.glob("*.arrows")])))
         await asyncio.sleep(1)
         journal.close()
 

@@ -10,7 +10,7 @@ import pytest
 from small_world import SmallWorld, dial, serving
 
 from clusters.hosts._world.process import SimProcess
-from harness.run.client_process import Session
+from harness.run.client_process import ControlSession
 
 ENDLESS = 1_000.0
 
@@ -302,8 +302,8 @@ def test_each_process_prints_for_itself(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_crew_takes_its_orders_from_standard_input() -> None:
-    """`harness.run.client_process.Session` runs unchanged, on `sys.stdin.buffer`, until the runner
-    is gone."""
+    """`harness.run.client_process.ControlSession` runs unchanged, on `sys.stdin.buffer`, until the
+    runner is gone."""
     sea, told = SmallWorld(), []
 
     class Stub:
@@ -312,7 +312,7 @@ def test_a_crew_takes_its_orders_from_standard_input() -> None:
         stopping = False
 
         def __init__(self) -> None:
-            self.client = self.tally = self
+            self.client = self.counts = self
 
         async def open(self) -> None:
             await asyncio.sleep(1)
@@ -334,7 +334,7 @@ def test_a_crew_takes_its_orders_from_standard_input() -> None:
 
     async def main() -> int:
         stub: Any = Stub()
-        session = Session(stub, stub, told.append, lambda: None)
+        session = ControlSession(stub, stub, told.append, lambda: None)
         loop = asyncio.get_running_loop()
         await loop.connect_read_pipe(lambda: session, sys.stdin.buffer)
         try:

@@ -14,7 +14,7 @@ from clusters.hosts._world.process import SimProcess
 from clusters.hosts.simulated import machine
 from clusters.hosts.simulated.agent import SimulatedAgent
 from clusters.hosts.simulated.hosts import SimulatedHosts
-from harness.contracts import Agent, DiskFault, LinkRule, Powered, ProcessState
+from harness.contracts import Agent, DiskFault, LinkRule, PowerAgent, ProcessState
 from harness.errors import EXIT_BED_FAILED, BedFailed
 from harness.history.rundir import RunDir
 from harness.trial import Trial
@@ -113,17 +113,17 @@ def test_a_look_at_the_disk_leaves_names_as_they_are(tmp_path: Path) -> None:
     hosts = SimulatedHosts(Trial(hosts="simulated"), tmp_path)
 
     async def main() -> int:
-        async with hosts.raised(NODES) as (_, agents):
+        async with hosts.start_nodes(NODES) as (_, agents):
             a = cast(SimulatedAgent, agents["a"])
             disk = a.machine.disk
             disk.make_folders("/a/store")
             disk.write(disk.file("/a/store/f", create=True), b"abc", 0)
             before = disk.waiting("/a"), disk.used_bytes()
             assert before[0][1] > 0
-            assert (await a.disk_seen("/a", 1.0)).write == ""
+            assert (await a.probe_disk("/a", 1.0)).write == ""
             assert (disk.waiting("/a"), disk.used_bytes()) == before
             await a.disk("fault", DiskFault("/a", full=True))
-            assert (await a.disk_seen("/a", 1.0)).write == "ENOSPC"
+            assert (await a.probe_disk("/a", 1.0)).write == "ENOSPC"
         return 0
 
     assert hosts.run(main()) == 0, RunDir(tmp_path).state()
@@ -133,7 +133,7 @@ def test_a_node_without_power_does_nothing_until_it_is_back(tmp_path: Path) -> N
     """Its processes are dead and nothing starts there; a request fails at once."""
 
     async def scene(agents: Mapping[str, Agent], at: Mapping[str, str]) -> None:
-        a = cast(Powered, agents["a"])
+        a = cast(PowerAgent, agents["a"])
         config = NAMESERVER.format(at["a"])
         await a.put("/a/node.toml", config.encode())
         start = partial(a.start, "x", [*FLOTILLA, "/a/node.toml"], on_line=lambda line: None)
@@ -195,7 +195,7 @@ def test_who_else_reaches_for_it_ends_the_run(
     hosts = SimulatedHosts(Trial(hosts="simulated"), tmp_path)
 
     async def main() -> int:
-        async with hosts.raised(NODES) as (_, agents):
+        async with hosts.start_nodes(NODES) as (_, agents):
             await agents["a"].start("x", FLOTILLA)
             await agents["a"].exited("x")
         return 0

@@ -55,8 +55,8 @@ def test_the_agents_rules_make_links_late_and_narrow(tmp_path: Path) -> None:
     async def scene(agents: Mapping[str, Agent], at: Mapping[str, str]) -> None:
         async def took_s(way: str, count: int = 10) -> list[float]:
             source, sink = way.split(">")
-            await agents[source].fly(at[sink], f"{way} {count}", count, 972)
-            flights = await agents[sink].flown(f"{way} {count}")
+            await agents[source].send_timed(at[sink], f"{way} {count}", count, 972)
+            flights = await agents[sink].timed_arrivals(f"{way} {count}")
             return [(flight.arrived_ns - flight.sent_ns) / 1e9 for flight in flights]
 
         late = LinkRule(at["a"], 0.0, delay_s=0.5, jitter_s=0.1)

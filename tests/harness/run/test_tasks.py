@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from harness.errors import BedFailed
-from harness.run.tasks import meanwhile, together
+from harness.run.tasks import in_background, run_all
 
 
 async def forever(log: list[str]) -> None:
@@ -23,7 +23,7 @@ def test_the_first_failure_cancels_the_rest() -> None:
     """And is raised as itself."""
     log: list[str] = []
     with pytest.raises(BedFailed, match="broken"):
-        asyncio.run(together(forever(log), forever(log), fail()))
+        asyncio.run(run_all(forever(log), forever(log), fail()))
     assert log == ["cancelled", "cancelled"]
 
 
@@ -31,7 +31,7 @@ def test_a_failure_in_the_background_breaks_the_block_off() -> None:
     """However long the block would have waited."""
 
     async def story() -> None:
-        async with meanwhile(fail()):
+        async with in_background(fail()):
             await asyncio.Event().wait()
 
     with pytest.raises(BedFailed, match="broken"):
@@ -43,7 +43,7 @@ def test_the_background_ends_with_the_block() -> None:
     log: list[str] = []
 
     async def story(error: Exception | None) -> str:
-        async with meanwhile(forever(log)):
+        async with in_background(forever(log)):
             await asyncio.sleep(0)
             if error:
                 raise error
@@ -61,7 +61,7 @@ def test_cancelling_the_whole_cancels_every_part() -> None:
 
     async def story() -> None:
         async with asyncio.timeout(0.01):
-            await together(forever(log), forever(log))
+            await run_all(forever(log), forever(log))
 
     with pytest.raises(TimeoutError):
         asyncio.run(story())

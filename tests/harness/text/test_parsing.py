@@ -9,7 +9,15 @@ from harness.cli.options import Duration, KeyValues, Seeds, request
 from harness.errors import BadRequest, UnknownName
 from harness.history.rundir import RunDir
 from harness.suite.suite_file import read_suite
-from harness.text.parsing import DEEPEST, MOST, is_number, json_of, parsed, text_of, whole
+from harness.text.parsing import (
+    MAX_DEPTH,
+    MAX_INT,
+    is_number,
+    parse_integer,
+    parse_json,
+    parse_toml,
+    read_text,
+)
 from harness.trial import Trial
 from nemesis import load
 
@@ -25,26 +33,26 @@ HUGE, VAST = "9" * 400, "9" * 5000  # too large for a float; and for Python to r
         (f"at_s = {VAST}", "the plan holds a number of too many digits"),
         ("a = " + "[" * 5000, "the plan is nested too deep"),
         ("a = " + "{a = " * 3000, "the plan is nested too deep"),
-        ("a" + ".a" * DEEPEST + " = 1", "the plan is nested too deep; at most 32 tables"),
+        ("a" + ".a" * MAX_DEPTH + " = 1", "the plan is nested too deep; at most 32 tables"),
     ],
     ids=["huge", "within", "vast", "lists", "tables", "dots"],
 )
 def test_toml_that_no_trial_can_hold(text: str, says: str) -> None:
     """Numbers of more than 64 bits, and what is nested deeper than anybody reads."""
     with pytest.raises(BadRequest, match=says):
-        parsed(text, "the plan")
+        parse_toml(text, "the plan")
 
 
 def test_the_largest_number_is_read() -> None:
     """So is the deepest table."""
-    assert parsed(f"a = {MOST}", "it") == {"a": MOST}
-    assert parsed("a" + ".a" * (DEEPEST - 1) + " = 1", "it")
+    assert parse_toml(f"a = {MAX_INT}", "it") == {"a": MAX_INT}
+    assert parse_toml("a" + ".a" * (MAX_DEPTH - 1) + " = 1", "it")
 
 
 def test_json_is_nested_too_deep() -> None:
     """The same error as for what is no JSON at all, which every reader expects."""
     with pytest.raises(ValueError, match="nested too deep"):
-        json_of("[" * 100_000)
+        parse_json("[" * 100_000)
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), 10**400, True, "1", None])
@@ -58,7 +66,7 @@ def test_what_nobody_can_reckon_with(number: object) -> None:
 def test_a_name_that_no_file_can_have(tmp_path: Path, name: str) -> None:
     """Nor a folder: a sentence that is not as long as the name."""
     with pytest.raises(BadRequest, match=r"the plan file .* is unreadable: ") as refused:
-        text_of(Path(name), "the plan file")
+        read_text(Path(name), "the plan file")
     assert len(str(refused.value)) < 300
 
 
@@ -82,10 +90,10 @@ def test_a_plan_with_a_number_that_is_none(line: str) -> None:
 
 
 def _planned(text: str) -> None:
-    from harness.run.launch import planned
+    from harness.run.launch import make_plan
 
     load(text)
-    planned(Trial(hosts="simulated", plan="p.toml"), text)
+    make_plan(Trial(hosts="simulated", plan="p.toml"), text)
 
 
 @pytest.mark.parametrize(
@@ -98,11 +106,11 @@ def test_an_option_with_a_number_that_is_none(kind: click.ParamType[object], wor
         kind(word)
 
 
-@pytest.mark.parametrize("digits", [HUGE, VAST, str(MOST + 1)])
+@pytest.mark.parametrize("digits", [HUGE, VAST, str(MAX_INT + 1)])
 def test_a_count_of_more_than_64_bits(digits: str) -> None:
     """The witness of a finding, the zones of a cluster."""
     with pytest.raises(BadRequest, match="too large a number"):
-        whole(digits)
+        parse_integer(digits)
 
 
 @pytest.mark.parametrize("value", [HUGE, VAST, f"[{HUGE}]"])

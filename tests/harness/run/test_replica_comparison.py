@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from harness.cli.options import Request
-from harness.contracts import Bed, Standing
+from harness.contracts import Bed, ClusterState
 from harness.errors import BadRequest, BedFailed
-from harness.run.preflight import refuse
-from harness.run.replica_comparison import Calm, comparing
+from harness.run.preflight import refuse_unrunnable
+from harness.run.replica_comparison import QuietPeriodRecorder, compare_in_quiet_periods
 from harness.trial import Trial
 
 PLANNED = {"id": 0, "state": "planned", "begin": None, "applied": None, "heal": None}
@@ -41,7 +41,7 @@ class Kept:
 def test_a_stretch_begins_when_the_last_fault_is_being_healed() -> None:
     """Faults that overlap make one stretch after them; one that never came makes none."""
     kept = Kept()
-    calm = Calm(kept)
+    calm = QuietPeriodRecorder(kept)
     rows = [
         (PLANNED, 0),
         ({**PLANNED, "id": 1}, 0),
@@ -55,7 +55,7 @@ def test_a_stretch_begins_when_the_last_fault_is_being_healed() -> None:
     ]
     for row, stretch in rows:
         calm.fault(row)
-        assert calm.stretch == stretch, row
+        assert calm.quiet_period == stretch, row
     assert kept.rows == [row for row, _ in rows], "all of it is recorded"
 
 
@@ -66,18 +66,18 @@ class System:
         self.looks = self.asked = 0
         self._error = error
 
-    async def standing(self, bed: Bed) -> Standing:
+    async def cluster_state(self, bed: Bed) -> ClusterState:
         self.looks += 1
-        return Standing(redundant=self.looks > 3)
+        return ClusterState(redundant=self.looks > 3)
 
-    async def compared(self, bed: Bed) -> Mapping[str, Any] | None:
+    async def compare_replicas(self, bed: Bed) -> Mapping[str, Any] | None:
         self.asked += 1
         if self._error:
             raise BedFailed(self._error)
         return {"broker-a": {"bytes": 10, "digests": {"broker-1": "x"}}} if self.asked > 1 else None
 
 
-async def _watched(system: System, calm: Calm, kept: Kept, until: int) -> None:
+async def _watched(system: System, calm: QuietPeriodRecorder, kept: Kept, until: int) -> None:
     """For so many looks of the comparer, at no real pace."""
     slept = 0
     enough = asyncio.Event()
@@ -90,7 +90,7 @@ async def _watched(system: System, calm: Calm, kept: Kept, until: int) -> None:
         await asyncio.sleep(0)
 
     bed = Bed((), {}, None, system, kept, lambda: 0, lambda: 0, sleep)  # type: ignore[arg-type]
-    task = asyncio.create_task(comparing(bed, calm))
+    task = asyncio.create_task(compare_in_quiet_periods(bed, calm))
     await asyncio.wait(
         [task, asyncio.create_task(enough.wait())], return_when=asyncio.FIRST_COMPLETED
     )
@@ -102,7 +102,7 @@ async def _watched(system: System, calm: Calm, kept: Kept, until: int) -> None:
 def test_it_is_done_once_and_only_when_the_cluster_is_whole() -> None:
     """And when there is something to compare."""
     kept, system = Kept(), System()
-    calm = Calm(kept)
+    calm = QuietPeriodRecorder(kept)
     asyncio.run(_watched(system, calm, kept, 20))
     assert [event["stretch"] for event in kept.events] == [0]
     assert system.asked == 2
@@ -114,7 +114,7 @@ def test_it_is_done_once_and_only_when_the_cluster_is_whole() -> None:
 def test_a_comparison_that_fails_breaks_nothing() -> None:
     """It is noted, and not tried again in the same stretch."""
     kept, system = Kept(), System("broker-1 does not answer")
-    asyncio.run(_watched(system, Calm(kept), kept, 20))
+    asyncio.run(_watched(system, QuietPeriodRecorder(kept), kept, 20))
     assert system.asked == 1
     assert kept.notes == ["NOT_COMPARED stretch 0: broker-1 does not answer"]
     assert not kept.events
@@ -134,4 +134,4 @@ def test_looks_that_nobody_makes_or_judges_are_refused(
     """Before a run that would not show what was asked for."""
     asked = Request(Trial(compare_replicas=True, hosts="simulated", **fields))
     with pytest.raises(BadRequest, match=f"compare_replicas: {says}"):
-        refuse(asked, tmp_path)
+        refuse_unrunnable(asked, tmp_path)

@@ -1,9 +1,11 @@
-"""Recorded operations per second of one crew process: `python benchmarks/crew.py [seconds]`.
+"""Operations per second that one client process records.
 
-Against a null client, which completes every send in the next turn of the event loop, so that what
-is measured is the harness: schedule, workload, crew and journal. Each operation is two journal
-rows, an invocation and a completion. The second line is of a crew on a node apart, which streams
-its rows; the third, of the runner that takes them in.
+    python benchmarks/client_process.py [seconds]
+
+Against a null client, which completes every send in the next turn of the event loop, so that the
+harness is measured: schedule, workload, client process and journal. Each operation is two journal
+rows, an invocation and a completion. The second line is of a client process on a remote node, which
+streams its rows; the third, of the runner that receives them.
 """
 
 import asyncio
@@ -15,12 +17,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.contracts import Batch
-from harness.history.journal import Journal, rows_of
-from harness.history.row_receiver import RowIntake
-from harness.history.row_stream import RowStream, integers, texts
+from harness.contracts import PollResult
+from harness.history.journal import TableJournal, count_rows
+from harness.history.row_receiver import RowReceiver
+from harness.history.row_stream import RowStream, pack_integers, pack_texts
 from harness.operation import Completion, Type
-from harness.run.client_process import Crew, Log
+from harness.run.client_process import ClientProcess, RowSink
 from harness.trial import Trial
 from harness.workloads.messages import workload
 
@@ -44,9 +46,11 @@ class NullClient:
         self._offset += 1
         self._loop.call_soon(done, Completion(Type.OK, self._offset, 1, 0))
 
-    async def poll(self, topic: str, queue: int, offset: int, limit: int, wait_s: float) -> Batch:
+    async def poll(
+        self, topic: str, queue: int, offset: int, limit: int, wait_s: float
+    ) -> PollResult:
         await asyncio.sleep(wait_s)
-        return Batch(Completion(Type.OK), (), offset)
+        return PollResult(Completion(Type.OK), (), offset)
 
     async def range(self, topic: str, queue: int) -> tuple[int, int]:
         return 0, 0
@@ -58,35 +62,38 @@ class NullClient:
         return Completion(Type.OK)
 
 
-async def measure(ops: Log, notes: Log, seconds: float) -> float:
+async def measure(ops: RowSink, notes: RowSink, seconds: float) -> float:
     """Operations per second."""
     task = workload(Trial(load={"rate": 0}))
-    crew = Crew(
+    process = ClientProcess(
         client=NullClient(),
         ops=ops,
         notes=notes,
         index=0,
-        crews=1,
-        total=task.processes,
+        client_processes=1,
+        total_processes=task.processes,
         seed=1,
         clock_ns=time.monotonic_ns,
     )
-    crew.begin(time.monotonic_ns())
+    process.begin(time.monotonic_ns())
     began = time.perf_counter()
-    load = asyncio.ensure_future(task.load(crew))
+    load = asyncio.ensure_future(task.load(process))
     await asyncio.sleep(seconds)
-    crew.stopping = True
+    process.stopping = True
     await load
     took_s = time.perf_counter() - began
-    crew.close()
-    return crew.tally.ended[Type.OK] / took_s
+    process.close()
+    return process.counts.ended[Type.OK] / took_s
 
 
 async def written(folder: Path, seconds: float) -> float:
     cpu = time.process_time()
-    logs = Journal(folder, "ops", "client-1"), Journal(folder, "notes", "client-1")
+    logs = TableJournal(folder, "ops", "client-1"), TableJournal(folder, "notes", "client-1")
     per_s = await measure(*logs, seconds)
-    busy, rows = (time.process_time() - cpu) / seconds, rows_of(sorted(folder.glob("ops-*.arrows")))
+    busy, rows = (
+        (time.process_time() - cpu) / seconds,
+        count_rows(sorted(folder.glob("ops-*.arrows"))),
+    )
     print(f"{per_s:,.0f} operations/s recorded ({rows:,} rows, {busy:.0%} of a core)")
     return per_s
 
@@ -98,13 +105,13 @@ async def streamed(folder: Path, seconds: float) -> None:
         lines.append(json.dumps(portion))
 
     cpu = time.process_time()
-    logs = RowStream("ops", integers, say), RowStream("notes", texts, say)
+    logs = RowStream("ops", pack_integers, say), RowStream("notes", pack_texts, say)
     per_s = await measure(*logs, seconds)
     busy = (time.process_time() - cpu) / seconds
-    began, intake, rows = time.process_time(), RowIntake(folder, "client-1", 0), 0
+    began, intake, rows = time.process_time(), RowReceiver(folder, "client-1", 0), 0
     for line in lines:
         portion = json.loads(line)
-        intake.take(portion)
+        intake.receive(portion)
         rows += portion["count"]
     intake.close()
     per_row_s = (time.process_time() - began) / rows

@@ -12,12 +12,11 @@ pytestmark = pytest.mark.bed
 SAYING = """
 import asyncio, sys
 from threading import Thread
-from harness.run.progress_messages import listener
-from harness.run.parent_pipe import held
+from harness.run.parent_pipe import listener, open_parent_pipe
 
 async def main(alone):
     if not alone:
-        await held()
+        await open_parent_pipe()
     async with asyncio.TaskGroup() as group:
         group.create_task(told())
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from harness.contracts import Bed, Completed, Node, ProcessState
+from harness.contracts import Bed, CommandResult, Node, ProcessState
 from harness.errors import BedFailed, NodeGone
-from harness.run.monitors import disks, exits, noticed
+from harness.run.monitors import watch_agents, watch_disks, watch_exits
 
 NODE = Node("broker-1", "broker", "10.0.0.1")
 HEAD = "Filesystem 1024-blocks Used Available Capacity Mounted on\n"
@@ -20,11 +20,11 @@ class Agent:
     def __init__(self, free_kb: Sequence[int | BaseException], code: int = 3) -> None:
         self._free_kb, self._code, self._ended = iter(free_kb), code, False
 
-    async def run(self, argv: Sequence[str], *_: Any) -> Completed:
+    async def run(self, argv: Sequence[str], *_: Any) -> CommandResult:
         answer = next(self._free_kb)
         if isinstance(answer, BaseException):
             raise answer
-        return Completed(0, f"{HEAD}tmpfs 300000 1 {answer} 100% {argv[-1]}\n", "")
+        return CommandResult(0, f"{HEAD}tmpfs 300000 1 {answer} 100% {argv[-1]}\n", "")
 
     async def state(self, _name: str) -> ProcessState:
         if self._ended:
@@ -47,7 +47,7 @@ class Seen(list[tuple[Any, ...]]):
 
         return Bed(
             nodes=(NODE, Node("client-1", "client")),
-            agents=noticed({"broker-1": agent}, self.lost),  # type: ignore[dict-item]
+            agents=watch_agents({"broker-1": agent}, self.lost),  # type: ignore[dict-item]
             hosts=type("Hosts", (), {"folder": lambda _, node: f"/there/{node}"})(),
             system=type("System", (), {"process": lambda _, node: "broker"})(),
             record=self,  # type: ignore[arg-type]
@@ -71,7 +71,7 @@ def watched(watch: Any, agent: Agent) -> Seen:
 def test_a_disk_is_full_when_a_node_could_not_have_what_it_may_ask_for() -> None:
     """A node that then refuses its work is not to blame. An agent that can not say just now ends
     nothing."""
-    seen = watched(disks, Agent([900_000, BedFailed("df took longer than 10 s"), 62_000, 12]))
+    seen = watched(watch_disks, Agent([900_000, BedFailed("df took longer than 10 s"), 62_000, 12]))
     assert seen == [("broker-1", "only 63 MB are free under /there/broker-1")]
 
 
@@ -86,10 +86,10 @@ def test_the_end_of_a_node_is_its_own_unless_its_disk_was_full(
     free_kb: int, first: tuple[Any, ...]
 ) -> None:
     """Recorded as its exit, or told as the bed's failure; never both."""
-    assert watched(exits, Agent([free_kb])) == [first, ("broker-1", "its agent ended")]
+    assert watched(watch_exits, Agent([free_kb])) == [first, ("broker-1", "its agent ended")]
 
 
 def test_a_node_that_goes_with_its_process_left_no_exit() -> None:
     """A container that is removed ends its processes first: nobody may be convicted of that."""
-    seen = watched(exits, Agent([NodeGone("broker-1 is gone: its agent ended")]))
+    seen = watched(watch_exits, Agent([NodeGone("broker-1 is gone: its agent ended")]))
     assert seen == [("broker-1", "its agent ended")]

@@ -1,4 +1,4 @@
-"""A crew process, spoken to as the runner speaks to it.
+"""A client process, spoken to as the runner speaks to it.
 
 There is no cluster: the nameserver's address is one where nobody listens, so every send is a
 definite failure. What matters here is the protocol, the journal and the ends.
@@ -21,15 +21,14 @@ from typing import Any
 import pytest
 
 from clusters.hosts._agent.archive import archive
-from harness.contracts import Clock, Node
-from harness.errors import BedFailed
+from harness.contracts import ClockOffset, Node
 from harness.history.journal import read_stream
-from harness.history.row_receiver import RowIntake
+from harness.history.row_receiver import RowReceiver
 from harness.history.rundir import RunDir
 from harness.operation import Completion, F, Type
-from harness.run.broker_sets import numbers_of_keys
-from harness.run.client_pool import Crews
-from harness.run.client_process import Crew, Session, Tally, sentence
+from harness.run.broker_sets import set_number_by_key
+from harness.run.client_pool import ClientPool
+from harness.run.client_process import ClientProcess, ControlSession, LiveCounts
 from harness.trial import Trial
 
 NODES = ("nameserver-1", "controller-1", "broker-1", "client-1", "client-2")
@@ -56,7 +55,7 @@ def run_folder(path: Path) -> RunDir:
 
 
 class Process:
-    """A crew and the words it has said."""
+    """A client process and its messages."""
 
     def __init__(self, run: RunDir, name: str, errors: Path, packages: Path | None = None) -> None:
         self.errors = errors
@@ -114,8 +113,10 @@ class Process:
 
 
 @contextmanager
-def crew(tmp_path: Path, name: str = "client-1", packages: Path | None = None) -> Iterator[Process]:
-    process = Process(run_folder(tmp_path), name, tmp_path / "crew.log", packages)
+def client_process(
+    tmp_path: Path, name: str = "client-1", packages: Path | None = None
+) -> Iterator[Process]:
+    process = Process(run_folder(tmp_path), name, tmp_path / "clients.log", packages)
     try:
         yield process
     finally:
@@ -128,16 +129,16 @@ def rows(folder: Path, pattern: str) -> list[Mapping[str, Any]]:
 
 
 @pytest.mark.bed
-def test_a_crew_does_as_it_is_told(tmp_path: Path) -> None:
+def test_a_client_process_does_as_it_is_told(tmp_path: Path) -> None:
     """ready, loading, stopped, drained, gone; and what it did is in its journal."""
-    with crew(tmp_path, "client-2") as process:
+    with client_process(tmp_path, "client-2") as process:
         epoch_ns = time.monotonic_ns()
         sail(process, epoch_ns)
     ops = rows(tmp_path, "ops-client-2-*.arrows")
     sends = [row for row in ops if row["f"] == F.SEND]
     assert {row["process"] for row in sends} == {1, 3}, "every second process lives here"
     assert {row["type"] for row in sends} == {Type.INVOKE, Type.FAIL}
-    assert {row["op"] >> 40 for row in ops} == {1}, "numbers of another crew are others"
+    assert {row["op"] >> 40 for row in ops} == {1}, "numbers of another process differ"
     assert all(0 <= row["t"] < time.monotonic_ns() - epoch_ns for row in ops)
     begun = [row["op"] for row in ops if row["type"] == Type.INVOKE]
     assert sorted(begun) == sorted(row["op"] for row in ops if row["type"] != Type.INVOKE)
@@ -146,7 +147,7 @@ def test_a_crew_does_as_it_is_told(tmp_path: Path) -> None:
 
 
 def sail(process: Process, epoch_ns: int) -> None:
-    """The whole life of a crew."""
+    """From the first order to the last."""
     process.hear("is", "ready")
     process.order("load", epoch_ns=epoch_ns, error_ns=0)
     process.hear("is", "loading")
@@ -161,18 +162,18 @@ def sail(process: Process, epoch_ns: int) -> None:
 
 
 @pytest.mark.bed
-def test_a_crew_apart_needs_our_archive_and_no_package(tmp_path: Path) -> None:
-    """Started without site packages it streams its rows; what is taken in is a crew's journal."""
+def test_a_client_process_apart_needs_our_archive_and_no_package(tmp_path: Path) -> None:
+    """Started without site packages it streams its rows; what arrives is the same journal."""
     with tarfile.open(fileobj=io.BytesIO(archive())) as packed:
         packed.extractall(tmp_path / "packages", filter="data")
     (tmp_path / "run").mkdir()
     epoch_ns = time.monotonic_ns()
-    with crew(tmp_path / "run", "client-2", tmp_path / "packages") as process:
+    with client_process(tmp_path / "run", "client-2", tmp_path / "packages") as process:
         sail(process, epoch_ns)
         assert not (tmp_path / "run/journal").exists()
-        intake = RowIntake(tmp_path / "run/journal", "client-2", error_ns=0)
+        intake = RowReceiver(tmp_path / "run/journal", "client-2", error_ns=0)
         for portion in process.portions:
-            intake.take(portion)
+            intake.receive(portion)
         intake.close()
     ops = rows(tmp_path / "run", "ops-client-2-*.arrows")
     assert {row["process"] for row in ops if row["f"] == F.SEND} == {1, 3}
@@ -186,11 +187,11 @@ def test_a_crew_apart_needs_our_archive_and_no_package(tmp_path: Path) -> None:
 
 @pytest.mark.bed
 def test_rows_come_before_the_word_that_follows_them(tmp_path: Path) -> None:
-    """When a crew says `stopped`, whoever listens has had every row of the load."""
+    """When it says `stopped`, whoever listens has had every row of the load."""
     with tarfile.open(fileobj=io.BytesIO(archive())) as packed:
         packed.extractall(tmp_path / "packages", filter="data")
     (tmp_path / "run").mkdir()
-    with crew(tmp_path / "run", packages=tmp_path / "packages") as process:
+    with client_process(tmp_path / "run", packages=tmp_path / "packages") as process:
         process.hear("is", "ready")
         process.order("load", epoch_ns=time.monotonic_ns(), error_ns=0)
         process.hear("is", "loading")
@@ -208,9 +209,9 @@ def test_rows_come_before_the_word_that_follows_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.bed
-def test_a_crew_goes_when_the_runner_is_gone(tmp_path: Path) -> None:
+def test_a_client_process_goes_when_the_runner_is_gone(tmp_path: Path) -> None:
     """The end of its input ends it, in the midst of the load; the journal is readable."""
-    with crew(tmp_path) as process:
+    with client_process(tmp_path) as process:
         process.hear("is", "ready")
         process.order("load", epoch_ns=time.monotonic_ns(), error_ns=0)
         process.hear("is", "loading")
@@ -223,9 +224,9 @@ def test_a_crew_goes_when_the_runner_is_gone(tmp_path: Path) -> None:
 
 @pytest.mark.bed
 def test_a_journal_that_can_not_be_written_is_said(tmp_path: Path) -> None:
-    """The runner gets one sentence, and the crew ends by itself."""
+    """The runner gets one sentence, and the process ends by itself."""
     (tmp_path / "journal").write_text("a file where the folder should be")
-    with crew(tmp_path) as process:
+    with client_process(tmp_path) as process:
         assert "client-1" in process.hear("is", "failed")["why"]
         assert process.end() == 255
 
@@ -240,7 +241,7 @@ def test_a_full_disk_is_said(tmp_path: Path) -> None:
     path = os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH"))))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", path)
-        with crew(tmp_path) as process:
+        with client_process(tmp_path) as process:
             process.hear("is", "ready")
             process.order("load", epoch_ns=time.monotonic_ns(), error_ns=0)
             process.hear("is", "loading")
@@ -256,16 +257,16 @@ class Rows(list[tuple[int, ...]]):
     def close(self) -> None: ...
 
 
-def hand(*times_ns: int, ops: Rows, set_of_key: Sequence[int] = ()) -> Crew:
-    """A crew whose clock shows these times, one after the other."""
+def hand(*times_ns: int, ops: Rows, set_of_key: Sequence[int] = ()) -> ClientProcess:
+    """A client process whose clock shows these times, one after the other."""
     times = iter(times_ns)
-    return Crew(
+    return ClientProcess(
         client=None,  # type: ignore[arg-type]  # nobody is asked
         ops=ops,
         notes=Rows(),
         index=0,
-        crews=1,
-        total=1,
+        client_processes=1,
+        total_processes=1,
         seed=1,
         clock_ns=lambda: next(times),
         set_of_key=set_of_key,
@@ -279,9 +280,9 @@ class Endless:
         self.begun = asyncio.Event()
         self.left = False
 
-    async def load(self, crew: Any) -> None: ...
+    async def load(self, context: Any) -> None: ...
 
-    async def drain(self, crew: Any) -> None:
+    async def drain(self, context: Any) -> None:
         self.begun.set()
         try:
             await asyncio.Future()
@@ -298,16 +299,16 @@ def test_who_is_to_quit_leaves_off_what_it_does() -> None:
         class Client:
             async def open(self) -> None: ...
 
-        crew: Any = SimpleNamespace(client=Client(), stopping=False, flush=lambda: None)
+        process: Any = SimpleNamespace(client=Client(), stopping=False, flush=lambda: None)
         workload: Any = Endless()
-        session = Session(crew, workload, lambda word: None, lambda: None)
+        session = ControlSession(process, workload, lambda word: None, lambda: None)
         running = asyncio.create_task(session.run())
         session.data_received(b'{"do": "drain"}\n')
         await workload.begun.wait()
         session.data_received(b'{"do": "quit"}\n')
         async with asyncio.timeout(20):
             await running
-        return bool(workload.left and crew.stopping)
+        return bool(workload.left and process.stopping)
 
     assert asyncio.run(story())
 
@@ -321,80 +322,72 @@ def test_what_was_read_is_written_before_the_word_that_it_was() -> None:
             written.append(f"{len(self)} rows")
 
     ops = Log()
-    crew = hand(0, 10, 20, 30, ops=ops)
-    crew.begin(epoch_ns=0)
-    crew.invoke(0, F.READ, 0, offset=0)
-    crew.note('NOT_DRAINED {"key": 0}')
+    process = hand(0, 10, 20, 30, ops=ops)
+    process.begin(epoch_ns=0)
+    process.invoke(0, F.READ, 0, offset=0)
+    process.note('NOT_DRAINED {"key": 0}')
     assert written == []
-    crew.note('DRAINED {"key": 0}')
+    process.note('DRAINED {"key": 0}')
     assert written == ["1 rows"]
 
 
 def test_a_clock_that_may_be_off_widens_every_interval() -> None:
     """Begun earlier, completed later, by the error; the latency that is shown stays."""
     ops = Rows()
-    crew = hand(1_000, 1_050, 1_090, ops=ops)
-    crew.begin(epoch_ns=900, error_ns=7)
-    op = crew.invoke(0, F.SEND, 0, 5)
-    crew.complete(0, op, F.SEND, 0, 5, Completion(Type.OK))
+    process = hand(1_000, 1_050, 1_090, ops=ops)
+    process.begin(epoch_ns=900, error_ns=7)
+    op = process.invoke(0, F.SEND, 0, 5)
+    process.complete(0, op, F.SEND, 0, 5, Completion(Type.OK))
     assert [row[0] for row in ops] == [1_050 - 900 - 7, 1_090 - 900 + 7]
-    assert crew.tally.latencies_ns == [40]
+    assert process.counts.latencies_ns == [40]
 
 
 def test_whoever_waits_for_an_answer_learns_when_it_was_asked_for() -> None:
     """An acknowledgement that came after a healing proves nothing if its send was before it; one
     that was refused proves nothing at all."""
-    crew = hand(0, 10, 20, 50, 60, 80, ops=Rows())
-    crew.begin(epoch_ns=0)
-    early, late = (crew.invoke(0, F.SEND, 0, value) for value in (1, 2))
-    assert crew.tally.stats()["answered_ns"] == [-1]
-    crew.complete(0, late, F.SEND, 0, 2, Completion(Type.FAIL))
-    assert crew.tally.stats()["answered_ns"] == [-1]
-    crew.complete(0, early, F.SEND, 0, 1, Completion(Type.OK))
-    assert crew.tally.stats()["answered_ns"] == [10]
+    process = hand(0, 10, 20, 50, 60, 80, ops=Rows())
+    process.begin(epoch_ns=0)
+    early, late = (process.invoke(0, F.SEND, 0, value) for value in (1, 2))
+    assert process.counts.stats()["answered_ns"] == [-1]
+    process.complete(0, late, F.SEND, 0, 2, Completion(Type.FAIL))
+    assert process.counts.stats()["answered_ns"] == [-1]
+    process.complete(0, early, F.SEND, 0, 1, Completion(Type.OK))
+    assert process.counts.stats()["answered_ns"] == [10]
 
 
 def test_every_broker_set_has_to_answer(tmp_path: Path) -> None:
-    """Two crews heard from both sets, and one of them has not heard from the second again."""
+    """Both client processes heard from both sets, and one not again from the second."""
     names = ("client-1", "client-2")
     bed: Any = SimpleNamespace(
         of_role=lambda role: [Node(name, role) for name in names],
         agents=dict.fromkeys(names),
-        hosts=SimpleNamespace(clock=lambda node: Clock()),
+        hosts=SimpleNamespace(clock=lambda node: ClockOffset()),
     )
 
     async def answered(*told: Mapping[str, Any]) -> int:
-        crews = Crews(bed, RunDir(tmp_path))
-        for crew, stats in zip(crews._all, told, strict=True):
-            crew.stats = stats
-        return crews.answered_ns()
+        clients = ClientPool(bed, RunDir(tmp_path))
+        for handle, stats in zip(clients._handles, told, strict=True):
+            handle.stats = stats
+        return clients.answered_ns()
 
     assert asyncio.run(answered({}, {})) == -1
     assert asyncio.run(answered({"answered_ns": [50, -1]}, {"answered_ns": [10, 20]})) == 20
 
 
-def test_a_crew_knows_in_which_set_a_queue_lives() -> None:
+def test_a_client_process_knows_in_which_set_a_queue_lives() -> None:
     """From names.json; of a cluster that does not tell, all are one."""
     sets = {name: {"nodes": [], "full": 1, "keys": [f"orders-{n}"]} for n, name in enumerate("ab")}
     keys = {"keys": ["orders-1", "orders-0"]}
-    assert (numbers_of_keys(keys | {"sets": sets}), numbers_of_keys(keys)) == ([1, 0], [0, 0])
-    crew = hand(0, 10, 20, 30, ops=Rows(), set_of_key=[1, 0])
-    crew.begin(epoch_ns=0)
-    crew.complete(0, crew.invoke(0, F.SEND, 0, 1), F.SEND, 0, 1, Completion(Type.OK))
-    assert crew.tally.stats()["answered_ns"] == [-1, 10]
-
-
-def test_a_failure_is_one_sentence() -> None:
-    """Groups are opened, and errors of ours speak for themselves."""
-    assert (
-        sentence(BaseExceptionGroup("", [BedFailed("no disk; free some")])) == "no disk; free some"
-    )
-    assert sentence(KeyError("x")) == "Seatrial itself failed: KeyError: 'x'"
+    assert (set_number_by_key(keys | {"sets": sets}), set_number_by_key(keys)) == ([1, 0], [0, 0])
+    process = hand(0, 10, 20, 30, ops=Rows(), set_of_key=[1, 0])
+    process.begin(epoch_ns=0)
+    process.complete(0, process.invoke(0, F.SEND, 0, 1), F.SEND, 0, 1, Completion(Type.OK))
+    assert process.counts.stats()["answered_ns"] == [-1, 10]
 
 
 def test_quantiles_are_of_the_recent_past() -> None:
     """A quarter of a second without sends keeps the last quantiles."""
-    tally = Tally()
+    tally = LiveCounts()
     tally.latencies_ns = [n * 1_000_000 for n in range(100, 0, -1)]
     first = tally.stats()
     assert (first["p50_ms"], first["p99_ms"]) == (51.0, 100.0)

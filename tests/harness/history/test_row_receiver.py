@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import BedFailed
-from harness.history.journal import counted, read_stream
-from harness.history.row_receiver import RowIntake
-from harness.history.row_stream import RowStream, integers, texts
+from harness.history.journal import announced_rows, read_stream
+from harness.history.row_receiver import RowReceiver
+from harness.history.row_stream import RowStream, pack_integers, pack_texts
 from harness.operation import NONE, Type
 
 ERROR_NS = 20
@@ -29,7 +29,7 @@ def op(t: int, number: int, kind: Type) -> Row:
 def portions(table: str, parts: Sequence[Sequence[Any]]) -> list[Mapping[str, Any]]:
     """What a crew says of these rows, portion by portion, after a journey as text."""
     said: list[Mapping[str, Any]] = []
-    stream = RowStream(table, integers if table == "ops" else texts, said.append)
+    stream = RowStream(table, pack_integers if table == "ops" else pack_texts, said.append)
     for part in parts:
         stream._rows.extend(part)
         stream.flush()
@@ -38,13 +38,13 @@ def portions(table: str, parts: Sequence[Sequence[Any]]) -> list[Mapping[str, An
 
 def taken(folder: Path, said: Sequence[Mapping[str, Any]], error_ns: int) -> list[Any]:
     """The journal's rows of ops, and what its counter says."""
-    intake = RowIntake(folder, "client-1", error_ns)
+    intake = RowReceiver(folder, "client-1", error_ns)
     for portion in said:
-        intake.take(portion)
+        intake.receive(portion)
     intake.close()
     path = folder / "ops-client-1-000.arrows"
     rows = [tuple(row.values()) for batch in read_stream(path) for row in batch.to_pylist()]
-    assert counted(path) == len(rows)
+    assert announced_rows(path) == len(rows)
     return rows
 
 
@@ -68,39 +68,39 @@ def test_no_row_is_lost_and_time_does_not_go_back(
 
 def test_what_can_still_be_overtaken_is_held_back(tmp_path: Path) -> None:
     """A row is written when nothing earlier can come: twice the error behind the newest."""
-    intake = RowIntake(tmp_path, "client-1", ERROR_NS)
+    intake = RowReceiver(tmp_path, "client-1", ERROR_NS)
     (portion,) = portions("ops", [[op(t, t, Type.OK) for t in (100, 140, 141)]])
-    intake.take(portion)
-    assert counted(tmp_path / "ops-client-1-000.arrows") == 1
+    intake.receive(portion)
+    assert announced_rows(tmp_path / "ops-client-1-000.arrows") == 1
     intake.close()
-    assert counted(tmp_path / "ops-client-1-000.arrows") == 3
+    assert announced_rows(tmp_path / "ops-client-1-000.arrows") == 3
 
 
 def test_on_the_same_clock_rows_are_written_at_once(tmp_path: Path) -> None:
     """No error, nothing to wait for."""
-    intake = RowIntake(tmp_path, "client-1", 0)
+    intake = RowReceiver(tmp_path, "client-1", 0)
     (portion,) = portions("ops", [[op(t, t, Type.OK) for t in (100, 140, 141)]])
-    intake.take(portion)
-    assert counted(tmp_path / "ops-client-1-000.arrows") == 3
+    intake.receive(portion)
+    assert announced_rows(tmp_path / "ops-client-1-000.arrows") == 3
     intake.close()
 
 
 def test_a_portion_that_is_missing_is_said(tmp_path: Path) -> None:
     """A gap in the history is a failure of the bed, with the rows in it."""
     first, second, third = portions("ops", [[op(t, t, Type.OK)] for t in (1, 2, 3)])
-    intake = RowIntake(tmp_path, "client-1", 0)
-    intake.take(first)
+    intake = RowReceiver(tmp_path, "client-1", 0)
+    intake.receive(first)
     with pytest.raises(BedFailed, match="rows 1 to 2 of ops did not arrive from client-1"):
-        intake.take(third)
-    intake.take(second)
+        intake.receive(third)
+    intake.receive(second)
     intake.close()
 
 
 def test_notes_come_as_they_were_written(tmp_path: Path) -> None:
     """Text in any script; NONE is nobody."""
     (portion,) = portions("notes", [[(5, 1, 7, "no answer"), (6, NONE, NONE, "Größe \u2028")]])
-    intake = RowIntake(tmp_path, "client-1", 0)
-    intake.take(portion)
+    intake = RowReceiver(tmp_path, "client-1", 0)
+    intake.receive(portion)
     intake.close()
     (batch,) = read_stream(tmp_path / "notes-client-1-000.arrows")
     assert batch.to_pylist() == [

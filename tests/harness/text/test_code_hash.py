@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness.text import code_hash as module
-from harness.text.code_hash import changed, contents
+from harness.text.code_hash import code_changed, code_hash
 
 
 @pytest.fixture
@@ -16,33 +16,33 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file.parent.mkdir()
     file.write_text("FOR_S = 1\n")
     monkeypatch.setattr(module, "ROOT", tmp_path)
-    monkeypatch.setattr(module, "_first", cache(module._now))
+    monkeypatch.setattr(module, "_state_at_start", cache(module._state_now))
     return file
 
 
 def test_code_is_what_it_was_at_first(code: Path) -> None:
     """Whatever of it is asked for, and however late: rows of one suite have one hash."""
-    first = contents()
-    assert not changed()
+    first = code_hash()
+    assert not code_changed()
     before = code.read_text()
     code.write_text("FOR_S = 2\n")
-    assert changed()
-    assert contents() == first
+    assert code_changed()
+    assert code_hash() == first
     code.write_text(before)
-    assert not changed()
+    assert not code_changed()
 
 
 def test_a_file_that_comes_or_goes_is_a_change(code: Path) -> None:
     """Also one that goes while it is looked at, as an editor's do; what is no code is none."""
-    contents()
+    code_hash()
     (code.parent / "notes.txt").touch()
-    assert not changed()
+    assert not code_changed()
     more = code.with_name("pause.py")
     more.touch()
-    assert changed()
+    assert code_changed()
     more.unlink()
-    assert not changed()
+    assert not code_changed()
     more.symlink_to("nowhere.py")
-    assert not changed()
+    assert not code_changed()
     code.unlink()
-    assert changed()
+    assert code_changed()

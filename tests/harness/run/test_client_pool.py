@@ -1,4 +1,4 @@
-"""A crew as the runner sees it: what its lives counted, at every moment."""
+"""A client process as the runner sees it: what its incarnations counted, at every moment."""
 
 import asyncio
 import json
@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from harness.contracts import CLIENT, Clock, Node
+from harness.contracts import CLIENT, ClockOffset, Node
 from harness.errors import BedFailed
 from harness.history.reader import History
 from harness.history.rundir import RunDir
-from harness.run import client_pool as crews
-from harness.run.client_pool import Crew, Crews
+from harness.run import client_pool
+from harness.run.client_pool import ClientPool, ClientProcessHandle
 
 WORDS = {"load": "loading", "crash": "crashing"}
 
@@ -53,16 +53,18 @@ class Agent:
         self.said(json.dumps({"stats": {"ok": count}}))
 
 
-def told(story: Callable[[Crew, Agent], Awaitable[list[float]]], run: Path) -> list[float]:
+def told(
+    story: Callable[[ClientProcessHandle, Agent], Awaitable[list[float]]], run: Path
+) -> list[float]:
     async def all_of_it() -> list[float]:
         agent = Agent()
-        hosts = SimpleNamespace(shares_files=True, clock=lambda name: Clock())
+        hosts = SimpleNamespace(shares_files=True, clock=lambda name: ClockOffset())
         bed: Any = SimpleNamespace(agents={"client-1": agent}, hosts=hosts)
         failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        crew = Crew(bed, Node("client-1", CLIENT, ""), RunDir(run), failed)
-        await crew.start()
-        await crew.load(0)
-        return await story(crew, agent)
+        handle = ClientProcessHandle(bed, Node("client-1", CLIENT, ""), RunDir(run), failed)
+        await handle.start()
+        await handle.load(0)
+        return await story(handle, agent)
 
     return asyncio.run(all_of_it())
 
@@ -71,16 +73,16 @@ def test_what_a_life_counted_is_counted_once(tmp_path: Path) -> None:
     """Before the crash, between the crash and the new life, and after: `after 150 acks` of a plan
     must not come true because somebody died."""
 
-    async def story(crew: Crew, agent: Agent) -> list[float]:
+    async def story(handle: ClientProcessHandle, agent: Agent) -> list[float]:
         counted = []
         agent.acknowledge(100)
-        counted.append(crew.counted()["ok"])
-        await crew.crash()
-        counted.append(crew.counted()["ok"])
-        await crew.begin_again()
-        counted.append(crew.counted()["ok"])
+        counted.append(handle.total_counts()["ok"])
+        await handle.crash()
+        counted.append(handle.total_counts()["ok"])
+        await handle.restart()
+        counted.append(handle.total_counts()["ok"])
         agent.acknowledge(10)
-        return [*counted, crew.counted()["ok"]]
+        return [*counted, handle.total_counts()["ok"]]
 
     assert told(story, tmp_path) == [100, 100, 100, 110]
 
@@ -88,12 +90,12 @@ def test_what_a_life_counted_is_counted_once(tmp_path: Path) -> None:
 def test_a_new_life_that_dies_without_a_word_is_noticed(tmp_path: Path) -> None:
     """Nobody waits for it until the plan's time is over."""
 
-    async def story(crew: Crew, agent: Agent) -> list[float]:
-        await crew.crash()
+    async def story(handle: ClientProcessHandle, agent: Agent) -> list[float]:
+        await handle.crash()
         agent.started = lambda: agent.die(1)  # type: ignore[method-assign]
         async with asyncio.timeout(20):
-            with pytest.raises(BedFailed, match="ended by itself"):
-                await crew.begin_again()
+            with pytest.raises(BedFailed, match="exited by itself"):
+                await handle.restart()
         return []
 
     told(story, tmp_path)
@@ -129,19 +131,19 @@ class Leaving(Agent):
     ],
     ids=["by itself", "killed", "failed", "without a word", "before it was told to"],
 )
-def test_a_crew_that_did_not_close_its_journal_leaves_gaps(
+def test_a_client_process_that_did_not_close_its_journal_leaves_gaps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agent: Leaving, complete: bool
 ) -> None:
     """Rows that were not written may be missing, so nobody is convicted by what is not there."""
-    monkeypatch.setattr(crews, "QUIT_WITHIN_S", 0.01)
+    monkeypatch.setattr(client_pool, "QUIT_WITHIN_S", 0.01)
     run = RunDir(tmp_path)
-    hosts = SimpleNamespace(shares_files=True, clock=lambda name: Clock())
+    hosts = SimpleNamespace(shares_files=True, clock=lambda name: ClockOffset())
     nodes = [Node("client-1", CLIENT, "")]
     bed: Any = SimpleNamespace(agents={"client-1": agent}, hosts=hosts, of_role=lambda role: nodes)
 
     async def story() -> None:
-        aboard = Crews(bed, run)
-        async with aboard.aboard():
+        aboard = ClientPool(bed, run)
+        async with aboard.managed():
             await aboard.open()
             aboard.failed.cancel()  # as when nobody waits for a failure any more
 

@@ -75,19 +75,19 @@ y = \"\"\"=\"\"\"
 )
 def test_a_value_is_found(path: tuple[str | int, ...], number: int) -> None:
     """Under headers, with dots, inline, and after strings that look like marks."""
-    assert places.lines(WAYS)[path] == number
+    assert places.line_numbers(WAYS)[path] == number
 
 
 def test_all_is_found_and_nothing_else() -> None:
     """What the reader of TOML reads is what has a place."""
-    assert set(places.lines(WAYS)) == set(_paths(tomllib.loads(WAYS)))
+    assert set(places.line_numbers(WAYS)) == set(_paths(tomllib.loads(WAYS)))
 
 
 def test_what_is_not_there_is_told_with_what_holds_it() -> None:
     """The line of the innermost that is there."""
-    assert places.line(WAYS, "fault", 1, "params", "shape") == " line 22"
-    assert places.line(WAYS, "fault", 0, "target") == " line 14"
-    assert places.line(WAYS, "nowhere") == ""
+    assert places.line_suffix(WAYS, "fault", 1, "params", "shape") == " line 22"
+    assert places.line_suffix(WAYS, "fault", 0, "target") == " line 14"
+    assert places.line_suffix(WAYS, "nowhere") == ""
 
 
 def _paths(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
@@ -108,6 +108,6 @@ TABLES = st.recursive(
 def test_everything_that_is_written_has_a_place(table: dict[str, Any], multiline: bool) -> None:
     """Whatever it is, and on a line that there is."""
     text = tomli_w.dumps(table, multiline_strings=multiline)
-    found = places.lines(text)
+    found = places.line_numbers(text)
     assert set(found) == set(_paths(tomllib.loads(text)))
     assert set(found.values()) <= set(range(1, text.count("\n") + 2))
