@@ -71,7 +71,7 @@ def test_who_misses_a_verdict_is_told_what_to_type(written: Written) -> None:
         lambda: read_run(run),
         lambda: load_verdict(run),
     ):
-        with pytest.raises(BadRequest, match=f"seatrial check '{run.path}' makes one"):
+        with pytest.raises(BadRequest, match=f"seatrial check '{run.path}'"):
             ask()
 
 

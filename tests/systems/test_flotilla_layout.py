@@ -244,7 +244,9 @@ def test_sets_are_dealt_brokers_and_queues() -> None:
     """What names.json says of each: five queues are dealt in threes, and a register is nowhere."""
     trial = Trial(nodes={"broker": 6}, settings={"brokerSets": 2})
     keys = [*(f"orders-{n}" for n in range(5)), "register-0"]
-    first, second = layout(addressed({"broker": 6}), trial, {"orders": 5}).dealt(keys).items()
+    first, second = (
+        layout(addressed({"broker": 6}), trial, {"orders": 5}).broker_sets_of_keys(keys).items()
+    )
     assert first == (
         "set-1",
         BrokerSetData(("broker-1", "broker-2", "broker-3"), 3, tuple(keys[:3])),
@@ -257,7 +259,10 @@ def test_sets_are_dealt_brokers_and_queues() -> None:
 
 def test_a_full_set_is_as_large_as_the_profile_says() -> None:
     """Of a semi-synchronous one, two."""
-    of = {name: layout(addressed(), Trial(profile=name), {}).dealt(()) for name in PROFILES}
+    of = {
+        name: layout(addressed(), Trial(profile=name), {}).broker_sets_of_keys(())
+        for name in PROFILES
+    }
     assert {name: dealt["set-1"].full for name, dealt in of.items() if name == "semi-sync"} == {
         "semi-sync": 2
     }

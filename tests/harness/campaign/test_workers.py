@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def test_workers_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """After so many items, or when one has grown too large, so that no leak adds up."""
-    monkeypatch.setattr(workers, "EACH", 2)
+    monkeypatch.setattr(workers, "MAX_ITEMS", 2)
     pids = [done.result for done in run_in_pool(whose, range(6), 1) if done]
     assert len(set(pids)) == 3
     monkeypatch.setattr(workers, "GROWN_BYTES", 0)
@@ -38,7 +38,7 @@ def test_a_worker_is_as_large_as_itself() -> None:
 
 def test_an_item_has_so_much_time_of_the_processor() -> None:
     """One that takes more loses its worker, and the others go on."""
-    steps = run_in_pool(Sow(spinning=(2,)), (1, 2, 3), 1, most_cpu_s=0.5)
+    steps = run_in_pool(Sow(spinning=(2,)), (1, 2, 3), 1, max_cpu_s=0.5)
     lost = {done.item: done.lost for done in steps if done}
     assert lost == {1: "", 2: "its process took too much CPU time", 3: ""}
 

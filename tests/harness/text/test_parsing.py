@@ -102,7 +102,7 @@ def _planned(text: str) -> None:
 )
 def test_an_option_with_a_number_that_is_none(kind: click.ParamType[object], word: str) -> None:
     """Seeds and durations."""
-    with pytest.raises(click.BadParameter, match=r"too large|longer than a time"):
+    with pytest.raises(click.BadParameter, match=r"too large|longer than the maximum"):
         kind(word)
 
 

@@ -85,7 +85,7 @@ def test_the_message_is_told_as_explain_tells_it(sunk: SeedOutcome) -> None:
 
 def test_a_finding_about_an_object_is_told_by_its_operations(sunk: SeedOutcome) -> None:
     """Values of an object are no messages."""
-    convicted = verdict(sunk).first
+    convicted = verdict(sunk).first_finding
     assert convicted
     evidence = ({"key": "3", "value": convicted.evidence[0]["value"], "op": 1},)
     finding = Finding("NOT_LINEARIZABLE", 1, "no order explains it", "linearizable", evidence)
