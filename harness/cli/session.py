@@ -224,7 +224,7 @@ class Engines:
 
     def ready(self) -> "SparkLauncher":
         """Return Spark for the next run."""
-        if getattr(self._spark, "lost", False):
+        if getattr(self._spark, "failed", False):
             say("Spark is started again, because it did not start or has exited")
             self.close()
             self._spark = self._prepare()

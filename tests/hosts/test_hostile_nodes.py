@@ -193,7 +193,7 @@ def test_what_a_hostile_client_says_ends_the_trial_or_nothing(tmp_path: Path) ->
                 ends.add(str(failed.exception())[:60])
         return ends
 
-    assert any("makes no sense" in end for end in asyncio.run(scene()))
+    assert any("malformed output" in end for end in asyncio.run(scene()))
 
 
 def test_rows_that_are_none_are_refused(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_rows_that_are_none_are_refused(tmp_path: Path) -> None:
             handle = handle_of(tmp_path / str(id(portion)), failed)
             handle._on_line(json.dumps(portion))
             assert failed.done(), portion["rows"]
-            with pytest.raises(BedFailed, match="makes no sense"):
+            with pytest.raises(BedFailed, match="malformed output"):
                 await failed
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
