@@ -17,7 +17,7 @@ from harness.operation import value_of
 NOTE_EVERY_S = 1.0
 
 
-class RandomSource(Protocol):
+class LoadRandom(Protocol):
     """The methods of `random.Random` that are used."""
 
     def expovariate(self, lambd: float) -> float: ...
@@ -25,7 +25,7 @@ class RandomSource(Protocol):
     def randrange(self, stop: int) -> int: ...
 
 
-def arrivals(random: RandomSource, rate_per_s: float, burst: int = 1) -> Iterator[float]:
+def arrivals(random: LoadRandom, rate_per_s: float, burst: int = 1) -> Iterator[float]:
     """Yield the seconds since the load began at which operations are due; rate 0: at once, always.
 
     `burst`: so many are due at the same instant, at an unchanged rate.
@@ -65,7 +65,7 @@ def values(producer: int) -> Iterator[int]:
     return (value_of(producer, sequence) for sequence in count())
 
 
-def choices(random: RandomSource, keys: int) -> Iterator[int]:
+def choices(random: LoadRandom, keys: int) -> Iterator[int]:
     """Yield the key of each operation, uniformly."""
     return (random.randrange(keys) for _ in count())
 
