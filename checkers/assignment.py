@@ -16,8 +16,8 @@ from typing import Any
 from checkers._messages.final_reads import given_up
 from checkers._run.metadata_changes import (
     MetadataBreach,
-    MetadataChanges,
     MetadataOp,
+    MetadataOperations,
     metadata_changes,
 )
 from checkers.metadata import MEANING as OF_LOCKS
@@ -93,7 +93,7 @@ def _has_final_phase(history: History) -> bool:
     return whole and not given_up(history, FINAL_PHASE)
 
 
-def _groups(history: History, found: MetadataChanges) -> GroupLocks:
+def _groups(history: History, found: MetadataOperations) -> GroupLocks:
     locks: dict[str, list[int]] = {}
     for key, name in enumerate(history.names.get("keys", ())):
         group, on, _ = str(name).partition(OF)
@@ -121,7 +121,11 @@ def _stays(row: Sequence[MetadataOp], last: Mapping[int, int]) -> Iterator[TimeW
 
 
 def _of_queue(
-    history: History, found: MetadataChanges, key: int, present: Sequence[TimeWindow], bound_ns: int
+    history: History,
+    found: MetadataOperations,
+    key: int,
+    present: Sequence[TimeWindow],
+    bound_ns: int,
 ) -> Iterator[MetadataBreach]:
     row = found.of_key.get(key, ())
     yield from of_lock(row)

@@ -26,7 +26,7 @@ epochs from 1.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from checkers._messages.replica_logs import LogEntry, ReplicaLogs, replica_logs
+from checkers._messages.replica_logs import ReplicaLogEntry, ReplicaLogs, replica_logs
 from checkers._messages.witness import is_certain, op_rows
 from checkers._run.evidence import SAMPLE, span_fields
 from checkers._run.leader_terms import set_of_node
@@ -179,7 +179,9 @@ def _finding(found: ReplicaLogs, history: History, times: dict[str, Any]) -> Fin
     return Finding("REPLICAS_DIFFER", found.differing, message, INTEGRITY, evidence, **times)
 
 
-def entry_rows(rows: Sequence[LogEntry], names: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+def entry_rows(
+    rows: Sequence[ReplicaLogEntry], names: Mapping[str, Any]
+) -> tuple[dict[str, Any], ...]:
     """Return entries as evidence."""
     keys = names.get("keys", ())
     return tuple(

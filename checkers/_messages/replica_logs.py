@@ -54,7 +54,7 @@ ENTRY_FIELDS: dict[str, tuple[Any, int]] = {
 COLUMNS = ("key", "offset", *HELD)
 
 
-class LogEntry(NamedTuple):
+class ReplicaLogEntry(NamedTuple):
     """An entry of a queue."""
 
     key: int
@@ -79,7 +79,7 @@ class NodeGap(NamedTuple):
     missing: int
 
 
-ENTRIES = pa.list_(row_type(LogEntry))
+ENTRIES = pa.list_(row_type(ReplicaLogEntry))
 REPORT = pa.schema(
     [
         ("block", INT),
@@ -110,8 +110,8 @@ class ReplicaLogs:
     lacking: int = 0
     differing: int = 0
     doubled: int = 0
-    differing_rows: tuple[LogEntry, ...] = ()
-    doubled_rows: tuple[LogEntry, ...] = ()
+    differing_rows: tuple[ReplicaLogEntry, ...] = ()
+    doubled_rows: tuple[ReplicaLogEntry, ...] = ()
     gaps: tuple[NodeGap, ...] = ()
 
 
@@ -216,7 +216,7 @@ def _entries(number: int, block: Block, at: Ints) -> list[dict[str, int]]:
     places = (number << BLOCK_BITS) | at
     keys, offsets = places >> OFFSET_BITS, places & ((1 << OFFSET_BITS) - 1)
     rows = np.stack([keys, offsets, block["value"][at]], 1).tolist()
-    return [LogEntry(*row)._asdict() for row in rows]
+    return [ReplicaLogEntry(*row)._asdict() for row in rows]
 
 
 def _extents(number: int, block: Block) -> Iterator[NodeExtent]:
@@ -240,9 +240,9 @@ def added_up(files: int, reports: pa.Table, most: int = SAMPLE) -> ReplicaLogs:
         blocks = reports.filter(pc.greater(reports.column(name), 0)).column("block")
         return frozenset(map(_key, blocks.to_pylist()))
 
-    def entries(name: str) -> tuple[LogEntry, ...]:
+    def entries(name: str) -> tuple[ReplicaLogEntry, ...]:
         rows = reports.column(name).combine_chunks().flatten().to_pylist()
-        return tuple(LogEntry(**row) for row in rows[:most])
+        return tuple(ReplicaLogEntry(**row) for row in rows[:most])
 
     return ReplicaLogs(
         files,

@@ -34,7 +34,7 @@ SILENT = -1
 
 
 @dataclass(frozen=True)
-class LinkFault:
+class LinkImpairment:
     """A fault on one link. `harms`: by way, how much worse the link is. `fault`: its id, or SILENT
     if an end of the link neither sends nor receives. `steady`: without interruption."""
 
@@ -51,8 +51,8 @@ class LinkFault:
 
 def idle_links(faults: Sequence[FaultInterval], end: int) -> frozenset[int]:
     """Return the ids of installed link faults without an effect of their own."""
-    laid: dict[Link, list[LinkFault]] = defaultdict(list)
-    silent: dict[str, list[LinkFault]] = defaultdict(list)
+    laid: dict[Link, list[LinkImpairment]] = defaultdict(list)
+    silent: dict[str, list[LinkImpairment]] = defaultdict(list)
     asked = set()
     for fault, window in _installed(faults, end):
         if fault.silences:
@@ -131,13 +131,13 @@ def harms_of(fault: FaultInterval) -> Mapping[str, float]:
 
 def _link_fault(
     window: TimeWindow, harms: Mapping[str, float], fault: int, steady: bool = True
-) -> LinkFault:
+) -> LinkImpairment:
     """Return a link fault of at least 1 ns, so that its end is after its begin."""
-    return LinkFault(window.begin, max(window.begin + 1, window.end), harms, fault, steady)
+    return LinkImpairment(window.begin, max(window.begin + 1, window.end), harms, fault, steady)
 
 
 def _effective(
-    laid: Mapping[Link, list[LinkFault]], silent: Mapping[str, list[LinkFault]]
+    laid: Mapping[Link, list[LinkImpairment]], silent: Mapping[str, list[LinkImpairment]]
 ) -> Iterator[int]:
     for (source, sink), link_faults in laid.items():
         there = [*link_faults, *silent.get(source, ()), *silent.get(sink, ())]
@@ -148,13 +148,15 @@ def _effective(
                 yield from _worst(steady, way)
 
 
-def _worst(link_faults: Iterable[LinkFault], way: str) -> Iterator[int]:
+def _worst(link_faults: Iterable[LinkImpairment], way: str) -> Iterator[int]:
     """Yield the faults that were the worst on a link for a moment, in one way."""
-    moments: dict[int, tuple[list[LinkFault], list[LinkFault]]] = defaultdict(lambda: ([], []))
+    moments: dict[int, tuple[list[LinkImpairment], list[LinkImpairment]]] = defaultdict(
+        lambda: ([], [])
+    )
     for link_fault in link_faults:
         moments[link_fault.begin][0].append(link_fault)
         moments[link_fault.end][1].append(link_fault)
-    active: list[LinkFault] = []
+    active: list[LinkImpairment] = []
     for at in sorted(moments):
         begun, ended = moments[at]
         active = [link_fault for link_fault in active if link_fault not in ended] + begun
@@ -162,7 +164,7 @@ def _worst(link_faults: Iterable[LinkFault], way: str) -> Iterator[int]:
             yield found
 
 
-def _single(active: Sequence[LinkFault], way: str) -> int | None:
+def _single(active: Sequence[LinkImpairment], way: str) -> int | None:
     """Return the fault that makes the difference now, if there is one."""
     worst = max((link_fault.harm(way) for link_fault in active), default=0.0)
     rivals = [link_fault for link_fault in active if link_fault.harm(way) == worst > 0]

@@ -22,7 +22,7 @@ PROCESS_EVENTS = frozenset({"start", *ENDS})
 
 
 @dataclass(frozen=True)
-class SetState:
+class SetSnapshot:
     """The last known state of a broker set: its master, its SyncStateSet, and its nodes by id."""
 
     master: int | None = None
@@ -45,9 +45,9 @@ class Incident:
     set: str = ""
 
 
-def set_states(event_log: Sequence[ClusterEvent], before: int) -> dict[str, SetState]:
+def set_states(event_log: Sequence[ClusterEvent], before: int) -> dict[str, SetSnapshot]:
     """Return the state of each set before a moment. Each set numbers its brokers from 1."""
-    sets: dict[str, SetState] = {}
+    sets: dict[str, SetSnapshot] = {}
     nodes: dict[str, dict[int, str]] = defaultdict(dict)
     for event in event_log:
         fields, name = event.fields, str(event.fields.get("brokerName", ""))
@@ -60,11 +60,11 @@ def set_states(event_log: Sequence[ClusterEvent], before: int) -> dict[str, SetS
             members = tuple(int(i) for i in fields.get("set") or () if i is not None)
             if winner is None and name in sets:  # the old master still has to be replaced
                 winner, members = sets[name].master, members or sets[name].members
-            sets[name] = SetState(None if winner is None else int(winner), members)
+            sets[name] = SetSnapshot(None if winner is None else int(winner), members)
         elif event.kind == "set" and name in sets:
             members = tuple(int(i) for i in fields.get("set") or () if i is not None)
-            sets[name] = SetState(sets[name].master, members)
-    return {name: SetState(s.master, s.members, nodes[name]) for name, s in sets.items()}
+            sets[name] = SetSnapshot(sets[name].master, members)
+    return {name: SetSnapshot(s.master, s.members, nodes[name]) for name, s in sets.items()}
 
 
 def set_of_node(event_log: Sequence[ClusterEvent]) -> dict[str, str]:
@@ -132,7 +132,7 @@ def headless(
                 yield Incident(until, who, why, name)
 
 
-def _living(state: SetState, silent: set[str]) -> set[str]:
+def _living(state: SetSnapshot, silent: set[str]) -> set[str]:
     """Return the members of the set that may be elected."""
     return {state.nodes.get(number, "") for number in state.members} - {"", *silent}
 

@@ -56,7 +56,7 @@ class MetadataBreach:
 
 
 @dataclass(frozen=True)
-class MetadataChanges:
+class MetadataOperations:
     """All operations, by key and in the order of their invocations."""
 
     of_key: Mapping[int, Sequence[MetadataOp]]
@@ -125,7 +125,7 @@ class MetadataChanges:
 
 
 @per_history
-def metadata_changes(history: History) -> MetadataChanges:
+def metadata_changes(history: History) -> MetadataOperations:
     """Return the changes of metadata of a history."""
     begun: dict[int, Mapping[str, Any]] = {}
     ended: dict[int, Mapping[str, Any]] = {}
@@ -139,7 +139,7 @@ def metadata_changes(history: History) -> MetadataChanges:
         key: tuple(sorted(row, key=lambda op: (op.begun, op.process)))
         for key, row in sorted(of_key.items())
     }
-    return MetadataChanges(ordered, history.names, history.faults, "ops" not in history.gaps)
+    return MetadataOperations(ordered, history.names, history.faults, "ops" not in history.gaps)
 
 
 def unread_at_end(

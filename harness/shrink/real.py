@@ -27,12 +27,12 @@ from harness.judge.verdict import Verdict
 from harness.run import launch
 from harness.run.interrupts import on_stop_signal
 from harness.shrink.search import Case
-from harness.shrink.simulated import PREFIX, SearchLimits, SearchState, check_failed
+from harness.shrink.simulated import PREFIX, SearchLimits, ShrinkState, check_failed
 from harness.shrink.workers import Attempt, AttemptResult, CandidatePool, failure_time_s
 from harness.trial import Trial
 
 NARROWING = 0.75  # of the time; in the rest the result is run again
-Watch = Callable[[SearchState], None]
+Watch = Callable[[ShrinkState], None]
 Run = Callable[[Trial, str, Path], RunDir]  # KeyboardInterrupt: it was stopped
 
 
@@ -54,12 +54,12 @@ def search_on_hosts(
     watch: Watch,
     runs: Path,
     run: Run | None = None,
-) -> tuple[SearchState, SeedOutcome]:
+) -> tuple[ShrinkState, SeedOutcome]:
     """Return the smallest case that fails like this one, and its run. Raises BadRequest if it does
     not fail again, BedFailed if the test bed fails at the first try."""
     name = PREFIX + case.trial.name.removeprefix(PREFIX)
     case = replace(case, trial=replace(case.trial, name=name))
-    progress = SearchState(case, CandidatePool(case, patience.luck, wanted))
+    progress = ShrinkState(case, CandidatePool(case, patience.luck, wanted))
     search = _Search(progress, wanted, patience, watch, runs, run or _run)
     with on_stop_signal(progress.stop):
         try:
@@ -81,7 +81,7 @@ def search_on_hosts(
 class _Search:
     """A search that ends when it is complete, stopped, or out of time."""
 
-    progress: SearchState
+    progress: ShrinkState
     wanted: str
     patience: SearchLimits
     watch: Watch

@@ -56,7 +56,7 @@ class ResultRuns:
 
 
 @dataclass
-class SearchState:
+class ShrinkState:
     """The state of a search. `took_s`: of real time; `whole`: it is complete."""
 
     start: Case
@@ -103,9 +103,11 @@ def convicting_code(run: RunDir) -> str:
     )
 
 
-def search(case: Case, patience: SearchLimits, watch: Callable[[SearchState], None]) -> SearchState:
+def search(
+    case: Case, patience: SearchLimits, watch: Callable[[ShrinkState], None]
+) -> ShrinkState:
     """Search the smallest case that fails like this one. Raises BadRequest if it does not fail."""
-    progress = SearchState(case, CandidatePool(case, patience.luck))
+    progress = ShrinkState(case, CandidatePool(case, patience.luck))
     with on_stop_signal(progress.stop):
         _search(progress, patience, watch)
     if progress.stopped and not progress.tries.first:
@@ -115,7 +117,7 @@ def search(case: Case, patience: SearchLimits, watch: Callable[[SearchState], No
 
 
 def _search(
-    progress: SearchState, patience: SearchLimits, watch: Callable[[SearchState], None]
+    progress: ShrinkState, patience: SearchLimits, watch: Callable[[ShrinkState], None]
 ) -> None:
     began_s = time.monotonic()
     with closing(run_in_pool(run_attempt, progress.tries, patience.jobs)) as results:

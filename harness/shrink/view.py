@@ -19,7 +19,7 @@ from harness.cli.screen import Screen
 from harness.history.reader import History
 from harness.plans import without_defaults as plainly
 from harness.shrink.search import Case, size
-from harness.shrink.simulated import ResultRuns, SearchState
+from harness.shrink.simulated import ResultRuns, ShrinkState
 from harness.shrink.workers import Attempt
 
 
@@ -32,7 +32,7 @@ class ShrinkScreen(Screen):
         self._spinner = Spinner("dots", "trying the run again")
         self.show(self._spinner)
 
-    def __call__(self, progress: SearchState) -> None:
+    def __call__(self, progress: ShrinkState) -> None:
         if not progress.tries.proven:
             return
         now = f"{size(progress.tries.best)}{_frequency(progress)}"
@@ -44,13 +44,13 @@ class ShrinkScreen(Screen):
         self._last = now
 
 
-def tries_text(progress: SearchState) -> str:
+def tries_text(progress: ShrinkState) -> str:
     """Say how many worlds or runs it took."""
     count = progress.tries.count + progress.again.count
     return "1 try" if count == 1 else f"{count:,} tries"
 
 
-def _frequency(progress: SearchState) -> str:
+def _frequency(progress: ShrinkState) -> str:
     """Say how often a run on real hosts failed, which does not fail every time."""
     if not is_real(progress):
         return ""
@@ -59,18 +59,18 @@ def _frequency(progress: SearchState) -> str:
     return f", failed at try {progress.tries.failed_at(progress.tries.best)}"
 
 
-def is_real(progress: SearchState) -> bool:
+def is_real(progress: ShrinkState) -> bool:
     return progress.start.trial.hosts != HOSTS
 
 
-def show(progress: SearchState, outcome: SeedOutcome) -> None:
+def show(progress: ShrinkState, outcome: SeedOutcome) -> None:
     """Print the result on standard output."""
     for line in lines(progress, outcome):
         print(line)
     sys.stdout.flush()
 
 
-def lines(progress: SearchState, outcome: SeedOutcome) -> Iterator[str]:
+def lines(progress: ShrinkState, outcome: SeedOutcome) -> Iterator[str]:
     tries = progress.tries
     yield (
         f"{size(progress.start)} became {size(tries.best)}: {tries_text(progress)} in "
@@ -92,7 +92,7 @@ def lines(progress: SearchState, outcome: SeedOutcome) -> Iterator[str]:
     yield from ("", f"Run: {outcome.run.path}", f"Again: {again}")
 
 
-def frequencies(progress: SearchState) -> Iterator[str]:
+def frequencies(progress: ShrinkState) -> Iterator[str]:
     """Say how often real runs fail.
 
     Tries of a candidate end with its first failure, so their number gives no rate; the result was

@@ -17,7 +17,7 @@ MAX_LINES = 40  # lines
 
 
 @dataclass(frozen=True)
-class EventLine:
+class NodeLogLine:
     """A line of a node's log: seconds since the load began, and since the first moment."""
 
     s: float
@@ -31,7 +31,7 @@ class EventLine:
 class NearbyEvents:
     """Lines in order of time, and the number of lines left out."""
 
-    lines: tuple[EventLine, ...] = ()
+    lines: tuple[NodeLogLine, ...] = ()
     left_out: int = 0
 
 
@@ -57,8 +57,8 @@ def _apart(event: ClusterEvent, moments: Sequence[int]) -> int:
     return min(abs(event.t - t) for t in moments)
 
 
-def _line(event: ClusterEvent, t: int) -> EventLine:
-    return EventLine(
+def _line(event: ClusterEvent, t: int) -> NodeLogLine:
+    return NodeLogLine(
         s=event.t / 1e9,
         apart_s=(event.t - t) / 1e9,
         node=clip(event.node, WORD),

@@ -7,7 +7,7 @@ Lines arrive in the order in which they are written, on any node.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from clusters.systems.flotilla.law_state import Fields, Law, LawState, NodeProcess, SetState
+from clusters.systems.flotilla.law_state import Fields, Law, LawState, NodeLifetime, SetState
 
 SUCCESS = 0
 
@@ -92,7 +92,7 @@ class EventLaws:
             life.master_since = 0
         self._begin_epoch(of, master, life.epoch, line)
 
-    def _check_one_master(self, of: SetState, life: NodeProcess, t_ns: int) -> None:
+    def _check_one_master(self, of: SetState, life: NodeLifetime, t_ns: int) -> None:
         self._state.checks[Law.ONE_MASTER] += 1
         reigns = (life.node, life.boot)
         known = of.masters.setdefault(life.epoch, reigns)
@@ -212,5 +212,5 @@ _CHECKS: Mapping[str, Callable[[EventLaws, EventLine], None]] = {
 }
 
 
-def _owner(known: tuple[str, int], life: NodeProcess) -> str:
+def _owner(known: tuple[str, int], life: NodeLifetime) -> str:
     return known[0] if known[0] != life.node else f"its process number {known[1]}"

@@ -46,7 +46,7 @@ class Violation:
 
 
 @dataclass(slots=True)
-class NodeProcess:
+class NodeLifetime:
     """One process of a node. `turn` changes with every event that may change its log anywhere but
     at its end."""
 
@@ -113,7 +113,7 @@ class LawState:
         self.log_bytes = log_bytes
         self.set_of: dict[str, SetState] = {}  # by node
         self.sets: dict[str, SetState] = {}
-        self.processes: dict[str, NodeProcess] = {}
+        self.processes: dict[str, NodeLifetime] = {}
         self._sync_flush = settings.get("flushDiskType") == "SYNC_FLUSH"
         self._now_ns = now_ns
         self._log_versions = 0
@@ -123,15 +123,15 @@ class LawState:
             self.sets[each.name] = known
             self.set_of |= dict.fromkeys(each.nodes, known)
 
-    def start_process(self, node: str, boot: int) -> NodeProcess:
-        life = self.processes[node] = NodeProcess(node, boot)
+    def start_process(self, node: str, boot: int) -> NodeLifetime:
+        life = self.processes[node] = NodeLifetime(node, boot)
         self.log_changed(life)
         return life
 
-    def process(self, node: str) -> NodeProcess:
+    def process(self, node: str) -> NodeLifetime:
         return self.processes.get(node) or self.start_process(node, 0)
 
-    def log_changed(self, life: NodeProcess) -> None:
+    def log_changed(self, life: NodeLifetime) -> None:
         self._log_versions += 1
         life.log_version = self._log_versions
 

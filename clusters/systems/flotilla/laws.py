@@ -54,7 +54,7 @@ from clusters.systems.flotilla.law_state import (
     Fields,
     Law,
     LawState,
-    NodeProcess,
+    NodeLifetime,
     SetState,
     Violation,
 )
@@ -151,7 +151,7 @@ class Laws:
 
     # decisions of controllers
 
-    def _commit_index(self, life: NodeProcess, rules: Rules) -> Callable[..., int]:
+    def _commit_index(self, life: NodeLifetime, rules: Rules) -> Callable[..., int]:
         decide = rules.commit_index
 
         def commit_index(
@@ -169,7 +169,7 @@ class Laws:
         return commit_index
 
     def _check_commit(
-        self, life: NodeProcess, last: int, term_at: Callable[[int], int | None]
+        self, life: NodeLifetime, last: int, term_at: Callable[[int], int | None]
     ) -> None:
         """A leader counts entries as committed; at first all of its log up to this index."""
         self._state.checks[Law.COMMITTED_CHANGED] += 1
@@ -187,7 +187,7 @@ class Laws:
                 return
 
     def _committed_entry(
-        self, life: NodeProcess, rules: Rules
+        self, life: NodeLifetime, rules: Rules
     ) -> Callable[[int, LogEntry], LogEntry]:
         decide = rules.committed_entry
 
@@ -198,7 +198,7 @@ class Laws:
 
         return committed_entry
 
-    def _check_applied(self, life: NodeProcess, index: int, entry: LogEntry) -> None:
+    def _check_applied(self, life: NodeLifetime, index: int, entry: LogEntry) -> None:
         """A controller applies an entry, which must be the same in all processes of all
         controllers."""
         self._state.checks[Law.COMMITTED_CHANGED] += 1
@@ -211,7 +211,9 @@ class Laws:
 
     # decisions of masters
 
-    def _counted_members(self, life: NodeProcess, of: SetState, rules: Rules) -> Callable[..., Any]:
+    def _counted_members(
+        self, life: NodeLifetime, of: SetState, rules: Rules
+    ) -> Callable[..., Any]:
         decide = rules.counted_members
 
         def counted_members(state: SyncState) -> tuple[int, ...]:
@@ -222,7 +224,7 @@ class Laws:
 
         return counted_members
 
-    def _confirm_offset(self, life: NodeProcess, of: SetState, rules: Rules) -> Callable[..., int]:
+    def _confirm_offset(self, life: NodeLifetime, of: SetState, rules: Rules) -> Callable[..., int]:
         decide, holds = rules.confirm_offset, of.acked.set_held
 
         def confirm_offset(
@@ -244,7 +246,7 @@ class Laws:
 
         return confirm_offset
 
-    def _check_confirm(self, life: NodeProcess, of: SetState, offset: int) -> None:
+    def _check_confirm(self, life: NodeLifetime, of: SetState, offset: int) -> None:
         """The confirm offset of a master changed, or it is its first one."""
         self._state.checks[Law.CONFIRM_WENT_BACK] += 1
         first, life.confirmed = life.confirmed < 0, offset
@@ -260,19 +262,19 @@ class Laws:
         if offset > of.confirmed:
             of.confirmed, of.confirmed_epoch = offset, life.epoch
 
-    def _check_late_confirm(self, life: NodeProcess, of: SetState, offset: int) -> None:
+    def _check_late_confirm(self, life: NodeLifetime, of: SetState, offset: int) -> None:
         """A deposed master still confirms: no later master may have begun with a lower offset."""
         later = [base for epoch, base in of.first_confirmed.items() if epoch > life.epoch]
         if min(later) < offset:
             self._report_decrease(life, of, offset, min(later))
 
-    def _report_decrease(self, life: NodeProcess, of: SetState, high: int, low: int) -> None:
+    def _report_decrease(self, life: NodeLifetime, of: SetState, high: int, low: int) -> None:
         why = f"the confirm offset of {of.name} was {high}, and is {low}"
         fields = {"set": of.name, "epoch": life.epoch, "was": high, "is": low}
         self._state.report(Law.CONFIRM_WENT_BACK, life.node, why, fields)
 
     def _replicated_offset(
-        self, life: NodeProcess, of: SetState, rules: Rules
+        self, life: NodeLifetime, of: SetState, rules: Rules
     ) -> Callable[..., int]:
         decide = rules.replicated_offset
 
@@ -294,7 +296,7 @@ class Laws:
 
         return replicated_offset
 
-    def _check_acknowledged(self, life: NodeProcess, of: SetState, position: int) -> None:
+    def _check_acknowledged(self, life: NodeLifetime, of: SetState, position: int) -> None:
         """All members of the set must hold these bytes, by the master's view of it and by the
         latest one."""
         self._state.checks[Law.SET_LACKS_ACKED] += 1
@@ -307,7 +309,7 @@ class Laws:
             self._state.check_holds(of, node, position, life.node)
 
     def _outcome_of(
-        self, life: NodeProcess, of: SetState, rules: Rules
+        self, life: NodeLifetime, of: SetState, rules: Rules
     ) -> Callable[..., Status | None]:
         decide = rules.outcome_of
 
@@ -326,7 +328,7 @@ class Laws:
 
         return outcome_of
 
-    def _check_answer(self, life: NodeProcess, of: SetState, sent: LogPosition) -> None:
+    def _check_answer(self, life: NodeLifetime, of: SetState, sent: LogPosition) -> None:
         """SUCCESS is answered to a send, which must be of the current mastership, and
         acknowledged."""
         self._state.checks[Law.ANSWERED_EARLY] += 1
@@ -345,7 +347,7 @@ class Laws:
 
     # decisions of slaves
 
-    def _ack_position(self, life: NodeProcess, of: SetState, rules: Rules) -> Callable[..., int]:
+    def _ack_position(self, life: NodeLifetime, of: SetState, rules: Rules) -> Callable[..., int]:
         decide, holds = rules.ack_position, of.acked.set_held
 
         def ack_position(sync_flush: bool, appended: int, written: int, flushed: int) -> int:
@@ -355,7 +357,7 @@ class Laws:
         return ack_position
 
     def _find_consistent_point(
-        self, life: NodeProcess, of: SetState, rules: Rules
+        self, life: NodeLifetime, of: SetState, rules: Rules
     ) -> Callable[..., int]:
         decide = rules.find_consistent_point
 
@@ -370,7 +372,7 @@ class Laws:
         return find_consistent_point
 
     def _check_cut_too_low(
-        self, life: NodeProcess, of: SetState, point: int, local_end: int
+        self, life: NodeLifetime, of: SetState, point: int, local_end: int
     ) -> None:
         """A slave will cut its log at `point`. All that it ever had confirmed must stay, as far as
         its log goes. Event logs report only the cuts that were carried out."""
@@ -387,7 +389,7 @@ class Laws:
             self._state.report(Law.CUT_TOO_LOW, life.node, why, fields)
 
     def _check_cut_too_high(
-        self, life: NodeProcess, of: SetState, point: int, remote_end: int
+        self, life: NodeLifetime, of: SetState, point: int, remote_end: int
     ) -> None:
         """A slave will keep its log up to `point`, which must equal its master's log."""
         master = self._state.processes.get(life.master)

@@ -18,7 +18,7 @@ from harness.history.rundir import RunDir
 from harness.registry import nemesis
 from harness.shrink.real import Run, search_on_hosts
 from harness.shrink.search import Case
-from harness.shrink.simulated import SearchLimits, SearchState
+from harness.shrink.simulated import SearchLimits, ShrinkState
 from harness.shrink.view import ShrinkScreen, frequencies, lines
 from harness.trial import Trial
 
@@ -33,7 +33,7 @@ class Watch:
     def __init__(self, most: int) -> None:
         self.left = most
 
-    def __call__(self, progress: SearchState) -> None:
+    def __call__(self, progress: ShrinkState) -> None:
         self.left -= 1
         progress.took_s = 1e9 if self.left <= 0 else 0.0
 
@@ -150,7 +150,7 @@ def plain(trial: Trial) -> Trial:
     return replace(trial, name="", seed=0, faults=())
 
 
-def to_the_end(luck: int, runs: Path, *given: str) -> tuple[SearchState, list[str]]:
+def to_the_end(luck: int, runs: Path, *given: str) -> tuple[ShrinkState, list[str]]:
     """The search, and what is told of how often; no run stays but that which failed."""
     patience, bed = SearchLimits(60.0, luck), endings(*given)
     progress, outcome = search_on_hosts(REAL, LOST, patience, Watch(9999), runs, bed)
@@ -172,7 +172,7 @@ def test_what_is_left_is_tried_again(tmp_path: Path) -> None:
 def test_a_search_leaves_time_for_that(tmp_path: Path) -> None:
     """It ends before its time does, for what it has found by then."""
 
-    def watch(progress: SearchState) -> None:
+    def watch(progress: ShrinkState) -> None:
         progress.took_s = 46.0
 
     progress, _ = search_on_hosts(CASE, LOST, SearchLimits(60.0, 2), watch, tmp_path, worlds())
