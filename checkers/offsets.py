@@ -75,7 +75,7 @@ PLUGIN = CheckerPlugin(
 
 @dataclass(frozen=True)
 class OffsetTimes:
-    """What clients were told about some offsets and messages. Without a fault that may excuse
+    """The answers to clients about some offsets and messages. Without a fault that may excuse
     something, only that of conflicts that are shown.
 
     at         by key and offset
@@ -134,7 +134,7 @@ def _unseen_first(values: Collection[int], census: MessageCensus) -> tuple[int, 
 def _conflicts(
     log: QueueLog, replicas: ReplicaLogs, census: MessageCensus, times: OffsetTimes
 ) -> Iterator[Finding]:
-    """Yield a finding of what clients were told and of what a log holds: both show one error."""
+    """Yield a finding of answers to clients and of a log: both show one error."""
     reported, stored = log.counts.conflicts, replicas.doubled
     count = max(reported, stored)
     if not count:

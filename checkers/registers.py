@@ -90,13 +90,13 @@ def _findings(
     if not count:
         return
     most = MAX_EXPLAINED if any(map(in_effect, history.faults)) else SAMPLE
-    told = {s.key: s for s in explain_keys(history, spark, found.illegal[:most])}
-    rows = [_row(history, key, told.get(key)) for key in found.illegal[:SAMPLE]]
+    explained = {s.key: s for s in explain_keys(history, spark, found.illegal[:most])}
+    rows = [_row(history, key, explained.get(key)) for key in found.illegal[:SAMPLE]]
     what = f"of {_keys(count)}" if count == 1 else f"of each of {_keys(count)}"
     message = f"no order of the operations {what} explains the answers that clients got"
     spans = tuple(
         (explanation.span[0], explanation.span[1])
-        for explanation in told.values()
+        for explanation in explained.values()
         if explanation.span
     )
     yield Finding("NOT_LINEARIZABLE", count, message, ALWAYS, tuple(rows), spans=spans)

@@ -38,7 +38,7 @@ Readings = Mapping[str, Mapping[str, float]]  # by process: ahead_s, rate
 
 
 def check(planned: PlannedFault) -> None:
-    """Raise BadRequest if target is empty, or the clock cannot be told from a correct one."""
+    """Raise BadRequest if target is empty, or the clock equals a correct one."""
     _processes.check(planned)
     if is_right({"ahead_s": planned.params["skew_s"], "rate": planned.params["rate"]}):
         raise BadRequest(

@@ -283,7 +283,7 @@ def _fullness(size: int, full: int) -> str:
 
 
 def _members(members: Sequence[int]) -> str:
-    return "brokers " + ", ".join(map(str, members[:12])) if members else "nobody"
+    return "brokers " + ", ".join(map(str, members[:12])) if members else "none"
 
 
 # --------------------------------------------------------------------------------------- the nodes

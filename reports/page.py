@@ -162,7 +162,7 @@ def _data(view: RunView, findings: Sequence[page_findings.FindingView]) -> dict[
         "behind": behind,
         "functions": _aside(counted),
         "log": view.part("the node events", lambda: _lanes.log_lines(view, MAX_LINES), NONE),
-        "told": len(_lanes.shown_events(view)),
+        "eventCount": len(_lanes.shown_events(view)),
         "findings": [_found(one) for one in findings],
         "faults": [_fault(view, end, fault) for fault in view.faults],
     }

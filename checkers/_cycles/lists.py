@@ -170,8 +170,8 @@ def _first_readers(reads: ListReads, branches: Lists) -> Ints:
     some = reads.length > 0
     first = np.full(len(branches.values), len(ops), np.int64)
     np.minimum.at(first, (branches.start[reads.branch] + reads.length - 1)[some], rank[some])
-    anew = np.repeat(np.arange(len(branches.key)), branches.length) * (len(ops) + 1)
-    backwards = np.minimum.accumulate((first + anew)[::-1])[::-1] - anew
+    restart = np.repeat(np.arange(len(branches.key)), branches.length) * (len(ops) + 1)
+    backwards = np.minimum.accumulate((first + restart)[::-1])[::-1] - restart
     lowest: Ints = ops[backwards]
     return lowest
 

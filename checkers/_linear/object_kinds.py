@@ -173,8 +173,8 @@ def _owned(
 def _appended(state: tuple[int, ...], operation: ModelOperation) -> tuple[int, ...] | None:
     if operation.f is F.LIST:
         return state if tuple(operation.value) == state else None
-    told = operation.arg is None or operation.arg == len(state)
-    return (*state, operation.value) if told else None
+    same_length = operation.arg is None or operation.arg == len(state)
+    return (*state, operation.value) if same_length else None
 
 
 _MODELS = {

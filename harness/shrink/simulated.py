@@ -103,9 +103,7 @@ def convicting_code(run: RunDir) -> str:
     )
 
 
-def search(
-    case: Case, patience: SearchLimits, watch: Callable[[ShrinkState], None]
-) -> ShrinkState:
+def search(case: Case, patience: SearchLimits, watch: Callable[[ShrinkState], None]) -> ShrinkState:
     """Search the smallest case that fails like this one. Raises BadRequest if it does not fail."""
     progress = ShrinkState(case, CandidatePool(case, patience.luck))
     with on_stop_signal(progress.stop):

@@ -251,11 +251,11 @@ def _surroundings(facts: StoryFacts, steps: Sequence[Moment]) -> list[Moment]:
         for f in facts.history.faults
         if f.begin is not None and f.begin <= last and (f.healed is None or f.healed >= first)
     }
-    told = list(fault_moments(history, overlapping))
+    moments = list(fault_moments(history, overlapping))
     began = min(first, int(history.state.get("load_began_ns", 0)))
     cluster = cluster_moments(history, BrokerNames.of(history), began, facts.broker_set)
-    told += [m for m in cluster if first <= m.t <= last]
-    return [*_master_before(facts, first), *told]
+    moments += [m for m in cluster if first <= m.t <= last]
+    return [*_master_before(facts, first), *moments]
 
 
 def _master_before(facts: StoryFacts, t: int) -> Iterator[Moment]:

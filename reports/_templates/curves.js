@@ -56,67 +56,67 @@ function gathered() {
   const each = Math.max(1, Math.ceil((last - first + 1) / (plotWidth() / COLUMN)));
   const start = Math.floor(first / each) * each;
   const columns = Math.max(0, Math.ceil((last + 1 - start) / each));
-  const told = { start, each, columns, ms: each * bin, ok: [], fail: [], info: [], dense: new Map(), failed: new Map() };
-  for (const outcome of ["ok", "fail", "info"]) told[outcome] = new Float64Array(columns);
+  const series = { start, each, columns, ms: each * bin, ok: [], fail: [], info: [], dense: new Map(), failed: new Map() };
+  for (const outcome of ["ok", "fail", "info"]) series[outcome] = new Float64Array(columns);
   const reach = start + columns * each;
   for (const layer of layers) {
-    if (!wanted(layer) || !told[layer.outcome]) continue;
-    const dense = layer.outcome === "ok" ? told.dense : told.failed;
+    if (!wanted(layer) || !series[layer.outcome]) continue;
+    const dense = layer.outcome === "ok" ? series.dense : series.failed;
     for (let i = firstAt(layer.bins, start); i < layer.bins.length && layer.bins[i] < reach; i++) {
       const column = Math.floor((layer.bins[i] - start) / each);
       const place = column * buckets + layer.buckets[i];
-      told[layer.outcome][column] += layer.n[i];
+      series[layer.outcome][column] += layer.n[i];
       dense.set(place, (dense.get(place) || 0) + layer.n[i]);
     }
   }
-  told.edges = Array.from({ length: columns + 1 }, (_, i) => from + (start + i * each) * bin);
-  told.middles = told.edges.slice(0, columns).map(ms => ms + told.ms / 2);
-  told.delivered = summed(data.cells.delivered[view.f === "read" ? "read" : "poll"], told);
-  told.steps = steps(told);
-  told.quantiles = quantiles(told);
-  told.lag = Object.values(data.cells.lag).map(values =>
-    told.middles.map((_, i) => values[Math.min(count - 1, start + (i + 1) * each - 1)]));
-  return told;
+  series.edges = Array.from({ length: columns + 1 }, (_, i) => from + (start + i * each) * bin);
+  series.middles = series.edges.slice(0, columns).map(ms => ms + series.ms / 2);
+  series.delivered = summed(data.cells.delivered[view.f === "read" ? "read" : "poll"], series);
+  series.steps = steps(series);
+  series.quantiles = quantiles(series);
+  series.lag = Object.values(data.cells.lag).map(values =>
+    series.middles.map((_, i) => values[Math.min(count - 1, start + (i + 1) * each - 1)]));
+  return series;
 }
 
-function summed(values, told) {
-  const sums = new Float64Array(told.columns);
-  for (let i = 0; values && i < told.columns * told.each && told.start + i < values.length; i++) {
-    sums[Math.floor(i / told.each)] += values[told.start + i];
+function summed(values, series) {
+  const sums = new Float64Array(series.columns);
+  for (let i = 0; values && i < series.columns * series.each && series.start + i < values.length; i++) {
+    sums[Math.floor(i / series.each)] += values[series.start + i];
   }
   return sums;
 }
 
 // Columns put together, so that a rate or a quantile is of more than one or two operations.
-function steps(told) {
-  const total = ["ok", "fail", "info"].reduce((sum, name) => sum + told[name].reduce((a, b) => a + b, 0), 0);
-  const most = Math.max(1, Math.floor(told.columns / LEAST_STEPS));
-  const each = Math.min(most, Math.max(1, Math.ceil(told.columns * ENOUGH / Math.max(1, total))));
-  const count = Math.ceil(told.columns / each);
+function steps(series) {
+  const total = ["ok", "fail", "info"].reduce((sum, name) => sum + series[name].reduce((a, b) => a + b, 0), 0);
+  const most = Math.max(1, Math.floor(series.columns / LEAST_STEPS));
+  const each = Math.min(most, Math.max(1, Math.ceil(series.columns * ENOUGH / Math.max(1, total))));
+  const count = Math.ceil(series.columns / each);
   const made = { each, count, edges: [] };
-  for (let i = 0; i < count; i++) made.edges.push(told.edges[i * each]);
-  made.edges.push(told.edges[told.columns]);
+  for (let i = 0; i < count; i++) made.edges.push(series.edges[i * each]);
+  made.edges.push(series.edges[series.columns]);
   for (const name of ["ok", "fail", "info", "delivered"]) {
     made[name] = new Float64Array(count);
-    told[name].forEach((n, i) => { made[name][Math.floor(i / each)] += n; });
+    series[name].forEach((n, i) => { made[name][Math.floor(i / each)] += n; });
   }
   made.middles = Array.from({ length: count }, (_, i) => (made.edges[i] + made.edges[i + 1]) / 2);
   made.rate = name => Array.from(made[name], (n, i) => n / (made.edges[i + 1] - made.edges[i]) * 1000);
   return made;
 }
 
-function quantiles(told) {
+function quantiles(series) {
   const { buckets } = data.cells;
-  const bySteps = Array.from({ length: told.steps.count }, () => new Map());
-  for (const [place, n] of told.dense) {
-    const step = bySteps[Math.floor(Math.floor(place / buckets) / told.steps.each)];
+  const bySteps = Array.from({ length: series.steps.count }, () => new Map());
+  for (const [place, n] of series.dense) {
+    const step = bySteps[Math.floor(Math.floor(place / buckets) / series.steps.each)];
     step.set(place % buckets, (step.get(place % buckets) || 0) + n);
   }
   const found = { p50: [], p99: [], max: [] };
   bySteps.forEach((counts, step) => {
     const cells = [...counts].sort((a, b) => a[0] - b[0]);
     for (const [name, share] of [["p50", 0.5], ["p99", 0.99], ["max", 1]]) {
-      let left = share * told.steps.ok[step] - 1e-9;
+      let left = share * series.steps.ok[step] - 1e-9;
       const cell = cells.find(([, n]) => (left -= n) <= 0) || cells[cells.length - 1];
       found[name].push(cell ? bucketMs(cell[0]) : null);
     }
@@ -215,17 +215,17 @@ function usual(values) {
 
 function drawCurves() {
   if (!layers.length) return;
-  const told = shown = gathered();
-  const [ok, fail, info, delivered] = ["ok", "fail", "info", "delivered"].map(told.steps.rate);
+  const series = shown = gathered();
+  const [ok, fail, info, delivered] = ["ok", "fail", "info", "delivered"].map(series.steps.rate);
   const done = ok.map((n, i) => n + fail[i]), all = done.map((n, i) => n + info[i]);
   tops.rate = nice(Math.max(1.15 * Math.max(usual(all), usual(delivered)), 1e-3));
   const peak = Math.max(0, ...all, ...delivered);
   $("peak").textContent = peak > tops.rate ? `(peak ${amount(peak)}, cut)` : "";
-  tops.lag = nice(Math.max(1, ...told.lag.flat().map(n => n || 0)));
+  tops.lag = nice(Math.max(1, ...series.lag.flat().map(n => n || 0)));
   const closed = values => [...values, 0];
-  show("rate", [told.steps.edges, closed(all), closed(done), closed(ok), closed(delivered)]);
-  show("latency", [told.steps.middles, told.quantiles.p99, told.quantiles.p50]);
-  if (curves.lag) show("lag", [told.edges, ...told.lag.map(values => [values[0] ?? 0, ...values])]);
+  show("rate", [series.steps.edges, closed(all), closed(done), closed(ok), closed(delivered)]);
+  show("latency", [series.steps.middles, series.quantiles.p99, series.quantiles.p50]);
+  if (curves.lag) show("lag", [series.edges, ...series.lag.map(values => [values[0] ?? 0, ...values])]);
   if (curves.behind) drawBehind();
 }
 

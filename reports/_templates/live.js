@@ -26,8 +26,8 @@ function cluster(status) {
   return lines;
 }
 
-function draw(told) {
-  const status = told.status || {}, counts = status.counts || {}, rows = told.rows || {};
+function draw(message) {
+  const status = message.status || {}, counts = status.counts || {}, rows = message.rows || {};
   const word = STORY[status.phase] || status.phase || "…";
   $("phase").textContent = word;
   $("load").textContent = typeof status.load_s === "number" ? `${seconds(status.load_s)} of load` : "";
@@ -75,19 +75,19 @@ function over(state, why) {
 let running = !frame.hidden;
 const events = new EventSource(frame.dataset.events);
 events.addEventListener("message", event => {
-  const told = JSON.parse(event.data);
-  if (told.state === "running") {
+  const message = JSON.parse(event.data);
+  if (message.state === "running") {
     running = true;
     frame.hidden = false;
-    draw(told);
-  } else if (told.state === "judged") {
+    draw(message);
+  } else if (message.state === "judged") {
     events.close();
     if (running) location.reload();
-  } else if (told.state === "checking") {
+  } else if (message.state === "checking") {
     running = true;
     over("checking", "");
   } else if (running) {
-    over("over", told.why);
+    over("over", message.why);
   }
 });
 })();

@@ -22,7 +22,7 @@ const x = ms => size.gutter + (ms - view.from) / (view.to - view.from) * plotWid
 const at = px => view.from + (px - size.gutter) / plotWidth() * (view.to - view.from);
 const isWhole = () => (view.to - view.from) >= (whole.to - whole.from) * (1 - 1e-9);
 
-// The view moved within the run; never narrower than can be told apart.
+// The view moved within the run; never narrower than can be distinguished.
 function look(from, to) {
   const length = Math.min(Math.max(to - from, LEAST_MS), whole.to - whole.from);
   const middle = (from + to) / 2;
@@ -93,15 +93,15 @@ function addressed(hash) {
   const text = hash.replace(/^#/, "");
   if (SELECTABLE.test(decoded(text))) return { select: decoded(text), kept: true };
   if (text && !text.includes("=")) return null;
-  const told = { select: "", f: "", search: "" };
+  const parsed = { select: "", f: "", search: "" };
   for (const word of text.split("&")) {
     const [name, value] = [word.slice(0, word.indexOf("=")), decoded(word.slice(word.indexOf("=") + 1))];
     const [from, to] = value.split("~").map(part => parseFloat(part) * 1000);
-    if (name === "t" && Number.isFinite(from) && to > from) Object.assign(told, { from, to });
-    if (name === "select" && SELECTABLE.test(value)) told.select = value;
-    if (name === "f" || name === "search") told[name] = value;
+    if (name === "t" && Number.isFinite(from) && to > from) Object.assign(parsed, { from, to });
+    if (name === "select" && SELECTABLE.test(value)) parsed.select = value;
+    if (name === "f" || name === "search") parsed[name] = value;
   }
-  return told;
+  return parsed;
 }
 
 function keepAddress(step) {

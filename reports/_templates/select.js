@@ -79,10 +79,10 @@ function cell(row, text, name) {
 }
 
 function drawLog() {
-  const told = data.log.length > 0;
-  $("log-frame").hidden = $("log-tools").hidden = !told;
-  $("no-log").hidden = told;
-  if (!told) return;
+  const shown = data.log.length > 0;
+  $("log-frame").hidden = $("log-tools").hidden = !shown;
+  $("no-log").hidden = shown;
+  if (!shown) return;
   const rows = logRows();
   $("log-rows").replaceChildren(...rows.slice(0, rowsShown).map(one => {
     const row = document.createElement("tr");
@@ -94,7 +94,7 @@ function drawLog() {
     return row;
   }));
   const all = rows.length === data.log.length ? "" : ` of ${data.log.length.toLocaleString("en")}`;
-  const thin = data.told > data.log.length ? `, sampled from ${data.told.toLocaleString("en")} in the run` : "";
+  const thin = data.eventCount > data.log.length ? `, sampled from ${data.eventCount.toLocaleString("en")} in the run` : "";
   const cut = rows.length > rowsShown ? `; the first ${rowsShown} are shown, zoom in for more` : "";
   $("log-count").textContent = `${rows.length.toLocaleString("en")}${all} events in view${thin}${cut}`;
 }

@@ -80,7 +80,7 @@ time.addEventListener("pointerup", event => {
   } else if (done.mode === "band") {
     const [from, to] = [at(onPlot(done.start)), at(onPlot(here(event)))].sort((a, b) => a - b);
     look(from, to);
-    told();
+    announce();
   }
   refresh(true);
 });
@@ -181,11 +181,11 @@ const KEYS = { ArrowLeft: "left", ArrowRight: "right", "+": "in", "=": "in", "-"
 
 function act(name) {
   ACTIONS[name]();
-  told();
+  announce();
   refresh(true);
 }
 
-const told = () => say(`Showing ${inSeconds(view.from)} to ${inSeconds(view.to)}.`);
+const announce = () => say(`Showing ${inSeconds(view.from)} to ${inSeconds(view.to)}.`);
 
 time.addEventListener("keydown", event => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -214,11 +214,11 @@ document.addEventListener("click", event => {
 
 // A link to a fault or finding selects it, and keeps the view.
 function follow(link, event) {
-  const told = addressed(link.getAttribute("href"));
-  if (!told || !told.kept || !exists(told.select)) return;
+  const linked = addressed(link.getAttribute("href"));
+  if (!linked || !linked.kept || !exists(linked.select)) return;
   event.preventDefault();
-  select(told.select);
-  const target = link.classList.contains("select") ? time : $(told.select);
+  select(linked.select);
+  const target = link.classList.contains("select") ? time : $(linked.select);
   requestAnimationFrame(() => target.scrollIntoView({ block: link.classList.contains("select") ? "center" : "nearest" }));
 }
 
@@ -285,17 +285,17 @@ addEventListener("afterprint", () => {
 // ---- coming here
 
 function arrive() {
-  const told = addressed(location.hash);
-  if (!told) return;
-  if (!told.kept) {
-    const known = [...$("functions").options].some(option => option.value === told.f);
-    Object.assign(view, { f: known ? told.f : "", search: told.search });
+  const linked = addressed(location.hash);
+  if (!linked) return;
+  if (!linked.kept) {
+    const known = [...$("functions").options].some(option => option.value === linked.f);
+    Object.assign(view, { f: known ? linked.f : "", search: linked.search });
     $("functions").value = view.f;
     $("search").value = view.search;
-    look(told.from ?? whole.from, told.to ?? whole.to);
+    look(linked.from ?? whole.from, linked.to ?? whole.to);
     makeCurves();
   }
-  view.select = exists(told.select) ? told.select : "";
+  view.select = exists(linked.select) ? linked.select : "";
   refresh();
 }
 

@@ -9,7 +9,7 @@ order. A removed file is kept open, so that it can be restored. When the node ha
 journal, like the simulated disk (`_world/disk.py`): a sync of a folder makes the journal durable
 up to the last entry about that folder, while a sync of a file does not save its name.
 
-A sync counts as soon as it is allowed: data that a node was told to be durable is never taken. Data
+A sync counts as soon as it is allowed: data reported to a node as durable is never taken. Data
 that a refused sync should have covered stays at stake until it is written again, as after a failure
 of the disk, when the kernel marks it as clean. The number of kept bytes and open files is limited;
 beyond that the oldest count as synced, as a kernel writes back on its own. What cannot be undone is

@@ -4,9 +4,9 @@ Each direction of a link has its own latency, jitter, chance of loss, optional b
 stream, and can be cut. It can be slowed down alone or with all links to the same host; packets that
 are not delayed overtake others, as far as TCP's order permits. A cut is a rule at the receiver that
 drops what arrives (`iptables -A INPUT -s ... -j DROP`): packets that were under way when it was
-made are dropped too, and no host is told. `tcp.py` has TCP's reaction. The bytes of one direction
-of a connection arrive in order, now and then split in two or joined with the next, which a parser
-must handle.
+made are dropped too, and no host is informed. `tcp.py` has TCP's reaction. The bytes of one
+direction of a connection arrive in order, now and then split in two or joined with the next, which
+a parser must handle.
 """
 
 import errno

@@ -1,8 +1,8 @@
 """Flotilla's ports for one simulated process: its host's disk and clock, random numbers, its exit.
 
 A process sees its files as the operating system would show them, errors included; the disk decides
-how they survive it. A sync is awaited: the disk reports its end, and the process is told when it
-runs (a paused one later, a dead one never).
+how they survive it. A sync is awaited: the disk reports its end, and the process learns of it when
+it runs (a paused one later, a dead one never).
 
 A process that stops itself (`fatal`) is dead from that instant. Python still unwinds its stack,
 `finally` by `finally`; every use of a file there raises SystemExit, so nothing more is written.

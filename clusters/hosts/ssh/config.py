@@ -3,7 +3,7 @@
 HostName, Port, User, IdentityFile, ProxyJump and UserKnownHostsFile apply, to jump hosts too. A
 jump host has the settings of its own entry, else the key and the known hosts of the host behind it.
 ProxyCommand is refused: TCP_NODELAY cannot be set through another program, and its failures cannot
-be told from those of the host.
+be distinguished from those of the host.
 """
 
 import getpass

@@ -181,7 +181,7 @@ def _unknown_key(key: paramiko.PKey, route: Route) -> tuple[str, str]:
 def _changed_key(error: paramiko.BadHostKeyException, route: Route) -> tuple[str, str]:
     return (
         f"shows another host key ({fingerprint(error.key)}) than {' or '.join(route.known_hosts)} "
-        f"knows ({fingerprint(error.expected_key)}): it was installed anew, or it is not that host",
+        f"knows ({fingerprint(error.expected_key)}): it was reinstalled, or it is not that host",
         "if you know why, forget the old key: "
         f"ssh-keygen -f {shlex.quote(route.known_hosts[0])} -R {shlex.quote(route.known_as)}",
     )
