@@ -23,6 +23,7 @@ from _used import Peak
 from harness.history.rundir import RunDir
 from harness.importers import _run_folder as _folder
 from harness.importers import jepsen_kafka
+from harness.importers._jepsen import recording
 from harness.judge.judge import judge
 
 PROCESSES, ACTIVE_KEYS, WRITES_OF_A_KEY, MOST_POLLED = 20, 12, 1024, 32
@@ -122,7 +123,7 @@ def main() -> None:
 def _measure(path: Path, out: Path, *, check: bool) -> dict[str, object]:
     size = path.stat().st_size
     began, cpu = time.perf_counter(), _cpu_s()
-    recording = jepsen_kafka.read(path)
+    recording = recording(path, jepsen_kafka.FORMAT)
     read = time.perf_counter()
     lines = len(recording.events)
     run = _folder.write(recording, path, "jepsen-kafka", out)

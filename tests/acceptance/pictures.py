@@ -19,7 +19,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "tests" / "labs" / "runs"))
+sys.path.append(str(ROOT / "tests" / "labs" / "sample_runs"))
 
 import page_lab  # noqa: E402
 import site_lab  # noqa: E402

@@ -29,6 +29,7 @@ from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.importers import _run_folder as _folder
 from harness.importers import jepsen_kafka
+from harness.importers._jepsen import recording
 from harness.operation import NONE, F, Type, value_of
 from harness.trial import Trial
 
@@ -193,7 +194,9 @@ def imported(tmp_path: Path) -> Callable[..., RunDir]:
         number = len(list(tmp_path.iterdir()))
         path = tmp_path / f"history-{number}.edn"
         path.write_text("".join(_edn_lines(text)))
-        run = _folder.write(jepsen_kafka.read(path), path, "jepsen-kafka", tmp_path / f"{number}")
+        run = _folder.write(
+            recording(path, jepsen_kafka.FORMAT), path, "jepsen-kafka", tmp_path / f"{number}"
+        )
         run.trial_file.write_text(replace(run.trial(), **more).to_toml())
         return run
 

@@ -86,7 +86,7 @@ def test_workers_end_with_whoever_started_them(tmp_path: Path) -> None:
     script.write_text(ORPHANS)
     env = {
         **os.environ,
-        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'labs' / 'runs'}",
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'labs' / 'sample_runs'}",
         "TMPDIR": str(tmp_path),
     }
     with subprocess.Popen([sys.executable, script], env=env, stdout=subprocess.PIPE) as parent:

@@ -20,6 +20,7 @@ from kafka_dice import Event, polls_of, sends_of
 from harness.history.reader import History
 from harness.importers import _run_folder as _folder
 from harness.importers import jepsen_kafka
+from harness.importers._jepsen import recording
 
 KEYS, MOST = 3, 8  # of one history: queues, operations
 EACH = 16  # numbers of processes that one history may use
@@ -49,7 +50,7 @@ def table(folder: Path, seed: int, count: int) -> Table:
     path = folder / "history.edn"
     folder.mkdir(exist_ok=True)
     path.write_text("".join(event.text() for events in drawn for event in events))
-    run = _folder.write(jepsen_kafka.read(path), path, "jepsen-kafka", folder / "run")
+    run = _folder.write(recording(path, jepsen_kafka.FORMAT), path, "jepsen-kafka", folder / "run")
     found = Table(History.open(run))
     for number, events in enumerate(drawn):
         found.of_op |= {event.op: number for event in events}

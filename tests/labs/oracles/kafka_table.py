@@ -23,6 +23,7 @@ from checkers._run import evidence
 from harness.history.reader import History
 from harness.importers import _run_folder as _folder
 from harness.importers import jepsen_kafka
+from harness.importers._jepsen import recording
 from harness.judge.verdict import Result
 from harness.trial import Trial
 
@@ -67,7 +68,7 @@ def table(folder: Path, seed: int, count: int, small: bool) -> Table:
                 expected.setdefault(name, set()).update(some)
                 histories[name] += bool(some)
     path = folder / "history.edn"
-    run = _folder.write(jepsen_kafka.read(path), path, "jepsen-kafka", folder / "run")
+    run = _folder.write(recording(path, jepsen_kafka.FORMAT), path, "jepsen-kafka", folder / "run")
     return Table(History.open(run), expected, histories)
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.cli.options import Request
-from harness.suite.course import SuiteState, SuiteRun, repeated_runs
+from harness.judge.verdict import Judgement
+from harness.suite.course import SuiteRun, SuiteState, repeated_runs
 from harness.suite.expected import AS_EXPECTED, ExpectedRun
 from harness.suite.row import SuiteRow
 from harness.trial import Trial
-from harness.judge.verdict import Judgement
 
 VALID = SuiteRow("calm", 1, 1, "valid", AS_EXPECTED, "valid", took_s=30.0, around_s=3.0)
 

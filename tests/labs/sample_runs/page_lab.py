@@ -17,13 +17,13 @@ import sinking
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from harness import registry
+from harness.campaign.simulation import simulate
 from harness.history.reader import History
+from harness.history.rundir import RunDir
 from harness.importers import _run_folder as _folder
 from harness.judge.judge import judge_small
-from harness.history.rundir import RunDir
-from harness.campaign.simulation import simulate
-from harness.trial import Trial
 from harness.judge.verdict import Finding, Verdict
+from harness.trial import Trial
 from reports import page
 
 HOSTILE = (

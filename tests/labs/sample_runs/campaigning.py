@@ -7,9 +7,9 @@ from rich.console import Console
 from seedlings import Sow
 
 from harness.campaign.run import Campaign, CampaignState, conduct
+from harness.campaign.tally import CampaignTotals, SeedResult
 from harness.campaign.view import CampaignScreen, show
 from harness.judge.campaign_evidence import CampaignTotal, record_campaign, sum_campaigns
-from harness.campaign.tally import SeedResult, CampaignTotals
 from harness.trial import Trial
 
 BASE = Trial(profile="sync-flush")
