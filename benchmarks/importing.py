@@ -123,10 +123,10 @@ def main() -> None:
 def _measure(path: Path, out: Path, *, check: bool) -> dict[str, object]:
     size = path.stat().st_size
     began, cpu = time.perf_counter(), _cpu_s()
-    recording = recording(path, jepsen_kafka.FORMAT)
+    history = recording(path, jepsen_kafka.FORMAT)
     read = time.perf_counter()
-    lines = len(recording.events)
-    run = _folder.write(recording, path, "jepsen-kafka", out)
+    lines = len(history.events)
+    run = _folder.write(history, path, "jepsen-kafka", out)
     written = time.perf_counter()
     told: dict[str, object] = {
         "lines": lines,
