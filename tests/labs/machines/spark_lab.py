@@ -125,7 +125,7 @@ def harbour(folder: Path) -> Iterator[Harbour]:
 
 def stranger(folder: Path) -> Path:
     """This Python and its libraries, without this repository: no `.pth` file is read."""
-    libraries = Path(pyspark.__file__).parents[2]
+    libraries = Path(pyspark.__file__).parents[1]
     path = folder / "python-elsewhere"
     path.write_text(
         f'#!/bin/sh\nexport PYTHONPATH="{libraries}:$PYTHONPATH"\nexec {sys.executable} -S "$@"\n'
