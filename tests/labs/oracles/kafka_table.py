@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SAMPLED = (
-    *(evidence, final_reads, message_census, witness),
+    *(evidence, final_reads, witness),
     *(linearizable, loss, offsets, order, phantoms),
 )
 CHECKERS = (loss, phantoms, duplicates, offsets, order, linearizable)
