@@ -208,7 +208,7 @@ def test_a_part_that_is_not_there_is_refused(bare: Path) -> None:
     """254, and a line that names those that are."""
     ran = _night(bare, "tirals")
     assert ran.returncode == 254
-    assert "trials published campaign benchmarks hosts small" in ran.stderr
+    assert "trials published campaign benchmarks hosts tables small" in ran.stderr
 
 
 SHORT = """\

@@ -1,9 +1,10 @@
-"""The house's tidiness, held by tests because nobody holds it by will."""
+"""Rules of layout and style that hold for every file."""
 
 import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,18 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("harness", "nemesis", "checkers", "clusters", "reports")
 LONGEST_FUNCTION = 70
 LONGEST_FILE = 700
+MAX_FILES = 25  # in a folder
+PLUGIN_FOLDERS = {
+    *("nemesis", "checkers", "reports", "clusters/systems", "clusters/hosts"),
+    *("harness/workloads", "harness/importers", "harness/cli/commands"),
+}
+BANNED = re.compile(r"\b(nobody|somebody|whoever|told|anew|by lot|for ever)\b", re.IGNORECASE)
+ALLOWED = {  # a user's name; words in recorded files; the name of a flaw
+    "nobody:x:65534:65534:nobody",
+    'evidence["told"]',
+    'info.set_epoch, "told")',
+    "elected-but-not-told",
+}
 VAGUE = {"utils", "util", "common", "helpers", "helper", "base", "manager", "misc"}
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 # somebody's own machine: a path on it, or the address of a registry near it
@@ -72,6 +85,35 @@ def test_files_are_short() -> None:
     """No Python file has more than 700 lines."""
     lengths = {_name(path): len(path.read_text().splitlines()) for path in _python()}
     assert not {name: lines for name, lines in lengths.items() if lines > LONGEST_FILE}
+
+
+def test_folders_are_small() -> None:
+    """No folder of the product has more than 25 Python files, folders of plug-ins excepted."""
+    folders = Counter(_name(path.parent) for path in _python(tests=False))
+    crowded = {name: count for name, count in folders.items() if count > MAX_FILES}
+    assert crowded.keys() <= PLUGIN_FOLDERS, crowded
+
+
+def test_class_names_are_unique() -> None:
+    """A class of the product has a name that no other module gives to a class."""
+    modules: dict[str, list[str]] = {}
+    for path in _python(tests=False):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                modules.setdefault(node.name, []).append(_name(path))
+    assert not {name: paths for name, paths in modules.items() if len(paths) > 1}
+
+
+def test_the_product_and_docs_use_plain_words() -> None:
+    """Words of the code's old idiom are in no module of the product and on no page."""
+    docs = [p for p in _tracked() if p.suffix == ".md" and p.name != "CHANGELOG.md"]
+    found = [
+        f"{_name(path)}:{number}: {line.strip()}"
+        for path in [*_python(tests=False), *docs]
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if BANNED.search(line) and not any(words in line for words in ALLOWED)
+    ]
+    assert not found
 
 
 def test_every_module_states_its_theory() -> None:

@@ -56,7 +56,7 @@ def test_a_history_is_imported_and_judged(
         (["a.edn", "--as", "jepsen-queue", "--out", "run"], "line 1 has :f :send"),
         (["a.edn", "--as", "jepsen-kafka", "--out", "full"], "full is not an empty folder"),
         (["nothing.edn", "--as", "jepsen-kafka", "--out", "full"], "full is not an empty folder"),
-        (["a.edn", "--as", "jepsen-kafka", "--out", "a.edn/b"], "a.edn/b cannot be made"),
+        (["a.edn", "--as", "jepsen-kafka", "--out", "a.edn/b"], "a.edn/b cannot be created"),
         (["a.edn", "--as", "csv", "--out", "run"], "a.edn"),
         (["a.edn", "--as", "parquet", "--out", "run"], "a.edn cannot be read as Parquet"),
         (["empty.edn", "--as", "jepsen-kafka", "--out", "run"], "empty.edn is empty"),

@@ -116,7 +116,7 @@ def test_jepsen_kafka_judged(imported: Import) -> None:
         verdicts[name] = judge_small(History.open(run))
     assert verdicts["all"].verdict is Judgement.VALID
     assert verdicts["hole"].convicting == ("LOST_ACKED",)
-    (evidence,) = verdicts["hole"].first.evidence  # type: ignore[union-attr]
+    (evidence,) = verdicts["hole"].first_finding.evidence  # type: ignore[union-attr]
     assert (evidence["original"], evidence["line"], evidence["queue"]) == (1, 3, "x")
     assert verdicts["tail"].verdict is Judgement.UNKNOWN
     assert [r.code for r in verdicts["tail"].reasons] == ["NO_FINAL_READ"]

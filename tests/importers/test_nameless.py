@@ -65,7 +65,7 @@ def test_what_elle_writes_is_judged(imported: Import) -> None:
 def test_others_need_one(imported: Import, name: str) -> None:
     """A line that does not say what was asked is named; where none does, nothing is imported."""
     nameless = "{:type :invoke, :process 0, :value 1}\n{:type :ok, :process 0, :value 1}\n"
-    with pytest.raises(BadRequest, match=f"line 1 has no :f, and {name} knows :"):
+    with pytest.raises(BadRequest, match=f"line 1 has no :f, and {name} has :"):
         imported(name, nameless)
     named = f"{{:type :invoke, :process 1, :f {WRITES[name]}, :value 1}}\n"
     [slip] = imported(name, named + nameless).state()["slips"]["first"]

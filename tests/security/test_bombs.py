@@ -33,7 +33,7 @@ import resource, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]), int(sys.argv[2])))
 from harness.history.reader import History
-from harness.judge.judge import judge_here
+from harness.judge.judge import judge_small
 from harness.history.rundir import RunDir
 from reports import page
 from reports._run import read_run
@@ -41,7 +41,7 @@ run = RunDir(Path(sys.argv[1]))
 told = read_run(run)
 page.page_html(told)
 print(*told.shown_doubts, sep="\\n")
-print(judge_here(History.open(run)).sentence)
+print(judge_small(History.open(run)).sentence)
 """
 IMPORT = """\
 import resource, sys

@@ -398,8 +398,8 @@ def test_an_imported_history_is_judged(
         verdict = judge_small(History.open(run))
         assert verdict.verdict == ("valid" if name == "sound" else "invalid")
         assert [result.checker for result in verdict.checkers] == ["registers"]
-    assert verdict.first is not None
-    [row] = verdict.first.evidence
+    assert verdict.first_finding is not None
+    [row] = verdict.first_finding.evidence
     assert words in row["explanation"]
     assert row["line"] == len(text.splitlines()) - 1
 

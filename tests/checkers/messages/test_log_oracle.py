@@ -202,8 +202,11 @@ def naive(events: list[dict[str, int]]) -> dict[MessageClass | str, int]:
     reads = {(e["value"], e["offset"]) for e in events if e["f"] == F.READ}
     twice = {v for v in read if len([1 for value, _ in reads if value == v]) > 1}
     caused = retried | info | failed
+    stored_at = {e["value"]: e["offset"] for e in events if e["f"] == F.SEND and "offset" in e}
+    read_at = {e["value"]: e["offset"] for e in events if e["f"] == F.READ}
+    left = {v for v in (acked & read & retried) - twice if stored_at[v] != read_at[v]}
     counts: dict[MessageClass | str, set[int]] = {
-        MessageClass.LOST: acked - read,
+        MessageClass.LOST: (acked - read) | left,  # only an earlier try's copy is found
         MessageClass.NEVER_SENT: (read | polled) - invoked,
         MessageClass.REFUSED: failed & (read | polled),
         MessageClass.DOUBLED: (twice & invoked) - caused,
