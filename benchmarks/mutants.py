@@ -31,7 +31,7 @@ from harness.contracts import PlannedFault
 from harness.history.rundir import RunDir
 from harness.plans import without_defaults
 from harness.selftest.mutants import PLANS
-from harness.shrink.simulated import SearchLimits, ShrinkResult, failing_case, search
+from harness.shrink.simulated import SearchLimits, ShrinkState, failing_case, search
 
 QUICK = ("no-fsync", "double-vote", "no-truncation")
 SEEDS = range(1, 10_001)
@@ -177,7 +177,7 @@ def shrunk(run: Path, effort: Effort) -> Sequence[str]:
     return (left, in_a_line(tries.best.plan))
 
 
-def still(_: ShrinkResult) -> None:
+def still(_: ShrinkState) -> None:
     """Nobody watches."""
 
 

@@ -33,7 +33,7 @@ async def spins(trial_run: TrialRun) -> None:
 
 
 async def is_late(trial_run: TrialRun) -> None:
-    async with trial_run.must(1.0, "waiting for ever"):
+    async with trial_run.deadlines.required("waiting forever", within_s=1.0):
         await asyncio.get_running_loop().create_future()
 
 
