@@ -1,9 +1,7 @@
 """Shortest cycles and paths in the graph, as dependencies between transactions."""
 
 from dataclasses import dataclass
-from itertools import pairwise
 
-import networkx as nx
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
@@ -74,16 +72,18 @@ class ShortestPaths:
     def _path(self, start: int, end: int) -> list[int]:
         """Return the rows of a shortest path; empty if there is none.
 
-        Distances are computed on all edges. The witness is a path in the tree of predecessors, cut
-        at the distance of its end, which is small however large the graph is.
+        Distances are computed on all edges; the path follows the predecessors from its end.
         """
         away, before = dijkstra(self._matrix, indices=start, return_predecessors=True)
         if not np.isfinite(away[end]):
             return []
-        near = np.flatnonzero((before >= 0) & (away <= away[end]))
-        tree = nx.DiGraph(zip(before[near].tolist(), near.tolist(), strict=True))
-        tree.add_node(start)
-        return [self._row_of(a, b) for a, b in pairwise(nx.shortest_path(tree, start, end))]
+        rows: list[int] = []
+        node = end
+        while node != start:
+            previous = int(before[node])
+            rows.append(self._row_of(previous, node))
+            node = previous
+        return rows[::-1]
 
     def _row_of(self, src: int, dst: int) -> int:
         low, high = self._matrix.indptr[src : src + 2]
