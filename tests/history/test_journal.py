@@ -24,9 +24,17 @@ from harness.history.journal import (
     writer_of,
 )
 from harness.history.schema import NOTES, OPS
-from harness.operation import NONE
+from harness.operation import NONE, ops_row
 
 ROW = (5, 1, 7, 1, 1, 3, 99, NONE, 12, NONE, NONE, 2, 0, 1)
+
+
+def test_a_row_has_the_order_of_the_columns() -> None:
+    """Each argument of `ops_row` is in the column of its name; the first six are always given."""
+    columns = OPS.names
+    row = ops_row(*range(6), **{name: at for at, name in enumerate(columns) if at >= 6})
+    assert row == tuple(range(len(columns)))
+    assert ops_row(*range(6)) == (*range(6), *[NONE] * (len(columns) - 6))
 
 
 def read(path: Path, damage: list[Damage] | None = None) -> pa.Table:
