@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from checkers._run.evidence import SAMPLE
 from checkers._run.leader_terms import set_of_node
 from harness.campaign.swarm import HOSTS as OVERSEEN
 from harness.contracts import CheckerPlugin
@@ -29,7 +30,6 @@ from harness.trial import Trial
 
 INTEGRITY = "integrity"
 WATCHED, BROKEN = "laws-watched", "broken-law"
-SAMPLE = 20
 FEW, SHARE = 10, 0.02  # so many lines, and such a part of all, may be unreadable
 ONE_LEADER, ONE_MASTER, COMMITTED = "ONE_LEADER", "ONE_MASTER", "COMMITTED_CHANGED"
 MEANING = {

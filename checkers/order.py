@@ -107,13 +107,9 @@ def _steps(log: QueueLog) -> Iterator[Finding]:
         count, steps = log.steps[wrong.kind]
         if count:
             rows = tuple(_step_row(log, step) for step in steps[:SAMPLE])
-            message = f"{wrong.meaning}, {_times(count)}"
+            message = f"{wrong.meaning}, {how_often(count)}"
             spans = tuple((step.t, step.t) for step in steps)
             yield Finding(wrong.code, count, message, wrong.demand, rows, spans=spans)
-
-
-def _times(count: int) -> str:
-    return how_often(count)
 
 
 def _step_row(log: QueueLog, step: PollStep) -> dict[str, Any]:
@@ -127,7 +123,7 @@ def _reordered(log: QueueLog) -> Iterator[Finding]:
     count = max(log.counts.reordered, own.total)
     if count:
         what = quantity(count, "message was", "messages were")
-        by_one = f" (within one process {_times(own.total)})" if own.total else ""
+        by_one = f" (within one process {how_often(own.total)})" if own.total else ""
         yield Finding(
             "REORDERED",
             count,
@@ -147,7 +143,7 @@ def _backwards(log: QueueLog) -> Iterator[Finding]:
     if count:
         steps = tuple(sorted(steps, key=lambda step: (step.t, step.op, step.offset)))
         rows = tuple(_step_row(log, step) for step in steps[:SAMPLE])
-        message = f"offsets went back within one poll, {_times(count)}"
+        message = f"offsets went back within one poll, {how_often(count)}"
         spans = tuple((step.t, step.t) for step in steps)
         groups = set_name_by_key(log.names, [step.key for step in steps])
         yield Finding(

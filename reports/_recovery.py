@@ -14,8 +14,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from harness.campaign.tally import many
 from harness.history.faults_and_events import FaultInterval
+from harness.text.plurals import quantity
 from reports._format import seconds
 from reports._lanes import KINDS, fault_style
 from reports._run import RunView
@@ -147,7 +147,7 @@ def _rest(known: Mapping[str, Any]) -> Iterator[str]:
     if known.get("nines") is not None:
         yield f", {known['nines']:.2f} nines"
     if known.get("outages") is not None:
-        yield f"; {many(known['outages'], 'outage')}"
+        yield f"; {quantity(known['outages'], 'outage')}"
         for name, words in (("outage_over_s", " longer than {}"), ("down_s", ", {} in all")):
             if known.get(name) is not None:
                 yield words.format(seconds(known[name]))

@@ -45,7 +45,10 @@ SQL_TYPES = {INT: "long", pa.string(): "string", BYTES: "binary"}
 def per_history(
     function: Callable[Concatenate[History, P], T],
 ) -> Callable[Concatenate[History, P], T]:
-    """Decorator: the function's result is kept with its first argument, for all checkers."""
+    """Decorator: the function's result is kept with its first argument, for all checkers.
+
+    Other arguments, such as the trial, must be the same in all calls for a history.
+    """
     name = f"{function.__module__}.{function.__qualname__}"
 
     @wraps(function)

@@ -184,11 +184,6 @@ class CampaignTotals:
         }
 
 
-def many(count: int, thing: str) -> str:
-    """Return `1 seed`, `1,000 seeds`."""
-    return f"{count:,} {thing}{'s' * (count != 1)}"
-
-
 def ranges(seeds: Iterable[int]) -> str:
     """Return `1..3,7`, as `--seeds` reads it."""
     spans = []

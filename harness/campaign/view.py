@@ -18,12 +18,13 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.campaign.run import DOUBTS, KEPT, CampaignState
-from harness.campaign.tally import CampaignTotals, many, ranges
+from harness.campaign.tally import CampaignTotals, ranges
 from harness.cli.console import standard_output
 from harness.cli.prog_name import seatrial
 from harness.cli.screen import Screen
 from harness.errors import BadRequest, BedFailed
 from harness.judge.campaign_evidence import CampaignTotal
+from harness.text.plurals import quantity
 
 DRAW_EVERY_S, SAY_EVERY_S = 0.5, 30.0
 SEEDS_SHOWN = 60  # characters of a list of seeds
@@ -75,8 +76,8 @@ def headline(course: CampaignState) -> str:
     tally = course.tally
     unproven = tally.doubtful - tally.excused
     return (
-        f"{tally.seeds:,} of {many(len(course.campaign.seeds), 'seed')}, "
-        f"{many(tally.faults, 'fault')}, "
+        f"{tally.seeds:,} of {quantity(len(course.campaign.seeds), 'seed')}, "
+        f"{quantity(tally.faults, 'fault')}, "
         f"{tally.faults_per_minute:,.0f} a minute and core, {tally.seconds / 3600:.2f} simulated "
         f"hours, {tally.failed:,} failed"
         + (f", {tally.excused:,} excused" * bool(tally.excused))
@@ -86,8 +87,8 @@ def headline(course: CampaignState) -> str:
 
 
 def _resumed_text(course: CampaignState) -> str:
-    seeds = many(len(course.resumed), "seed")
-    return f"{seeds} were finished by an interrupted campaign of this kind, and not run again"
+    seeds = quantity(len(course.resumed), "seed was", "seeds were")
+    return f"{seeds} finished by an interrupted campaign of this kind, and not run again"
 
 
 def draw(course: CampaignState) -> Panel:
@@ -175,7 +176,7 @@ def _seeds(course: CampaignState, tally: CampaignTotals) -> str:
     early = ", stopped by request" if course.interrupted else ""
     late = ", as many as fitted into the time" if course.late else ""
     return (
-        f"{tally.seeds:,} of {many(len(campaign.seeds), 'seed')} of {campaign.base.system}, "
+        f"{tally.seeds:,} of {quantity(len(campaign.seeds), 'seed')} of {campaign.base.system}, "
         f"profile {campaign.profile}{mutant}{early}{late}"
     )
 
@@ -230,13 +231,13 @@ def _looks(tally: CampaignTotals) -> Iterator[tuple[str, str]]:
     if never := [law for law, n in tally.looks.items() if not n]:
         yield "never checked", ", ".join(never)
     if tally.unseen:
-        yield "unseen", f"{many(tally.unseen, 'event')} that no invariant could check"
+        yield "unseen", f"{quantity(tally.unseen, 'event')} that no invariant could check"
 
 
 def _kinds(tally: CampaignTotals) -> Iterator[tuple[str, Text]]:
     yield "failures", _failures(tally)
     if tally.unproven:
-        counts = (f"{code}: {many(seeds, 'seed')}" for code, seeds in tally.unproven.items())
+        counts = (f"{code}: {quantity(seeds, 'seed')}" for code, seeds in tally.unproven.items())
         yield "unproven", Text("\n".join(counts))
 
 
@@ -278,8 +279,8 @@ def _conclusions(
         yield f"seed {seed} failed and is not kept: {why}"
     if course.too_doubtful:
         yield (
-            f"{many(tally.doubtful, 'seed')} of {tally.seeds:,} proved nothing, which is more than "
-            f"{DOUBTS:.0%}: the result is undecided"
+            f"{quantity(tally.doubtful, 'seed')} of {tally.seeds:,} proved nothing, which is more "
+            f"than {DOUBTS:.0%}: the result is undecided"
         )
     yield from _all_of_its_like(course, tally, total)
 
@@ -304,14 +305,14 @@ def _caught(course: CampaignState, tally: CampaignTotals) -> Iterator[str]:
     if course.caught:
         yield (
             f"the mutant {mutant} was caught by seed {course.caught.seed} within "
-            f"{many(course.faults_to_catch, 'counted fault')}: {course.caught.why}"
+            f"{quantity(course.faults_to_catch, 'counted fault')}: {course.caught.why}"
         )
         return
-    yield f"the mutant {mutant} was not caught in {many(tally.faults, 'fault')}"
+    yield f"the mutant {mutant} was not caught in {quantity(tally.faults, 'fault')}"
     if course.inconclusive:
         own = course.campaign.own_finding
         without = f"without {own}, the finding that convicts this mutant" if own else "to end"
-        yield f"{many(course.inconclusive, 'seed')} failed {without}: the result is undecided"
+        yield f"{quantity(course.inconclusive, 'seed')} failed {without}: the result is undecided"
 
 
 def _all_of_its_like(
@@ -327,9 +328,9 @@ def _all_of_its_like(
         failed = ranges({seed for seeds in every.failures.values() for seed in seeds})
         yield (
             f"all campaigns of this kind (the same code, options, profile, mutant and plan): "
-            f"{many(total.seeds, 'seed')}, "
+            f"{quantity(total.seeds, 'seed')}, "
             f"{_came_to(every, len(total.lost), len(total.abandoned))}; "
-            f"{many(every.faults, 'fault')}, {every.seconds / 3600:,.1f} simulated hours; "
+            f"{quantity(every.faults, 'fault')}, {every.seconds / 3600:,.1f} simulated hours; "
             f"failed: {failed or 'none'}"
         )
 
@@ -339,7 +340,7 @@ def _kept_text(course: CampaignState, tally: CampaignTotals) -> str:
     kept = "all of them are" if tally.failed > 1 else "it is"
     if len(course.runs) < tally.failed:
         kept = f"{len(course.runs)} are" if course.unkept else f"{KEPT} of a class are"
-    failed = many(tally.failed, "seed")
+    failed = quantity(tally.failed, "seed")
     report = f"{seatrial()} report {shlex.quote(str(first))}"
     return f"{failed} failed, {kept} kept; for a report: {report}"
 

@@ -27,6 +27,7 @@ from harness.history.run_files import open_untrusted
 from harness.history.rundir import RunDir
 from harness.history.runs import LATEST, is_running
 from harness.text.parsing import parse_toml, read_text
+from harness.text.plurals import and_list, quantity
 
 Undo = Callable[[RunDir, Sequence[Any]], Sequence[str]]
 
@@ -71,12 +72,8 @@ class _Failures:
 
     def show(self) -> None:
         for sentence, runs in self._runs.items():
-            more = f" and {_count_text(len(runs) - 1, 'other run')}" if len(runs) > 1 else ""
+            more = f" and {quantity(len(runs) - 1, 'other run')}" if len(runs) > 1 else ""
             print(f"seatrial: {runs[0]}{more}: {sentence}", file=sys.stderr)
-
-
-def _count_text(count: int, what: str) -> str:
-    return f"{count} {what}{'s' if count > 1 else ''}"
 
 
 def _stored_runs(runs: Path) -> Iterator[RunDir]:
@@ -99,7 +96,7 @@ def _heal(run: RunDir, named: bool) -> str:
     if entries:
         _close(run, entries)
     parts = [_undone_text(entries, hosts, dies=undo is None)] if entries else []
-    parts += [f"removed {_join_names(removed)}"] if removed else []
+    parts += [f"removed {and_list(removed)}"] if removed else []
     return f"{run.path.name}: {'; '.join(parts)}\n" if parts else ""
 
 
@@ -130,8 +127,3 @@ def _undone_text(entries: Sequence[Any], hosts: str, dies: bool) -> str:
     left = f"{hosts} hosts end with their run, so nothing is left of them" if dies else "undone"
     faults = ", ".join(f"{entry.kind} of {' '.join(entry.nodes) or 'no node'}" for entry in entries)
     return f"{faults}: {left}"
-
-
-def _join_names(words: Sequence[str]) -> str:
-    """Return `a, b and c`."""
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))

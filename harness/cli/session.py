@@ -483,7 +483,7 @@ def _table(endings: Sequence[RunEnd]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from harness.campaign.tally import many
+    from harness.text.plurals import quantity
 
     table = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("seed", "verdict", "findings and reasons", "run"):
@@ -495,7 +495,7 @@ def _table(endings: Sequence[RunEnd]) -> None:
     console.print(table)
     words = [ending.word for ending in endings]
     counts = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
-    console.print(f"{many(len(endings), 'run')}: {counts}")
+    console.print(f"{quantity(len(endings), 'run')}: {counts}")
 
 
 def _codes(ending: RunEnd) -> str:

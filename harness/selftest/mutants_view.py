@@ -7,10 +7,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.campaign.tally import many
 from harness.cli.console import standard_output
 from harness.cli.screen import Screen
 from harness.selftest.mutants import CAUGHT, UNDECIDED, CaseResult, SelftestState
+from harness.text.plurals import quantity
 
 STYLES = {CAUGHT: "green"}
 HEADS = ("mutant", "plan", "seed", "expected", "found", "after", "correct build", "")
@@ -35,7 +35,7 @@ def sentence(answer: CaseResult) -> str:
     case = answer.case
     where = f"{case.mutant} on {case.hosts} hosts"
     if answer.word == CAUGHT:
-        after = many(answer.faults, "fault")
+        after = quantity(answer.faults, "fault")
         return f"{where}: {case.finding} with seed {answer.seed}, after {after}"
     return f"{where}: {answer.word}; {answer.why}"
 
@@ -64,7 +64,7 @@ def table(answers: Sequence[CaseResult]) -> Table:
             str(answer.seed or ""),
             Text(case.finding),
             Text(found_text(answer)),
-            many(answer.faults, "fault"),
+            quantity(answer.faults, "fault"),
             answer.sound or "-",
             Text(answer.word, style=STYLES.get(answer.word, "red")),
         )
@@ -82,7 +82,9 @@ def found_text(answer: CaseResult) -> str:
 def conclusion(course: SelftestState) -> str:
     caught = sum(answer.word == CAUGHT for answer in course.answers)
     mutants = len({case.mutant for case in course.cases})
-    text = f"{caught} of {many(len(course.cases), 'case')} of {many(mutants, 'mutant')} caught"
+    text = (
+        f"{caught} of {quantity(len(course.cases), 'case')} of {quantity(mutants, 'mutant')} caught"
+    )
     if course.interrupted:
         text += ", stopped by request"
     if course.exit_code == UNDECIDED:

@@ -14,7 +14,6 @@ from harness import registry
 from harness.campaign.pool import run_in_pool
 from harness.campaign.simulation import SeedOutcome, judge_simulated, standstill_codes
 from harness.campaign.swarm import HOSTS
-from harness.campaign.tally import many
 from harness.cli.hints import check_command
 from harness.cli.session import NO_HOST_TRUST, HostTrust, replay_request
 from harness.errors import BadRequest, BedFailed
@@ -28,6 +27,7 @@ from harness.run.runner import run_in_hosts
 from harness.run.story import run as story
 from harness.shrink.search import Case
 from harness.shrink.workers import CandidatePool, run_attempt
+from harness.text.plurals import quantity
 
 PREFIX = "shrunk-"
 
@@ -140,7 +140,9 @@ def check_failed(tries: CandidatePool, case: Case) -> None:
         why = f" ({tries.first.why})" if tries.first.why else ""
         judged = tries.count - tries.lost
         times = "" if judged == 1 else f" {judged} times"
-        lost = f", and the test bed failed {many(tries.lost, 'more time')}" if tries.lost else ""
+        lost = (
+            f", and the test bed failed {quantity(tries.lost, 'more time')}" if tries.lost else ""
+        )
         raise BadRequest(
             f"the trial {case.trial.name} does not fail when it is {how} again{times}{why}{lost}, "
             "so it cannot be shrunk"

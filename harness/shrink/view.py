@@ -13,7 +13,6 @@ from rich.spinner import Spinner
 from harness import registry
 from harness.campaign.simulation import SeedOutcome
 from harness.campaign.swarm import HOSTS
-from harness.campaign.tally import many
 from harness.cli.prog_name import seatrial
 from harness.cli.screen import Screen
 from harness.history.reader import History
@@ -21,6 +20,7 @@ from harness.plans import without_defaults as plainly
 from harness.shrink.search import Case, size
 from harness.shrink.simulated import ResultRuns, ShrinkState
 from harness.shrink.workers import Attempt
+from harness.text.plurals import quantity
 
 
 class ShrinkScreen(Screen):
@@ -114,9 +114,9 @@ def frequencies(progress: ShrinkState) -> Iterator[str]:
 def frequency_text(again: ResultRuns) -> str:
     """Say how often it failed in counts, since few tries give no rate."""
     if not again.judged:
-        return f"was not judged once: the test bed failed {many(again.lost, 'time')}"
-    lost = f"; the test bed failed {many(again.lost, 'more time')}" if again.lost else ""
-    return f"failed {again.failed:,} of {many(again.judged, 'time')}{lost}"
+        return f"was not judged once: the test bed failed {quantity(again.lost, 'time')}"
+    lost = f"; the test bed failed {quantity(again.lost, 'more time')}" if again.lost else ""
+    return f"failed {again.failed:,} of {quantity(again.judged, 'time')}{lost}"
 
 
 def plan(case: Case) -> str:

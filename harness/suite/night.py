@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
-from harness.campaign.tally import many
 from harness.cli.console import announce
 from harness.cli.doctor import refuse_unready
 from harness.cli.session import say
@@ -26,6 +25,7 @@ from harness.suite.trend import Night, came, changes, nights, store_night
 from harness.suite.view import markdown, plain, sentence, show, write_summary
 from harness.text.code_hash import code_hash
 from harness.text.parsing import abbreviate
+from harness.text.plurals import quantity
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def _announce(missing: Sequence[SuiteRun], course: SuiteState, budget: SuiteBudg
     left = [turn for turn in missing if turn.key not in course.absent]
     total_s = sum(likely_s(turn, tuple(course.rows.values())) for turn in left)
     total_s = total_s if budget.time_s is None else min(total_s, budget.time_s)
-    announce(total_s, many(len(left), "run"))
+    announce(total_s, quantity(len(left), "run"))
 
 
 def _refuse(cell: ExpectedRun, suite: Path) -> None:

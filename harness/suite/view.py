@@ -17,7 +17,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.campaign.tally import many
 from harness.cli.console import standard_output
 from harness.cli.prog_name import seatrial
 from harness.errors import BedFailed
@@ -25,6 +24,7 @@ from harness.suite.course import CHANGED, SuiteState
 from harness.suite.expected import AS_EXPECTED, NOT_AS_EXPECTED, WORDS
 from harness.suite.row import NOT_RUN, SuiteRow
 from harness.suite.store import FOLDER, replace_file
+from harness.text.plurals import quantity
 from harness.text.sanitize import sanitize
 
 HEADS = ("trial", "seed", "expected", "came", "recovers in", "acks/s", "took", "")
@@ -45,7 +45,7 @@ def conclusion(course: SuiteState) -> str:
     """Return the result of the suite in a sentence."""
     rows = course.table
     good = sum(row.outcome == AS_EXPECTED for row in rows)
-    parts = [f"{good} of {many(len(rows), 'run')} of {course.suite} ended as expected"]
+    parts = [f"{good} of {quantity(len(rows), 'run')} of {course.suite} ended as expected"]
     if course.early:
         parts.append(f"{course.not_reached} were not run: {course.early}")
     if absent := course.left_out:
@@ -57,7 +57,9 @@ def conclusion(course: SuiteState) -> str:
     if course.unasked:
         kinds = Counter(cell.asked.trial.hosts for cell in course.unasked)
         where = ", ".join(f"{count} on {hosts}" for hosts, count in sorted(kinds.items()))
-        parts.append(f"--only skipped {many(len(course.unasked), 'run')} of the suite ({where})")
+        parts.append(
+            f"--only skipped {quantity(len(course.unasked), 'run')} of the suite ({where})"
+        )
     return "; ".join(parts)
 
 
@@ -70,7 +72,7 @@ def around(rows: Sequence[SuiteRow]) -> str:
         return ""
     checked_s, page_s = sum(row.checked_s for row in timed), sum(row.page_s for row in timed)
     return (
-        f"starting and stopping {many(len(timed), 'cluster')} took {around_s:,.0f} of "
+        f"starting and stopping {quantity(len(timed), 'cluster')} took {around_s:,.0f} of "
         f"{took_s:,.0f} s, {around_s / took_s:.0%} of the time; judging {checked_s / took_s:.0%}, "
         f"pages {page_s / took_s:.0%}"
     )
@@ -82,7 +84,7 @@ def details(course: SuiteState, changed: Sequence[str]) -> Iterator[str]:
         if row.outcome != AS_EXPECTED and row.word != NOT_RUN:
             yield sentence(row)
     for why, count in Counter(course.absent[turn.key] for turn in course.left_out).items():
-        yield f"skipped: {many(count, 'run')}, because there are {why}"
+        yield f"skipped: {quantity(count, 'run')}, because there are {why}"
     yield from (f"changed: {each}" for each in changed)
     if overhead := around(course.table):
         yield overhead

@@ -262,7 +262,7 @@ def test_findings_name_what_was_lost_and_by_whom_it_was_missed(tmp_path: Path) -
 
 
 def test_nothing_is_proved_beside_a_finding(tmp_path: Path) -> None:
-    """MetadataChanges that outlived every failover are told of where all of them did."""
+    """The result says that changes survived every failover only if all of them did."""
     kept = recorded(tmp_path / "kept", (0, "create see"), (1, "commit 5 at 5"))
     broken = recorded(tmp_path / "broken", (0, "create gone"), (1, "commit 5 at 3"))
     for checker in (metadata, groups):

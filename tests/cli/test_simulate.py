@@ -139,7 +139,8 @@ def test_killed_it_goes_on_where_it_was(seatrial: Script, tmp_path: Path) -> Non
     assert ran.returncode == 0, ran.stderr
     resumed = told(ran)["seeds_resumed"]
     assert resumed >= 1
-    assert "were finished by an interrupted campaign of this kind" in ran.stderr
+    seeds = "1 seed was" if resumed == 1 else f"{resumed} seeds were"
+    assert f"{seeds} finished by an interrupted campaign of this kind" in ran.stderr
     (line,) = (tmp_path / "runs" / LOG).read_text().splitlines()
     assert {1, 2, 3} <= {row["seed"] for row in json.loads(line)["rows"]}
 

@@ -236,7 +236,7 @@ def test_an_engine_behind_a_hanging_sshd(connect: Connect) -> None:
 
 @pytest.mark.parametrize("answer", [b"SSH-2.0-x\r\n", b"", http("<html>"), http("{}")])
 def test_what_answers_is_no_engine(answer: bytes, connect: Connect) -> None:
-    """Another service on the port is told apart from a broken engine."""
+    """Another service on the port is distinguished from a broken engine."""
     with answering(answer) as host:
         said = connect({"DOCKER_HOST": host})
         assert "is not a Docker engine" in said or "no Docker engine can be used" in said

@@ -20,6 +20,7 @@ from docker.errors import APIError, NotFound
 from clusters.hosts._agent.machine_id import driver_id
 from clusters.hosts._agent.threads import start_thread
 from harness.history.runs import is_over
+from harness.text.plurals import quantity
 
 KIND, RUN, DRIVER, NODE = "seatrial", "seatrial.run", "seatrial.driver", "seatrial.node"
 REMOVE_WITHIN_S = 60.0
@@ -65,7 +66,7 @@ def remove(client: DockerClient, run: Path, within_s: float = REMOVE_WITHIN_S) -
         _remove(left, deadline)
         if time.monotonic() >= deadline:
             raise TimeoutError(", ".join(f"{what} {identity}" for what, identity, _ in left))
-    return [_counted(what, len(identities)) for what, identities in counts.items()]
+    return [quantity(len(identities), what) for what, identities in counts.items()]
 
 
 Leftover = tuple[str, str, Callable[[], None]]
@@ -105,7 +106,3 @@ def _remove(left: Sequence[Leftover], deadline: float) -> None:
 
 def _of_driver() -> dict[str, Any]:
     return {"label": [f"{DRIVER}={driver_id()}"]}
-
-
-def _counted(what: str, count: int) -> str:
-    return f"{count} {what}{'s' if count != 1 else ''}"

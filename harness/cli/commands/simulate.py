@@ -65,13 +65,13 @@ def command(
     """
     from harness.campaign.checkpoint import open_checkpoint
     from harness.campaign.run import Campaign, conduct, edition
-    from harness.campaign.tally import many
     from harness.campaign.view import CampaignScreen, open_summary, show
     from harness.cli.console import announce
     from harness.cli.session import likely_s
     from harness.history.runs import check_writable
     from harness.judge.campaign_evidence import record_campaign, sum_campaigns
     from harness.run.interrupts import stop_requested
+    from harness.text.plurals import quantity
 
     fields, beneath = given_fields(flags), default_fields(flags)
     if not looks_like_file(what) and "duration_s" not in beneath.table:
@@ -92,7 +92,7 @@ def command(
         open_checkpoint(campaign.key, edition(), runs) as checkpoint,
         ExitStack() as at_last,
     ):
-        announce(min(total_s, within_s or total_s), many(len(seeds), "seed"))
+        announce(min(total_s, within_s or total_s), quantity(len(seeds), "seed"))
         with CampaignScreen() as watch:
             course = conduct(campaign, runs, watch, checkpoint=checkpoint, stopped=stopped)
         total = sum_campaigns(course, runs)

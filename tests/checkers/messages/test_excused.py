@@ -138,7 +138,7 @@ def test_what_no_group_keeps_is_held_by_whoever_acknowledged_it() -> None:
     assert who.excuse("no-loss", ExcuseCase(1, 0, 0, 0)) == ()
     assert (
         who.excuse("no-loss", ExcuseCase(0, 1, 0, 0)) == ()
-    )  # nobody told of its set: all three held it
+    )  # no event names its set: all three held it
 
 
 # ------------------------------------------------------------------------------------ the kernel

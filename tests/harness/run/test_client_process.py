@@ -187,7 +187,7 @@ def test_a_client_process_apart_needs_our_archive_and_no_package(tmp_path: Path)
 
 @pytest.mark.bed
 def test_rows_come_before_the_word_that_follows_them(tmp_path: Path) -> None:
-    """When it says `stopped`, whoever listens has had every row of the load."""
+    """When it says `stopped`, its reader has received every row of the load."""
     with tarfile.open(fileobj=io.BytesIO(archive())) as packed:
         packed.extractall(tmp_path / "packages", filter="data")
     (tmp_path / "run").mkdir()

@@ -1,4 +1,4 @@
-"""Rows and courses of suites that nobody ran."""
+"""Rows and states of suites that were not run."""
 
 from dataclasses import replace
 from pathlib import Path

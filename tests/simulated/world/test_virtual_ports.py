@@ -134,7 +134,7 @@ def test_nothing_is_written_after_fatal() -> None:
 
 
 def test_a_paused_process_hears_of_its_sync_later() -> None:
-    """The disk goes on without it, so the sync covers; the process is told when it resumes."""
+    """The disk goes on without it, so the sync covers; the process learns of it when it resumes."""
     alone = Alone()
     ended: list[float] = []
 
