@@ -3,8 +3,7 @@
 The trial of all kinds of hosts for its whole 90 s; each fault, verified; each unsafe plan, with as
 many lost as the naive count; Redis, unharmed and split; killed and stopped drivers; nodes that die,
 full disks, clusters that are kept. Ends with 1 at the first deviation. `abroad.py docker` or
-`abroad.py ssh` shows one kind, `--only smoke` one passage, `--times 5` all of it five times. Run it
-with PYTHONPATH=tests/labs/machines.
+`abroad.py ssh` shows one kind, `--only smoke` one passage, `--times 5` all of it five times.
 """
 
 import argparse
@@ -14,6 +13,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import lab_paths  # noqa: F401 - the labs below are found by it
+
+# isort: split
 
 import docker_lab
 import harbours

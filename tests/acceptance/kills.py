@@ -25,7 +25,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "labs"))
+import lab_paths  # noqa: F401 - the labs below are found by it
+
+# isort: split
 
 import docker_lab
 import leftovers

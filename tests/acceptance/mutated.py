@@ -12,7 +12,9 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "labs"))
+import lab_paths  # noqa: F401 - the labs below are found by it
+
+# isort: split
 
 import mutations
 

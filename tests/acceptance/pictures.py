@@ -16,13 +16,16 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
+import lab_paths  # noqa: F401 - the labs below are found by it
+
+# isort: split
+
+import page_lab
+import site_lab
 from playwright.sync_api import Browser, Page
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "tests" / "labs" / "sample_runs"))
 
-import page_lab  # noqa: E402
-import site_lab  # noqa: E402
 
 SEATRIAL = Path(sys.executable).with_name("seatrial")
 PICTURES = ROOT / "docs" / "pictures"

@@ -8,7 +8,7 @@ Where one side of the handover is of a revision without it, the successor is ele
 
 In the end every acknowledged message must have been read where the acknowledgement said and in
 order, all replicas must hold the same, no group may have gone back, and at a planned handover no
-send may have failed. Ends with 1 at a deviation. Run it with PYTHONPATH=tests/labs/flotilla.
+send may have failed. Ends with 1 at a deviation.
 """
 
 import argparse
@@ -24,6 +24,10 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import lab_paths  # noqa: F401 - the labs below are found by it
+
+# isort: split
 
 from upgrade_fleet import ROOT, Deviation, Fleet
 from upgrade_traffic import GROUP, Traffic, differing, lost_or_moved
