@@ -31,9 +31,9 @@ import lab_paths  # noqa: F401 - the labs below are found by it
 
 import docker_lab
 import leftovers
-import sailing
+import run_command
 import ssh_lab
-from harbours import BY_KIND, Harbour
+from host_labs import BY_KIND, HostLab
 
 GONE_WITHIN_S = 5.0
 TRIAL = """\
@@ -76,7 +76,7 @@ def killed(moment: str, after_s: float, folder: Path) -> str:
     before = leftovers.machine()
     mark = uuid.uuid4().hex
     (folder / "kills.toml").write_text(TRIAL)
-    command = sailing.Sailing(
+    command = run_command.RunningCommand(
         "run", folder / "kills.toml", runs=folder / "runs", **{leftovers.MARK: mark}
     )
     try:
@@ -86,7 +86,9 @@ def killed(moment: str, after_s: float, folder: Path) -> str:
         belongings.look()
         command.signal(signal.SIGKILL)
         began = time.monotonic()
-        sailing.wait(lambda: not belongings.left(), GONE_WITHIN_S, f"{belongings.left()} ending")
+        run_command.wait(
+            lambda: not belongings.left(), GONE_WITHIN_S, f"{belongings.left()} ending"
+        )
         gone_s = time.monotonic() - began
     finally:
         command.close()
@@ -97,19 +99,19 @@ def killed(moment: str, after_s: float, folder: Path) -> str:
 
 def judged(run: Path) -> str:
     """The leftover run judged."""
-    state = sailing.state(run)
+    state = run_command.state(run)
     if "load_began_ns" not in state:
         return f"it had not begun ({state.get('phase', 'no folder')})"
-    counted = sailing.counted(run)
-    checked = sailing.seatrial("check", run, "--json", runs=run.parent)
+    counted = run_command.counted(run)
+    checked = run_command.seatrial("check", run, "--json", runs=run.parent)
     verdict = json.loads(checked.out)
-    assert verdict == sailing.verdict(run), checked.err
+    assert verdict == run_command.verdict(run), checked.err
     assert verdict["events"] == counted, f"{verdict['events']} judged, {counted} counted"
     if state["ended"]:
         assert (checked.code, verdict["verdict"]) == (0, "valid"), verdict["sentence"]
     else:
         assert (checked.code, verdict["verdict"]) == (2, "unknown"), verdict["sentence"]
-        assert "INTERRUPTED" in sailing.reasons(verdict), verdict["sentence"]
+        assert "INTERRUPTED" in run_command.reasons(verdict), verdict["sentence"]
     return f"phase {state['phase']}: {verdict['verdict']} of {counted.total():,} events"
 
 
@@ -126,17 +128,17 @@ class Moment:
         return f"{self.words or 'start':11} +{self.after_s:.2f} s  {whom:7}"
 
 
-def killed_at_random(harbour: Harbour, moment: Moment, folder: Path) -> str:
+def killed_at_random(host_lab: HostLab, moment: Moment, folder: Path) -> str:
     """One command, killed at that moment; what was seen, in words. AssertionError: a deviation."""
-    before = harbour.left()
+    before = host_lab.left()
     (folder / "kills.toml").write_text(RANDOM)
-    command = harbour.under_way("run", folder / "kills.toml", runs=folder / "runs")
+    command = host_lab.under_way("run", folder / "kills.toml", runs=folder / "runs")
     try:
         if moment.words:
             command.until(moment.words)
         time.sleep(moment.after_s)
         command.belongings.look()
-        if harbour.kind != "local":
+        if host_lab.kind != "local":
             command.belongings.own.clear()  # the network is the lab's
         assert command.process.poll() in (None, 0, 1, 2), command.end().words
         seen = [pid for pid, _ in command.belongings.seen]
@@ -148,26 +150,26 @@ def killed_at_random(harbour: Harbour, moment: Moment, folder: Path) -> str:
         command.signal(signal.SIGKILL)
         began = time.monotonic()
         left = command.belongings.left
-        sailing.wait(lambda: not left(), LATEST_S, f"{left()} ending")
+        run_command.wait(lambda: not left(), LATEST_S, f"{left()} ending")
         gone_s = time.monotonic() - began
     finally:
         command.close()
     run = (folder / "runs" / "latest").resolve()
     recorded = _recorded(run, at_ns) if (run / "run.json").exists() else "no run yet"
     healed = ""
-    if harbour.kind != "local" and (folder / "runs").exists():
-        voyage = harbour.seatrial("heal", "--all", "--runs", folder / "runs", runs=folder / "runs")
-        assert voyage.code == 0, voyage.words
-        healed = "; ".join(voyage.out.splitlines()[:1])
-    harbour.is_as(before)
+    if host_lab.kind != "local" and (folder / "runs").exists():
+        done = host_lab.seatrial("heal", "--all", "--runs", folder / "runs", runs=folder / "runs")
+        assert done.code == 0, done.words
+        healed = "; ".join(done.out.splitlines()[:1])
+    host_lab.is_as(before)
     return f"{len(command.belongings.seen)} processes gone in {gone_s:.1f} s; {recorded}; {healed}"
 
 
 def _recorded(run: Path, at_ns: int) -> str:
     """What of a run is there: all that its writers counted, up to the kill."""
-    state = sailing.state(run)
-    rows = {name: sailing.table(run, name) for name in ("ops", "notes", "faults", "events")}
-    counted = sailing.counted(run)
+    state = run_command.state(run)
+    rows = {name: run_command.table(run, name) for name in ("ops", "notes", "faults", "events")}
+    counted = run_command.counted(run)
     for name, found in rows.items():
         assert not counted or len(found) >= counted[name], (name, len(found), counted)
     times = sorted(row["t"] for row in rows["ops"])
@@ -194,12 +196,12 @@ def random_kills(kind: str, times: int, seed: int) -> int:
     labs = {"docker": docker_lab.raised, "ssh": lambda: ssh_lab.raised(9), "local": nullcontext}
     deviations = 0
     with labs[kind]() as lab, tempfile.TemporaryDirectory(prefix="seatrial-home-") as home:
-        harbour = BY_KIND[kind](lab, Path(home))
+        host_lab = BY_KIND[kind](lab, Path(home))
         for number, moment in enumerate(moments(times, seed)):
             with tempfile.TemporaryDirectory(prefix="seatrial-kills-") as folder:
                 print(f"{number + 1:3}  {kind:7} {moment}  ", end="", flush=True)
                 try:
-                    print(killed_at_random(harbour, moment, Path(folder)), flush=True)
+                    print(killed_at_random(host_lab, moment, Path(folder)), flush=True)
                 except AssertionError as deviation:
                     deviations += 1
                     print(f"DEVIATION: {deviation}", flush=True)

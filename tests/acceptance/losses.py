@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-import sailing
+import run_command
 from naive_loss import lost
 
 LEAST = {"isolate-then-kill": 1000, "isolate-from-controllers": 1}
@@ -25,23 +25,23 @@ def main() -> int:
     asked = parser.parse_args()
     least = LEAST[asked.plan] if asked.profile == "unsafe-default" else 0
     argv = ["run", "messages", "--system", "flotilla", "--hosts", "local"]
-    argv += ["--profile", asked.profile, "--plan", sailing.PLANS / f"{asked.plan}.toml"]
+    argv += ["--profile", asked.profile, "--plan", run_command.PLANS / f"{asked.plan}.toml"]
     for number in range(asked.times):
         began = time.monotonic()
-        voyage = sailing.seatrial(*argv, runs=asked.runs)
-        if voyage.code not in (0, 1, 2):
-            print(voyage.words)
+        done = run_command.seatrial(*argv, runs=asked.runs)
+        if done.code not in (0, 1, 2):
+            print(done.words)
             return 1
-        found, naive = voyage.findings["LOST_ACKED"], lost(voyage.run)
-        sound = found == naive >= least if least else (voyage.code, found, naive) == (0, 0, 0)
+        found, naive = done.findings["LOST_ACKED"], lost(done.run)
+        sound = found == naive >= least if least else (done.code, found, naive) == (0, 0, 0)
         took_s = time.monotonic() - began
         print(
-            f"{number + 1:3}  exit {voyage.code}  LOST_ACKED {found:6,}  naive {naive:6,}"
-            f"  {took_s:3.0f} s  {voyage.run.name}",
+            f"{number + 1:3}  exit {done.code}  LOST_ACKED {found:6,}  naive {naive:6,}"
+            f"  {took_s:3.0f} s  {done.run.name}",
             flush=True,
         )
-        if not sound or (least and voyage.code != 1):
-            print(voyage.words)
+        if not sound or (least and done.code != 1):
+            print(done.words)
             return 1
     return 0
 

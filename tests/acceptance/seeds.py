@@ -8,28 +8,28 @@ import sys
 import time
 from pathlib import Path
 
-import sailing
+import run_command
 from naive_loss import lost
 
 
 def main() -> int:
     first, last = (int(word) for word in (sys.argv[1:] or ("1", "10")))
-    trial = sailing.ROOT / "suites" / "trials" / "random.toml"
+    trial = run_command.ROOT / "suites" / "trials" / "random.toml"
     for seed in range(first, last + 1):
         began = time.monotonic()
-        voyage = sailing.seatrial("run", trial, "--seed", seed, runs=Path("runs"))
-        if voyage.code not in (0, 1, 2):
-            print(voyage.words)
+        done = run_command.seatrial("run", trial, "--seed", seed, runs=Path("runs"))
+        if done.code not in (0, 1, 2):
+            print(done.words)
             return 1
-        naive, events = lost(voyage.run), sum(voyage.verdict["events"].values())
+        naive, events = lost(done.run), sum(done.verdict["events"].values())
         print(
-            f"seed {seed:3}  {voyage.verdict['verdict']:8}  naive {naive:6,}  {events:9,} events"
-            f"  {len(sailing.faults(voyage.run)):2} faults  {time.monotonic() - began:3.0f} s"
-            f"  {voyage.run.name}",
+            f"seed {seed:3}  {done.verdict['verdict']:8}  naive {naive:6,}  {events:9,} events"
+            f"  {len(run_command.faults(done.run)):2} faults  {time.monotonic() - began:3.0f} s"
+            f"  {done.run.name}",
             flush=True,
         )
-        if voyage.code or naive:
-            print(voyage.words)
+        if done.code or naive:
+            print(done.words)
             return 1
     return 0
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sailing
+import run_command
 import sinking
 
 from harness.history.rundir import RunDir
@@ -41,8 +41,8 @@ def copy(sunk: RunDir, tmp_path: Path) -> RunDir:
     return RunDir(tmp_path / "copy")
 
 
-def shrink(run: Path, *arguments: Any, runs: Path) -> sailing.Voyage:
-    return sailing.seatrial("shrink", run, "--runs", runs, *arguments, runs=runs)
+def shrink(run: Path, *arguments: Any, runs: Path) -> run_command.FinishedCommand:
+    return run_command.seatrial("shrink", run, "--runs", runs, *arguments, runs=runs)
 
 
 def faults(run: RunDir) -> list[dict[str, Any]]:
@@ -53,31 +53,31 @@ def faults(run: RunDir) -> list[dict[str, Any]]:
 @pytest.mark.bed
 def test_a_shrunk_run_fails_with_less_and_tells_why(sunk: RunDir, tmp_path: Path) -> None:
     """Fewer faults, nodes and seconds, the same finding; a run of its own, with page and story."""
-    voyage = shrink(sunk.path, "--luck", 2, runs=tmp_path)
-    assert voyage.code == 0, voyage.words
-    run = RunDir(voyage.run)
+    done = shrink(sunk.path, "--luck", 2, runs=tmp_path)
+    assert done.code == 0, done.words
+    run = RunDir(done.run)
     assert run.path.name.endswith("-shrunk-sinking")
     assert (run.path / "report.html").is_file()
     assert 1 <= len(faults(run)) <= 3
     assert run.trial().duration_s < sunk.trial().duration_s
     assert run.trial().load["rate"] < 60
     assert Verdict.read(run.verdict_file).convicting[0] == "LOST_ACKED"
-    assert f"5 faults in 4 s of load on 6 nodes became {len(faults(run))} fault" in voyage.out
+    assert f"5 faults in 4 s of load on 6 nodes became {len(faults(run))} fault" in done.out
     for words in (" sends the message to orders-0", " acknowledges the message: offset "):
-        assert words in voyage.out
-    assert "In the end no log holds the message, of " in voyage.out
-    assert "Violated: an acknowledged message stays in the log." in voyage.out
-    assert f"replay {run.path}" in voyage.out
-    assert len(voyage.out.splitlines()) <= 60
+        assert words in done.out
+    assert "In the end no log holds the message, of " in done.out
+    assert "Violated: an acknowledged message stays in the log." in done.out
+    assert f"replay {run.path}" in done.out
+    assert len(done.out.splitlines()) <= 60
 
 
 @pytest.mark.bed
 @pytest.mark.spark
 def test_a_shrunk_run_can_be_replayed(sunk: RunDir, tmp_path: Path) -> None:
     """It fails again, event by event, and can be shrunk no more by the beginnings of a search."""
-    voyage = shrink(sunk.path, "--luck", 1, runs=tmp_path)
-    assert voyage.code == 0, voyage.words
-    again = sailing.seatrial("replay", voyage.run, runs=tmp_path / "again")
+    done = shrink(sunk.path, "--luck", 1, runs=tmp_path)
+    assert done.code == 0, done.words
+    again = run_command.seatrial("replay", done.run, runs=tmp_path / "again")
     assert again.code == 1, again.words
     assert ": the same events" in again.err
     assert "LOST_ACKED" in again.findings
@@ -93,14 +93,16 @@ def test_a_stopped_search_keeps_the_best_so_far(
 ) -> None:
     """Ctrl-C, SIGTERM or a closed terminal, once the run is known to fail: what there is becomes
     the run."""
-    with closing(sailing.Sailing("shrink", sunk.path, "--jobs", 1, runs=tmp_path)) as command:
+    with closing(
+        run_command.RunningCommand("shrink", sunk.path, "--jobs", 1, runs=tmp_path)
+    ) as command:
         command.until("LOST_ACKED: 5 faults")
         for number in requests:
             command.signal(number)
-        voyage = command.end()
-    assert voyage.code == 0, voyage.words
-    assert "The search was stopped early" in voyage.out
-    assert "LOST_ACKED" in Verdict.read(RunDir(voyage.run).verdict_file).convicting
+        done = command.end()
+    assert done.code == 0, done.words
+    assert "The search was stopped early" in done.out
+    assert "LOST_ACKED" in Verdict.read(RunDir(done.run).verdict_file).convicting
 
 
 # --------------------------------------------------------------------------------- refusals
@@ -108,10 +110,10 @@ def test_a_stopped_search_keeps_the_best_so_far(
 
 def refused(run: RunDir, words: str, runs: Path) -> None:
     """One sentence, exit code 254, and no new run."""
-    voyage = shrink(run.path, runs=runs)
-    assert voyage.code == 254, voyage.words
-    assert words in voyage.err, voyage.words
-    assert "Traceback" not in voyage.words
+    done = shrink(run.path, runs=runs)
+    assert done.code == 254, done.words
+    assert words in done.err, done.words
+    assert "Traceback" not in done.words
     assert not (runs / "latest").exists()
 
 
@@ -127,10 +129,10 @@ def test_hosts_that_are_not_to_be_had_are_told_as_such(copy: RunDir, tmp_path: P
     copy.trial_file.write_text(copy.trial_file.read_text().replace('"simulated"', '"docker"'))
     nowhere = {**os.environ, "DOCKER_HOST": f"unix://{tmp_path}/no-engine.sock"}
     runs = tmp_path / "runs"
-    voyage = sailing.seatrial("shrink", copy.path, "--runs", runs, runs=runs, env=nowhere)
-    assert voyage.code == 255, voyage.words
-    assert "no-engine.sock" in voyage.err
-    assert "does not fail" not in voyage.words
+    done = run_command.seatrial("shrink", copy.path, "--runs", runs, runs=runs, env=nowhere)
+    assert done.code == 255, done.words
+    assert "no-engine.sock" in done.err
+    assert "does not fail" not in done.words
 
 
 def test_another_edition_means_another_run(copy: RunDir, tmp_path: Path) -> None:

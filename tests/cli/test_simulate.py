@@ -14,7 +14,7 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
-import sailing
+import run_command
 
 from harness.campaign.run import Campaign, conduct
 from harness.campaign.simulation import simulate
@@ -128,9 +128,9 @@ def test_killed_it_goes_on_where_it_was(seatrial: Script, tmp_path: Path) -> Non
         cwd=tmp_path,
     ) as running:
         parts = (tmp_path / "runs").glob
-        sailing.wait(
+        run_command.wait(
             lambda: any(part.read_bytes() for part in parts("*.part")),
-            sailing.LONGEST_S,
+            run_command.LONGEST_S,
             "a finished seed",
         )
         running.kill()

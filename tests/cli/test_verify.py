@@ -5,24 +5,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sailing
+import run_command
 
 KINDS = ("kill", "pause", "loss", "delay")
 
 
-def verify(*arguments: object, runs: Path) -> sailing.Voyage:
-    return sailing.seatrial("list", "faults", "--verify", "--runs", runs, *arguments, runs=runs)
+def verify(*arguments: object, runs: Path) -> run_command.FinishedCommand:
+    return run_command.seatrial("list", "faults", "--verify", "--runs", runs, *arguments, runs=runs)
 
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Some faults of every sort, and one that these hosts can not do, on one local cluster."""
-    voyage = verify(
+    done = verify(
         "--json", "--faults", ",".join((*KINDS, "power")), runs=tmp_path_factory.mktemp("verify")
     )
-    assert voyage.out.startswith("{"), voyage.words
-    answer: dict[str, Any] = json.loads(voyage.out)
-    return {**answer, "code": voyage.code}
+    assert done.out.startswith("{"), done.words
+    answer: dict[str, Any] = json.loads(done.out)
+    return {**answer, "code": done.code}
 
 
 @pytest.mark.bed
@@ -49,14 +49,14 @@ def test_what_can_not_be_verified_is_refused(
     tmp_path: Path, arguments: tuple[str, ...], words: str
 ) -> None:
     """In one sentence, before anything is raised."""
-    voyage = verify(*arguments, runs=tmp_path)
-    assert voyage.code == 254, voyage.words
-    assert words in voyage.err, voyage.words
+    done = verify(*arguments, runs=tmp_path)
+    assert done.code == 254, done.words
+    assert words in done.err, done.words
 
 
 def test_only_faults_are_verified(tmp_path: Path) -> None:
     """Other plug-ins do nothing to anybody; --faults alone means nothing."""
     for arguments in (("list", "checkers", "--verify"), ("list", "--faults", "kill")):
-        voyage = sailing.seatrial(*arguments, runs=tmp_path)
-        assert voyage.code == 254, voyage.words
-        assert "seatrial list faults --verify" in voyage.err
+        done = run_command.seatrial(*arguments, runs=tmp_path)
+        assert done.code == 254, done.words
+        assert "seatrial list faults --verify" in done.err

@@ -55,7 +55,7 @@ target = "client-1"
 STORY = ["raised", "load", "healed", "drain", "collected", "ended"]
 
 
-class Sailing:
+class RunningCommand:
     """A command under way, as a person sees it: its lines, its signals, its folder."""
 
     def __init__(
@@ -106,20 +106,20 @@ class Sailing:
             self.process.stdout.close()
 
 
-Sail = Callable[..., Sailing]
+Sail = Callable[..., RunningCommand]
 
 
 @pytest.fixture
 def sail(tmp_path: Path, root: Path) -> Iterator[Sail]:
-    started: list[Sailing] = []
+    started: list[RunningCommand] = []
 
-    def begin(plan: str = "", wrapper: tuple[str, ...] = (), **fields: Any) -> Sailing:
-        started.append(Sailing(tmp_path, root, plan, wrapper, **fields))
+    def begin(plan: str = "", wrapper: tuple[str, ...] = (), **fields: Any) -> RunningCommand:
+        started.append(RunningCommand(tmp_path, root, plan, wrapper, **fields))
         return started[-1]
 
     yield begin
-    for sailing in started:
-        sailing.close()
+    for run_command in started:
+        run_command.close()
 
 
 def rows(run: RunDir, table: str) -> list[dict[str, Any]]:
@@ -135,9 +135,9 @@ def phases(run: RunDir) -> list[str]:
 
 def test_a_trial_is_recorded_from_end_to_end(sail: Sail) -> None:
     """All phases in order; every operation completed; the kill, the exit and the recovery seen."""
-    sailing = sail(KILL)
-    assert sailing.end() == 0
-    run = sailing.run
+    run_command = sail(KILL)
+    assert run_command.end() == 0
+    run = run_command.run
     state = run.state()
     assert phases(run) == STORY
     assert (state["ended"], state["interrupted"], state.get("error")) == (True, False, None)
@@ -158,9 +158,9 @@ def test_a_trial_is_recorded_from_end_to_end(sail: Sail) -> None:
 
 def test_names_say_who_is_who(sail: Sail) -> None:
     """The dictionaries of the run: nodes in order, with role and address; processes in words."""
-    sailing = sail(duration_s=0.2)
-    assert sailing.end() == 0
-    names = sailing.run.names()
+    run_command = sail(duration_s=0.2)
+    assert run_command.end() == 0
+    names = run_command.run.names()
     assert names["nodes"] == ["buoy-1", "client-1", "client-2"]
     assert names["roles"]["client-2"] == "client"
     assert names["addresses"]["buoy-1"] == "198.18.1.11"
@@ -170,24 +170,24 @@ def test_names_say_who_is_who(sail: Sail) -> None:
 
 def test_status_lines_tell_phases_counts_faults_and_who_is_master(sail: Sail) -> None:
     """What the live view is fed with."""
-    sailing = sail(KILL)
-    assert sailing.end() == 0
-    assert [s["phase"] for s in sailing.said if "phase" in s] == STORY
-    assert any(s["stats"]["ok"] > 0 for s in sailing.said if "stats" in s)
-    stages = [s["fault"]["stage"] for s in sailing.said if "fault" in s]
+    run_command = sail(KILL)
+    assert run_command.end() == 0
+    assert [s["phase"] for s in run_command.said if "phase" in s] == STORY
+    assert any(s["stats"]["ok"] > 0 for s in run_command.said if "stats" in s)
+    stages = [s["fault"]["stage"] for s in run_command.said if "fault" in s]
     assert stages == ["begin", "applied", "observed", "heal", "healed"]
-    standing = next(s["standing"] for s in sailing.said if "standing" in s)
+    standing = next(s["standing"] for s in run_command.said if "standing" in s)
     assert standing["masters"] == {"buoy": "buoy-1"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stop_heals_drains_and_keeps_what_was_recorded(sail: Sail, number: int) -> None:
     """One Ctrl-C in the middle of a cut: healed, drained, collected, marked as interrupted."""
-    sailing = sail(CUT, duration_s=60.0)
-    sailing.until(lambda s: s.get("fault", {}).get("stage") == "observed")
-    sailing.process.send_signal(number)
-    assert sailing.end() == 0
-    run = sailing.run
+    run_command = sail(CUT, duration_s=60.0)
+    run_command.until(lambda s: s.get("fault", {}).get("stage") == "observed")
+    run_command.process.send_signal(number)
+    assert run_command.end() == 0
+    run = run_command.run
     assert phases(run) == [*STORY[:2], "interrupted", *STORY[2:]]
     state = run.state()
     assert (state["interrupted"], state["ended"]) == (True, True)
@@ -197,41 +197,41 @@ def test_a_stop_heals_drains_and_keeps_what_was_recorded(sail: Sail, number: int
 
 def test_a_stop_before_the_load_leaves_nothing_to_judge(sail: Sail) -> None:
     """Ctrl-C while the cluster comes up: taken down at once, and said so."""
-    sailing = sail(settings={"never_ready": True})
-    wait(lambda: sailing.runs.joinpath("latest/nodes/buoy-1/buoy.log").exists())
-    sailing.process.send_signal(signal.SIGINT)
-    assert sailing.end() == 130
-    assert sailing.run.state()["interrupted"]
-    assert not processes_of(sailing.run)
+    run_command = sail(settings={"never_ready": True})
+    wait(lambda: run_command.runs.joinpath("latest/nodes/buoy-1/buoy.log").exists())
+    run_command.process.send_signal(signal.SIGINT)
+    assert run_command.end() == 130
+    assert run_command.run.state()["interrupted"]
+    assert not processes_of(run_command.run)
 
 
 def test_a_second_stop_ends_at_once(sail: Sail) -> None:
     """The runner is killed; nothing is left."""
-    sailing = sail(duration_s=60.0)
-    sailing.phase("load")
-    sailing.process.send_signal(signal.SIGINT)
-    sailing.until(lambda s: s.get("phase") == "interrupted")
-    sailing.process.send_signal(signal.SIGINT)
-    assert sailing.end() in (0, 130)  # it may have been quicker
-    wait(lambda: not processes_of(sailing.run))
+    run_command = sail(duration_s=60.0)
+    run_command.phase("load")
+    run_command.process.send_signal(signal.SIGINT)
+    run_command.until(lambda s: s.get("phase") == "interrupted")
+    run_command.process.send_signal(signal.SIGINT)
+    assert run_command.end() in (0, 130)  # it may have been quicker
+    wait(lambda: not processes_of(run_command.run))
 
 
 def test_a_node_that_dies_by_itself_is_recorded_and_ends_nothing(sail: Sail) -> None:
     """The exit is an event with its code; the rest of the trial goes on to its verdict."""
-    sailing = sail(settings={"exit_after": 200}, recover_within_s=0.5)
-    assert sailing.end() == 0
-    exit_event = next(row for row in rows(sailing.run, "events") if row["kind"] == "exit")
+    run_command = sail(settings={"exit_after": 200}, recover_within_s=0.5)
+    assert run_command.end() == 0
+    exit_event = next(row for row in rows(run_command.run, "events") if row["kind"] == "exit")
     assert (exit_event["node"], json.loads(exit_event["fields"])["code"]) == ("buoy-1", 3)
-    recovery = next(row for row in rows(sailing.run, "events") if row["kind"] == "recovery")
+    recovery = next(row for row in rows(run_command.run, "events") if row["kind"] == "recovery")
     assert not json.loads(recovery["fields"])["redundant"]
-    assert phases(sailing.run) == STORY
+    assert phases(run_command.run) == STORY
 
 
 def test_a_client_that_is_crashed_goes_on_under_other_names(sail: Sail) -> None:
     """Its journal is whole up to its end, and that of its successor begins another file."""
-    sailing = sail(CRASH, duration_s=3.0)
-    assert sailing.end() == 0
-    run = sailing.run
+    run_command = sail(CRASH, duration_s=3.0)
+    assert run_command.end() == 0
+    run = run_command.run
     assert phases(run) == STORY
     fault = rows(run, "faults")[-1]
     assert (fault["state"], fault["healed"] is not None) == ("installed", True)
@@ -251,25 +251,25 @@ def test_a_client_that_is_crashed_goes_on_under_other_names(sail: Sail) -> None:
 
 def test_a_crew_that_dies_ends_the_run_with_a_sentence(sail: Sail) -> None:
     """No hang; run.json says what broke, the history stays."""
-    sailing = sail(duration_s=60.0)
-    sailing.until(lambda s: s.get("stats", {}).get("ok", 0) > 0)
-    end_by_force(sailing, "harness.run.client_process")
-    assert sailing.end() == 0
-    state = sailing.run.state()
+    run_command = sail(duration_s=60.0)
+    run_command.until(lambda s: s.get("stats", {}).get("ok", 0) > 0)
+    end_by_force(run_command, "harness.run.client_process")
+    assert run_command.end() == 0
+    state = run_command.run.state()
     assert not state["ended"]
     assert "exited by itself" in state["error"]
-    assert any("failed" in s for s in sailing.said)
-    assert rows(sailing.run, "ops")
-    assert not processes_of(sailing.run)
+    assert any("failed" in s for s in run_command.said)
+    assert rows(run_command.run, "ops")
+    assert not processes_of(run_command.run)
 
 
 def test_a_node_that_dies_for_good_ends_the_run_early(sail: Sail) -> None:
     """Its agent is gone in the middle of a cut: what is left is healed, drained, and judged."""
-    sailing = sail(CUT, duration_s=60.0, recover_within_s=1.0)
-    sailing.until(lambda s: s.get("fault", {}).get("stage") == "observed")
-    end_by_force(sailing, "198.18.1.11")
-    assert sailing.end() == 0
-    run = sailing.run
+    run_command = sail(CUT, duration_s=60.0, recover_within_s=1.0)
+    run_command.until(lambda s: s.get("fault", {}).get("stage") == "observed")
+    end_by_force(run_command, "198.18.1.11")
+    assert run_command.end() == 0
+    run = run_command.run
     state = run.state()
     assert state["gone"] == {"buoy-1": "its agent ended"}
     assert (state["ended"], state["interrupted"], state.get("error")) == (True, False, None)
@@ -289,11 +289,11 @@ def test_a_node_that_dies_for_good_ends_the_run_early(sail: Sail) -> None:
 @pytest.mark.parametrize("kind", ["local", "apart"])
 def test_a_client_that_dies_for_good_ends_the_run_early(sail: Sail, kind: str) -> None:
     """What it had told is kept, what it had open stays open, and nobody says it was everything."""
-    sailing = sail(duration_s=60.0, hosts=kind)
-    sailing.until(lambda s: s.get("stats", {}).get("ok", 0) > 100)
-    end_by_force(sailing, "198.18.1.12")
-    assert sailing.end() == 0
-    run = sailing.run
+    run_command = sail(duration_s=60.0, hosts=kind)
+    run_command.until(lambda s: s.get("stats", {}).get("ok", 0) > 100)
+    end_by_force(run_command, "198.18.1.12")
+    assert run_command.end() == 0
+    run = run_command.run
     assert run.state()["gone"] == {"client-1": "its agent ended"}
     assert run.state()["ended"]
     assert not processes_of(run)
@@ -307,10 +307,10 @@ def test_a_client_that_dies_for_good_ends_the_run_early(sail: Sail, kind: str) -
 
 def test_a_take_down_that_fails_takes_nothing_from_the_verdict(sail: Sail) -> None:
     """All that there is to record was recorded before; that something is left is told."""
-    sailing = sail(hosts="apart", bed={"stuck": True})
-    assert sailing.end() == 0
-    state = sailing.run.state()
-    assert phases(sailing.run) == STORY
+    run_command = sail(hosts="apart", bed={"stuck": True})
+    assert run_command.end() == 0
+    state = run_command.run.state()
+    assert phases(run_command.run) == STORY
     assert (state["ended"], state.get("error")) == (True, None)
     assert state["left"] == "they stay as they are; clean up by hand"
 
@@ -324,18 +324,18 @@ def reasons(run: RunDir) -> tuple[list[str], History]:
     return [reason.code for reason in verdict.reasons], history
 
 
-def end_by_force(sailing: Sailing, words: str) -> None:
+def end_by_force(run_command: RunningCommand, words: str) -> None:
     """Kill the first process of the run whose command line has these words."""
-    ours = descendants(sailing.process.pid)
+    ours = descendants(run_command.process.pid)
     os.kill(next(pid for pid in ours if words in command(pid)), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("error_ms", [0, 5])
 def test_nodes_may_share_neither_files_nor_clocks(sail: Sail, error_ms: int) -> None:
     """Crews on bare nodes, ahead of us by minutes: the same story, the same journal, our clock."""
-    sailing = sail(KILL, hosts="apart", bed={"error_ms": error_ms, "moved_ms": 9})
-    assert sailing.end() == 0
-    run = sailing.run
+    run_command = sail(KILL, hosts="apart", bed={"error_ms": error_ms, "moved_ms": 9})
+    assert run_command.end() == 0
+    run = run_command.run
     state = run.state()
     assert phases(run) == STORY
     off = {"off_ns": 9_001_000} if error_ms else {}
@@ -374,14 +374,14 @@ def test_a_full_disk_ends_the_run_with_a_sentence(sail: Sail, tmp_path: Path) ->
     df.write_text("#!/bin/sh\necho none 2000000 1000000 1000000 50% /roomy\n")
     df.chmod(0o755)
     path = f"PATH={df.parent}{os.pathsep}{os.environ['PATH']}"
-    sailing = sail(
+    run_command = sail(
         wrapper=("env", path, *alone, str(tmp_path / "runs")),
         duration_s=60.0,
         load={"rate": 0},
         settings={"log": str(tmp_path / "log.jsonl")},
     )
-    assert sailing.end() == 0
-    failed = [s["failed"] for s in sailing.said if "failed" in s]
+    assert run_command.end() == 0
+    failed = [s["failed"] for s in run_command.said if "failed" in s]
     assert failed
     assert "No space left on device" in failed[0]
     kept = RunDir.open(tmp_path / "runs.kept/latest")
@@ -394,13 +394,13 @@ def test_a_node_that_ends_on_a_full_disk_is_the_beds_failure(sail: Sail, tmp_pat
     """It had to stop, so there is no `exit` in the history that a checker could convict it of; the
     run ends early, with the reason."""
     alone = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", SMALL_DISK)
-    sailing = sail(
+    run_command = sail(
         wrapper=(*alone, str(tmp_path / "runs")),
         duration_s=60.0,
         recover_within_s=1.0,
         settings={"exit_after": 20, "log": str(tmp_path / "log.jsonl")},
     )
-    assert sailing.end() == 0
+    assert run_command.end() == 0
     kept = RunDir.open(tmp_path / "runs.kept/latest")
     assert "MB are free under" in kept.state()["full"]["buoy-1"]
     assert (kept.state()["ended"], kept.state().get("error")) == (True, None)
@@ -419,18 +419,18 @@ MOMENTS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
 @pytest.mark.parametrize("moment", ["beginning", *MOMENTS])
 def test_a_killed_command_leaves_nothing_behind(sail: Sail, moment: str) -> None:
     """kill -9 of the command: within 5 s no process of the run lives, hence no namespace either."""
-    sailing = sail(CUT.replace("30.0", "0.5"), duration_s=1.0 if moment == "drain" else 60.0)
+    run_command = sail(CUT.replace("30.0", "0.5"), duration_s=1.0 if moment == "drain" else 60.0)
     if moment in MOMENTS:
-        sailing.until(MOMENTS[moment])
+        run_command.until(MOMENTS[moment])
     else:
-        wait(lambda: bool(descendants(sailing.process.pid)))
-    ours = descendants(sailing.process.pid)
+        wait(lambda: bool(descendants(run_command.process.pid)))
+    ours = descendants(run_command.process.pid)
     assert ours
-    os.kill(sailing.process.pid, signal.SIGKILL)
+    os.kill(run_command.process.pid, signal.SIGKILL)
     began = time.monotonic()
     wait(lambda: not [pid for pid in ours if alive(pid)], GONE_WITHIN_S)
-    wait(lambda: not processes_of(sailing.run), GONE_WITHIN_S - (time.monotonic() - began))
-    state = sailing.run.state()
+    wait(lambda: not processes_of(run_command.run), GONE_WITHIN_S - (time.monotonic() - began))
+    state = run_command.run.state()
     assert not state["ended"]
 
 

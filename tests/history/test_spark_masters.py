@@ -165,18 +165,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[spark_lab.Harbour]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[spark_lab.SparkCluster]:
     """A master that has no worker yet."""
     folder = tmp_path_factory.mktemp("spark")
-    with spark_lab.harbour(folder) as harbour:
-        harbour.master()
+    with spark_lab.cluster(folder) as servers:
+        servers.master()
         (folder / "spark-defaults.conf").write_text(SMALL + OWN_CREDENTIALS)
-        yield harbour
+        yield servers
     assert not list(folder.rglob("*.parquet"))  # what was fetched goes with its executor
 
 
 @pytest.fixture(scope="module")
-def engine(cluster: spark_lab.Harbour) -> Iterator[spark.SparkLauncher]:
+def engine(cluster: spark_lab.SparkCluster) -> Iterator[spark.SparkLauncher]:
     """Our driver. Its executors have an interpreter that does not know this repository."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", str(spark_lab.stranger(cluster.folder)))
@@ -189,7 +189,7 @@ def engine(cluster: spark_lab.Harbour) -> Iterator[spark.SparkLauncher]:
 
 @pytest.mark.spark
 def test_a_cluster_does_what_a_machine_does(
-    cluster: spark_lab.Harbour,
+    cluster: spark_lab.SparkCluster,
     engine: spark.SparkLauncher,
     run: RunDir,
     tmp_path: Path,
@@ -216,7 +216,7 @@ def test_a_cluster_does_what_a_machine_does(
         spark_fit.check_executors(session, tmp_path / "nowhere")
 
 
-def man(cluster: spark_lab.Harbour) -> None:
+def man(cluster: spark_lab.SparkCluster) -> None:
     """Two workers, with an executor each."""
     for name in ("worker-1", "worker-2"):
         cluster.worker(name, cluster.url)
@@ -225,7 +225,7 @@ def man(cluster: spark_lab.Harbour) -> None:
 
 @pytest.mark.spark
 def test_a_cluster_fetches_a_run_from_storage_itself(
-    cluster: spark_lab.Harbour,
+    cluster: spark_lab.SparkCluster,
     engine: spark.SparkLauncher,
     run: RunDir,
     monkeypatch: pytest.MonkeyPatch,
@@ -315,8 +315,8 @@ def test_a_connect_server_judges_too(
     monkeypatch.undo()
     here = run.verdict_file.read_bytes()
     run.verdict_file.unlink()
-    with spark_lab.harbour(tmp_path) as harbour:
-        judge(run, master=harbour.connect(spark_lab.stranger(tmp_path)))
+    with spark_lab.cluster(tmp_path) as servers:
+        judge(run, master=servers.connect(spark_lab.stranger(tmp_path)))
     assert run.verdict_file.read_bytes() == here
     assert "SPARK_REMOTE" not in os.environ
     assert History.open(run).events()["ops"]

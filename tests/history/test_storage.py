@@ -215,8 +215,12 @@ def test_what_may_not_be_written_is_said(
     ("place", "code", "says"),
     [
         ("s3a://nowhere/run", 254, "there is no bucket nowhere"),
-        ("s3://harbour/nowhere", 254, "s3://harbour/nowhere is not a run: there is no trial.toml"),
-        ("s3a://harbour/a/../b", 254, "names no run: write s3a://BUCKET/PATH"),
+        (
+            "s3://host_lab/nowhere",
+            254,
+            "s3://host_lab/nowhere is not a run: there is no trial.toml",
+        ),
+        ("s3a://host_lab/a/../b", 254, "names no run: write s3a://BUCKET/PATH"),
         ("hdfs://host:port/run", 254, "names no host; write hdfs://HOST:PORT/PATH"),
         ("hdfs:///run", 254, "names no run: write hdfs://HOST:PORT/PATH"),
     ],

@@ -18,7 +18,7 @@ KEPT = {
 
 @pytest.mark.parametrize("kind", mutations.KINDS)
 def test_nothing_escapes(kind: str) -> None:
-    """Some of each kind, other ones than `tests/acceptance/mutated.py` begins with."""
+    """Some of each kind, other ones than `tests/acceptance/decode_mutations.py` begins with."""
     tally = mutations.carried(kind, 10**9, SHARES.get(kind, 200))
     assert tally.escaped == []
     assert tally.inputs == SHARES.get(kind, 200)

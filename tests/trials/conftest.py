@@ -2,7 +2,7 @@
 
 A trial mostly waits, so two are under way beside the test that runs: they begin with the session,
 if any test that was asked for needs them, and such a test waits for its own. Those on one kind of
-hosts abroad follow each other, because there is one lab for each kind.
+hosts host_trials follow each other, because there is one lab for each kind.
 """
 
 import subprocess
@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import docker_lab as docker_labs
-import harbours
-import passages
+import host_labs
 import pytest
-import sailing
+import run_command
 import ssh_lab as ssh_labs
+import trial_scenarios
 
 PLANS = ("isolate-then-kill", "isolate-from-controllers")
 PROFILES = ("unsafe-default", "allack-min2")
 MOMENTS = ("check", "drain", "faults", "set-up")
-KILLS = sailing.ROOT / "tests" / "acceptance" / "kills.py"
+KILLS = run_command.ROOT / "tests" / "acceptance" / "kills.py"
 RANDOM = """\
 duration_s = 20.0
 seed = 5
@@ -49,28 +49,28 @@ class Fleet:
         """Both plans under both profiles, for no longer than a plan takes."""
         for profile in PROFILES:
             for plan in PLANS:
-                path = sailing.PLANS / f"{plan}.toml"
+                path = run_command.PLANS / f"{plan}.toml"
                 asked = ("--system", "flotilla", "--hosts", "local", "--profile", profile)
                 command = ("run", "messages", *asked, "--plan", path, "--duration", "20s")
-                self._launch(f"{plan} {profile}", sailing.seatrial, *command)
+                self._launch(f"{plan} {profile}", run_command.seatrial, *command)
 
     def launch_kills(self) -> None:
         for moment in MOMENTS:
             self._launch(moment, _killed, moment)
 
-    def launch_abroad(self, harbour: harbours.Harbour, names: Sequence[str], lab: Any) -> None:
-        """These passages, one after another."""
+    def launch_on_hosts(self, host_lab: host_labs.HostLab, names: Sequence[str], lab: Any) -> None:
+        """These trial_scenarios, one after another."""
         promised: dict[str, Future[Any]] = {name: Future() for name in names}
-        self._under_way |= {f"{harbour.kind} {name}": promised[name] for name in names}
-        self._pool.submit(self._sail_abroad, harbour, promised, lab)
+        self._under_way |= {f"{host_lab.kind} {name}": promised[name] for name in names}
+        self._pool.submit(self._run_on_hosts, host_lab, promised, lab)
 
-    def _sail_abroad(
-        self, harbour: harbours.Harbour, promised: Mapping[str, Future[Any]], lab: Any
+    def _run_on_hosts(
+        self, host_lab: host_labs.HostLab, promised: Mapping[str, Future[Any]], lab: Any
     ) -> None:
         for name, future in promised.items():
-            folder = self._folder / f"{harbour.kind}-{name}"
+            folder = self._folder / f"{host_lab.kind}-{name}"
             try:
-                future.set_result(passages.BY_NAME[name](harbour, folder, lab))
+                future.set_result(trial_scenarios.BY_NAME[name](host_lab, folder, lab))
             except BaseException as e:
                 future.set_exception(e)
 
@@ -95,10 +95,10 @@ def fleet(
     with ThreadPoolExecutor(2) as pool:
         fleet = Fleet(tmp_path_factory.mktemp("fleet"), pool)
         for kind, labs in LABS.items():
-            if (names := _asked_abroad(request.session, kind)) and not labs.lacking():
+            if (names := _scenarios_of(request.session, kind)) and not labs.lacking():
                 lab = request.getfixturevalue(f"{kind}_lab")
                 home = tmp_path_factory.mktemp("home")
-                fleet.launch_abroad(harbours.BY_KIND[kind](lab, home), names, lab)
+                fleet.launch_on_hosts(host_labs.BY_KIND[kind](lab, home), names, lab)
         if "test_killed_command" in asked_for:
             fleet.launch_kills()
         if "test_plans" in asked_for:
@@ -107,15 +107,15 @@ def fleet(
         pool.shutdown(cancel_futures=True)
 
 
-def _asked_abroad(session: pytest.Session, kind: str) -> list[str]:
-    """The passages that tests on this kind of hosts look at, in the order of the tests."""
+def _scenarios_of(session: pytest.Session, kind: str) -> list[str]:
+    """The trial_scenarios that tests on this kind of hosts look at, in the order of the tests."""
     items = [item for item in session.items if item.path.stem == f"test_{kind}_trials"]
     asked = [name for item in items for name in getattr(item, "fixturenames", ())]
-    return list(dict.fromkeys(name for name in asked if name in passages.BY_NAME))
+    return list(dict.fromkeys(name for name in asked if name in trial_scenarios.BY_NAME))
 
 
-def _passage(name: str) -> Any:
-    """A fixture: what a passage on the hosts of the test's kind saw."""
+def _scenario(name: str) -> Any:
+    """A fixture: what a scenario on the hosts of the test's kind saw."""
 
     def seen(request: pytest.FixtureRequest, fleet: Fleet) -> Any:
         kind = request.path.stem.split("_")[1]
@@ -125,19 +125,19 @@ def _passage(name: str) -> Any:
     return pytest.fixture(seen, scope="module", name=name)
 
 
-globals().update({f"passage_{name}": _passage(name) for name in passages.BY_NAME})
+globals().update({f"scenario_{name}": _scenario(name) for name in trial_scenarios.BY_NAME})
 
 
 @pytest.fixture
-def harbour(request: pytest.FixtureRequest, tmp_path: Path) -> harbours.Harbour:
+def host_lab(request: pytest.FixtureRequest, tmp_path: Path) -> host_labs.HostLab:
     """The hosts of the test's kind, for commands that need nobody else to keep away."""
     kind = request.path.stem.split("_")[1]
-    return harbours.BY_KIND[kind](request.getfixturevalue(f"{kind}_lab"), tmp_path)
+    return host_labs.BY_KIND[kind](request.getfixturevalue(f"{kind}_lab"), tmp_path)
 
 
 @pytest.fixture(scope="session")
-def storm(tmp_path_factory: pytest.TempPathFactory) -> sailing.Voyage:
+def storm(tmp_path_factory: pytest.TempPathFactory) -> run_command.FinishedCommand:
     """One random trial with every kind of fault on a safe profile."""
     folder = tmp_path_factory.mktemp("storm")
     (folder / "storm.toml").write_text(RANDOM)
-    return sailing.seatrial("run", folder / "storm.toml", runs=folder / "runs")
+    return run_command.seatrial("run", folder / "storm.toml", runs=folder / "runs")

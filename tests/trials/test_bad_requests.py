@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-import sailing
+import run_command
 
 pytestmark = pytest.mark.bed
 
@@ -27,12 +27,12 @@ MALFORMED = [
 ]
 
 
-def refused(tmp_path: Path, *arguments: object) -> sailing.Voyage:
+def refused(tmp_path: Path, *arguments: object) -> run_command.FinishedCommand:
     """A run that was never begun."""
-    voyage = sailing.seatrial("run", *arguments, runs=tmp_path / "runs")
+    done = run_command.seatrial("run", *arguments, runs=tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
-    assert len(voyage.err.strip().splitlines()) == 1, voyage.words
-    return voyage
+    assert len(done.err.strip().splitlines()) == 1, done.words
+    return done
 
 
 @pytest.mark.parametrize("flag", UNKNOWN)
@@ -40,10 +40,10 @@ def test_an_unknown_name_is_answered_with_those_that_exist(tmp_path: Path, flag:
     """254, and the names that there are, or those that are like it and what lists them all."""
     wrong, *right = UNKNOWN[flag]
     others = ("--faults", "kill") if flag == "--targets" else ()
-    voyage = refused(tmp_path, "messages", *others, flag, wrong)
-    assert voyage.code == 254
-    assert f"'{wrong}'" in voyage.err
-    assert all(name in voyage.err for name in right)
+    done = refused(tmp_path, "messages", *others, flag, wrong)
+    assert done.code == 254
+    assert f"'{wrong}'" in done.err
+    assert all(name in done.err for name in right)
 
 
 @pytest.mark.parametrize(("kind", "text", "line", "key"), MALFORMED)
@@ -54,11 +54,11 @@ def test_a_malformed_file_names_the_line_and_the_key(
     path = tmp_path / f"{kind}.toml"
     path.write_text((TRIAL if kind == "trial" else PLAN) + text + "\n")
     asked = (path,) if kind == "trial" else ("messages", "--plan", path)
-    voyage = refused(tmp_path, *asked)
-    assert voyage.code == 254
-    assert str(path) in voyage.err
-    assert f"line {line}" in voyage.err
-    assert key in voyage.err
+    done = refused(tmp_path, *asked)
+    assert done.code == 254
+    assert str(path) in done.err
+    assert f"line {line}" in done.err
+    assert key in done.err
 
 
 def test_a_fault_that_cannot_be_is_named_by_its_line(tmp_path: Path) -> None:
@@ -66,11 +66,11 @@ def test_a_fault_that_cannot_be_is_named_by_its_line(tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     second = '[[ fault ]]\nat_s = 2\nfor_s = 60\nkind = "pause"\ntarget = "captain"\n'
     path.write_text(PLAN + 'target = "master"\n\n# the second\n' + second)
-    voyage = refused(tmp_path, "messages", "--plan", path, "--set", "timeScale=1")
-    assert voyage.code == 254
-    assert f"{path} line 4: for_s: fault 0 (kill at 1 s) lasts 5 s" in voyage.err
-    voyage = refused(tmp_path, "messages", "--plan", path, "--duration", "5m")
-    assert f"{path} line 12: target: fault 1 (pause at 2 s)" in voyage.err
+    done = refused(tmp_path, "messages", "--plan", path, "--set", "timeScale=1")
+    assert done.code == 254
+    assert f"{path} line 4: for_s: fault 0 (kill at 1 s) lasts 5 s" in done.err
+    done = refused(tmp_path, "messages", "--plan", path, "--duration", "5m")
+    assert f"{path} line 12: target: fault 1 (pause at 2 s)" in done.err
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,9 @@ def test_a_file_of_the_wrong_sort_is_refused_in_words(
     path = tmp_path / f"{kind}.toml"
     path.write_bytes(content)
     asked = (path,) if kind == "trial" else ("messages", "--plan", path)
-    voyage = refused(tmp_path, *asked)
-    assert voyage.code == 254
-    assert f"{path} {says}" in voyage.err
+    done = refused(tmp_path, *asked)
+    assert done.code == 254
+    assert f"{path} {says}" in done.err
 
 
 def without(*programs: str) -> Sequence[str]:
@@ -120,12 +120,12 @@ def test_a_missing_program_is_refused_in_the_words_of_the_doctor(
     """255 before anything starts: what is missing, why it matters, the one command that helps."""
     wrapper = without(*programs)
     runs = tmp_path / "runs"
-    voyage = sailing.seatrial("run", "messages", runs=runs, wrapper=wrapper)
-    assert voyage.code == 255
+    done = run_command.seatrial("run", "messages", runs=runs, wrapper=wrapper)
+    assert done.code == 255
     assert not runs.exists()
-    assert f"the program {programs[0]} is missing" in voyage.err
-    assert voyage.err.strip().endswith(f"install -y {package}")
-    doctor = sailing.seatrial("doctor", runs=runs, wrapper=wrapper)
+    assert f"the program {programs[0]} is missing" in done.err
+    assert done.err.strip().endswith(f"install -y {package}")
+    doctor = run_command.seatrial("doctor", runs=runs, wrapper=wrapper)
     assert doctor.code == 255
-    sentence = voyage.err.strip().removeprefix("seatrial: ")
+    sentence = done.err.strip().removeprefix("seatrial: ")
     assert all(part in doctor.out for part in sentence.split("; to fix it: "))

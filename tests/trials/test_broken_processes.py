@@ -131,38 +131,38 @@ def faults(run: RunDir) -> list[Mapping[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def voyage(tmp_path_factory: pytest.TempPathFactory) -> SeedOutcome:
+def done(tmp_path_factory: pytest.TempPathFactory) -> SeedOutcome:
     load = {"rate": 25.0, "groups": 2}
     return played(tmp_path_factory.mktemp("broken"), PLAN, duration_s=24.0, load=load)
 
 
-def test_a_sound_cluster_comes_through_it(voyage: SeedOutcome) -> None:
+def test_a_sound_cluster_comes_through_it(done: SeedOutcome) -> None:
     """Nothing is lost, nobody's restart is taken for a crash, and every fault was seen at work."""
-    assert voyage.verdict
-    assert voyage.failure == (), voyage.why
-    assert voyage.verdict.verdict == "valid", voyage.verdict.sentence
-    assert [(row["state"], bool(row["healed"])) for row in faults(voyage.run)] == [
+    assert done.verdict
+    assert done.failure == (), done.why
+    assert done.verdict.verdict == "valid", done.verdict.sentence
+    assert [(row["state"], bool(row["healed"])) for row in faults(done.run)] == [
         ("installed", True)
     ] * 5
 
 
-def test_a_rolling_restart_ends_every_broker_in_order(voyage: SeedOutcome) -> None:
+def test_a_rolling_restart_ends_every_broker_in_order(done: SeedOutcome) -> None:
     """One after the other, each with a clean exit, by the time that it is over."""
-    rolling = faults(voyage.run)[0]
+    rolling = faults(done.run)[0]
     exits = [
         (row["t"], row["node"], json.loads(row["fields"])["code"])
-        for row in rows(voyage.run, "events")
+        for row in rows(done.run, "events")
         if row["kind"] == "exit" and rolling["begin"] <= row["t"] <= rolling["healed"]
     ]
     assert [code for _, _, code in exits] == [0] * 3
     assert sorted(node for _, node, _ in exits) == ["broker-1", "broker-2", "broker-3"]
 
 
-def test_a_wrong_clock_is_what_its_node_writes(voyage: SeedOutcome) -> None:
+def test_a_wrong_clock_is_what_its_node_writes(done: SeedOutcome) -> None:
     """The victim's event log: an hour behind while it lasts, and right before and after."""
-    clock = faults(voyage.run)[1]
+    clock = faults(done.run)[1]
     [victim] = [name for names in json.loads(clock["targets"]).values() for name in names]
-    lines = (voyage.run.node(victim) / "events.jsonl").read_text().splitlines()
+    lines = (done.run.node(victim) / "events.jsonl").read_text().splitlines()
     told = [json.loads(line) for line in lines if line]
     skews = [round(row["t"] / 1000 - row["mono"] - told[0]["t"] / 1000) for row in told]
     assert skews[0] == skews[-1] == 0
@@ -170,11 +170,11 @@ def test_a_wrong_clock_is_what_its_node_writes(voyage: SeedOutcome) -> None:
     assert all(-3601 <= skew <= -3580 for skew in during)
 
 
-def test_nobody_is_called_as_before_who_crashed(voyage: SeedOutcome) -> None:
+def test_nobody_is_called_as_before_who_crashed(done: SeedOutcome) -> None:
     """Numbers of one life end with it, and the load goes on; what was open has no outcome."""
-    crash = faults(voyage.run)[2]
-    ops = rows(voyage.run, "ops")
-    total = len(voyage.run.names()["processes"])
+    crash = faults(done.run)[2]
+    ops = rows(done.run, "ops")
+    total = len(done.run.names()["processes"])
     own = [row for row in ops if row["process"] % 2 == 1]  # client-2's are the odd ones
     first = {row["process"] for row in own if row["t"] < crash["begin"]}
     second = {row["process"] for row in own if row["t"] > crash["healed"]}

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
 import pytest
-import sailing
+import run_command
 
 pytestmark = [pytest.mark.bed, pytest.mark.spark]
 
@@ -81,7 +81,7 @@ DAMAGES: dict[str, dict[str, Callable[[Path, str], int]]] = {
 
 @pytest.mark.parametrize("what", DAMAGES)
 def test_a_damaged_history_is_read_up_to_the_damage_and_reported(
-    storm: sailing.Voyage, tmp_path: Path, what: str
+    storm: run_command.FinishedCommand, tmp_path: Path, what: str
 ) -> None:
     """Exit code 2: JOURNAL_DAMAGED names each file and the row, and the rest is judged."""
     run = tmp_path / "run"
@@ -93,9 +93,9 @@ def test_a_damaged_history_is_read_up_to_the_damage_and_reported(
         (counted,) = struct.unpack("<q", counter.read_bytes())
         damaged[counter.stem] = damage(run, name)
         events[name.split("-")[0]] -= counted - damaged[counter.stem]
-    checked = sailing.seatrial("check", run, "--json", runs=tmp_path)
+    checked = run_command.seatrial("check", run, "--json", runs=tmp_path)
     assert checked.code == 2, checked.words
-    verdict = sailing.verdict(run)
+    verdict = run_command.verdict(run)
     told = [r["message"] for r in verdict["reasons"] if r["code"] == "JOURNAL_DAMAGED"]
     assert len(told) == len(damaged)
     for stem, row in damaged.items():
@@ -124,18 +124,18 @@ def test_a_full_disk_ends_the_run_and_what_was_recorded_is_judged(tmp_path: Path
     runs = tmp_path / "runs"
     alone = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", SHRINKING, "sh")
     command = ("run", "messages", "--duration", "20s", "--load", "rate=1000,body_bytes=2000")
-    voyage = sailing.seatrial(*command, runs=runs, wrapper=(*alone, runs, 4_000))
-    assert voyage.code in (2, 255), voyage.words
-    assert "Traceback" not in voyage.err
+    ended = run_command.seatrial(*command, runs=runs, wrapper=(*alone, runs, 4_000))
+    assert ended.code in (2, 255), ended.words
+    assert "Traceback" not in ended.err
     kept = tmp_path / "runs.kept" / "latest"
-    verdict = sailing.verdict(kept)
+    verdict = run_command.verdict(kept)
     assert verdict["verdict"] == "unknown"
-    if voyage.code == 255:
-        assert re.search(r"seatrial: .*(nothing can be written|No space left on)", voyage.err)
-        assert not sailing.state(kept)["ended"]
-        assert sailing.reasons(verdict) >= {"BED_FAILED", "INTERRUPTED"}
+    if ended.code == 255:
+        assert re.search(r"seatrial: .*(nothing can be written|No space left on)", ended.err)
+        assert not run_command.state(kept)["ended"]
+        assert run_command.reasons(verdict) >= {"BED_FAILED", "INTERRUPTED"}
     else:
-        assert sailing.state(kept)["ended"]
-        assert "DISK_FULL" in sailing.reasons(verdict)
-    assert verdict["events"] == sailing.counted(kept)
+        assert run_command.state(kept)["ended"]
+        assert "DISK_FULL" in run_command.reasons(verdict)
+    assert verdict["events"] == run_command.counted(kept)
     assert verdict["events"]["ops"] > 0

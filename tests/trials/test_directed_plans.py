@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sailing
+import run_command
 
 from clusters.flotilla import node as flotilla
 from clusters.flotilla.raft import leader_state
@@ -27,12 +27,12 @@ from nemesis import dump, load
 from nemesis._plan.conditions import Conditions
 
 DIRECTED = sorted(
-    path.stem for path in sailing.PLANS.glob("*.toml") if '"event ' in path.read_text()
+    path.stem for path in run_command.PLANS.glob("*.toml") if '"event ' in path.read_text()
 )
 
 
 def played(plan: str, folder: Path, seed: int = 1, mutant: str = "") -> SeedOutcome:
-    text = (sailing.PLANS / f"{plan}.toml").read_text()
+    text = (run_command.PLANS / f"{plan}.toml").read_text()
     overrides, faults = load(text, plan)
     trial = Trial(name=plan, seed=seed).with_(overrides)
     if mutant:
@@ -57,7 +57,7 @@ def test_the_story_is_told_and_does_no_harm(plan: str, tmp_path: Path) -> None:
     outcome = played(plan, tmp_path)
     assert outcome.verdict, outcome.why
     assert (outcome.verdict.verdict, outcome.failure) == ("valid", ()), outcome.why
-    written = load((sailing.PLANS / f"{plan}.toml").read_text()).faults
+    written = load((run_command.PLANS / f"{plan}.toml").read_text()).faults
     for number, row in faults(outcome).items():
         assert row["state"] == "installed", row
         if event := Conditions.of(written[number]).event:

@@ -8,12 +8,12 @@ import re
 from pathlib import Path
 
 import docker
-import laws
-import passages
 import pytest
-import sailing
+import run_command
+import trial_assertions
+import trial_scenarios
 from docker_lab import DockerLab
-from harbours import Harbour
+from host_labs import HostLab
 
 pytestmark = [pytest.mark.bed, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -21,47 +21,51 @@ MADE = "12 containers, 1 network and 6 volumes"
 TAKEN = "198.19.77.0/24"
 
 
-def test_the_trial_of_all_hosts_is_valid_in_containers(smoke: sailing.Voyage) -> None:
+def test_the_trial_of_all_hosts_is_valid_in_containers(smoke: run_command.FinishedCommand) -> None:
     """All four kinds of faults at work, all that was recorded judged, the nodes' files here."""
-    laws.weathered(smoke)
-    laws.came_home(smoke)
+    trial_assertions.took_effect(smoke)
+    trial_assertions.was_cleaned_up(smoke)
 
 
-def test_defaults_lose_what_was_acknowledged(losing: sailing.Voyage) -> None:
+def test_defaults_lose_what_was_acknowledged(losing: run_command.FinishedCommand) -> None:
     """As on local hosts, and as many as the naive count."""
-    laws.lost_what_was_acknowledged(losing, least=1000)
+    trial_assertions.lost_what_was_acknowledged(losing, least=1000)
 
 
 def test_kills_at_random_moments_leave_nothing(random_kills: list[str]) -> None:
     """Processes, rules and folders are gone after `heal`, and what was recorded up to 50 ms before
     the kill is there: `kills.py` asserts it of each."""
-    assert len(random_kills) == passages.KILLS
+    assert len(random_kills) == trial_scenarios.KILLS
 
 
-def test_a_killed_driver_leaves_no_fault_and_heal_removes_the_rest(killed: passages.Left) -> None:
+def test_a_killed_driver_leaves_no_fault_and_heal_removes_the_rest(
+    killed: trial_scenarios.Left,
+) -> None:
     """kill -9 of command and runner during a partition: the agents undo it as their streams end;
     `heal --all` removes the containers; the run can be judged."""
-    laws.healed(killed, removed=MADE)
-    laws.interrupted(killed.voyage)
+    trial_assertions.healed(killed, removed=MADE)
+    trial_assertions.interrupted(killed.done)
 
 
-def test_a_container_removed_by_hand_ends_the_run(removed: sailing.Voyage) -> None:
+def test_a_container_removed_by_hand_ends_the_run(removed: run_command.FinishedCommand) -> None:
     """Unknown, and it says which node; the cut was healed, the rest was read and removed."""
-    laws.ended_early(removed, "NODE_GONE", r"broker-\d is gone for good \(its agent ended\)")
-    (fault,) = sailing.faults(removed.run)
+    trial_assertions.ended_early(
+        removed, "NODE_GONE", r"broker-\d is gone for good \(its agent ended\)"
+    )
+    (fault,) = run_command.faults(removed.run)
     assert fault["heal"] is not None
-    assert sailing.state(removed.run)["ended"]
+    assert run_command.state(removed.run)["ended"]
 
 
-def test_a_full_disk_ends_the_run(full_containers: sailing.Voyage) -> None:
+def test_a_full_disk_ends_the_run(full_containers: run_command.FinishedCommand) -> None:
     """Unknown, and it says where no space was left; no broker is convicted for it."""
-    laws.ended_early(full_containers, "DISK_FULL", "no space was left for broker-")
+    trial_assertions.ended_early(full_containers, "DISK_FULL", "no space was left for broker-")
     assert full_containers.findings["NODE_CRASHED"] == 0
 
 
-def test_a_cluster_can_be_kept_and_looked_at(kept: dict[str, sailing.Voyage]) -> None:
+def test_a_cluster_can_be_kept_and_looked_at(kept: dict[str, run_command.FinishedCommand]) -> None:
     """cluster up, status, logs, shell and down."""
-    laws.could_be_looked_at(kept)
+    trial_assertions.was_inspected(kept)
 
 
 @pytest.mark.parametrize(
@@ -73,13 +77,15 @@ def test_a_cluster_can_be_kept_and_looked_at(kept: dict[str, sailing.Voyage]) ->
     ],
 )
 def test_an_engine_that_is_not_there_is_one_sentence(
-    harbour: Harbour, tmp_path: Path, engine: str, code: int, says: str
+    host_lab: HostLab, tmp_path: Path, engine: str, code: int, says: str
 ) -> None:
     """What and where, before anything is begun."""
-    env = {**harbour.env, "DOCKER_HOST": engine}
-    asked = ("run", passages.SMOKE, "--hosts", "docker")
-    voyage = sailing.seatrial(*asked, runs=tmp_path / "runs", wrapper=harbour.inside([]), env=env)
-    laws.refused(voyage, code, says)
+    env = {**host_lab.env, "DOCKER_HOST": engine}
+    asked = ("run", trial_scenarios.SMOKE, "--hosts", "docker")
+    done = run_command.seatrial(
+        *asked, runs=tmp_path / "runs", wrapper=host_lab.inside([]), env=env
+    )
+    trial_assertions.refused(done, code, says)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +102,7 @@ def test_an_engine_that_is_not_there_is_one_sentence(
 )
 def test_options_that_cannot_be_are_one_sentence(
     docker_lab: DockerLab,
-    harbour: Harbour,
+    host_lab: HostLab,
     tmp_path: Path,
     bed: dict[str, str],
     code: int,
@@ -107,27 +113,27 @@ def test_options_that_cannot_be_are_one_sentence(
     pool = docker.types.IPAMPool(subnet=TAKEN)
     taken = client.networks.create("taken", ipam=docker.types.IPAMConfig(pool_configs=[pool]))
     try:
-        voyage = harbour.seatrial("run", passages.SMOKE, runs=tmp_path / "runs", **bed)
+        done = host_lab.seatrial("run", trial_scenarios.SMOKE, runs=tmp_path / "runs", **bed)
     finally:
         taken.remove()
         client.close()
-    laws.refused(voyage, code, says)
+    trial_assertions.refused(done, code, says)
 
 
-def test_a_subnet_with_too_few_addresses_is_one_sentence(harbour: Harbour, tmp_path: Path) -> None:
+def test_a_subnet_with_too_few_addresses_is_one_sentence(host_lab: HostLab, tmp_path: Path) -> None:
     """254 before anything is begun: whether the nodes find a place needs no engine."""
-    asked = ("run", passages.SMOKE, "--nodes", "broker=9")
-    voyage = harbour.seatrial(*asked, runs=tmp_path / "runs", subnet="198.19.78.0/28")
-    laws.refused(voyage, 254, "198.19.78.0/28 has no room for 15 nodes")
+    asked = ("run", trial_scenarios.SMOKE, "--nodes", "broker=9")
+    done = host_lab.seatrial(*asked, runs=tmp_path / "runs", subnet="198.19.78.0/28")
+    trial_assertions.refused(done, 254, "198.19.78.0/28 has no room for 15 nodes")
 
 
-def test_an_image_that_cannot_be_had_is_one_sentence(harbour: Harbour, tmp_path: Path) -> None:
+def test_an_image_that_cannot_be_had_is_one_sentence(host_lab: HostLab, tmp_path: Path) -> None:
     """Whether a registry has it is known when it was asked: nothing was made on the engine then."""
-    voyage = harbour.seatrial("run", passages.SMOKE, runs=tmp_path / "runs", base="nosuch:1")
-    assert voyage.code == 255, voyage.words
-    said = voyage.err.strip().splitlines()[-1]
+    done = host_lab.seatrial("run", trial_scenarios.SMOKE, runs=tmp_path / "runs", base="nosuch:1")
+    assert done.code == 255, done.words
+    said = done.err.strip().splitlines()[-1]
     assert re.match(r"seatrial: the image nosuch:1 .* cannot be pulled: .*; to fix it: ", said)
-    assert not (voyage.run / "verdict.json").exists()
+    assert not (done.run / "verdict.json").exists()
     assert not [
-        name for names in harbour.left()["containers"] for name in names if voyage.run.name in name
+        name for names in host_lab.left()["containers"] for name in names if done.run.name in name
     ]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sailing
+import run_command
 
 from harness.campaign.simulation import SeedOutcome, simulate
 from harness.history.reader import History
@@ -14,8 +14,8 @@ from harness.operation import F, Type
 from harness.trial import Trial
 from nemesis import dump, load
 
-PLAN = sailing.PLANS / "four-of-five.toml"
-TRIAL = sailing.ROOT / "suites" / "trials" / "five-brokers.toml"
+PLAN = run_command.PLANS / "four-of-five.toml"
+TRIAL = run_command.ROOT / "suites" / "trials" / "five-brokers.toml"
 ALONE_S, BACK_S = 18.0, 26.0  # all but one are dead, and what they answered has come; they return
 
 

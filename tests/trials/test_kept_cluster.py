@@ -9,7 +9,7 @@ from pathlib import Path
 
 import leftovers
 import pytest
-import sailing
+import run_command
 
 pytestmark = pytest.mark.bed
 
@@ -21,7 +21,7 @@ class Kept:
 
     def __init__(self, folder: Path) -> None:
         self.runs, mark = folder / "runs", {leftovers.MARK: uuid.uuid4().hex}
-        self.up = sailing.Sailing("cluster", "up", runs=self.runs, **mark)
+        self.up = run_command.RunningCommand("cluster", "up", runs=self.runs, **mark)
         self.belongings = leftovers.Belongings(self.up.process.pid, mark[leftovers.MARK])
         self.table = iter(self.up.process.stdout or ())
 
@@ -34,9 +34,9 @@ class Kept:
                 return said
         raise AssertionError("".join(said) + self.up.end().words)
 
-    def ask(self, verb: str, *words: str) -> sailing.Voyage:
+    def ask(self, verb: str, *words: str) -> run_command.FinishedCommand:
         options = ("--runs", str(self.runs))
-        return sailing.seatrial("cluster", verb, *options, *words, runs=self.runs)
+        return run_command.seatrial("cluster", verb, *options, *words, runs=self.runs)
 
 
 @pytest.fixture
@@ -60,8 +60,8 @@ def test_a_kept_cluster_can_be_looked_at_and_taken_down(kept: Kept) -> None:
     kept.belongings.look()
     down = kept.ask("down")
     assert down.code == 0, down.words
-    assert kept.up.process.wait(sailing.LONGEST_S) == 0
-    sailing.wait(lambda: not kept.belongings.left(), GONE_WITHIN_S, "everything ending")
+    assert kept.up.process.wait(run_command.LONGEST_S) == 0
+    run_command.wait(lambda: not kept.belongings.left(), GONE_WITHIN_S, "everything ending")
     again = kept.ask("status")
     assert again.code == 254
     assert "is down" in again.err
@@ -73,8 +73,8 @@ def test_ctrl_c_takes_it_down(kept: Kept) -> None:
     kept.belongings.look()
     kept.up.signal(signal.SIGINT)
     assert "is down" in "".join(kept.table)
-    assert kept.up.process.wait(sailing.LONGEST_S) == 0
-    sailing.wait(lambda: not kept.belongings.left(), GONE_WITHIN_S, "everything ending")
+    assert kept.up.process.wait(run_command.LONGEST_S) == 0
+    run_command.wait(lambda: not kept.belongings.left(), GONE_WITHIN_S, "everything ending")
 
 
 def test_a_killed_command_leaves_nothing(kept: Kept) -> None:
@@ -82,7 +82,7 @@ def test_a_killed_command_leaves_nothing(kept: Kept) -> None:
     kept.serving()
     kept.belongings.look()
     kept.up.signal(signal.SIGKILL)
-    sailing.wait(lambda: not kept.belongings.left(), GONE_WITHIN_S, "everything ending")
+    run_command.wait(lambda: not kept.belongings.left(), GONE_WITHIN_S, "everything ending")
 
 
 @pytest.mark.parametrize(
@@ -121,6 +121,6 @@ def _special_files(folder: str, names: list[str]) -> list[str]:
 
 def test_without_a_cluster_there_is_nothing_to_ask(tmp_path: Path) -> None:
     """One sentence that says how to raise one."""
-    refused = sailing.seatrial("cluster", "status", "--runs", tmp_path, runs=tmp_path)
+    refused = run_command.seatrial("cluster", "status", "--runs", tmp_path, runs=tmp_path)
     assert refused.code == 254
     assert "cluster up" in refused.err

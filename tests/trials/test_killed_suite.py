@@ -8,7 +8,7 @@ from typing import Any
 
 import leftovers
 import pytest
-import sailing
+import run_command
 
 pytestmark = [pytest.mark.bed, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -60,19 +60,21 @@ def test_a_killed_suite_goes_on_where_it_stopped(tmp_path: Path) -> None:
     (tmp_path / "plan.toml").write_text(PLAN)
     suite.write_text(SUITE.replace("PLAN", str(tmp_path / "plan.toml")))
     mark = uuid.uuid4().hex
-    command = sailing.Sailing("suite", suite, runs=runs, **{leftovers.MARK: mark})
+    command = run_command.RunningCommand("suite", suite, runs=runs, **{leftovers.MARK: mark})
     try:
         command.until("first seed 1: valid, as expected")
         command.until("kill on .*: (applied|observed)")
         belongings = leftovers.Belongings(command.process.pid, mark)
         belongings.look()
         command.signal(signal.SIGKILL)
-        sailing.wait(lambda: not belongings.left(), GONE_WITHIN_S, f"{belongings.left()} ending")
+        run_command.wait(
+            lambda: not belongings.left(), GONE_WITHIN_S, f"{belongings.left()} ending"
+        )
     finally:
         command.close()
     assert folders(runs) == ["first", "second"]
 
-    again = sailing.Sailing("suite", suite, runs=runs).end()
+    again = run_command.RunningCommand("suite", suite, runs=runs).end()
     assert again.code == 1, again.words
     night = told(runs)
     assert [(row["name"], row["word"]) for row in night["rows"]] == [

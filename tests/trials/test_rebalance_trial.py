@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-import sailing
+import run_command
 
 from harness.campaign.simulation import SeedOutcome, simulate
 from harness.trial import Trial
 from nemesis import dump
 from nemesis import load as plan_of
 
-PLAN = sailing.PLANS.parent / "mutants" / "members-never-leave.toml"
+PLAN = run_command.PLANS.parent / "mutants" / "members-never-leave.toml"
 
 
 def played(

@@ -1,8 +1,8 @@
 """Software that Seatrial was not written for: Redis with Sentinel, on local hosts.
 
 It loses what it acknowledged when its primary is cut off, and nothing otherwise. Both trials are
-under way at once, since they mostly wait. `tests/acceptance/abroad.py --only redis-split` shows the
-same on Docker and SSH hosts.
+under way at once, since they mostly wait. `tests/acceptance/host_trials.py --only redis-split`
+shows the same on Docker and SSH hosts.
 """
 
 import os
@@ -11,50 +11,50 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-import laws
-import passages
 import pytest
-import sailing
+import run_command
+import trial_assertions
+import trial_scenarios
 
 pytestmark = [pytest.mark.bed, pytest.mark.spark]
 
 PROGRAMS = ("sh", "ip", "mkdir", "df", "env")  # all that nodes need of a PATH
-Voyages = Mapping[str, "Future[sailing.Voyage]"]
+Voyages = Mapping[str, "Future[run_command.FinishedCommand]"]
 
 
 @pytest.fixture(scope="module")
-def voyages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Voyages]:
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Voyages]:
     if not shutil.which("redis-server"):
         pytest.skip("redis-server is missing; apt-get install redis-server")
     folder = tmp_path_factory.mktemp("redis")
-    with ThreadPoolExecutor(len(passages.REDIS)) as pool:
+    with ThreadPoolExecutor(len(trial_scenarios.REDIS)) as pool:
         yield {
-            name: pool.submit(sailing.seatrial, *asked, runs=folder / name)
-            for name, asked in passages.REDIS.items()
+            name: pool.submit(run_command.seatrial, *asked, runs=folder / name)
+            for name, asked in trial_scenarios.REDIS.items()
         }
 
 
-def test_without_faults_nothing_is_missing(voyages: Voyages) -> None:
+def test_without_faults_nothing_is_missing(commands: Voyages) -> None:
     """Valid, with messages acknowledged, and the three copies compared."""
-    voyage = voyages["redis-quiet"].result()
-    laws.whole(voyage, least=100)
-    stats = {row["checker"]: row["stats"] for row in voyage.verdict["checkers"]}
+    done = commands["redis-quiet"].result()
+    trial_assertions.whole(done, least=100)
+    stats = {row["checker"]: row["stats"] for row in done.verdict["checkers"]}
     assert stats["replicas"]["compared"] >= 100
 
 
-def test_a_primary_that_is_cut_off_loses_what_it_acknowledges(voyages: Voyages) -> None:
+def test_a_primary_that_is_cut_off_loses_what_it_acknowledges(commands: Voyages) -> None:
     """Invalid, and as many as a script counts that shares no code; a replica was elected while the
     cut was on, and its epoch was not the old one's."""
-    voyage = voyages["redis-split"].result()
-    laws.lost_what_was_acknowledged(voyage, least=100)
-    (fault,) = sailing.faults(voyage.run)
+    done = commands["redis-split"].result()
+    trial_assertions.lost_what_was_acknowledged(done, least=100)
+    (fault,) = run_command.faults(done.run)
     assert fault["state"] == "installed"
-    elections = [row for row in sailing.table(voyage.run, "events") if row["kind"] == "election"]
+    elections = [row for row in run_command.table(done.run, "events") if row["kind"] == "election"]
     elections.sort(key=lambda row: row["t"])
     assert len(elections) > 1, "the one that begins it, and another"
     assert fault["begin"] < elections[1]["t"] < fault["healed"]
     assert elections[0]["fields"] != elections[1]["fields"]
-    story = sailing.seatrial("explain", voyage.run, runs=voyage.runs)
+    story = run_command.seatrial("explain", done.run, runs=done.runs)
     assert story.code == 0, story.words
     assert "elected for epoch 1" in story.out
 
@@ -65,7 +65,9 @@ def test_a_missing_redis_is_one_sentence(tmp_path: Path) -> None:
     for program in PROGRAMS:
         (tmp_path / "bin" / program).symlink_to(str(shutil.which(program)))
     env = {**os.environ, "PATH": str(tmp_path / "bin")}
-    voyage = sailing.seatrial(*passages.REDIS["redis-quiet"], runs=tmp_path / "runs", env=env)
-    assert voyage.code == 255, voyage.words
-    said = voyage.err.strip().splitlines()[-1]
+    done = run_command.seatrial(
+        *trial_scenarios.REDIS["redis-quiet"], runs=tmp_path / "runs", env=env
+    )
+    assert done.code == 255, done.words
+    said = done.err.strip().splitlines()[-1]
     assert "has no redis-server; to fix it: sudo apt-get install -y redis-server" in said

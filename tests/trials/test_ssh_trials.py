@@ -8,64 +8,72 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import laws
-import passages
 import pytest
-import sailing
+import run_command
 import tomli_w
-from harbours import Harbour, left_on
+import trial_assertions
+import trial_scenarios
+from host_labs import HostLab, left_on
 from ssh_lab import LabHost, SshLab
 
 pytestmark = [pytest.mark.bed, pytest.mark.spark, pytest.mark.timeout(900)]
 
 
-def test_the_trial_of_all_hosts_is_valid_over_ssh(smoke: sailing.Voyage) -> None:
+def test_the_trial_of_all_hosts_is_valid_over_ssh(smoke: run_command.FinishedCommand) -> None:
     """All four kinds of faults at work, all that was recorded judged, the nodes' files here."""
-    laws.weathered(smoke)
-    laws.came_home(smoke)
+    trial_assertions.took_effect(smoke)
+    trial_assertions.was_cleaned_up(smoke)
 
 
-def test_defaults_lose_what_was_acknowledged(losing: sailing.Voyage) -> None:
+def test_defaults_lose_what_was_acknowledged(losing: run_command.FinishedCommand) -> None:
     """As on local hosts, and as many as the naive count."""
-    laws.lost_what_was_acknowledged(losing, least=1000)
+    trial_assertions.lost_what_was_acknowledged(losing, least=1000)
 
 
-def test_a_killed_driver_leaves_no_fault_and_heal_removes_the_rest(killed: passages.Left) -> None:
+def test_a_killed_driver_leaves_no_fault_and_heal_removes_the_rest(
+    killed: trial_scenarios.Left,
+) -> None:
     """kill -9 of command and runner during a partition: it ends by itself; `heal --all` removes the
     folders; the run can be judged."""
-    laws.healed(killed, removed="6 folders")
-    laws.interrupted(killed.voyage)
+    trial_assertions.healed(killed, removed="6 folders")
+    trial_assertions.interrupted(killed.done)
 
 
 def test_kills_at_random_moments_leave_nothing(random_kills: list[str]) -> None:
     """Processes, rules and folders are gone after `heal`, and what was recorded up to 50 ms before
     the kill is there: `kills.py` asserts it of each."""
-    assert len(random_kills) == passages.KILLS
+    assert len(random_kills) == trial_scenarios.KILLS
 
 
-def test_a_stopped_driver_leaves_no_fault_either(stopped: sailing.Voyage) -> None:
+def test_a_stopped_driver_leaves_no_fault_either(stopped: run_command.FinishedCommand) -> None:
     """SIGSTOP: the partition ends with the lease. Going on, the runner learns that all its nodes
     are gone, and still brings their files home and cleans up."""
-    laws.ended_early(stopped, "NODE_GONE", "its agent left: no driver was heard for 20 s")
-    laws.came_home(stopped)
+    trial_assertions.ended_early(
+        stopped, "NODE_GONE", "its agent left: no driver was heard for 20 s"
+    )
+    trial_assertions.was_cleaned_up(stopped)
 
 
-def test_an_sshd_that_hangs_ends_the_run_and_heal_clears_its_host(hung: passages.Left) -> None:
+def test_an_sshd_that_hangs_ends_the_run_and_heal_clears_its_host(
+    hung: trial_scenarios.Left,
+) -> None:
     """Unknown, and it says which node; its cut ended by itself; its folder is removed when it can
     be reached again."""
-    laws.ended_early(hung.voyage, "NODE_GONE", r"broker-\d is gone for good \(it was not heard")
-    laws.healed(hung, removed="1 folder")
+    trial_assertions.ended_early(
+        hung.done, "NODE_GONE", r"broker-\d is gone for good \(it was not heard"
+    )
+    trial_assertions.healed(hung, removed="1 folder")
 
 
-def test_a_full_disk_ends_the_run(full_host: sailing.Voyage) -> None:
+def test_a_full_disk_ends_the_run(full_host: run_command.FinishedCommand) -> None:
     """Unknown, and it says where no space was left; the broker is not convicted for it."""
-    laws.ended_early(full_host, "DISK_FULL", "no space was left for broker-1")
+    trial_assertions.ended_early(full_host, "DISK_FULL", "no space was left for broker-1")
     assert full_host.findings["NODE_CRASHED"] == 0
 
 
-def test_a_cluster_can_be_kept_and_looked_at(kept: dict[str, sailing.Voyage]) -> None:
+def test_a_cluster_can_be_kept_and_looked_at(kept: dict[str, run_command.FinishedCommand]) -> None:
     """cluster up, status, logs, shell and down."""
-    laws.could_be_looked_at(kept)
+    trial_assertions.was_inspected(kept)
 
 
 # ---------------------------------------------------------------------------------- refusals
@@ -115,7 +123,7 @@ def no_sudo(lab: SshLab, host: LabHost, entry: Entry) -> Entry:
 )
 def test_a_host_that_is_not_fit_is_one_sentence(
     ssh_lab: SshLab,
-    harbour: Harbour,
+    host_lab: HostLab,
     tmp_path: Path,
     broken: Callable[[SshLab, LabHost, Entry], Entry],
     says: str,
@@ -125,8 +133,8 @@ def test_a_host_that_is_not_fit_is_one_sentence(
     entry = broken(ssh_lab, host, ssh_lab.entry(host))
     others = [ssh_lab.entry(other) for other in ssh_lab.standing[1:]]
     before = left_on(host)
-    voyage = refusal(harbour, tmp_path, {"host": [entry, *others]})
-    laws.refused(voyage, 255, f"{host.address} {says}")
+    done = refusal(host_lab, tmp_path, {"host": [entry, *others]})
+    trial_assertions.refused(done, 255, f"{host.address} {says}")
     assert left_on(host) == before
 
 
@@ -139,29 +147,33 @@ def test_a_host_that_is_not_fit_is_one_sentence(
     ],
 )
 def test_an_inventory_that_makes_no_sense_is_one_sentence(
-    harbour: Harbour, tmp_path: Path, wrong: dict[str, Any], says: str
+    host_lab: HostLab, tmp_path: Path, wrong: dict[str, Any], says: str
 ) -> None:
     """Exit code 254: the file, and what is wrong in it."""
-    laws.refused(refusal(harbour, tmp_path, wrong), 254, says)
+    trial_assertions.refused(refusal(host_lab, tmp_path, wrong), 254, says)
 
 
 def test_too_few_hosts_are_refused_before_anything_is_begun(
-    ssh_lab: SshLab, harbour: Harbour, tmp_path: Path
+    ssh_lab: SshLab, host_lab: HostLab, tmp_path: Path
 ) -> None:
     """Exit code 254: one host for each node is needed, and the file that lists too few."""
     few = {"host": [ssh_lab.entry(host) for host in ssh_lab.standing[:3]]}
-    laws.refused(refusal(harbour, tmp_path, few), 254, "9 nodes, .*hosts.toml lists 3 hosts")
-
-
-def test_a_missing_inventory_is_one_sentence(harbour: Harbour, tmp_path: Path) -> None:
-    """Exit code 254, with the path that was looked at."""
-    voyage = harbour.seatrial(
-        "run", passages.SMOKE, runs=tmp_path / "runs", inventory=tmp_path / "none.toml"
+    trial_assertions.refused(
+        refusal(host_lab, tmp_path, few), 254, "9 nodes, .*hosts.toml lists 3 hosts"
     )
-    laws.refused(voyage, 254, "none.toml")
 
 
-def refusal(harbour: Harbour, folder: Path, inventory: dict[str, Any]) -> sailing.Voyage:
+def test_a_missing_inventory_is_one_sentence(host_lab: HostLab, tmp_path: Path) -> None:
+    """Exit code 254, with the path that was looked at."""
+    done = host_lab.seatrial(
+        "run", trial_scenarios.SMOKE, runs=tmp_path / "runs", inventory=tmp_path / "none.toml"
+    )
+    trial_assertions.refused(done, 254, "none.toml")
+
+
+def refusal(
+    host_lab: HostLab, folder: Path, inventory: dict[str, Any]
+) -> run_command.FinishedCommand:
     (folder / "hosts.toml").write_text(tomli_w.dumps(inventory))
-    asked = ("run", passages.SMOKE)
-    return harbour.seatrial(*asked, runs=folder / "runs", inventory=folder / "hosts.toml")
+    asked = ("run", trial_scenarios.SMOKE)
+    return host_lab.seatrial(*asked, runs=folder / "runs", inventory=folder / "hosts.toml")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import leftovers
 import pytest
-import sailing
+import run_command
 
 pytestmark = [pytest.mark.bed, pytest.mark.spark]
 
@@ -23,12 +23,12 @@ STOPPED_WITHIN_S = 5.0
 
 
 @pytest.fixture
-def cut_off(tmp_path) -> Iterator[Callable[[], sailing.Sailing]]:
+def cut_off(tmp_path) -> Iterator[Callable[[], run_command.RunningCommand]]:
     """A trial whose master is cut off, and stays so for a minute unless somebody heals it."""
     (tmp_path / "cut.toml").write_text(CUT)
     mark = {leftovers.MARK: uuid.uuid4().hex}
     plan = ("--plan", tmp_path / "cut.toml", "--duration", "60s")
-    command = sailing.Sailing("run", "messages", *plan, runs=tmp_path / "runs", **mark)
+    command = run_command.RunningCommand("run", "messages", *plan, runs=tmp_path / "runs", **mark)
     command.until("fault 0: partition on .*: observed")
     belongings = leftovers.Belongings(command.process.pid, mark[leftovers.MARK])
     belongings.look()
@@ -42,32 +42,32 @@ def test_a_stopped_run_heals_takes_down_and_judges(cut_off, number: signal.Signa
     INTERRUPTED. Nothing is left."""
     command, belongings = cut_off
     command.signal(number)
-    voyage = command.end()
-    assert voyage.code == 2, voyage.words
-    assert sailing.reasons(voyage.verdict) >= {"INTERRUPTED"}
-    assert "Traceback" not in voyage.err
-    (fault,) = sailing.faults(voyage.run)
+    done = command.end()
+    assert done.code == 2, done.words
+    assert run_command.reasons(done.verdict) >= {"INTERRUPTED"}
+    assert "Traceback" not in done.err
+    (fault,) = run_command.faults(done.run)
     assert fault["healed"] is not None
-    assert [note["text"] for note in sailing.table(voyage.run, "notes")].count("collected") == 1
-    assert voyage.verdict["events"] == sailing.counted(voyage.run)
-    sailing.wait(lambda: not belongings.left(), STOPPED_WITHIN_S, f"{belongings.left()} ending")
+    assert [note["text"] for note in run_command.table(done.run, "notes")].count("collected") == 1
+    assert done.verdict["events"] == run_command.counted(done.run)
+    run_command.wait(lambda: not belongings.left(), STOPPED_WITHIN_S, f"{belongings.left()} ending")
 
 
 def test_stopped_before_the_load_it_says_that_nothing_was_recorded(tmp_path) -> None:
     """While the cluster is started: the sentence names the folder, and why it has no verdict."""
     runs = tmp_path / "runs"
-    command = sailing.Sailing("run", "messages", "--duration", "60s", runs=runs)
+    command = run_command.RunningCommand("run", "messages", "--duration", "60s", runs=runs)
     try:
         raising = runs.glob  # the runner writes its names first
-        sailing.wait(lambda: any(raising("*/names.json")), sailing.LONGEST_S, "a runner")
+        run_command.wait(lambda: any(raising("*/names.json")), run_command.LONGEST_S, "a runner")
         command.signal(signal.SIGINT)
-        voyage = command.end()
+        done = command.end()
     finally:
         command.close()
-    assert voyage.code == 2, voyage.words
-    last = voyage.err.strip().splitlines()[-1]
+    assert done.code == 2, done.words
+    last = done.err.strip().splitlines()[-1]
     assert last.startswith("seatrial: stopped before there was a verdict; the load had not begun")
-    assert last.endswith(f"so {voyage.run} has nothing to judge")
+    assert last.endswith(f"so {done.run} has nothing to judge")
 
 
 def test_a_second_ctrl_c_stops_at_once(cut_off) -> None:
@@ -76,13 +76,13 @@ def test_a_second_ctrl_c_stops_at_once(cut_off) -> None:
     command.signal(signal.SIGINT)
     command.until("phase: interrupted")
     command.signal(signal.SIGINT)
-    voyage = command.end()
-    assert voyage.code == 2, voyage.words
-    last = voyage.err.strip().splitlines()[-1]
+    done = command.end()
+    assert done.code == 2, done.words
+    last = done.err.strip().splitlines()[-1]
     assert last.startswith("seatrial: stopped before there was a verdict; the recorded run is in ")
-    assert last.endswith(f"check {voyage.run}")
-    assert "Traceback" not in voyage.err
-    sailing.wait(lambda: not belongings.left(), STOPPED_WITHIN_S, f"{belongings.left()} ending")
-    checked = sailing.seatrial("check", voyage.run, "--json", runs=voyage.runs)
+    assert last.endswith(f"check {done.run}")
+    assert "Traceback" not in done.err
+    run_command.wait(lambda: not belongings.left(), STOPPED_WITHIN_S, f"{belongings.left()} ending")
+    checked = run_command.seatrial("check", done.run, "--json", runs=done.runs)
     assert checked.code == 2, checked.words
-    assert "INTERRUPTED" in sailing.reasons(voyage.verdict)
+    assert "INTERRUPTED" in run_command.reasons(done.verdict)

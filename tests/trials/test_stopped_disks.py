@@ -7,7 +7,7 @@ from pathlib import Path
 
 import leftovers
 import pytest
-import sailing
+import run_command
 
 from nemesis import open_entries
 
@@ -22,7 +22,7 @@ fault = [
 """
 GONE_WITHIN_S = 30.0
 
-Spoilt = tuple[sailing.Sailing, leftovers.Belongings]
+Spoilt = tuple[run_command.RunningCommand, leftovers.Belongings]
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def spoilt(tmp_path: Path) -> Iterator[Spoilt]:
     mark = {leftovers.MARK: uuid.uuid4().hex}
     plan = ("--plan", tmp_path / "spoilt.toml", "--duration", "60s")
     before = leftovers.machine()
-    command = sailing.Sailing("run", "messages", *plan, runs=tmp_path / "runs", **mark)
+    command = run_command.RunningCommand("run", "messages", *plan, runs=tmp_path / "runs", **mark)
     belongings = leftovers.Belongings(command.process.pid, mark[leftovers.MARK])
     try:
         for _ in range(3):
@@ -45,7 +45,7 @@ def spoilt(tmp_path: Path) -> Iterator[Spoilt]:
         yield command, belongings
     finally:
         command.close()
-    sailing.wait(lambda: not belongings.left(), GONE_WITHIN_S, f"{belongings.left()} ending")
+    run_command.wait(lambda: not belongings.left(), GONE_WITHIN_S, f"{belongings.left()} ending")
     assert leftovers.machine() == before
     probes = [path.name for path in tmp_path.rglob("*") if "seatrial-probe" in path.name]
     assert probes == []
@@ -55,10 +55,10 @@ def test_ctrl_c_heals_spoilt_disks(spoilt: Spoilt) -> None:
     """Each is seen healed; the verdict is INTERRUPTED, and the end in order."""
     command, _ = spoilt
     command.signal(signal.SIGINT)
-    voyage = command.end()
-    assert voyage.code == 2, voyage.words
-    assert sailing.reasons(voyage.verdict) >= {"INTERRUPTED"}
-    faults = sailing.faults(voyage.run)
+    done = command.end()
+    assert done.code == 2, done.words
+    assert run_command.reasons(done.verdict) >= {"INTERRUPTED"}
+    faults = run_command.faults(done.run)
     assert {fault["kind"] for fault in faults} == {"disk-full", "read-only", "fsync"}
     assert all(fault["healed"] is not None for fault in faults)
 
@@ -67,11 +67,11 @@ def test_spoilt_disks_die_with_a_killed_command(spoilt: Spoilt) -> None:
     """Gates and wardens go with the nodes; `heal --all` closes what the ledger has open, once."""
     command, belongings = spoilt
     command.signal(signal.SIGKILL)
-    voyage = command.end()
-    sailing.wait(lambda: not belongings.left(), GONE_WITHIN_S, f"{belongings.left()} ending")
-    ledger = voyage.run / "ledger.jsonl"
+    done = command.end()
+    run_command.wait(lambda: not belongings.left(), GONE_WITHIN_S, f"{belongings.left()} ending")
+    ledger = done.run / "ledger.jsonl"
     assert len(open_entries(ledger)) == 3
-    healed = sailing.seatrial("heal", "--all", "--runs", voyage.runs, runs=voyage.runs)
+    healed = run_command.seatrial("heal", "--all", "--runs", done.runs, runs=done.runs)
     assert healed.code == 0, healed.words
     assert "fsync of broker-3" in healed.out
     assert open_entries(ledger) == ()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sailing
+import run_command
 
 from harness.campaign.simulation import SeedOutcome, simulate
 from harness.errors import BadRequest
@@ -21,7 +21,7 @@ from harness.trial import Trial
 from nemesis import dump
 from nemesis import load as plan_of
 
-PLAN = sailing.PLANS / "topics-kill.toml"
+PLAN = run_command.PLANS / "topics-kill.toml"
 STRICT = {"strictMetadata": True, "lockInStrictMode": True}
 
 

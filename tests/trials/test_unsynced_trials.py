@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-import sailing
+import run_command
 from naive_loss import lost
 
 pytestmark = [pytest.mark.bed, pytest.mark.spark]
@@ -35,17 +35,17 @@ target = "all broker"
 SEED = 86
 
 
-def sailed(folder: Path, profile: str) -> sailing.Voyage:
+def sailed(folder: Path, profile: str) -> run_command.FinishedCommand:
     (folder / "forget.toml").write_text(FORGET)
     asked = ("--profile", profile, "--duration", "8s", "--seed", SEED)
-    return sailing.seatrial(
+    return run_command.seatrial(
         "run", "messages", "--plan", folder / "forget.toml", *asked, runs=folder / "runs"
     )
 
 
-def taken(voyage: sailing.Voyage) -> list[int]:
+def taken(done: run_command.FinishedCommand) -> list[int]:
     """How many bytes each broker has lost, of some that were at stake."""
-    fault = next(row for row in sailing.faults(voyage.run) if row["kind"] == "unsynced")
+    fault = next(row for row in run_command.faults(done.run) if row["kind"] == "unsynced")
     assert fault["state"] == "installed", fault["observation"]
     assert fault["healed"] is not None, fault["observation"]
     files = json.loads(fault["observation"])["effect"]["files"]
@@ -57,15 +57,15 @@ def taken(voyage: sailing.Voyage) -> list[int]:
 def test_what_was_acknowledged_from_memory_is_lost(tmp_path: Path) -> None:
     """Three copies, none of them on a disk: convicted, with as many as a script counts that shares
     no code."""
-    voyage = sailed(tmp_path, "allack-min2")
-    assert voyage.code == 1, voyage.words
-    assert all(taken(voyage))
-    assert voyage.findings["LOST_ACKED"] == lost(voyage.run) >= 1
+    done = sailed(tmp_path, "allack-min2")
+    assert done.code == 1, done.words
+    assert all(taken(done))
+    assert done.findings["LOST_ACKED"] == lost(done.run) >= 1
 
 
 def test_what_was_synced_before_it_was_acknowledged_is_kept(tmp_path: Path) -> None:
     """The same fault takes what was under way, and nothing that anybody was promised."""
-    voyage = sailed(tmp_path, "sync-flush")
-    assert voyage.code == 0, voyage.words
-    assert any(taken(voyage))
-    assert lost(voyage.run) == 0
+    done = sailed(tmp_path, "sync-flush")
+    assert done.code == 0, done.words
+    assert any(taken(done))
+    assert lost(done.run) == 0

@@ -15,7 +15,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
-BUCKET = "harbour"
+BUCKET = "host_lab"
 DENIED = b"<Error><Code>AccessDenied</Code><Message>not for you</Message></Error>"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "sailor", "AWS_SECRET_ACCESS_KEY": "secret"}
 

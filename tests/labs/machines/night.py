@@ -54,7 +54,7 @@ def on_ssh(asked: argparse.Namespace) -> int:
 def on_spark(runs: Sequence[Path]) -> int:
     """Judge each run by a cluster of two workers; 1 when any verdict differs."""
     differ = []
-    with tempfile.TemporaryDirectory() as folder, spark_lab.harbour(Path(folder)) as spark:
+    with tempfile.TemporaryDirectory() as folder, spark_lab.cluster(Path(folder)) as spark:
         master = spark.master()
         for number in (1, 2):
             spark.worker(f"worker-{number}", master)

@@ -36,7 +36,7 @@ appender.out.layout.pattern = %c{1}: %m%n
 
 
 @dataclass
-class Harbour:
+class SparkCluster:
     """Spark's servers, and what they have said."""
 
     folder: Path
@@ -117,10 +117,10 @@ def _ended(process: "subprocess.Popen[bytes]") -> None:
 
 
 @contextmanager
-def harbour(folder: Path) -> Iterator[Harbour]:
+def cluster(folder: Path) -> Iterator[SparkCluster]:
     """Servers that are ended when it is left, the last one first."""
     with ExitStack() as processes:
-        yield Harbour(folder, processes)
+        yield SparkCluster(folder, processes)
 
 
 def stranger(folder: Path) -> Path:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sailing
+import run_command
 
 from harness.campaign.simulation import SeedOutcome, simulate
 from harness.history.rundir import RunDir
@@ -76,7 +76,7 @@ def _by_nobody(python: Path, command: str, *words: object) -> "subprocess.Comple
         env={},
         capture_output=True,
         text=True,
-        timeout=sailing.LONGEST_S,
+        timeout=run_command.LONGEST_S,
         check=False,
     )
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sailing
+import run_command
 
 from harness.history.rundir import RunDir
 from harness.history.seal import seal
@@ -54,7 +54,7 @@ def sailed(folder: Path, seed: int = 1, hashes: str = "0") -> RunDir:
         env={**os.environ, "PYTHONHASHSEED": hashes},
         capture_output=True,
         text=True,
-        timeout=sailing.LONGEST_S,
+        timeout=run_command.LONGEST_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -63,7 +63,7 @@ def sailed(folder: Path, seed: int = 1, hashes: str = "0") -> RunDir:
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
-    return sailed(tmp_path_factory.mktemp("first") / "voyage", hashes="1")
+    return sailed(tmp_path_factory.mktemp("first") / "ended", hashes="1")
 
 
 # ------------------------------------------------------------------------- the same run, again
@@ -86,7 +86,7 @@ def test_another_seed_is_another_run(first: RunDir, tmp_path: Path) -> None:
 @pytest.mark.bed
 def test_faults_are_seen_and_files_come_home(first: RunDir) -> None:
     """Observations of probes and /proc as on real hosts; the nodes' files are kept."""
-    faults = sailing.faults(first.path)
+    faults = run_command.faults(first.path)
     assert {row["kind"] for row in faults} == {"kill", "pause", "partition", "loss"}
     assert {row["state"] for row in faults} == {"installed"}
     assert all(row["healed"] for row in faults)
@@ -111,7 +111,7 @@ def test_a_replay_elsewhere_is_the_same_run(first: RunDir, tmp_path: Path) -> No
         env={"PYTHONPATH": str(copy), "PATH": os.defpath, "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=sailing.LONGEST_S,
+        timeout=run_command.LONGEST_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -124,11 +124,11 @@ def test_a_replay_elsewhere_is_the_same_run(first: RunDir, tmp_path: Path) -> No
 def test_nothing_is_left_when_the_command_is_killed(tmp_path: Path) -> None:
     """The runner ends with its standard input, in the middle of its hours."""
     asked = ("run", *ON, "--duration", "10h", "--load", "rate=10")
-    with closing(sailing.Sailing(*asked, runs=tmp_path)) as command:
+    with closing(run_command.RunningCommand(*asked, runs=tmp_path)) as command:
         command.until("phase: load")
         assert _runners(tmp_path)
         command.signal(signal.SIGKILL)
-    sailing.wait(lambda: not _runners(tmp_path), 30, "the runner's end")
+    run_command.wait(lambda: not _runners(tmp_path), 30, "the runner's end")
 
 
 @pytest.mark.bed
@@ -139,9 +139,9 @@ def test_another_edition_of_the_code_replays_nothing(first: RunDir, tmp_path: Pa
     for name in ("trial.toml", "plan.toml", "run.json"):
         (stored / name).write_text((first.path / name).read_text())
     RunDir(stored).update_state(edition="0ld")
-    voyage = sailing.seatrial("replay", stored, runs=tmp_path / "runs")
-    assert voyage.code == 254, voyage.words
-    assert "another version of the code (edition 0ld" in voyage.err
+    ended = run_command.seatrial("replay", stored, runs=tmp_path / "runs")
+    assert ended.code == 254, ended.words
+    assert "another version of the code (edition 0ld" in ended.err
 
 
 # ----------------------------------------------------------------------------- whole trials
@@ -151,21 +151,21 @@ def test_another_edition_of_the_code_replays_nothing(first: RunDir, tmp_path: Pa
 @pytest.mark.spark
 def test_the_smoke_trial_is_valid_here(tmp_path: Path) -> None:
     """With the whole report; only the kind of hosts is different."""
-    voyage = sailing.seatrial("run", SMOKE, *ON, "--duration", "30s", runs=tmp_path)
-    assert voyage.code == 0, voyage.words
-    assert voyage.verdict["verdict"] == "valid"
-    assert (voyage.run / "report.html").is_file()
+    ended = run_command.seatrial("run", SMOKE, *ON, "--duration", "30s", runs=tmp_path)
+    assert ended.code == 0, ended.words
+    assert ended.verdict["verdict"] == "valid"
+    assert (ended.run / "report.html").is_file()
 
 
 @pytest.mark.bed
 @pytest.mark.spark
 def test_what_loses_messages_loses_them_here(tmp_path: Path) -> None:
     """A master that acknowledges alone is cut off and killed: LOST_ACKED, whatever the hosts."""
-    plan = sailing.PLANS / "isolate-then-kill.toml"
+    plan = run_command.PLANS / "isolate-then-kill.toml"
     asked = ("--profile", "unsafe-default", "--plan", plan, "--duration", "20s", "--seed", 3)
-    voyage = sailing.seatrial("run", *ON, *asked, "--load", "rate=300", runs=tmp_path)
-    assert voyage.code == 1, voyage.words
-    assert voyage.findings["LOST_ACKED"] > 0
+    ended = run_command.seatrial("run", *ON, *asked, "--load", "rate=300", runs=tmp_path)
+    assert ended.code == 1, ended.words
+    assert ended.findings["LOST_ACKED"] > 0
 
 
 @pytest.mark.bed
@@ -173,11 +173,11 @@ def test_what_loses_messages_loses_them_here(tmp_path: Path) -> None:
 def test_a_power_cut_takes_what_no_disk_had(tmp_path: Path) -> None:
     """All brokers at once: a profile that waits for the disks loses nothing, one that does not is
     invalid."""
-    blackout = ("--plan", sailing.PLANS / "blackout.toml", "--duration", "16s")
-    safe = sailing.seatrial("run", *blackout, "--profile", "sync-flush", runs=tmp_path / "safe")
+    blackout = ("--plan", run_command.PLANS / "blackout.toml", "--duration", "16s")
+    safe = run_command.seatrial("run", *blackout, "--profile", "sync-flush", runs=tmp_path / "safe")
     assert safe.code == 0, safe.words
     asked = ("--profile", "allack-min2", "--seeds", "1..5")  # a disk may have had it all, by luck
-    lossy = sailing.seatrial("run", *blackout, *asked, runs=tmp_path / "lossy")
+    lossy = run_command.seatrial("run", *blackout, *asked, runs=tmp_path / "lossy")
     assert lossy.code == 1, lossy.words
     assert "LOST_ACKED" in lossy.out
 
@@ -187,12 +187,12 @@ def test_a_power_cut_takes_what_no_disk_had(tmp_path: Path) -> None:
 def test_a_stopped_run_is_judged(tmp_path: Path) -> None:
     """Ctrl-C reaches the simulated driver, which heals, reads and ends."""
     asked = ("run", *ON, "--duration", "60m", "--load", "rate=10")
-    with closing(sailing.Sailing(*asked, runs=tmp_path)) as command:
+    with closing(run_command.RunningCommand(*asked, runs=tmp_path)) as command:
         command.until("phase: load")
         command.signal(signal.SIGINT)
-        voyage = command.end()
-    state = RunDir(voyage.run).state()
-    assert (state["interrupted"], state["ended"]) == (True, True), voyage.words
+        ended = command.end()
+    state = RunDir(ended.run).state()
+    assert (state["interrupted"], state["ended"]) == (True, True), ended.words
     assert state["simulated"]["seconds"] < 3600
 
 
@@ -262,17 +262,17 @@ def test_what_can_not_be_simulated_is_refused_by_name(
     asked: tuple[Any, ...], named: str, outside: Mapping[str, str], tmp_path: Path
 ) -> None:
     """Before anything begins."""
-    voyage = sailing.seatrial("run", *asked, *ON, runs=tmp_path / "runs", env=outside)
-    assert voyage.code == 254, voyage.words
-    assert named in voyage.err
+    ended = run_command.seatrial("run", *asked, *ON, runs=tmp_path / "runs", env=outside)
+    assert ended.code == 254, ended.words
+    assert named in ended.err
     assert not (tmp_path / "runs" / "latest").exists()
 
 
 def test_no_cluster_is_kept_here(tmp_path: Path) -> None:
     """Virtual time passes only in a trial."""
-    voyage = sailing.seatrial("cluster", "up", *ON, "--runs", tmp_path, runs=tmp_path)
-    assert voyage.code == 254, voyage.words
-    assert "no cluster can be kept on simulated hosts" in voyage.err
+    ended = run_command.seatrial("cluster", "up", *ON, "--runs", tmp_path, runs=tmp_path)
+    assert ended.code == 254, ended.words
+    assert "no cluster can be kept on simulated hosts" in ended.err
 
 
 def _runners(runs: Path) -> list[bytes]:

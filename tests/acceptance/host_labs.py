@@ -1,7 +1,7 @@
-"""Where a kind of hosts is at home in the tests: how `seatrial` is started there, and what is left.
+"""One kind of hosts in the tests: how `seatrial` is started there, and what a run leaves behind.
 
-A harbour wraps a lab (tests/labs). Its commands stand in the lab's network, with nobody's own keys
-and configuration; the files they write are where they are for everybody.
+A host lab wraps a lab of tests/labs. Its commands run in the lab's network, without the user's own
+keys and configuration; the files that they write are in the usual places.
 """
 
 import os
@@ -14,7 +14,7 @@ from typing import Any
 
 import docker
 import leftovers
-import sailing
+import run_command
 from docker_lab import DockerLab
 from ssh_lab import LabHost, SshLab
 
@@ -30,7 +30,7 @@ NOBODYS = ("sshd", "ps axo", "sh -c")  # of the lab, and of the question itself
 
 
 @dataclass(frozen=True)
-class Harbour:
+class HostLab:
     """`bed`: the options that every trial needs there. `left`: what is there now, of whomever."""
 
     kind: str
@@ -40,13 +40,13 @@ class Harbour:
     left: Callable[[], Any]
     cuts: Callable[[], Any]  # rules that drop packets, anywhere
 
-    def seatrial(self, *words: object, runs: Path, **bed: object) -> sailing.Voyage:
+    def seatrial(self, *words: object, runs: Path, **bed: object) -> run_command.FinishedCommand:
         """One command to its end. `bed`: more options."""
         asked = (*words, *self._flags(words, bed))
-        return sailing.seatrial(*asked, runs=runs, wrapper=self.inside([]), env=self.env)
+        return run_command.seatrial(*asked, runs=runs, wrapper=self.inside([]), env=self.env)
 
-    def under_way(self, *words: object, runs: Path, **bed: object) -> "Marked":
-        return Marked(self, (*words, *self._flags(words, bed)), runs)
+    def under_way(self, *words: object, runs: Path, **bed: object) -> "MarkedCommand":
+        return MarkedCommand(self, (*words, *self._flags(words, bed)), runs)
 
     def is_as(self, before: Any) -> None:
         """Wait until nothing more is there than before; AssertionError when something stays."""
@@ -62,13 +62,13 @@ class Harbour:
         return []
 
 
-class Marked(sailing.Sailing):
+class MarkedCommand(run_command.RunningCommand):
     """A command under way whose processes on this machine are known."""
 
-    def __init__(self, harbour: Harbour, words: Sequence[object], runs: Path) -> None:
+    def __init__(self, host_lab: HostLab, words: Sequence[object], runs: Path) -> None:
         mark = os.urandom(16).hex()
-        env = {**harbour.env, leftovers.MARK: mark}
-        super().__init__(*words, runs=runs, wrapper=harbour.inside([]), **env)
+        env = {**host_lab.env, leftovers.MARK: mark}
+        super().__init__(*words, runs=runs, wrapper=host_lab.inside([]), **env)
         self.belongings = leftovers.Belongings(self.process.pid, mark)
 
     def runner(self) -> int:
@@ -82,17 +82,17 @@ class Marked(sailing.Sailing):
     def gone(self) -> None:
         """Wait until no process of it is there."""
         left = self.belongings.left
-        sailing.wait(lambda: not left(), SETTLED_WITHIN_S, f"{left()} ending")
+        run_command.wait(lambda: not left(), SETTLED_WITHIN_S, f"{left()} ending")
 
 
-def docker_harbour(lab: DockerLab, home: Path) -> Harbour:
+def docker_host_lab(lab: DockerLab, home: Path) -> HostLab:
     """`home`: of whoever starts commands."""
     left, cuts = partial(_engine, lab), partial(_cuts, lab)
-    return Harbour("docker", {}, lab.inside, _env(home, lab.environment), left, cuts)
+    return HostLab("docker", {}, lab.inside, _env(home, lab.environment), left, cuts)
 
 
-def ssh_harbour(lab: SshLab, home: Path) -> Harbour:
-    return Harbour(
+def ssh_host_lab(lab: SshLab, home: Path) -> HostLab:
+    return HostLab(
         "ssh",
         {"inventory": lab.inventory()},
         lab.inside,
@@ -102,16 +102,16 @@ def ssh_harbour(lab: SshLab, home: Path) -> Harbour:
     )
 
 
-def local_harbour(lab: None, home: Path) -> Harbour:
+def local_host_lab(lab: None, home: Path) -> HostLab:
     """This machine itself, of which no run may touch anything."""
     left, env = leftovers.machine, _env(home, os.environ)
-    return Harbour("local", {}, list, env, left, list)
+    return HostLab("local", {}, list, env, left, list)
 
 
-BY_KIND: Mapping[str, Callable[[Any, Path], Harbour]] = {
-    "local": local_harbour,
-    "docker": docker_harbour,
-    "ssh": ssh_harbour,
+BY_KIND: Mapping[str, Callable[[Any, Path], HostLab]] = {
+    "local": local_host_lab,
+    "docker": docker_host_lab,
+    "ssh": ssh_host_lab,
 }
 
 

@@ -1,8 +1,8 @@
-"""Trials by the real command, and what they leave: shared by the tests and scripts that run whole
+"""Run the real command and read the run folders that it writes, for tests and scripts with whole
 trials.
 
-Nothing of the product is used to look at its results but JSON, TOML and Arrow files, so a mistake
-in reading what was recorded cannot hide itself. `naive_loss` counts lost messages on its own.
+Results are read from JSON, TOML and Arrow files without the product's code, so that an error in its
+reader cannot hide itself. `naive_loss` counts lost messages on its own.
 """
 
 import json
@@ -31,7 +31,7 @@ LONGEST_S = 600.0
 
 
 @dataclass(frozen=True)
-class Voyage:
+class FinishedCommand:
     """How a command ended, and the newest run below its folder."""
 
     code: int
@@ -61,7 +61,7 @@ def seatrial(
     runs: Path,
     wrapper: Sequence[object] = (),
     env: Mapping[str, str] | None = None,
-) -> Voyage:
+) -> FinishedCommand:
     """One command to its end. Those that make runs write below `runs`, which `doctor` judges."""
     runs = runs.absolute()  # the command has another working folder
     argv = [str(a) for a in (*wrapper, SCRIPT, *arguments)]
@@ -70,7 +70,7 @@ def seatrial(
     done = subprocess.run(
         argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=LONGEST_S, check=False
     )
-    return Voyage(done.returncode, done.stdout, done.stderr, runs)
+    return FinishedCommand(done.returncode, done.stdout, done.stderr, runs)
 
 
 def _heed_hangups() -> None:
@@ -78,7 +78,7 @@ def _heed_hangups() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-class Sailing:
+class RunningCommand:
     """A command under way: wait for what it says, signal it, look at its end."""
 
     def __init__(
@@ -108,9 +108,9 @@ class Sailing:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def end(self) -> Voyage:
+    def end(self) -> FinishedCommand:
         out, err = self.process.communicate(timeout=LONGEST_S)
-        return Voyage(self.process.returncode, out, self._said + err, self.runs)
+        return FinishedCommand(self.process.returncode, out, self._said + err, self.runs)
 
     def close(self) -> None:
         self.process.kill()

@@ -1,7 +1,8 @@
-"""Trials on hosts that outlive them, and what people and machines do to them: one function each.
+"""Scenarios of trials on hosts that outlive the command, with failures of users and machines: one
+function each.
 
-A passage takes a harbour and a folder, checks what must hold whoever asks, and gives what it saw.
-Whatever it began, the harbour is as it was when it returns.
+A scenario takes a host lab and a folder, checks what must hold in any case, and returns what it
+observed. When it returns, the host lab is in the state in which it was before.
 """
 
 import json
@@ -15,12 +16,12 @@ from typing import Any
 
 import docker
 import kills
-import sailing
+import run_command
 from docker_lab import DockerLab
-from harbours import Harbour, Marked
+from host_labs import HostLab, MarkedCommand
 from ssh_lab import LabHost, SshLab
 
-SMOKE = sailing.ROOT / "suites" / "trials" / "smoke.toml"
+SMOKE = run_command.ROOT / "suites" / "trials" / "smoke.toml"
 BRIEF = (
     *("--duration", "36s", "--rhythm", "quiet_s=2,fault_s=5,recovery_s=7"),
     *("--load", "rate=100"),  # a busy machine takes seconds to elect
@@ -37,7 +38,7 @@ params = { shape = "isolate" }
 CUT_OFF = r"fault 0: partition on .*: observed"
 ENDS_WITHIN_S = 60.0  # a lease is 20 s
 FEW = ("--nodes", "controller=1,broker=2")  # quicker to raise
-SPLIT = sailing.PLANS / "redis-split.toml"
+SPLIT = run_command.PLANS / "redis-split.toml"
 REDIS: Mapping[str, tuple[object, ...]] = {
     # nothing is broken, so nobody may be taken for dead, however busy the machine is
     "redis-quiet": (
@@ -59,145 +60,145 @@ HEAVY = (
 class Left:
     """What was seen of a run that was killed or ended early, and of what cleaned up after it."""
 
-    voyage: sailing.Voyage
-    healed: sailing.Voyage
-    again: sailing.Voyage
+    done: run_command.FinishedCommand
+    healed: run_command.FinishedCommand
+    again: run_command.FinishedCommand
 
 
-def smoke(harbour: Harbour, folder: Path, *flags: object) -> sailing.Voyage:
+def smoke(host_lab: HostLab, folder: Path, *flags: object) -> run_command.FinishedCommand:
     """The trial that is the same on every kind of hosts."""
-    before = harbour.left()
-    voyage = harbour.seatrial("run", SMOKE, *(flags or BRIEF), runs=folder)
-    harbour.is_as(before)
-    return voyage
+    before = host_lab.left()
+    done = host_lab.seatrial("run", SMOKE, *(flags or BRIEF), runs=folder)
+    host_lab.is_as(before)
+    return done
 
 
 def losing(
-    harbour: Harbour, folder: Path, plan: str, profile: str, *flags: object
-) -> sailing.Voyage:
+    host_lab: HostLab, folder: Path, plan: str, profile: str, *flags: object
+) -> run_command.FinishedCommand:
     """A plan that aims at the acknowledgement rule."""
-    before = harbour.left()
-    asked = ("--profile", profile, "--plan", sailing.PLANS / f"{plan}.toml", *flags)
-    voyage = harbour.seatrial("run", "messages", *asked, runs=folder)
-    harbour.is_as(before)
-    return voyage
+    before = host_lab.left()
+    asked = ("--profile", profile, "--plan", run_command.PLANS / f"{plan}.toml", *flags)
+    done = host_lab.seatrial("run", "messages", *asked, runs=folder)
+    host_lab.is_as(before)
+    return done
 
 
-def foreign(harbour: Harbour, folder: Path, name: str) -> sailing.Voyage:
+def foreign(host_lab: HostLab, folder: Path, name: str) -> run_command.FinishedCommand:
     """A trial of Redis, by its name in `REDIS`."""
-    before = harbour.left()
-    voyage = harbour.seatrial(*REDIS[name], runs=folder)
-    harbour.is_as(before)
-    return voyage
+    before = host_lab.left()
+    done = host_lab.seatrial(*REDIS[name], runs=folder)
+    host_lab.is_as(before)
+    return done
 
 
-def faults(harbour: Harbour, folder: Path) -> sailing.Voyage:
+def faults(host_lab: HostLab, folder: Path) -> run_command.FinishedCommand:
     """Every fault, one after the other."""
-    before = harbour.left()
-    voyage = harbour.seatrial("list", "faults", "--verify", runs=folder)
-    harbour.is_as(before)
-    return voyage
+    before = host_lab.left()
+    done = host_lab.seatrial("list", "faults", "--verify", runs=folder)
+    host_lab.is_as(before)
+    return done
 
 
-def killed(harbour: Harbour, folder: Path) -> Left:
+def killed(host_lab: HostLab, folder: Path) -> Left:
     """kill -9 of the command and its runner while a master is cut off. The cut ends by itself."""
-    before = harbour.left()
-    command = cut_off(harbour, folder)
+    before = host_lab.left()
+    command = cut_off(host_lab, folder)
     try:
         runner = command.runner()
-        assert harbour.cuts()
+        assert host_lab.cuts()
         os.kill(runner, signal.SIGKILL)
         command.signal(signal.SIGKILL)
-        sailing.wait(lambda: not harbour.cuts(), ENDS_WITHIN_S, "the end of the partition")
+        run_command.wait(lambda: not host_lab.cuts(), ENDS_WITHIN_S, "the end of the partition")
         command.gone()
     finally:
         command.close()
-    healed, again = heal(harbour, folder), heal(harbour, folder)
-    harbour.is_as(before)
-    return Left(harbour.seatrial("check", folder / "latest", runs=folder), healed, again)
+    healed, again = heal(host_lab, folder), heal(host_lab, folder)
+    host_lab.is_as(before)
+    return Left(host_lab.seatrial("check", folder / "latest", runs=folder), healed, again)
 
 
-def stopped(harbour: Harbour, folder: Path) -> sailing.Voyage:
+def stopped(host_lab: HostLab, folder: Path) -> run_command.FinishedCommand:
     """The runner is stopped until its agents have given it up; then it goes on."""
-    before = harbour.left()
-    command = cut_off(harbour, folder)
+    before = host_lab.left()
+    command = cut_off(host_lab, folder)
     try:
         runner = command.runner()
         os.kill(runner, signal.SIGSTOP)
-        assert harbour.cuts()
-        sailing.wait(lambda: not harbour.cuts(), ENDS_WITHIN_S, "the end of the partition")
+        assert host_lab.cuts()
+        run_command.wait(lambda: not host_lab.cuts(), ENDS_WITHIN_S, "the end of the partition")
         os.kill(runner, signal.SIGCONT)
-        voyage = command.end()
+        done = command.end()
         command.gone()
     finally:
         command.close()
-    harbour.is_as(before)
-    return voyage
+    host_lab.is_as(before)
+    return done
 
 
-def removed(harbour: Harbour, folder: Path, lab: DockerLab) -> sailing.Voyage:
+def removed(host_lab: HostLab, folder: Path, lab: DockerLab) -> run_command.FinishedCommand:
     """Somebody removes the container of a slave while the master is cut off."""
-    before = harbour.left()
-    command = cut_off(harbour, folder)
+    before = host_lab.left()
+    command = cut_off(host_lab, folder)
     try:
         client = docker.DockerClient(base_url=lab.host)
         label = f"seatrial.node={slave(folder)}"
         (node,) = client.containers.list(filters={"label": [label, "seatrial=node"]})
         node.remove(force=True)
         client.close()
-        voyage = command.end()
+        done = command.end()
     finally:
         command.close()
-    harbour.is_as(before)
-    return voyage
+    host_lab.is_as(before)
+    return done
 
 
-def hung(harbour: Harbour, folder: Path, lab: SshLab) -> Left:
+def hung(host_lab: HostLab, folder: Path, lab: SshLab) -> Left:
     """Every sshd process of the cut-off master's host is stopped; after the run they go on."""
-    before = harbour.left()
-    command = cut_off(harbour, folder)
+    before = host_lab.left()
+    command = cut_off(host_lab, folder)
     try:
         host = host_of(lab, folder, master(folder))
         host.signal_sshd("STOP")
         try:
-            voyage = command.end()
-            assert not harbour.cuts()
+            done = command.end()
+            assert not host_lab.cuts()
         finally:
             host.signal_sshd("CONT")
     finally:
         command.close()
-    healed, again = heal(harbour, folder), heal(harbour, folder)
-    harbour.is_as(before)
-    return Left(voyage, healed, again)
+    healed, again = heal(host_lab, folder), heal(host_lab, folder)
+    host_lab.is_as(before)
+    return Left(done, healed, again)
 
 
-def full_containers(harbour: Harbour, folder: Path) -> sailing.Voyage:
+def full_containers(host_lab: HostLab, folder: Path) -> run_command.FinishedCommand:
     """Every node has little room, and the load wants more."""
-    before = harbour.left()
-    voyage = harbour.seatrial("run", *HEAVY, runs=folder, disk=f"{LITTLE_MB}m")
-    harbour.is_as(before)
-    return voyage
+    before = host_lab.left()
+    done = host_lab.seatrial("run", *HEAVY, runs=folder, disk=f"{LITTLE_MB}m")
+    host_lab.is_as(before)
+    return done
 
 
-def full_host(harbour: Harbour, folder: Path, lab: SshLab) -> sailing.Voyage:
+def full_host(host_lab: HostLab, folder: Path, lab: SshLab) -> run_command.FinishedCommand:
     """Somebody else fills the disk of the first broker's host."""
-    before = harbour.left()
+    before = host_lab.left()
     with small_disks(lab):
-        command = harbour.under_way(
+        command = host_lab.under_way(
             "run", *HEAVY, runs=folder, inventory=lab.inventory(folder=SMALL)
         )
         try:
             command.until("phase: load")
             host = host_of(lab, folder, "broker-1")
             host.run("sh", "-c", f"cat /dev/zero > {SMALL}/filler || :")
-            voyage = command.end()
+            done = command.end()
             host.run("rm", f"{SMALL}/filler")
         finally:
             command.close()
         for host in lab.standing:
             assert host.run("ls", "-A", SMALL) == ""
-    harbour.is_as(before)
-    return voyage
+    host_lab.is_as(before)
+    return done
 
 
 @contextmanager
@@ -212,45 +213,45 @@ def small_disks(lab: SshLab) -> Iterator[None]:
         host.run("rmdir", SMALL)
 
 
-def random_kills(harbour: Harbour, folder: Path) -> list[str]:
+def random_kills(host_lab: HostLab, folder: Path) -> list[str]:
     """A few kills at random moments, what was seen of each. `kills.py` does hundreds."""
     seen = []
     for number, moment in enumerate(kills.moments(KILLS, seed=7)):
         place = folder / str(number)
         place.mkdir(parents=True)
-        seen.append(kills.killed_at_random(harbour, moment, place))
+        seen.append(kills.killed_at_random(host_lab, moment, place))
     return seen
 
 
-def kept(harbour: Harbour, folder: Path) -> dict[str, sailing.Voyage]:
+def kept(host_lab: HostLab, folder: Path) -> dict[str, run_command.FinishedCommand]:
     """A cluster that is raised, looked at, and taken down: what each verb said."""
-    before = harbour.left()
-    said = {"up": harbour.seatrial("cluster", "up", "--runs", folder, runs=folder)}
+    before = host_lab.left()
+    said = {"up": host_lab.seatrial("cluster", "up", "--runs", folder, runs=folder)}
 
-    def ask(verb: str, *words: str) -> sailing.Voyage:
-        return harbour.seatrial("cluster", verb, "--runs", folder, *words, runs=folder)
+    def ask(verb: str, *words: str) -> run_command.FinishedCommand:
+        return host_lab.seatrial("cluster", verb, "--runs", folder, *words, runs=folder)
 
     try:
         said["status"] = ask("status")
         said["logs"] = ask("logs", "broker-2", "--lines", "2")
         said["shell"] = ask("shell", "broker-2", "--", "ip", "-4", "-br", "addr")
-        said["heal"] = harbour.seatrial("heal", "--all", "--runs", folder, runs=folder)
+        said["heal"] = host_lab.seatrial("heal", "--all", "--runs", folder, runs=folder)
         said["still"] = ask("status")
     finally:
         said["down"] = ask("down")
-    harbour.is_as(before)
+    host_lab.is_as(before)
     return said
 
 
 # -------------------------------------------------------------------------------------- the parts
 
 
-def cut_off(harbour: Harbour, folder: Path) -> Marked:
+def cut_off(host_lab: HostLab, folder: Path) -> MarkedCommand:
     """A trial whose master is cut off, and stays so for a minute unless somebody heals it."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "cut.toml").write_text(CUT)
     plan = ("--plan", folder / "cut.toml", "--duration", "60s")
-    command = harbour.under_way("run", "messages", *plan, *FEW, runs=folder)
+    command = host_lab.under_way("run", "messages", *plan, *FEW, runs=folder)
     try:
         command.until(CUT_OFF)
     except BaseException:
@@ -259,8 +260,8 @@ def cut_off(harbour: Harbour, folder: Path) -> Marked:
     return command
 
 
-def heal(harbour: Harbour, folder: Path) -> sailing.Voyage:
-    return harbour.seatrial("heal", "--all", "--runs", folder, runs=folder)
+def heal(host_lab: HostLab, folder: Path) -> run_command.FinishedCommand:
+    return host_lab.seatrial("heal", "--all", "--runs", folder, runs=folder)
 
 
 def master(folder: Path) -> str:
@@ -283,15 +284,15 @@ def host_of(lab: SshLab, folder: Path, node: str) -> LabHost:
     return next(host for host in lab.standing if host.address == address)
 
 
-BY_NAME: Mapping[str, Callable[[Harbour, Path, Any], Any]] = {
-    "smoke": lambda harbour, folder, lab: smoke(harbour, folder),
-    "losing": lambda harbour, folder, lab: losing(harbour, folder, *UNSAFE),
-    "killed": lambda harbour, folder, lab: killed(harbour, folder),
-    "stopped": lambda harbour, folder, lab: stopped(harbour, folder),
-    "kept": lambda harbour, folder, lab: kept(harbour, folder),
-    "random_kills": lambda harbour, folder, lab: random_kills(harbour, folder),
+BY_NAME: Mapping[str, Callable[[HostLab, Path, Any], Any]] = {
+    "smoke": lambda host_lab, folder, lab: smoke(host_lab, folder),
+    "losing": lambda host_lab, folder, lab: losing(host_lab, folder, *UNSAFE),
+    "killed": lambda host_lab, folder, lab: killed(host_lab, folder),
+    "stopped": lambda host_lab, folder, lab: stopped(host_lab, folder),
+    "kept": lambda host_lab, folder, lab: kept(host_lab, folder),
+    "random_kills": lambda host_lab, folder, lab: random_kills(host_lab, folder),
     "removed": removed,
     "hung": hung,
-    "full_containers": lambda harbour, folder, lab: full_containers(harbour, folder),
+    "full_containers": lambda host_lab, folder, lab: full_containers(host_lab, folder),
     "full_host": full_host,
 }

@@ -1,22 +1,22 @@
-"""What must hold of trials on hosts that outlive them, whatever their kind; else AssertionError."""
+"""Assertions about trials on hosts that outlive the command, for every kind of hosts."""
 
 import json
 import os
 import re
 from collections.abc import Mapping
 
-import sailing
+import run_command
 from naive_loss import lost
-from passages import Left
+from trial_scenarios import Left
 
 KINDS = {"kill", "pause", "partition", "loss"}
 
 
-def weathered(voyage: sailing.Voyage) -> None:
+def took_effect(done: run_command.FinishedCommand) -> None:
     """Valid, every kind of fault at work on nodes whose time was taken, and nothing is missing."""
-    assert voyage.code == 0, voyage.words
-    assert (voyage.verdict["verdict"], voyage.verdict["reasons"]) == ("valid", [])
-    faults = sailing.faults(voyage.run)
+    assert done.code == 0, done.words
+    assert (done.verdict["verdict"], done.verdict["reasons"]) == ("valid", [])
+    faults = run_command.faults(done.run)
     assert {fault["kind"] for fault in faults} == KINDS
     for fault in faults:
         assert fault["state"] == "installed"
@@ -24,34 +24,34 @@ def weathered(voyage: sailing.Voyage) -> None:
         took_ms = json.loads(fault["observation"])["applied_ms"]
         assert hit <= took_ms.keys()
         assert all(ms > 0 for ms in took_ms.values())
-    assert voyage.verdict["events"] == sailing.counted(voyage.run)
-    assert lost(voyage.run) == 0
+    assert done.verdict["events"] == run_command.counted(done.run)
+    assert lost(done.run) == 0
 
 
-def came_home(voyage: sailing.Voyage) -> None:
+def was_cleaned_up(done: run_command.FinishedCommand) -> None:
     """Logs of every node, and the data of those that keep any."""
-    roles = json.loads((voyage.run / "names.json").read_text())["roles"]
+    roles = json.loads((done.run / "names.json").read_text())["roles"]
     for node, role in roles.items():
-        folder = voyage.run / "nodes" / node
+        folder = done.run / "nodes" / node
         logs = ["clients.log"] if role == "client" else ["flotilla.log", "events.jsonl"]
         logs += ["store/commitlog/" + "0" * 20] if role == "broker" else []
         assert [log for log in logs if not (folder / log).is_file()] == [], node
 
 
-def whole(voyage: sailing.Voyage, least: int) -> None:
+def whole(done: run_command.FinishedCommand, least: int) -> None:
     """Valid without any doubt, on so many acknowledged messages, and nothing lost by any count."""
-    assert voyage.code == 0, voyage.words
-    assert (voyage.verdict["verdict"], voyage.verdict["reasons"]) == ("valid", [])
-    (stats,) = [row["stats"] for row in voyage.verdict["checkers"] if row["checker"] == "loss"]
+    assert done.code == 0, done.words
+    assert (done.verdict["verdict"], done.verdict["reasons"]) == ("valid", [])
+    (stats,) = [row["stats"] for row in done.verdict["checkers"] if row["checker"] == "loss"]
     assert stats["acknowledged"] >= least
-    assert (stats["lost"], lost(voyage.run)) == (0, 0)
+    assert (stats["lost"], lost(done.run)) == (0, 0)
 
 
-def lost_what_was_acknowledged(voyage: sailing.Voyage, least: int) -> None:
+def lost_what_was_acknowledged(done: run_command.FinishedCommand, least: int) -> None:
     """Exit code 1, LOST_ACKED, and exactly as many as a script counts that shares no code."""
-    assert voyage.code == 1, voyage.words
-    assert voyage.verdict["verdict"] == "invalid"
-    assert voyage.findings["LOST_ACKED"] == lost(voyage.run) >= least
+    assert done.code == 1, done.words
+    assert done.verdict["verdict"] == "invalid"
+    assert done.findings["LOST_ACKED"] == lost(done.run) >= least
 
 
 def healed(left: Left, removed: str) -> None:
@@ -60,36 +60,36 @@ def healed(left: Left, removed: str) -> None:
     assert re.search(rf"partition of .*: undone; removed {removed}\n", left.healed.out)
     assert left.again.code == 0, left.again.words
     assert left.again.out.startswith("Nothing to heal")
-    ledger = (left.voyage.run / "ledger.jsonl").read_text().splitlines()
+    ledger = (left.done.run / "ledger.jsonl").read_text().splitlines()
     is_open = {row["id"]: row["is"] == "intent" for row in map(json.loads, ledger)}
     assert is_open == {0: False}
 
 
-def interrupted(voyage: sailing.Voyage) -> None:
+def interrupted(done: run_command.FinishedCommand) -> None:
     """What a killed run recorded is judged: unknown, with all that its writers counted."""
-    assert voyage.code == 2, voyage.words
-    assert "INTERRUPTED" in sailing.reasons(voyage.verdict)
-    assert voyage.verdict["events"] == sailing.counted(voyage.run)
-    assert voyage.verdict["events"]["ops"] > 0
+    assert done.code == 2, done.words
+    assert "INTERRUPTED" in run_command.reasons(done.verdict)
+    assert done.verdict["events"] == run_command.counted(done.run)
+    assert done.verdict["events"]["ops"] > 0
 
 
-def ended_early(voyage: sailing.Voyage, code: str, says: str) -> None:
+def ended_early(done: run_command.FinishedCommand, code: str, says: str) -> None:
     """Exit code 2, the reason and a note that names the node, and no traceback."""
-    assert voyage.code == 2, voyage.words
-    assert voyage.verdict["verdict"] == "unknown"
-    (why, *_) = [r["message"] for r in voyage.verdict["reasons"] if r["code"] == code]
+    assert done.code == 2, done.words
+    assert done.verdict["verdict"] == "unknown"
+    (why, *_) = [r["message"] for r in done.verdict["reasons"] if r["code"] == code]
     assert re.search(says, why), why
-    notes = [note["text"] for note in sailing.table(voyage.run, "notes")]
+    notes = [note["text"] for note in run_command.table(done.run, "notes")]
     assert any(note.startswith(f"{code} ") for note in notes)
-    assert voyage.verdict["events"] == sailing.counted(voyage.run)
-    assert "Traceback" not in voyage.err
+    assert done.verdict["events"] == run_command.counted(done.run)
+    assert "Traceback" not in done.err
 
 
-def could_be_looked_at(said: Mapping[str, sailing.Voyage]) -> None:
+def was_inspected(said: Mapping[str, run_command.FinishedCommand]) -> None:
     """`up` returned and the cluster stayed; status, log and shell are the node's own; `heal` leaves
     alone what is in use."""
-    for verb, voyage in said.items():
-        assert voyage.code == 0, (verb, voyage.words)
+    for verb, done in said.items():
+        assert done.code == 0, (verb, done.words)
     assert "master of set-1" in said["up"].out
     for verb in ("status", "still"):
         assert "with full redundancy" in said[verb].out
@@ -100,10 +100,10 @@ def could_be_looked_at(said: Mapping[str, sailing.Voyage]) -> None:
     assert "is down" in said["down"].out
 
 
-def refused(voyage: sailing.Voyage, code: int, says: str) -> None:
+def refused(done: run_command.FinishedCommand, code: int, says: str) -> None:
     """One sentence with this exit code, and nothing was begun."""
-    assert voyage.code == code, voyage.words
-    assert len(voyage.err.strip().splitlines()) == 1, voyage.words
-    assert re.search(says, voyage.err), voyage.words
-    assert "Traceback" not in voyage.err
-    assert not os.path.lexists(voyage.runs)
+    assert done.code == code, done.words
+    assert len(done.err.strip().splitlines()) == 1, done.words
+    assert re.search(says, done.err), done.words
+    assert "Traceback" not in done.err
+    assert not os.path.lexists(done.runs)

@@ -1,9 +1,10 @@
-"""Mutated inputs for every decoder: `mutated.py [NUMBER [KIND]]`, 10,000 of all kinds at first.
+"""Mutated inputs for every decoder: `decode_mutations.py [NUMBER [KIND]]`; NUMBER is 10,000 by
+default.
 
-They are shared out among the kinds by how fast they are decoded. `runs/mutated.json` keeps how many
-of each kind there were, so that the next call goes on where this one ends, and what has escaped,
-with its number: `mutations.carried(KIND, NUMBER, 1)` does it once more. Ends with 1 if anything
-has.
+The kinds share them by the speed of their decoders. `runs/mutated.json` stores how many of each
+kind were decoded, so that the next call continues there, and each exception that escaped, with the
+number of its input: `mutations.carried(KIND, NUMBER, 1)` repeats it. The exit code is 1 if any
+escaped.
 """
 
 import json
