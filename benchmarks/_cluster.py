@@ -23,7 +23,7 @@ from clusters.hosts.local.hosts import LocalHosts
 from clusters.systems.flotilla.driver import Flotilla
 from clusters.systems.flotilla.layout import CONTROLLER, NAMESERVER, address
 from clusters.systems.flotilla.profiles import settings
-from harness.contracts import CLIENT, Bed, ClusterState
+from harness.contracts import CLIENT, ClusterState, TestBed
 from harness.trial import Trial
 
 LOOK_EVERY_S = 0.005
@@ -65,7 +65,7 @@ class Silent:
 
 @dataclass(frozen=True)
 class Cluster:
-    bed: Bed
+    bed: TestBed
     system: Flotilla
     client: ClusterClient
     admin: Admin
@@ -103,7 +103,7 @@ class Cluster:
     async def pid(self, node: str) -> int:
         return (await self.bed.agents[node].state(self.system.process(node))).pid
 
-    def with_record(self, record: Any) -> Bed:
+    def with_record(self, record: Any) -> TestBed:
         """The bed for a nemesis whose doings are told to this recorder."""
         return replace(self.bed, record=record)
 
@@ -127,7 +127,7 @@ async def raised(folder: Path, trial: Trial, topics: Mapping[str, int]) -> Async
     wanted = [node for node in system.nodes() if node.role != CLIENT]
     async with hosts.start_nodes(wanted) as (nodes, agents):
         recorder: Any = record
-        bed = Bed(
+        bed = TestBed(
             nodes=nodes,
             agents=agents,
             hosts=hosts,

@@ -87,8 +87,8 @@ def random_search(
 def directed(mutant: str, runs: Path) -> CampaignState:
     """The story that was written against it, in worlds enough to show what it was made for."""
 
-    def enough(course: CampaignState) -> bool:
-        return bool(first(course, partial(made_for, mutant)))
+    def enough(state: CampaignState) -> bool:
+        return bool(first(state, partial(made_for, mutant)))
 
     asked = base(mutant, plan=str(PLANS / f"{mutant}.toml"))
     worlds = Campaign(asked.trial, WORLDS, 1, asked.plan_text, to_the_end=True)
@@ -98,17 +98,17 @@ def directed(mutant: str, runs: Path) -> CampaignState:
 def searched_until(
     enough: Callable[[CampaignState], bool], campaign: Campaign, runs: Path
 ) -> CampaignState:
-    def watch(course: CampaignState) -> None:
-        course.interrupted = course.interrupted or enough(course)
+    def watch(state: CampaignState) -> None:
+        state.interrupted = state.interrupted or enough(state)
 
     return conduct(campaign, runs, watch)
 
 
-def first(course: CampaignState, kind: Callable[[Sequence[str]], Iterable[str]]) -> Caught | None:
+def first(state: CampaignState, kind: Callable[[Sequence[str]], Iterable[str]]) -> Caught | None:
     """The first seed with findings of a kind; one worker carries them out in their order."""
-    for place, row in enumerate(course.rows, 1):
+    for place, row in enumerate(state.rows, 1):
         if any(kind(row.failure)):
-            return Caught(CampaignTotals.of(course.rows[:place]).faults, row)
+            return Caught(CampaignTotals.of(state.rows[:place]).faults, row)
     return None
 
 
@@ -134,12 +134,12 @@ def laws(codes: Sequence[str]) -> list[str]:
 def line(mutant: str, effort: Effort, runs: Path) -> tuple[Sequence[str], CampaignState]:
     """A row of the table, and the campaign that it comes from."""
 
-    def enough(course: CampaignState) -> bool:
-        return course.tally.faults >= effort.faults or bool(first(course, from_outside))
+    def enough(state: CampaignState) -> bool:
+        return state.tally.faults >= effort.faults or bool(first(state, from_outside))
 
-    course = random_search(mutant, enough, runs)
-    found, seen = first(course, everything), first(course, from_outside)
-    never = f"not within {course.tally.faults:,} faults"
+    state = random_search(mutant, enough, runs)
+    found, seen = first(state, everything), first(state, from_outside)
+    never = f"not within {state.tally.faults:,} faults"
     words = (
         mutant,
         str(found or never),
@@ -148,8 +148,8 @@ def line(mutant: str, effort: Effort, runs: Path) -> tuple[Sequence[str], Campai
         by(seen, from_outside),
     )
     story = directed(mutant, runs)
-    left = shrunk(course.runs[found.row.seed], effort) if found else ("", "")
-    return (*words, *left, in_words(mutant, story)), course
+    left = shrunk(state.runs[found.row.seed], effort) if found else ("", "")
+    return (*words, *left, in_words(mutant, story)), state
 
 
 def by(caught: Caught | None, wanted: Callable[[Sequence[str]], Sequence[str]]) -> str:
@@ -158,11 +158,11 @@ def by(caught: Caught | None, wanted: Callable[[Sequence[str]], Sequence[str]]) 
     return ", ".join(wanted(codes) or codes)
 
 
-def in_words(mutant: str, course: CampaignState) -> str:
+def in_words(mutant: str, state: CampaignState) -> str:
     """What became of its directed plan."""
     finding = MUTANTS[mutant].finding
-    if not (caught := first(course, partial(made_for, mutant))):
-        return f"no {finding} in {len(course.rows)} worlds"
+    if not (caught := first(state, partial(made_for, mutant))):
+        return f"no {finding} in {len(state.rows)} worlds"
     faults = sum(caught.row.planned.values())
     return f"{faults} fault{'s' if faults > 1 else ''}: {finding} in world {caught.row.seed}"
 
@@ -217,11 +217,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         for name in names:
             print(name, file=sys.stderr, flush=True)
-            cells, course = line(name, effort, Path(folder))
-            longest = max(longest, len(course.rows))
+            cells, state = line(name, effort, Path(folder))
+            longest = max(longest, len(state.rows))
             put(cells)
         print("the sound build", file=sys.stderr, flush=True)
-        sound = random_search("", lambda course: len(course.rows) >= longest, Path(folder))
+        sound = random_search("", lambda state: len(state.rows) >= longest, Path(folder))
     failures = dict(sound.tally.failures) or "none failed"
     print(f"\nThe sound build, seeds 1..{longest}, {sound.tally.faults:,} faults: {failures}.")
     print(f"Edition {sound.edition}.")

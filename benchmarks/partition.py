@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from clusters.hosts.local import hosts as local
-from harness.contracts import Bed, ClusterState, Node, PlannedFault
+from harness.contracts import ClusterState, Node, PlannedFault, TestBed
 from harness.trial import Trial
 from nemesis import carry_out
 
@@ -47,7 +47,7 @@ class Rows:
 class Still:
     """A system in which nobody plays a part."""
 
-    async def cluster_state(self, _bed: Bed) -> ClusterState:
+    async def cluster_state(self, _bed: TestBed) -> ClusterState:
         return ClusterState()
 
 
@@ -57,7 +57,7 @@ async def measure(hosts: local.LocalHosts, folder: Path, times: int) -> list[Map
         for number in range(times):
             record: Any = Rows()
             system: Any = Still()
-            bed = Bed(
+            bed = TestBed(
                 nodes=nodes,
                 agents=agents,
                 hosts=hosts,

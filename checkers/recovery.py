@@ -448,7 +448,7 @@ def _planned_exit(event: ClusterEvent, outline: Outline) -> bool:
 def _asked_to_exit(event: ClusterEvent, outline: Outline) -> bool:
     """Whether a fault that announces the end asked the node to exit."""
     return any(
-        fault.effects.ends is ProcessEnd.ASKED
+        fault.effects.ends is ProcessEnd.TERMINATED
         and event.node in fault.names
         and fault.begin is not None
         and fault.begin <= event.t <= (outline.end if fault.healed is None else fault.healed)

@@ -15,7 +15,7 @@ their agents, so every fault works on every kind of hosts that has what it `need
 
 The public functions: `plan_for_trial` returns a trial's plan, checked (`draw` or `load`, then
 `check`); `swarm` draws a dense one for campaigns; `demo_plan` demonstrates each kind; `dump` saves
-a plan and `carry_out` executes it. `lacking` says why nodes cannot carry out a plan,
+a plan and `carry_out` executes it. `unsupported_reason` says why nodes cannot carry out a plan,
 `describe_effect` describes what a fault did, and `open_entries` are the faults that a crashed run
 left in the world, if there is no `ledger_damage`. `delay_zones` delays the links between zones
 before anything else.
@@ -25,7 +25,7 @@ from nemesis._plan.drawing import DemoPlan, demo_plan, swarm
 from nemesis._plan.kinds import check_kinds
 from nemesis._plan.plan import check, draw, longest_s, plan_for_trial
 from nemesis._plan.toml import Plan, dump, load
-from nemesis._runner.capabilities import lacking
+from nemesis._runner.capabilities import unsupported_reason
 from nemesis._runner.interval import describe_effect
 from nemesis._runner.ledger import FaultLedger, LedgerEntry, ledger_damage, open_entries
 from nemesis._runner.nemesis import carry_out
@@ -44,11 +44,11 @@ __all__ = [
     "describe_effect",
     "draw",
     "dump",
-    "lacking",
     "ledger_damage",
     "load",
     "longest_s",
     "open_entries",
     "plan_for_trial",
     "swarm",
+    "unsupported_reason",
 ]

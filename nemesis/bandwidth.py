@@ -12,7 +12,6 @@ from typing import Any
 
 from harness.contracts import (
     ANY_BUT_INTEGRITY,
-    Bed,
     FaultContext,
     FaultEffects,
     FaultPlugin,
@@ -20,6 +19,7 @@ from harness.contracts import (
     LinkEffect,
     Param,
     PlannedFault,
+    TestBed,
 )
 from harness.errors import BadRequest
 from nemesis._network.latency_probe import (
@@ -29,7 +29,7 @@ from nemesis._network.latency_probe import (
     measure_links,
     throughput,
 )
-from nemesis._network.link_fault import DIRECTIONS, hopeless, links_text, select_links
+from nemesis._network.link_fault import DIRECTIONS, impossible_reason, links_text, select_links
 from nemesis._network.shaping import PacedFault
 from nemesis._runner.capabilities import why_unable_to_pace
 
@@ -52,7 +52,7 @@ def check(planned: PlannedFault) -> None:
         )
 
 
-def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
+def draw(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
     """Draw a target, from `targets` if there are any, and parameters."""
     per = random.choice(("link", "node"))
     return random.choice(targets or TARGETS), {
@@ -62,7 +62,7 @@ def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any
     }
 
 
-async def lacking(bed: Bed) -> str:
+async def unsupported_reason(bed: TestBed) -> str:
     """Return why the nodes cannot limit a rate, or ''."""
     return await why_unable_to_pace(bed)
 
@@ -91,14 +91,14 @@ PLUGIN = FaultPlugin(
         "direction": Param("in", "limited packets, seen from the target", among=DIRECTIONS),
         "clients": Param(False, "packets from and to clients are limited too"),
     },
-    shown=(
+    verify_examples=(
         ("one server", {"bytes_per_s": 200_000.0}),
         ("one server", {"bytes_per_s": 500_000.0, "per": "node"}),
     ),
-    drawn=drawn,
+    draw=draw,
     check=check,
-    hopeless=hopeless,
-    lacking=lacking,
+    impossible_reason=impossible_reason,
+    unsupported_reason=unsupported_reason,
 )
 
 

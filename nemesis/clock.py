@@ -58,7 +58,7 @@ def check_nodes(planned: PlannedFault, nodes: Sequence[Node]) -> None:
         )
 
 
-def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
+def draw(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
     """Draw a target, from `targets` if there are any, and a skew or a rate."""
     skew_s, rate = random.choice((-1, 1)) * random.choice(SKEWS), 1.0
     if random.random() < 0.3:
@@ -80,8 +80,11 @@ PLUGIN = FaultPlugin(
         "skew_s": Param(60.0, "ahead of the true time, or behind", unit="s", low=-1e8, high=1e8),
         "rate": Param(1.0, "seconds that it counts in a second", unit="s", low=0.01, high=100.0),
     },
-    shown=(("one broker", {"skew_s": -30.0}), ("one broker", {"skew_s": 0.0, "rate": 1.5})),
-    drawn=drawn,
+    verify_examples=(
+        ("one broker", {"skew_s": -30.0}),
+        ("one broker", {"skew_s": 0.0, "rate": 1.5}),
+    ),
+    draw=draw,
     check=check,
     check_nodes=check_nodes,
 )

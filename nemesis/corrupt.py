@@ -33,7 +33,7 @@ TARGETS = ("one slave", "one broker", "minority broker")
 SETTLE_S = 10.0  # within which a node answers, or refuses its files and exits
 
 
-def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
+def draw(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
     """Draw a target, from `targets` if there are any, else a minority, and a kind of damage."""
     how = random.choice(("flip", "truncate"))
     return random.choice(targets or TARGETS), {"how": how}
@@ -47,7 +47,10 @@ PLUGIN = FaultPlugin(
     fault=fault,
     # a damaged record may be read as a valid one
     effects=FaultEffects(
-        may_break=ALL_DEMANDS, ends=ProcessEnd.BOUNCED, excuses_exit=True, destroys=DataLoss.TARGETS
+        may_break=ALL_DEMANDS,
+        ends=ProcessEnd.RESTARTED,
+        excuses_exit=True,
+        destroys=DataLoss.TARGETS,
     ),
     needs=frozenset({"signal", "restart", "files"}),
     params={
@@ -57,8 +60,8 @@ PLUGIN = FaultPlugin(
         "bytes": Param(1000.0, "truncate: size on each node", unit="bytes", low=1.0, high=1e9),
         "stripes": Param(True, "flip: no position is hit on two nodes"),
     },
-    shown=(("one slave", {"how": "flip"}), ("one slave", {"how": "truncate"})),
-    drawn=drawn,
+    verify_examples=(("one slave", {"how": "flip"}), ("one slave", {"how": "truncate"})),
+    draw=draw,
     check=check,
 )
 

@@ -35,17 +35,17 @@ def check(planned: PlannedFault) -> None:
         )
 
 
-def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
+def draw(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
     """Draw a target, from `targets` if there are any, else one client."""
     return random.choice(targets or (TARGET,)), {}
 
 
-def suits(target: str, _nodes: Sequence[Node]) -> bool:
+def can_hit(target: str, _nodes: Sequence[Node]) -> bool:
     """Return whether the target means only clients."""
     return _means_clients(target)
 
 
-def usual(targets: Sequence[str]) -> Sequence[str]:
+def campaign_targets(targets: Sequence[str]) -> Sequence[str]:
     """Return those of a swarm's targets that mean clients."""
     return [target for target in targets if _means_clients(target)]
 
@@ -65,12 +65,12 @@ PLUGIN = FaultPlugin(
     # only clients are hit, so acknowledged data is not affected
     effects=FaultEffects(may_break=frozenset()),
     needs=frozenset({"restart"}),
-    shown=((TARGET, {}),),
+    verify_examples=((TARGET, {}),),
     hits_clients=True,
-    drawn=drawn,
+    draw=draw,
     check=check,
-    suits=suits,
-    usual=usual,
+    can_hit=can_hit,
+    campaign_targets=campaign_targets,
 )
 
 

@@ -17,7 +17,6 @@ from typing import Any
 
 from harness.contracts import (
     ANY_BUT_INTEGRITY,
-    Bed,
     FaultContext,
     FaultEffects,
     FaultPlugin,
@@ -25,10 +24,11 @@ from harness.contracts import (
     Node,
     Param,
     PlannedFault,
+    TestBed,
 )
 from harness.errors import BadRequest, BedFailed
 from nemesis._network.latency_probe import COUNT, LinkMeasurement, measure_links
-from nemesis._network.link_fault import DIRECTIONS, hopeless, links_text, select_links
+from nemesis._network.link_fault import DIRECTIONS, impossible_reason, links_text, select_links
 from nemesis._network.link_rules import LinkRules
 from nemesis._network.shaping import PacedFault
 from nemesis._runner.capabilities import why_unable_to_pace
@@ -50,7 +50,7 @@ def takes_s(planned: PlannedFault, _nodes: Sequence[Node]) -> float:
     return float(planned.params["delay_s"] + planned.params["jitter_s"])
 
 
-def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
+def draw(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
     """Draw a target, from `targets` if there are any, and parameters."""
     delay_s = random.choice((0.01, 0.05, 0.2))
     return random.choice(targets or TARGETS), {
@@ -61,7 +61,7 @@ def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any
     }
 
 
-async def lacking(bed: Bed) -> str:
+async def unsupported_reason(bed: TestBed) -> str:
     """Return why the nodes cannot delay packets, or ''."""
     return await why_unable_to_pace(bed)
 
@@ -86,15 +86,15 @@ PLUGIN = FaultPlugin(
         "direction": Param("in", "delayed packets, seen from the target", among=DIRECTIONS),
         "clients": Param(False, "packets from and to clients are delayed too"),
     },
-    shown=(
+    verify_examples=(
         ("one server", {"delay_s": 0.1, "direction": "both"}),
         ("one server", {"delay_s": 0.05, "jitter_s": 0.02, "reorder": 0.25}),
     ),
-    drawn=drawn,
+    draw=draw,
     check=check,
     takes_s=takes_s,
-    hopeless=hopeless,
-    lacking=lacking,
+    impossible_reason=impossible_reason,
+    unsupported_reason=unsupported_reason,
 )
 
 
@@ -153,7 +153,7 @@ def in_time(seen: LinkMeasurement, was: LinkEffect) -> bool:
 ZONE_ATTEMPTS = 3  # a busy machine may lose a probe
 
 
-async def delay_zones(bed: Bed) -> Mapping[str, Any]:
+async def delay_zones(bed: TestBed) -> Mapping[str, Any]:
     """Delay the links between zones for the whole trial; return the evidence.
 
     The delays are observed like those of a fault, before the system starts, but never healed: they

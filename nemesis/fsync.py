@@ -35,9 +35,9 @@ def takes_s(planned: PlannedFault, _nodes: Sequence[Node]) -> float:
     return float(planned.params["delay_s"]) if planned.params["how"] == "slow" else 0.0
 
 
-def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
+def draw(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
     """Draw a target, from `targets` if there are any, and a kind of failure."""
-    target, _ = _processes.drawn(random, targets)
+    target, _ = _processes.draw(random, targets)
     return target, {"how": random.choice(WAYS)}
 
 
@@ -57,8 +57,8 @@ PLUGIN = FaultPlugin(
         "how": Param("slow", "what happens to a sync", among=WAYS),
         "delay_s": Param(0.3, "slow: how much longer it takes", unit="s", low=0.001, high=60.0),
     },
-    shown=tuple(("one broker", {"how": how}) for how in WAYS),
-    drawn=drawn,
+    verify_examples=tuple(("one broker", {"how": how}) for how in WAYS),
+    draw=draw,
     check=check,
     takes_s=takes_s,
 )

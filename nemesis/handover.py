@@ -26,25 +26,25 @@ TARGET = "master"
 LED_WITHIN_S = 5.0
 
 
-def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
+def draw(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
     """Draw a target, from `targets` if there are any, else the master."""
     return random.choice(targets or (TARGET,)), {}
 
 
-def suits(target: str, nodes: Sequence[Node]) -> bool:
+def can_hit(target: str, nodes: Sequence[Node]) -> bool:
     """Return whether the target may mean a master."""
     masters = _targets.possible_names(TARGET, nodes)
     return not masters.isdisjoint(_targets.possible_names(target, nodes))
 
 
-def usual(targets: Sequence[str]) -> Sequence[str]:
+def campaign_targets(targets: Sequence[str]) -> Sequence[str]:
     """Return those of a swarm's targets that mean the master."""
     return [target for target in targets if target == TARGET]
 
 
-def hopeless(planned: PlannedFault, nodes: Sequence[Node]) -> str:
+def impossible_reason(planned: PlannedFault, nodes: Sequence[Node]) -> str:
     """Return why the target can never be a master, as far as the words tell, or ''."""
-    if suits(planned.target, nodes):
+    if can_hit(planned.target, nodes):
         return ""
     return f"cannot hit {planned.target!r}: no node that it means can be a master; target 'master'"
 
@@ -57,12 +57,12 @@ PLUGIN = FaultPlugin(
     fault=fault,
     effects=FaultEffects(may_break=frozenset()),  # an ordinary command, which breaks no demand
     needs=frozenset({"handover"}),
-    shown=((TARGET, {}),),
-    drawn=drawn,
+    verify_examples=((TARGET, {}),),
+    draw=draw,
     check=check,
-    hopeless=hopeless,
-    suits=suits,
-    usual=usual,
+    impossible_reason=impossible_reason,
+    can_hit=can_hit,
+    campaign_targets=campaign_targets,
 )
 
 

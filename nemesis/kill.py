@@ -22,7 +22,7 @@ from harness.contracts import (
     ProcessState,
 )
 from harness.errors import BedFailed
-from nemesis._process.victims import ProcessHold, check, drawn, hit_targets
+from nemesis._process.victims import ProcessHold, check, draw, hit_targets
 from nemesis._runner.waiting import NS, gather_all, wait_until
 
 GONE_WITHIN_S = 2.0
@@ -40,7 +40,7 @@ PLUGIN = FaultPlugin(
     # a node may be elected that lacks what this one acknowledged
     effects=FaultEffects(may_break=ANY_BUT_INTEGRITY, ends=ProcessEnd.KILLED, silences=True),
     needs=frozenset({"signal", "restart"}),
-    drawn=drawn,
+    draw=draw,
     check=check,
 )
 

@@ -20,7 +20,7 @@ from harness.contracts import (
     PlannedFault,
 )
 from harness.errors import BadRequest
-from nemesis._network.link_fault import DIRECTIONS, LinkFault, hopeless, select_links
+from nemesis._network.link_fault import DIRECTIONS, LinkFault, impossible_reason, select_links
 
 TARGETS = ("master", "one slave", "minority", "minority broker", "all broker", "controller-leader")
 
@@ -31,7 +31,7 @@ def check(planned: PlannedFault) -> None:
         raise BadRequest("loss needs a target, such as 'master' or 'minority broker'", "target")
 
 
-def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
+def draw(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
     """Draw a target, from `targets` if there are any, and parameters."""
     probability = random.choice((0.2, 0.5, 0.8))
     direction = random.choice(("in", "both"))
@@ -56,7 +56,7 @@ PLUGIN = FaultPlugin(
         "direction": Param("in", "lost packets, seen from the target", among=DIRECTIONS),
         "clients": Param(False, "packets from and to clients are lost too"),
     },
-    drawn=drawn,
+    draw=draw,
     check=check,
-    hopeless=hopeless,
+    impossible_reason=impossible_reason,
 )

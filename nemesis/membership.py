@@ -46,22 +46,22 @@ POLL_S = 0.05
 DISKS = (EMPTY, KEPT) = ("empty", "kept")
 
 
-def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
+def draw(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
     """Draw a target, from `targets` if there are any, else a controller."""
     return random.choice(targets or TARGETS), {}
 
 
-def suits(target: str, nodes: Sequence[Node]) -> bool:
+def can_hit(target: str, nodes: Sequence[Node]) -> bool:
     """Return whether the target may mean a member of a group."""
-    return not hopeless(PlannedFault("membership", 0.0, 0.0, target), nodes)
+    return not impossible_reason(PlannedFault("membership", 0.0, 0.0, target), nodes)
 
 
-def usual(targets: Sequence[str]) -> Sequence[str]:
+def campaign_targets(targets: Sequence[str]) -> Sequence[str]:
     """Return those of a swarm's targets that mean controllers; brokers only leave on request."""
     return [target for target in targets if "controller" in target]
 
 
-def hopeless(planned: PlannedFault, nodes: Sequence[Node]) -> str:
+def impossible_reason(planned: PlannedFault, nodes: Sequence[Node]) -> str:
     """Return why the target is never a member of a group, as far as the words tell, or ''."""
     roles = {node.name: node.role for node in nodes}
     for term in planned.target.split(","):
@@ -86,18 +86,18 @@ PLUGIN = FaultPlugin(
     # a new member lacks what the old one acknowledged
     effects=FaultEffects(
         may_break=ANY_BUT_INTEGRITY,
-        ends=ProcessEnd.ASKED,
+        ends=ProcessEnd.TERMINATED,
         silences=True,
         destroys=DataLoss.OBSERVED,
     ),
     needs=frozenset({"signal", "restart", "files", "members"}),
     params={"disk": Param(EMPTY, "brokers: the disk with which they come back", among=DISKS)},
-    shown=(("controller-leader", {}), ("one slave", {}), ("one slave", {"disk": KEPT})),
-    drawn=drawn,
+    verify_examples=(("controller-leader", {}), ("one slave", {}), ("one slave", {"disk": KEPT})),
+    draw=draw,
     check=check,
-    hopeless=hopeless,
-    suits=suits,
-    usual=usual,
+    impossible_reason=impossible_reason,
+    can_hit=can_hit,
+    campaign_targets=campaign_targets,
 )
 
 

@@ -60,7 +60,7 @@ class _Shape:
         """Return the nodes that it hits, and the links that it cuts."""
         raise NotImplementedError
 
-    def hopeless(self, planned: PlannedFault, nodes: Sequence[Node]) -> str:
+    def impossible_reason(self, planned: PlannedFault, nodes: Sequence[Node]) -> str:
         """Return why it can never cut a link, as far as the words tell, or ''."""
         raise NotImplementedError
 
@@ -81,7 +81,7 @@ class _Division(_Shape):
             return divided, frozenset()
         return divided, self.divide(_names(divided), random)
 
-    def hopeless(self, planned: PlannedFault, nodes: Sequence[Node]) -> str:
+    def impossible_reason(self, planned: PlannedFault, nodes: Sequence[Node]) -> str:
         selector = planned.target or "server"
         available = _targets.max_count(selector, nodes)
         if planned.params["clients"]:
@@ -108,7 +108,7 @@ class _TwoSides(_Shape):
         a, b = aim(planned.params["a"]), aim(planned.params["b"])
         return (*a, *b), self.cut(_names(a), _names(b))
 
-    def hopeless(self, planned: PlannedFault, nodes: Sequence[Node]) -> str:
+    def impossible_reason(self, planned: PlannedFault, nodes: Sequence[Node]) -> str:
         a, b = planned.params["a"], planned.params["b"]
         return _no_link(a, b, _targets.possible_names(b, nodes), nodes)
 
@@ -133,7 +133,7 @@ class _Victims(_Shape):
         outer = [name for name in _names(others) if name not in inner]
         return victims, self.cut(planned.params)(inner, outer)
 
-    def hopeless(self, planned: PlannedFault, nodes: Sequence[Node]) -> str:
+    def impossible_reason(self, planned: PlannedFault, nodes: Sequence[Node]) -> str:
         target, clients = planned.target, planned.params["clients"]
         other = planned.params["from"] or self.default_from
         lost = reachable_names(other, clients, nodes) - _targets.certain_names(target, nodes)
@@ -151,7 +151,7 @@ class _Clients(_Shape):
         victims = aim(planned.target or "broker")
         return victims, _links.between(_names(victims), _names(_clients(nodes)))
 
-    def hopeless(self, planned: PlannedFault, nodes: Sequence[Node]) -> str:
+    def impossible_reason(self, planned: PlannedFault, nodes: Sequence[Node]) -> str:
         lost = _targets.possible_names(CLIENT, nodes)
         return _no_link(planned.target or "broker", CLIENT, lost, nodes)
 
@@ -167,7 +167,7 @@ class _Listed(_Shape):
         links = _listed(planned.params["cut"])
         return [node for node in nodes if any(node.name in link for link in links)], links
 
-    def hopeless(self, planned: PlannedFault, nodes: Sequence[Node]) -> str:
+    def impossible_reason(self, planned: PlannedFault, nodes: Sequence[Node]) -> str:
         return ""
 
 
@@ -225,12 +225,12 @@ def check_nodes(planned: PlannedFault, nodes: Sequence[Node]) -> None:
                 raise UnknownName("node", name, names, "params.cut")
 
 
-def hopeless(planned: PlannedFault, nodes: Sequence[Node]) -> str:
+def impossible_reason(planned: PlannedFault, nodes: Sequence[Node]) -> str:
     """Return why it can never cut a link, as far as the words tell, or ''."""
-    return _shape(planned).hopeless(planned, nodes)
+    return _shape(planned).impossible_reason(planned, nodes)
 
 
-def surely_cut(planned: PlannedFault, nodes: Sequence[Node]) -> _links.Links:
+def always_cuts(planned: PlannedFault, nodes: Sequence[Node]) -> _links.Links:
     """Return the links that it always cuts; none if that depends on chance or the moment."""
     named = (planned.target, *(planned.params[name] for name in ("from", "a", "b")))
     fixed = all(_targets.is_fixed(selector, nodes) for selector in named if selector)
@@ -250,7 +250,7 @@ def takes_s(planned: PlannedFault, _nodes: Sequence[Node]) -> float:
     return 2 * params["on_s"] + params["off_s"] if params["off_s"] else 0.0
 
 
-def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
+def draw(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
     """Draw a target, from `targets` if there are any, and a shape."""
     if targets:
         return random.choice(targets), {"shape": random.choice(("isolate", "one-way"))}
@@ -303,19 +303,19 @@ PLUGIN = FaultPlugin(
         "on_s": Param(1.0, "flapping: how long it lasts each time", unit="s", low=0.01),
         "off_s": Param(0.0, "flapping: pause between two times; 0: it does not flap", unit="s"),
     },
-    shown=(
+    verify_examples=(
         ("one server", {"shape": "isolate"}),
         ("one server", {"shape": "one-way"}),
         ("server", {"shape": "halves"}),
         ("one broker", {"shape": "answers"}),
         ("one server", {"shape": "isolate", "on_s": 0.2, "off_s": 0.2}),
     ),
-    drawn=drawn,
+    draw=draw,
     check=check,
     check_nodes=check_nodes,
     takes_s=takes_s,
-    hopeless=hopeless,
-    surely_cut=surely_cut,
+    impossible_reason=impossible_reason,
+    always_cuts=always_cuts,
 )
 
 

@@ -20,7 +20,7 @@ from harness.contracts import (
     Observation,
     PlannedFault,
 )
-from nemesis._process.victims import ProcessHold, check, drawn, hit_targets, process_of
+from nemesis._process.victims import ProcessHold, check, draw, hit_targets, process_of
 from nemesis._runner.waiting import NS, gather_all, wait_until
 
 WITHIN_S = 2.0
@@ -39,7 +39,7 @@ PLUGIN = FaultPlugin(
     effects=FaultEffects(may_break=ANY_BUT_INTEGRITY, silences=True),
     needs=frozenset({"signal"}),
     hits_clients=True,
-    drawn=drawn,
+    draw=draw,
     check=check,
 )
 

@@ -21,7 +21,7 @@ from harness.contracts import (
     ProcessEnd,
     UnsyncedReport,
 )
-from nemesis._process.victims import check, drawn
+from nemesis._process.victims import check, draw
 from nemesis.kill import Kill
 
 
@@ -36,7 +36,7 @@ PLUGIN = FaultPlugin(
         may_break=ALL_DEMANDS, ends=ProcessEnd.KILLED, silences=True, forgets=True
     ),
     needs=frozenset({"power", "restart"}),
-    drawn=drawn,
+    draw=draw,
     check=check,
 )
 

@@ -13,7 +13,7 @@ from harness.contracts import (
     PlannedFault,
 )
 from nemesis._process.disk_fault import DiskInjection
-from nemesis._process.victims import check, drawn
+from nemesis._process.victims import check, draw
 
 
 def fault(planned: PlannedFault, scene: FaultContext) -> DiskInjection:
@@ -26,7 +26,7 @@ PLUGIN = FaultPlugin(
     # a node that cannot write may exit or be replaced by one that lacks its data
     effects=FaultEffects(may_break=ANY_BUT_INTEGRITY, spoils=True, excuses_exit=True),
     needs=frozenset({"disk", "restart"}),
-    shown=(("one broker", {}),),
-    drawn=drawn,
+    verify_examples=(("one broker", {}),),
+    draw=draw,
     check=check,
 )

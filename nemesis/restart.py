@@ -43,7 +43,7 @@ def takes_s(planned: PlannedFault, nodes: Sequence[Node]) -> float:
     return float(planned.params["down_s"]) * _targets.min_count(planned.target, nodes)
 
 
-def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
+def draw(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
     """Draw a target, from `targets` if there are any, and an order."""
     if random.random() < 0.5:
         return random.choice(targets or TARGETS), {"order": "together"}
@@ -60,7 +60,7 @@ def fault(planned: PlannedFault, scene: FaultContext) -> "Restart":
 PLUGIN = FaultPlugin(
     fault=fault,
     # a node may be elected that lacks what this one acknowledged
-    effects=FaultEffects(may_break=ANY_BUT_INTEGRITY, ends=ProcessEnd.ASKED, silences=True),
+    effects=FaultEffects(may_break=ANY_BUT_INTEGRITY, ends=ProcessEnd.TERMINATED, silences=True),
     needs=frozenset({"signal", "restart"}),
     params={
         "order": Param(
@@ -71,8 +71,8 @@ PLUGIN = FaultPlugin(
         ),
         "down_s": Param(0.0, "rolling: how long each node is down", unit="s", high=3600.0),
     },
-    shown=(("one broker", {}), ("all broker", {"order": ROLLING}, 30.0)),
-    drawn=drawn,
+    verify_examples=(("one broker", {}), ("all broker", {"order": ROLLING}, 30.0)),
+    draw=draw,
     check=check,
     takes_s=takes_s,
 )

@@ -37,7 +37,7 @@ def takes_s(planned: PlannedFault, _nodes: Sequence[Node]) -> float:
     return 2 * float(planned.params["period_s"])
 
 
-def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
+def draw(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
     """Draw a target, from `targets` if there are any, and a share."""
     return random.choice(targets or TARGETS), {"share": random.choice((0.1, 0.2, 0.5))}
 
@@ -58,7 +58,7 @@ PLUGIN = FaultPlugin(
             0.1, "length of a period: it runs, then stands still", unit="s", low=0.02, high=10.0
         ),
     },
-    drawn=drawn,
+    draw=draw,
     check=check,
     takes_s=takes_s,
 )

@@ -21,7 +21,7 @@ from nemesis._process.rlimits import ResourceLimit
 from nemesis._process.victims import TARGETS, check
 
 
-def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
+def draw(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
     """Draw a target, from `targets` if there are any, and the room."""
     return random.choice(targets or TARGETS), {"room": random.choice((0.0, 1.0, 4.0))}
 
@@ -37,6 +37,6 @@ PLUGIN = FaultPlugin(
     effects=FaultEffects(may_break=ANY_BUT_INTEGRITY, excuses_exit=True),
     needs=frozenset({"signal", "restart", "limits"}),
     params={"room": Param(0.0, "descriptors that it may still open", unit="files", high=1e6)},
-    drawn=drawn,
+    draw=draw,
     check=check,
 )

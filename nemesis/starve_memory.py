@@ -24,7 +24,7 @@ from nemesis._process.victims import TARGETS, check
 MB = 1_000_000
 
 
-def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
+def draw(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
     """Draw a target, from `targets` if there are any, and the room."""
     return random.choice(targets or TARGETS), {"room_mb": random.choice((1.0, 8.0, 32.0))}
 
@@ -40,6 +40,6 @@ PLUGIN = FaultPlugin(
     effects=FaultEffects(may_break=ANY_BUT_INTEGRITY, excuses_exit=True),
     needs=frozenset({"signal", "restart", "limits"}),
     params={"room_mb": Param(8.0, "memory that it may still allocate", unit="MB", high=1e6)},
-    drawn=drawn,
+    draw=draw,
     check=check,
 )

@@ -25,7 +25,7 @@ from harness.contracts import (
     UnsyncedAgent,
 )
 from nemesis._process.offline_change import OfflineChange
-from nemesis._process.victims import check, drawn
+from nemesis._process.victims import check, draw
 
 
 def fault(planned: PlannedFault, scene: FaultContext) -> "UnsyncedLoss":
@@ -39,8 +39,8 @@ PLUGIN = FaultPlugin(
         may_break=ALL_DEMANDS, ends=ProcessEnd.KILLED, silences=True, forgets=True
     ),
     needs=frozenset({"unsynced", "restart", "signal"}),
-    shown=(("all broker", {}),),
-    drawn=drawn,
+    verify_examples=(("all broker", {}),),
+    draw=draw,
     check=check,
 )
 

@@ -25,7 +25,7 @@ from nemesis._process.victims import check
 TARGETS = ("one slave", "one broker", "master", "minority broker")
 
 
-def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
+def draw(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
     """Draw a target, from `targets` if there are any, else a minority."""
     return random.choice(targets or TARGETS), {}
 
@@ -41,8 +41,8 @@ PLUGIN = FaultPlugin(
         may_break=ALL_DEMANDS, ends=ProcessEnd.KILLED, silences=True, destroys=DataLoss.TARGETS
     ),
     needs=frozenset({"signal", "restart", "files"}),
-    shown=(("one slave", {}),),
-    drawn=drawn,
+    verify_examples=(("one slave", {}),),
+    draw=draw,
     check=check,
 )
 

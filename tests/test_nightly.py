@@ -174,7 +174,7 @@ def test_the_suites_of_a_night_share_its_budget(bare: Path) -> None:
 
 def test_the_hosts_of_a_night_get_the_published_trial(bare: Path) -> None:
     """Some of its cells, with what is left of the budget; the exit code is the labs'."""
-    script = bare / "tests" / "labs" / "machines" / "night.py"
+    script = bare / "tests" / "labs" / "machines" / "nightly_suite.py"
     script.parent.mkdir(parents=True)
     script.write_text("import sys\nprint(*sys.argv[1:])\nsys.exit(2)\n")
     sudo = bare / "bin" / "sudo"

@@ -45,7 +45,7 @@ class Rules:
     heartbeat_expired: Callable[[float, float, float], bool] = liveness.heartbeat_expired
     may_hand_over: Callable[[int | None, int, int], bool] = elect.may_hand_over
     needs_election: Callable[[int, BrokerStatus | None], bool] = elect.needs_election
-    look_again: Callable[[Sequence[str]], Sequence[str]] = elect.sets_to_scan
+    sets_to_scan: Callable[[Sequence[str]], Sequence[str]] = elect.sets_to_scan
     elect: Callable[[Ballot], int | None] = elect.elect
     check_alter: Callable[
         [BrokerSetState, Alteration, Callable[[int], BrokerStatus]], tuple[Status, str]

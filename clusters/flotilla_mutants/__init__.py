@@ -470,7 +470,7 @@ MUTANTS: Mapping[str, Mutant] = {
             "no-election-retry",
             "an election that could not be held is not repeated (apache/rocketmq#5009)",
             "HEADLESS",
-            replace(RULES, look_again=scan_nothing),
+            replace(RULES, sets_to_scan=scan_nothing),
         ),
         Mutant(
             "key-damaged",

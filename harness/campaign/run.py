@@ -296,103 +296,103 @@ def conduct(
     Ctrl-C and the end of its time end it early, with the results so far; `stopped` returns whether
     a request to stop came before. Seeds that are finished in the checkpoint are skipped.
     """
-    course = CampaignState(campaign, time.monotonic())
-    with on_stop_signal(course.interrupt):
+    state = CampaignState(campaign, time.monotonic())
+    with on_stop_signal(state.interrupt):
         if stopped():
-            course.interrupt()
-        course.edition = edition()
+            state.interrupt()
+        state.edition = edition()
         for one in checkpoint.found if checkpoint else ():
-            _resume(course, one, runs)
-        work = work or SeedRunner(campaign.base, campaign.plan, course.edition)
-        _carry_out(course, work, runs, watch, checkpoint)
-    return course
+            _resume(state, one, runs)
+        work = work or SeedRunner(campaign.base, campaign.plan, state.edition)
+        _carry_out(state, work, runs, watch, checkpoint)
+    return state
 
 
-def _resume(course: CampaignState, one: FinishedSeed, runs: Path) -> None:
-    if one.row.seed not in course.campaign.seeds:
-        course.beside.append(one.row)
+def _resume(state: CampaignState, one: FinishedSeed, runs: Path) -> None:
+    if one.row.seed not in state.campaign.seeds:
+        state.beside.append(one.row)
         return
-    course.resumed.add(one.row.seed)
-    course.rows.append(one.row)
-    course.tally = course.tally.plus(one.row)
+    state.resumed.add(one.row.seed)
+    state.rows.append(one.row)
+    state.tally = state.tally.plus(one.row)
     if one.run:
-        course.runs[one.row.seed] = runs / one.run
+        state.runs[one.row.seed] = runs / one.run
     elif one.unkept:
-        course.unkept[one.row.seed] = one.unkept
+        state.unkept[one.row.seed] = one.unkept
 
 
 def _carry_out(
-    course: CampaignState,
+    state: CampaignState,
     work: Any,
     runs: Path,
     watch: Watch,
     checkpoint: CampaignCheckpoint | None,
 ) -> None:
-    if course.interrupted:
+    if state.interrupted:
         return
-    with closing(run_in_pool(work, _next_seeds(course), course.campaign.jobs)) as steps:
+    with closing(run_in_pool(work, _next_seeds(state), state.campaign.jobs)) as steps:
         for done in steps:
             if done is not None:
-                _take(course, done, runs)
+                _take(state, done, runs)
                 if checkpoint and done.result:
-                    checkpoint.add(_last_finished(course, done.item))
-                    course.unsaved = checkpoint.broken
-            course.took_s = time.monotonic() - course.began_s
-            watch(course)
-            course.late = course.late or _overdue(course, GRACE_S)
-            if course.interrupted or course.hopeless or _overdue(course, GRACE_S):
+                    checkpoint.add(_last_finished(state, done.item))
+                    state.unsaved = checkpoint.broken
+            state.took_s = time.monotonic() - state.began_s
+            watch(state)
+            state.late = state.late or _overdue(state, GRACE_S)
+            if state.interrupted or state.hopeless or _overdue(state, GRACE_S):
                 break
 
 
-def _next_seeds(course: CampaignState) -> Iterator[int]:
+def _next_seeds(state: CampaignState) -> Iterator[int]:
     """Yield seeds while more are needed."""
-    campaign = course.campaign
+    campaign = state.campaign
     for seed in campaign.seeds:
-        if course.changed or (campaign.mutant and not campaign.to_the_end and course.caught):
+        if state.changed or (campaign.mutant and not campaign.to_the_end and state.caught):
             return
-        if seed in course.resumed:
+        if seed in state.resumed:
             continue
-        if _overdue(course, 0):
-            course.late = True
+        if _overdue(state, 0):
+            state.late = True
             return
-        course.begun.append(seed)
+        state.begun.append(seed)
         yield seed
 
 
-def _overdue(course: CampaignState, by_s: float) -> bool:
-    within_s = course.campaign.within_s
-    return within_s is not None and time.monotonic() - course.began_s >= within_s + by_s
+def _overdue(state: CampaignState, by_s: float) -> bool:
+    within_s = state.campaign.within_s
+    return within_s is not None and time.monotonic() - state.began_s >= within_s + by_s
 
 
 def _take(
-    course: CampaignState, done: PoolResult[int, tuple[SeedResult, Path | None]], runs: Path
+    state: CampaignState, done: PoolResult[int, tuple[SeedResult, Path | None]], runs: Path
 ) -> None:
-    course.peak_bytes = max(course.peak_bytes, done.peak_bytes)
+    state.peak_bytes = max(state.peak_bytes, done.peak_bytes)
     if done.result is None:
-        course.lost[done.item] = done.lost
+        state.lost[done.item] = done.lost
         return
     row, folder = done.result
     row = replace(row, cpu_s=done.cpu_s)  # drawing and judging included
-    course.rows.append(row)
-    course.tally = course.tally.plus(row)
+    state.rows.append(row)
+    state.tally = state.tally.plus(row)
     if folder is None:
         return
-    if sum(row.words == other.words for other in course.rows) <= KEPT:
-        _keep(course, row.seed, folder, runs)
+    if sum(row.words == other.words for other in state.rows) <= KEPT:
+        _keep(state, row.seed, folder, runs)
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _keep(course: CampaignState, seed: int, folder: Path, runs: Path) -> None:
+def _keep(state: CampaignState, seed: int, folder: Path, runs: Path) -> None:
     try:
-        course.runs[seed] = adopt_run(folder, f"seed-{seed}", runs).path
+        state.runs[seed] = adopt_run(folder, f"seed-{seed}", runs).path
     except SeatrialError as e:
-        course.unkept[seed] = str(e)
+        state.unkept[seed] = str(e)
 
 
-def _last_finished(course: CampaignState, seed: int) -> FinishedSeed:
+def _last_finished(state: CampaignState, seed: int) -> FinishedSeed:
     """Return the last seed as finished."""
-    run = course.runs.get(seed)
-    return FinishedSeed(course.rows[-1], run.name if run else "", course.unkept.get(seed, ""))
+    run = state.runs.get(seed)
+    return FinishedSeed(state.rows[-1], run.name if run else "", state.unkept.get(seed, ""))
 
 
 def edition() -> str:

@@ -42,60 +42,60 @@ class CampaignScreen(Screen):
         self._reported: set[int] = set()  # seeds
         self._began = False
 
-    def __call__(self, course: CampaignState) -> None:
-        if course.resumed and not self._began:
-            self.say(_resumed_text(course))
+    def __call__(self, state: CampaignState) -> None:
+        if state.resumed and not self._began:
+            self.say(_resumed_text(state))
         self._began = True
-        for line in self._news(course):
+        for line in self._news(state):
             self.say(line)
         now_s = self.now_s()
-        if now_s < self._next_s or not (self.has_panel or course.rows):
+        if now_s < self._next_s or not (self.has_panel or state.rows):
             return
         self._next_s = now_s + (DRAW_EVERY_S if self.has_panel else SAY_EVERY_S)
         if self.has_panel:
-            self.show(draw(course))
+            self.show(draw(state))
         else:
-            self.say(f"{course.took_s:7.1f} s  {headline(course)}")
+            self.say(f"{state.took_s:7.1f} s  {headline(state)}")
 
-    def _news(self, course: CampaignState) -> Iterator[str]:
-        if len(course.runs) + len(course.unkept) + len(course.lost) == len(self._reported):
+    def _news(self, state: CampaignState) -> Iterator[str]:
+        if len(state.runs) + len(state.unkept) + len(state.lost) == len(self._reported):
             return
-        for row in course.rows:
-            kept = course.runs.get(row.seed) or course.unkept.get(row.seed)
+        for row in state.rows:
+            kept = state.runs.get(row.seed) or state.unkept.get(row.seed)
             if kept and row.seed not in self._reported:
                 self._reported.add(row.seed)
-                word = "not kept" if row.seed in course.unkept else "kept"
+                word = "not kept" if row.seed in state.unkept else "kept"
                 yield f"seed {row.seed}: {row.words}: {row.why}; {word}: {kept}"
-        for seed, why in course.lost.items():
+        for seed, why in state.lost.items():
             if seed not in self._reported:
                 self._reported.add(seed)
                 yield f"seed {seed} was lost: {why}"
 
 
-def headline(course: CampaignState) -> str:
-    tally = course.tally
+def headline(state: CampaignState) -> str:
+    tally = state.tally
     unproven = tally.doubtful - tally.excused
     return (
-        f"{tally.seeds:,} of {quantity(len(course.campaign.seeds), 'seed')}, "
+        f"{tally.seeds:,} of {quantity(len(state.campaign.seeds), 'seed')}, "
         f"{quantity(tally.faults, 'fault')}, "
         f"{tally.faults_per_minute:,.0f} a minute and core, {tally.seconds / 3600:.2f} simulated "
         f"hours, {tally.failed:,} failed"
         + (f", {tally.excused:,} excused" * bool(tally.excused))
         + (f", {unproven:,} unproven" * bool(unproven))
-        + (f", {len(course.lost):,} lost" * bool(course.lost))
+        + (f", {len(state.lost):,} lost" * bool(state.lost))
     )
 
 
-def _resumed_text(course: CampaignState) -> str:
-    seeds = quantity(len(course.resumed), "seed was", "seeds were")
+def _resumed_text(state: CampaignState) -> str:
+    seeds = quantity(len(state.resumed), "seed was", "seeds were")
     return f"{seeds} finished by an interrupted campaign of this kind, and not run again"
 
 
-def draw(course: CampaignState) -> Panel:
+def draw(state: CampaignState) -> Panel:
     """Return the panel for this moment."""
-    campaign, tally = course.campaign, course.tally
+    campaign, tally = state.campaign, state.tally
     rows = _grid()
-    rows.add_row("seeds", _bar(course))
+    rows.add_row("seeds", _bar(state))
     rows.add_row("faults", f"{tally.faults:,}  ·  {tally.faults_per_minute:,.0f} a minute and core")
     rows.add_row("simulated", f"{tally.seconds / 3600:.2f} h  ·  {tally.pace:.0f} s a CPU second")
     rows.add_row("failures", _failures(tally))
@@ -103,11 +103,11 @@ def draw(course: CampaignState) -> Panel:
     return Panel(rows, title="campaign", subtitle=words, title_align="left", border_style="cyan")
 
 
-def _bar(course: CampaignState) -> Table:
-    done, total = len(course.rows) + len(course.lost), len(course.campaign.seeds)
+def _bar(state: CampaignState) -> Table:
+    done, total = len(state.rows) + len(state.lost), len(state.campaign.seeds)
     share = done / total
-    if course.campaign.within_s:
-        share = max(share, min(1.0, course.took_s / course.campaign.within_s))
+    if state.campaign.within_s:
+        share = max(share, min(1.0, state.took_s / state.campaign.within_s))
     row = Table.grid(padding=(0, 1))
     row.add_row(ProgressBar(100, 100 * share, width=40), f"{done:,} of {total:,}")
     return row
@@ -123,14 +123,14 @@ def _failures(tally: CampaignTotals) -> Text:
 # -------------------------------------------------------------------------------------- summary
 
 
-def show(course: CampaignState, total: CampaignTotal, console: Console | None = None) -> None:
+def show(state: CampaignState, total: CampaignTotal, console: Console | None = None) -> None:
     """Print the summary on standard output."""
     console = console or standard_output()
-    tally = course.tally
-    console.print(_seeds(course, tally))
+    tally = state.tally
+    console.print(_seeds(state, tally))
     console.print(_faults(tally))
-    _print_rows(console, [*_figures(course, tally), *_kinds(tally)])
-    for line in _conclusions(course, tally, total):
+    _print_rows(console, [*_figures(state, tally), *_kinds(tally)])
+    for line in _conclusions(state, tally, total):
         console.print(line, markup=False, soft_wrap=True)
 
 
@@ -141,7 +141,7 @@ Append = Callable[[CampaignState, CampaignTotal], None]
 def open_summary(path: Path | None) -> Iterator[Append]:
     """Open a file for summaries before the campaign. Raises BadRequest if that fails."""
     if path is None:
-        yield lambda course, total: None
+        yield lambda state, total: None
         return
     try:
         file = path.open("a")
@@ -151,9 +151,9 @@ def open_summary(path: Path | None) -> Iterator[Append]:
             "that exists"
         ) from e
 
-    def append(course: CampaignState, total: CampaignTotal) -> None:
+    def append(state: CampaignState, total: CampaignTotal) -> None:
         try:
-            file.write(markdown(course, total))
+            file.write(markdown(state, total))
             file.flush()
         except OSError as e:
             raise BedFailed(f"the summary cannot be written to {path}: {e.strerror or e}") from e
@@ -162,19 +162,19 @@ def open_summary(path: Path | None) -> Iterator[Append]:
         yield append
 
 
-def markdown(course: CampaignState, total: CampaignTotal) -> str:
+def markdown(state: CampaignState, total: CampaignTotal) -> str:
     """Return the summary for the page of a CI job."""
     out = StringIO()
-    show(course, total, Console(file=out, width=100, highlight=False))
+    show(state, total, Console(file=out, width=100, highlight=False))
     heading, _, text = out.getvalue().partition("\n")
     return f"## {heading}\n\n```\n{text}```\n\n"
 
 
-def _seeds(course: CampaignState, tally: CampaignTotals) -> str:
-    campaign = course.campaign
+def _seeds(state: CampaignState, tally: CampaignTotals) -> str:
+    campaign = state.campaign
     mutant = f", mutant {campaign.mutant}" if campaign.mutant else ""
-    early = ", stopped by request" if course.interrupted else ""
-    late = ", as many as fitted into the time" if course.late else ""
+    early = ", stopped by request" if state.interrupted else ""
+    late = ", as many as fitted into the time" if state.late else ""
     return (
         f"{tally.seeds:,} of {quantity(len(campaign.seeds), 'seed')} of {campaign.base.system}, "
         f"profile {campaign.profile}{mutant}{early}{late}"
@@ -192,9 +192,9 @@ def _faults(tally: CampaignTotals) -> Table:
     return table
 
 
-def _figures(course: CampaignState, tally: CampaignTotals) -> Iterator[tuple[str, str]]:
-    not_begun = f", {course.not_begun:,} not begun" * bool(course.not_begun)
-    came_to = _came_to(tally, len(course.lost), len(course.abandoned))
+def _figures(state: CampaignState, tally: CampaignTotals) -> Iterator[tuple[str, str]]:
+    not_begun = f", {state.not_begun:,} not begun" * bool(state.not_begun)
+    came_to = _came_to(tally, len(state.lost), len(state.abandoned))
     yield "seeds", f"{came_to}{not_begun}"
     yield "simulated", f"{tally.seconds / 3600:.2f} hours, {tally.pace:.1f} s in a CPU second"
     yield "operations", f"{tally.operations:,}, {tally.acknowledged:,} messages acknowledged"
@@ -205,8 +205,8 @@ def _figures(course: CampaignState, tally: CampaignTotals) -> Iterator[tuple[str
     yield (
         "cost",
         (
-            f"{tally.cpu_s:,.0f} s of CPU in {course.took_s:,.0f} s, "
-            f"at most {course.peak_bytes / 1e6:,.0f} MB in a worker"
+            f"{tally.cpu_s:,.0f} s of CPU in {state.took_s:,.0f} s, "
+            f"at most {state.peak_bytes / 1e6:,.0f} MB in a worker"
         ),
     )
 
@@ -258,73 +258,73 @@ def _short(number: float) -> str:
 
 
 def _conclusions(
-    course: CampaignState, tally: CampaignTotals, total: CampaignTotal
+    state: CampaignState, tally: CampaignTotals, total: CampaignTotal
 ) -> Iterator[str]:
-    if course.resumed:
-        yield _resumed_text(course)
-    for seed, why in sorted(course.lost.items()):
+    if state.resumed:
+        yield _resumed_text(state)
+    for seed, why in sorted(state.lost.items()):
         yield f"seed {seed} was lost: {why}"
-    if course.abandoned:
+    if state.abandoned:
         yield (
             f"abandoned, because the campaign ended while they were running: "
-            f"{ranges(course.abandoned)}; their results are unknown"
+            f"{ranges(state.abandoned)}; their results are unknown"
         )
-    if course.unsaved:
-        yield f"finished seeds could not be recorded at once: {course.unsaved}"
-    yield from _early(course)
-    yield from _caught(course, tally)
-    if course.runs:
-        yield _kept_text(course, tally)
-    for seed, why in sorted(course.unkept.items()):
+    if state.unsaved:
+        yield f"finished seeds could not be recorded at once: {state.unsaved}"
+    yield from _early(state)
+    yield from _caught(state, tally)
+    if state.runs:
+        yield _kept_text(state, tally)
+    for seed, why in sorted(state.unkept.items()):
         yield f"seed {seed} failed and is not kept: {why}"
-    if course.too_doubtful:
+    if state.too_doubtful:
         yield (
             f"{quantity(tally.doubtful, 'seed')} of {tally.seeds:,} proved nothing, which is more "
             f"than {DOUBTS:.0%}: the result is undecided"
         )
-    yield from _all_of_its_like(course, tally, total)
+    yield from _all_of_its_like(state, tally, total)
 
 
-def _early(course: CampaignState) -> Iterator[str]:
-    if course.changed:
+def _early(state: CampaignState) -> Iterator[str]:
+    if state.changed:
         yield (
             "the code has changed, so the campaign was ended; the counts are those of the code it "
             "began with"
         )
-    if course.hopeless:
+    if state.hopeless:
         yield (
-            f"the first {len(course.lost)} seeds were all lost, so the campaign was ended; fix the "
+            f"the first {len(state.lost)} seeds were all lost, so the campaign was ended; fix the "
             "cause named above, and start it again"
         )
 
 
-def _caught(course: CampaignState, tally: CampaignTotals) -> Iterator[str]:
-    mutant = course.campaign.mutant
-    if not mutant or not course.rows:
+def _caught(state: CampaignState, tally: CampaignTotals) -> Iterator[str]:
+    mutant = state.campaign.mutant
+    if not mutant or not state.rows:
         return
-    if course.caught:
+    if state.caught:
         yield (
-            f"the mutant {mutant} was caught by seed {course.caught.seed} within "
-            f"{quantity(course.faults_to_catch, 'counted fault')}: {course.caught.why}"
+            f"the mutant {mutant} was caught by seed {state.caught.seed} within "
+            f"{quantity(state.faults_to_catch, 'counted fault')}: {state.caught.why}"
         )
         return
     yield f"the mutant {mutant} was not caught in {quantity(tally.faults, 'fault')}"
-    if course.inconclusive:
-        own = course.campaign.own_finding
+    if state.inconclusive:
+        own = state.campaign.own_finding
         without = f"without {own}, the finding that convicts this mutant" if own else "to end"
-        yield f"{quantity(course.inconclusive, 'seed')} failed {without}: the result is undecided"
+        yield f"{quantity(state.inconclusive, 'seed')} failed {without}: the result is undecided"
 
 
 def _all_of_its_like(
-    course: CampaignState, tally: CampaignTotals, total: CampaignTotal
+    state: CampaignState, tally: CampaignTotals, total: CampaignTotal
 ) -> Iterator[str]:
-    if not course.campaign.in_full:
+    if not state.campaign.in_full:
         yield (
             "it was judged by a part of the contract or by other checkers than the workload's, so "
             "it is not added to the evidence"
         )
     every = total.tally
-    if total.seeds > tally.seeds + len(course.lost) + len(course.abandoned):
+    if total.seeds > tally.seeds + len(state.lost) + len(state.abandoned):
         failed = ranges({seed for seeds in every.failures.values() for seed in seeds})
         yield (
             f"all campaigns of this kind (the same code, options, profile, mutant and plan): "
@@ -335,11 +335,11 @@ def _all_of_its_like(
         )
 
 
-def _kept_text(course: CampaignState, tally: CampaignTotals) -> str:
-    first = course.runs[min(course.runs)]
+def _kept_text(state: CampaignState, tally: CampaignTotals) -> str:
+    first = state.runs[min(state.runs)]
     kept = "all of them are" if tally.failed > 1 else "it is"
-    if len(course.runs) < tally.failed:
-        kept = f"{len(course.runs)} are" if course.unkept else f"{KEPT} of a class are"
+    if len(state.runs) < tally.failed:
+        kept = f"{len(state.runs)} are" if state.unkept else f"{KEPT} of a class are"
     failed = quantity(tally.failed, "seed")
     report = f"{seatrial()} report {shlex.quote(str(first))}"
     return f"{failed} failed, {kept} kept; for a report: {report}"

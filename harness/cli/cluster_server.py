@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from harness.contracts import CLIENT, Bed
+from harness.contracts import CLIENT, TestBed
 from harness.errors import BadRequest, BedFailed
 
 SOCKET = "desk.sock"
@@ -45,7 +45,7 @@ Json = Mapping[str, Any]
 
 
 @asynccontextmanager
-async def serving(folder: Path, bed: Bed, stop: asyncio.Event) -> AsyncIterator[None]:
+async def serving(folder: Path, bed: TestBed, stop: asyncio.Event) -> AsyncIterator[None]:
     """Serve requests while the block runs."""
     handler = _RequestHandler(bed, stop)
     with _short_path(folder) as path:
@@ -77,7 +77,7 @@ def ask(folder: Path, **request: Any) -> Json:
 
 
 class _RequestHandler:
-    def __init__(self, bed: Bed, stop: asyncio.Event) -> None:
+    def __init__(self, bed: TestBed, stop: asyncio.Event) -> None:
         self._bed, self._stop = bed, stop
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 MIN_DISK_BYTES = 500_000_000  # a 60-second trial writes some ten megabytes
-Bed = Mapping[str, Any]  # a trial's options of the hosts
+HostOptions = Mapping[str, Any]  # a trial's options of the hosts
 NARROW = 100  # columns of a terminal; a table would cut paths and commands there
 MAX_NAMED = 5  # problems in one error
 WRITTEN = "a run's history and logs are written there"
@@ -52,12 +52,12 @@ class Capability:
         return f"{self.found}: {self.why}; to fix it: {self.remedy}"
 
 
-def examine(hosts: str, bed: Bed, runs: Path) -> tuple[Capability, ...]:
+def examine(hosts: str, bed: HostOptions, runs: Path) -> tuple[Capability, ...]:
     """Probe everything for one kind of hosts. Raises UnknownName for an unknown kind."""
     return (*_machine(hosts, runs), *_hosts(hosts, bed), *_extras())
 
 
-def refuse_unready(hosts: str, bed: Bed, runs: Path) -> None:
+def refuse_unready(hosts: str, bed: HostOptions, runs: Path) -> None:
     """Raise BedFailed if a trial on these hosts, written to `runs`, would lack something."""
     for part in (_machine(hosts, runs), _hosts(hosts, bed)):
         if lacking := [capability.sentence for capability in _lacking(part)]:
@@ -150,7 +150,7 @@ def _disk(runs: Path) -> Capability:
     return Capability("disk", found, WRITTEN, ROOM)
 
 
-def _hosts(kind: str, bed: Bed) -> Iterator[Capability]:
+def _hosts(kind: str, bed: HostOptions) -> Iterator[Capability]:
     """Yield the problems that the hosts' own probe finds, or, without problems, what they need."""
     plugin = registry.hosts(kind)
     found = plugin.problems(bed)

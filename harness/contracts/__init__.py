@@ -71,11 +71,11 @@ from harness.contracts.plugin import ImporterPlugin as ImporterPlugin
 from harness.contracts.plugin import Plugin as Plugin
 from harness.contracts.reports import Render as Render
 from harness.contracts.reports import ReportPlugin as ReportPlugin
-from harness.contracts.systems import Bed as Bed
 from harness.contracts.systems import ClientProcesses as ClientProcesses
 from harness.contracts.systems import Recorder as Recorder
 from harness.contracts.systems import System as System
 from harness.contracts.systems import SystemPlugin as SystemPlugin
+from harness.contracts.systems import TestBed as TestBed
 from harness.contracts.workloads import Workload as Workload
 from harness.contracts.workloads import WorkloadContext as WorkloadContext
 from harness.contracts.workloads import WorkloadPlugin as WorkloadPlugin
@@ -101,7 +101,7 @@ if TYPE_CHECKING:
     from harness.trial import Trial as Trial
 
 # Earlier names, for plug-ins of other packages.
-Batch, Received, Standing = PollResult, ReceivedMessage, ClusterState
+Batch, Received, Standing, Bed = PollResult, ReceivedMessage, ClusterState, TestBed
 Effects, Ends, Destroys = FaultEffects, ProcessEnd, DataLoss
 
 _LATER = {

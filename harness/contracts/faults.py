@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkab
 
 from harness.contracts.hosts import Distance, Node
 from harness.contracts.plugin import Declaration, Plugin, refuse_wrong_types
-from harness.contracts.systems import Bed
+from harness.contracts.systems import TestBed
 from harness.errors import UnknownName
 from harness.judge.demands import ALL_DEMANDS, INTEGRITY
 
@@ -22,10 +22,10 @@ from harness.judge.demands import ALL_DEMANDS, INTEGRITY
 class ProcessEnd(StrEnum):
     """How a fault ends the processes of its targets."""
 
-    NOT = "not"  # they continue, though perhaps stopped or starved
+    NONE = "none"  # they continue, though perhaps stopped or starved
     KILLED = "killed"  # at once, until the fault is healed
-    ASKED = "asked"  # by a signal that they may handle, until the fault is healed
-    BOUNCED = "bounced"  # killed, and restarted while the fault is in force
+    TERMINATED = "terminated"  # by a signal that they may handle, until the fault is healed
+    RESTARTED = "restarted"  # killed, and started again while the fault is in force
 
 
 class DataLoss(StrEnum):
@@ -50,7 +50,7 @@ class FaultEffects(Declaration):
     """
 
     may_break: frozenset[str]
-    ends: ProcessEnd = ProcessEnd.NOT
+    ends: ProcessEnd = ProcessEnd.NONE
     silences: bool = False
     spoils: bool = False
     excuses_exit: bool = False
@@ -66,7 +66,7 @@ class FaultEffects(Declaration):
     @property
     def suspends(self) -> bool:
         """Whether its targets stand still, and continue when it is healed."""
-        return self.silences and self.ends is ProcessEnd.NOT
+        return self.silences and self.ends is ProcessEnd.NONE
 
 
 LOST_COPIES = "lost_copies"  # in an observation's evidence: nodes whose copies are gone
@@ -229,7 +229,7 @@ class ResolveSelector(Protocol):
 class FaultContext:
     """What a fault is given at its moment."""
 
-    bed: Bed
+    bed: TestBed
     links: MergedLinkRules
     resolve: ResolveSelector
     role_now: Callable[
@@ -283,7 +283,7 @@ def _no_cut(_planned: PlannedFault, _nodes: Sequence[Node]) -> frozenset[Link]:
     return frozenset()
 
 
-def _never_hopeless(_planned: PlannedFault, _nodes: Sequence[Node]) -> str:
+def _never_impossible(_planned: PlannedFault, _nodes: Sequence[Node]) -> str:
     """Return no reason, for a fault that may always hit something."""
     return ""
 
@@ -297,7 +297,7 @@ def _all_targets(targets: Sequence[str]) -> Sequence[str]:
     return targets
 
 
-async def _always_able(_bed: Bed) -> str:
+async def _always_able(_bed: TestBed) -> str:
     """Return no reason, for a fault that works wherever the kind of hosts can do what it needs."""
     return ""
 
@@ -306,39 +306,39 @@ async def _always_able(_bed: Bed) -> str:
 class FaultPlugin(Plugin):
     """What the module of a fault declares as `PLUGIN`.
 
-    fault        returns the injection of a planned fault
-    effects      what it may do to a system that does not claim to survive it
-    drawn        target and parameters of one that is drawn from a seed; the second argument, if
-                 not empty, restricts the targets
-    params       its parameters by name
-    needs        abilities that `Hosts.can` must contain
-    check        raises BadRequest if target and parameters make no sense together
-    check_nodes  raises BadRequest if parameters name nodes that do not exist
-    takes_s      how long it must last to do what its parameters say
-    hopeless     why it can never hit anything, if so
-    surely_cut   the links that it cuts whenever it is applied
-    suits        whether it can hit a target
-    usual        those of a campaign's targets that suit it
-    lacking      why the nodes of a run cannot do it, if so
-    shown        target and parameters, and perhaps seconds, of those that `seatrial list faults
-                 --verify` injects; empty: one that is drawn
-    hits_clients it may be aimed at clients
+    fault               returns the injection of a planned fault
+    effects             what it may do to a system that does not claim to survive it
+    draw                draws target and parameters; the second argument, if not empty, restricts
+                        the targets
+    params              its parameters by name
+    needs               abilities that `Hosts.can` must contain
+    check               raises BadRequest if target and parameters make no sense together
+    check_nodes         raises BadRequest if parameters name nodes that do not exist
+    takes_s             how long it must last to do what its parameters say
+    impossible_reason   why it can never hit anything; empty if it can
+    always_cuts         the links that it cuts whenever it is applied
+    can_hit             whether it can hit a target
+    campaign_targets    those of a campaign's targets that it is aimed at
+    unsupported_reason  why the nodes of a run cannot do it; empty if they can
+    verify_examples     target and parameters, and perhaps seconds, of the faults that
+                        `seatrial list faults --verify` injects; empty: one that is drawn
+    hits_clients        it may be aimed at clients
     """
 
     MAIN: ClassVar[str] = "fault"
 
     fault: Callable[[PlannedFault, FaultContext], Injection]
     effects: FaultEffects
-    drawn: Callable[[Random, Sequence[str]], tuple[str, Mapping[str, Any]]]
+    draw: Callable[[Random, Sequence[str]], tuple[str, Mapping[str, Any]]]
     params: Mapping[str, Param] = field(default_factory=dict)
     needs: frozenset[str] = frozenset()
     check: Callable[[PlannedFault], None] = _any_params
     check_nodes: Callable[[PlannedFault, Sequence[Node]], None] = _no_named_nodes
     takes_s: Callable[[PlannedFault, Sequence[Node]], float] = _no_time
-    hopeless: Callable[[PlannedFault, Sequence[Node]], str] = _never_hopeless
-    surely_cut: Callable[[PlannedFault, Sequence[Node]], Collection[Link]] = _no_cut
-    suits: Callable[[str, Sequence[Node]], bool] = _any_target
-    usual: Callable[[Sequence[str]], Sequence[str]] = _all_targets
-    lacking: Callable[[Bed], Awaitable[str]] = _always_able
-    shown: Sequence[Any] = ()
+    impossible_reason: Callable[[PlannedFault, Sequence[Node]], str] = _never_impossible
+    always_cuts: Callable[[PlannedFault, Sequence[Node]], Collection[Link]] = _no_cut
+    can_hit: Callable[[str, Sequence[Node]], bool] = _any_target
+    campaign_targets: Callable[[Sequence[str]], Sequence[str]] = _all_targets
+    unsupported_reason: Callable[[TestBed], Awaitable[str]] = _always_able
+    verify_examples: Sequence[Any] = ()
     hits_clients: bool = False

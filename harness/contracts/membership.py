@@ -10,7 +10,7 @@ of their membership. A system whose masters can be replaced by a command has `ha
 
 from typing import Protocol
 
-from harness.contracts import Bed, System
+from harness.contracts import System, TestBed
 
 
 class MemberSystem(System, Protocol):
@@ -20,20 +20,20 @@ class MemberSystem(System, Protocol):
     members: tuple[str, ...]  # roles
     stopped_first: tuple[str, ...]  # those whose nodes are removed after their process ended
 
-    async def remove_member(self, bed: Bed, node: str) -> None:
+    async def remove_member(self, bed: TestBed, node: str) -> None:
         """Have the others agree to remove the node. Raises BedFailed if they do not."""
         ...
 
-    async def start_new_member(self, bed: Bed, node: str) -> None:
+    async def start_new_member(self, bed: TestBed, node: str) -> None:
         """Start the node's process as one that is not a member: it waits until it is added."""
         ...
 
-    async def add_member(self, bed: Bed, node: str) -> None:
+    async def add_member(self, bed: TestBed, node: str) -> None:
         """Have the others agree to add the node; does nothing where new members register
         themselves. Raises BedFailed if they do not agree."""
         ...
 
-    async def is_member(self, bed: Bed, node: str) -> bool:
+    async def is_member(self, bed: TestBed, node: str) -> bool:
         """Whether the others know the node as a member now."""
         ...
 
@@ -43,7 +43,7 @@ class HandoverSystem(System, Protocol):
 
     can: frozenset[str]
 
-    async def hand_over(self, bed: Bed, node: str) -> str:
+    async def hand_over(self, bed: TestBed, node: str) -> str:
         """Have this master hand its mastership over to another node. Return why it was refused;
         empty if another node was elected. Raises BedFailed if no node can be asked."""
         ...

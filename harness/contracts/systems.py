@@ -1,6 +1,6 @@
 """What a driver offers: how to install, start, query and stop one kind of cluster.
 
-Systems and faults work with the `Bed` while a trial runs.
+Systems and faults work with the `TestBed` while a trial runs.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -29,13 +29,13 @@ class System(Protocol):
         """Return the cluster's nodes and the client nodes, without addresses."""
         ...
 
-    async def install(self, bed: "Bed") -> None: ...
+    async def install(self, bed: "TestBed") -> None: ...
 
-    async def start(self, bed: "Bed") -> None:
+    async def start(self, bed: "TestBed") -> None:
         """Start every node."""
         ...
 
-    async def start_node(self, bed: "Bed", node: str) -> None:
+    async def start_node(self, bed: "TestBed", node: str) -> None:
         """Start, or restart, one node's process."""
         ...
 
@@ -43,16 +43,16 @@ class System(Protocol):
         """Return the agent's name for the node's process."""
         ...
 
-    async def cluster_state(self, bed: "Bed") -> ClusterState:
+    async def cluster_state(self, bed: "TestBed") -> ClusterState:
         """Query the nodes themselves, through agents, so that partitions do not hide the answer."""
         ...
 
-    async def healthy(self, bed: "Bed", within_s: float) -> Mapping[str, Any]:
+    async def healthy(self, bed: "TestBed", within_s: float) -> Mapping[str, Any]:
         """Wait until the cluster serves with full redundancy; return the evidence. Raises BedFailed
         otherwise."""
         ...
 
-    async def collect(self, bed: "Bed") -> None:
+    async def collect(self, bed: "TestBed") -> None:
         """After the load: stop the nodes, read each replica's copy of the log into the history
         (`bed.record.replicas`), and server-side events (`bed.record.event`)."""
         ...
@@ -112,8 +112,10 @@ def _no_clients() -> ClientProcesses:
 
 
 @dataclass(frozen=True)
-class Bed:
-    """The test bed of a running trial: what systems and faults work with."""
+class TestBed:
+    """The test bed of a running trial: its nodes, hosts, system and recorder."""
+
+    __test__: ClassVar[bool] = False  # it is not a test, despite its name
 
     nodes: Sequence[Node]
     agents: Mapping[str, Agent]

@@ -62,7 +62,7 @@ class FaultInterval:
     @property
     def ends(self) -> bool:
         """Whether it ends the processes of its targets, if only to restart them at once."""
-        return self.effects.ends is not ProcessEnd.NOT
+        return self.effects.ends is not ProcessEnd.NONE
 
     @property
     def rolling(self) -> bool:

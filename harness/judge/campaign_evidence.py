@@ -47,11 +47,11 @@ class CampaignTotal:
         }
 
 
-def sum_campaigns(course: CampaignState, runs: Path) -> CampaignTotal:
+def sum_campaigns(state: CampaignState, runs: Path) -> CampaignTotal:
     """Sum this campaign and all recorded ones of its kind; nothing, if it is not judged in full."""
-    kind, rows = course.kind, dict[int, SeedResult]()
+    kind, rows = state.kind, dict[int, SeedResult]()
     lost, abandoned = set[int](), set[int]()
-    for line in (*_recorded_campaigns(runs / LOG), _line(course)):
+    for line in (*_recorded_campaigns(runs / LOG), _line(state)):
         try:
             if {key: line[key] for key in kind} == kind and in_full(line["base"]):
                 _add(rows, [SeedResult.read(row) for row in line["rows"]])
@@ -90,13 +90,13 @@ def _recorded_campaigns(file: Path) -> Iterator[Any]:
 
 
 def record_campaign(
-    course: CampaignState, runs: Path, checkpoint: CampaignCheckpoint | None = None
+    state: CampaignState, runs: Path, checkpoint: CampaignCheckpoint | None = None
 ) -> None:
     """Add a line about the campaign to the file."""
     file = runs / LOG
     try:
         runs.mkdir(parents=True, exist_ok=True)
-        _append(file, json.dumps(_line(course)).encode())
+        _append(file, json.dumps(_line(state)).encode())
     except OSError as e:
         why = e.strerror or e
         raise BedFailed(f"this campaign cannot be added to {file}: {why}; free space") from e
@@ -117,13 +117,13 @@ def _append(file: Path, line: bytes) -> None:
         os.close(log)
 
 
-def _line(course: CampaignState) -> Mapping[str, Any]:
+def _line(state: CampaignState) -> Mapping[str, Any]:
     return {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        **course.kind,
-        "base": tomllib.loads(course.campaign.base.to_toml()),
-        "took_s": round(course.took_s, 1),
-        "rows": [row.plain() for row in (*course.rows, *course.beside)],
-        "lost": course.lost,
-        "abandoned": course.abandoned,
+        **state.kind,
+        "base": tomllib.loads(state.campaign.base.to_toml()),
+        "took_s": round(state.took_s, 1),
+        "rows": [row.plain() for row in (*state.rows, *state.beside)],
+        "lost": state.lost,
+        "abandoned": state.abandoned,
     }

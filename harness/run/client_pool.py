@@ -24,7 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from harness.contracts import CLIENT, Bed, Node
+from harness.contracts import CLIENT, Node, TestBed
 from harness.errors import BedFailed, NodeGone
 from harness.history.row_receiver import RowReceiver
 from harness.history.rundir import RunDir
@@ -47,7 +47,7 @@ MALFORMED = (  # raised by parsing a message of a hostile, or broken, client
 class ClientProcessHandle:
     """One client process, and what it last reported."""
 
-    def __init__(self, bed: Bed, node: Node, run: RunDir, failed: asyncio.Future[None]) -> None:
+    def __init__(self, bed: TestBed, node: Node, run: RunDir, failed: asyncio.Future[None]) -> None:
         self.node = node
         self.stats: Mapping[str, Any] = {}
         self._bed, self._run, self._failed = bed, run, failed
@@ -265,7 +265,7 @@ class ClientPool:
 
     process = NAME
 
-    def __init__(self, bed: Bed, run: RunDir) -> None:
+    def __init__(self, bed: TestBed, run: RunDir) -> None:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._run = run
         self._handles = [

@@ -15,7 +15,7 @@ from contextlib import suppress
 from math import inf
 from typing import Any, cast
 
-from harness.contracts import CLIENT, Agent, Bed, ClusterState, Node, Recorder
+from harness.contracts import CLIENT, Agent, ClusterState, Node, Recorder, TestBed
 from harness.errors import BedFailed, NodeGone
 from harness.history.notes import DISK_FULL, FULL, GONE, NODE_GONE
 from harness.history.rundir import RunDir
@@ -92,19 +92,19 @@ class _WatchedAgent:
         return watched
 
 
-def watch_exits(bed: Bed, full: OnLoss) -> Iterator[Coroutine[Any, Any, None]]:
+def watch_exits(bed: TestBed, full: OnLoss) -> Iterator[Coroutine[Any, Any, None]]:
     """Yield a watcher for each node of the cluster; `full` is called when one exits on a full
     disk."""
     return (_exits(bed, node, full) for node in bed.nodes if node.role != CLIENT)
 
 
-def watch_disks(bed: Bed, full: OnLoss) -> Iterator[Coroutine[Any, Any, None]]:
+def watch_disks(bed: TestBed, full: OnLoss) -> Iterator[Coroutine[Any, Any, None]]:
     """Yield a watcher for the disk of each node of the cluster; `full` is called when it is
     full."""
     return (_disk(bed, node, full) for node in bed.nodes if node.role != CLIENT)
 
 
-async def report_cluster_state(bed: Bed, say: Callable[[Mapping[str, Any]], None]) -> None:
+async def report_cluster_state(bed: TestBed, say: Callable[[Mapping[str, Any]], None]) -> None:
     """Report the cluster state again and again, until cancelled."""
     while True:
         with suppress(NodeGone):
@@ -121,13 +121,13 @@ def _state_json(now: ClusterState) -> Mapping[str, Any]:
     }
 
 
-async def _exits(bed: Bed, node: Node, full: OnLoss) -> None:
+async def _exits(bed: TestBed, node: Node, full: OnLoss) -> None:
     with suppress(NodeGone):
         while True:
             await _exit(bed, node, full)
 
 
-async def _exit(bed: Bed, node: Node, full: OnLoss) -> None:
+async def _exit(bed: TestBed, node: Node, full: OnLoss) -> None:
     """Record one exit of the node's process, and wait until it runs again."""
     agent, process = bed.agents[node.name], bed.system.process(node.name)
     pid = (await agent.state(process)).pid
@@ -142,14 +142,14 @@ async def _exit(bed: Bed, node: Node, full: OnLoss) -> None:
         await bed.sleep(RESTART_POLL_S)
 
 
-async def _disk(bed: Bed, node: Node, full: OnLoss) -> None:
+async def _disk(bed: TestBed, node: Node, full: OnLoss) -> None:
     with suppress(NodeGone):
         while (free_bytes := await _free_bytes(bed, node)) >= FULL_BYTES:
             await bed.sleep(DISK_EVERY_S)
         full(node.name, _space_left(bed, node, free_bytes))
 
 
-async def _free_bytes(bed: Bed, node: Node) -> float:
+async def _free_bytes(bed: TestBed, node: Node) -> float:
     """Return the free space where the node writes; infinite if it cannot be determined."""
     try:
         asked = await bed.agents[node.name].run(["df", "-Pk", bed.hosts.folder(node.name)])
@@ -160,5 +160,5 @@ async def _free_bytes(bed: Bed, node: Node) -> float:
         return inf
 
 
-def _space_left(bed: Bed, node: Node, free_bytes: float) -> str:
+def _space_left(bed: TestBed, node: Node, free_bytes: float) -> str:
     return f"only {free_bytes / 1e6:.0f} MB are free under {bed.hosts.folder(node.name)}"

@@ -13,7 +13,7 @@ active.
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from harness.contracts import Bed, Recorder
+from harness.contracts import Recorder, TestBed
 from harness.errors import BedFailed
 from harness.history.notes import NOT_COMPARED
 
@@ -24,7 +24,7 @@ LOOK_EVERY_S = 0.25
 class ReplicaComparingSystem(Protocol):
     """A system whose replicas can be compared while it serves."""
 
-    async def compare_replicas(self, bed: Bed) -> Mapping[str, Any] | None:
+    async def compare_replicas(self, bed: TestBed) -> Mapping[str, Any] | None:
         """Return by broker set: {"bytes": n, "digests": {node: digest}}; None if there is nothing
         to compare yet."""
         ...
@@ -69,7 +69,7 @@ class QuietPeriodRecorder:
         self._record.replicas(node, rows)
 
 
-async def compare_in_quiet_periods(bed: Bed, calm: QuietPeriodRecorder) -> None:
+async def compare_in_quiet_periods(bed: TestBed, calm: QuietPeriodRecorder) -> None:
     """Compare once in every quiet period, as soon as the cluster has full redundancy in it; until
     cancelled."""
     looked = -1
@@ -84,7 +84,7 @@ async def compare_in_quiet_periods(bed: Bed, calm: QuietPeriodRecorder) -> None:
         await bed.sleep(LOOK_EVERY_S)
 
 
-async def _compare_once(bed: Bed, calm: QuietPeriodRecorder, number: int) -> bool:
+async def _compare_once(bed: TestBed, calm: QuietPeriodRecorder, number: int) -> bool:
     """Compare now if possible; return whether it was done."""
     if (
         not isinstance(bed.system, ReplicaComparingSystem)

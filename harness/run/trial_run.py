@@ -21,12 +21,12 @@ from harness import registry
 from harness.contracts import (
     CLIENT,
     Agent,
-    Bed,
     ClockComparingHosts,
     Hosts,
     InterceptingHosts,
     Node,
     System,
+    TestBed,
     Workload,
 )
 from harness.contracts.cluster_view import Omniscient
@@ -103,7 +103,7 @@ class TrialRun:
     # ------------------------------------------------------------------------- nodes and cluster
 
     @asynccontextmanager
-    async def nodes_started(self) -> AsyncIterator[Bed]:
+    async def nodes_started(self) -> AsyncIterator[TestBed]:
         """All nodes up, with agents and addresses; at the end, all removed. What could not be
         removed is recorded, and fails a run only if its history is incomplete."""
         try:
@@ -129,10 +129,10 @@ class TrialRun:
         unsynced = self.system.data if "unsynced" in needs else ""
         return await self.hosts.intercept_syscalls(cluster, agents, unsynced)
 
-    def _bed(self, nodes: Sequence[Node], agents: Mapping[str, Agent]) -> Bed:
+    def _bed(self, nodes: Sequence[Node], agents: Mapping[str, Agent]) -> TestBed:
         if not self._omniscient:  # a simulated world loses no nodes
             agents = watch_agents(agents, partial(self._lose, GONE))
-        bed = Bed(
+        bed = TestBed(
             nodes=nodes,
             agents=agents,
             hosts=self.hosts,
@@ -153,10 +153,10 @@ class TrialRun:
         if self._losses.add(how, node, why):
             self.deadlines.end_early()
 
-    async def start_cluster(self, bed: Bed) -> None:
+    async def start_cluster(self, bed: TestBed) -> None:
         """Install and start the system; wait until it serves with full redundancy."""
         nemesis = registry.nemesis()
-        if why := await nemesis.lacking(self._plan(), bed):
+        if why := await nemesis.unsupported_reason(self._plan(), bed):
             raise BedFailed(why)
         if bed.distances:
             async with self.deadlines.required("setting zones apart", within_s=START_WITHIN_S):
@@ -171,7 +171,7 @@ class TrialRun:
     # --------------------------------------------------------------------------- load and faults
 
     @asynccontextmanager
-    async def open_clients(self, bed: Bed, *, within_s: float) -> AsyncIterator[ClientPool]:
+    async def open_clients(self, bed: TestBed, *, within_s: float) -> AsyncIterator[ClientPool]:
         """Client processes, ready to operate; at the end, all have exited."""
         clients = self._clients = ClientPool(bed, self.run)
         async with clients.managed():
@@ -184,7 +184,7 @@ class TrialRun:
             raise BedFailed("no clients are running")
         return self._clients
 
-    def monitored(self, bed: Bed, clients: ClientPool) -> AbstractAsyncContextManager[None]:
+    def monitored(self, bed: TestBed, clients: ClientPool) -> AbstractAsyncContextManager[None]:
         """Report what happens during the block; a failure of the test bed ends the block."""
         return in_background(
             _raise_when_failed(clients.failed),
@@ -197,7 +197,7 @@ class TrialRun:
     def _plan(self) -> Any:
         return registry.nemesis().load(self.run.plan_text(), str(self.run.plan_file)).faults
 
-    async def run_load_and_plan(self, bed: Bed) -> None:
+    async def run_load_and_plan(self, bed: TestBed) -> None:
         """Wait for the load's full duration, and carry out the whole plan."""
         plan = self._plan()
         longest_s = max(self.trial.duration_s, registry.nemesis().longest_s(plan))
@@ -215,7 +215,7 @@ class TrialRun:
             async with asyncio.timeout(self.trial.duration_s):
                 await self.stop.wait()
 
-    async def _carry_out(self, plan: Any, bed: Bed) -> None:
+    async def _carry_out(self, plan: Any, bed: TestBed) -> None:
         if plan:
             rng = random.Random(f"{self.trial.seed}/nemesis")  # must be replayable
             began_ns = self.run.state()["load_began_ns"]  # the origin of the plan's times
@@ -224,7 +224,7 @@ class TrialRun:
 
     # ---------------------------------------------------------------------- recovery and the end
 
-    async def wait_recovered(self, bed: Bed) -> None:
+    async def wait_recovered(self, bed: TestBed) -> None:
         """Wait for full redundancy, which is recorded as an event, and after that for one send to
         each broker set that is invoked and acknowledged."""
         async with self.deadlines.optional(
@@ -235,7 +235,7 @@ class TrialRun:
             while self._running_clients().answered_ns() <= since_ns:
                 await bed.sleep(POLL_EVERY_S)
 
-    async def wait_caught_up(self, bed: Bed) -> None:
+    async def wait_caught_up(self, bed: TestBed) -> None:
         """Wait again for full redundancy, if replicas could not reach it under load."""
         if self._redundant or self.stop.is_set():
             return
@@ -246,7 +246,7 @@ class TrialRun:
         ):
             await self._wait_redundant(bed, without_load=True)
 
-    async def _wait_redundant(self, bed: Bed, **fields: bool) -> None:
+    async def _wait_redundant(self, bed: TestBed, **fields: bool) -> None:
         """Wait for full redundancy; record whether it was reached, and how long that took."""
         began_ns = self.now_ns()
         try:
@@ -258,7 +258,7 @@ class TrialRun:
             event = {"redundant": self._redundant, "took_s": took_s, **fields}
             self.record.event(self.now_ns(), "", "recovery", event)
 
-    async def collect(self, bed: Bed) -> None:
+    async def collect(self, bed: TestBed) -> None:
         """Compare the clocks again, once the last operation is recorded, and have the system write
         its logs and replicas to the history."""
         if isinstance(self.hosts, ClockComparingHosts) and "clocks" in self.run.state():
@@ -339,7 +339,7 @@ async def _raise_when_failed(failure: "asyncio.Future[None]") -> None:
     await failure
 
 
-def _names(bed: Bed, workload: Workload) -> dict[str, Any]:
+def _names(bed: TestBed, workload: Workload) -> dict[str, Any]:
     clients = [node.name for node in bed.of_role(CLIENT)]
     return {
         "keys": list(workload.keys),

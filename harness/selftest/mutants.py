@@ -187,34 +187,34 @@ Run = Callable[[Trial, str, Path], RunDir]  # KeyboardInterrupt: it was stopped
 
 
 def conduct(
-    course: SelftestState, jobs: int, runs: Path, watch: Watch, run: Run | None = None
+    state: SelftestState, jobs: int, runs: Path, watch: Watch, run: Run | None = None
 ) -> None:
     """Run all cases; runs on real hosts are made by `run`, and kept under `runs`."""
-    simulated_ones = [case for case in course.cases if not case.is_real]
+    simulated_ones = [case for case in state.cases if not case.is_real]
     with closing(run_in_pool(in_worlds, simulated_ones, jobs)) as steps:
         for done in steps:
             if done is not None:
-                course.answers.append(done.result or CaseResult(done.item, why=done.lost))
-            watch(course)
-            if course.interrupted:
+                state.answers.append(done.result or CaseResult(done.item, why=done.lost))
+            watch(state)
+            if state.interrupted:
                 return
-    play = _unless_stopped(course, on_hosts(runs, run or _run))
-    for case in course.cases:
-        if case.is_real and not course.interrupted:
+    play = _unless_stopped(state, on_hosts(runs, run or _run))
+    for case in state.cases:
+        if case.is_real and not state.interrupted:
             try:
-                course.answers.append(run_case(case, play, SEEDS_OF_REAL_HOSTS))
+                state.answers.append(run_case(case, play, SEEDS_OF_REAL_HOSTS))
             except KeyboardInterrupt as stop:
-                course.interrupt()
+                state.interrupt()
                 if str(stop):  # what it has left on its hosts
                     say(f"the run was stopped{stop}")
-            watch(course)
+            watch(state)
 
 
-def _unless_stopped(course: SelftestState, play: Play) -> Play:
+def _unless_stopped(state: SelftestState, play: Play) -> Play:
     """Raise KeyboardInterrupt if a stop was requested between two runs."""
 
     def played(case: MutantCase, seed: int, mutant: str) -> MutantRun:
-        if course.interrupted:
+        if state.interrupted:
             raise KeyboardInterrupt
         return play(case, seed, mutant)
 

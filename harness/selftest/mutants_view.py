@@ -25,10 +25,10 @@ class SelftestScreen(Screen):
         super().__init__(console, now_s)
         self._printed = 0
 
-    def __call__(self, course: SelftestState) -> None:
-        for answer in course.answers[self._printed :]:
+    def __call__(self, state: SelftestState) -> None:
+        for answer in state.answers[self._printed :]:
             self.say_timed(sentence(answer), self.began_s)
-        self._printed = len(course.answers)
+        self._printed = len(state.answers)
 
 
 def sentence(answer: CaseResult) -> str:
@@ -40,16 +40,16 @@ def sentence(answer: CaseResult) -> str:
     return f"{where}: {answer.word}; {answer.why}"
 
 
-def show(course: SelftestState, console: Console | None = None) -> None:
+def show(state: SelftestState, console: Console | None = None) -> None:
     """Print the table, in the order of the cases, and the conclusion."""
     console = console or standard_output()
-    order = {case: place for place, case in enumerate(course.cases)}
-    answers = sorted(course.answers, key=lambda answer: order[answer.case])
+    order = {case: place for place, case in enumerate(state.cases)}
+    answers = sorted(state.answers, key=lambda answer: order[answer.case])
     console.print(table(answers))
     for answer in answers:
         if answer.word != CAUGHT:
             console.print(sentence(answer), markup=False, soft_wrap=True)
-    console.print(conclusion(course), markup=False, soft_wrap=True)
+    console.print(conclusion(state), markup=False, soft_wrap=True)
 
 
 def table(answers: Sequence[CaseResult]) -> Table:
@@ -79,14 +79,14 @@ def found_text(answer: CaseResult) -> str:
     return " ".join([*mine, more] if others else mine) or "nothing"
 
 
-def conclusion(course: SelftestState) -> str:
-    caught = sum(answer.word == CAUGHT for answer in course.answers)
-    mutants = len({case.mutant for case in course.cases})
+def conclusion(state: SelftestState) -> str:
+    caught = sum(answer.word == CAUGHT for answer in state.answers)
+    mutants = len({case.mutant for case in state.cases})
     text = (
-        f"{caught} of {quantity(len(course.cases), 'case')} of {quantity(mutants, 'mutant')} caught"
+        f"{caught} of {quantity(len(state.cases), 'case')} of {quantity(mutants, 'mutant')} caught"
     )
-    if course.interrupted:
+    if state.interrupted:
         text += ", stopped by request"
-    if course.exit_code == UNDECIDED:
+    if state.exit_code == UNDECIDED:
         text += "; the others are undecided"
     return text

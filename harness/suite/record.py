@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import BadRequest, BedFailed
-from harness.suite.course import SuiteRun
+from harness.suite.execution import SuiteRun
 from harness.suite.expected import AS_EXPECTED, NOT_AS_EXPECTED, WORDS
 from harness.suite.figures import NEVER
 from harness.suite.row import SuiteRow

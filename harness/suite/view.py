@@ -20,7 +20,7 @@ from rich.text import Text
 from harness.cli.console import standard_output
 from harness.cli.prog_name import seatrial
 from harness.errors import BedFailed
-from harness.suite.course import CHANGED, SuiteState
+from harness.suite.execution import CHANGED, SuiteState
 from harness.suite.expected import AS_EXPECTED, NOT_AS_EXPECTED, WORDS
 from harness.suite.row import NOT_RUN, SuiteRow
 from harness.suite.store import FOLDER, replace_file
@@ -41,25 +41,23 @@ def sentence(row: SuiteRow) -> str:
     return f"{_who(row)}: {row.came}, but {row.wanted} was expected{where}"
 
 
-def conclusion(course: SuiteState) -> str:
+def conclusion(state: SuiteState) -> str:
     """Return the result of the suite in a sentence."""
-    rows = course.table
+    rows = state.table
     good = sum(row.outcome == AS_EXPECTED for row in rows)
-    parts = [f"{good} of {quantity(len(rows), 'run')} of {course.suite} ended as expected"]
-    if course.early:
-        parts.append(f"{course.not_reached} were not run: {course.early}")
-    if absent := course.left_out:
+    parts = [f"{good} of {quantity(len(rows), 'run')} of {state.suite} ended as expected"]
+    if state.early:
+        parts.append(f"{state.not_reached} were not run: {state.early}")
+    if absent := state.left_out:
         parts.append(f"{len(absent)} were skipped, because their hosts are not available here")
-    if course.resumed:
-        parts.append(f"{course.resumed} were done earlier")
+    if state.resumed:
+        parts.append(f"{state.resumed} were done earlier")
     if known := sum(row.known for row in rows):
         parts.append(f"{known} have recorded results")
-    if course.unasked:
-        kinds = Counter(cell.asked.trial.hosts for cell in course.unasked)
+    if state.unasked:
+        kinds = Counter(cell.asked.trial.hosts for cell in state.unasked)
         where = ", ".join(f"{count} on {hosts}" for hosts, count in sorted(kinds.items()))
-        parts.append(
-            f"--only skipped {quantity(len(course.unasked), 'run')} of the suite ({where})"
-        )
+        parts.append(f"--only skipped {quantity(len(state.unasked), 'run')} of the suite ({where})")
     return "; ".join(parts)
 
 
@@ -78,26 +76,26 @@ def around(rows: Sequence[SuiteRow]) -> str:
     )
 
 
-def details(course: SuiteState, changed: Sequence[str]) -> Iterator[str]:
+def details(state: SuiteState, changed: Sequence[str]) -> Iterator[str]:
     """Yield the lines between the table and the conclusion."""
-    for row in course.table:
+    for row in state.table:
         if row.outcome != AS_EXPECTED and row.word != NOT_RUN:
             yield sentence(row)
-    for why, count in Counter(course.absent[turn.key] for turn in course.left_out).items():
+    for why, count in Counter(state.absent[turn.key] for turn in state.left_out).items():
         yield f"skipped: {quantity(count, 'run')}, because there are {why}"
     yield from (f"changed: {each}" for each in changed)
-    if overhead := around(course.table):
+    if overhead := around(state.table):
         yield overhead
-    if course.early:
-        does = "starts over with the current code" if course.early == CHANGED else RESUMES
-        yield f"the same command {does}: {seatrial()} {shlex.join(course.command)}"
+    if state.early:
+        does = "starts over with the current code" if state.early == CHANGED else RESUMES
+        yield f"the same command {does}: {seatrial()} {shlex.join(state.command)}"
 
 
-def show(course: SuiteState, changed: Sequence[str], console: Console | None = None) -> None:
+def show(state: SuiteState, changed: Sequence[str], console: Console | None = None) -> None:
     """Print the summary on standard output."""
     console = console or standard_output()
-    console.print(table(course.table))
-    for line in (*details(course, changed), conclusion(course)):
+    console.print(table(state.table))
+    for line in (*details(state, changed), conclusion(state)):
         console.print(line, markup=False, soft_wrap=True)
 
 
@@ -138,12 +136,12 @@ def _who(row: SuiteRow) -> str:
 # ---------------------------------------------------------------------------------- for programs
 
 
-def markdown(course: SuiteState, changed: Sequence[str]) -> str:
+def markdown(state: SuiteState, changed: Sequence[str]) -> str:
     """For a job's page: what is wrong first, and all runs below it, folded away."""
-    heading = f"## {_safe(conclusion(course))}"
-    below = [f"- {_safe(line)}" for line in details(course, changed)]
+    heading = f"## {_safe(conclusion(state))}"
+    below = [f"- {_safe(line)}" for line in details(state, changed)]
     head = [f"| {' | '.join(HEADS)} |", "|" + " --- |" * len(HEADS)]
-    rows = [f"| {' | '.join(map(_safe, _cells(row)))} |" for row in course.table]
+    rows = [f"| {' | '.join(map(_safe, _cells(row)))} |" for row in state.table]
     folded = ["<details><summary>all runs</summary>", "", *head, *rows, "", "</details>"]
     return "\n".join([heading, "", *below, *([""] if below else []), *folded, "", ""])
 
@@ -156,12 +154,12 @@ def _safe(text: str) -> str:
     return plain
 
 
-def junit(course: SuiteState) -> str:
+def junit(state: SuiteState) -> str:
     """Return JUnit XML: a failure did not end as expected, an error is undecided."""
-    rows = course.table
+    rows = state.table
     suite = Xml.Element(
         "testsuite",
-        name=sanitize(str(course.suite)),
+        name=sanitize(str(state.suite)),
         tests=str(len(rows)),
         failures=str(sum(row.outcome == NOT_AS_EXPECTED for row in rows)),
         errors=str(sum(_kind(row) == "error" for row in rows)),
@@ -173,7 +171,7 @@ def junit(course: SuiteState) -> str:
             suite,
             "testcase",
             name=sanitize(_who(row)),
-            classname=sanitize(course.suite.stem),
+            classname=sanitize(state.suite.stem),
             time=f"{row.took_s:.1f}",
         )
         if kind := _kind(row):
@@ -192,31 +190,31 @@ def _kind(row: SuiteRow) -> str:
     return "skipped" if row.word == NOT_RUN else "error"
 
 
-def plain(course: SuiteState, changed: Sequence[str]) -> Mapping[str, Any]:
+def plain(state: SuiteState, changed: Sequence[str]) -> Mapping[str, Any]:
     """Return the summary for JSON."""
     return {
-        "suite": sanitize(str(course.suite)),
-        "conclusion": sanitize(conclusion(course)),
-        "exit_code": course.exit_code,
-        "complete": course.complete,
-        "early": course.early or None,
-        "left_out": [turn.cell.title for turn in course.left_out],
-        "not_asked_for": [cell.title for cell in course.unasked],
-        "resumed": course.resumed,
-        "took_s": round(course.took_s, 1),
-        "around": around(course.table) or None,
+        "suite": sanitize(str(state.suite)),
+        "conclusion": sanitize(conclusion(state)),
+        "exit_code": state.exit_code,
+        "complete": state.complete,
+        "early": state.early or None,
+        "left_out": [turn.cell.title for turn in state.left_out],
+        "not_asked_for": [cell.title for cell in state.unasked],
+        "resumed": state.resumed,
+        "took_s": round(state.took_s, 1),
+        "around": around(state.table) or None,
         "changed": list(changed),
-        "rows": [row.plain() for row in course.table],
+        "rows": [row.plain() for row in state.table],
     }
 
 
-def write_summary(course: SuiteState, changed: Sequence[str], runs: Path) -> Path:
+def write_summary(state: SuiteState, changed: Sequence[str], runs: Path) -> Path:
     """Write the summary as JSON, JUnit XML and Markdown, and return the path without a suffix."""
-    stem = runs / FOLDER / course.suite.stem
+    stem = runs / FOLDER / state.suite.stem
     texts = {
-        ".json": json.dumps(plain(course, changed), indent=2) + "\n",
-        ".xml": junit(course),
-        ".md": markdown(course, changed),
+        ".json": json.dumps(plain(state, changed), indent=2) + "\n",
+        ".xml": junit(state),
+        ".md": markdown(state, changed),
     }
     try:
         stem.parent.mkdir(parents=True, exist_ok=True)

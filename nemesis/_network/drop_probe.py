@@ -20,7 +20,7 @@ from functools import cache
 from itertools import accumulate
 from math import ceil, exp, lgamma, log
 
-from harness.contracts import Bed, FaultContext, Link, LinkEffect
+from harness.contracts import FaultContext, Link, LinkEffect, TestBed
 from harness.contracts.cluster_view import Omniscient
 from nemesis._runner.waiting import NS, wait_until
 
@@ -129,7 +129,7 @@ class _Receiver:
     """One node that probes are sent to, and the nodes that send them."""
 
     def __init__(self, scene: FaultContext, sink: str, sources: list[str]) -> None:
-        self.bed: Bed = scene.bed
+        self.bed: TestBed = scene.bed
         self.sink = sink
         self.address = self.bed.node(sink).address
         self.agent = self.bed.agents[sink]

@@ -142,7 +142,7 @@ class FlappingFault(LinkFault):
             await self._bed.sleep(max(0.0, self._on_s - took_s))
 
 
-def hopeless(planned: PlannedFault, nodes: Sequence[Node]) -> str:
+def impossible_reason(planned: PlannedFault, nodes: Sequence[Node]) -> str:
     """Return why there can never be such a link, as far as the words tell, or ''."""
     target, others = planned.target, planned.params["from"] or "cluster"
     clients = planned.params["clients"]

@@ -156,7 +156,7 @@ def _for(kind: str, trial: Trial, own: Sequence[str], nodes: Sequence[Node]) -> 
     """Return the targets for a kind: the trial's that it can hit, or those of the seed."""
     if trial.targets:
         return suitable_targets(kind, trial.targets, nodes)
-    return registry.fault(kind).usual(own)
+    return registry.fault(kind).campaign_targets(own)
 
 
 def _means(selector: str, nodes: Sequence[Node]) -> bool:
@@ -171,7 +171,7 @@ def _way(alias: Alias, targets: Sequence[str], nodes: Sequence[Node]) -> tuple[s
     """Return the kind and the function that draws its target and parameters."""
     if alias.settled:
         return alias.kind, lambda random: (alias.target or random.choice(targets), alias.params)
-    drawn = registry.fault(alias.kind).drawn
+    drawn = registry.fault(alias.kind).draw
     if alias.kind == "partition":
         sides = [side for side in SIDES if _means(side, nodes)]
         return alias.kind, lambda random: _cut(random, targets, sides)
@@ -256,12 +256,12 @@ def demo_plan(
 
 
 def _demo_cases(kind: str, plugin: FaultPlugin, nodes: Sequence[Node]) -> Iterator[DemoCase]:
-    if plugin.shown:
-        yield from plugin.shown
+    if plugin.verify_examples:
+        yield from plugin.verify_examples
         return
-    target, params = plugin.drawn(Random(f"{kind}/shown"), (GENTLE,))
+    target, params = plugin.draw(Random(f"{kind}/shown"), (GENTLE,))
     if not _is_valid(kind, plugin, target, params, nodes):
-        target, params = plugin.drawn(Random(f"{kind}/shown"), ())
+        target, params = plugin.draw(Random(f"{kind}/shown"), ())
     yield target, params
 
 

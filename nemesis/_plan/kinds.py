@@ -55,8 +55,8 @@ def suitable_targets(kind: str, targets: Sequence[str], nodes: Sequence[Node]) -
 
     Raises BadRequest if there are targets and it can hit none of them.
     """
-    suits = registry.fault(kind).suits
-    fit = tuple(target for target in targets if suits(target, nodes))
+    can_hit = registry.fault(kind).can_hit
+    fit = tuple(target for target in targets if can_hit(target, nodes))
     if targets and not fit:
         raise BadRequest(
             f"{kind} can hit none of the targets {', '.join(targets)}; add one that it can, or"

@@ -42,7 +42,7 @@ def _hit_again(one: PlannedFault, other: PlannedFault, nodes: Sequence[Node]) ->
 
 def _cut_again(one: PlannedFault, other: PlannedFault, nodes: Sequence[Node]) -> bool:
     """Return whether both certainly cut the same links, however they are written."""
-    cuts = [registry.fault(fault.kind).surely_cut(fault, nodes) for fault in (one, other)]
+    cuts = [registry.fault(fault.kind).always_cuts(fault, nodes) for fault in (one, other)]
     return bool(cuts[0]) and cuts[0] == cuts[1]
 
 

@@ -126,7 +126,7 @@ def _draw_fault(
         own = random.choice(targets) if targets else ""
         target, params = alias.target or own, alias.params
     else:
-        target, params = plugin.drawn(random, targets)
+        target, params = plugin.draw(random, targets)
         if aims_at_clients(alias.kind, trial) and random.random() < AT_CLIENTS:
             target, params = ONE_CLIENT, {}
     target, given = expand_link(target, params, plugin, drawn=True)
@@ -170,7 +170,7 @@ def _check_written(plan: Plan, number: int, nodes: Sequence[Node], where: Where)
     Drawn faults choose targets that they can hit, and may overlap.
     """
     fault = plan[number]
-    if why := registry.fault(fault.kind).hopeless(fault, nodes):
+    if why := registry.fault(fault.kind).impossible_reason(fault, nodes):
         raise BadRequest(f"{where('target' if fault.target else 'params')} {why}")
     other = first_overlap(plan, number, nodes)
     if other is None:

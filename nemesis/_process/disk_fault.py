@@ -19,7 +19,6 @@ from math import inf
 from typing import Any, cast
 
 from harness.contracts import (
-    Bed,
     DiskAgent,
     DiskFault,
     DiskProbe,
@@ -27,6 +26,7 @@ from harness.contracts import (
     Node,
     Observation,
     ProcessState,
+    TestBed,
 )
 from harness.errors import BedFailed
 from nemesis._runner.waiting import NS, gather_all, wait_until
@@ -224,7 +224,7 @@ def describe_probe(seen: DiskProbe) -> str:
     return " and ".join(met)
 
 
-def data_of(bed: Bed, node: str) -> str:
+def data_of(bed: TestBed, node: str) -> str:
     """Return the folder of the node's data, as the node sees it."""
     data = getattr(bed.system, "data", "")
     if not data:
@@ -236,5 +236,5 @@ def _plain(seen: DiskProbe) -> dict[str, Any]:
     return {**asdict(seen), "sync_s": -1 if seen.sync_s == inf else round(seen.sync_s, 4)}
 
 
-def _agent(bed: Bed, node: str) -> DiskAgent:
+def _agent(bed: TestBed, node: str) -> DiskAgent:
     return cast(DiskAgent, bed.agents[node])

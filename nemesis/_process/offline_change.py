@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from harness.contracts import Bed, FaultContext, Node, Observation
+from harness.contracts import FaultContext, Node, Observation, TestBed
 from harness.errors import BedFailed
 from harness.history.faults_and_events import LOST_COPIES
 from nemesis._process.disk_fault import data_of
@@ -82,7 +82,7 @@ class DataDestruction(OfflineChange):
         return self._with_lost_copies(await super().observe_healed())
 
 
-async def damaged(bed: Bed, node: str, order: Mapping[str, Any]) -> Mapping[str, Any]:
+async def damaged(bed: TestBed, node: str, order: Mapping[str, Any]) -> Mapping[str, Any]:
     """Change the files of a stopped node as ordered; return what was done."""
     text = json.dumps({**order, "folder": data_of(bed, node)})
     done: Mapping[str, Any] = await run_program(

@@ -7,7 +7,7 @@ effects are simulated.
 
 from typing import Any
 
-from harness.contracts import Bed
+from harness.contracts import TestBed
 from harness.errors import BedFailed
 
 FOLDER = "clusters/hosts/_faults"  # below the folder of our packages
@@ -15,7 +15,7 @@ TIMEOUT_S = 20.0
 
 
 async def run_program(
-    bed: Bed, node: str, program: str, *words: object, timeout_s: float = TIMEOUT_S
+    bed: TestBed, node: str, program: str, *words: object, timeout_s: float = TIMEOUT_S
 ) -> Any:
     """Run a program with these arguments; return its output. Raises BedFailed if it fails."""
     python = bed.hosts.python(node)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from harness.contracts import CLIENT, Bed, PlannedFault
+from harness.contracts import CLIENT, PlannedFault, TestBed
 from harness.errors import BadRequest, BedFailed
 
 TARGETS = (
@@ -32,7 +32,7 @@ def check(planned: PlannedFault) -> None:
         )
 
 
-def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
+def draw(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
     """Draw a target, from `targets` if there are any."""
     return random.choice(targets or TARGETS), {}
 
@@ -47,13 +47,13 @@ class NothingToHit(BedFailed):
     """A fault changed nothing when it was applied, and holds no node: nothing is to be healed."""
 
 
-def process_of(bed: Bed, node: str) -> str:
+def process_of(bed: TestBed, node: str) -> str:
     """Return the agent's name for the node's process: the system's, or the clients' on theirs."""
     is_client = bed.node(node).role == CLIENT
     return bed.clients().process if is_client else bed.system.process(node)
 
 
-async def is_alive(bed: Bed, node: str) -> bool:
+async def is_alive(bed: TestBed, node: str) -> bool:
     """Return whether the node's process exists, even if stopped; True if that is unknown."""
     try:
         state = await bed.agents[node].state(process_of(bed, node))
@@ -77,7 +77,7 @@ class ProcessHold:
         self._mine = set(self._nodes)
         self._held |= self._mine
 
-    async def take_running(self, bed: Bed) -> list[str]:
+    async def take_running(self, bed: TestBed) -> list[str]:
         """Hold the nodes whose process exists; return them. Raises NothingToHit if none does."""
         self.take()
         alive = await asyncio.gather(*(is_alive(bed, node) for node in self._nodes))

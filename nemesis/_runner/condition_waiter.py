@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from harness import plans
-from harness.contracts import Bed, ClusterState
+from harness.contracts import ClusterState, TestBed
 from harness.contracts.cluster_view import EventSource, LoggedEvent
 from nemesis._plan import targets as _targets
 from nemesis._plan.conditions import (
@@ -40,7 +40,7 @@ class ReceivedEvent(NamedTuple):
 class EventFeed:
     """All events since the nemesis began, if any fault waits for one."""
 
-    def __init__(self, bed: Bed, wanted: bool) -> None:
+    def __init__(self, bed: TestBed, wanted: bool) -> None:
         self._bed = bed
         self._received: list[ReceivedEvent] = []
         self._next: asyncio.Future[None] | None = None
@@ -93,7 +93,7 @@ class ConditionWaiter:
 
     def __init__(
         self,
-        bed: Bed,
+        bed: TestBed,
         intervals: Sequence[Interval],
         resolver: TargetResolver,
         load_began_ns: int,

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any
 
 from harness import registry
-from harness.contracts import Bed, Injection, Observation, RecurringInjection
+from harness.contracts import Injection, Observation, RecurringInjection, TestBed
 from harness.errors import BedFailed, NodeGone
 from nemesis._runner.interval import Interval
 from nemesis._runner.ledger import FaultLedger
@@ -32,7 +32,7 @@ UNSEEN = "it was undone, but not seen healed"
 class Healer:
     """Heals faults and records it. If it was cancelled, it may be called again for the same."""
 
-    def __init__(self, bed: Bed, ledger: FaultLedger) -> None:
+    def __init__(self, bed: TestBed, ledger: FaultLedger) -> None:
         self._bed, self._ledger = bed, ledger
         self._errors: list[Exception] = []  # failed records, and bugs in faults
 

@@ -19,7 +19,7 @@ from os import PathLike
 from random import Random
 from typing import Any
 
-from harness.contracts import Bed, Injection
+from harness.contracts import Injection, TestBed
 from harness.errors import BedFailed, NodeGone, error_text
 from nemesis._plan.conditions import Conditions
 from nemesis._plan.plan import Plan
@@ -36,7 +36,7 @@ FINAL_CHECK_S = 60.0  # for all that is healed at the end, together
 
 async def carry_out(
     plan: Plan,
-    bed: Bed,
+    bed: TestBed,
     ledger_path: "PathLike[str]",
     stop: asyncio.Event,
     rng: Random,
@@ -78,7 +78,7 @@ class _Nemesis:
     """The faults of one plan, and what they share."""
 
     def __init__(
-        self, plan: Plan, bed: Bed, ledger: FaultLedger, rng: Random, load_began_ns: int
+        self, plan: Plan, bed: TestBed, ledger: FaultLedger, rng: Random, load_began_ns: int
     ) -> None:
         self.intervals = [
             Interval(

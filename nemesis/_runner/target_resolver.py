@@ -4,7 +4,7 @@ from collections import ChainMap
 from collections.abc import Collection, Mapping, Sequence
 
 from harness import registry
-from harness.contracts import CLIENT, Bed, ClusterState, FaultContext, Injection, Node
+from harness.contracts import CLIENT, ClusterState, FaultContext, Injection, Node, TestBed
 from nemesis._network.link_rules import LinkRules
 from nemesis._plan import targets as _targets
 from nemesis._plan.kinds import hits_clients
@@ -18,7 +18,7 @@ RETRY_S = 0.05  # while no node plays the targeted role
 class TargetResolver:
     """Makes the injections of a plan's faults. `intervals` are all faults of the plan."""
 
-    def __init__(self, bed: Bed, intervals: Sequence[Interval]) -> None:
+    def __init__(self, bed: TestBed, intervals: Sequence[Interval]) -> None:
         self._bed = bed
         self._link_rules = LinkRules(bed.nodes, bed.agents, bed.distances)
         self._held: set[str] = set()

@@ -7,14 +7,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from harness.contracts import Bed
+from harness.contracts import TestBed
 from harness.errors import NodeGone
 
 NS = 1_000_000_000
 
 
 async def wait_until(
-    bed: Bed,
+    bed: TestBed,
     condition: Callable[[], Awaitable[bool]],
     deadline_ns: float,
     every_s: float = 0.005,
@@ -28,7 +28,7 @@ async def wait_until(
     return True
 
 
-async def sleep_until(bed: Bed, at_ns: float) -> None:
+async def sleep_until(bed: TestBed, at_ns: float) -> None:
     while (left_s := (at_ns - bed.now_ns()) / NS) > 0:
         await bed.sleep(left_s)
 

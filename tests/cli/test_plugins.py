@@ -18,7 +18,7 @@ def fault(planned, scene):
     raise KeyError("oars")
 
 
-def drawn(random, targets):
+def draw(random, targets):
     return "master", {}
 
 
@@ -30,7 +30,7 @@ def takes_s(planned, nodes):
 SOUND = {
     "fault": "fault",
     "effects": "Effects(may_break=frozenset())",
-    "drawn": "drawn",
+    "draw": "draw",
     "takes_s": "takes_s",
     "needs": 'frozenset({"signal"})',
 }
@@ -106,7 +106,7 @@ def seatrial(tmp_path: Path) -> Seatrial:
         ),
         (
             declared(effects="Effects(may_break=frozenset(), ends='kill')"),
-            "'ends' of FaultEffects must be one of ProcessEnd.NOT, ProcessEnd.KILLED",
+            "'ends' of FaultEffects must be one of ProcessEnd.NONE, ProcessEnd.KILLED",
         ),
         (
             declared(effects="Effects(may_break=frozenset(), destroys=True)"),
@@ -221,14 +221,14 @@ def fault(planned, scene):
     return Reaper(scene, scene.resolve(planned.target, spare=scene.claimed))
 
 
-def drawn(random, targets):
+def draw(random, targets):
     return random.choice(targets or ("master", "one slave")), {}
 
 
 PLUGIN = FaultPlugin(
     fault=fault,
     effects=EFFECTS,
-    drawn=drawn,
+    draw=draw,
     needs=frozenset({"signal", "restart"}),
 )
 '''

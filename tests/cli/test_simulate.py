@@ -100,9 +100,9 @@ def test_ctrl_c_before_the_first_seed_is_not_lost(tmp_path: Path) -> None:
     with stop_requested() as stopped:
         os.kill(os.getpid(), signal.SIGINT)
         campaign = Campaign(Trial(hosts="simulated", duration_s=3.0), (1, 2), 1)
-        course = conduct(campaign, tmp_path, lambda _: None, stopped=stopped)
-    assert course.interrupted
-    assert not course.rows
+        state = conduct(campaign, tmp_path, lambda _: None, stopped=stopped)
+    assert state.interrupted
+    assert not state.rows
 
 
 @pytest.mark.bed

@@ -42,10 +42,10 @@ def test_what_ends_a_node_silences_it_or_starts_it_again() -> None:
     """The effects that our faults declare do not contradict each other."""
     for name in registry.names("fault"):
         effects = effects_of(name)
-        down = effects.ends in (ProcessEnd.KILLED, ProcessEnd.ASKED)
+        down = effects.ends in (ProcessEnd.KILLED, ProcessEnd.TERMINATED)
         assert not down or effects.silences, name
         assert not effects.forgets or down, name
-        assert effects.destroys is DataLoss.NONE or effects.ends is not ProcessEnd.NOT, name
+        assert effects.destroys is DataLoss.NONE or effects.ends is not ProcessEnd.NONE, name
         assert not effects.spoils or effects.excuses_exit, name
     assert not effects_of("crash").may_break, "it hits clients"
     assert {n for n in registry.names("fault") if "integrity" in effects_of(n).may_break} == {

@@ -15,7 +15,7 @@ from typing import Any
 from fault_stage import LOOK_EVERY_S, PATIENCE_S, Witnesses, played, staged, under
 
 from clusters.hosts.local import hosts as local
-from harness.contracts import Bed, ClusterState, Node, PlannedFault
+from harness.contracts import ClusterState, Node, PlannedFault, TestBed
 from harness.contracts.agent import Agent
 
 BEACON = Path(__file__).with_name("beacon.py")
@@ -70,7 +70,7 @@ class Beacons(Witnesses):
         self.folder = folder
         self.node_at = {node.address: node.name for node in nodes}
 
-    async def cluster_state(self, _bed: Bed) -> ClusterState:
+    async def cluster_state(self, _bed: TestBed) -> ClusterState:
         return ClusterState(
             masters={"set-1": "broker-1"},
             slaves=("broker-2", "broker-3"),
@@ -132,7 +132,7 @@ class Beacons(Witnesses):
         return {"silent": sorted(before.keys() - sent.keys()), "links": links, "late": late}
 
 
-async def shown(name: str, bed: Bed, beacons: Beacons, folder: Path) -> dict[str, Any]:
+async def shown(name: str, bed: TestBed, beacons: Beacons, folder: Path) -> dict[str, Any]:
     """One fault from beginning to end, and what the beacons say of it."""
     pids = await beacons.pids()
     async with under(FAULTS[name], bed, folder, name) as rows:

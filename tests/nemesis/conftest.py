@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from harness.contracts import (
-    Bed,
     ClockOffset,
     ClusterState,
     CommandResult,
@@ -20,6 +19,7 @@ from harness.contracts import (
     Node,
     ProcessState,
     PythonRuntime,
+    TestBed,
     TimedDatagram,
 )
 from harness.errors import BedFailed, NodeGone
@@ -195,11 +195,11 @@ class MemorySystem:
     def process(self, _node: str) -> str:
         return "flotilla"
 
-    async def cluster_state(self, _bed: Bed) -> ClusterState:
+    async def cluster_state(self, _bed: TestBed) -> ClusterState:
         await asyncio.sleep(0.001)
         return self.world.standing
 
-    async def start_node(self, _bed: Bed, node: str) -> None:
+    async def start_node(self, _bed: TestBed, node: str) -> None:
         self.world.log.append(f"start {node}")
         agent = self.world.agents[node]
         agent.process, agent.pid = "running", agent.pid + 100
@@ -220,7 +220,7 @@ class World:
         can = frozenset(
             {"links", "loss", "delay", "bandwidth", "signal", "restart", "clock", "limits"}
         )
-        self.bed = Bed(
+        self.bed = TestBed(
             nodes=NODES,
             agents=self.agents,  # type: ignore[arg-type]
             hosts=type(

@@ -14,7 +14,7 @@ from diary import PORT
 from fault_stage import Witnesses, played, staged, under
 
 from clusters.hosts.local import hosts as local
-from harness.contracts import Bed, ClusterState, Node, PlannedFault
+from harness.contracts import ClusterState, Node, PlannedFault, TestBed
 from harness.contracts.agent import Agent
 
 DIARY = Path(__file__).with_name("diary.py")
@@ -47,7 +47,7 @@ class Diarists(Witnesses):
         super().__init__(nodes, agents)
         self.folder = folder
 
-    async def cluster_state(self, _bed: Bed) -> ClusterState:
+    async def cluster_state(self, _bed: TestBed) -> ClusterState:
         return ClusterState(detail=await self.told())
 
     async def start_node(self, _bed: Any, node: str) -> None:
@@ -57,7 +57,7 @@ class Diarists(Witnesses):
         await self.agents[node].start(self.name, argv, log=f"{folder}/log")
 
 
-async def shown(name: str, bed: Bed, diarists: Diarists, folder: Path) -> dict[str, Any]:
+async def shown(name: str, bed: TestBed, diarists: Diarists, folder: Path) -> dict[str, Any]:
     """One fault from beginning to end, and what the diarists say of it."""
     async with under(FAULTS[name], bed, folder, name) as rows:
         during = await diarists.told()

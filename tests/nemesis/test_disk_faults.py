@@ -425,11 +425,11 @@ def test_what_is_drawn_is_allowed(kind: str) -> None:
     """Drawn targets and parameters pass the fault's own check, and targets can be restricted."""
     plugin = registry.fault(kind)
     for seed in range(20):
-        target, params = plugin.drawn(Random(seed), ())
+        target, params = plugin.draw(Random(seed), ())
         assert target
         for name, value in params.items():
             assert not plugin.params[name].among or value in plugin.params[name].among
-        assert plugin.drawn(Random(seed), ("broker-2",))[0] == "broker-2"
+        assert plugin.draw(Random(seed), ("broker-2",))[0] == "broker-2"
 
 
 def test_drawn_wipes_hit_a_minority() -> None:

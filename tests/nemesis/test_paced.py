@@ -13,7 +13,7 @@ import pytest
 
 from harness.contracts import CUT, LinkEffect, LinkRule, PlannedFault, TimedDatagram
 from harness.errors import BadRequest
-from nemesis import carry_out, lacking
+from nemesis import carry_out, unsupported_reason
 from nemesis._network.latency_probe import LinkMeasurement, throughput
 from nemesis._plan import plan as _plan
 from nemesis.bandwidth import HEADERS_BYTES, probe_bytes, probe_count
@@ -347,7 +347,10 @@ def test_nodes_that_can_not_hold_packets_back_are_named(world: Any) -> None:
     kill = PlannedFault("kill", 1.0, 5.0, "broker-1")
 
     async def story(world: Any) -> list[str]:
-        return [await lacking(plan, world.bed) for plan in ((kill, DELAY), (NARROW,), (kill,))]
+        return [
+            await unsupported_reason(plan, world.bed)
+            for plan in ((kill, DELAY), (NARROW,), (kill,))
+        ]
 
     late, narrow, none = world.run(story)
     assert late == (

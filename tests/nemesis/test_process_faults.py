@@ -384,6 +384,6 @@ def test_what_is_drawn_makes_sense(kind: str, targets: tuple[str, ...]) -> None:
     """By the fault's own check, and within the limits of its parameters."""
     plugin = registry.fault(kind)
     for seed in range(50):
-        target, params = plugin.drawn(Random(seed), targets)
+        target, params = plugin.draw(Random(seed), targets)
         assert not targets or target in targets
         _plan.load(_plan.dump((PlannedFault(kind, 1.0, 5.0, target, params),)))

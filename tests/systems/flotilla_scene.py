@@ -16,7 +16,7 @@ from typing import Any
 from clusters.flotilla.client.admin import Admin
 from clusters.hosts.local import hosts as local
 from clusters.systems.flotilla import driver as flotilla
-from harness.contracts import Bed
+from harness.contracts import TestBed
 from harness.errors import BedFailed
 from harness.operation import Completion, Type, value_of
 from harness.trial import Trial
@@ -51,7 +51,7 @@ class Records:
 class Scene:
     """The cluster and a client on it."""
 
-    def __init__(self, bed: Bed, records: Records) -> None:
+    def __init__(self, bed: TestBed, records: Records) -> None:
         self.bed, self.records = bed, records
         self.system = bed.system
         self.client = self.system.client(self.system.client_settings(bed.nodes))
@@ -172,7 +172,7 @@ async def play(hosts: local.LocalHosts, name: str) -> Seen:
     system, records = flotilla.system(TRIAL), Records()
     began = time.monotonic_ns()
     async with hosts.start_nodes(system.nodes()) as (nodes, agents):
-        bed = Bed(
+        bed = TestBed(
             nodes=nodes,
             agents=agents,
             hosts=hosts,

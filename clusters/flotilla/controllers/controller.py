@@ -413,7 +413,7 @@ class Controller:
     # elections
 
     def _scan_masters(self) -> None:
-        for name in self._rules.look_again(tuple(self._state.sets)):
+        for name in self._rules.sets_to_scan(tuple(self._state.sets)):
             self._replace_if_needed(name, "scan")
 
     def _replace_if_needed(self, name: str, trigger: str) -> None:

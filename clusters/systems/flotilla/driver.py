@@ -46,12 +46,12 @@ from clusters.systems.flotilla.swarm import swarm
 from harness.contracts import (
     CLIENT,
     Agent,
-    Bed,
     ClockOffset,
     ClusterState,
     MessageClient,
     Node,
     SystemPlugin,
+    TestBed,
 )
 from harness.errors import BedFailed, NodeGone
 from harness.registry import load
@@ -128,7 +128,7 @@ class Flotilla:
 
     # starting the cluster
 
-    async def install(self, bed: Bed) -> None:
+    async def install(self, bed: TestBed) -> None:
         layout = self._layout(bed.nodes)
 
         async def put(node: Node) -> None:
@@ -138,16 +138,16 @@ class Flotilla:
 
         await asyncio.gather(*(put(node) for node in bed.nodes if node.role != CLIENT))
 
-    async def start(self, bed: Bed) -> None:
+    async def start(self, bed: TestBed) -> None:
         for role in (NAMESERVER, CONTROLLER, BROKER):
             nodes = [node.name for node in bed.of_role(role)]
             await asyncio.gather(*(self._start_ready(bed, node) for node in nodes))
 
-    async def start_node(self, bed: Bed, node: str) -> None:
+    async def start_node(self, bed: TestBed, node: str) -> None:
         """Start the node's process, and do not wait until it serves."""
         await self._spawn(bed, node, lambda line: None)
 
-    async def _start_ready(self, bed: Bed, node: str) -> None:
+    async def _start_ready(self, bed: TestBed, node: str) -> None:
         """Start a node and wait until it listens. Raises BedFailed with the last line of its
         output."""
         ready = asyncio.Event()
@@ -162,7 +162,7 @@ class Flotilla:
             why = "it ended" if exited.done() else f"it does not listen after {START_WITHIN_S:g} s"
             raise BedFailed(f"{node} did not start: {why}; {await self._last_output(bed, node)}")
 
-    async def _spawn(self, bed: Bed, node: str, on_line: Callable[[str], None]) -> None:
+    async def _spawn(self, bed: TestBed, node: str, on_line: Callable[[str], None]) -> None:
         folder = bed.hosts.folder(node)
         python = bed.hosts.python(node)
         # -S -s: a node needs the standard library and our packages only
@@ -176,7 +176,7 @@ class Flotilla:
             on_line=on_line,
         )
 
-    async def _last_output(self, bed: Bed, node: str) -> str:
+    async def _last_output(self, bed: TestBed, node: str) -> str:
         log = f"{bed.hosts.folder(node)}/{OUTPUT}"
         try:
             words = (await bed.agents[node].get(log)).decode(errors="replace").strip()
@@ -186,37 +186,37 @@ class Flotilla:
 
     # changing its members, as an operator does
 
-    async def remove_member(self, bed: Bed, node: str) -> None:
+    async def remove_member(self, bed: TestBed, node: str) -> None:
         if bed.node(node).role == BROKER:
             await membership.remove_broker(bed, bed.node(node), self._set_of(bed, node))
         else:
             await membership.change_controllers(bed, {"remove": node})
 
-    async def start_new_member(self, bed: Bed, node: str) -> None:
+    async def start_new_member(self, bed: TestBed, node: str) -> None:
         if bed.node(node).role != BROKER:
             folder = bed.hosts.folder(node)
             config = self._layout(bed.nodes).new_member_config(bed.node(node), folder)
             await bed.agents[node].put(f"{folder}/node.toml", config.encode())
         await self.start_node(bed, node)
 
-    async def add_member(self, bed: Bed, node: str) -> None:
+    async def add_member(self, bed: TestBed, node: str) -> None:
         if bed.node(node).role != BROKER:  # a broker registers by itself
             await membership.change_controllers(bed, {"add": {node: address(bed.node(node))}})
 
-    async def is_member(self, bed: Bed, node: str) -> bool:
+    async def is_member(self, bed: TestBed, node: str) -> bool:
         if bed.node(node).role == BROKER:
             return await membership.is_replica(bed, bed.node(node), self._set_of(bed, node))
         return await membership.is_voter(bed, node)
 
-    async def hand_over(self, bed: Bed, node: str) -> str:
+    async def hand_over(self, bed: TestBed, node: str) -> str:
         return await membership.hand_over(bed, self._set_of(bed, node))
 
-    def _set_of(self, bed: Bed, broker: str) -> str:
+    def _set_of(self, bed: TestBed, broker: str) -> str:
         return next(each.name for each in self._sets(bed) if broker in each.nodes)
 
     # querying it
 
-    async def cluster_state(self, bed: Bed) -> ClusterState:
+    async def cluster_state(self, bed: TestBed) -> ClusterState:
         nodes = [node for node in bed.nodes if node.role in PORTS]
         answers = await asyncio.gather(*(_describe(bed, node) for node in nodes))
         described = {n.name: answer for n, answer in zip(nodes, answers, strict=True)}
@@ -249,7 +249,7 @@ class Flotilla:
 
         return Laws(self._layout(nodes).sets, values, now_ns, read)
 
-    async def healthy(self, bed: Bed, within_s: float) -> Mapping[str, Any]:
+    async def healthy(self, bed: TestBed, within_s: float) -> Mapping[str, Any]:
         deadline_ns = bed.now_ns() + round(within_s * 1e9)
         while why := _unhealthy(
             now := await self.cluster_state(bed), self._sets(bed), self._topics
@@ -264,7 +264,7 @@ class Flotilla:
             "controller_leader": now.controller_leader,
         }
 
-    async def compare_replicas(self, bed: Bed) -> Mapping[str, Any] | None:
+    async def compare_replicas(self, bed: TestBed) -> Mapping[str, Any] | None:
         """Return digests of all replicas' logs, for `harness.run.replica_comparison`."""
         now = await self.cluster_state(bed)
         found = {}
@@ -278,7 +278,7 @@ class Flotilla:
 
     # collecting its history
 
-    async def collect(self, bed: Bed) -> None:
+    async def collect(self, bed: TestBed) -> None:
         for role in (CONTROLLER, BROKER):  # in this order no broker is elected meanwhile
             await asyncio.gather(*(_stop_if_there(bed, node.name) for node in bed.of_role(role)))
         nodes = [node.name for node in bed.nodes if node.role in PORTS]
@@ -289,7 +289,7 @@ class Flotilla:
             reads = (self._replica(bed, broker_set, node) for node in broker_set.nodes)
             await asyncio.gather(*reads)
 
-    async def _replica(self, bed: Bed, broker_set: BrokerSetLayout, node: str) -> None:
+    async def _replica(self, bed: TestBed, broker_set: BrokerSetLayout, node: str) -> None:
         """Write one broker's copy of the log into the history, or a note if it cannot be read."""
         folder, agent = bed.hosts.folder(node), bed.agents[node]
         python, out = bed.hosts.python(node), f"{folder}/messages.bin"
@@ -312,11 +312,11 @@ class Flotilla:
     def _layout(self, nodes: Sequence[Node]) -> Layout:
         return Layout(nodes, self._settings, self._topics, self._seed)
 
-    def _sets(self, bed: Bed) -> list[BrokerSetLayout]:
+    def _sets(self, bed: TestBed) -> list[BrokerSetLayout]:
         return broker_sets(bed.nodes, self._settings)
 
 
-async def _digest(bed: Bed, node: str, begin: int, end: int) -> str:
+async def _digest(bed: TestBed, node: str, begin: int, end: int) -> str:
     python, folder = bed.hosts.python(node), bed.hosts.folder(node)
     script = f"{python.packages}/clusters/systems/flotilla/log_digest.py"
     argv = [python.executable, "-S", "-s", script, f"{folder}/{LOG}", str(begin), str(end)]
@@ -327,7 +327,7 @@ async def _digest(bed: Bed, node: str, begin: int, end: int) -> str:
     return ran.out.strip()
 
 
-async def _describe(bed: Bed, node: Node) -> Mapping[str, Any] | None:
+async def _describe(bed: TestBed, node: Node) -> Mapping[str, Any] | None:
     """Return the node's answer to `describe`, or None if it does not answer."""
     asked = bed.agents[node.name].ask(PORTS[node.role], _DESCRIBE, ANSWER_WITHIN_S)
     try:
@@ -354,7 +354,7 @@ def _unhealthy(
     return ""
 
 
-async def _stop_if_there(bed: Bed, node: str) -> None:
+async def _stop_if_there(bed: TestBed, node: str) -> None:
     """End the node's process, unless the node is gone."""
     with suppress(NodeGone):
         await _stop(bed.agents[node])
@@ -376,7 +376,7 @@ async def _stop(agent: Agent) -> None:
 Event = tuple[int, str, str, Mapping[str, Any]]
 
 
-async def _events(bed: Bed, node: str) -> list[Event]:
+async def _events(bed: TestBed, node: str) -> list[Event]:
     """Return a node's event log on the clock of record. Each node writes times of its own monotonic
     clock."""
     epoch_ns = round(asyncio.get_running_loop().time() * 1e9) - bed.now_ns()

@@ -14,7 +14,7 @@ from typing import Any
 
 from clusters.flotilla.net.wire import HEADER, Op, Status, frame, from_json, to_json
 from clusters.systems.flotilla.layout import BROKER, CONTROLLER, PORTS, address
-from harness.contracts import Bed, Node
+from harness.contracts import Node, TestBed
 from harness.errors import BedFailed
 
 ROLES = (CONTROLLER, BROKER)
@@ -28,7 +28,7 @@ ALONE = "there is no other member in the SyncStateSet of"
 _REPLY_HEAD = HEADER.size - 4  # the agent removes the length
 
 
-async def change_controllers(bed: Bed, change: Mapping[str, Any]) -> None:
+async def change_controllers(bed: TestBed, change: Mapping[str, Any]) -> None:
     """Change the controllers' members, and wait until that is committed. Raises BedFailed on
     timeout."""
     deadline_ns, why = bed.now_ns() + AGREE_WITHIN_S * 1e9, "no controller answers"
@@ -42,7 +42,7 @@ async def change_controllers(bed: Bed, change: Mapping[str, Any]) -> None:
         await bed.sleep(ASK_AGAIN_S)
 
 
-async def is_voter(bed: Bed, node: str) -> bool:
+async def is_voter(bed: TestBed, node: str) -> bool:
     """Return whether the leader counts this controller as a voter; False while there is no
     leader."""
     async for answer in _answers(bed, Op.CONTROLLER_METADATA, {}):
@@ -51,7 +51,7 @@ async def is_voter(bed: Bed, node: str) -> bool:
     return False
 
 
-async def remove_broker(bed: Bed, broker: Node, broker_set: str) -> None:
+async def remove_broker(bed: TestBed, broker: Node, broker_set: str) -> None:
     """Remove a broker that has ended from its set, and wait until that is committed.
 
     Raises BedFailed on timeout; and soon if the SyncStateSet has no other member, because then no
@@ -65,7 +65,7 @@ async def remove_broker(bed: Bed, broker: Node, broker_set: str) -> None:
         await bed.sleep(ASK_AGAIN_S)
 
 
-async def _try_remove(bed: Bed, broker: Node, broker_set: str) -> str:
+async def _try_remove(bed: TestBed, broker: Node, broker_set: str) -> str:
     """Try once. Return why the broker is still a member, or an empty string."""
     info = await _replica_info(bed, broker_set)
     if info is None:
@@ -84,7 +84,7 @@ async def _try_remove(bed: Bed, broker: Node, broker_set: str) -> str:
     return why
 
 
-async def hand_over(bed: Bed, broker_set: str) -> str:
+async def hand_over(bed: TestBed, broker_set: str) -> str:
     """Have the leading controller hand over the mastership. Return why it did not, or an empty
     string."""
     why = "no controller answers"
@@ -97,7 +97,7 @@ async def hand_over(bed: Bed, broker_set: str) -> str:
     return why
 
 
-async def is_replica(bed: Bed, broker: Node, broker_set: str) -> bool:
+async def is_replica(bed: TestBed, broker: Node, broker_set: str) -> bool:
     """Return whether the leader counts this broker as a live member; False while there is no
     leader."""
     info = await _replica_info(bed, broker_set)
@@ -106,7 +106,7 @@ async def is_replica(bed: Bed, broker: Node, broker_set: str) -> bool:
     )
 
 
-async def _replica_info(bed: Bed, broker_set: str) -> Mapping[str, Any] | None:
+async def _replica_info(bed: TestBed, broker_set: str) -> Mapping[str, Any] | None:
     """Return the state of the broker set; of several answers the latest."""
     answers = _answers(bed, Op.REPLICA_INFO, {"brokerName": broker_set})
     known = [answer async for answer in answers if answer.get("code") == Status.SUCCESS]
@@ -119,7 +119,7 @@ def _ids(info: Mapping[str, Any], broker: Node) -> set[int]:
 
 
 async def _answers(
-    bed: Bed, op: Op, fields: Mapping[str, Any], within_s: float = ANSWER_WITHIN_S
+    bed: TestBed, op: Op, fields: Mapping[str, Any], within_s: float = ANSWER_WITHIN_S
 ) -> AsyncIterator[Mapping[str, Any]]:
     """Yield the answers of the controllers that answer."""
     asked = frame(op, 1, to_json(dict(fields)))

@@ -42,7 +42,7 @@ from clusters.systems.redis.replies import (
     parse_reply,
     sort_events,
 )
-from harness.contracts import CLIENT, Bed, ClusterState, MessageClient, Node, SystemPlugin
+from harness.contracts import CLIENT, ClusterState, MessageClient, Node, SystemPlugin, TestBed
 from harness.errors import BadRequest, BedFailed, NodeGone, UnknownName
 from harness.registry import load
 from harness.trial import Trial
@@ -268,10 +268,10 @@ class Redis:
 
     # starting the cluster
 
-    async def install(self, bed: Bed) -> None:
+    async def install(self, bed: TestBed) -> None:
         await asyncio.gather(*(self._install(bed, node) for node in _cluster(bed)))
 
-    async def _install(self, bed: Bed, node: Node) -> None:
+    async def _install(self, bed: TestBed, node: Node) -> None:
         agent, folder = bed.agents[node.name], bed.hosts.folder(node.name)
         for program in PROGRAMS:
             if (await agent.run(["sh", "-c", f"command -v {program}"])).code:
@@ -286,7 +286,7 @@ class Redis:
             config = sentinel_config(node, first, quorum, folder, self._values)
         await agent.put(f"{folder}/{_config(node)}", config.encode())
 
-    async def start(self, bed: Bed) -> None:
+    async def start(self, bed: TestBed) -> None:
         """Start the servers, then the sentinels, which ask a primary for its replicas when they
         first connect and then only every ten seconds."""
         servers, sentinels = bed.of_role(BROKER), bed.of_role(CONTROLLER)
@@ -302,7 +302,7 @@ class Redis:
         for event in initial_events(bed.now_ns(), sentinels[0].name, names):
             bed.record.event(*event)
 
-    async def start_node(self, bed: Bed, node: str) -> None:
+    async def start_node(self, bed: TestBed, node: str) -> None:
         folder, agent, whose = bed.hosts.folder(node), bed.agents[node], bed.node(node)
         await agent.run(["mkdir", "-p", f"{folder}/{DATA}"])
         as_what = ["--sentinel"] if whose.role == CONTROLLER else []
@@ -316,11 +316,11 @@ class Redis:
 
     # querying it
 
-    async def cluster_state(self, bed: Bed) -> ClusterState:
+    async def cluster_state(self, bed: TestBed) -> ClusterState:
         nodes = _cluster(bed)
         return cluster_state(await _ask_all(bed, nodes), nodes)
 
-    async def healthy(self, bed: Bed, within_s: float) -> Mapping[str, Any]:
+    async def healthy(self, bed: TestBed, within_s: float) -> Mapping[str, Any]:
         nodes = _cluster(bed)
 
         async def lacking() -> str:
@@ -332,7 +332,7 @@ class Redis:
 
     # collecting its history
 
-    async def collect(self, bed: Bed) -> None:
+    async def collect(self, bed: TestBed) -> None:
         servers, sentinels = bed.of_role(BROKER), bed.of_role(CONTROLLER)
         await asyncio.gather(*(self._copy(bed, node) for node in servers))
         for nodes in (sentinels, servers):  # in this order no server is elected meanwhile
@@ -342,7 +342,7 @@ class Redis:
         for event in sort_events(logs):
             bed.record.event(*event)
 
-    async def _copy(self, bed: Bed, node: Node) -> None:
+    async def _copy(self, bed: TestBed, node: Node) -> None:
         """Write one server's lists into the history, or a note if they cannot be read."""
         for key in self._keys:
             try:
@@ -352,7 +352,7 @@ class Redis:
                 return
 
 
-def _cluster(bed: Bed) -> list[Node]:
+def _cluster(bed: TestBed) -> list[Node]:
     return [node for node in bed.nodes if node.role != CLIENT]
 
 
@@ -364,7 +364,7 @@ def _cli(node: Node, *words: str) -> list[str]:
     return ["redis-cli", "-h", node.address, "-p", str(PORTS[node.role]), *words]
 
 
-async def _ask_all(bed: Bed, nodes: Sequence[Node]) -> Replies:
+async def _ask_all(bed: TestBed, nodes: Sequence[Node]) -> Replies:
     """Return the reply of each node, or None for one that does not answer."""
 
     async def ask(node: Node) -> Reply | None:
@@ -380,7 +380,7 @@ async def _ask_all(bed: Bed, nodes: Sequence[Node]) -> Replies:
 
 
 async def _wait_until_complete(
-    bed: Bed, within_s: float, lacking: Callable[[], Awaitable[str]]
+    bed: TestBed, within_s: float, lacking: Callable[[], Awaitable[str]]
 ) -> None:
     """Wait until nothing is lacking. Raises BedFailed with what is, on timeout."""
     deadline_ns = bed.now_ns() + round(within_s * 1e9)
@@ -390,7 +390,7 @@ async def _wait_until_complete(
         await bed.sleep(LOOK_EVERY_S)
 
 
-async def _read_list(bed: Bed, node: Node, key: str) -> list[Row]:
+async def _read_list(bed: TestBed, node: Node, key: str) -> list[Row]:
     """Return all elements of the list, read in chunks."""
     rows: list[Row] = []
     while True:
@@ -404,7 +404,7 @@ async def _read_list(bed: Bed, node: Node, key: str) -> list[Row]:
             return rows
 
 
-async def _stop(bed: Bed, node: str) -> None:
+async def _stop(bed: TestBed, node: str) -> None:
     """Ask the process to end, then kill it, unless the node is gone."""
     agent = bed.agents[node]
     with suppress(NodeGone):
@@ -417,7 +417,7 @@ async def _stop(bed: Bed, node: str) -> None:
                     await agent.exited(PROCESS)
 
 
-async def _events(bed: Bed, node: str, names: Mapping[str, str]) -> list[Event]:
+async def _events(bed: TestBed, node: str, names: Mapping[str, str]) -> list[Event]:
     """Return the events of a sentinel's log, whose times are of the wall clock, on the clock of
     record."""
     agent, python = bed.agents[node], bed.hosts.python(node).executable

@@ -50,12 +50,12 @@ def command(
     real = sum(case.is_real for case in chosen)
     workers = min(jobs, os.cpu_count() or 1)
     announce(SIMULATED_S * (len(chosen) - real) / workers + REAL_S * real)
-    course = SelftestState(chosen)
-    with on_stop_signal(course.interrupt):
-        conduct(course, jobs, runs, SelftestScreen())
+    state = SelftestState(chosen)
+    with on_stop_signal(state.interrupt):
+        conduct(state, jobs, runs, SelftestScreen())
     if as_json:
-        answers = [answer.plain() for answer in course.answers]
-        print(json.dumps({"answers": answers, "exit_code": course.exit_code}, indent=2))
+        answers = [answer.plain() for answer in state.answers]
+        print(json.dumps({"answers": answers, "exit_code": state.exit_code}, indent=2))
     else:
-        show(course)
-    return course.exit_code
+        show(state)
+    return state.exit_code

@@ -94,16 +94,16 @@ def command(
     ):
         announce(min(total_s, within_s or total_s), quantity(len(seeds), "seed"))
         with CampaignScreen() as watch:
-            course = conduct(campaign, runs, watch, checkpoint=checkpoint, stopped=stopped)
-        total = sum_campaigns(course, runs)
+            state = conduct(campaign, runs, watch, checkpoint=checkpoint, stopped=stopped)
+        total = sum_campaigns(state, runs)
         # also after a second stop, or without a terminal
-        at_last.callback(record_campaign, course, runs, checkpoint)
-        at_last.callback(append, course, total)
+        at_last.callback(record_campaign, state, runs, checkpoint)
+        at_last.callback(append, state, total)
         if as_json:
-            print(json.dumps({**course.plain(), "total": total.plain()}, indent=2))
+            print(json.dumps({**state.plain(), "total": total.plain()}, indent=2))
         else:
-            show(course, total)
-    return course.exit_code
+            show(state, total)
+    return state.exit_code
 
 
 command.params = [option for option in command.params if option.name not in FIXED]

@@ -131,8 +131,8 @@ def command(
     run ended as expected, 1 if one did not, 2 if none differed but one was undecided.
     """
     from harness.suite.bundled import path_of
-    from harness.suite.course import SuiteBudget
-    from harness.suite.night import SuiteRequest, run_suite
+    from harness.suite.command import SuiteRequest, run_suite
+    from harness.suite.execution import SuiteBudget
 
     asked = SuiteRequest(
         path_of("suite", str(file)),

@@ -30,35 +30,35 @@ from harness.trial import Trial
 
 def test_every_seed_is_carried_out_once(tmp_path: Path) -> None:
     """And added up; what did not fail leaves nothing behind."""
-    course = conducted(campaign(), tmp_path, Sow())
-    assert sorted(row.seed for row in course.rows) == [1, 2, 3, 4, 5, 6]
-    assert course.tally.faults == 12
-    assert course.tally.seconds == 6 * WORLD_S
-    assert course.exit_code == 0
+    state = conducted(campaign(), tmp_path, Sow())
+    assert sorted(row.seed for row in state.rows) == [1, 2, 3, 4, 5, 6]
+    assert state.tally.faults == 12
+    assert state.tally.seconds == 6 * WORLD_S
+    assert state.exit_code == 0
     assert not list(tmp_path.iterdir())
-    assert course.peak_bytes > 0
+    assert state.peak_bytes > 0
 
 
 def test_seeds_that_fail_are_kept(tmp_path: Path) -> None:
     """As folders among the runs, under their seed's name; the campaign ends with 1."""
-    course = conducted(campaign(), tmp_path, Sow(failing=(2, 5)))
-    assert course.exit_code == 1
-    assert course.tally.failures == {"LOST_ACKED": (2, 5)}
-    for seed, run in course.runs.items():
+    state = conducted(campaign(), tmp_path, Sow(failing=(2, 5)))
+    assert state.exit_code == 1
+    assert state.tally.failures == {"LOST_ACKED": (2, 5)}
+    for seed, run in state.runs.items():
         assert run.parent == tmp_path
         assert run.name.endswith(f"-seed-{seed}")
         assert (run / "trial.toml").read_text() == f"seed = {seed}\n"
-    text = shown(course, tmp_path)
+    text = shown(state, tmp_path)
     assert "LOST_ACKED: 2,5" in text
-    assert f"report {course.runs[2]}" in text
+    assert f"report {state.runs[2]}" in text
 
 
 def test_of_many_failures_of_a_class_a_few_are_kept(tmp_path: Path) -> None:
     """Enough to look into; the others are known by their seeds."""
-    course = conducted(campaign(14), tmp_path, Sow(failing=tuple(range(1, 15))))
-    assert len(course.runs) == 10
-    assert course.tally.failures == {"LOST_ACKED": tuple(range(1, 15))}
-    assert "10 of a class are kept" in shown(course, tmp_path)
+    state = conducted(campaign(14), tmp_path, Sow(failing=tuple(range(1, 15))))
+    assert len(state.runs) == 10
+    assert state.tally.failures == {"LOST_ACKED": tuple(range(1, 15))}
+    assert "10 of a class are kept" in shown(state, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -71,12 +71,12 @@ def test_of_many_failures_of_a_class_a_few_are_kept(tmp_path: Path) -> None:
 )
 def test_a_worker_that_fails_loses_one_seed(tmp_path: Path, work: Sow, says: str) -> None:
     """And says so; a campaign that lost seeds has decided nothing, unless another failed."""
-    course = conducted(campaign(), tmp_path, work)
-    assert list(course.lost) == [3]
-    assert says in course.lost[3]
-    assert sorted(row.seed for row in course.rows) == [1, 2, 4, 5, 6]
-    assert course.exit_code == 2
-    assert "seed 3 was lost" in shown(course, tmp_path)
+    state = conducted(campaign(), tmp_path, work)
+    assert list(state.lost) == [3]
+    assert says in state.lost[3]
+    assert sorted(row.seed for row in state.rows) == [1, 2, 4, 5, 6]
+    assert state.exit_code == 2
+    assert "seed 3 was lost" in shown(state, tmp_path)
 
 
 def test_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,29 +84,29 @@ def test_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.campaign.run.GRACE_S", 1.0)
     limit_s = 3600.0
 
-    def time_flies(course: CampaignState) -> None:
-        if 2 in course.begun and course.took_s < limit_s:
-            course.began_s -= limit_s
+    def time_flies(state: CampaignState) -> None:
+        if 2 in state.begun and state.took_s < limit_s:
+            state.began_s -= limit_s
 
     asked = campaign(100, within_s=limit_s)
-    course = conduct(asked, tmp_path, time_flies, Sow(endless=(2,)))
-    assert 2 not in {row.seed for row in course.rows}
-    assert course.late
-    assert course.not_begun
-    assert 2 in course.abandoned
-    assert course.exit_code == 2
-    text = shown(course, tmp_path)
+    state = conduct(asked, tmp_path, time_flies, Sow(endless=(2,)))
+    assert 2 not in {row.seed for row in state.rows}
+    assert state.late
+    assert state.not_begun
+    assert 2 in state.abandoned
+    assert state.exit_code == 2
+    text = shown(state, tmp_path)
     assert "as many as fitted into the time" in text
-    assert f"{len(course.abandoned)} abandoned" in text
+    assert f"{len(state.abandoned)} abandoned" in text
     assert "abandoned, because the campaign ended while they were running: " in text
-    assert course.plain()["abandoned"] == course.abandoned
+    assert state.plain()["abandoned"] == state.abandoned
 
 
 def test_nothing_done_decides_nothing(tmp_path: Path) -> None:
     """A campaign that had no time for a single seed is undecided."""
-    course = conducted(campaign(within_s=1e-6), tmp_path, Sow())
-    assert not course.rows
-    assert course.exit_code == 2
+    state = conducted(campaign(within_s=1e-6), tmp_path, Sow())
+    assert not state.rows
+    assert state.exit_code == 2
 
 
 # -------------------------------------------------------------------------------------- mutants
@@ -114,18 +114,18 @@ def test_nothing_done_decides_nothing(tmp_path: Path) -> None:
 
 def test_a_mutant_should_be_caught(tmp_path: Path) -> None:
     """It ends at the first failure, and tells after how many counted faults that came."""
-    course = conducted(campaign(100, MUTANT), tmp_path, Sow(failing=(4, 60)))
-    assert course.exit_code == 0
-    assert len(course.rows) < 20
-    assert course.faults_to_catch == 4 * 2
-    text = shown(course, tmp_path)
+    state = conducted(campaign(100, MUTANT), tmp_path, Sow(failing=(4, 60)))
+    assert state.exit_code == 0
+    assert len(state.rows) < 20
+    assert state.faults_to_catch == 4 * 2
+    text = shown(state, tmp_path)
     assert "mutant one-ack was caught by seed 4 within 8 counted faults: 5 were lost" in text
 
 
 def test_a_mutant_that_gets_away_is_not_as_expected(tmp_path: Path) -> None:
-    course = conducted(campaign(base=MUTANT), tmp_path, Sow())
-    assert course.exit_code == 1
-    assert "was not caught in 12 faults" in shown(course, tmp_path)
+    state = conducted(campaign(base=MUTANT), tmp_path, Sow())
+    assert state.exit_code == 1
+    assert "was not caught in 12 faults" in shown(state, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -138,20 +138,20 @@ def test_a_mutant_that_gets_away_is_not_as_expected(tmp_path: Path) -> None:
 def test_a_mutant_is_caught_by_a_finding_only(tmp_path: Path, work: Sow) -> None:
     """Neither by a world that stopped, or stood still, nor by one that proves nothing: that decides
     nothing."""
-    course = conducted(campaign(base=MUTANT), tmp_path, work)
-    assert course.caught is None
-    assert len(course.rows) == 6
-    assert course.exit_code == 2
-    assert "the result is undecided" in shown(course, tmp_path)
+    state = conducted(campaign(base=MUTANT), tmp_path, work)
+    assert state.caught is None
+    assert len(state.rows) == 6
+    assert state.exit_code == 2
+    assert "the result is undecided" in shown(state, tmp_path)
 
 
 def test_a_mutant_is_caught_by_its_own_finding(tmp_path: Path) -> None:
     """Another finding may have come without it, so that decides nothing."""
     other = replace(MUTANT, settings={"mutant": "double-vote"})
-    course = conducted(campaign(base=other), tmp_path, Sow(failing=(4,)))
-    assert course.campaign.own_finding not in ("", "LOST_ACKED")
-    assert (course.caught, course.inconclusive, course.exit_code) == (None, 1, 2)
-    assert f"1 seed failed without {course.campaign.own_finding}" in shown(course, tmp_path)
+    state = conducted(campaign(base=other), tmp_path, Sow(failing=(4,)))
+    assert state.campaign.own_finding not in ("", "LOST_ACKED")
+    assert (state.caught, state.inconclusive, state.exit_code) == (None, 1, 2)
+    assert f"1 seed failed without {state.campaign.own_finding}" in shown(state, tmp_path)
 
 
 def test_of_a_sound_build_no_world_may_stop(tmp_path: Path) -> None:
@@ -161,35 +161,35 @@ def test_of_a_sound_build_no_world_may_stop(tmp_path: Path) -> None:
 def test_a_mutant_may_be_caught_again_and_again(tmp_path: Path) -> None:
     """When all seeds are asked for."""
     asked = campaign(base=MUTANT, to_the_end=True)
-    course = conducted(asked, tmp_path, Sow(failing=(1, 6)))
-    assert len(course.rows) == 6
-    assert course.faults_to_catch == 2
+    state = conducted(asked, tmp_path, Sow(failing=(1, 6)))
+    assert len(state.rows) == 6
+    assert state.faults_to_catch == 2
 
 
 def test_what_proves_nothing_does_not_count(tmp_path: Path) -> None:
     """Its faults neither here nor in the sum; few such seeds change nothing else."""
-    course = conducted(campaign(10), tmp_path, Sow(doubtful=(3,)))
-    assert course.exit_code == 0
-    assert (course.tally.seeds, course.tally.doubtful, course.tally.clean) == (10, 1, 9)
-    assert course.tally.faults == 2 * 9
-    assert course.tally.acknowledged == 5 * 9
-    assert sum_campaigns(course, tmp_path).tally.proved == 9
-    text = shown(course, tmp_path)
+    state = conducted(campaign(10), tmp_path, Sow(doubtful=(3,)))
+    assert state.exit_code == 0
+    assert (state.tally.seeds, state.tally.doubtful, state.tally.clean) == (10, 1, 9)
+    assert state.tally.faults == 2 * 9
+    assert state.tally.acknowledged == 5 * 9
+    assert sum_campaigns(state, tmp_path).tally.proved == 9
+    text = shown(state, tmp_path)
     assert "0 failed, 0 excused, 1 unproven, 0 lost, 0 abandoned, 9 clean" in text
     assert "CREW_LOST: 1 seed " in text
-    assert course.plain()["unproven"] == {"CREW_LOST": 1, "NO_FINAL_READ": 1}
+    assert state.plain()["unproven"] == {"CREW_LOST": 1, "NO_FINAL_READ": 1}
     assert "the result is undecided" not in text
-    assert "1 unproven" in headline(course)
+    assert "1 unproven" in headline(state)
 
 
 def test_too_many_that_prove_nothing_decide_nothing(tmp_path: Path) -> None:
     """More than a tenth of the seeds; but a failure is a failure."""
-    course = conducted(campaign(), tmp_path, Sow(doubtful=(3,)))
-    assert course.exit_code == 2
-    assert "1 seed of 6 proved nothing, which is more than 10%" in shown(course, tmp_path)
-    course = conducted(campaign(), tmp_path, Sow(failing=(3,), doubtful=(3, 4)))
-    assert course.exit_code == 1
-    assert (course.tally.failed, course.tally.doubtful) == (1, 1)
+    state = conducted(campaign(), tmp_path, Sow(doubtful=(3,)))
+    assert state.exit_code == 2
+    assert "1 seed of 6 proved nothing, which is more than 10%" in shown(state, tmp_path)
+    state = conducted(campaign(), tmp_path, Sow(failing=(3,), doubtful=(3, 4)))
+    assert state.exit_code == 1
+    assert (state.tally.failed, state.tally.doubtful) == (1, 1)
 
 
 # -------------------------------------------------------------------------------- what is said
@@ -223,14 +223,14 @@ def test_a_tally_of_nothing_is_nothing() -> None:
 def test_how_often_is_said(tmp_path: Path) -> None:
     """Failures and faults for each 1,000 seeds that are evidence; looks of each law, and the law
     that never had anything to look at: as text, as Markdown and for programs."""
-    course = conducted(campaign(5), tmp_path, Sow(failing=(2,), doubtful=(3,)))
-    page = markdown(course, sum_campaigns(course, tmp_path))
-    for text in (shown(course, tmp_path), page):
+    state = conducted(campaign(5), tmp_path, Sow(failing=(2,), doubtful=(3,)))
+    page = markdown(state, sum_campaigns(state, tmp_path))
+    for text in (shown(state, tmp_path), page):
         assert "250 failed, 2,000 kill" in text
         assert "0 CUT_TOO_LOW, 16 ONE_LEADER" in text
         assert "never checked CUT_TOO_LOW" in " ".join(text.split())
         assert "4 events that no invariant could check" in text
-    plain = course.plain()
+    plain = state.plain()
     assert plain["per_1000_seeds"] == {"failed": 250.0, "kill": 2000.0}
     assert (plain["looks"], plain["unseen"]) == ({"CUT_TOO_LOW": 0, "ONE_LEADER": 16}, 4)
 
@@ -238,10 +238,10 @@ def test_how_often_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("width", [30, 40])
 def test_no_figure_is_cut(tmp_path: Path, width: int) -> None:
     """On a narrow terminal words go to the next line, and no number loses a digit."""
-    course = conducted(campaign(), tmp_path, Sow(failing=(2,), doubtful=(3,)))
-    course.peak_bytes = 4_321_000_000
-    course.tally = replace(course.tally, operations=123_456_789, acknowledged=98_765_432)
-    text = shown(course, tmp_path, width)
+    state = conducted(campaign(), tmp_path, Sow(failing=(2,), doubtful=(3,)))
+    state.peak_bytes = 4_321_000_000
+    state.tally = replace(state.tally, operations=123_456_789, acknowledged=98_765_432)
+    text = shown(state, tmp_path, width)
     for figure in ("123,456,789", "98,765,432", "4,321", "18", "10", "LOST_ACKED", "NO_FINAL_READ"):
         assert figure in text, text
     assert "…" not in text
@@ -259,16 +259,16 @@ def test_one_is_not_many(tmp_path: Path) -> None:
 
 def test_progress_is_drawn(tmp_path: Path) -> None:
     """In a terminal as a panel, elsewhere as lines; a failure has a line of its own."""
-    course = conducted(campaign(), tmp_path, Sow(failing=(2,), deadly=(3,)))
+    state = conducted(campaign(), tmp_path, Sow(failing=(2,), deadly=(3,)))
     out = StringIO()
     console = Console(file=out, width=150)
     with CampaignScreen(console) as watch:
-        watch(course)
-        watch(course)
+        watch(state)
+        watch(state)
     text = out.getvalue()
     assert text.count("seed 2: LOST_ACKED: 5 were lost; kept: ") == 1
     assert text.count("seed 3 was lost: ") == 1
-    console.print(draw(course))
+    console.print(draw(state))
     assert "LOST_ACKED: 2" in out.getvalue()
     assert "profile sync-flush" in out.getvalue()
 
@@ -302,11 +302,11 @@ def _fits(seed: int, base: Trial) -> bool:
 def test_other_code_ends_a_campaign(tmp_path: Path) -> None:
     """A worker that finds another edition does nothing; no more seeds are begun."""
     asked = campaign(100, jobs=1)
-    course = conduct(asked, tmp_path, lambda course: None, SeedRunner(BASE, edition="0ld"))
-    assert not course.rows
-    assert len(course.lost) == 1
-    assert course.exit_code == 2
-    text = shown(course, tmp_path)
+    state = conduct(asked, tmp_path, lambda state: None, SeedRunner(BASE, edition="0ld"))
+    assert not state.rows
+    assert len(state.lost) == 1
+    assert state.exit_code == 2
+    text = shown(state, tmp_path)
     assert "the code has changed since the campaign began" in text
     assert "the campaign was ended" in text
 
@@ -324,22 +324,22 @@ def test_code_that_changes_during_a_seed_is_noticed(
 
 def test_when_no_worker_lives_it_is_given_up(tmp_path: Path) -> None:
     """The first seeds all lost mean that all would be."""
-    course = conducted(campaign(50, jobs=1), tmp_path, Sow(deadly=tuple(range(1, 51))))
-    assert len(course.lost) == 5
-    assert course.exit_code == 2
-    assert "the first 5 seeds were all lost" in shown(course, tmp_path)
+    state = conducted(campaign(50, jobs=1), tmp_path, Sow(deadly=tuple(range(1, 51))))
+    assert len(state.lost) == 5
+    assert state.exit_code == 2
+    assert "the first 5 seeds were all lost" in shown(state, tmp_path)
 
 
 def test_a_seed_that_can_not_be_kept_still_counts(tmp_path: Path) -> None:
     """It is said, the campaign goes on, and nothing is left behind."""
     blocked = tmp_path / "runs"
     blocked.write_text("no folder")
-    course = conducted(campaign(), blocked, Sow(failing=(2, 5)))
-    assert sorted(course.unkept) == [2, 5]
-    assert len(course.rows) == 6
-    assert course.exit_code == 1
-    assert "seed 2 failed and is not kept: " in shown(course, tmp_path)
-    assert "seed 2: LOST_ACKED: 5 were lost; not kept: " in watched(course)
+    state = conducted(campaign(), blocked, Sow(failing=(2, 5)))
+    assert sorted(state.unkept) == [2, 5]
+    assert len(state.rows) == 6
+    assert state.exit_code == 1
+    assert "seed 2 failed and is not kept: " in shown(state, tmp_path)
+    assert "seed 2: LOST_ACKED: 5 were lost; not kept: " in watched(state)
 
 
 def test_half_a_run_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

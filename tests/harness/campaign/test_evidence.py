@@ -12,9 +12,9 @@ from campaigning import (
     MUTANT,
     campaign,
     conducted,
-    course_of,
     noted_and_summed,
     shown,
+    state_of,
     watched,
 )
 from seedlings import Sow
@@ -52,35 +52,35 @@ def test_evidence_adds_up_and_no_seed_counts_twice(tmp_path: Path) -> None:
 )
 def test_only_what_is_of_one_kind_is_summed(tmp_path: Path, other: dict[str, Any]) -> None:
     """Another option makes other worlds, which are harder or easier: nothing is said of the sum."""
-    record_campaign(course_of(campaign(4)), tmp_path)
-    course = course_of(campaign(2, replace(BASE, **other)))
-    assert sum_campaigns(course, tmp_path).seeds == 2
-    assert "all campaigns of this kind" not in shown(course, tmp_path)
+    record_campaign(state_of(campaign(4)), tmp_path)
+    state = state_of(campaign(2, replace(BASE, **other)))
+    assert sum_campaigns(state, tmp_path).seeds == 2
+    assert "all campaigns of this kind" not in shown(state, tmp_path)
 
 
 def test_another_plan_is_another_kind_and_the_order_of_options_is_not(tmp_path: Path) -> None:
     """What is given in other words makes the same worlds."""
     one = replace(BASE, load={"rate": 8.0, "queues": 1})
     other = replace(BASE, load={"queues": 1, "rate": 8.0})
-    record_campaign(course_of(campaign(4, one)), tmp_path)
-    assert sum_campaigns(course_of(campaign(2, other)), tmp_path).seeds == 4
-    assert sum_campaigns(course_of(campaign(2, other, plan="fault = []")), tmp_path).seeds == 2
+    record_campaign(state_of(campaign(4, one)), tmp_path)
+    assert sum_campaigns(state_of(campaign(2, other)), tmp_path).seeds == 4
+    assert sum_campaigns(state_of(campaign(2, other, plan="fault = []")), tmp_path).seeds == 2
 
 
 def test_what_came_to_nothing_is_in_the_sum(tmp_path: Path) -> None:
     """Lost, abandoned and unproven seeds stand beside those that prove something, until a campaign
     has finished them."""
-    course = conducted(campaign(6), tmp_path, Sow(deadly=(2,), doubtful=(3, 4)))
-    course.begun += [7, 8]
-    record_campaign(course, tmp_path)
-    course = conducted(campaign(1), tmp_path, Sow())
-    total = sum_campaigns(course, tmp_path)
+    state = conducted(campaign(6), tmp_path, Sow(deadly=(2,), doubtful=(3, 4)))
+    state.begun += [7, 8]
+    record_campaign(state, tmp_path)
+    state = conducted(campaign(1), tmp_path, Sow())
+    total = sum_campaigns(state, tmp_path)
     assert (total.lost, total.abandoned) == ({2}, {7, 8})
     assert (total.seeds, total.plain()["seeds_lost"]) == (8, 1)
-    text = shown(course, tmp_path)
+    text = shown(state, tmp_path)
     assert "8 seeds, 0 failed, 0 excused, 2 unproven, 1 lost, 2 abandoned, 3 clean" in text
-    course = conducted(campaign(8), tmp_path, Sow(deadly=(2, 8), doubtful=(3,)))
-    total = sum_campaigns(course, tmp_path)
+    state = conducted(campaign(8), tmp_path, Sow(deadly=(2, 8), doubtful=(3,)))
+    total = sum_campaigns(state, tmp_path)
     assert (total.lost, total.abandoned) == ({2, 8}, set())
     assert (total.tally.seeds, total.tally.doubtful, total.tally.clean) == (6, 1, 5)
 
@@ -107,21 +107,21 @@ def test_other_code_is_other_evidence(tmp_path: Path) -> None:
     line = json.loads(file.read_text())
     foreign = json.dumps({**line, "edition": "another"})
     file.write_text(f"{json.dumps(line)}\n{foreign}\n{foreign[:90]}")
-    course = conducted(Campaign(BASE, (5,)), tmp_path, Sow())
-    assert sum_campaigns(course, tmp_path).seeds == 4 + 1
-    course.edition = "another"
-    assert sum_campaigns(course, tmp_path).seeds == 4 + 1
-    course.edition = "yet another"
-    assert sum_campaigns(course, tmp_path).seeds == 1
+    state = conducted(Campaign(BASE, (5,)), tmp_path, Sow())
+    assert sum_campaigns(state, tmp_path).seeds == 4 + 1
+    state.edition = "another"
+    assert sum_campaigns(state, tmp_path).seeds == 4 + 1
+    state.edition = "yet another"
+    assert sum_campaigns(state, tmp_path).seeds == 1
 
 
 def test_a_line_that_was_cut_short_swallows_none(tmp_path: Path) -> None:
     """The next campaign begins a line of its own, and bytes that mean nothing are passed over."""
     for seed, damage in ((1, b'{"when": '), (2, b'{"\xff\xfe": 3}\n'), (3, b"[]\n7\n")):
-        record_campaign(course_of(Campaign(BASE, (seed,))), tmp_path)
+        record_campaign(state_of(Campaign(BASE, (seed,))), tmp_path)
         with (tmp_path / LOG).open("ab") as log:
             log.write(damage)
-    assert sum_campaigns(course_of(Campaign(BASE, (4,))), tmp_path).seeds == 4
+    assert sum_campaigns(state_of(Campaign(BASE, (4,))), tmp_path).seeds == 4
 
 
 # ----------------------------------------------------------------------------- what is finished
@@ -131,7 +131,7 @@ def resumed(asked: Campaign, runs: Path, work: Sow) -> tuple[CampaignState, Camp
     """A campaign that ends without a word, as if it was killed, unless the checkpoint is
     discarded."""
     with open_checkpoint(asked.key, "now", runs) as checkpoint:
-        return conduct(asked, runs, lambda course: None, work, checkpoint), checkpoint
+        return conduct(asked, runs, lambda state: None, work, checkpoint), checkpoint
 
 
 def test_what_was_finished_when_it_was_killed_is_kept(tmp_path: Path) -> None:
@@ -139,18 +139,18 @@ def test_what_was_finished_when_it_was_killed_is_kept(tmp_path: Path) -> None:
     nothing of it lies about."""
     resumed(campaign(3), tmp_path, Sow(failing=(2,), deadly=(3,)))
     resumed(campaign(4), tmp_path, Sow(deadly=(1, 2)))
-    course, checkpoint = resumed(campaign(6), tmp_path, Sow(deadly=(1, 2, 3, 4)))
-    assert course.resumed == {1, 2, 3, 4}
-    assert not course.lost
-    assert sorted(row.seed for row in course.rows) == [1, 2, 3, 4, 5, 6]
-    assert course.tally.failures == {"LOST_ACKED": (2,)}
-    assert course.runs[2].is_dir()
-    assert course.exit_code == 1
+    state, checkpoint = resumed(campaign(6), tmp_path, Sow(deadly=(1, 2, 3, 4)))
+    assert state.resumed == {1, 2, 3, 4}
+    assert not state.lost
+    assert sorted(row.seed for row in state.rows) == [1, 2, 3, 4, 5, 6]
+    assert state.tally.failures == {"LOST_ACKED": (2,)}
+    assert state.runs[2].is_dir()
+    assert state.exit_code == 1
     told = "4 seeds were finished by an interrupted campaign of this kind"
-    assert told in shown(course, tmp_path)
-    assert told in watched(course)
-    assert course.plain()["seeds_resumed"] == 4
-    record_campaign(course, tmp_path, checkpoint)
+    assert told in shown(state, tmp_path)
+    assert told in watched(state)
+    assert state.plain()["seeds_resumed"] == 4
+    record_campaign(state, tmp_path, checkpoint)
     assert not list(tmp_path.glob("*.part"))
     assert not resumed(campaign(2), tmp_path, Sow())[0].resumed
 
@@ -158,9 +158,9 @@ def test_what_was_finished_when_it_was_killed_is_kept(tmp_path: Path) -> None:
 def test_what_was_finished_and_is_not_asked_for_is_noted_all_the_same(tmp_path: Path) -> None:
     """Other seeds of the same kind: it is evidence still."""
     resumed(campaign(3), tmp_path, Sow())
-    course, checkpoint = resumed(Campaign(BASE, (5, 6), 2), tmp_path, Sow())
-    assert sorted(row.seed for row in course.rows) == [5, 6]
-    record_campaign(course, tmp_path, checkpoint)
+    state, checkpoint = resumed(Campaign(BASE, (5, 6), 2), tmp_path, Sow())
+    assert sorted(row.seed for row in state.rows) == [5, 6]
+    record_campaign(state, tmp_path, checkpoint)
     assert sum_campaigns(conducted(campaign(1), tmp_path, Sow()), tmp_path).seeds == 5
 
 
@@ -191,6 +191,6 @@ def test_where_nothing_can_be_written_down_it_is_said(tmp_path: Path) -> None:
         raise AssertionError
     with Path("/dev/full").open("wb", buffering=0) as full:
         broken = CampaignCheckpoint(tmp_path / "x.part", full, ())
-        course = conduct(campaign(2), tmp_path, lambda course: None, Sow(), broken)
-    assert len(course.rows) == 2
-    assert "could not be recorded at once: No space left" in shown(course, tmp_path)
+        state = conduct(campaign(2), tmp_path, lambda state: None, Sow(), broken)
+    assert len(state.rows) == 2
+    assert "could not be recorded at once: No space left" in shown(state, tmp_path)

@@ -15,12 +15,12 @@ from typing import Any
 
 from harness.contracts import (
     CLIENT,
-    Bed,
     ClusterState,
     Node,
     PollResult,
     ReceivedMessage,
     SystemPlugin,
+    TestBed,
 )
 from harness.operation import Completion, Type
 from harness.trial import Trial
@@ -49,19 +49,19 @@ class Buoy:
     def process(self, node: str) -> str:
         return SERVER
 
-    async def install(self, bed: Bed) -> None:
+    async def install(self, bed: TestBed) -> None:
         config = json.dumps(dict(self._settings)).encode()
         await bed.agents["buoy-1"].put(f"{bed.hosts.folder('buoy-1')}/config.json", config)
 
-    async def start(self, bed: Bed) -> None:
+    async def start(self, bed: TestBed) -> None:
         await self.start_node(bed, "buoy-1")
 
-    async def start_node(self, bed: Bed, node: str) -> None:
+    async def start_node(self, bed: TestBed, node: str) -> None:
         folder = bed.hosts.folder(node)
         argv = [sys.executable, str(Path(__file__).resolve()), folder, bed.node(node).address]
         await bed.agents[node].start(SERVER, argv, log=f"{folder}/buoy.log")
 
-    async def cluster_state(self, bed: Bed) -> ClusterState:
+    async def cluster_state(self, bed: TestBed) -> ClusterState:
         try:
             frame = json.dumps({"do": "ping"}).encode() + b"\n"
             await bed.agents["buoy-1"].ask(PORT + 1, frame, 0.5)
@@ -69,12 +69,12 @@ class Buoy:
             return ClusterState()
         return ClusterState(masters={"buoy": "buoy-1"}, epochs={"buoy": 1}, redundant=True)
 
-    async def healthy(self, bed: Bed, within_s: float) -> Mapping[str, Any]:
+    async def healthy(self, bed: TestBed, within_s: float) -> Mapping[str, Any]:
         while not (await self.cluster_state(bed)).redundant or self._settings.get("never_ready"):
             await bed.sleep(0.05)
         return {"masters": ["buoy-1"]}
 
-    async def collect(self, bed: Bed) -> None:
+    async def collect(self, bed: TestBed) -> None:
         agent = bed.agents["buoy-1"]
         await agent.signal(SERVER, signal.SIGTERM)
         await agent.exited(SERVER)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.contracts import Bed, CommandResult, Node, ProcessState
+from harness.contracts import CommandResult, Node, ProcessState, TestBed
 from harness.errors import BedFailed, NodeGone
 from harness.run.monitors import watch_agents, watch_disks, watch_exits
 
@@ -42,10 +42,10 @@ class Seen(list[tuple[Any, ...]]):
     def event(self, _t: int, node: str, kind: str, fields: Any) -> None:
         self.append((node, kind, fields["code"]))
 
-    def bed(self, agent: Agent) -> Bed:
+    def bed(self, agent: Agent) -> TestBed:
         async def sleep(_s: float) -> None: ...
 
-        return Bed(
+        return TestBed(
             nodes=(NODE, Node("client-1", "client")),
             agents=watch_agents({"broker-1": agent}, self.lost),  # type: ignore[dict-item]
             hosts=type("Hosts", (), {"folder": lambda _, node: f"/there/{node}"})(),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.cli.options import Request
-from harness.contracts import Bed, ClusterState
+from harness.contracts import ClusterState, TestBed
 from harness.errors import BadRequest, BedFailed
 from harness.run.preflight import refuse_unrunnable
 from harness.run.replica_comparison import QuietPeriodRecorder, compare_in_quiet_periods
@@ -66,11 +66,11 @@ class System:
         self.looks = self.asked = 0
         self._error = error
 
-    async def cluster_state(self, bed: Bed) -> ClusterState:
+    async def cluster_state(self, bed: TestBed) -> ClusterState:
         self.looks += 1
         return ClusterState(redundant=self.looks > 3)
 
-    async def compare_replicas(self, bed: Bed) -> Mapping[str, Any] | None:
+    async def compare_replicas(self, bed: TestBed) -> Mapping[str, Any] | None:
         self.asked += 1
         if self._error:
             raise BedFailed(self._error)
@@ -89,7 +89,7 @@ async def _watched(system: System, calm: QuietPeriodRecorder, kept: Kept, until:
             enough.set()
         await asyncio.sleep(0)
 
-    bed = Bed((), {}, None, system, kept, lambda: 0, lambda: 0, sleep)  # type: ignore[arg-type]
+    bed = TestBed((), {}, None, system, kept, lambda: 0, lambda: 0, sleep)  # type: ignore[arg-type]
     task = asyncio.create_task(compare_in_quiet_periods(bed, calm))
     await asyncio.wait(
         [task, asyncio.create_task(enough.wait())], return_when=asyncio.FIRST_COMPLETED

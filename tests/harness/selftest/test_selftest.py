@@ -122,13 +122,13 @@ def test_the_sound_build_has_to_be_valid(sound: MutantRun, word: str) -> None:
 )
 def test_exit_codes(words: list[str], code: int) -> None:
     """0 all caught, 1 one was not or the sound build was blamed, 2 undecided."""
-    course = SelftestState([CASE, CASE], [CaseResult(CASE, word=word) for word in words])
-    assert course.exit_code == code
+    state = SelftestState([CASE, CASE], [CaseResult(CASE, word=word) for word in words])
+    assert state.exit_code == code
 
 
 def test_what_was_stopped_is_undecided() -> None:
-    course = SelftestState([CASE], [CaseResult(CASE, word=CAUGHT)], interrupted=True)
-    assert course.exit_code == UNDECIDED
+    state = SelftestState([CASE], [CaseResult(CASE, word=CAUGHT)], interrupted=True)
+    assert state.exit_code == UNDECIDED
 
 
 def test_unknown_names_are_refused() -> None:
@@ -185,14 +185,14 @@ def real(folder: Path, duration_s: float) -> MutantCase:
     return MutantCase("one-ack", "LOST_ACKED", plan, "local", 1.0)
 
 
-def said(course: SelftestState) -> None:
+def said(state: SelftestState) -> None:
     """Nobody watches."""
 
 
 def test_ctrl_c_ends_it(tmp_path: Path) -> None:
     """In the middle of a run, which is no evidence: no other seed and no other case begins."""
     runs = tmp_path / "runs"
-    course = SelftestState([real(tmp_path, 600.0)] * 2)
+    state = SelftestState([real(tmp_path, 600.0)] * 2)
 
     def pressed(status: Mapping[str, Any]) -> None:
         if status.get("phase") == "load":
@@ -201,38 +201,38 @@ def test_ctrl_c_ends_it(tmp_path: Path) -> None:
     def run(trial: Trial, plan: str, runs: Path) -> RunDir:
         return launch.run(trial, plan, pressed, runs)
 
-    with on_stop_signal(course.interrupt):
-        conduct(course, 1, runs, said, run)
+    with on_stop_signal(state.interrupt):
+        conduct(state, 1, runs, said, run)
     folders = [path for path in runs.iterdir() if not path.is_symlink()]
     assert [RunDir(path).state()["interrupted"] for path in folders] == [True]
-    assert course.interrupted
-    assert (course.answers, course.exit_code) == ([], UNDECIDED)
+    assert state.interrupted
+    assert (state.answers, state.exit_code) == ([], UNDECIDED)
 
 
 def test_ctrl_c_between_two_runs_ends_it(tmp_path: Path) -> None:
     """While one is judged, say: the next seed does not begin."""
-    course = SelftestState([real(tmp_path, 0.5)])
+    state = SelftestState([real(tmp_path, 0.5)])
 
     def run(trial: Trial, plan: str, runs: Path) -> RunDir:
-        course.interrupt()
+        state.interrupt()
         return simulate(trial, plan, runs / str(trial.seed)).run
 
-    conduct(course, 1, tmp_path / "runs", said, run)
+    conduct(state, 1, tmp_path / "runs", said, run)
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["1"]
-    assert (course.answers, course.exit_code) == ([], UNDECIDED)
+    assert (state.answers, state.exit_code) == ([], UNDECIDED)
 
 
 def test_what_a_killed_run_leaves_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Ctrl-C twice kills the run, which takes nothing down."""
-    course = SelftestState([real(tmp_path, 0.5)])
+    state = SelftestState([real(tmp_path, 0.5)])
 
     def run(trial: Trial, plan: str, runs: Path) -> RunDir:
         raise KeyboardInterrupt("; what is left is removed by: seatrial heal")
 
-    conduct(course, 1, tmp_path, said, run)
-    assert (course.answers, course.exit_code) == ([], UNDECIDED)
+    conduct(state, 1, tmp_path, said, run)
+    assert (state.answers, state.exit_code) == ([], UNDECIDED)
     assert (
         "the run was stopped; what is left is removed by: seatrial heal" in capsys.readouterr().err
     )

@@ -7,7 +7,7 @@ import pytest
 from harness.cli.options import Request
 from harness.errors import BadRequest
 from harness.shrink.scaling import Scale, scale_request
-from harness.suite.night import SuiteRequest, run_suite
+from harness.suite.command import SuiteRequest, run_suite
 from harness.suite.suite_file import read_suite
 from harness.trial import Trial
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from xml.etree import ElementTree as Xml
 
 from rich.console import Console
-from suite_rows import course, row, turn
+from suite_rows import row, suite_state, turn
 
-from harness.suite.course import SuiteState, likely_s, repeated_runs, within
+from harness.suite.execution import SuiteState, likely_s, repeated_runs, within
 from harness.suite.expected import AS_EXPECTED, NOT_AS_EXPECTED, UNDECIDED
 from harness.suite.figures import quantile
 from harness.suite.view import (
@@ -28,7 +28,7 @@ BROKEN = {"outcome": UNDECIDED, "word": "no verdict", "error": "no cluster came 
 
 def test_the_conclusion_says_what_held_and_what_was_not_run() -> None:
     """Nothing that was left out looks like something that was done."""
-    whole = course(row(), row("lossy", **LOST))
+    whole = suite_state(row(), row("lossy", **LOST))
     assert conclusion(whole) == "1 of 2 runs of suites/night.toml ended as expected"
     assert whole.exit_code == NOT_AS_EXPECTED
     early = SuiteState(
@@ -44,7 +44,7 @@ def test_the_table_tells_each_run() -> None:
     """Once more below it if it was not as expected."""
     out = StringIO()
     told = {"to_ack_s_p50": 1.25, "per_s": 199.6}
-    shown = course(row(figures=told, checked_s=12.0, page_s=3.0), row("lossy", **LOST))
+    shown = suite_state(row(figures=told, checked_s=12.0, page_s=3.0), row("lossy", **LOST))
     show(shown, ("calm: slower",), Console(file=out, width=140))
     text = out.getvalue()
     assert "1.25 s" in text
@@ -61,7 +61,7 @@ def test_nothing_is_said_of_time_that_nobody_knows() -> None:
 
 def test_markdown_is_safe_whatever_a_trial_is_called() -> None:
     """Neither a table's bars nor HTML come through."""
-    text = markdown(course(row("a\\|b <script>")), ())
+    text = markdown(suite_state(row("a\\|b <script>")), ())
     assert "| a&#92;&#124;b &lt;script> | 1 |" in text
     assert "<script>" not in text
     assert text.startswith("## 1 of 1 run of suites/night.toml ended as expected\n")
@@ -69,7 +69,7 @@ def test_markdown_is_safe_whatever_a_trial_is_called() -> None:
 
 def test_junit_tells_failures_from_errors_and_from_what_was_not_run() -> None:
     """A build service shows them differently; what XML can not hold is replaced."""
-    whole = course(row(), row("lossy", **LOST), row("bed\x07", **BROKEN))
+    whole = suite_state(row(), row("lossy", **LOST), row("bed\x07", **BROKEN))
     early = SuiteState(whole.suite, (*whole.asked, turn("late")), whole.rows, early="stopped")
     suite = Xml.fromstring(junit(early))
     counts = {key: suite.get(key) for key in ("tests", "failures", "errors", "skipped")}
@@ -84,7 +84,7 @@ def test_junit_tells_failures_from_errors_and_from_what_was_not_run() -> None:
 
 def test_the_summary_is_kept_beside_the_runs(tmp_path: Path) -> None:
     """All three kinds, each whole, whatever letters an error holds."""
-    stem = write_summary(course(row(error="no \udcff")), (), tmp_path)
+    stem = write_summary(suite_state(row(error="no \udcff")), (), tmp_path)
     assert stem == tmp_path / "suites" / "night"
     assert sorted(path.name for path in stem.parent.iterdir()) == [
         *("night.json", "night.md", "night.xml")
@@ -93,7 +93,7 @@ def test_the_summary_is_kept_beside_the_runs(tmp_path: Path) -> None:
 
 def test_the_same_as_data() -> None:
     """For programs: every row, and what it comes to."""
-    told = plain(course(row(), row("lossy", **LOST)), ())
+    told = plain(suite_state(row(), row("lossy", **LOST)), ())
     assert told["exit_code"] == NOT_AS_EXPECTED
     assert [one["name"] for one in told["rows"]] == ["calm", "lossy"]
 
@@ -101,12 +101,12 @@ def test_the_same_as_data() -> None:
 def test_who_was_stopped_is_told_how_to_go_on(tmp_path: Path) -> None:
     """With all that was asked for: with other words it would be another suite."""
     command = ("suite", "my night.toml", "--only", "calm", "--record", "it.tsv")
-    lines = details(course(row(), early="stopped", command=command), ())
+    lines = details(suite_state(row(), early="stopped", command=command), ())
     assert list(lines)[-1].endswith("seatrial suite 'my night.toml' --only calm --record it.tsv")
 
 
 def test_a_recovery_that_never_came_is_shown() -> None:
-    assert " never " in markdown(course(row(figures={"to_ack_s_p50": inf})), ())
+    assert " never " in markdown(suite_state(row(figures={"to_ack_s_p50": inf})), ())
 
 
 # --------------------------------------------------------------------------------- the budget

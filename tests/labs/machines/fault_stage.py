@@ -19,7 +19,7 @@ from random import Random
 from typing import Any
 
 from clusters.hosts.local import hosts as local
-from harness.contracts import Bed, Hosts, Node, PlannedFault
+from harness.contracts import Hosts, Node, PlannedFault, TestBed
 from harness.contracts.agent import Agent
 from harness.trial import Trial
 from nemesis import carry_out
@@ -86,10 +86,10 @@ class Rows:
     alarm = note
 
 
-async def staged(hosts: Hosts, witnesses: Witnesses) -> Bed:
+async def staged(hosts: Hosts, witnesses: Witnesses) -> TestBed:
     """A bed on which all witnesses are awake."""
     began_ns = time.monotonic_ns()
-    bed = Bed(
+    bed = TestBed(
         nodes=tuple(witnesses.nodes),
         agents=witnesses.agents,
         hosts=hosts,
@@ -105,11 +105,11 @@ async def staged(hosts: Hosts, witnesses: Witnesses) -> Bed:
 
 
 @asynccontextmanager
-async def under(fault: PlannedFault, bed: Bed, folder: Path, dice: str) -> AsyncIterator[Rows]:
+async def under(fault: PlannedFault, bed: TestBed, folder: Path, dice: str) -> AsyncIterator[Rows]:
     """A fault, from when it was observed; it is healed at the end."""
     plan = _plan.load(_plan.dump((fault,))).faults
     rows, stop = Rows(), asyncio.Event()
-    bed = Bed(**{**vars(bed), "record": rows})
+    bed = TestBed(**{**vars(bed), "record": rows})
     ledger = folder / "ledger"
     work = asyncio.ensure_future(carry_out(plan, bed, ledger, stop, Random(dice), bed.now_ns()))
     watch = asyncio.ensure_future(rows.observed.wait())

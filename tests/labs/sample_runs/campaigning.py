@@ -21,31 +21,31 @@ def campaign(last: int = 6, base: Trial = BASE, jobs: int = 2, **more: object) -
 
 
 def conducted(asked: Campaign, runs: Path, work: Sow) -> CampaignState:
-    return conduct(asked, runs, lambda course: None, work)
+    return conduct(asked, runs, lambda state: None, work)
 
 
-def shown(course: CampaignState, runs: Path, width: int = 200) -> str:
+def shown(state: CampaignState, runs: Path, width: int = 200) -> str:
     out = StringIO()
-    show(course, sum_campaigns(course, runs), Console(file=out, width=width, highlight=False))
+    show(state, sum_campaigns(state, runs), Console(file=out, width=width, highlight=False))
     return out.getvalue()
 
 
 def noted_and_summed(asked: Campaign, runs: Path, work: Sow) -> CampaignTotal:
-    course = conducted(asked, runs, work)
-    record_campaign(course, runs)
-    return sum_campaigns(course, runs)
+    state = conducted(asked, runs, work)
+    record_campaign(state, runs)
+    return sum_campaigns(state, runs)
 
 
-def course_of(asked: Campaign) -> CampaignState:
+def state_of(asked: Campaign) -> CampaignState:
     """One that is done, without anybody who did it."""
-    course = CampaignState(asked, 0.0, begun=list(asked.seeds), edition="now")
-    course.rows = [SeedResult(seed, digest=f"{asked.key}{seed}") for seed in asked.seeds]
-    course.tally = CampaignTotals.of(course.rows)
-    return course
+    state = CampaignState(asked, 0.0, begun=list(asked.seeds), edition="now")
+    state.rows = [SeedResult(seed, digest=f"{asked.key}{seed}") for seed in asked.seeds]
+    state.tally = CampaignTotals.of(state.rows)
+    return state
 
 
-def watched(course: CampaignState) -> str:
+def watched(state: CampaignState) -> str:
     out = StringIO()
     with CampaignScreen(Console(file=out, width=200)) as watch:
-        watch(course)
+        watch(state)
     return out.getvalue()

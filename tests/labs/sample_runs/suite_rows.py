@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.cli.options import Request
 from harness.judge.verdict import Judgement
-from harness.suite.course import SuiteRun, SuiteState, repeated_runs
+from harness.suite.execution import SuiteRun, SuiteState, repeated_runs
 from harness.suite.expected import AS_EXPECTED, ExpectedRun
 from harness.suite.row import SuiteRow
 from harness.trial import Trial
@@ -25,7 +25,7 @@ def row(name: str = "calm", **fields: Any) -> SuiteRow:
     return replace(VALID, name=name, **fields)
 
 
-def course(*rows: SuiteRow, **fields: Any) -> SuiteState:
+def suite_state(*rows: SuiteRow, **fields: Any) -> SuiteState:
     """A suite with these rows, in their order."""
     asked = repeated_runs([turn(one.name, one.seed).cell for one in rows], 1)
     done = {each.key: one for each, one in zip(asked, rows, strict=True)}

@@ -13,11 +13,11 @@ from harness.cli.session import RunEnd
 from harness.errors import BadRequest
 from harness.history.rundir import RunDir
 from harness.history.runs import start_run
-from harness.suite import course as suite_course
-from harness.suite.course import CHANGED, SuiteBudget, SuiteState, conduct, repeated_runs
+from harness.suite import execution
+from harness.suite.command import SuiteRequest, run_suite
+from harness.suite.execution import CHANGED, SuiteBudget, SuiteState, conduct, repeated_runs
 from harness.suite.expected import UNDECIDED
 from harness.suite.log import SuiteLog
-from harness.suite.night import SuiteRequest, run_suite
 from harness.suite.row import SuiteRow
 from harness.suite.trend import FILE
 from harness.suite.view import conclusion, details
@@ -38,11 +38,11 @@ class Engines:
 def _conducted(runs: Path, **known: SuiteRow) -> SuiteState:
     asked = repeated_runs([CALM, STORM], 1)
     rows = {turn.key: known[turn.cell.title] for turn in asked if turn.cell.title in known}
-    course = SuiteState(Path("suites/night.toml"), asked, rows)
-    with SuiteLog(course.suite, [one.key for one in course.asked], runs) as log:
-        conduct(course, runs, log, SuiteBudget(), lambda row: None, page=False)
-        assert bool(log.begun) == bool(course.early)
-    return course
+    state = SuiteState(Path("suites/night.toml"), asked, rows)
+    with SuiteLog(state.suite, [one.key for one in state.asked], runs) as log:
+        conduct(state, runs, log, SuiteBudget(), lambda row: None, page=False)
+        assert bool(log.begun) == bool(state.early)
+    return state
 
 
 def test_what_was_recorded_when_it_was_stopped_is_judged_with_the_time_it_took(
@@ -66,9 +66,9 @@ def test_what_was_recorded_when_it_was_stopped_is_judged_with_the_time_it_took(
 
     monkeypatch.setattr(sys, "argv", ["seatrial", "suite", "night.toml"])
     for name, stand_in in (("Engines", Engines), ("run_one", run_one), ("judge_run", judged)):
-        monkeypatch.setattr(suite_course, name, stand_in)
+        monkeypatch.setattr(execution, name, stand_in)
     early = _conducted(tmp_path)
-    assert early.early == suite_course.STOPPED
+    assert early.early == execution.STOPPED
     assert [row.came for row in early.table] == ["no cluster came up", early.early]
     again = _conducted(tmp_path)
     assert (again.early, again.resumed) == ("", 1)
@@ -93,7 +93,7 @@ def test_what_can_not_be_judged_is_told_and_the_suite_goes_on(
         raise BadRequest("names.json cannot be read")
 
     for name, stand_in in (("Engines", Engines), ("run_one", run_one), ("judge_run", judged)):
-        monkeypatch.setattr(suite_course, name, stand_in)
+        monkeypatch.setattr(execution, name, stand_in)
     _conducted(tmp_path)
     again = _conducted(tmp_path)
     assert [row.came for row in again.table] == ["names.json cannot be read", "no cluster came up"]
@@ -112,19 +112,19 @@ def test_code_that_changes_under_it_ends_a_suite(
         return RunEnd(1, error="no cluster came up")
 
     for name, stand_in in (("Engines", Engines), ("run_one", run_one)):
-        monkeypatch.setattr(suite_course, name, stand_in)
-    monkeypatch.setattr(suite_course, "code_changed", lambda: len(made) > 1)
-    course = SuiteState(Path("suites/night.toml"), repeated_runs([CALM, STORM], 2))
-    keys, rows = [one.key for one in course.asked], list[SuiteRow]()
-    with SuiteLog(course.suite, keys, tmp_path) as log:
-        conduct(course, tmp_path, log, SuiteBudget(), rows.append, page=False)
+        monkeypatch.setattr(execution, name, stand_in)
+    monkeypatch.setattr(execution, "code_changed", lambda: len(made) > 1)
+    state = SuiteState(Path("suites/night.toml"), repeated_runs([CALM, STORM], 2))
+    keys, rows = [one.key for one in state.asked], list[SuiteRow]()
+    with SuiteLog(state.suite, keys, tmp_path) as log:
+        conduct(state, tmp_path, log, SuiteBudget(), rows.append, page=False)
         assert (list(log.rows), log.begun) == (keys[:1], {})
     assert made == ["calm", "storm"]
-    assert [row.came for row in course.table] == ["no cluster came up", *[CHANGED] * 3]
-    assert rows == [course.table[0]]
-    assert course.exit_code == UNDECIDED
-    assert f"3 were not run: {CHANGED}" in conclusion(course)
-    assert any("starts over" in line for line in details(course, ()))
+    assert [row.came for row in state.table] == ["no cluster came up", *[CHANGED] * 3]
+    assert rows == [state.table[0]]
+    assert state.exit_code == UNDECIDED
+    assert f"3 were not run: {CHANGED}" in conclusion(state)
+    assert any("starts over" in line for line in details(state, ()))
 
 
 def test_what_was_done_before_an_interruption_is_no_row_of_a_record(
@@ -138,7 +138,7 @@ def test_what_was_done_before_an_interruption_is_no_row_of_a_record(
         return RunEnd(1, error="no cluster came up")
 
     for name, stand_in in (("Engines", Engines), ("run_one", run_one)):
-        monkeypatch.setattr(suite_course, name, stand_in)
+        monkeypatch.setattr(execution, name, stand_in)
     _conducted(tmp_path)
     again = _conducted(tmp_path, calm=row(known=True))
     assert again.resumed == 1
@@ -150,8 +150,8 @@ def test_a_night_is_told_though_no_other_can_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What has taken all night is summed up first."""
-    monkeypatch.setattr(suite_course, "Engines", Engines)
-    monkeypatch.setattr(suite_course, "run_one", lambda *asked: RunEnd(1, error="it was run"))
+    monkeypatch.setattr(execution, "Engines", Engines)
+    monkeypatch.setattr(execution, "run_one", lambda *asked: RunEnd(1, error="it was run"))
     suite = tmp_path / "night.toml"
     suite.write_text('[[trial]]\nexpect = "valid"\nwith = { hosts = "simulated" }\n')
     (tmp_path / "runs" / "suites" / FILE).mkdir(parents=True)

@@ -118,40 +118,40 @@ class SuiteState:
 
 
 def conduct(
-    course: SuiteState,
+    state: SuiteState,
     runs: Path,
     log: SuiteLog,
     budget: SuiteBudget,
     watch: Watch,
     page: bool = True,
 ) -> None:
-    """Carry out the rest of the suite. `course.rows` has the recorded results, the log those from
+    """Carry out the rest of the suite. `state.rows` has the recorded results, the log those from
     before an interruption."""
     began_s = time.monotonic()
-    for turn in course.asked:
+    for turn in state.asked:
         if turn.key in log.rows:
-            course.rows[turn.key] = log.rows[turn.key]
-            course.resumed += 1
-    if course.complete:
+            state.rows[turn.key] = log.rows[turn.key]
+            state.resumed += 1
+    if state.complete:
         return
     try:
-        needed = any(needs_java(turn.cell.asked.trial) for turn in course.asked)
+        needed = any(needs_java(turn.cell.asked.trial) for turn in state.asked)
         with closing(Engines(at_once=needed)) as engines:
-            for turn in course.asked:
-                if turn.key in course.rows or turn.key in course.absent:
+            for turn in state.asked:
+                if turn.key in state.rows or turn.key in state.absent:
                     continue
-                if why := _spent(course, turn, budget, began_s, runs):
-                    course.early = why
+                if why := _spent(state, turn, budget, began_s, runs):
+                    state.early = why
                     break
                 row = _run_one(turn, runs, log, engines.ready(), page)
                 if isinstance(row, str):
-                    course.early = row
+                    state.early = row
                     break
-                course.rows[turn.key] = row
+                state.rows[turn.key] = row
                 watch(row)
     except KeyboardInterrupt:  # between two runs, or during judging
-        course.early = STOPPED
-    course.took_s = time.monotonic() - began_s
+        state.early = STOPPED
+    state.took_s = time.monotonic() - began_s
 
 
 def _run_one(
@@ -208,14 +208,14 @@ def _left(turn: SuiteRun, runs: Path, log: SuiteLog, begun: RunStart) -> RunDir 
 
 
 def _spent(
-    course: SuiteState, turn: SuiteRun, budget: SuiteBudget, began_s: float, runs: Path
+    state: SuiteState, turn: SuiteRun, budget: SuiteBudget, began_s: float, runs: Path
 ) -> str:
     """Return why no other run is started, or nothing."""
     if budget.time_s is not None:
         left_s = budget.time_s - (time.monotonic() - began_s)
-        if likely_s(turn, tuple(course.rows.values())) > left_s:
+        if likely_s(turn, tuple(state.rows.values())) > left_s:
             return f"the budget of {budget.time_s:g} s is spent"
-    if budget.disk_bytes is not None and not within(course.table, runs, budget.disk_bytes):
+    if budget.disk_bytes is not None and not within(state.table, runs, budget.disk_bytes):
         return f"the runs have filled the budget of {budget.disk_bytes / 1e6:,.0f} MB"
     return ""
 

@@ -1,8 +1,9 @@
-"""A suite once on a Docker engine and once on SSH hosts, all of the lab's own. What was recorded is
-judged once more by a standalone Spark master with two workers, which must write the same bytes.
+"""Run a suite once on a Docker engine and once on SSH hosts, both started by the labs. The recorded
+runs are judged again by a standalone Spark master with two workers; its verdicts must have the same
+bytes.
 
-    python tests/labs/machines/night.py --suite suites/rocketmq-2024.toml --only pool/dledger
-    --share 0.25
+    python tests/labs/machines/nightly_suite.py --suite suites/rocketmq-2024.toml
+        --only pool/dledger --share 0.25
 
 It needs root, and what `.ci/packages test` installs. Exit code 1 when a verdict was not as
 expected or differs on the cluster, 2 when one is undecided, 255 when a lab cannot be started.

@@ -15,7 +15,14 @@ from harness.cli.session import say
 from harness.errors import BadRequest, BedFailed, SeatrialError
 from harness.history.runs import check_writable
 from harness.run.preflight import refuse_impossible
-from harness.suite.course import SuiteBudget, SuiteRun, SuiteState, conduct, likely_s, repeated_runs
+from harness.suite.execution import (
+    SuiteBudget,
+    SuiteRun,
+    SuiteState,
+    conduct,
+    likely_s,
+    repeated_runs,
+)
 from harness.suite.expected import ExpectedRun
 from harness.suite.log import SuiteLog
 from harness.suite.record import Record
@@ -50,7 +57,7 @@ def run_suite(
     cells = read_suite(asked.suite, asked.scale, asked.share, asked.place)
     picked = select_runs(cells, asked.only)
     others = tuple(cell for cell in cells if cell not in picked)
-    course = SuiteState(
+    state = SuiteState(
         asked.suite,
         repeated_runs(picked, asked.repeat),
         unasked=others,
@@ -58,38 +65,38 @@ def run_suite(
     )
     record = Record.open(asked.record) if asked.record else None
     if record:
-        course.rows.update(record.known(course.asked))
-    for cell in {turn.cell.key: turn.cell for turn in course.asked}.values():
+        state.rows.update(record.known(state.asked))
+    for cell in {turn.cell.key: turn.cell for turn in state.asked}.values():
         _refuse(cell, asked.suite)
-    missing = [turn for turn in course.asked if turn.key not in course.rows]
-    course.absent = unavailable(missing, runs, known=bool(course.rows))
+    missing = [turn for turn in state.asked if turn.key not in state.rows]
+    state.absent = unavailable(missing, runs, known=bool(state.rows))
     check_writable(runs)
-    _announce(missing, course, asked.budget)
+    _announce(missing, state, asked.budget)
     if asked.record:
         Record.refuse_unwritable(asked.record)
     with ExitStack() as open_files:
         page = open_files.enter_context(_appended(summary)) if summary else None
-        log = open_files.enter_context(SuiteLog(asked.suite, [t.key for t in course.asked], runs))
+        log = open_files.enter_context(SuiteLog(asked.suite, [t.key for t in state.asked], runs))
         if aside := log.set_aside():
             say(f"{aside} runs of {asked.suite} were made with other code, and are not counted")
-        watch = _Reporter(course, asked.record)
-        conduct(course, runs, log, asked.budget, watch, asked.page)
+        watch = _Reporter(state, asked.record)
+        conduct(state, runs, log, asked.budget, watch, asked.page)
         watch.record()
-        tonight, changed = _compared(course, log, runs)
-        kept = write_summary(course, changed, runs)
+        tonight, changed = _compared(state, log, runs)
+        kept = write_summary(state, changed, runs)
         if page:
-            page.write(markdown(course, changed))
+            page.write(markdown(state, changed))
             page.flush()
-        if course.complete and tonight.came:
+        if state.complete and tonight.came:
             _remember(tonight, runs)
-        if course.complete:
+        if state.complete:
             log.finish()
     if as_json:
-        print(json.dumps(plain(course, changed), indent=2))
+        print(json.dumps(plain(state, changed), indent=2))
     else:
-        show(course, changed)
+        show(state, changed)
         say(f"the summary is kept in {kept}.md, .json and .xml (JUnit)")
-    return course.exit_code
+    return state.exit_code
 
 
 def unavailable(turns: Sequence[SuiteRun], runs: Path, known: bool = False) -> Mapping[str, str]:
@@ -121,10 +128,10 @@ def _failed(hosts: str, bed: Mapping[str, object], runs: Path) -> BedFailed | No
     return None
 
 
-def _announce(missing: Sequence[SuiteRun], course: SuiteState, budget: SuiteBudget) -> None:
+def _announce(missing: Sequence[SuiteRun], state: SuiteState, budget: SuiteBudget) -> None:
     """Print how many runs there are to carry out, and about how long they take."""
-    left = [turn for turn in missing if turn.key not in course.absent]
-    total_s = sum(likely_s(turn, tuple(course.rows.values())) for turn in left)
+    left = [turn for turn in missing if turn.key not in state.absent]
+    total_s = sum(likely_s(turn, tuple(state.rows.values())) for turn in left)
     total_s = total_s if budget.time_s is None else min(total_s, budget.time_s)
     announce(total_s, quantity(len(left), "run"))
 
@@ -152,8 +159,8 @@ def _appended(path: Path) -> TextIO:
 class _Reporter:
     """Prints each run when it has ended, and writes the record."""
 
-    def __init__(self, course: SuiteState, path: Path | None) -> None:
-        self._course, self._path = course, path
+    def __init__(self, state: SuiteState, path: Path | None) -> None:
+        self._state, self._path = state, path
 
     def __call__(self, row: SuiteRow) -> None:
         say(sentence(row))
@@ -162,15 +169,15 @@ class _Reporter:
     def record(self) -> None:
         """Record all results, including those of a command that was killed before it wrote them."""
         if self._path:
-            rows, asked = self._course.rows, self._course.asked
+            rows, asked = self._state.rows, self._state.asked
             done = [(turn, rows[turn.key]) for turn in asked if turn.key in rows]
             Record.add(self._path, done, asked)
 
 
-def _compared(course: SuiteState, log: SuiteLog, runs: Path) -> tuple[Night, tuple[str, ...]]:
+def _compared(state: SuiteState, log: SuiteLog, runs: Path) -> tuple[Night, tuple[str, ...]]:
     """Return the results of this night, and what has changed since earlier ones."""
-    measured = [row for row in course.table if row.word != NOT_RUN and not row.known]
-    when, name = datetime.now(UTC).isoformat(timespec="seconds"), course.suite.stem
+    measured = [row for row in state.table if row.word != NOT_RUN and not row.known]
+    when, name = datetime.now(UTC).isoformat(timespec="seconds"), state.suite.stem
     tonight, earlier = Night(log.id, when, name, code_hash(), came(measured)), list[Night]()
     try:
         earlier = [one for one in nights(runs, name, say) if one.id != log.id]
