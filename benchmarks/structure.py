@@ -114,6 +114,7 @@ def walk(folder: Path) -> list[tuple[str, list[str]]]:
     run = RunDir.open(folder)
     check(History.open(run), run.trial(), None)  # what is imported meanwhile is not of the walk
     history = History.open(run)
+    history.read_ahead()  # as the judge does
     first: dict[tuple[str, str], None] = {}
 
     def called(frame: FrameType, event: str, _: Any) -> None:

@@ -89,7 +89,7 @@ def _reasons(history: History, groups: GroupLocks, held: int) -> Iterator[Reason
 
 
 def _has_final_phase(history: History) -> bool:
-    whole = "drain" in history.phases() and not history.interrupted
+    whole = "drain" in history.phases and not history.interrupted
     return whole and not given_up(history, FINAL_PHASE)
 
 
@@ -130,7 +130,7 @@ def _of_queue(
     row = found.of_key.get(key, ())
     yield from of_lock(row)
     owned = merge_windows(TimeWindow(begin, end) for begin, end, _ in held_spans(row))
-    phases = history.phases()
+    phases = history.phases
     if "load" not in phases or "drain" not in phases:
         return
     load = TimeWindow(phases["load"], phases["drain"])

@@ -83,7 +83,7 @@ PLUGIN = CheckerPlugin(
 def _selections(history: History) -> Counter[str]:
     """Add up the counts of the clients that select queues."""
     counts: Counter[str] = Counter()
-    for note in history.notes(SELECTIONS):
+    for note in history.notes[SELECTIONS]:
         counts.update(json.loads(note.text.partition(" ")[2]))
     return counts
 

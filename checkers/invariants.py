@@ -22,7 +22,7 @@ from checkers._run.evidence import SAMPLE
 from checkers._run.leader_terms import set_of_node
 from harness.campaign.swarm import HOSTS as OVERSEEN
 from harness.contracts import CheckerPlugin
-from harness.history.faults_and_events import ClusterEvent, FaultInterval, events, faults_at
+from harness.history.faults_and_events import ClusterEvent, FaultInterval, faults_at
 from harness.history.reader import History
 from harness.judge.verdict import Finding, Reason, Result
 from harness.text.plurals import how_often
@@ -74,7 +74,7 @@ class LawChecks:
 
 
 def check(history: History, trial: Trial, spark: Any) -> Result:
-    event_log = events(history.read("events"))
+    event_log = history.events
     overseen = trial.hosts == OVERSEEN and not history.interrupted
     return judge(event_log, history.faults, overseen)
 

@@ -187,7 +187,7 @@ def _final_reading(
 ) -> dict[str, Any]:
     """Return the time of the final reading for each message that it omitted, if a fault was
     unclaimed."""
-    phases, values = history.phases(), census.dated[MessageClass.SKIPPED]
+    phases, values = history.phases, census.dated[MessageClass.SKIPPED]
     if "drain" not in phases or not values or not unclaimed_faults(history, trial):
         return {}
     keys = {row.value: row.key for row in op_rows(history, spark, values) if is_certain(row)}

@@ -106,7 +106,7 @@ class OffsetTimes:
         values = census.dated[MessageClass.MOVED] if excusable else ()
         rows = op_rows(history, spark, values, places)
         certain = [row for row in rows if is_certain(row, frozenset(census.late[0].tolist()))]
-        end = max(history.phases().values(), default=0)
+        end = max(history.phases.values(), default=0)
         return cls(
             group_by(certain, lambda row: row.place),
             group_by(certain, lambda row: row.value),

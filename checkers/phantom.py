@@ -159,7 +159,7 @@ def _corrupted(history: History) -> Iterator[Finding]:
     keys = history.names.get("keys", ())
     rows: dict[tuple[int, Any], dict[str, Any]] = {}
     spans: dict[tuple[int, Any], tuple[int, int]] = {}
-    for note in history.notes(CORRUPTED):
+    for note in history.notes[CORRUPTED]:
         values = json.loads(note.text.partition(" ")[2])
         key = values.pop("key", -1)
         place = key, values.get("offset")

@@ -32,7 +32,7 @@ from checkers._run.evidence import SAMPLE, span_fields
 from checkers._run.leader_terms import set_of_node
 from checkers._run.run_facts import broker_sets, facts
 from harness.contracts import CheckerPlugin
-from harness.history.faults_and_events import ClusterEvent, events
+from harness.history.faults_and_events import ClusterEvent
 from harness.history.notes import NOT_COMPARED
 from harness.history.reader import History
 from harness.judge.claims import unclaimed_faults
@@ -51,7 +51,7 @@ MAX_EPOCHS = MAX_LOOKS = 20
 
 
 def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
-    event_log = events(history.read("events"))
+    event_log = history.events
     sets, _ = broker_sets(history.names, event_log)
     looks = [event for event in event_log if event.kind == "compared"]
     findings = [*_epochs_differ(event_log), *_digests_differ(looks)]
@@ -134,7 +134,7 @@ def _not_compared(
     unseen = sorted(written - seen)
     if "simulated" in history.state or (seen and not unseen):
         return
-    tries = [note.text.partition(" ")[2] for note in history.notes(NOT_COMPARED)]
+    tries = [note.text.partition(" ")[2] for note in history.notes[NOT_COMPARED]]
     why = (
         f"the last try failed, in {tries[-1]}"
         if tries
@@ -168,7 +168,7 @@ def _times(
         return {}
     rows = op_rows(history, spark, (), [(row.key, row.offset) for row in found.differing_rows])
     first = {row.place: row.t for row in reversed(rows) if is_certain(row)}
-    end = max(history.phases().values(), default=0)
+    end = max(history.phases.values(), default=0)
     return span_fields(history.names, (((at[0],), (t, max(t, end))) for at, t in first.items()))
 
 

@@ -110,7 +110,7 @@ class Cells:
 
 def count_cells(history: History, names: Mapping[str, Any]) -> Cells:
     """Return the cells of all operations, in one pass."""
-    writers = history.writers("ops")
+    writers = history.writers
     span = _span(path for paths in writers.values() for path in paths)
     if span is None:
         return Cells()

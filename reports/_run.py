@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from harness.history.faults_and_events import ClusterEvent, FaultInterval, events
+from harness.history.faults_and_events import ClusterEvent, FaultInterval
 from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.judge.stored_verdict import BROKEN, load_verdict
@@ -151,11 +151,11 @@ def read_run(run: RunDir) -> RunView:
     state = _attempt(doubts, "run.json", run.state, NOTHING)
     history = History(run, names, state)
     unmarked: dict[str, int] = {}
-    phases = _attempt(doubts, "the notes", lambda: dict(history.phases()), unmarked)
+    phases = _attempt(doubts, "the notes", lambda: dict(history.phases), unmarked)
     unbroken: tuple[FaultInterval, ...] = ()
     faults = _attempt(doubts, "the faults", lambda: history.faults, unbroken)
     none: tuple[ClusterEvent, ...] = ()
-    view = _attempt(doubts, "the events", lambda: events(history.read("events")), none)
+    view = _attempt(doubts, "the events", lambda: history.events, none)
     doubts += map(str, history.cut)
     began = state.get("load_began_ns")
     zero = began if isinstance(began, int) else phases.get("load", 0)

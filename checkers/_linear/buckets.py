@@ -43,7 +43,7 @@ def map_buckets(
     `columns`: those that `select` returns, in its order. `map_bucket` is called once in each task.
     """
     units = units_of(history, "ops")
-    numbers = {path: number for number, path in enumerate(history.files("ops"))}
+    numbers = {path: number for number, path in enumerate(history.files["ops"])}
     read = [name for name in columns if name in OPS.names]
     scan, merge = _scan_with(numbers, read, select), _merge_with(columns, map_bucket)
     table = reduced(spark, units, scan, PARTIALS, merge, PARTIALS, ("block",), ("block",))
@@ -53,7 +53,7 @@ def map_buckets(
 
 def row_location(history: History, place: int) -> str:
     """Return a row's place as text."""
-    file = history.files("ops")[place >> ROW_BITS]
+    file = history.files["ops"][place >> ROW_BITS]
     return f"{file.name} row {place & (1 << ROW_BITS) - 1:,}"
 
 

@@ -111,7 +111,7 @@ def judge_registers(history: History, spark: "SparkSession | None") -> RegisterV
 def has_clock_spread(history: History) -> bool:
     """Return whether any writer's times are widened, so that operations of one process seem to
     overlap."""
-    return any(history.spread_ns(writer) for writer in history.writers("ops"))
+    return any(history.spread_ns(writer) for writer in history.writers)
 
 
 def select_rows(batch: pa.RecordBatch, place: int) -> Rows:

@@ -41,7 +41,7 @@ from checkers._spark.spark_stages import (
     row_type,
     units_of,
 )
-from harness.history.faults_and_events import ClusterEvent, events
+from harness.history.faults_and_events import ClusterEvent
 from harness.history.reader import History
 from harness.history.roles import set_changes_of
 from harness.judge.claims import UnclaimedFault, unclaimed_faults
@@ -141,7 +141,7 @@ def holders_of(history: History, trial: Trial) -> Holders | None:
     unclaimed = unclaimed_faults(history, trial)
     if not unclaimed:
         return None
-    return holders_from(unclaimed, events(history.read("events")), history.names)
+    return holders_from(unclaimed, history.events, history.names)
 
 
 def holders_from(

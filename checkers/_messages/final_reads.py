@@ -15,7 +15,7 @@ import numpy as np
 from checkers._messages.blocks import MAX_OFFSETS, NO_MEMBERS, OFFSET_BITS, Bools, Ints, Members
 from checkers._run.evidence import SAMPLE, rows_kept
 from checkers._spark.spark_stages import arrays
-from harness.history.faults_and_events import ClusterEvent, events
+from harness.history.faults_and_events import ClusterEvent
 from harness.history.notes import GAVE_UP, MEMBER, OPEN_OPERATIONS, PASSED
 from harness.history.reader import CORRUPTED, DRAINED, NOT_DRAINED, History, Note
 from harness.run.broker_sets import broker_sets_in
@@ -91,9 +91,9 @@ class ReaderNote:
 def census_scope(history: History) -> CensusScope:
     """Return what the notes of the final phase say. In a history with gaps nothing was read to its
     end: rows that are missing may be missing from the record only."""
-    texts = (*history.notes(DRAINED, NOT_DRAINED), *history.notes(MEMBER))
-    phases, complete, faults = history.phases(), history.complete, history.faults
-    happened = events(history.read("events"))
+    texts = [note for word in (DRAINED, NOT_DRAINED, MEMBER) for note in history.notes[word]]
+    phases, complete, faults = history.phases, history.complete, history.faults
+    happened = history.events
     rows = rows_kept(faults)
     notes = [ReaderNote.of(note) for note in texts]
     names = tuple(sorted({note.group for note in notes if note.group is not None}))
@@ -122,13 +122,13 @@ def census_scope(history: History) -> CensusScope:
 
 def given_up(history: History, part: str) -> tuple[str, ...]:
     """Return the runner's notes that it gave up on this part of the trial."""
-    notes = history.notes(GAVE_UP.split()[0])
+    notes = history.notes[GAVE_UP.split()[0]]
     return tuple(note.text for note in notes if note.text.startswith(f"{GAVE_UP} {part}"))
 
 
 def _spoiled(history: History) -> Iterator[int]:
     """Yield the places at which a reader received a body that differs from what was sent."""
-    for note in history.notes(CORRUPTED):
+    for note in history.notes[CORRUPTED]:
         values = json.loads(note.text.partition(" ")[2])
         if "key" in values and "offset" in values:
             known = 0 <= values["offset"] < MAX_OFFSETS - 1
@@ -169,7 +169,7 @@ def _members(
 
 def _passed(history: History) -> dict[int, int]:
     """Return how far each queue of an imported history was read."""
-    notes = [json.loads(note.text.partition(" ")[2]) for note in history.notes(PASSED)]
+    notes = [json.loads(note.text.partition(" ")[2]) for note in history.notes[PASSED]]
     return {values["key"]: values["to"] for values in notes}
 
 
@@ -178,7 +178,7 @@ def _all_replicas(history: History) -> bool:
     nodes, roles = history.names.get("nodes", []), history.names.get("roles", {})
     brokers = {index for index, name in enumerate(nodes) if roles.get(name) == "broker"}
     found: set[int] = set()
-    for rows in arrays(history.files("replicas"), ("node",), afar=True):  # read by the driver
+    for rows in arrays(history.files["replicas"], ("node",), afar=True):  # read by the driver
         found |= set(np.unique(rows["node"]).tolist())
     return bool(brokers) and brokers <= found
 

@@ -111,8 +111,9 @@ class Assignments:
 
 def assignments_of(history: History, *nowhere: Members) -> Assignments:
     """Return the assignments of an imported history."""
-    notes = [n for n in history.notes(ASSIGN, SUBSCRIBE, REBALANCE, CRASH) if n.process is not None]
-    notes.sort(key=lambda n: (n.process, n.op))
+    every = (note for word in (ASSIGN, SUBSCRIBE, REBALANCE, CRASH) for note in history.notes[word])
+    notes = [note for note in every if note.process is not None]
+    notes.sort(key=lambda n: (n.process, n.op, n.t, n.text))
     texts = [n.text.partition(" ") for n in notes]
     return Assignments(
         np.array([(n.process or 0) << OPERATION_BITS | (n.op or 0) for n in notes], np.int64),

@@ -129,7 +129,7 @@ def metadata_changes(history: History) -> MetadataOperations:
     """Return the changes of metadata of a history."""
     begun: dict[int, Mapping[str, Any]] = {}
     ended: dict[int, Mapping[str, Any]] = {}
-    for path in history.files("ops"):
+    for path in history.files["ops"]:
         for row in _rows(path):
             (begun if row["type"] == Type.INVOKE else ended)[row["op"]] = row
     of_key: dict[int, list[MetadataOp]] = {}
@@ -147,8 +147,8 @@ def unread_at_end(
 ) -> list[Reason]:
     """Return a reason if something was changed and not read in the final phase. A read may have an
     early timestamp, where clocks may be off; it counts if nothing was changed after it."""
-    since = history.phases().get("drain")
-    early = max(map(history.spread_ns, history.writers("ops")), default=0)
+    since = history.phases.get("drain")
+    early = max(map(history.spread_ns, history.writers), default=0)
     blind = [
         key for key, row in of_key.items() if since is None or not _was_read(row, f, since - early)
     ]

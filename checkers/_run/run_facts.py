@@ -17,7 +17,6 @@ from harness.history.faults_and_events import (
     ClusterEvent,
     FaultInterval,
     TimeWindow,
-    events,
     in_force,
     quiet_windows,
 )
@@ -184,8 +183,8 @@ def facts(history: History, trial: Trial, spark: Any) -> RunFacts:
 def outline(history: History, trial: Trial) -> Outline:
     """Return the outline of a stored run."""
     faults = history.faults
-    event_log = events(history.read("events"))
-    phases = dict(history.phases())
+    event_log = history.events
+    phases = dict(history.phases)
     end = _end(faults, event_log, phases)
     sets, set_of_key = broker_sets(history.names, event_log)
     return Outline(
@@ -209,7 +208,7 @@ def outline(history: History, trial: Trial) -> Outline:
 
 def _skipped(history: History) -> int:
     """Return the sum of the last count of each process."""
-    counts = {note.process: note.text.partition(" ")[2] for note in history.notes(SKIPPED)}
+    counts = {note.process: note.text.partition(" ")[2] for note in history.notes[SKIPPED]}
     return sum(int(count) for count in counts.values() if count.isdecimal())
 
 

@@ -147,7 +147,7 @@ def merge(tables: Iterable[pa.Table]) -> pa.Table:
 
 def measure(history: History, query: TimelineQuery, spark: "SparkSession | None") -> pa.Table:
     """Return the cells of all operations, merged by Spark."""
-    spreads = {writer: history.spread_ns(writer) for writer in history.writers("ops")}
+    spreads = {writer: history.spread_ns(writer) for writer in history.writers}
 
     def scan(unit: Unit) -> Batches:
         _, paths = unit

@@ -69,9 +69,9 @@ def units_of(history: History, *tables: str) -> list[Unit]:
     units: list[Unit] = []
     for table in tables:
         if table == "ops":
-            units += [(table, files) for files in history.writers(table).values()]
+            units += [(table, files) for files in history.writers.values()]
         else:
-            units += [(table, (path,)) for path in history.files(table)]
+            units += [(table, (path,)) for path in history.files[table]]
     return units
 
 

@@ -3,13 +3,15 @@
 What was recorded is in files, one writer each: Arrow streams in `journal/` until they are sealed,
 Parquet in `history/` afterwards; a reader takes whichever there is. The tables and their
 conventions are in `harness/history/schema.py`. Large tables (ops, replicas) are never collected:
-checkers pass `files` to Spark. Small ones are read whole.
+checkers pass `files` to Spark. Small ones are read whole, once, and are attributes of `History`:
+faults, events, notes, phases. The judge reads them before it runs the checkers; a report, which
+shows what can be read, reads each of them when it needs it.
 
 A torn or foreign file is read up to the damage, and one may be missing altogether; `damage` lists
 these: what a checker finds "never sent" may be a record that was lost.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -24,7 +26,8 @@ import pyarrow.parquet as pq
 
 from harness.contracts import CLIENT
 from harness.errors import FetchFailed
-from harness.history.faults_and_events import FaultInterval, fault_intervals
+from harness.history.faults_and_events import ClusterEvent, FaultInterval, fault_intervals
+from harness.history.faults_and_events import events as cluster_events
 from harness.history.journal import (
     UNREADABLE,
     Damage,
@@ -77,6 +80,7 @@ __all__ = [
     "pieces",
 ]
 
+READ_AHEAD = ("files", "writers", "faults", "events", "notes", "phases", "complete", "damage")
 READ_ROWS = 1 << 17
 MAX_GROUP_ROWS, MAX_GROUP_BYTES = 1 << 20, 256 << 20  # of a sealed file's row groups
 MAX_ROWS, MAX_TEXT_BYTES, MAX_BRACKETS = 2_000_000, 128 << 20, 4_000_000  # of a small table
@@ -103,29 +107,43 @@ class Note:
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """One run's history. `shared`: what one checker computed and others use too."""
+    """One run's history. What is read from its files is an attribute, read once.
+
+    shared  what one checker computed and others use too
+    cut     files of small tables that were not read whole
+    """
 
     run: RunDir
     names: Mapping[str, Any]
     state: Mapping[str, Any]
     shared: dict[str, Any] = field(default_factory=dict)
-    cut: list[Damage] = field(default_factory=list)  # small tables that `read` did not return whole
+    cut: list[Damage] = field(default_factory=list)
 
     @classmethod
     def open(cls, run: RunDir) -> "History":
         return cls(run, run.names(), run.state())
 
-    def files(self, table: str) -> tuple[Path, ...]:
-        """Return a table's files, in the order of their writers and numbers; sealed ones take
+    def read_ahead(self) -> None:
+        """Read the small tables, and count the rows of all files."""
+        for name in READ_AHEAD:
+            getattr(self, name)
+
+    @cached_property
+    def files(self) -> Mapping[str, tuple[Path, ...]]:
+        """Each table's files, in the order of their writers and numbers; sealed ones take
         precedence."""
+        return {table: self._files(table) for table in TABLES}
+
+    def _files(self, table: str) -> tuple[Path, ...]:
         found = {path.stem: path for path in self.run.find("journal", f"{table}-*.arrows")}
         found |= {path.stem: path for path in self.run.find("history", f"{table}-*.parquet")}
         return tuple(found[stem] for stem in sorted(found))
 
-    def writers(self, table: str) -> Mapping[str, tuple[Path, ...]]:
-        """Return a table's files by writer: one process's rows, in time order."""
+    @cached_property
+    def writers(self) -> Mapping[str, tuple[Path, ...]]:
+        """The files of the operations by writer: one process's rows, in time order."""
         by_writer: dict[str, tuple[Path, ...]] = {}
-        for path in self.files(table):
+        for path in self.files["ops"]:
             name = writer_of(path)
             by_writer[name] = (*by_writer.get(name, ()), path)
         return by_writer
@@ -140,7 +158,7 @@ class History:
 
     def read(self, table: str) -> pa.Table:
         """Return a whole table; a small one up to its limits."""
-        every = (batch for path in self.files(table) for batch in batches(path))
+        every = (batch for path in self.files[table] for batch in batches(path))
         parts = every if table in LARGE else self._small(table, self.cut)
         return pa.Table.from_batches(parts, TABLES[table])
 
@@ -150,7 +168,7 @@ class History:
         """Yield the batches of a small table. What exceeds its limits is left out, and is `damage`.
         `remote`: files in storage are not kept."""
         size = np.zeros(3, np.int64)
-        for path in self.files(table):
+        for path in self.files[table]:
             rows = 0
             try:
                 for batch in batches(path, remote=remote, shared=True):
@@ -170,29 +188,36 @@ class History:
         """The last recorded state of each fault, in order of ids."""
         return fault_intervals(self.read("faults"))
 
-    def phases(self) -> Mapping[str, int]:
-        """Return when each phase began; a phase that was never reached is absent."""
-        return {note.text: note.t for note in self._notes if note.text in PHASES}
-
-    def notes(self, *first_words: str) -> tuple["Note", ...]:
-        """Return the notes that begin with one of these words, in time order."""
-        return tuple(n for n in self._notes if n.text.split(" ", 1)[0] in first_words)
+    @cached_property
+    def events(self) -> tuple[ClusterEvent, ...]:
+        """The events that nodes and the runner logged, in order of time."""
+        return cluster_events(self.read("events"))
 
     @cached_property
-    def _notes(self) -> tuple["Note", ...]:
-        notes = [
+    def notes(self) -> Mapping[str, Sequence[Note]]:
+        """The notes by their first word, each in order of time; no notes for other words."""
+        rows = [
             Note(row["t"], row["process"], row["op"], row["text"] or "")
             for batch in self.read("notes").to_batches(READ_ROWS)
             for row in batch.to_pylist()
         ]
-        return tuple(sorted(notes, key=lambda n: (n.t, n.text, str(n.process), str(n.op))))
+        found: defaultdict[str, list[Note]] = defaultdict(list)
+        for note in sorted(rows, key=lambda n: (n.t, n.text, str(n.process), str(n.op))):
+            found[note.text.split(" ", 1)[0]].append(note)
+        return found
+
+    @cached_property
+    def phases(self) -> Mapping[str, int]:
+        """When each phase began; a phase that was never reached is absent."""
+        marks = (note for phase in PHASES for note in self.notes[phase] if note.text == phase)
+        return {note.text: note.t for note in sorted(marks, key=lambda n: (n.t, n.text))}
 
     @property
     def ended(self) -> bool:
         """Whether the run came to its end, and every writer closed its journal."""
         return bool(self.state.get("ended", False))
 
-    @property
+    @cached_property
     def complete(self) -> bool:
         """Whether everything that was recorded is here, so that what is not here did not happen."""
         return not self.gaps
@@ -243,14 +268,16 @@ class History:
         lost = self.state.get(how)
         return lost if isinstance(lost, dict) else {}
 
+    @property
     def counts(self) -> tuple[FileCount, ...]:
-        """Return the rows of every file, and what the writers counted."""
+        """The rows of every file, and what the writers counted."""
         return tuple(self._inspected[0])
 
-    def events(self) -> Mapping[str, int]:
-        """Return how many rows each table holds."""
+    @cached_property
+    def row_counts(self) -> Mapping[str, int]:
+        """How many rows each table holds."""
         rows = dict.fromkeys(TABLES, 0)
-        for count in self.counts():
+        for count in self.counts:
             rows[table_of(Path(count.file))] += count.rows
         return rows
 
@@ -268,7 +295,7 @@ class History:
         damage: list[Damage] = []
         for table in TABLES:
             written = self._announced_by_stem(table)  # first: a new file gets its counter later
-            files = self.files(table)
+            files = self.files[table]
             damage += _missing(written, files)
             for path in files:
                 announced = announced_rows(self.run.journal / f"{path.stem}.arrows")

@@ -14,7 +14,7 @@ from typing import Any
 
 from harness import registry
 from harness.contracts.faults import DataLoss
-from harness.history.faults_and_events import FaultInterval, TimeWindow, events
+from harness.history.faults_and_events import FaultInterval, TimeWindow
 from harness.history.reader import History
 from harness.history.roles import SetChange, set_changes_of
 from harness.run.broker_sets import broker_sets_in, replica_groups
@@ -273,10 +273,10 @@ def _was_active(last: FaultInterval, fault: FaultInterval) -> bool:
 
 def _recoveries(history: History, trial: Trial) -> Callable[[FaultInterval], int]:
     """Return a function from a fault to the moment at which the cluster had recovered from it."""
-    logged = events(history.read("events"))
+    logged = history.events
     steps = set_changes_of(logged)
     end = max((event.t for event in logged), default=0)
-    end = max([end, *history.phases().values()])
+    end = max([end, *history.phases.values()])
     full: dict[str, int] = {}
     for step in steps:
         full[step.set] = max(full.get(step.set, 0), len(step.members))

@@ -92,6 +92,7 @@ def _is_large(run: RunDir) -> bool:
 def judge_small(history: History) -> Verdict:
     """Return the verdict on a small run, by the same kernels, without Spark and without sealing
     it."""
+    history.read_ahead()
     trial = history.run.trial()
     checks = [(name, registry.load("checker", name)) for name in checkers_of(trial)]
     results = [_run_guarded(check, name, history, trial, None) for name, check in checks]
@@ -121,7 +122,9 @@ def _prepare(run: RunDir) -> tuple[History, Trial, Sequence[str]]:
     names = checkers_of(trial)
     for name in names:
         registry.module("checker", name)
-    return History.open(run), trial, names
+    history = History.open(run)
+    history.read_ahead()
+    return history, trial, names
 
 
 def _run_checkers(
@@ -273,7 +276,7 @@ def conclude(
     `missing`: reasons for demands that no checker decided.
     """
     unclaimed = unclaimed_faults(history, trial)
-    load_began = history.phases().get("load", 0) if unclaimed else 0
+    load_began = history.phases.get("load", 0) if unclaimed else 0
     results = tuple(mark_excused(mark_permitted(r, trial), unclaimed, load_began) for r in results)
     if "imported" in history.state:
         results = with_originals(results, history.run, history.names)
@@ -298,7 +301,7 @@ def conclude(
     if verdict is Judgement.VALID:
         remarks += omitted_checkers(results, history, trial)
     words = verdict_sentence(verdict, results, reasons, tuple(remarks))
-    return Verdict(verdict, words, reasons, results, events=history.events())
+    return Verdict(verdict, words, reasons, results, events=history.row_counts)
 
 
 def mark_permitted(result: Result, trial: Trial) -> Result:
@@ -428,7 +431,7 @@ def verdict_sentence(
 def run_remarks(history: History) -> Iterator[str]:
     """Yield what the record itself says of the run, apart from its verdict."""
     yield from map(str, history.state.get("remarks", ()))  # of an import: `_nemesis.caveats`
-    if "imported" in history.state or "load" not in history.phases():
+    if "imported" in history.state or "load" not in history.phases:
         return
     if all(fault.applied is None for fault in history.faults):
         planned = len(planned_kinds(history.run.plan_text()))

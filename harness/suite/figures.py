@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from harness.history.faults_and_events import events
 from harness.history.reader import History
 from harness.history.roles import election_count
 from harness.history.rundir import RunDir
@@ -33,7 +32,7 @@ def measured(run: RunDir | None, verdict: Verdict | None) -> dict[str, float]:
         return {}
     found: dict[str, float | None] = {**figures(verdict)}
     found["per_s"] = per_s(verdict, run.state())
-    found["election_count"] = election_count(events(History.open(run).read("events")))
+    found["election_count"] = election_count(History.open(run).events)
     return {name: value for name, value in found.items() if value is not None}
 
 

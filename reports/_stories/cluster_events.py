@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.history.faults_and_events import ClusterEvent, FaultInterval, events
+from harness.history.faults_and_events import ClusterEvent, FaultInterval
 from harness.history.reader import History
 from reports._stories.moments import Moment
 
@@ -22,7 +22,7 @@ class BrokerNames:
 
     @classmethod
     def of(cls, history: History) -> "BrokerNames":
-        roles = (event for event in events(history.read("events")) if event.kind == "role")
+        roles = (event for event in history.events if event.kind == "role")
         claims: dict[int, set[str]] = {}
         for event in roles:
             claims.setdefault(int(event.fields["brokerId"]), set()).add(event.node)
@@ -160,10 +160,10 @@ def cluster_moments(
 ) -> Iterator[Moment]:
     """Yield the nodes' events since the load began, each change once; optionally of one broker set.
     Events of the shutdown are left out; a run without a shutdown has none."""
-    until = history.phases().get("collected", math.inf)
+    until = history.phases.get("collected", math.inf)
     seen: set[str] = set()
     laws: set[str] = set()
-    for event in events(history.read("events")):
+    for event in history.events:
         if broker_set and event.fields.get("brokerName", broker_set) != broker_set:
             continue
         words, weight = KINDS.get(event.kind, _no_text)(event, brokers)

@@ -7,7 +7,6 @@ moments that are far from the violation or of little weight are left out first.
 
 from collections.abc import Iterator
 
-from harness.history.faults_and_events import events
 from harness.history.reader import History
 from harness.judge.verdict import Verdict
 from reports._stories.cluster_events import BrokerNames, cluster_moments, fault_moments
@@ -58,7 +57,7 @@ def _initial_state(history: History, brokers: BrokerNames, began: int) -> str:
     masters: dict[str, str] = {}
     sets: dict[str, str] = {}
     leader = ""
-    for event in (e for e in events(history.read("events")) if e.t < began):
+    for event in (e for e in history.events if e.t < began):
         fields = event.fields
         if event.kind == "election":
             masters[fields["brokerName"]] = (

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from harness.history.faults_and_events import ClusterEvent, events, faults_at
+from harness.history.faults_and_events import ClusterEvent, faults_at
 from harness.history.notes import PASSED
 from harness.history.reader import DRAINED, History
 from harness.operation import F, Type
@@ -55,7 +55,7 @@ class StoryFacts:
 
     @cached_property
     def events(self) -> tuple[ClusterEvent, ...]:
-        return events(self.history.read("events"))
+        return self.history.events
 
     @cached_property
     def broker_set(self) -> str:
@@ -130,7 +130,7 @@ def _entries_at(facts: StoryFacts, place: Place) -> Iterator[str]:
 def _drains(facts: StoryFacts) -> Iterator[str]:
     """Yield the readers that reached the end of the messages' queues."""
     keys = {row["key"] for row in facts.rows if row["key"] is not None and facts.query.values}
-    for note in facts.history.notes(DRAINED, PASSED):
+    for note in (*facts.history.notes[DRAINED], *facts.history.notes[PASSED]):
         word, _, rest = note.text.partition(" ")
         fields = json.loads(rest)
         if fields.get("key") not in keys:

@@ -105,7 +105,7 @@ def finding_views(view: RunView) -> list[FindingView]:
 
 
 def _budget(view: RunView) -> int:
-    size = sum(path.stat().st_size for path in view.history.files("ops"))
+    size = sum(path.stat().st_size for path in view.history.files["ops"])
     return MAX_STORIES if size < LARGE_BYTES else MAX_STORIES_EACH
 
 

@@ -55,7 +55,7 @@ def select_rows(history: History, wanted: RowQuery) -> list[Row]:
     """Return the matching rows of operations, in order of time; the first `MAX_ROWS` if there are
     more."""
     rows: list[Row] = []
-    for path in history.files("ops") if wanted else ():
+    for path in history.files["ops"] if wanted else ():
         for batch in _batches_with(path, wanted):
             rows += batch.filter(_mask(batch, wanted)).to_pylist()
             if len(rows) > MAX_ROWS:
@@ -111,7 +111,7 @@ def passes(history: History, place: Place, since: int) -> list[Pass]:
     there."""
     key, offset = place
     first: dict[int, Pass] = {}
-    for path in history.files("ops"):
+    for path in history.files["ops"]:
         for batch in batches(path, PASSING):
             mask = pc.and_(pc.equal(batch["key"], key), pc.greater(batch["offset"], offset))
             mask = pc.and_(mask, pc.and_(_among(batch["f"], READING), pc.is_valid(batch["value"])))
@@ -140,7 +140,7 @@ def stored_copies(history: History, wanted: RowQuery) -> tuple[list[Row], frozen
     all."""
     rows: list[Row] = []
     nodes: set[int] = set()
-    for path in history.files("replicas"):
+    for path in history.files["replicas"]:
         for batch in batches(path):
             nodes |= {node for node in pc.unique(batch["node"]).to_pylist() if node is not None}
             mask = _among(batch["value"], wanted.values)
@@ -155,7 +155,7 @@ def missing_offsets(history: History, key: int, node: int, limit: int) -> list[i
     """Return the first `limit` offsets that a replica's log of a queue lacks between its first and
     its last: one corrupt offset can make a gap that does not fit into memory."""
     held: set[int] = set()
-    for path in history.files("replicas"):
+    for path in history.files["replicas"]:
         for batch in batches(path, ("node", "key", "offset")):
             mine = pc.and_(pc.equal(batch["key"], key), pc.equal(batch["node"], node))
             held |= set(batch.filter(pc.fill_null(mine, False))["offset"].to_pylist())
@@ -170,7 +170,7 @@ def last_changes(
     """Return the last operations on a topic, a group or a lock that began before a given time.
     `value`: the topic, if a key has several."""
     begun: list[tuple[int, int]] = []
-    for path in history.files("ops"):
+    for path in history.files["ops"]:
         for batch in batches(path, ("t", "op", "type", "f", "key", "value")):
             mine = pc.and_(pc.equal(batch["key"], key), pc.equal(batch["type"], int(Type.INVOKE)))
             if value is not None:

@@ -32,7 +32,7 @@ def test_a_sealed_history_reads_as_before(tmp_path: Path) -> None:
     history = History.open(run)
     assert history.read("ops").equals(before)
     assert not list(run.journal.glob("*.arrows"))
-    assert {(c.rows, c.counted) for c in history.counts()} == {(1000, 1000), (1, 1)}
+    assert {(c.rows, c.counted) for c in history.counts} == {(1000, 1000), (1, 1)}
     assert not history.damage
 
 
@@ -44,7 +44,7 @@ def test_sealing_twice_changes_nothing(tmp_path: Path) -> None:
     seal(run)
     sealed = {path.name: path.read_bytes() for path in run.history.iterdir()}
     stream.write_bytes(content)
-    assert len(History.open(run).files("ops")) == 1
+    assert len(History.open(run).files["ops"]) == 1
     seal(run)
     assert {path.name: path.read_bytes() for path in run.history.iterdir()} == sealed
     assert not stream.exists()
@@ -139,6 +139,6 @@ def test_phases_and_notes_are_read_from_either_form(tmp_path: Path, sealed: bool
     if sealed:
         seal(run)
     history = History.open(run)
-    assert history.phases() == {"load": 1}
-    assert [note.text for note in history.notes("load")] == ["load"]
+    assert history.phases == {"load": 1}
+    assert [note.text for note in history.notes["load"]] == ["load"]
     assert history.interrupted

@@ -319,7 +319,7 @@ def test_a_connect_server_judges_too(
         judge(run, master=servers.connect(spark_lab.stranger(tmp_path)))
     assert run.verdict_file.read_bytes() == here
     assert "SPARK_REMOTE" not in os.environ
-    assert History.open(run).events()["ops"]
+    assert History.open(run).row_counts["ops"]
 
 
 def test_a_client_that_ends_the_process_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

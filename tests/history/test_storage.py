@@ -67,7 +67,7 @@ def address(server: bucket_lab.Storage, sound: RunDir, tmp_path: Path) -> Iterat
 
 
 def ops_of(run: RunDir) -> int:
-    return sum(batch.num_rows for path in History.open(run).files("ops") for batch in batches(path))
+    return sum(batch.num_rows for path in History.open(run).files["ops"] for batch in batches(path))
 
 
 @pytest.mark.spark
@@ -113,9 +113,9 @@ def test_of_large_files_only_what_is_read_is_fetched(
     """How many rows there are, and whose, is in the end of a file, or in a column."""
     with open_run(address) as run:
         history = History.open(run)
-        assert history.counts() == History.open(sound).counts()
+        assert history.counts == History.open(sound).counts
         assert history.complete
-        (path,) = history.files("replicas")
+        (path,) = history.files["replicas"]
         nodes = [batch["node"] for batch in batches(path, ("node",), remote=True)]
         assert pa.chunked_array(nodes).unique().to_pylist()
         assert path.stat().st_size == (sound.history / path.name).stat().st_size
@@ -139,7 +139,7 @@ def test_what_changed_in_storage_is_fetched_again(
     """By a machine that has the file as it was, too; and whoever reads while it changes is told."""
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path}/executor,{tmp_path}/another")
     with open_run(address) as run:
-        (path,) = History.open(run).files("ops")
+        (path,) = History.open(run).files["ops"]
         there = pickle.loads(pickle.dumps(path))
         before = there.read_bytes()
         assert there.is_relative_to(tmp_path / "executor")
@@ -150,7 +150,7 @@ def test_what_changed_in_storage_is_fetched_again(
         with pytest.raises(FetchFailed, match="was changed while the run was read"):
             ops_of(run)
     with open_run(address) as run:
-        (path,) = History.open(run).files("ops")
+        (path,) = History.open(run).files["ops"]
         assert ops_of(run) == ops_of(lossy)
         again = pickle.loads(pickle.dumps(path))
         assert again.read_bytes() == (lossy.path / OPS).read_bytes() != before
@@ -161,7 +161,7 @@ def test_what_can_not_be_fetched_is_not_taken_for_torn(
 ) -> None:
     """A torn file is read up to the damage; here nothing may be left out, nor anything judged."""
     with open_run(address) as run:
-        (path,) = History.open(run).files("ops")
+        (path,) = History.open(run).files["ops"]
         server.refused.update(("GET", "HEAD"))
         with pytest.raises(FetchFailed, match="refuses us"):
             list(batches(path))
@@ -170,7 +170,7 @@ def test_what_can_not_be_fetched_is_not_taken_for_torn(
         with pytest.raises(BadRequest, match="refuses us"):
             list(batches(path, ("op",), remote=True))
         with pytest.raises(BadRequest, match="refuses us"):
-            History.open(run).counts()
+            assert History.open(run).counts
 
 
 def test_what_an_executor_could_not_fetch_is_told_in_its_words(

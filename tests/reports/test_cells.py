@@ -25,7 +25,7 @@ NAMES = {
 
 
 def rows_of(run: RunDir) -> Iterator[dict[str, Any]]:
-    for path in History.open(run).files("ops"):
+    for path in History.open(run).files["ops"]:
         for batch in batches(path):
             yield from batch.to_pylist()
 

@@ -231,7 +231,7 @@ def test_a_final_phase_that_was_given_up_proves_nothing(tmp_path: Path) -> None:
 def test_rows_of_transactions_are_others_business(tmp_path: Path) -> None:
     """Their whole has no key, which is no flaw, and their parts are not judged here."""
     here = history(tmp_path, told((PUT, 1), (GET, 1)))
-    path = here.files("ops")[0]
+    path = here.files["ops"][0]
     table = pq.read_table(path)
     table = table.set_column(table.column_names.index("mop"), "mop", pa.nulls(4, pa.int32()))
     part = {"t": 50, "process": 9, "op": 9, "type": 0, "f": PUT, "key": 0, "value": 5, "mop": 0}
@@ -321,7 +321,7 @@ def test_garbage_is_no_verdict(tmp_path: Path, seed: int) -> None:
     table = pa.Table.from_arrays(columns, schema=OPS)
     f = table.column_names.index("f")
     kinds = pa.array(dice.choice([GET, PUT, CAS, APPEND, 99], count), pa.int8())
-    pq.write_table(table.set_column(f, OPS.field("f"), kinds), here.files("ops")[0])
+    pq.write_table(table.set_column(f, OPS.field("f"), kinds), here.files["ops"][0])
     result = registers.check(here, Trial(), None)
     assert "HISTORY_MALFORMED" in codes(result)
     assert result.judgement is not Judgement.VALID
@@ -350,7 +350,7 @@ def test_many_of_unknown_outcome_on_one_key(tmp_path: Path) -> None:
             else pa.nulls(count + 6, f.type)
             for f in OPS
         ]
-        pq.write_table(pa.Table.from_arrays(arrays, schema=OPS), here.files("ops")[0])
+        pq.write_table(pa.Table.from_arrays(arrays, schema=OPS), here.files["ops"][0])
         result = registers.check(here, Trial(), None)
         assert result.judgement is expected, name
     [row] = result.findings[0].evidence

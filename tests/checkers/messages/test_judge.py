@@ -257,7 +257,7 @@ def test_what_follows_from_a_run_that_was_cut_short_is_no_reason(
 
 def test_a_damaged_journal_is_a_reason(sound: History) -> None:
     """What can be read is judged; what is missing may have been anything."""
-    (path,) = sound.files("ops")
+    (path,) = sound.files["ops"]
     path.write_bytes(path.read_bytes()[:-300])
     verdict = judge.conclude([Result("loss")], History.open(sound.run), Trial())
     assert [r.code for r in verdict.reasons] == ["JOURNAL_DAMAGED"]

@@ -197,7 +197,7 @@ def test_what_stands_at_two_places_bounds_neither(
         "1 poll ok [[:poll {7 [[8 9] [9 7]]}]]\n2 poll ok [[:poll {7 [[6 7]]}]]"
     )
     run = imported(SOUND + text)
-    assert (len(History.open(run).files("ops")) > 1) is (rows == 8)
+    assert (len(History.open(run).files["ops"]) > 1) is (rows == 8)
     found = codes(judged(run))
     assert found["DUPLICATED_BY_RETRY"] == 1
     assert not found.keys() & {"REORDERED", "NOT_LINEARIZABLE"}

@@ -92,7 +92,7 @@ def test_a_history_with_gaps_convicts_nobody_of_loss(written: Any, gap: str) -> 
     """A killed or torn journal may have lost the reads themselves, whatever the notes say."""
     history = written("send 1 ok@0\nsend 2 ok@1\nread 1@0\ndrained", 3, ended=gap == "damaged")
     if gap == "damaged":
-        path = history.files("ops")[-1]
+        path = history.files["ops"][-1]
         path.write_bytes(path.read_bytes()[:-10])
     result = judged("loss", History.open(history.run))
     assert not result.findings

@@ -73,7 +73,7 @@ def test_spark_and_the_kernels_agree_on_steps(
     monkeypatch.setattr(_folder, "ROWS_OF_A_FILE", 10)
     run = imported(STEPS)
     history, trial = History.open(run), run.trial()
-    assert len(history.files("ops")) > 2
+    assert len(history.files["ops"]) > 2
     spread = [load("checker", name)(history, trial, spark) for name in trial.checkers]
     verdict = conclude(spread, history, trial)
     assert verdict == judge_small(History.open(run))

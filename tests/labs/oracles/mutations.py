@@ -383,7 +383,7 @@ def _decode_history(name: str, path: Path) -> None:
         if name.startswith("faults"):
             fault_intervals(table)
         list(read_stream(place / name, [])) if name.endswith(".arrows") else None
-        history.phases()
+        assert isinstance(history.phases, dict)
 
 
 def _toml() -> Sequence[tuple[str, bytes]]:

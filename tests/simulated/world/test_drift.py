@@ -10,7 +10,6 @@ from clusters.hosts.simulated.options import SimulationOptions, swarm
 from harness.campaign.simulation import simulate
 from harness.contracts import ClockOffset
 from harness.errors import BadRequest
-from harness.history.faults_and_events import events
 from harness.history.reader import History
 from harness.trial import Trial
 
@@ -40,7 +39,7 @@ def test_what_nodes_tell_of_is_dated_by_the_worlds_clock(tmp_path: Path) -> None
     assert len(set(rates.values())) == 6
     assert all(0.98 <= rate <= 1.02 for rate in rates.values())
     assert max(abs(rate - 1) for rate in rates.values()) > 0.005
-    told = events(History.open(made.run).read("events"))
+    told = History.open(made.run).events
     elected = {
         e.fields["epoch"]: e.t for e in told if e.kind == "election" and e.fields["masterId"]
     }

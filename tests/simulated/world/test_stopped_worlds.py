@@ -10,7 +10,6 @@ import pytest
 from clusters.hosts._world.world import Livelock
 from harness.campaign.simulation import STOPPED, judge_simulated
 from harness.errors import BedFailed
-from harness.history.faults_and_events import events
 from harness.history.reader import History
 from harness.history.runs import write_run
 from harness.run.parent_pipe import no_parent
@@ -57,7 +56,7 @@ def test_what_was_broken_until_then_stays_broken(
 
     run = write_run(TRIAL, "", tmp_path)
     run_in_hosts(run, story, no_parent)
-    told = events(History.open(run).read("events"))
+    told = History.open(run).events
     [watched] = [event for event in told if event.kind == "laws-watched"]
     assert watched.fields["looked"]["ONE_LEADER"] >= 1
     assert judge_simulated(run).failure == (STOPPED, "UNACCEPTABLE")
