@@ -26,7 +26,6 @@ BRIEF = (
     *("--duration", "36s", "--rhythm", "quiet_s=2,fault_s=5,recovery_s=7"),
     *("--load", "rate=100"),  # a busy machine takes seconds to elect
 )
-UNSAFE = ("isolate-then-kill", "unsafe-default", "--duration", "20s")
 CUT = """
 [[fault]]
 kind = "partition"
@@ -286,13 +285,11 @@ def host_of(lab: SshLab, folder: Path, node: str) -> LabHost:
 
 BY_NAME: Mapping[str, Callable[[HostLab, Path, Any], Any]] = {
     "smoke": lambda host_lab, folder, lab: smoke(host_lab, folder),
-    "losing": lambda host_lab, folder, lab: losing(host_lab, folder, *UNSAFE),
     "killed": lambda host_lab, folder, lab: killed(host_lab, folder),
     "stopped": lambda host_lab, folder, lab: stopped(host_lab, folder),
     "kept": lambda host_lab, folder, lab: kept(host_lab, folder),
     "random_kills": lambda host_lab, folder, lab: random_kills(host_lab, folder),
     "removed": removed,
     "hung": hung,
-    "full_containers": lambda host_lab, folder, lab: full_containers(host_lab, folder),
     "full_host": full_host,
 }

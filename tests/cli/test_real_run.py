@@ -1,15 +1,12 @@
-"""One short real trial through the console script, and everything that can be done with it after.
+"""One short real trial through the console script, and what can be done with its run afterwards.
 
-Ctrl-C is a signal to the command, as a terminal sends it.
+tests/trials/test_stopped_command.py sends signals to a trial in progress.
 """
 
 import json
 import shutil
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -108,70 +105,6 @@ def _forget_one_message(run: RunDir) -> int:
         table = pq.read_table(path)
         pq.write_table(table.filter(pc.not_equal(table["value"], value)), path)
     return value
-
-
-@pytest.fixture
-def running(tmp_path: Path) -> Iterator[Callable[[str], "subprocess.Popen[str]"]]:
-    """Start a long trial and come back when it has reached a phase."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(phase: str) -> "subprocess.Popen[str]":
-        process = subprocess.Popen(
-            [SCRIPT, "run", "messages", "--duration", "2m", "--seed", "1"],
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        started.append(process)
-        _until(lambda: phase in _state(tmp_path), 60)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
-def _state(folder: Path) -> str:
-    try:
-        return str(_latest(folder).state().get("phase", ""))
-    except Exception:
-        return ""
-
-
-def _until(condition: Callable[[], bool], within_s: float) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def test_ctrl_c_heals_takes_down_and_judges(
-    running: Callable[[str], "subprocess.Popen[str]"], tmp_path: Path
-) -> None:
-    """What was recorded is judged, and proves nothing: unknown, INTERRUPTED."""
-    process = running("load")
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=90)
-    assert process.returncode == 2, out + err
-    verdict = json.loads(_latest(tmp_path).verdict_file.read_text())
-    assert "INTERRUPTED" in {reason["code"] for reason in verdict["reasons"]}
-    assert "Traceback" not in err
-
-
-def test_a_second_ctrl_c_stops_at_once(
-    running: Callable[[str], "subprocess.Popen[str]"], tmp_path: Path
-) -> None:
-    """No verdict, no traceback, nothing left; the folder can still be judged."""
-    process = running("load")
-    process.send_signal(signal.SIGINT)
-    _until(lambda: _state(tmp_path) != "load", 30)
-    process.send_signal(signal.SIGINT)
-    err = process.communicate(timeout=30)[1]
-    assert process.returncode == 2
-    assert "Traceback" not in err
-    assert seatrial(tmp_path, "check", "runs/latest").returncode == 2
 
 
 def test_a_failed_bed_is_255(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
-"""Whole trials on a Docker engine by the real command, and an engine that is left as it was.
+"""Whole trials on a Docker engine by the real command, which leave the engine as it was.
 
-The trials are sailed in the background, one after another, in the Docker lab; each checks itself
-that `docker ps -a`, networks, volumes and the engine's iptables rules are as before.
+The trials run in the background, one after another, in the Docker lab; each checks itself
+that `docker ps -a`, networks, volumes and the engine's iptables rules are as before. Trials that
+depend little on the kind of hosts run on SSH hosts alone (test_ssh_trials.py); the nightly job runs
+all of them on both (tests/acceptance/host_trials.py).
 """
 
 import re
@@ -27,17 +29,6 @@ def test_the_trial_of_all_hosts_is_valid_in_containers(smoke: run_command.Finish
     trial_assertions.was_cleaned_up(smoke)
 
 
-def test_defaults_lose_what_was_acknowledged(losing: run_command.FinishedCommand) -> None:
-    """As on local hosts, and as many as the naive count."""
-    trial_assertions.lost_what_was_acknowledged(losing, least=1000)
-
-
-def test_kills_at_random_moments_leave_nothing(random_kills: list[str]) -> None:
-    """Processes, rules and folders are gone after `heal`, and what was recorded up to 50 ms before
-    the kill is there: `kills.py` asserts it of each."""
-    assert len(random_kills) == trial_scenarios.KILLS
-
-
 def test_a_killed_driver_leaves_no_fault_and_heal_removes_the_rest(
     killed: trial_scenarios.Left,
 ) -> None:
@@ -55,12 +46,6 @@ def test_a_container_removed_by_hand_ends_the_run(removed: run_command.FinishedC
     (fault,) = run_command.faults(removed.run)
     assert fault["heal"] is not None
     assert run_command.state(removed.run)["ended"]
-
-
-def test_a_full_disk_ends_the_run(full_containers: run_command.FinishedCommand) -> None:
-    """Unknown, and it says where no space was left; no broker is convicted for it."""
-    trial_assertions.ended_early(full_containers, "DISK_FULL", "no space was left for broker-")
-    assert full_containers.findings["NODE_CRASHED"] == 0
 
 
 def test_a_cluster_can_be_kept_and_looked_at(kept: dict[str, run_command.FinishedCommand]) -> None:

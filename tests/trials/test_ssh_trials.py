@@ -1,7 +1,8 @@
-"""Whole trials on machines reached by SSH, by the real command; hosts are left as they were.
+"""Whole trials on machines reached by SSH, by the real command, which leave the hosts as they were.
 
-The trials are sailed in the background, one after another, in the SSH lab; each checks itself that
-files, processes, sockets and rules of every host are as before.
+The trials run in the background, one after another, in the SSH lab; each checks itself that
+files, processes, sockets and rules of every host are as before. Plans that lose messages run on
+local hosts (test_plans.py), and here every night (tests/acceptance/host_trials.py).
 """
 
 from collections.abc import Callable
@@ -23,11 +24,6 @@ def test_the_trial_of_all_hosts_is_valid_over_ssh(smoke: run_command.FinishedCom
     """All four kinds of faults at work, all that was recorded judged, the nodes' files here."""
     trial_assertions.took_effect(smoke)
     trial_assertions.was_cleaned_up(smoke)
-
-
-def test_defaults_lose_what_was_acknowledged(losing: run_command.FinishedCommand) -> None:
-    """As on local hosts, and as many as the naive count."""
-    trial_assertions.lost_what_was_acknowledged(losing, least=1000)
 
 
 def test_a_killed_driver_leaves_no_fault_and_heal_removes_the_rest(

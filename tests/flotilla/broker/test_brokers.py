@@ -1,12 +1,14 @@
-"""Brokers as real processes: replication, elections, what a send is answered, what a fork becomes.
+"""Brokers as real processes on loopback, with a nameserver and three controllers.
 
-One nameserver, three controllers, up to three brokers on loopback; kill -9 and SIGSTOP are real.
+These tests show that processes, files and TCP do what the simulated world assumes. Elections,
+lost masters, forks and the statuses of sends are tested there: test_ha_chained.py,
+test_log_cases.py, test_statuses.py, and tests/simulated/cluster.
 """
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,6 @@ pytestmark = pytest.mark.bed
 QUEUES = 4
 LOST = (Unreachable, ConnectionLost, CallTimeout)
 SAFE = {"allAckInSyncStateSet": True, "minInSyncReplicas": 2}
-UNSAFE = {"inSyncReplicas": 1}
 
 
 class Brokers:
@@ -153,18 +154,6 @@ async def play(scenario: Scenario, group: Brokers) -> None:
         group.pool.close()
 
 
-@asynccontextmanager
-async def stopped(*nodes: Any) -> AsyncIterator[None]:
-    for node in nodes:
-        node.send_signal(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for node in nodes:
-            if node.process:
-                node.send_signal(signal.SIGCONT)
-
-
 def stored(node: Any) -> list[Any]:
     """A stopped broker's own copy."""
     return list(messages(str(Path(node.folder) / "store")))
@@ -190,28 +179,6 @@ def test_every_replica_holds_the_same_log(brokers: Trial) -> None:
     brokers(scenario, **SAFE)
 
 
-def test_a_killed_master_is_replaced_and_nothing_is_lost(brokers: Trial) -> None:
-    """Killed under load, three times; each returns as a slave, and the set is whole again."""
-
-    async def scenario(group: Brokers) -> None:
-        for _ in range(3):
-            master = await group.master(members=3)
-            sending = asyncio.ensure_future(keep_sending(group, master))
-            await more_acked(group, 200)
-            master.stop()
-            await sending
-            successor = await group.master(members=2)
-            assert successor is not master
-            assert (await group.send(successor)).status is Status.SUCCESS
-            seen = await group.drain(successor)
-            assert group.acked.items() <= seen.items()
-            master.start()
-        await group.master(members=3)
-        await group.abreast()
-
-    brokers(scenario, **SAFE)
-
-
 async def keep_sending(group: Brokers, node: Any, count: int = 50) -> None:
     """So many at a time until the broker is gone; sends that get no answer are nobody's."""
     while True:
@@ -230,104 +197,6 @@ async def more_acked(group: Brokers, count: int) -> None:
     await eventually(enough)
 
 
-def test_a_returning_master_cuts_its_fork(brokers: Trial, controllers: Any) -> None:
-    """Unsafe profile: what only the old master had is lost, cut off, and never comes back.
-
-    The slaves die while the controllers can not hear that the master wants a smaller set.
-    """
-
-    async def scenario(group: Brokers) -> None:
-        master = await group.master(members=3)
-        await group.send_many(master, 50)
-        await group.abreast()
-        slaves = [node for node in group.nodes if node is not master]
-        async with stopped(*controllers.nodes.values()):
-            for node in slaves:
-                node.stop()
-            await group.send_many(master, 40)
-            lost = list(group.acked)[50:]
-            assert len(await group.drain(master)) == 90
-            master.stop()
-        for node in slaves:
-            node.start()
-        successor = await group.master(members=2)
-        await group.send_many(successor, 20)
-        master.start()
-        await group.master(members=3)
-        told = await group.abreast()
-        [cut] = master.events("truncate")
-        assert (cut["action"], cut["case"][:2]) == ("truncate", "2-")
-        assert cut["point"] == told[0]["epochs"][-1][1]
-        seen = await group.drain(successor)
-        assert not seen.keys() & set(lost)
-        assert len(seen) == 70
-        for node in group.nodes:
-            node.stop()
-        copies = [[(m.physical_offset, m.body) for m in stored(node)] for node in group.nodes]
-        assert copies[0] == copies[1] == copies[2]
-
-    brokers(scenario, **UNSAFE)
-
-
-def test_a_stopped_member_holds_acknowledgement_until_it_leaves(brokers: Trial) -> None:
-    """FLUSH_SLAVE_TIMEOUT while it is in the set; after it has left, SUCCESS; then it returns."""
-
-    async def scenario(group: Brokers) -> None:
-        master = await group.master(members=3)
-        hung = next(node for node in group.nodes if node is not master)
-        async with stopped(hung):
-            sent = await group.send(master)
-            assert sent.status is Status.FLUSH_SLAVE_TIMEOUT
-            assert sent.physical_offset >= 0
-
-            async def smaller() -> bool:
-                return len((await group.describe(master))["set"]) == 2
-
-            await eventually(smaller)
-            assert (await group.send(master)).status is Status.SUCCESS
-        await group.master(members=3)
-
-    brokers(scenario, **SAFE)
-
-
-def test_below_the_minimum_nothing_is_appended(brokers: Trial) -> None:
-    """IN_SYNC_REPLICAS_NOT_ENOUGH, and the log stays empty."""
-
-    async def scenario(group: Brokers) -> None:
-        master = await group.master()
-        assert (await group.send(master)).status is Status.IN_SYNC_REPLICAS_NOT_ENOUGH
-        assert (await group.describe(master))["maxOffset"] == 0
-
-    brokers(scenario, count=1, **SAFE)
-
-
-def test_what_is_refused_and_how(brokers: Trial) -> None:
-    """A slave serves nobody; unknown topics, queues and sizes are told apart."""
-
-    async def scenario(group: Brokers) -> None:
-        master = await group.master(members=2)
-        slave = next(node for node in group.nodes if node is not master)
-        assert (await group.send(slave)).status is Status.SERVICE_NOT_AVAILABLE
-        assert (await group.pull(slave, 0, 0)).status is Status.SERVICE_NOT_AVAILABLE
-        range_of = {"topic": "t", "queueId": 0}
-        ask = {"brokerId": 2, "addr": "10.9.9.9:1", "version": [0, 0], "waitMs": 0}
-        for op, fields in ((Op.QUEUE_RANGE, range_of), (Op.METADATA_SYNC, ask)):
-            reply = await group.pool.ask(slave.address, op, fields, 2)
-            assert reply["code"] == Status.SERVICE_NOT_AVAILABLE
-        connection = await group.pool.get(master.address)
-        for send, status in [
-            (SendRequest("unknown", 0, b"", b"x"), Status.TOPIC_NOT_EXIST),
-            (SendRequest("t", QUEUES, b"", b"x"), Status.MESSAGE_ILLEGAL),
-            (SendRequest("t", 0, b"", b"x" * 2001), Status.MESSAGE_ILLEGAL),
-        ]:
-            sent = SendReply.unpack(await connection.call(Op.SEND, send.pack(), 2))
-            assert (sent.status, sent.physical_offset) == (status, -1)
-        moved = await group.pull(master, 0, 5)
-        assert (moved.status, moved.next_offset) == (Status.PULL_OFFSET_MOVED, 0)
-
-    brokers(scenario, count=2, maxMessageSize=2000, **UNSAFE)
-
-
 def test_a_waiting_pull_is_answered_when_a_message_comes(brokers: Trial) -> None:
     """Long polling: an answer comes with the message, or PULL_NOT_FOUND when the wait is over."""
 
@@ -341,30 +210,6 @@ def test_a_waiting_pull_is_answered_when_a_message_comes(brokers: Trial) -> None
             assert (pulled.status, pulled.next_offset) == (Status.SUCCESS, 1)
 
     brokers(scenario, count=2, **SAFE)
-
-
-def test_group_offsets_follow_the_master(brokers: Trial) -> None:
-    """Committed on the old master, known to the new one, never lowered by a late commit."""
-
-    async def scenario(group: Brokers) -> None:
-        master = await group.master(members=3)
-        await group.send_many(master, 40)
-        place = {"group": "g", "topic": "t", "queueId": 0}
-        for offset in (7, 3):
-            fields = {**place, "offset": offset}
-            assert (await group.pool.ask(master.address, Op.OFFSET_COMMIT, fields, 2))["code"] == 0
-
-        async def copied() -> bool:
-            kept = [Path(node.folder) / "store" / "consumerOffset.json" for node in group.nodes]
-            return all(path.exists() and '"t", 0, 7' in path.read_text() for path in kept)
-
-        await eventually(copied)
-        master.stop()
-        successor = await group.master(members=2)
-        reply = await group.pool.ask(successor.address, Op.OFFSET_QUERY, place, 2)
-        assert (reply["code"], reply["offset"]) == (0, 7)
-
-    brokers(scenario, **SAFE)
 
 
 def test_a_slave_returns_to_a_busy_lone_master(brokers: Trial) -> None:
@@ -385,58 +230,6 @@ def test_a_slave_returns_to_a_busy_lone_master(brokers: Trial) -> None:
         assert group.acked.items() <= seen.items()
 
     brokers(scenario, count=2, allAckInSyncStateSet=True)
-
-
-def test_a_whole_set_that_was_killed_comes_back(brokers: Trial) -> None:
-    """kill -9 of all three at once: every acknowledged message, and queue offsets go on."""
-
-    async def scenario(group: Brokers) -> None:
-        master = await group.master(members=3)
-        await group.send_many(master, 100)
-        for node in group.nodes:
-            node.send_signal(signal.SIGKILL)
-        for node in group.nodes:
-            node.stop()
-        for node in group.nodes:
-            node.start()
-        master = await group.master(members=3)
-        await group.send_many(master, 20)
-        assert await group.drain(master) == group.acked
-        assert len(set(group.acked.values())) == 120
-
-    brokers(scenario, flushDiskType="SYNC_FLUSH", **SAFE)
-
-
-def test_a_new_reign_of_the_same_master_needs_no_new_connection(brokers: Trial) -> None:
-    """A later epoch reaches the slaves over the links that are there (apache/rocketmq#9689)."""
-
-    async def scenario(group: Brokers) -> None:
-        master = await group.master(members=2)
-        await group.send_many(master, 10)
-        told = await group.describe(master)
-        news = {
-            "brokerName": "b",
-            "masterId": told["masterId"],
-            "masterAddr": master.address,
-            "masterHaAddr": "10.9.9.9:1",  # not asked for
-            "masterEpoch": told["masterEpoch"] + 5,
-            "set": [told["masterId"]],
-            "setEpoch": told["setEpoch"] + 5,
-            "members": {},
-        }
-        await group.pool.ask(master.address, Op.NOTIFY_ROLE, news, 2)
-        await eventually(lambda: epoch_of(group, master, news["masterEpoch"]))
-        await group.send_many(master, 10)
-        for described in await group.abreast():
-            assert described["epochs"][-1][0] == news["masterEpoch"]
-            assert described["epochs"][-1][1] > 0
-        assert not [e for e in master.events("connection") if e["state"] == "closed"]
-
-    brokers(scenario, count=2, **UNSAFE)
-
-
-async def epoch_of(group: Brokers, node: Any, epoch: int) -> bool:
-    return bool((await group.describe(node)).get("masterEpoch") == epoch)
 
 
 class Impostor:

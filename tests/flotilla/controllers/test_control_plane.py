@@ -1,7 +1,8 @@
 """Three controllers as real processes, with played brokers: elections and notices.
 
-A broker cannot tell the modes of controllers apart. Tests that do not depend on the mode run with
-the first one.
+Both modes of controllers start from their disks here. Otherwise the default mode is enough:
+tests/simulated/cluster/test_controllers_simulated.py has silent masters, and a master that dies
+together with the leading controller, in both modes.
 """
 
 import asyncio
@@ -13,7 +14,6 @@ from typing import Any
 import pytest
 from loopback import eventually
 
-from clusters.flotilla.net import connection as net
 from clusters.flotilla.net.connection import CallTimeout, ConnectionLost, Pool, Unreachable
 from clusters.flotilla.net.wire import Op, Status
 
@@ -54,7 +54,6 @@ def test_a_killed_leader_takes_nothing_with_it(controllers: Any) -> None:
     run(scenario())
 
 
-@BOTH
 def test_a_killed_master_is_replaced_and_all_are_told(controllers: Any) -> None:
     """Its connections close, and the best member of the set is elected at once."""
 
@@ -77,21 +76,6 @@ def test_a_killed_master_is_replaced_and_all_are_told(controllers: Any) -> None:
     run(scenario())
 
 
-@BOTH
-def test_a_silent_master_is_replaced_and_told_when_it_returns(controllers: Any) -> None:
-    """A master that hangs or is cut off is found by its missing heartbeats."""
-
-    async def scenario() -> None:
-        async with controllers.broker_set(2) as (first, second):
-            await first.fall_silent()
-            await second.hears(masterId=2, masterEpoch=2)
-            first.told.clear()
-            first.beat()
-            await first.hears(masterId=2, masterEpoch=2)
-
-    run(scenario())
-
-
 def test_a_living_master_that_reconnects_stays(controllers: Any) -> None:
     """A closed connection alone proves nothing: the broker is asked, and answers."""
 
@@ -110,47 +94,11 @@ def test_a_living_master_that_reconnects_stays(controllers: Any) -> None:
     run(scenario())
 
 
-def test_a_set_that_lost_everybody_gets_a_master_again(controllers: Any) -> None:
-    """An election without candidates is repeated: the first member that returns wins
-    (apache/rocketmq#5009)."""
-
-    async def scenario() -> None:
-        async with controllers.broker_set(2) as (first, second):
-            await second.die()
-            await first.die()
-
-            async def headless() -> bool:
-                return (await controllers.info())["masterId"] is None
-
-            await eventually(headless)
-            await second.listen()
-            second.beat()
-            await second.hears(masterId=2, set=[2])
-
-    run(scenario())
-
-
-@BOTH
-def test_master_and_controller_leader_may_die_together(controllers: Any) -> None:
-    """The next leader knows which brokers live by their heartbeats, and acts
-    (apache/rocketmq#5711)."""
-
-    async def scenario() -> None:
-        async with controllers.broker_set(2) as (first, second):
-            leader = await controllers.leader()
-            leader.stop()
-            await first.die()
-            await second.hears(masterId=2, masterEpoch=2)
-
-    run(scenario())
-
-
-@BOTH
 def test_a_master_lost_without_a_quorum_is_replaced_when_it_returns(
     controllers: Any,
 ) -> None:
-    """The master is killed while the controllers have no majority, which then returns
-    (apache/rocketmq#5009)."""
+    """The master is killed while the controllers have no majority, which then returns; the election
+    is repeated (apache/rocketmq#5009)."""
 
     async def scenario() -> None:
         async with controllers.broker_set(2) as (first, second):
@@ -219,26 +167,5 @@ def test_a_minority_changes_nothing(controllers: Any) -> None:
             reply = await pool.ask(leader.address, Op.KV_PUT, fields, 10)
             pool.close()
             assert reply["code"] in (Status.SYSTEM_ERROR, Status.NOT_LEADER)
-
-    run(scenario())
-
-
-def test_malformed_peers_are_dropped_with_a_reason(controllers: Any) -> None:
-    """A malformed frame ends its connection and nothing else."""
-
-    async def scenario() -> None:
-        node = next(iter(controllers.nodes.values()))
-        connection = await net.dial(node.address, net.RejectingHandler(), 2)
-        connection.send_oneway(Op.RAFT, b"\xff" * 40)
-
-        async def closed() -> bool:
-            return not connection.is_open
-
-        await eventually(closed)
-        pool = Pool(1)
-        refused = await pool.ask(node.address, Op.BROKER_HEARTBEAT, {"brokerName": "b"}, 2)
-        pool.close()
-        assert refused["code"] == Status.INVALID_REQUEST
-        assert len(node.events("refused")) == 1
 
     run(scenario())
