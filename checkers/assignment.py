@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from checkers._messages.final_reads import given_up
+from checkers._messages.message_census import given_up
 from checkers._run.metadata_changes import (
     MetadataBreach,
     MetadataOp,

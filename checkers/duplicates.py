@@ -14,8 +14,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from checkers._messages.message_census import MessageCensus, message_census
-from checkers._messages.messages import MessageClass
+from checkers._messages.message_census import message_census
+from checkers._messages.messages import MessageCensus, MessageClass
 from checkers._messages.witness import contradiction, group_by, is_certain, op_rows, witness
 from checkers._run.evidence import span_fields
 from harness.contracts import CheckerPlugin

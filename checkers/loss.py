@@ -29,9 +29,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from checkers._messages.excused_rows import excused_messages, unread_instead
-from checkers._messages.final_reads import MAX_GROUPS, given_up
-from checkers._messages.message_census import MessageCensus, message_census
-from checkers._messages.messages import MessageClass
+from checkers._messages.message_census import given_up, message_census
+from checkers._messages.message_rows import MAX_GROUPS
+from checkers._messages.messages import MessageCensus, MessageClass
 from checkers._messages.queue_log import queue_log
 from checkers._messages.witness import Witness, is_certain, op_rows, witness
 from checkers._run.evidence import SAMPLE, seconds, span_fields

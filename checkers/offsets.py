@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from checkers._messages.excused_rows import conflict_spans
-from checkers._messages.message_census import MessageCensus, message_census
-from checkers._messages.messages import MessageClass
+from checkers._messages.message_census import message_census
+from checkers._messages.messages import MessageCensus, MessageClass
 from checkers._messages.queue_log import QueueLog, queue_log
 from checkers._messages.replica_logs import ReplicaLogs, replica_logs
 from checkers._messages.witness import (

@@ -28,7 +28,7 @@ from checkers._linear.registers import (
     UndecidedKey,
     judge_registers,
 )
-from checkers._messages.final_reads import given_up
+from checkers._messages.message_census import given_up
 from checkers._run.evidence import SAMPLE
 from harness.contracts import CheckerPlugin
 from harness.history.notes import FINAL_PHASE

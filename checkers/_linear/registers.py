@@ -33,7 +33,6 @@ from checkers._linear.buckets import BucketResult, Rows, map_buckets
 from checkers._linear.encoding import KINDS, Flaw, Rule, encode
 from checkers._linear.judge import REGISTER, STRING, SearchBudget, judge
 from checkers._linear.pairing import OperationColumns
-from checkers._messages.final_reads import FinalReaders, final_readers
 from checkers._run.evidence import SAMPLE
 from harness.history.reader import History
 from harness.history.rundir import RunDir
@@ -54,8 +53,32 @@ FAILURES = 1 << 22  # of one key's search: half a gigabyte in the last round
 SECONDS = 240.0  # of one task
 LETTERS = 1 << 25  # bytes of the strings of one key, and of keys that are judged together
 
+READER = "reader "  # how the name of a final reader's process begins
+
 # reasons why a key was not decided
 SPENT, TOO_LONG, MIXED = "spent", "too long", "mixed"
+
+
+@dataclass(frozen=True)
+class FinalReaders:
+    """Processes that read at the end. Later incarnations of a process have numbers of the same
+    remainder, divided by `every`. Empty where the workload has no final readers."""
+
+    processes: tuple[int, ...] = ()
+    every: int = 1
+
+    def among(self, process: Ints) -> Bools:
+        mine: Bools = np.isin(process % self.every, self.processes)
+        return mine
+
+
+def final_readers(history: History) -> FinalReaders:
+    """Return the final readers of a run of Seatrial; an imported history has none."""
+    named = history.names.get("processes", {})
+    if "imported" in history.state or not isinstance(named, dict) or not named:
+        return FinalReaders()
+    mine = (int(p) for p, name in named.items() if p.isdecimal() and str(name).startswith(READER))
+    return FinalReaders(tuple(sorted(mine)), len(named))
 
 
 class UndecidedKey(NamedTuple):

@@ -25,9 +25,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from checkers._messages.blocks import Ints, Members
-from checkers._messages.message_census import MessageCensus
-from checkers._messages.messages import in_range, place_of
+from checkers._messages.message_rows import Ints, in_range, place_of
+from checkers._messages.messages import Members, MessageCensus
 from checkers._messages.queue_log import queue_log
 from checkers._messages.witness import contradiction, group_by, is_certain, op_rows
 from checkers._spark.spark_stages import (

@@ -1,313 +1,161 @@
-"""What became of each message: flags and a place for each value.
+"""What became of the messages of a history: the Spark job that loss, phantom and duplicates share.
 
-A value is sent once, completes once, and is then seen by readers, consumer groups and replicas. All
-of that is one word of flags and one *place* (queue and offset), stored in blocks of consecutive
-values. `observe` adds rows of the history, in any order; `absorb` merges two versions of a block;
-`classify` says what is wrong with the messages of a complete block. `CensusJob` is what Spark's
-tasks do with these: `scan` reduces files to blocks, `merge` reports on merged blocks.
-
-The place that the final reader saw takes precedence over all others: it read the log that survived.
+A task reads files and reduces them to blocks (`message_rows`); blocks with the same number meet in
+one task and merge. `classify` says what is wrong with the messages of a merged block, and each
+block becomes one row of counts, lowest values and bits, which `added_up` sums. Spark moves the
+names of files and blocks, never rows of the history.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from enum import IntFlag, StrEnum
-from typing import Any
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from checkers._messages.blocks import (
+from checkers._messages.message_rows import (
     BLOCK,
     BLOCK_BITS,
-    MAX_BLOCKS,
-    MAX_OFFSETS,
-    NEVER,
-    OFFSET_BITS,
+    GROUP_BIT,
+    MESSAGE_FIELDS,
     Array,
     Block,
-    Blocks,
     Bools,
     Ints,
-    bits_if_any,
+    MessageFlag,
+    absorb,
+    differ,
+    has,
+    key_of,
     merged_batches,
+    offset_of,
+    scan_messages,
 )
-from checkers._messages.final_reads import GROUP_BIT, CensusScope
-from checkers._spark.compiled import rowwise
+from checkers._run.evidence import SAMPLE
 from checkers._spark.spark_stages import (
     BYTES,
     INT,
     INTS,
+    PARTIALS,
     Batches,
     Unit,
-    arrays,
     in_batches,
-    stored,
+    reduced,
+    units_of,
 )
-from harness.operation import F, Type
+from harness.history.reader import History
+from harness.operation import SEQUENCE_BITS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Flags = npt.NDArray[np.uint64]
 
 
-class MessageFlag(IntFlag):
-    """What is known of a message."""
-
-    INVOKED = 1
-    ACKED = 2
-    FAILED = 4
-    INFO = 8
-    RETRIED = 16  # its send took more than one attempt
-    READ = 32  # by the final reader
-    READ_TWICE = 64  # by the final reader, at two places: it is stored twice
-    MOVED = 128  # rows of the history have two places for it
-    POLLED = 256  # by a consumer
-    STORED = 512  # in a replica's log at the end
-    PART = 1024  # sent in a transaction of unknown outcome
-    GIVEN_TWICE = 2048  # delivered to one group more than once
-    OVERDUE = 4096  # acknowledged after the final phase began: perhaps too late for its readers
+# ------------------------------------------------------------------------------ sets of numbers
 
 
-GROUPS = -1 << GROUP_BIT  # the flags of all groups
-
-OFFSETS = MAX_OFFSETS - 1  # the bits of a place that are the offset
-INFO, POLLED, RETRIED = int(MessageFlag.INFO), int(MessageFlag.POLLED), int(MessageFlag.RETRIED)
-SEND, OK, UNSURE = int(F.SEND), int(Type.OK), int(Type.INFO)
-READ, READ_TWICE = int(MessageFlag.READ), int(MessageFlag.READ_TWICE)
-MOVED, GIVEN_TWICE = int(MessageFlag.MOVED), int(MessageFlag.GIVEN_TWICE)
-ACKED, OVERDUE, PART = int(MessageFlag.ACKED), int(MessageFlag.OVERDUE), int(MessageFlag.PART)
-
-MESSAGE_FIELDS: dict[str, tuple[Any, int]] = {
-    "flags": (np.uint64, 0),
-    "place": (np.int64, -1),
-    "acked": (np.int64, -1),  # the place in the acknowledgement
-}
+def bits(mask: Bools) -> bytes:
+    return np.packbits(mask).tobytes()
 
 
-COLUMNS = (
-    *("t", "process", "op", "type", "f", "key", "value", "offset", "pos", "mop", "attempts"),
-    *("epoch", "arg"),
-)
+def bits_if_any(mask: Bools) -> bytes | None:
+    return bits(mask) if mask.any() else None
 
 
-class OpColumns:
-    """Some rows of the ops table, as arrays by column; -1 is null. A selection copies only the
-    columns that are used."""
+class Members:
+    """A set of numbers, stored as one bit each in the blocks that have any."""
 
-    t: Ints
-    process: Ints
-    op: Ints
-    type: Ints
-    f: Ints
-    key: Ints
-    value: Ints
-    offset: Ints
-    pos: Ints
-    mop: Ints
-    attempts: Ints
-    epoch: Ints
-    arg: Ints
+    def __init__(self, packed: Mapping[int, bytes]) -> None:
+        self._blocks = packed
 
-    def __init__(self, columns: Mapping[str, Ints], at: Ints | None = None) -> None:
-        self._columns, self._at = columns, at
+    @classmethod
+    def of(cls, numbers: Ints) -> "Members":
+        packed = {}
+        for number in np.unique(numbers >> BLOCK_BITS).tolist():
+            mask = np.zeros(BLOCK, np.bool_)
+            mask[numbers[numbers >> BLOCK_BITS == number] & (BLOCK - 1)] = True
+            packed[number] = bits(mask)
+        return cls(packed)
 
-    def __getattr__(self, name: str) -> Ints:
-        array = self._columns[name]
-        array = array if self._at is None else array[self._at]
-        self.__dict__[name] = array
-        return array
+    @classmethod
+    def of_blocks(cls, packed: Iterable[tuple[int, bytes | None]]) -> "Members":
+        """Return the set of the bits of some blocks; None is a block without any."""
+        return cls({number: mask for number, mask in packed if mask})
 
-    def where(self, mask: Bools) -> "OpColumns":
-        return self.take(np.flatnonzero(mask))
+    def __len__(self) -> int:
+        return sum(
+            int(np.unpackbits(np.frombuffer(b, np.uint8)).sum()) for b in self._blocks.values()
+        )
 
-    def take(self, at: Ints) -> "OpColumns":
-        return OpColumns(self._columns, at if self._at is None else self._at[at])
+    def within(self, number: int) -> Bools:
+        """Return which numbers of one block are in the set."""
+        packed = self._blocks.get(number)
+        if packed is None:
+            return np.zeros(BLOCK, np.bool_)
+        return np.unpackbits(np.frombuffer(packed, np.uint8)).astype(np.bool_)
 
-
-def place_of(key: Ints, offset: Ints) -> Ints:
-    """Return places. The offset may be absent, the key may not."""
-    return (key << OFFSET_BITS) | np.where(in_range(offset), offset + 1, 0)
-
-
-def has(flags: Array, *wanted: MessageFlag) -> Bools:
-    """Return where any of these flags is set."""
-    mask: Bools = (flags & np.uint64(sum(wanted))) != 0
-    return mask
-
-
-def of_unknown_outcome(flags: Array) -> Bools:
-    """Return where the outcome is unknown; also where none was recorded because a client died."""
-    ended = has(flags, MessageFlag.ACKED, MessageFlag.FAILED)
-    return has(flags, MessageFlag.INFO) | (has(flags, MessageFlag.INVOKED) & ~ended)
+    def holds(self, numbers: Ints) -> Bools:
+        """Return which of these numbers are in the set."""
+        held = np.zeros(len(numbers), np.bool_)
+        if self._blocks:
+            ids = np.array(sorted(self._blocks), np.int64)
+            at = np.minimum(np.searchsorted(ids, numbers >> BLOCK_BITS), len(ids) - 1)
+            here = np.flatnonzero(ids[at] == numbers >> BLOCK_BITS)
+            packed = b"".join(self._blocks[number] for number in ids.tolist())
+            bit = (at[here] << BLOCK_BITS) | (numbers[here] & (BLOCK - 1))
+            byte = np.frombuffer(packed, np.uint8)[bit >> 3]
+            held[here] = (byte >> (7 - (bit & 7)) & 1) != 0  # as np.packbits does
+        return held
 
 
-def in_range(offset: Ints) -> Bools:
-    known: Bools = (offset >= 0) & (offset < MAX_OFFSETS - 1)
-    return known
+NO_MEMBERS = Members({})
 
 
-def key_of(place: Ints) -> Ints:
-    """Return the key of each place; -1 for no place."""
-    return place >> OFFSET_BITS
+# ------------------------------------------------------------------------------- classifying
 
 
-def offset_of(place: Ints) -> Ints:
-    """Return the offset of each place; -1 if it is not known."""
-    return np.where(place < 0, -1, (place & (MAX_OFFSETS - 1)) - 1)
+@dataclass(frozen=True)
+class CensusScope:
+    """What was read to its end, so what the census may conclude.
 
+    drained     keys that the final reader read from the first message to the last
+    required    key -> bits of the groups that read it to the end
+    replicas    every replica's log was read at the end
+    groups      process -> number of its consumer group
+    passed      key -> offset below which an imported history's consumers had everything to read
+    imported    recorded by another tool: no final reader, and every consumer counts as one
+    displaced   acknowledged at offsets at which others were seen: no loss, but two at one offset
+    committed   of unknown outcome, in a transaction of which another part was seen
+    until       when the final phase began, if sends were still open then; else None
+    spoiled     places at which a reader received a body that differs from what was sent
+    skipped     held by every replica at the offset of their acknowledgement, but not received by
+                the final reader
+    deleted     key -> the queue's first offset, where its nodes deleted what was before it
+    sample      how many values of a class a finding shows
+    rows        how many are kept of a class whose messages have times
+    group_names names of the consumer groups, by number
+    """
 
-def differ(a: Ints, b: Ints) -> Bools:
-    """Return where two places cannot be one: other queues, or other offsets if both are known."""
-    both = (a >= 0) & (b >= 0) & (a != b)
-    known = (offset_of(a) >= 0) & (offset_of(b) >= 0)
-    result: Bools = both & (known | (key_of(a) != key_of(b)))
-    return result
-
-
-# ----------------------------------------------------------------------------------- observing
-
-
-def observe(
-    blocks: Blocks,
-    rows: OpColumns,
-    groups: Ints,
-    *,
-    imported: bool = False,
-    until: int | None = None,
-) -> None:
-    """Add rows of the history. `groups[p]` is the group of process p, or -1; `until` is that of
-    the scope."""
-    number, place, news = np.empty((3, len(rows.value)), np.int64)
-    columns = (rows.key, rows.offset, rows.type, rows.f, rows.attempts, rows.process)
-    _interpret(rows.value, *columns, groups, NEWS[imported], imported, number, place, news)
-    if imported:
-        news |= np.where((news & INFO != 0) & (rows.mop >= 0), PART, 0)
-    if until is not None:
-        news |= np.where((news & ACKED != 0) & (rows.t > until), OVERDUE, 0)
-    _add(blocks, number, place, news)
-
-
-def observe_replica(blocks: Blocks, value: Ints, key: Ints, offset: Ints) -> None:
-    """Add messages of a replica's log."""
-    news = np.full(len(value), int(MessageFlag.STORED))
-    _add(blocks, np.where(key >= 0, value, -1), place_of(key, offset), news)
-
-
-def _add(blocks: Blocks, number: Ints, place: Ints, news: Ints) -> None:
-    at = blocks.at(number)
-    flags = blocks["flags"].view(np.int64)
-    _put(at, place, news, flags, blocks["place"], blocks["acked"])
-
-
-def _news(received: Mapping[F, MessageFlag]) -> Ints:
-    """Return the flags that a row sets, by its f and type: those of sends, and for each f with
-    which messages are received, those of its answers."""
-    table = np.zeros((max(F) + 2) << 2, np.int64)
-    send = (MessageFlag.INVOKED, MessageFlag.ACKED, MessageFlag.FAILED, MessageFlag.INFO)
-    table[F.SEND << 2 : (F.SEND + 1) << 2] = send
-    for f, flags in received.items():
-        table[f << 2 | Type.OK] = flags
-    return table
-
-
-# of a run of Seatrial, and of an imported history, in which every receiver counts as a reader
-NEWS = (
-    _news({F.POLL: MessageFlag.POLLED, F.READ: MessageFlag.READ}),
-    _news(
-        {
-            f: MessageFlag.READ | (MessageFlag.POLLED if f is F.POLL else 0)
-            for f in F
-            if f is not F.SEND
-        }
-    ),
-)
-
-
-@rowwise
-def _interpret(
-    value: Ints,
-    key: Ints,
-    offset: Ints,
-    kind: Ints,
-    f: Ints,
-    attempts: Ints,
-    process: Ints,
-    groups: Ints,
-    meaning: Ints,
-    imported: bool,
-    number: Ints,
-    place: Ints,
-    news: Ints,
-) -> None:
-    """Fill in what each row says: of which message (-1: of none), its flags, and its place."""
-    for i in range(len(value)):
-        number[i], news[i] = -1, 0
-        code = (int(f[i]) << 2) | int(kind[i])
-        if value[i] < 0 or not 0 <= code < len(meaning) or meaning[code] == 0:
-            continue
-        if key[i] < 0 and f[i] != SEND:
-            continue
-        number[i], new = value[i], meaning[code]
-        if f[i] == SEND and attempts[i] > 1:
-            new |= RETRIED
-        if new & POLLED and 0 <= process[i] < len(groups) and groups[process[i]] >= 0:
-            new |= np.int64(1) << (GROUP_BIT + groups[process[i]])
-        news[i], place[i] = new, -1
-        if key[i] < 0:  # the client selects the queue
-            continue
-        place[i] = int(key[i]) << OFFSET_BITS
-        known = kind[i] == OK or (imported and kind[i] == UNSURE)  # its offset means something
-        if known and 0 <= offset[i] < OFFSETS:
-            place[i] |= offset[i] + 1
-
-
-@rowwise
-def _put(at: Ints, place: Ints, news: Ints, flags: Ints, places: Ints, acked: Ints) -> None:
-    """Record what rows say of their messages. The first place with an offset is kept until the
-    final reader reports one. A group that received the message before has received it twice."""
-    for i in range(len(at)):
-        here = at[i]
-        if here < 0:
-            continue
-        new, now, was = news[i], places[here], flags[here]
-        if now >= 0 and place[i] >= 0 and now != place[i]:  # as in `differ`
-            known = now & OFFSETS != 0 and place[i] & OFFSETS != 0
-            if known or now >> OFFSET_BITS != place[i] >> OFFSET_BITS:
-                new |= MOVED
-                if new & READ and was & READ:
-                    new |= READ_TWICE
-        if new & was & GROUPS:
-            new |= GIVEN_TWICE
-        if new & ACKED and place[i] >= 0:
-            acked[here] = max(acked[here], place[i])
-        if place[i] >= 0 and (now < 0 or (not was & READ and (new & READ or not now & OFFSETS))):
-            places[here] = place[i]
-        flags[here] = was | new
-
-
-def absorb(mine: Block, other: Block) -> None:
-    """Merge another task's version of the same block into `mine`."""
-    flags, places = mine["flags"], mine["place"]
-    elsewhere = differ(places, other["place"])
-    read, other_read = has(flags, MessageFlag.READ), has(other["flags"], MessageFlag.READ)
-    again = (flags & other["flags"]).view(np.int64) & GROUPS != 0
-    flags |= other["flags"]
-    flags[again] |= np.uint64(MessageFlag.GIVEN_TWICE)
-    flags[elsewhere] |= np.uint64(MessageFlag.MOVED)
-    flags[elsewhere & read & other_read] |= np.uint64(MessageFlag.READ_TWICE)
-    np.maximum(mine["acked"], other["acked"], out=mine["acked"])
-    better = np.where(read == other_read, _rank(other["place"]) < _rank(places), other_read)
-    places[better] = other["place"][better]
-
-
-def _rank(places: Array) -> Array:
-    """Return the rank of each place. The lowest is kept, so that the order of merging does not
-    matter: places with an offset come first, no place comes last."""
-    ranked = np.where(offset_of(places) >= 0, places, places | (1 << 62))
-    return np.where(places < 0, NEVER, ranked)
-
-
-# --------------------------------------------------------------------------------- classifying
+    drained: frozenset[int] = frozenset()
+    required: Mapping[int, int] = field(default_factory=dict)
+    replicas: bool = False
+    groups: Mapping[int, int] = field(default_factory=dict)
+    passed: Mapping[int, int] = field(default_factory=dict)
+    imported: bool = False
+    displaced: Members = NO_MEMBERS
+    committed: Members = NO_MEMBERS
+    until: int | None = None
+    spoiled: frozenset[int] = frozenset()
+    skipped: Members = NO_MEMBERS
+    deleted: Mapping[int, int] = field(default_factory=dict)
+    sample: int = SAMPLE
+    rows: int = SAMPLE
+    group_names: tuple[str, ...] = ()
 
 
 class MessageClass(StrEnum):
@@ -423,6 +271,12 @@ def classify(number: int, block: Block, scope: CensusScope) -> BlockClasses:
     return BlockClasses(classes, groups, found, seen & (refused | never_sent | moved), info & seen)
 
 
+def of_unknown_outcome(flags: Array) -> Bools:
+    """Return where the outcome is unknown; also where none was recorded because a client died."""
+    ended = has(flags, MessageFlag.ACKED, MessageFlag.FAILED)
+    return has(flags, MessageFlag.INFO) | (has(flags, MessageFlag.INVOKED) & ~ended)
+
+
 def _left(block: Block, scope: CensusScope) -> Bools:
     """Return which messages the final reader, which read that queue to its end, did not find where
     they were acknowledged, but at one other place, where an earlier attempt had left a copy."""
@@ -467,11 +321,9 @@ def values_in(number: int, mask: Bools) -> Ints:
     return (np.int64(number) << BLOCK_BITS) | np.flatnonzero(mask)
 
 
-# --------------------------------------------------------------------------------------- the job
+# ----------------------------------------------------------------------------------- the job
 
 
-READ_COLUMNS = ("process", "type", "f", "key", "value", "offset", "attempts")  # of ops
-HELD_COLUMNS = ("value", "key", "offset")  # of replicas
 # classes of which many values are kept, for their times, and all of which the lowest are
 DATED = (
     *(MessageClass.MOVED, MessageClass.DOUBLED, MessageClass.REFUSED, MessageClass.NEVER_SENT),
@@ -516,36 +368,15 @@ class CensusJob:
 
     def scan(self, unit: Unit) -> Batches:
         """Reduce a unit to blocks."""
-        table, paths = unit
-        scope, groups = self.scope, self._groups()
-        blocks = Blocks(MESSAGE_FIELDS)
-        columns = (*READ_COLUMNS, "mop") if scope.imported else READ_COLUMNS
-        columns = columns if scope.until is None else (*columns, "t")
-        for rows in stored(paths, columns) if table == "ops" else arrays(paths, HELD_COLUMNS):
-            if table == "ops":
-                imported, until = scope.imported, scope.until
-                observe(blocks, OpColumns(rows), groups, imported=imported, until=until)
-            else:
-                observe_replica(blocks, *(rows[name] for name in HELD_COLUMNS))
-            if len(blocks) > MAX_BLOCKS:
-                yield from blocks.packed()
-                blocks = Blocks(MESSAGE_FIELDS)
-        yield from blocks.packed()
-
-    def merge(self, partials: Batches) -> Batches:
-        """Merge the versions of each block, and report on it."""
-        return in_batches(self._reports(partials), REPORT)
-
-    def _reports(self, partials: Batches) -> Iterator[dict[str, Any]]:
-        for number, block in merged_batches(partials, MESSAGE_FIELDS, absorb):
-            yield report_on(number, block, self.scope)
-
-    def _groups(self) -> Ints:
-        """Return the number of each process's group, -1 for none."""
         groups = np.full(max(self.scope.groups, default=-1) + 1, -1, np.int64)
         for process, group in self.scope.groups.items():
             groups[process] = group
-        return groups
+        return scan_messages(unit, groups, self.scope.imported, self.scope.until)
+
+    def merge(self, partials: Batches) -> Batches:
+        """Merge the versions of each block, and report on it."""
+        blocks = merged_batches(partials, MESSAGE_FIELDS, absorb)
+        return in_batches((report_on(n, block, self.scope) for n, block in blocks), REPORT)
 
 
 def report_on(number: int, block: Block, scope: CensusScope) -> dict[str, Any]:
@@ -617,3 +448,124 @@ def _extent(found: Bools, lost: Bools) -> dict[str, int]:
     before, after = int((missing < reads[0]).sum()), int((missing > reads[-1]).sum())
     between = len(missing) - before - after
     return {"reads": len(reads), "before": before, "between": between, "after": after}
+
+
+# ------------------------------------------------------------------------------- adding up
+
+
+@dataclass(frozen=True)
+class GroupCensus:
+    """What a consumer group did not receive of what is in the log: `unread` where it read to the
+    end, `ungiven` where it did not."""
+
+    name: str
+    unread: int = 0
+    ungiven: int = 0
+    examples: tuple[int, ...] = ()  # the lowest values that are unread
+    members: Members = NO_MEMBERS  # all of them
+
+
+@dataclass(frozen=True)
+class MessageCensus:
+    """What became of all messages.
+
+    shown       the lowest values of a class, for evidence
+    dated       more of some classes, for the times of their messages
+    groups      the consumer groups, by number
+    gone        messages that the log does not hold although it should: lost, vanished or torn
+    lost        messages of class LOST
+    kept        of these, what some replica's log holds at the end
+    unsure      in an imported history, messages without one certain place
+    late        values of unknown outcome that were seen, sorted, and their places
+    missed      values that are lost, sorted, and their places
+    where_lost  lost messages by where they are in their producer's sequence
+    """
+
+    scope: CensusScope
+    counts: Mapping[MessageClass, int]
+    shown: Mapping[MessageClass, tuple[int, ...]]
+    dated: Mapping[MessageClass, tuple[int, ...]]
+    groups: tuple[GroupCensus, ...]
+    gone: Members
+    lost: Members
+    kept: Members
+    unsure: Members
+    late: tuple[Ints, Ints]
+    missed: tuple[Ints, Ints]
+    where_lost: Mapping[str, int]
+
+
+def census_of(history: History, spark: "SparkSession | None", scope: CensusScope) -> MessageCensus:
+    """Run the job, and add up the blocks' reports."""
+    units, job, by = units_of(history, "ops", "replicas"), CensusJob(scope), ("block",)
+    table = reduced(spark, units, job.scan, PARTIALS, job.merge, REPORT, by, by)
+    return added_up(table.sort_by("block"), scope)
+
+
+def added_up(reports: pa.Table, scope: CensusScope) -> MessageCensus:
+    """Return the census of all blocks, from their reports in the order of their numbers."""
+    numbers = reports.column("block").to_pylist()
+
+    def ints(name: str) -> Ints:
+        values: Ints = reports.column(name).combine_chunks().flatten().to_numpy()
+        return values
+
+    def members(name: str) -> Members:
+        bits = reports.column(f"{name}_bits").to_pylist()
+        return Members.of_blocks(zip(numbers, bits, strict=True))
+
+    def total(name: MessageClass) -> int:
+        return pc.sum(reports.column(name.value)).as_py() or 0
+
+    examples = {name: ints(f"{name}_examples")[:n] for name, n in example_limits(scope).items()}
+    return MessageCensus(
+        scope=scope,
+        counts={name: total(name) for name in MessageClass},
+        shown={name: tuple(some[: scope.sample].tolist()) for name, some in examples.items()},
+        dated={name: tuple(examples[name].tolist()) for name in DATED},
+        where_lost=where_lost(reports.select(["block", "reads", "before", "between", "after"])),
+        late=(ints("late_values"), ints("late_places")),
+        missed=(ints("missed_values"), ints("missed_places")),
+        groups=_groups_added(reports, scope),
+        gone=members("gone"),
+        lost=members("lost"),
+        kept=members("kept"),
+        unsure=members("unsure"),
+    )
+
+
+def _groups_added(reports: pa.Table, scope: CensusScope) -> tuple[GroupCensus, ...]:
+    found: dict[int, list[tuple[int, dict[str, Any]]]] = defaultdict(list)
+    columns = (reports.column(name).to_pylist() for name in ("block", "groups"))
+    for block, groups in zip(*columns, strict=True):
+        for group in groups or ():
+            found[group["group"]].append((block, group))
+    return tuple(
+        GroupCensus(
+            name,
+            sum(row["unread"] for _, row in found[number]),
+            sum(row["ungiven"] for _, row in found[number]),
+            tuple(value for _, row in found[number] for value in row["examples"])[: scope.sample],
+            Members.of_blocks((block, row["members"]) for block, row in found[number]),
+        )
+        for number, name in enumerate(scope.group_names)
+    )
+
+
+def where_lost(extents: pa.Table) -> dict[str, int]:
+    """Return how many messages were lost at the start, in the middle and at the end of their
+    producers' sequences: what was read before and after them tells a log that was cut off from one
+    that has a hole."""
+    producers: dict[int, list[dict[str, int]]] = defaultdict(list)
+    for row in extents.to_pylist():
+        producers[row["block"] >> (SEQUENCE_BITS - BLOCK_BITS)].append(row)
+    total = dict.fromkeys(("prefix", "middle", "tail"), 0)
+    for blocks in producers.values():
+        read = [index for index, block in enumerate(blocks) if block["reads"]]
+        first, last = (read[0], read[-1]) if read else (len(blocks), len(blocks))
+        for index, block in enumerate(blocks):
+            inside = "prefix" if index < first else "tail" if index > last else "middle"
+            total["prefix" if index <= first else "middle"] += block["before"] or 0
+            total[inside] += block["between"] or 0
+            total["tail" if index >= last else "middle"] += block["after"] or 0
+    return total

@@ -27,9 +27,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from checkers._messages.blocks import BLOCK, Bools, Ints, Members, bits
-from checkers._messages.messages import OpColumns, offset_of
-from checkers._spark.compiled import rowwise
+from checkers._messages.message_rows import (
+    BLOCK,
+    Bools,
+    Ints,
+    OpColumns,
+    offset_of,
+    rowwise,
+)
+from checkers._messages.messages import Members, bits
 from harness.history.notes import ASSIGN, CRASH, REBALANCE, SUBSCRIBE
 from harness.history.reader import History
 from harness.operation import F, Type

@@ -1,10 +1,25 @@
-"""One sweep over the log of every queue: the Spark job that order, linearizable and offsets share.
+"""The log of every queue: the Spark job that order, linearizable and offsets share.
 
-It follows the census, which knows what is gone from the logs. Writers' rows become bounds by offset
-(`log_bounds`); all blocks of a queue meet in one task, in order, and are swept one at a time; the
-result is one row for each queue. In an imported history the irregular steps of processes
-(`poll_steps`) travel with the blocks of their queue, and are judged when it has been swept. What a
-task finds within its own rows has no key, and passes through.
+It follows the census, which knows what is gone from the logs. Writers' rows become bounds by
+offset; all blocks of a queue meet in one task, in order, and are swept one at a time; the result is
+one row for each queue. In an imported history the irregular steps of processes (`poll_steps`)
+travel with the blocks of their queue, and are judged when it has been swept. What a task finds
+within its own rows has no key, and passes through.
+
+Let t(o) be the instant at which offset o was appended. The producer of o gives a lower bound, its
+invocation; every acknowledgement and every read of o gives an upper bound, its return. A log grows
+in order, so t rises with o, and the history is linearizable exactly when some t fits: when the
+greatest lower bound up to o never exceeds o's upper bound. With unique values that is one running
+maximum, where a general search would be exponential (the tests compare it with one).
+
+    order         the same with acknowledgements alone: a's ok came before b's invoke, and yet b
+                  has the lower offset
+    linearizable  with reads too, and appends of unknown outcome that were seen
+
+Bounds are stored in blocks of consecutive offsets of one queue (`message_rows`) that merge by
+maximum and minimum. Messages that are gone from the log are left out: their loss has been counted,
+and other messages have their offsets now. An offset with two values has no bounds at all; that is a
+finding of its own.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,32 +27,42 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers._messages.blocks import (
-    BLOCK_BITS,
-    MAX_BLOCKS,
-    OFFSET_BITS,
-    Blocks,
-    merged,
-    pack,
-)
-from checkers._messages.log_bounds import (
-    LOG_FIELDS,
-    Inversion,
-    LogBounds,
-    LogContext,
-    QueueSweep,
-    absorb,
-)
 from checkers._messages.message_census import message_census
-from checkers._messages.messages import COLUMNS, OpColumns
+from checkers._messages.message_rows import (
+    BLOCK_BITS,
+    COLUMNS,
+    MAX_BLOCKS,
+    MAX_OFFSETS,
+    NEVER,
+    OFFSET_BITS,
+    Array,
+    Block,
+    Blocks,
+    Bools,
+    Ints,
+    OpColumns,
+    in_range,
+    key_of,
+    merged,
+    offset_of,
+    pack,
+    rowwise,
+)
+from checkers._messages.messages import NO_MEMBERS, Members
 from checkers._messages.poll_steps import (
+    KEY_BITS,
+    Assignments,
     MarkedOffsets,
+    OffsetMark,
     OwnRead,
+    PollOrder,
     PollStep,
     StepKind,
+    StepScan,
     StepsOver,
     assignments_of,
     joined_steps,
@@ -55,13 +80,351 @@ from checkers._spark.spark_stages import (
     per_history,
     reduced,
     row_type,
-    stored,
     units_of,
 )
 from harness.history.reader import History
+from harness.operation import F, Type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+LOG_FIELDS: dict[str, tuple[Any, int]] = {
+    "value": (np.int64, -1),
+    "invoked": (np.int64, -1),  # t(o) is later than this
+    "acked": (np.int64, NEVER),  # and earlier than these
+    "seen": (np.int64, NEVER),
+    "epoch": (np.int32, -1),  # of the record there, from answers to clients
+    "stored": (np.int64, -1),  # its store time
+    "marks": (np.uint8, 0),
+}
+SEND, POLL, READ = int(F.SEND), int(F.POLL), int(F.READ)  # as kernels take them
+INVOKE, OK = int(Type.INVOKE), int(Type.OK)
+CONFLICT, FINAL = 1, 2  # marks: two messages; seen by the final reader
+# in an imported history: a message there was received; it is not certain; it is lost
+GIVEN, UNSURE, LOST = 4, 8, 16
+RESTAMPED = 32  # two epochs or two store times of one record
+SEND_FIELDS: dict[str, tuple[Any, int]] = {"invoked": (np.int64, -1)}
+
+
+# ------------------------------------------------------------------- the bounds of one writer
+
+
+@dataclass(frozen=True)
+class LogContext:
+    """What the census found before.
+
+    gone         messages that are gone
+    late         those of unknown outcome that were seen: values, sorted, and their places
+    unsure       those that are not at one certain place
+    assignments  in an imported history, what its processes read from
+    """
+
+    gone: Members
+    late: tuple[Ints, Ints]
+    unsure: Members = NO_MEMBERS
+    assignments: Assignments | None = None
+
+
+class LogBounds:
+    """The bounds that one writer's rows give, and violations within its own rows."""
+
+    def __init__(self, known: LogContext) -> None:
+        self.offsets = Blocks(LOG_FIELDS)
+        self._known = known
+        self.steps = StepScan(known.assignments, known.late) if known.assignments else None
+        self.polls = PollOrder()
+        self._sends = Blocks(SEND_FIELDS)  # a send completes in the journal it was invoked in
+
+    def observe(self, rows: OpColumns) -> None:
+        send, place, reader = np.empty((3, len(rows.value)), np.int64)
+        columns = (rows.key, rows.offset, rows.type, rows.f, rows.process)
+        _interpret(rows.value, *columns, send, place, reader)
+        if self.steps is None:
+            self.polls.observe(rows, reader)
+        else:
+            self.steps.observe(rows)
+            self._mark(rows)
+        self._bound_late(rows)
+        if self._known.gone:
+            place[self._known.gone.holds(rows.value)] = -1
+        sent, at = self._sends.at(send), self.offsets.at(place)
+        others = (rows.value, rows.t, rows.type, rows.f, rows.epoch, rows.arg)
+        bounds = (self.offsets[name] for name in LOG_FIELDS)
+        _bind(at, sent, *others, self._sends["invoked"], *bounds)
+
+    def _mark(self, rows: OpColumns) -> None:
+        """OffsetMark the offsets that rows name."""
+        rows = rows.where((rows.key >= 0) & (rows.value >= 0) & in_range(rows.offset))
+        sends, ok = rows.f == F.SEND, rows.type == Type.OK
+        ended = rows.where(sends & (ok | (rows.type == Type.INFO)))
+        seen = rows.where(ok & ((rows.f == F.POLL) | (rows.f == F.READ)))
+        unsure = self._known.unsure.holds(seen.value)
+        gone = ended.where(self._known.gone.holds(ended.value))
+        for some, mark in (
+            (seen.where(~unsure), GIVEN),
+            (seen.where(unsure), UNSURE),
+            (gone, LOST),
+        ):
+            at = self.offsets.at((some.key << OFFSET_BITS) | some.offset)
+            self.offsets["marks"][at] |= np.uint8(mark)
+        self._hold(ended.where(ended.type == Type.INFO))
+
+    def _hold(self, sends: OpColumns) -> None:
+        """Record sends of unknown outcome that were seen: they are committed, so they had the
+        offset that they name."""
+        values = self._known.late[0]
+        if not len(values) or not len(sends.value):
+            return
+        found = np.minimum(np.searchsorted(values, sends.value), len(values) - 1)
+        some = sends.where((values[found] == sends.value) & ~self._known.gone.holds(sends.value))
+        at = self.offsets.at((some.key << OFFSET_BITS) | some.offset)
+        held, marks = self.offsets["value"], self.offsets["marks"]
+        fresh = held[at] < 0
+        held[at[fresh]] = some.value[fresh]
+        marks[at[held[at] != some.value]] |= np.uint8(CONFLICT)
+
+    def _bound_late(self, rows: OpColumns) -> None:
+        """Bound sends of unknown outcome that were seen: they were appended after their invocation.
+        One that was seen at several places bounds none of them: which one the census has depends on
+        the distribution of the rows."""
+        values, places = self._known.late
+        if not len(values):
+            return
+        rows = rows.where((rows.value >= 0) & (rows.f == F.SEND) & (rows.type == Type.INVOKE))
+        found = np.minimum(np.searchsorted(values, rows.value), len(values) - 1)
+        late = (values[found] == rows.value) & ~self._known.unsure.holds(rows.value)
+        place, value = places[found[late]], rows.value[late]
+        at = self.offsets.at((key_of(place) << OFFSET_BITS) | offset_of(place))
+        held, marks = self.offsets["value"], self.offsets["marks"]
+        fresh = held[at] < 0
+        held[at[fresh]] = value[fresh]
+        marks[at[held[at] != value]] |= np.uint8(CONFLICT)
+        np.maximum.at(self.offsets["invoked"], at, rows.t[late])
+
+
+@rowwise
+def _interpret(
+    value: Ints,
+    key: Ints,
+    offset: Ints,
+    kind: Ints,
+    f: Ints,
+    process: Ints,
+    send: Ints,
+    place: Ints,
+    reader: Ints,
+) -> None:
+    """Fill in each row's send, the place that it names, and the reader that received a message
+    there; or -1."""
+    for i in range(len(value)):
+        send[i] = place[i] = reader[i] = -1
+        if value[i] < 0 or (key[i] < 0 and f[i] != SEND):
+            continue
+        known = kind[i] == OK and key[i] >= 0 and 0 <= offset[i] < MAX_OFFSETS - 1
+        if f[i] == SEND:
+            send[i] = value[i]
+        elif known and (f[i] == POLL or f[i] == READ):
+            reader[i] = (int(process[i]) << KEY_BITS) | int(key[i])
+        else:
+            continue
+        if known:
+            place[i] = (int(key[i]) << OFFSET_BITS) | offset[i]
+
+
+@rowwise
+def _bind(
+    at: Ints,
+    sent: Ints,
+    value: Ints,
+    t: Ints,
+    kind: Ints,
+    f: Ints,
+    epoch: Ints,
+    arg: Ints,
+    began: Ints,
+    values: Ints,
+    invoked: Ints,
+    acked: Ints,
+    seen: Ints,
+    epochs: Array,
+    stored: Ints,
+    marks: Array,
+) -> None:
+    """Bound offsets by rows of sends and of reads. `at`: index of the offset, or -1; `sent`: index
+    of the send, or -1."""
+    for i in range(len(at)):
+        send, here = sent[i], at[i]
+        if send >= 0 and kind[i] == INVOKE:
+            began[send] = t[i]
+        if here < 0:
+            continue
+        store_time = arg[i] if send < 0 else -1  # only answers to readers have it
+        if values[here] < 0:  # every offset has one value
+            values[here] = value[i]
+        elif values[here] != value[i]:
+            marks[here] |= CONFLICT
+        elif (min(epochs[here], epoch[i]) >= 0 and epochs[here] != epoch[i]) or (
+            min(stored[here], store_time) >= 0 and stored[here] != store_time
+        ):
+            marks[here] |= RESTAMPED
+        epochs[here] = max(epochs[here], epoch[i])
+        stored[here] = max(stored[here], store_time)
+        if send >= 0:
+            invoked[here] = max(invoked[here], began[send])
+            acked[here] = min(acked[here], t[i])
+        else:
+            seen[here] = min(seen[here], t[i])
+            if f[i] == READ:
+                marks[here] |= FINAL
+
+
+def absorb(mine: Block, other: Block) -> None:
+    """Merge another task's version of the same block into `mine`."""
+    both = (mine["value"] >= 0) & (other["value"] >= 0)
+    mine["marks"] |= other["marks"]
+    mine["marks"][both & (mine["value"] != other["value"])] |= CONFLICT
+    for name in ("epoch", "stored"):
+        known = both & (mine[name] >= 0) & (other[name] >= 0)
+        mine["marks"][known & (mine[name] != other[name])] |= RESTAMPED
+        mine[name] = np.maximum(mine[name], other[name])
+    missing = mine["value"] < 0
+    lower = both & (other["value"] < mine["value"])
+    mine["value"] = np.where(missing | lower, other["value"], mine["value"])
+    mine["invoked"] = np.maximum(mine["invoked"], other["invoked"])
+    for name in ("acked", "seen"):
+        mine[name] = np.minimum(mine[name], other[name])
+
+
+# ------------------------------------------------------------------------ the sweep of a queue
+
+
+class Inversion(NamedTuple):
+    """Two entries of a queue in the wrong order: the one at `offset` was there by `until`, and the
+    one at the lower or same offset `lower` was only invoked at `since`, later."""
+
+    key: int
+    offset: int
+    value: int
+    until: int
+    lower: int
+    lower_value: int
+    since: int
+
+
+def _offset_marks(marks: Array, conflict: Bools) -> dict[OffsetMark, Bools]:
+    """Return the marks by which steps over these offsets are judged."""
+    doubtful, lost = conflict | ((marks & UNSURE) != 0), (marks & LOST) != 0
+    given = ((marks & GIVEN) != 0) & ~doubtful
+    excused = (doubtful | lost) & ~given
+    return {
+        OffsetMark.GIVEN: given,
+        OffsetMark.EXCUSED: excused,
+        OffsetMark.CONFLICT: conflict,
+        OffsetMark.LOST: lost,
+    }
+
+
+@dataclass
+class QueueSweep:
+    """One pass over a queue's blocks, in order of offsets."""
+
+    sample: int
+    key: int = 0
+    marks: MarkedOffsets | None = None
+    length: int = 0
+    conflicts: int = 0
+    restamped: int = 0
+    reordered: int = 0
+    impossible: int = 0
+    final: int = 0
+    final_first: int = -1
+    final_last: int = -1
+    conflict_offsets: list[int] = field(default_factory=list)
+    restamped_offsets: list[int] = field(default_factory=list)
+    reorderings: list[Inversion] = field(default_factory=list)
+    contradictions: list[Inversion] = field(default_factory=list)
+    _latest: tuple[int, int, int] = (-1, -1, -1)  # greatest lower bound so far: at, offset, value
+
+    def add(self, number: int, block: Block) -> None:
+        """Add the next block of the queue."""
+        first = (number << BLOCK_BITS) & ((1 << OFFSET_BITS) - 1)
+        conflict = (block["marks"] & CONFLICT) != 0
+        self._count(block, conflict, first)
+        if self.marks is not None:
+            self.marks.add(first, _offset_marks(block["marks"], conflict))
+        since = np.where(conflict, -1, block["invoked"])
+        acked = np.where(conflict, NEVER, block["acked"])
+        until = np.minimum(acked, np.where(conflict, NEVER, block["seen"]))
+        upto = np.maximum.accumulate(np.maximum(since, self._latest[0]))
+        before = np.concatenate([[self._latest[0]], upto[:-1]])
+        self._judge(block, first, since, before > acked, acked, inclusive=False)
+        self._judge(block, first, since, upto > until, until, inclusive=True)
+        best = int(np.argmax(since))
+        if since[best] > self._latest[0]:
+            self._latest = (int(since[best]), first + best, int(block["value"][best]))
+
+    def _count(self, block: Block, conflict: Bools, first: int) -> None:
+        self.length += int((block["value"] >= 0).sum())
+        self.conflicts += int(conflict.sum())
+        room = self.sample - len(self.conflict_offsets)
+        self.conflict_offsets += (first + np.flatnonzero(conflict)[:room]).tolist()
+        restamped = np.flatnonzero(((block["marks"] & RESTAMPED) != 0) & ~conflict)
+        self.restamped += len(restamped)
+        room = self.sample - len(self.restamped_offsets)
+        self.restamped_offsets += (first + restamped[:room]).tolist()
+        final = np.flatnonzero(block["marks"] & FINAL)
+        if len(final):
+            self.final += len(final)
+            self.final_last = first + int(final[-1])
+            if self.final_first < 0:
+                self.final_first = first + int(final[0])
+
+    def _judge(
+        self, block: Block, first: int, since: Ints, wrong: Bools, until: Ints, inclusive: bool
+    ) -> None:
+        at = np.flatnonzero(wrong)
+        shown = self.contradictions if inclusive else self.reorderings
+        if inclusive:
+            self.impossible += len(at)
+        else:
+            self.reordered += len(at)
+        for offset in at[: self.sample - len(shown)].tolist():
+            lower = self._greatest(block, first, since, offset + inclusive)
+            value = int(block["value"][offset])
+            shown.append(Inversion(self.key, first + offset, value, int(until[offset]), *lower))
+
+    def _greatest(self, block: Block, first: int, since: Ints, end: int) -> tuple[int, int, int]:
+        """Return the greatest lower bound before `end`: offset, value and invocation."""
+        latest, offset, value = self._latest
+        if end:
+            best = int(np.argmax(since[:end]))
+            if since[best] > latest:
+                return first + best, int(block["value"][best]), int(since[best])
+        return offset, value, latest
+
+    def findings(self) -> dict[str, Any]:
+        """Return what was found, as fields of `queue_log.QUEUES`."""
+        return {
+            "length": self.length,
+            "pairs": max(0, self.length - 1),
+            "conflicts": self.conflicts,
+            "restamped": self.restamped,
+            "reordered": self.reordered,
+            "impossible": self.impossible,
+            "holes": self.holes,
+            "conflict_offsets": self.conflict_offsets,
+            "restamped_offsets": self.restamped_offsets,
+            "reorderings": [inversion._asdict() for inversion in self.reorderings],
+            "contradictions": [inversion._asdict() for inversion in self.contradictions],
+        }
+
+    @property
+    def holes(self) -> int:
+        """Offsets that the final reader did not receive, between its first and its last."""
+        return self.final_last - self.final_first + 1 - self.final if self.final else 0
+
+
+# ------------------------------------------------------------------------------------ the job
 
 READ_COLUMNS = ("t", "process", "op", "type", "f", "key", "value", "offset", "epoch", "arg")
 STEPS = pa.list_(row_type(PollStep))
@@ -196,7 +559,8 @@ class LogJob:
     def scan(self, unit: Unit) -> Batches:
         """Reduce a writer's rows to bounds and to findings of its own."""
         bounds, imported = LogBounds(self.known), self.known.assignments is not None
-        for rows in arrays(unit[1], COLUMNS) if imported else stored(unit[1], READ_COLUMNS):
+        columns = COLUMNS if imported else READ_COLUMNS
+        for rows in arrays(unit[1], columns, narrow=not imported):
             bounds.observe(OpColumns(rows))
             if len(bounds.offsets) > MAX_BLOCKS:
                 yield from _packed(bounds.offsets)

@@ -14,16 +14,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers._messages.blocks import (
+from checkers._messages.message_rows import (
     BLOCK_BITS,
     OFFSET_BITS,
     Block,
     Blocks,
     Bools,
     Ints,
+    in_range,
     merged_batches,
 )
-from checkers._messages.messages import in_range
 from checkers._run.evidence import SAMPLE, rows_kept
 from checkers._spark.spark_stages import (
     INT,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from checkers._messages.blocks import OFFSET_BITS, Ints, Members, among
-from checkers._messages.message_census import MessageCensus
+from checkers._messages.message_rows import OFFSET_BITS, Ints
+from checkers._messages.messages import Members, MessageCensus
 from checkers._run.evidence import SAMPLE, seconds
 from checkers._spark.spark_stages import (
     INT,
@@ -244,6 +244,14 @@ class StoryWriter:
             "seen_at": ", ".join(f"{self._name('keys', key)}@{offset}" for key, offset in places),
             "times_seen": len(seen),
         }
+
+
+def among(numbers: Ints, wanted: Ints) -> Ints:
+    """Return the indices of the numbers that are in `wanted`, which is sorted."""
+    if not len(wanted):
+        return np.zeros(0, np.int64)
+    at = np.minimum(np.searchsorted(wanted, numbers), len(wanted) - 1)
+    return np.flatnonzero(wanted[at] == numbers)
 
 
 # ------------------------------------------------------------------- rows of messages and offsets

@@ -8,7 +8,6 @@ releases the interpreter's lock, so that a timer in another thread can stop it.
 
 import os
 from collections.abc import Callable
-from functools import wraps
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,29 +16,11 @@ from harness.user_folders import cache_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-COMPILED_ROWS = 1 << 16  # from which on plain Python is slower than the import of numba
-
 
 def kernel(function: Function) -> Function:
     """Decorator: the function is compiled when it is first called."""
     compiled: Function = _njit(cache=True, nogil=True, error_model="numpy")(function)
     return compiled
-
-
-def rowwise(function: Function) -> Function:
-    """Decorator of a loop over the rows of its first argument: it runs as plain Python for few rows
-    and compiled for many, so that a short history needs no compiler."""
-    compiled: list[Function] = []
-
-    @wraps(function)
-    def run(rows: Any, *others: Any) -> Any:
-        if not compiled:
-            if len(rows) < COMPILED_ROWS:
-                return function(rows, *others)
-            compiled.append(kernel(function))
-        return compiled[0](rows, *others)
-
-    return run  # type: ignore[return-value]
 
 
 def ready() -> None:

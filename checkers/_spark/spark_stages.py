@@ -137,21 +137,17 @@ def _tasks(units: list[Unit]) -> int:
 
 
 def arrays(
-    paths: Iterable[Path], columns: Sequence[str], afar: bool = False
+    paths: Iterable[Path], columns: Sequence[str], afar: bool = False, narrow: bool = False
 ) -> Iterator[dict[str, Ints]]:
-    """Yield the rows of some files, a batch at a time, as arrays by column; -1 is null. `afar`:
-    files in object storage are not fetched as a whole."""
+    """Yield the rows of some files, a batch at a time, as arrays by column; -1 is null.
+
+    afar    files in object storage are not fetched as a whole
+    narrow  columns are as narrow as they are stored: for loops over rows, since arrays of them
+            would lose bits when shifted
+    """
     for path in paths:
         for batch in batches(path, columns, afar):
-            yield _wide(batch)
-
-
-def stored(paths: Iterable[Path], columns: Sequence[str]) -> Iterator[dict[str, Array]]:
-    """Yield the same with columns as narrow as they are stored. Only loops over rows can work with
-    them: shifted as arrays they would lose bits."""
-    for path in paths:
-        for batch in batches(path, columns):
-            yield {name: column(batch, name) for name in columns}
+            yield {name: column(batch, name) for name in columns} if narrow else _wide(batch)
 
 
 def chosen(

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkers import loss
-from checkers._messages.blocks import Members
 from checkers._messages.excused_rows import (
     CaseCount,
     ExcuseCase,
@@ -21,6 +20,7 @@ from checkers._messages.excused_rows import (
     excuses_by,
     holders_from,
 )
+from checkers._messages.messages import Members
 from harness.history.faults_and_events import ClusterEvent, FaultInterval
 from harness.history.journal import TableJournal
 from harness.history.reader import History

@@ -9,22 +9,36 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkers._messages.blocks import BLOCK, Blocks, Members, bits, empty, pack, unpack
-from checkers._messages.final_reads import CensusScope
-from checkers._messages.log_bounds import LOG_FIELDS, LogBounds, LogContext, QueueSweep
-from checkers._messages.log_bounds import absorb as absorb_log
-from checkers._messages.message_census import MessageCensus, added_up
-from checkers._messages.messages import (
+from checkers._messages.message_rows import (
+    BLOCK,
     COLUMNS,
     MESSAGE_FIELDS,
-    REPORT,
-    CensusJob,
-    MessageClass,
+    Blocks,
     MessageFlag,
     OpColumns,
     absorb,
+    empty,
     observe,
+    pack,
+    unpack,
 )
+from checkers._messages.messages import (
+    REPORT,
+    CensusJob,
+    CensusScope,
+    Members,
+    MessageCensus,
+    MessageClass,
+    added_up,
+    bits,
+)
+from checkers._messages.queue_log import (
+    LOG_FIELDS,
+    LogBounds,
+    LogContext,
+    QueueSweep,
+)
+from checkers._messages.queue_log import absorb as absorb_log
 from checkers._spark.spark_stages import PARTIALS
 from harness.operation import F, Type
 

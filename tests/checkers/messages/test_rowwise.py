@@ -7,19 +7,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from checkers._messages import messages
-from checkers._messages.blocks import BLOCK, NO_MEMBERS, Blocks, Members, among
-from checkers._messages.final_reads import GROUP_BIT, CensusScope
-from checkers._messages.log_bounds import LogBounds, LogContext
-from checkers._messages.messages import (
+from checkers._messages import message_rows, messages
+from checkers._messages.message_rows import (
+    BLOCK,
     COLUMNS,
+    GROUP_BIT,
     MESSAGE_FIELDS,
+    Blocks,
     MessageFlag,
     OpColumns,
     observe,
 )
+from checkers._messages.messages import NO_MEMBERS, CensusScope, Members
 from checkers._messages.poll_steps import FIRST_READERS, KEY_BITS, PollOrder
-from checkers._spark import compiled as _compiled
+from checkers._messages.queue_log import LogBounds, LogContext
+from checkers._messages.witness import among
 from checkers._spark import spark_stages as _units
 from harness.history.schema import OPS
 from harness.operation import F, Type
@@ -51,7 +53,9 @@ def random_rows(seed: int) -> OpColumns:
 
 @pytest.fixture(params=["plain", "compiled"])
 def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_compiled, "COMPILED_ROWS", 0 if request.param == "compiled" else 10 * ROWS)
+    monkeypatch.setattr(
+        message_rows, "COMPILED_ROWS", 0 if request.param == "compiled" else 10 * ROWS
+    )
 
 
 def known_of(rows: OpColumns, imported: bool) -> list[object]:
@@ -69,9 +73,9 @@ def known_of(rows: OpColumns, imported: bool) -> list[object]:
 def test_compiled_and_plain_agree(imported: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(3):
         rows = random_rows(seed)
-        monkeypatch.setattr(_compiled, "COMPILED_ROWS", 10 * ROWS)
+        monkeypatch.setattr(message_rows, "COMPILED_ROWS", 10 * ROWS)
         plain = known_of(rows, imported)
-        monkeypatch.setattr(_compiled, "COMPILED_ROWS", 0)
+        monkeypatch.setattr(message_rows, "COMPILED_ROWS", 0)
         assert known_of(rows, imported) == plain
 
 

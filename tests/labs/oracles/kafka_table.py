@@ -17,7 +17,7 @@ from kafka_oracle import Found, Naive
 
 from checkers import duplicates, linearizable, loss, offsets, order
 from checkers import phantom as phantoms
-from checkers._messages import final_reads, message_census, queue_log, witness
+from checkers._messages import message_census, messages, queue_log, witness
 from checkers._messages.poll_steps import StepKind
 from checkers._run import evidence
 from harness.history.reader import History
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SAMPLED = (
-    *(evidence, final_reads, witness),
+    *(evidence, message_census, messages, witness),
     *(linearizable, loss, offsets, order, phantoms),
 )
 CHECKERS = (loss, phantoms, duplicates, offsets, order, linearizable)

@@ -13,7 +13,7 @@ import numpy as np
 
 from checkers._linear.batch import ABSENT
 from checkers._linear.objects import COLUMNS
-from checkers._messages.blocks import Ints
+from checkers._messages.message_rows import Ints
 from harness.operation import F, Type
 
 
