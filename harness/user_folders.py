@@ -59,7 +59,7 @@ def private_folder(folder: Path, fix: str = "set TMPDIR") -> Path:
         folder.mkdir(mode=0o700)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-        raise BedFailed(f"{folder} belongs to another user or is no folder; remove it, or {fix}")
+        raise BedFailed(f"{folder} belongs to another user or is not a folder; remove it, or {fix}")
     if found.st_mode & OTHERS_MAY_WRITE:
         raise BedFailed(f"other users may write to {folder}; remove it, or {fix}")
     return folder

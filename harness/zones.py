@@ -56,7 +56,7 @@ def distances(
     distance = _distance(latency)
     far = {(a.name, b.name) for a in nodes for b in nodes if a.zone != b.zone}
     if not far:
-        raise BadRequest("zone_latency needs nodes in several zones; say zones = 3, or --zones 3")
+        raise BadRequest("zone_latency needs nodes in several zones; set zones = 3, or --zones 3")
     return dict.fromkeys(sorted(far), distance)
 
 
@@ -72,7 +72,7 @@ def _distance(latency: Mapping[str, Any]) -> Distance:
                 f"not {value!r}"
             )
     if "delay_s" not in latency:
-        raise BadRequest("zone_latency needs delay_s, the seconds from zone to zone")
+        raise BadRequest("zone_latency needs delay_s, the latency between zones in seconds")
     return Distance(**{key: float(value) for key, value in latency.items()})
 
 
@@ -80,7 +80,7 @@ def _check(nodes: Sequence[Node], zones: Mapping[str, Any]) -> None:
     if ZONE_COUNT in zones:
         count = zones[ZONE_COUNT]
         if len(zones) > 1:
-            raise BadRequest("zones must be a number, or name nodes, and not both")
+            raise BadRequest("zones must be a number or a table of nodes, not both")
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_ZONES:
             raise BadRequest(f"zones must be a whole number from 1 to {MAX_ZONES}, not {count!r}")
         return

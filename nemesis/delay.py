@@ -161,7 +161,7 @@ async def delay_zones(bed: TestBed) -> Mapping[str, Any]:
     cannot delay packets, or the delays were not observed.
     """
     if why := await why_unable_to_pace(bed):
-        raise BedFailed(f"zones cannot be set apart: {why}; leave zone_latency out")
+        raise BedFailed(f"zone_latency cannot be applied: {why}; leave zone_latency out")
     scene = FaultContext(
         bed,
         LinkRules(bed.nodes, bed.agents),
@@ -182,5 +182,7 @@ async def delay_zones(bed: TestBed) -> Mapping[str, Any]:
             observation = await between.observe()
     if observation.state != "installed":
         odd = ", ".join(observation.evidence["odd"])
-        raise BedFailed(f"zones were not seen apart: {odd or 'nothing arrived'}; try it again")
+        raise BedFailed(
+            f"the latency between zones was not observed: {odd or 'nothing arrived'}; try again"
+        )
     return {"measured": observation.measured, **observation.evidence}

@@ -96,7 +96,7 @@ class Kill:
             self._restarted.add(node)
             await self._begin_again(node)
         elif state.pid == self._killed[node] and node in self._signalled:
-            raise BedFailed(f"{node} was asked to end and did not")
+            raise BedFailed(f"{node} did not stop after the signal to do so")
         elif state.pid == self._killed[node]:
             del self._killed[node]  # no signal was sent, because applying was interrupted
         elif node not in self._restarted:

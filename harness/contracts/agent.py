@@ -53,7 +53,7 @@ class CommandResult:
             return parse_json(self.out)
         except ValueError:
             raise BedFailed(
-                f"{node}: a program of ours printed something that is not JSON"
+                f"{node}: a program of Seatrial printed output that is not JSON"
             ) from None
 
 

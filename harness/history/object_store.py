@@ -110,22 +110,22 @@ def storage_errors(store: ObjectStore, doing: str) -> Iterator[None]:
 def _as_our_error(store: ObjectStore, doing: str, error: Exception) -> SeatrialError:
     text = str(error)
     if "NO_SUCH_BUCKET" in text:
-        return BadRequest(f"{doing}: there is no bucket {store.where}; see its name and region")
+        return BadRequest(f"{doing}: there is no bucket {store.where}; check its name and region")
     if any(word in text for word in DENIED_WORDS):
         return BadRequest(
-            f"{doing}: {store.name} refuses us ({_line(error)}); set AWS_ACCESS_KEY_ID and "
+            f"{doing}: {store.name} refuses access ({_line(error)}); set AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, to an account that may"
         )
     if any(word in text for word in SILENT_WORDS):
         return BedFailed(
-            f"{doing}: {store.name} does not answer ({_line(error)}); see the network and "
+            f"{doing}: {store.name} does not answer ({_line(error)}); check the network and "
             "AWS_ENDPOINT_URL"
         )
     if any(word in text for word in REGION_WORDS):
         return BadRequest(
             f"{doing}: {store.name} is not in this region ({_line(error)}); set AWS_REGION"
         )
-    return BedFailed(f"{doing}: {_line(error)}; see that storage, and try again")
+    return BedFailed(f"{doing}: {_line(error)}; check the storage, and try again")
 
 
 def _line(error: Exception) -> str:

@@ -208,7 +208,7 @@ def _list_files(address: RunAddress) -> dict[str, Any]:
         selector = fs.FileSelector(base, allow_not_found=True, recursive=True)
         infos = [info for info in store.files.get_file_info(selector) if info.is_file]
         if not infos and store.kind == S3 and not store.files.get_file_info(store.where).type:
-            raise BadRequest(f"{address.text}: there is no bucket {store.where}; see its name")
+            raise BadRequest(f"{address.text}: there is no bucket {store.where}; check its name")
     start = len(base.rstrip("/")) + 1
     named = {info.path[start:]: info for info in infos}
     for name in named:
@@ -264,6 +264,6 @@ def _with_timeout(seconds: float, address: RunAddress, ask: Callable[[], T]) -> 
     if not answers:
         raise BedFailed(
             f"{address.text} cannot be read: {address.store.name} did not answer within "
-            f"{seconds:.0f} s; see the network and AWS_ENDPOINT_URL"
+            f"{seconds:.0f} s; check the network and AWS_ENDPOINT_URL"
         )
     return answers[0]

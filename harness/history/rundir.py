@@ -138,7 +138,7 @@ class RunDir:
         except (ValueError, OSError) as e:
             raise BadRequest(f"{path} cannot be read: {e}; restore it from a copy") from e
         if not isinstance(fields, dict):
-            raise BadRequest(f"{path} does not hold a JSON object; restore it from a copy")
+            raise BadRequest(f"{path} does not contain a JSON object; restore it from a copy")
         return fields
 
     def _replace(self, name: str, fields: Mapping[str, Any]) -> None:

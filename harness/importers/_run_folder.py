@@ -65,7 +65,7 @@ def write(
     demands, if not all. Raises BadRequest if `out` is not empty."""
     refuse_existing(out)
     if initial is not None and recording.kind != "registers":
-        raise BadRequest(f"{recording.kind} hold nothing at first; omit --initial")
+        raise BadRequest(f"{recording.kind} have no initial value; omit --initial")
     demands = _demands(recording, source, contract)
     initial = recording.initial if initial is None else initial
     rows = rows_of(recording, recording.slips)

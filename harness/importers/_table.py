@@ -265,7 +265,7 @@ def _readable(name: str, path: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
-        what = "must hold whole numbers" if name in NUMBERS else "must hold numbers or texts"
+        what = "must contain whole numbers" if name in NUMBERS else "must contain numbers or texts"
         raise BadRequest(f"{path}: column {name!r} {what} ({e})") from e
 
 

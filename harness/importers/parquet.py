@@ -41,7 +41,7 @@ def _refuse_large(path: Path, metadata: pq.FileMetaData, fields: Sequence[pa.Fie
     """Raise BadRequest if the unpacked columns exceed MAX_UNPACKED_MB, or a column is a list."""
     for field in fields:
         if pa.types.is_nested(field.type):
-            raise BadRequest(f"{path}: column {field.name!r} must hold numbers or texts")
+            raise BadRequest(f"{path}: column {field.name!r} must contain numbers or texts")
     groups = map(metadata.row_group, range(metadata.num_row_groups))
     stated = sum(group.total_byte_size for group in groups)
     size = max(stated, metadata.num_rows * len(fields) * CELL_BYTES)

@@ -133,9 +133,7 @@ def check_failed(tries: CandidatePool, case: Case) -> None:
     """Raise BadRequest if the case did not fail again."""
     how = "simulated" if case.trial.hosts == HOSTS else "run"
     if tries.first is None:
-        raise BadRequest(
-            f"the time was over before the run was {how} once; give more time with --within"
-        )
+        raise BadRequest(f"the time ended before the run was {how} once; set a longer --within")
     if not tries.proven:
         why = f" ({tries.first.why})" if tries.first.why else ""
         judged = tries.count - tries.lost

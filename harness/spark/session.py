@@ -329,7 +329,7 @@ def _wait_for_gateway(connection: Path, jvm: subprocess.Popen[bytes]) -> None:
         if jvm.poll() is not None:
             raise BedFailed(f"java exited with code {jvm.returncode}")
         if time.monotonic() > deadline:
-            raise BedFailed(f"java was silent for {start_within_s():g} s")
+            raise BedFailed(f"java printed nothing for {start_within_s():g} s")
         time.sleep(STEP_S)
 
 

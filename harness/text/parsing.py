@@ -80,10 +80,10 @@ def parse_toml(text: str, source: str) -> dict[str, Any]:
     except RecursionError as e:
         raise _too_deep(source) from e
     except ValueError as e:  # more digits than Python reads
-        raise BadRequest(f"{source} holds a number of too many digits; write less") from e
+        raise BadRequest(f"{source} contains a number with too many digits; write fewer") from e
     for where, value in _parts(table, source):
         if isinstance(value, int) and not -MAX_INT - 1 <= value <= MAX_INT:
-            raise BadRequest(f"{where} is too large a number; TOML knows whole ones of 64 bits")
+            raise BadRequest(f"{where} is too large; integers of TOML have at most 64 bits")
     return table
 
 
@@ -103,7 +103,7 @@ def _parts(value: Any, source: str, names: tuple[str, ...] = ()) -> Iterator[tup
 
 def _too_deep(source: str) -> BadRequest:
     return BadRequest(
-        f"{source} is nested too deep; at most {MAX_DEPTH} tables or lists in another"
+        f"{source} is nested too deeply; at most {MAX_DEPTH} tables or lists in another"
     )
 
 
@@ -137,7 +137,7 @@ def parse_seconds(digits: str) -> float:
     """Parse a time of a user. Raises BadRequest if it is too long."""
     number = float(digits)
     if not number <= MAX_SECONDS:
-        raise BadRequest(f"{abbreviate(digits)} s is longer than a time can be, {MAX_SECONDS:g} s")
+        raise BadRequest(f"{abbreviate(digits)} s is too long; the maximum is {MAX_SECONDS:g} s")
     return number
 
 

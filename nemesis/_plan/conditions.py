@@ -199,7 +199,7 @@ def parse_after(text: str) -> AckCondition | EventCondition | StateCondition | N
     if match := _EVENT_AFTER.fullmatch(words):
         return _event(match, parse_seconds(match["within"]))
     raise BadRequest(
-        "after must read like '1000 acks within 9 s' or 'event truncate within 5 s', or say one of"
+        "after must read like '1000 acks within 9 s' or 'event truncate within 5 s', or be one of"
         f" {', '.join(AFTER)}, as in 'master changes within 20 s', not {text!r}"
     )
 

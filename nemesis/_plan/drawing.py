@@ -86,9 +86,9 @@ def swarm(
     plan = tuple(_faults(random, profile, trial.duration_s - LAST * detection_s))
     if not plan:
         raise BadRequest(
-            f"a load of {trial.duration_s:g} s has no room for a fault: the first {FIRST_S:g} s and"
-            f" the last {LAST * detection_s:g} s have none; use a longer"
-            " --duration (duration_s in a trial file)"
+            f"a load of {trial.duration_s:g} s has no room for a fault, because the first"
+            f" {FIRST_S:g} s and the last {LAST * detection_s:g} s stay without faults; use a"
+            " longer --duration (duration_s in a trial file)"
         )
     check(plan, trial, detection_s, nodes, can)
     return plan

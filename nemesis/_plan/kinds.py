@@ -78,10 +78,10 @@ def expand_link(
     if not found:
         return target, dict(given)
     if not source.strip() or not sink.strip():
-        raise BadRequest(f"{target!r} names one end of a link only; write 'master -> slave'")
+        raise BadRequest(f"{target!r} names only one end of a link; write 'master -> slave'")
     params = plugin.params
     if not {"from", "direction"} <= params.keys():
-        raise BadRequest(f"{target!r} is a link, and this fault does nothing to links")
+        raise BadRequest(f"{target!r} is a link, and this fault does not affect links")
     words = {"from": sink.strip(), "direction": DIRECTIONS[arrow]}
     if "shape" in params:
         words["shape"] = SHAPES[arrow]
@@ -89,7 +89,7 @@ def expand_link(
         del words["direction"]
     for name, word in words.items():
         if not drawn and given.get(name, word) != word:
-            raise BadRequest(f"{target!r} says {name} = {word!r}, and params something else")
+            raise BadRequest(f"{target!r} sets {name} = {word!r}, but params sets another value")
     return source.strip(), {**given, **words}
 
 

@@ -287,7 +287,7 @@ def _check_times(
     takes_s = registry.fault(fault.kind).takes_s(fault, nodes)
     if fault.for_s < takes_s - 1e-9 and not trial.short_faults:
         raise BadRequest(
-            f"{where('for_s')} lasts {fault.for_s:g} s, but what it is set to do takes"
+            f"{where('for_s')} lasts {fault.for_s:g} s, but its parameters need"
             f" {takes_s:g} s; make it longer, or set short_faults = true"
         )
     waits_s, _ = conditions.waits_s

@@ -180,7 +180,7 @@ def check_fixed(selector: str, nodes: Sequence[Node], words: Collection[str]) ->
     for term in _terms(selector):
         if _counts(term.partition(" ")[0]) or not set(_words(term)).isdisjoint(PARTS):
             raise BadRequest(
-                f"'by {selector}' depends on a current part or on chance; name a role, a node or"
+                f"'by {selector}' depends on current roles or on chance; name a role, a node or"
                 " fault-0"
             )
 

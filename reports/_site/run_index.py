@@ -36,9 +36,9 @@ class RunIndex:
     def of(cls, path: Path) -> "RunIndex":
         """Open a folder of runs. Raises BadRequest if it is no folder, or is a run itself."""
         if not path.is_dir():
-            raise BadRequest(f"there is no folder {path}; seatrial run makes runs/")
+            raise BadRequest(f"there is no folder {path}; seatrial run creates runs/")
         if (path / "trial.toml").is_file():
-            raise BadRequest(f"{path} is a run: name the folder it is in")
+            raise BadRequest(f"{path} is a run: name its parent folder")
         return cls(path.resolve())
 
     def names(self) -> list[str]:

@@ -134,7 +134,7 @@ def test_java_that_does_not_start_in_time_costs_no_verdict(
     assert ran.returncode == 0, ran.stderr
     assert hanging_java.exists()
     (note,) = ran.stderr.splitlines()
-    assert "java was silent for 1 s" in note
+    assert "java printed nothing for 1 s" in note
     assert "judging without Spark" in note
     assert "is below 32 MiB" in note
     assert json.loads(ran.stdout)["verdict"] == "valid"

@@ -204,7 +204,7 @@ def refusal(named: str, flags: dict[str, object]) -> str:
         ("load = { rat = 5 }", 2, "load.rat is not an option"),
         ("load.rate = 10\nload.rat = 5", 3, "load.rat is not an option"),
         ("[load]\nrate = -1  # rat = 5", 3, "load.rate must be"),
-        ("bed.sync = true", 2, "local hosts have no options, so bed.sync"),
+        ("bed.sync = true", 2, "local hosts have no options; remove bed.sync"),
         ("[settings]\ntimeScale = 1.0\nmutants = 'x'", 4, "settings: unknown setting 'mutants'"),
         ("[settings]\ntimeScale = 1.0\nmutant = 'x'", 4, "settings: unknown mutant 'x'"),
         ("targets = [\n'master',\n'mastre']", 4, "targets: unknown target 'mastre'"),

@@ -176,7 +176,7 @@ def test_the_state_is_this_users_alone(home: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
     (home / "state").mkdir()
     (home / "state" / "seatrial").symlink_to(home)
-    with pytest.raises(BedFailed, match="belongs to another user or is no folder"):
+    with pytest.raises(BedFailed, match="belongs to another user or is not a folder"):
         state_folder()
 
 

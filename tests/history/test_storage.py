@@ -163,13 +163,13 @@ def test_what_can_not_be_fetched_is_not_taken_for_torn(
     with open_run(address) as run:
         (path,) = History.open(run).files["ops"]
         server.refused.update(("GET", "HEAD"))
-        with pytest.raises(FetchFailed, match="refuses us"):
+        with pytest.raises(FetchFailed, match="refuses access"):
             list(batches(path))
-        with pytest.raises(FetchFailed, match="refuses us"):
+        with pytest.raises(FetchFailed, match="refuses access"):
             judge_small(History.open(run))
-        with pytest.raises(BadRequest, match="refuses us"):
+        with pytest.raises(BadRequest, match="refuses access"):
             list(batches(path, ("op",), remote=True))
-        with pytest.raises(BadRequest, match="refuses us"):
+        with pytest.raises(BadRequest, match="refuses access"):
             assert History.open(run).counts
 
 
@@ -246,7 +246,7 @@ def test_who_may_not_read_is_told_what_to_set(
     server.refused.add("GET")
     assert exit_code(["check", address]) == 254
     (said,) = capsys.readouterr().err.splitlines()
-    assert "refuses us" in said
+    assert "refuses access" in said
     assert "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE" in said
 
 
@@ -265,7 +265,7 @@ def test_nobody_there_is_said_in_seconds(
     assert exit_code(["check", "s3a://refusing/run"]) == 255
     said = capsys.readouterr().err
     assert f"the bucket refusing at {where} does not answer" in said
-    assert "see the network and AWS_ENDPOINT_URL" in said
+    assert "check the network and AWS_ENDPOINT_URL" in said
 
 
 def test_hadoop_without_its_library_is_said(

@@ -84,6 +84,6 @@ def test_what_makes_no_sense_is_refused(imported: Import, tmp_path: Path) -> Non
     """In one sentence, and no folder is left behind."""
     with pytest.raises(BadRequest, match="--initial x: values of this history are whole numbers"):
         imported("jepsen-register", history("write 1"), initial="x")
-    with pytest.raises(BadRequest, match="set hold nothing at first; omit --initial"):
+    with pytest.raises(BadRequest, match="set have no initial value; omit --initial"):
         imported("jepsen-set", history("add 1"), initial="1")
     assert not list(tmp_path.glob("run-*"))

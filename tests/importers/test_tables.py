@@ -64,11 +64,11 @@ def test_a_row_that_does_not_fit_is_dropped(
 @pytest.mark.parametrize(
     ("column", "says"),
     [
-        ({"value": [[1], [2]]}, "column 'value' must hold numbers or texts"),
-        ({"process": [[1], [2]]}, "column 'process' must hold numbers or texts"),
-        ({"value": pa.array([b"\xff", b"a"])}, "column 'value' must hold numbers or texts"),
-        ({"pos": [1 << 40, 0]}, "column 'pos' must hold whole numbers"),
-        ({"time": [0.5, 1.5]}, "column 'time' must hold whole numbers"),
+        ({"value": [[1], [2]]}, "column 'value' must contain numbers or texts"),
+        ({"process": [[1], [2]]}, "column 'process' must contain numbers or texts"),
+        ({"value": pa.array([b"\xff", b"a"])}, "column 'value' must contain numbers or texts"),
+        ({"pos": [1 << 40, 0]}, "column 'pos' must contain whole numbers"),
+        ({"time": [0.5, 1.5]}, "column 'time' must contain whole numbers"),
     ],
 )
 def test_a_column_that_can_not_be_read_is_named(

@@ -176,7 +176,7 @@ def test_words_of_the_plan_have_a_meaning_only_at_some_places(world: Any) -> Non
 @pytest.mark.parametrize("by", ["master", "one broker", "broker but slave", "controller-leader"])
 def test_the_reporting_node_must_not_depend_on_the_moment(world: Any, by: str) -> None:
     """A role, a name, a fault's victims are known when the event occurs."""
-    with pytest.raises(BadRequest, match="depends on a current part or on chance"):
+    with pytest.raises(BadRequest, match="depends on current roles or on chance"):
         checked(world, fault("kill", 2.0, "teller", after=f"event cutting by {by} within 5 s"))
 
 

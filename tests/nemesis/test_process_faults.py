@@ -140,7 +140,7 @@ def test_one_that_can_not_be_ended_is_not_healed(world: Any, tmp_path: Path) -> 
     assert world.last(0)["state"] == "failed"
     assert world.last(0)["healed"] is None
     assert world.alarms == [
-        "NOT HEALED: fault 0 (kill on broker-3): broker-3 was asked to end and did not"
+        "NOT HEALED: fault 0 (kill on broker-3): broker-3 did not stop after the signal to do so"
     ]
 
 

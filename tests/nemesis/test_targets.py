@@ -138,5 +138,5 @@ def test_a_number_is_a_random_choice() -> None:
     """So its targets are not known beforehand."""
     nodes = [Node(f"broker-{n}", "broker") for n in (1, 2, 3)]
     assert not _targets.is_fixed("2 broker", nodes)
-    with pytest.raises(BadRequest, match="depends on a current part or on chance"):
+    with pytest.raises(BadRequest, match="depends on current roles or on chance"):
         _targets.check_fixed("2 broker", nodes, ())

@@ -138,9 +138,9 @@ def test_a_link_is_a_target(kind: str, target: str, victim: str, params: dict[st
 @pytest.mark.parametrize(
     ("kind", "more", "sentence"),
     [
-        ("kill", "", "'master -> slave' is a link, and this fault does nothing to links"),
-        ("loss", 'params = { direction = "in" }', "says direction = 'out', and params something"),
-        ("partition", 'params = { shape = "isolate" }', "says shape = 'one-way'"),
+        ("kill", "", "'master -> slave' is a link, and this fault does not affect links"),
+        ("loss", 'params = { direction = "in" }', "sets direction = 'out', but params sets"),
+        ("partition", 'params = { shape = "isolate" }', "sets shape = 'one-way'"),
     ],
 )
 def test_a_link_must_be_one(kind: str, more: str, sentence: str) -> None:
@@ -153,7 +153,7 @@ def test_a_link_must_be_one(kind: str, more: str, sentence: str) -> None:
 @pytest.mark.parametrize("kind", ["partition", "loss", "kill"])
 def test_a_link_has_two_ends(kind: str, target: str) -> None:
     """An omitted end would mean all nodes."""
-    with pytest.raises(BadRequest, match=r"line 5: target: .* names one end of a link only; write"):
+    with pytest.raises(BadRequest, match=r"line 5: target: .* names only one end of a link; write"):
         loaded(fault(f'target = "{target}"', kind))
 
 
@@ -302,7 +302,7 @@ def test_an_invalid_list_of_links_is_refused(cut: str) -> None:
 def test_one_too_short_for_what_it_does_is_refused(kind: str, params: str, takes: str) -> None:
     """Unless the trial allows it."""
     text = fault(f'target = "broker-1"\nparams = {params}', kind)
-    sentence = f"line 4: for_s: .*lasts 2 s, but what it is set to do takes {takes}"
+    sentence = f"line 4: for_s: .*lasts 2 s, but its parameters need {takes}"
     with pytest.raises(BadRequest, match=sentence):
         _plan.check(loaded(text), Trial(plan="p.toml"), 0.5, NODES, text=text)
     _plan.check(loaded(text), Trial(plan="p.toml", short_faults=True), 0.5, NODES, text=text)
@@ -323,7 +323,7 @@ def test_a_round_takes_as_long_as_all_its_turns(target: str, takes: str) -> None
     """For the nodes that are certainly hit, one after the other."""
     params = '{ order = "rolling", down_s = 4.0 }'
     text = fault(f'target = "{target}"\nparams = {params}', "restart")
-    sentence = f"line 4: for_s: .*what it is set to do takes {takes}"
+    sentence = f"line 4: for_s: .*its parameters need {takes}"
     with pytest.raises(BadRequest, match=sentence):
         _plan.check(loaded(text), Trial(plan="p.toml"), 0.5, NODES, text=text)
 

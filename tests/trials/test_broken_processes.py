@@ -267,7 +267,7 @@ def test_who_leaves_together_does_not_give_the_whole_set_away(all_at_once: SeedO
     (stays,) = {"broker-1", "broker-2"} - {*gone}
     assert (row["state"], bool(row["healed"])) == ("failed", True)
     alone = "there is no other member in the SyncStateSet of set-1"
-    why = f"the controllers did not forget {stays}: {alone}"
+    why = f"the controllers did not remove {stays}: {alone}"
     assert json.loads(row["observation"])["error"] == why
 
 

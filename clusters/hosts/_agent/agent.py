@@ -257,7 +257,7 @@ class NodeAgent:
         child = self._child(name)
         if not child.stdin or child.stdin.is_closing():
             raise CommandFailed(
-                f"{name} takes no lines: it has ended, or was started without a pipe"
+                f"{name} accepts no input: it has ended, or was started without a pipe"
             )
         child.stdin.write(line.encode() + b"\n")
 

@@ -123,9 +123,13 @@ class TracedAgent:
     async def drop_unsynced(self, seed: int) -> UnsyncedReport:
         for name in sorted(self._started):
             if (await self._agent.state(name)).state in ("running", "stopped"):
-                raise BedFailed(f"{self._node}: {name} runs, and would remember")
+                raise BedFailed(
+                    f"{self._node}: {name} is running, and would keep the data in memory"
+                )
         if not self._unsynced:
-            raise BedFailed(f"{self._node}: its gate does not know what was not synced")
+            raise BedFailed(
+                f"{self._node}: its syscall tracer does not know which data is unsynced"
+            )
         result = json.loads(await self._send_order(lambda: {"lose": seed}, LOSES_WITHIN_S))
         return UnsyncedReport(**{**result, "unseen": tuple(result["unseen"])})
 

@@ -150,7 +150,7 @@ class DockerHosts(RealHosts):
                 await run_all(*map(self._connect, started))
         except TimeoutError:
             raise BedFailed(
-                f"raising {len(nodes)} containers took longer than {RAISE_WITHIN_S:g} s; is the "
+                f"starting {len(nodes)} containers took longer than {RAISE_WITHIN_S:g} s; is the "
                 "machine of the engine overloaded?"
             ) from None
         return addressed, {each.node: each.agent for each in started}

@@ -92,7 +92,7 @@ def _ancestors(pid: int) -> Iterator[int]:
 
 def _check(bed: Mapping[str, Any]) -> None:
     if bed:
-        raise BadRequest(f"local hosts have no options, so bed.{min(bed)} means nothing to them")
+        raise BadRequest(f"local hosts have no options; remove bed.{min(bed)}")
 
 
 class LocalHosts(RealHosts):
@@ -136,7 +136,7 @@ class LocalHosts(RealHosts):
             yield addressed, {agent.node: agent for agent in agents}
         except TimeoutError:
             raise BedFailed(
-                f"raising {len(nodes)} nodes took longer than {RAISE_WITHIN_S:g} s; "
+                f"starting {len(nodes)} nodes took longer than {RAISE_WITHIN_S:g} s; "
                 "is this machine overloaded?"
             ) from None
         finally:
@@ -174,7 +174,7 @@ class _NamespaceNode:
         own = f"link set lo up\naddr add {self.node.address}/{NETWORK_BITS} dev eth0\n"
         done = await agent.run(["ip", "-batch", "-"], f"{own}link set eth0 up\n".encode())
         if done.code != 0:
-            raise BedFailed(f"{self.node.name} has no network: ip says {done.err.strip()}")
+            raise BedFailed(f"{self.node.name} has no network: ip printed {done.err.strip()}")
         await agent.links(())  # so that the first fault finds its chain
         return agent
 
@@ -227,7 +227,7 @@ def _ip(script: Sequence[str]) -> None:
     done = subprocess.run(["ip", "-batch", "-"], input=text, text=True, capture_output=True)
     if done.returncode != 0:
         raise BedFailed(
-            f"the network of the trial could not be made: ip says {done.stderr.strip()}"
+            f"the network of the trial could not be created: ip printed {done.stderr.strip()}"
         )
 
 

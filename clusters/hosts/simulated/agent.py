@@ -90,7 +90,7 @@ class SimulatedAgent:
             if running and running.alive:
                 raise BedFailed(f"{name} is running already; stop it before it is started again")
             if not self.machine.host.up:
-                raise BedFailed(f"{name} did not start: there is no power")
+                raise BedFailed(f"{name} did not start: the node's power is off")
             main = program(self.machine, argv)
             process = self._processes[name] = self.machine.host.start(name, main)
             process.on_line = self._to_driver(on_line) if on_line else self._to_file(log)
@@ -104,7 +104,7 @@ class SimulatedAgent:
         def feed() -> None:
             process = self._process(name)
             if not process.alive:
-                raise BedFailed(f"{name} takes no lines: it has ended")
+                raise BedFailed(f"{name} accepts no input: it has ended")
             process.stdin.feed(line.encode() + b"\n")
 
         await self._in_world(feed)
@@ -148,7 +148,7 @@ class SimulatedAgent:
     async def drop_unsynced(self, seed: int) -> UnsyncedReport:
         def forget() -> UnsyncedReport:
             if running := [name for name, process in self._processes.items() if process.alive]:
-                raise BedFailed(f"{running[0]} runs, and would remember")
+                raise BedFailed(f"{running[0]} is running, and would keep the data in memory")
             return self.machine.drop_unsynced()
 
         forgotten: UnsyncedReport = await self._in_world(forget)

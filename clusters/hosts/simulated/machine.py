@@ -101,7 +101,7 @@ def program(machine: SimNode, argv: Sequence[str]) -> Main:
     at = list(argv).index("-m") + 1 if "-m" in argv else 0
     make = PROGRAMS.get(argv[at]) if at else None
     if make is None:
-        raise BedFailed(f"{machine.node.name} is simulated, and {' '.join(argv)} is not")
+        raise BedFailed(f"{machine.node.name} is simulated and cannot run {' '.join(argv)}")
     return make(machine, argv[at + 1 :])
 
 
@@ -165,7 +165,7 @@ def command(machine: SimNode, argv: Sequence[str]) -> CommandResult:
                 return _damage_files(machine, json.loads(order))
     except OSError as e:
         return CommandResult(1, "", str(e))
-    raise BedFailed(f"{machine.node.name} is simulated, and {' '.join(argv)} is not")
+    raise BedFailed(f"{machine.node.name} is simulated and cannot run {' '.join(argv)}")
 
 
 def _free(disk: Disk) -> str:

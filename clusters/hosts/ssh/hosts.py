@@ -200,8 +200,8 @@ class SshHosts(RealHosts):
                 await run_all(*(each.connect(self._max_run_s) for each in started))
         except TimeoutError:
             raise BedFailed(
-                f"raising {len(nodes)} hosts took longer than {RAISE_WITHIN_S:g} s; is one of them "
-                "overloaded, or the network slow?"
+                f"preparing {len(nodes)} hosts took longer than {RAISE_WITHIN_S:g} s; is one of"
+                " them overloaded, or the network slow?"
             ) from None
 
     async def _release(self) -> str:

@@ -147,7 +147,7 @@ class SshNode:
             for other in others:
                 self._sweep(other["folder"], other["owner"], other["agents"] > 0)
                 known.append(other["folder"])
-        raise BedFailed(f"{self.host} has too many folders of finished runs; look at it")
+        raise BedFailed(f"{self.host} has too many folders of finished runs; remove them")
 
     def _sweep(self, folder: str, theirs: Mapping[str, str], has_agent: bool) -> None:
         """Clean up after a finished run. The folder of another machine's run stays, because only

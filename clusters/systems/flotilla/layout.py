@@ -42,7 +42,9 @@ def broker_sets(nodes: Sequence[Node], settings: FlotillaSettings) -> list[Broke
     sets = settings.broker_sets
     brokers = [node for node in nodes if node.role == BROKER]
     if len(brokers) % sets:
-        raise BadRequest(f"{len(brokers)} brokers cannot be dealt evenly to {sets} broker sets")
+        raise BadRequest(
+            f"{len(brokers)} brokers cannot be distributed evenly over {sets} broker sets"
+        )
     size = len(brokers) // sets
     blocks = [brokers[at : at + size] for at in range(0, len(brokers), size)]
     if settings.learners >= size:

@@ -61,7 +61,7 @@ async def remove_broker(bed: TestBed, broker: Node, broker_set: str) -> None:
     while why := await _try_remove(bed, broker, broker_set):
         within_s = REFUSED_WITHIN_S if why.startswith(ALONE) else AGREE_WITHIN_S
         if bed.now_ns() >= began_ns + within_s * 1e9:
-            raise BedFailed(f"the controllers did not forget {broker.name}: {why}")
+            raise BedFailed(f"the controllers did not remove {broker.name}: {why}")
         await bed.sleep(ASK_AGAIN_S)
 
 

@@ -116,9 +116,14 @@ TRIAL_FLAGS: tuple[Command, ...] = (
         "--rhythm",
         type=KeyValues(),
         show_default=", ".join(f"{k}={v:g}" for k, v in vars(Rhythm()).items()),
-        help="Times between and of the faults of a drawn plan.",
+        help="Length of faults, and of the times between them, in a drawn plan.",
     ),
-    click.option("--short-faults", is_flag=True, default=None, help="Allow undetectable faults."),
+    click.option(
+        "--short-faults",
+        is_flag=True,
+        default=None,
+        help="Allow faults that end before they can be detected.",
+    ),
     click.option(
         "--recover-within",
         "recover_within_s",
@@ -174,8 +179,8 @@ TRIAL_FLAGS: tuple[Command, ...] = (
     ),
     click.option(
         "--name",
-        show_default="of the trial or plan file",
-        help="Name at the end of the run's folder.",
+        show_default="that of the trial or plan file",
+        help="Last part of the name of the run's folder.",
     ),
 )
 
@@ -214,7 +219,7 @@ def _fields(flags: dict[str, Any]) -> dict[str, Any]:
 )
 @trial_flags
 @click.option(
-    "--seeds", type=Seeds(), show_default="the one of --seed", help="Run once for each seed: 1..10."
+    "--seeds", type=Seeds(), show_default="that of --seed", help="Run once for each seed: 1..10."
 )
 @click.option("--repeat", type=click.IntRange(min=1), default=1, help="How often to run each seed.")
 @click.option("--fail-fast", is_flag=True, help="Stop after the first run that is not valid.")

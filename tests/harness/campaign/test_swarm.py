@@ -234,7 +234,7 @@ def test_a_plan_that_is_given_is_checked_as_everywhere() -> None:
         (Trial(profile="sink-flush"), "did you mean sync-flush"),
         (Trial(settings={"mutant": "double-vole"}), "double-vo"),
         (Trial(settings={"brokerSets": 0}), "brokerSets"),
-        (Trial(settings={"brokerSets": 2}, nodes={"broker": 3}), "3 brokers cannot be dealt"),
+        (Trial(settings={"brokerSets": 2}, nodes={"broker": 3}), "3 brokers cannot be distributed"),
         (Trial(nodes={"broker": "many"}), "nodes.broker"),
         (Trial(workload="massages"), "did you mean messages"),
         (Trial(system="flotila"), "did you mean flotilla"),

@@ -114,7 +114,7 @@ class Leaving(Agent):
         if self._ends is not None:
             self.die(self._ends)
         if self._deaf:
-            raise BedFailed(f"{name} takes no lines: it has ended")
+            raise BedFailed(f"{name} accepts no input: it has ended")
 
     async def signal(self, name: str, number: int) -> None:
         self.die(-number)

@@ -28,12 +28,12 @@ HUGE, VAST = "9" * 400, "9" * 5000  # too large for a float; and for Python to r
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (f"at_s = {HUGE}", "the plan: at_s is too large a number; TOML knows whole ones"),
-        (f"a = [1, {{ b = -{HUGE} }}]", "the plan: a.2.b is too large a number"),
-        (f"at_s = {VAST}", "the plan holds a number of too many digits"),
+        (f"at_s = {HUGE}", "the plan: at_s is too large; integers of TOML"),
+        (f"a = [1, {{ b = -{HUGE} }}]", "the plan: a.2.b is too large; integers"),
+        (f"at_s = {VAST}", "the plan contains a number with too many digits"),
         ("a = " + "[" * 5000, "the plan is nested too deep"),
         ("a = " + "{a = " * 3000, "the plan is nested too deep"),
-        ("a" + ".a" * MAX_DEPTH + " = 1", "the plan is nested too deep; at most 32 tables"),
+        ("a" + ".a" * MAX_DEPTH + " = 1", "the plan is nested too deeply; at most 32 tables"),
     ],
     ids=["huge", "within", "vast", "lists", "tables", "dots"],
 )
@@ -85,7 +85,7 @@ def test_a_name_that_no_file_can_have(tmp_path: Path, name: str) -> None:
 def test_a_plan_with_a_number_that_is_none(line: str) -> None:
     """A count, a time or a parameter of hundreds of digits."""
     text = "[[fault]]\n" + FAULT.replace('target = "master"\n', "") + line + "\n"
-    with pytest.raises(BadRequest, match=r"too large a number|longer than a time can be"):
+    with pytest.raises(BadRequest, match=r"too large|too long; the maximum"):
         _planned(text)
 
 
@@ -116,7 +116,7 @@ def test_a_count_of_more_than_64_bits(digits: str) -> None:
 @pytest.mark.parametrize("value", [HUGE, VAST, f"[{HUGE}]"])
 def test_a_value_on_the_command_line(value: str) -> None:
     """It is neither taken for a string nor brings anything down."""
-    with pytest.raises(BadRequest, match="number"):
+    with pytest.raises(BadRequest, match=r"number|too large"):
         KeyValues()(f"rate={value}")
 
 

@@ -86,8 +86,8 @@ def test_a_process_ends_and_its_words_are_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ask", "sentence"),
     [
-        (lambda a: a.run(["uname", "-a"]), "a is simulated, and uname -a is not"),
-        (lambda a: a.start("x", ["/bin/sleep", "9"]), "a is simulated, and /bin/sleep 9 is not"),
+        (lambda a: a.run(["uname", "-a"]), "a is simulated and cannot run uname -a"),
+        (lambda a: a.start("x", ["/bin/sleep", "9"]), "a is simulated and cannot run /bin/sleep 9"),
         (lambda a: a.get("/no/such"), "No such file"),
         (lambda a: a.signal("x", 9), "no process 'x' was started"),
         (lambda a: a.ask(7001, b"", 0.5), "port 7001 gave no answer"),
@@ -147,7 +147,7 @@ def test_a_node_without_power_does_nothing_until_it_is_back(tmp_path: Path) -> N
             await asked
         with pytest.raises(ConnectionError, match="no power"):
             await a.ask(9876, b"", 1)
-        with pytest.raises(BedFailed, match="no power"):
+        with pytest.raises(BedFailed, match="power is off"):
             await start()
         assert await a.state("x") == ProcessState("exited", pid, -9)
         await a.power(True)
