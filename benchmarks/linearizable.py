@@ -28,9 +28,9 @@ from checkers._linear.encoding import columns_of, encode
 from checkers._linear.judge import FIRST_ROUND, REGISTER, STRING, SearchBudget, judge
 from checkers._linear.pairing import OperationColumns
 from checkers._linear.search_state import allocate, extent
-from harness.importers import porcupine, porcupine_kv
 from harness.importers._recording import Slips
 from harness.importers._rows import rows_of
+from harness.importers.porcupine import PLUGINS
 
 WORDS = {LEGAL: "linearizable", ILLEGAL: "not linearizable"}
 LONGEST = 2  # files on which Porcupine's search goes astray
@@ -78,9 +78,9 @@ def folder(given: Path | None) -> Path | None:
 
 
 def load(path: Path) -> File:
-    reader = porcupine if path.suffix == ".log" else porcupine_kv
-    rows = rows_of(reader.read(path), Slips())
-    texts = tuple(rows.values or ()) if reader is porcupine_kv else ()
+    strings = path.suffix != ".log"
+    rows = rows_of(PLUGINS["porcupine-kv" if strings else "porcupine"].read(path), Slips())
+    texts = tuple(rows.values or ()) if strings else ()
     return File(path.name, columns_of(rows.ops), texts)
 
 

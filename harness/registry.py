@@ -6,9 +6,12 @@ add plug-ins through the entry point groups `seatrial.<kind>`, whose value is a 
 declares itself in one value, `PLUGIN`, of its kind's class in `harness.contracts`, which is checked
 when the module is loaded: a missing or unknown attribute, one of a wrong type, and a name that is
 taken are refused. The first sentence of a module's docstring is what `seatrial list` prints.
+
+A package that has modules with several plug-ins each names them in `SEVERAL`; such a module
+declares them, by name, in `PLUGINS`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -62,10 +65,12 @@ KINDS = {
 def _modules(kind: str) -> dict[str, str]:
     """Return module paths by name. Raises BadRequest if two modules have one name."""
     package = import_module(KINDS[kind].package)
+    several: Mapping[str, Sequence[str]] = getattr(package, "SEVERAL", {})
     found = {
-        _name(module.name): f"{KINDS[kind].package}.{module.name}"
+        name: f"{KINDS[kind].package}.{module.name}"
         for module in iter_modules(package.__path__)
         if not module.name.startswith("_")
+        for name in several.get(module.name, (_name(module.name),))
     }
     entries = entry_points(group=f"seatrial.{kind}")
     for entry in sorted(entries, key=lambda each: (_package(each.dist), each.name)):
@@ -93,7 +98,7 @@ def names(kind: str) -> tuple[str, ...]:
 
 def modules(kind: str) -> tuple[str, ...]:
     """Return the module paths of the plug-ins."""
-    return tuple(sorted(_modules(kind).values()))
+    return tuple(sorted(set(_modules(kind).values())))
 
 
 def module(kind: str, name: str) -> ModuleType:
@@ -116,7 +121,7 @@ def plugin(kind: str, name: str) -> Plugin:
     """Return the plug-in's declaration. Raises BadRequest, with module and file, if it is
     invalid."""
     found, contract = module(kind, name), KINDS[kind].contract
-    declared = getattr(found, "PLUGIN", None)
+    declared = getattr(found, "PLUGINS", {}).get(name) or getattr(found, "PLUGIN", None)
     if not isinstance(declared, contract):
         raise _refusal(kind, name, found, f"declares no PLUGIN = {contract.__name__}(...)")
     if stray := _stray_attribute(found, declared):
@@ -212,9 +217,10 @@ def load(kind: str, name: str) -> Callable[..., Any]:
 
 
 def descriptions(kind: str) -> Iterator[tuple[str, str]]:
-    """Yield each name with the first sentence of its docstring."""
+    """Yield each name with its description, or the first sentence of its docstring."""
     for name in names(kind):
-        text = " ".join((module(kind, name).__doc__ or "").split())
+        own = getattr(plugin(kind, name), "description", "")
+        text = " ".join((own or module(kind, name).__doc__ or "").split())
         yield name, text.split(". ")[0].removesuffix(".") + "."
 
 

@@ -14,7 +14,7 @@ import pytest
 from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.importers import _run_folder as _folder
-from harness.importers import csv_
+from harness.importers.table import read_csv
 from harness.run import launch
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -63,7 +63,7 @@ def run(tmp_path: Path) -> RunDir:
     """A run without a fault."""
     path = tmp_path / "history.csv"
     path.write_text("process,type,f,key,value\na,invoke,send,q,1\na,ok,send,q,1\n")
-    return _folder.write(csv_.read(path), path, "csv", tmp_path / "run")
+    return _folder.write(read_csv(path), path, "csv", tmp_path / "run")
 
 
 @pytest.mark.parametrize(

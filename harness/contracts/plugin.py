@@ -62,11 +62,15 @@ class Plugin(Declaration):
 
 @dataclass(frozen=True, kw_only=True)
 class ImporterPlugin(Plugin):
-    """What the module of an importer declares as `PLUGIN`: `read` returns a recording."""
+    """What the module of an importer declares as `PLUGIN`: `read` returns a recording.
+
+    description  the sentence for lists, if it is not the module's
+    """
 
     MAIN: ClassVar[str] = "read"
 
     read: Callable[[Path], Any]
+    description: str = ""
 
 
 def refuse_wrong_types(declared: Any) -> None:

@@ -1,7 +1,8 @@
 """Importers: histories recorded by other tools, as run folders that `seatrial check` judges.
 
 An importer is a file with `PLUGIN = ImporterPlugin(read=...)`, which turns a path into a
-`Recording`; dashes in a name are underscores in the file's. Every format takes the same steps:
+`Recording`; dashes in a name are underscores in the file's. Files of several formats that share a
+reader are in `SEVERAL`. Every format takes the same steps:
 
     events     the file's lines as columns: line, time, type, process, operation (`_recording`)
     pairing    each completion finds its invocation; broken rules become slips (`_pairing`)
@@ -18,3 +19,12 @@ their texts in `names.json` ("values"). Messages are renumbered, dense for each 
 A file that breaks rules is imported as far as possible. What is dropped makes the verdict unknown
 unless something certain outweighs it, and is never blamed on the system.
 """
+
+SEVERAL = {
+    "jepsen": (
+        *("jepsen-append", "jepsen-counter", "jepsen-lock", "jepsen-mutex", "jepsen-queue"),
+        *("jepsen-register", "jepsen-set", "jepsen-wr"),
+    ),
+    "porcupine": ("porcupine", "porcupine-kv"),
+    "table": ("csv", "parquet"),
+}

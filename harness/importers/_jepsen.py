@@ -64,7 +64,7 @@ from harness.importers._recording import (
     concatenated,
 )
 from harness.importers._source import PIECE_BYTES, pieces
-from harness.operation import Type
+from harness.operation import F, Type
 
 MAX_WAITING = 12  # pieces in work or waiting for a process
 FEW_PIECES = 3  # not worth several processes
@@ -84,6 +84,10 @@ class JepsenEvent(NamedTuple):
     key: Any
     value: Any
     error: int
+
+
+# Adds the parts of one event, with this operation; raises `UnexpectedValue`.
+Decoder = Callable[[PartsBuilder, JepsenEvent, F], None]
 
 
 @dataclass(frozen=True)
@@ -139,21 +143,22 @@ class FileLayout(NamedTuple):
 class Format:
     """A workload of Jepsen's.
 
-    kind      what its histories are about, a key of `_recording.KINDS`
-    fs        its kinds of operation; `silent`: kinds that are no operations on data
-    decode    adds the parts of one event, or raises `UnexpectedValue`
-    columns   decodes a piece as a whole, instead of `decode`
-    heads     keywords that begin the vectors of its values
-    keyed     set where files may have many objects; `layout`: once decided for the file
-    beside    another field of a line that decoding needs; with `decode`, the object's key
-    nameless  the kind of a line without `:f`
-    initial   what every object holds at first, where the format defines it
+    description  the sentence for lists
+    kind         what its histories are about, a key of `_recording.KINDS`
+    operations   for each `:f` the operation of its rows, and the function that adds them
+    silent       kinds that are no operations on data
+    columns      decodes a piece as a whole, instead of event by event
+    heads        keywords that begin the vectors of its values
+    keyed        set where files may have many objects; `layout`: once decided for the file
+    beside       another field of a line that decoding needs; without `columns`, the object's key
+    nameless     the kind of a line without `:f`
+    initial      what every object holds at first, where the format defines it
     """
 
     name: str
+    description: str
     kind: str
-    fs: tuple[str, ...]
-    decode: Callable[[PartsBuilder, JepsenEvent], None] | None = None
+    operations: Mapping[str, tuple[F, Decoder]]
     columns: Callable[[OperationLines, Slips], DecodedPiece] | None = None
     silent: tuple[str, ...] = ()
     heads: tuple[str, ...] = ()
@@ -165,7 +170,7 @@ class Format:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return (*self.fs, *self.silent)
+        return (*self.operations, *self.silent)
 
 
 @dataclass(frozen=True)
@@ -196,7 +201,7 @@ class Piece:
 
 
 def importer(form: Format) -> ImporterPlugin:
-    return ImporterPlugin(read=lambda path: recording(path, form))
+    return ImporterPlugin(read=lambda path: recording(path, form), description=form.description)
 
 
 def recording(path: Path, form: Format, size: int = PIECE_BYTES) -> Recording:
@@ -314,7 +319,7 @@ def _number_processes(
 
 def _nothing(path: Path, form: Format, others: Sequence[OtherLine], slips: Slips) -> str:
     """Say why there is nothing to import."""
-    kinds = ", ".join(f":{f}" for f in form.fs)
+    kinds = ", ".join(f":{f}" for f in form.operations)
     strangers = [o for o in others if not o.of_nemesis]
     if strangers:
         line, name = strangers[0].line, strangers[0].f
@@ -404,7 +409,6 @@ def piece_of(form: Format, columns: FieldColumns, slips: Slips) -> Piece:
 def _decode_rows(form: Format, lines: OperationLines, slips: Slips) -> DecodedPiece:
     """Decode one event after another. A value of the wrong shape is a slip, and its event has no
     parts; a completion that is not ok may have an error in place of its value."""
-    assert form.decode
     votes = _votes(form.keyed, lines) if form.keyed else ()
     by_key, errors = form.layout or (_layout(votes) if votes else FileLayout(False, True))
     heads = None
@@ -427,7 +431,8 @@ def _decode_rows(form: Format, lines: OperationLines, slips: Slips) -> DecodedPi
                     continue
                 key, value = pair(value, "a pair of key and value")
                 key = atom(key)
-            form.decode(parts, JepsenEvent(number, kind, name, key, value, error))
+            operation, decoder = form.operations[name]
+            decoder(parts, JepsenEvent(number, kind, name, key, value, error), operation)
         except (UnexpectedValue, _edn.Malformed) as e:
             parts.truncate(before)
             if kind > Type.OK:

@@ -35,6 +35,7 @@ from harness.importers import _edn
 from harness.importers._jepsen import (
     DecodedPiece,
     Format,
+    JepsenEvent,
     OperationLines,
     UnexpectedValue,
     atom,
@@ -55,6 +56,7 @@ from harness.importers._lines import (
 )
 from harness.importers._recording import (
     MAX_NUMBER,
+    NO_ERROR,
     PARTS,
     SAME,
     Bools,
@@ -74,7 +76,7 @@ GAPS = (  # the text between two numbers, what the number before it is, and the 
     (b"] [", VALUE, OFFSET),
     (b"]], ", VALUE, KEY),
 )
-OPERATIONS = ("send", "poll", "txn")
+OPERATIONS = {"send": F.SEND, "poll": F.POLL, "txn": F.SEND}
 READING = {"assign": ASSIGN, "subscribe": SUBSCRIBE, "crash": CRASH}
 
 
@@ -102,7 +104,7 @@ def one_by_one(
             if f in READING:
                 notes += _reading(event, kind, f, value)
             elif f in OPERATIONS:
-                _operation(parts, event, kind, f, value)
+                operation(parts, JepsenEvent(event, kind, f, None, value, NO_ERROR), OPERATIONS[f])
         except (UnexpectedValue, _edn.Malformed) as e:
             parts.truncate(before)
             message = f":value is not a value of :f :{f}: {e}"
@@ -110,22 +112,23 @@ def one_by_one(
     return parts.table(), notes
 
 
-def _operation(parts: PartsBuilder, event: int, kind: int, f: str, value: Any) -> None:
+def operation(parts: PartsBuilder, event: JepsenEvent, f: F) -> None:
     """Add one or several micro-operations; a single one is the operation itself. An operation that
     did not end ok and has no value has the parts of its invocation."""
-    if kind > Type.OK and not value and f != "poll":
+    value = event.value
+    if event.type > Type.OK and not value and f is not F.POLL:
         return
-    if value is None and f != "poll":
+    if value is None and f is not F.POLL:
         raise unexpected(value, "a vector of micro-operations")
     micros = elements(value, "a vector of micro-operations")
     for mop, micro in enumerate(micros):
-        _micro(parts, event, kind, micro, mop if len(micros) > 1 else None)
+        _micro(parts, event.number, micro, mop if len(micros) > 1 else None)
     if len(micros) != 1:
         sends = any(isinstance(micro, list) and micro[:1] == ["send"] for micro in micros)
-        parts.add(event, F.SEND if sends else F.POLL)
+        parts.add(event.number, F.SEND if sends else F.POLL)
 
 
-def _micro(parts: PartsBuilder, event: int, kind: int, part: Any, mop: int | None) -> None:
+def _micro(parts: PartsBuilder, event: int, part: Any, mop: int | None) -> None:
     if not isinstance(part, list) or not part:
         raise unexpected(part, "[:send k v] or [:poll]")
     if part[0] == "send" and len(part) == 3:
@@ -357,8 +360,10 @@ def _column(cells: Ints | None, n: int, kind: pa.DataType) -> pa.Array:
 
 FORMAT = Format(
     "jepsen-kafka",
+    "Jepsen's kafka: `[[:send k [offset v]]]`, `[[:poll {k [[offset v] ...]}]]`, both in one"
+    " `:txn`.",
     "messages",
-    OPERATIONS,
+    {name: (f, operation) for name, f in OPERATIONS.items()},
     columns=decode,
     silent=(*READING, "debug-topic-partitions"),
     beside="rebalance-log",

@@ -70,7 +70,7 @@ FAILING: dict[str, Callable[[], Any]] = {
     "the system 'redis' failed at *redis/driver.py:": lambda: registry.load("system", "redis")(1),
     "the hosts 'local' failed at *local/hosts.py:": lambda: registry.load("hosts", "local")(1, 2),
     "the report 'badge' failed at *badge.py:": lambda: registry.load("report", "badge")(1),
-    "the importer 'csv' failed at *": lambda: registry.load("importer", "csv")(1),
+    "the importer 'table' failed at *": lambda: registry.load("importer", "csv")(1),
     "Seatrial itself failed at *harness/history/faults_and_events.py:": lambda: (
         FaultInterval(
             1,

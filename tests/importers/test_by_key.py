@@ -7,8 +7,8 @@ import pytest
 
 from harness.history.reader import History
 from harness.history.rundir import RunDir
-from harness.importers import jepsen_set
 from harness.importers._jepsen import recording
+from harness.importers.jepsen import FORMATS
 from harness.judge.judge import judge_small
 from harness.judge.verdict import Judgement
 
@@ -69,5 +69,5 @@ def test_elements_may_be_vectors(imported: Import) -> None:
 def test_pieces_without_reads_are_read_as_the_file_is(tmp_path: Path, size: int) -> None:
     path = tmp_path / "set.edn"
     path.write_text(history("add|[3 1]", "add|[3 2]", "read|[3 nil]|[3 [1 2]]"))
-    parts = recording(path, jepsen_set.FORMAT, size).parts
+    parts = recording(path, FORMATS["jepsen-set"], size).parts
     assert set(parts.column("key").to_pylist()) == {3}

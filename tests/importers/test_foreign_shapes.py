@@ -12,6 +12,7 @@ from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.importers import _jepsen
 from harness.importers import _run_folder as _folder
+from harness.importers.jepsen import FORMATS
 from harness.judge.judge import judge_small
 from harness.judge.verdict import Judgement, Verdict
 
@@ -130,7 +131,7 @@ def test_two_operations_on_a_line_are_two(tmp_path: Path, size: int) -> None:
     """Then operations are counted, also where a file is read in pieces."""
     path = tmp_path / "history.edn"
     path.write_text(SOUND + STALE.replace("}\n{", "} {") + SOUND)
-    found = _jepsen.recording(path, registry.module("importer", "jepsen-register").FORMAT, size)
+    found = _jepsen.recording(path, FORMATS["jepsen-register"], size)
     assert found.events.line.tolist() == list(range(1, 13))
 
 
@@ -364,7 +365,7 @@ def test_whether_errors_are_named_is_asked_of_the_whole_file(tmp_path: Path, siz
         + op("invoke", "2", "read", "nil")
         + op("fail", "2", "read", "nil")
     )
-    found = _jepsen.recording(path, registry.module("importer", "jepsen-register").FORMAT, size)
+    found = _jepsen.recording(path, FORMATS["jepsen-register"], size)
     assert found.parts.column("pos").null_count == found.parts.num_rows
 
 

@@ -11,7 +11,8 @@ import pytest
 from harness import registry
 from harness.history.reader import History
 from harness.history.rundir import RunDir
-from harness.importers import _jepsen, jepsen_register
+from harness.importers import _jepsen
+from harness.importers.jepsen import FORMATS
 from harness.judge.judge import judge_small
 from harness.judge.verdict import Judgement
 from harness.operation import F, Type, value_of
@@ -213,7 +214,7 @@ def test_jepsen_registers_in_pieces(tmp_path: Path, by_key: bool, size: int) -> 
     ]
     path = tmp_path / "registers.edn"
     path.write_text("".join(lines))
-    cut = _jepsen.recording(path, jepsen_register.FORMAT, size)
+    cut = _jepsen.recording(path, FORMATS["jepsen-register"], size)
     assert not cut.slips
     assert cut.parts.column("key").to_pylist() == [7 if by_key else 0] * 8
     assert cut.parts.column("value").to_pylist() == [1, 1, None, 1, 1, 1, None, 2]

@@ -27,18 +27,28 @@ lacks what its kind of operation needs proves nothing, and its event is dropped.
 **Numbers.** Tools without absent integers write a column with holes as 5.0, 3.0 and nothing, and
 mean 5 and 3. So it is read wherever a column holds nothing but whole numbers. Among other texts 5.0
 is a text, and 007 always is one.
+
+**CSV.** The first line names the columns. A quoted empty string is a value, an empty cell is
+absent. A row with too few or too many cells is dropped.
+
+**Parquet.** A row's number, from 1, is its line.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv as pv
+import pyarrow.parquet as pq
 
+from harness.contracts import ImporterPlugin
 from harness.errors import BadRequest
+from harness.history.reader import is_text, size_of
 from harness.importers._pairing import UNPAIRED, pair_alternating
 from harness.importers._recording import (
     KINDS,
@@ -54,6 +64,7 @@ from harness.importers._recording import (
     Slip,
     Slips,
 )
+from harness.importers._source import max_bytes, refuse_pipe, too_large, whole
 from harness.operation import F, Type
 
 NEEDED = ("process", "type", "f")
@@ -68,6 +79,7 @@ MAX = {"time": LATEST, "value": MAX_NUMBER, "arg": 10**12}  # a lease of 31 year
 
 Columns = dict[str, pa.Array]
 
+CELL_BYTES = 8
 KEYLESS = (F.POLL, F.READ)  # the event's own row is about all keys
 WRITES = {
     "value": (F.SEND, F.PUT, F.CAS, F.APPEND, F.ENQUEUE, F.ADD),
@@ -512,3 +524,103 @@ def _lacking(columns: Columns, name: str, needed: Bools, rows: TableRows, slips:
 def _there(column: pa.Array) -> Bools:
     there: Bools = column.is_valid().to_numpy(zero_copy_only=False)
     return there
+
+
+# -------------------------------------------------------------------------------------------- files
+
+
+def read_csv(path: Path) -> Recording:
+    slips = Slips()
+    data = whole(path, slips)
+    try:
+        data.decode()
+    except UnicodeDecodeError as e:
+        line = 1 + data.count(b"\n", 0, e.start)
+        raise BadRequest(f"{path} cannot be read as CSV: line {line} is not UTF-8") from e
+    convert = pv.ConvertOptions(
+        column_types=dict.fromkeys(COLUMNS, pa.string()),
+        strings_can_be_null=True,
+        null_values=[""],
+        quoted_strings_can_be_null=False,
+    )
+    odd: list[pv.InvalidRow] = []
+
+    def skip(row: pv.InvalidRow) -> str:
+        odd.append(row)
+        return "skip"
+
+    try:
+        table = pv.read_csv(
+            BytesIO(data),
+            pv.ReadOptions(use_threads=False),
+            pv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
+            convert,
+        )
+    except pa.ArrowInvalid as e:
+        raise BadRequest(f"{path} cannot be read as CSV: {str(e).splitlines()[0]}") from e
+    lines = _csv_lines(data, table.num_rows + len(odd))
+    for row in odd:
+        what = f"{row.actual_columns} cells, where the first line names {row.expected_columns}"
+        slips.add(Slip("ODD_LINE", int(lines[row.number - 2]), what, gap=True))
+    good = np.delete(lines, [row.number - 2 for row in odd])
+    return recording(table, path, good, slips)
+
+
+def _csv_lines(data: bytes, rows: int) -> Ints:
+    """Return the line of each row after the first. Empty lines are no rows; where a text spans
+    lines, rows are counted instead."""
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
+    ends = np.append(ends, len(data))
+    long = np.diff(ends, prepend=-1) - 1
+    returns = np.frombuffer(data + b"\n", np.uint8)[ends - 1] == ord("\r")
+    full = np.flatnonzero(long > (returns & (long > 0))) + 1
+    return full[1:] if len(full) == rows + 1 else np.arange(2, rows + 2)
+
+
+def read_parquet(path: Path) -> Recording:
+    refuse_pipe(path)
+    try:
+        with pq.ParquetFile(path) as file:
+            fields = [field for field in file.schema_arrow if field.name in COLUMNS]
+            _refuse_large(path, file.metadata, fields)
+            table = file.read([field.name for field in fields])
+            table.validate(full=True)  # texts are UTF-8
+    except (pa.ArrowException, OSError, MemoryError, ValueError) as e:
+        why = (str(e).splitlines() or [type(e).__name__])[0]
+        raise BadRequest(f"{path} cannot be read as Parquet: {why}") from e
+    return recording(table, path, np.arange(1, table.num_rows + 1), Slips())
+
+
+def _refuse_large(path: Path, metadata: pq.FileMetaData, fields: Sequence[pa.Field]) -> None:
+    """Raise BadRequest if the unpacked columns exceed MAX_UNPACKED_MB, or a column is a list."""
+    for field in fields:
+        if pa.types.is_nested(field.type):
+            raise BadRequest(f"{path}: column {field.name!r} must contain numbers or texts")
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    stated = sum(group.total_byte_size for group in groups)
+    size = max(stated, metadata.num_rows * len(fields) * CELL_BYTES)
+    texts = [field.name for field in fields if is_text(field.type)]
+    if (
+        size <= max_bytes() and texts
+    ):  # equal texts are stored once, so their sizes are not in the metadata
+        with pq.ParquetFile(path, read_dictionary=texts) as file:
+            for batch in file.iter_batches(columns=texts):
+                size += size_of(batch).text
+                if size > max_bytes():
+                    break
+    if size > max_bytes():
+        raise too_large()
+
+
+PLUGINS = {
+    "csv": ImporterPlugin(
+        read=read_csv,
+        description="Comma-separated values of any origin: one row for each event, in the"
+        " history's own columns.",
+    ),
+    "parquet": ImporterPlugin(
+        read=read_parquet,
+        description="Parquet tables of any origin: one row for each event, in the history's own"
+        " columns.",
+    ),
+}
