@@ -37,18 +37,16 @@ import pyarrow as pa
 from harness.contracts import ImporterPlugin
 from harness.errors import BadRequest
 from harness.importers import _edn
-from harness.importers._forms import forms_of, is_json, starts_several_lines
 from harness.importers._lines import (
     MAX_PROCESSES,
     NAMED,
     NAMELESS,
     NO_PROCESS,
-    FieldColumns,
-    OperationFields,
-    Spans,
-    columns_from,
     columns_of,
-    fields_of,
+    columns_of_forms,
+    is_json,
+    starts_several_lines,
+    text_at,
 )
 from harness.importers._recording import (
     FAILED,
@@ -95,7 +93,7 @@ class OperationLines:
     """Events of one piece for a decoder.
 
     f       the index of the kind in `names`
-    value   the text under `:value`, if any
+    value   the text under `:value`, if any (`_lines.text_at`)
     beside  the text under the format's other key, if any
     """
 
@@ -103,9 +101,9 @@ class OperationLines:
     type: Ints
     f: Ints
     names: tuple[str, ...]
-    value: Spans
+    value: pa.BinaryArray
     error: Ints
-    beside: Spans
+    beside: pa.BinaryArray
 
     def __len__(self) -> int:
         return len(self.line)
@@ -370,35 +368,34 @@ def read_piece(form: Format, first_line: int, data: bytes) -> Piece:
 def _read_whole(form: Format, data: bytes) -> Piece:
     """Read a file form by form: a vector of maps, maps that span lines, or JSON."""
     slips = Slips()
-    rows: list[OperationFields] = []
-    lines: list[int] = []
-    for line, item in forms_of(data, slips):
-        if fields := fields_of(item, line, slips, form.beside):
-            rows.append(fields)
-            lines.append(line)
-    if len(set(lines)) < len(lines):  # several maps in a line: operations are counted instead
-        lines = list(range(1, len(rows) + 1))
-    return piece_of(form, columns_from(rows, lines, form.names), slips)
+    return piece_of(form, columns_of_forms(data, form.names, slips, form.beside), slips)
 
 
-def piece_of(form: Format, columns: FieldColumns, slips: Slips) -> Piece:
-    """Separate the operations of clients from all other lines, and decode them."""
+def piece_of(form: Format, columns: pa.RecordBatch, slips: Slips) -> Piece:
+    """Separate the operations of clients from all other lines, and decode them. `columns`: FIELDS
+    of `_lines`."""
+    f, process, kind = (columns[name].to_numpy() for name in ("f", "process", "type"))
     if form.nameless is not None:
-        index = form.names.index(form.nameless)
-        columns = replace(columns, f=np.where(columns.f == NAMELESS, index, columns.f))
-    other = columns.f < 0
-    for i in np.flatnonzero((columns.process == NAMED) & ~other).tolist():
-        other[i] = columns.type[i] == Type.INFO and _is_nemesis(columns.actor[i] or "")
+        f = np.where(f == NAMELESS, form.names.index(form.nameless), f)
+    other = f < 0
+    for i in np.flatnonzero((process == NAMED) & ~other).tolist():
+        other[i] = kind[i] == Type.INFO and _is_nemesis(text_at(columns["actor"], i) or "")
     others = [
-        OtherLine(int(columns.line[i]), columns.actor[i], columns.names[i], columns.value[i])
+        OtherLine(
+            columns["line"][i].as_py(),
+            *(text_at(columns[name], i) for name in ("actor", "name", "value")),
+        )
         for i in np.flatnonzero(other).tolist()
     ]
-    own = columns.take(np.flatnonzero(~other))
-    events = Events(own.line, own.time, own.type, own.process, own.f, own.error)
-    lines = OperationLines(own.line, own.type, own.f, form.names, own.value, own.error, own.beside)
-    named = np.flatnonzero(events.process == NAMED).tolist()
-    actors = [(i, own.actor[i] or "") for i in named]
-    crowded = bool((np.diff(columns.line) == 0).any())
+    own = columns.filter(pa.array(~other))
+    line, time, kind, process, error = (
+        own[name].to_numpy() for name in ("line", "time", "type", "process", "error")
+    )
+    events = Events(line, time, kind, process, f[~other], error)
+    lines = OperationLines(line, kind, events.f, form.names, own["value"], error, own["beside"])
+    named = np.flatnonzero(process == NAMED).tolist()
+    actors = [(i, text_at(own["actor"], i) or "") for i in named]
+    crowded = bool((np.diff(columns["line"].to_numpy()) == 0).any())
     decode = form.columns or (lambda lines, slips: _decode_rows(form, lines, slips))
     return Piece(events, decode(lines, slips), slips, actors, others, crowded)
 
@@ -421,11 +418,11 @@ def _decode_rows(form: Format, lines: OperationLines, slips: Slips) -> DecodedPi
         if kind == Type.FAIL and error == NO_ERROR and not errors:
             error = FAILED
         try:
-            text = lines.value[number]
+            text = text_at(lines.value, number)
             value = None if text is None else _edn.read_vectors(text, heads)
             key: Any = ONLY
             if form.beside:
-                key = _edn.read(lines.beside[number] or "nil", lenient=True)
+                key = _edn.read(text_at(lines.beside, number) or "nil", lenient=True)
             if by_key:
                 if value is None and kind > Type.OK:
                     continue
@@ -448,15 +445,16 @@ def _votes(keyed: KeyedFs, lines: OperationLines) -> tuple[int, ...]:
     votes: list[int] = []
     for names in (keyed.reads, keyed.writes):
         invoked = np.flatnonzero(lines.of_kinds(*names) & (lines.type == Type.INVOKE)).tolist()
-        values = [lines.value[event] or "nil" for event in invoked]
+        values = [text_at(lines.value, event) or "nil" for event in invoked]
         vectors = sum(value.startswith("[") and value != "[]" for value in values)
         others = values.count("nil") if names == keyed.reads else len(values) - vectors
         votes += [vectors, others]
     invoked = np.flatnonzero(lines.of_kinds(*keyed.pairs) & (lines.type == Type.INVOKE)).tolist()
-    nested = sum((lines.value[event] or "").endswith("]]") for event in invoked)
+    nested = sum((text_at(lines.value, event) or "").endswith("]]") for event in invoked)
     failed = lines.of_kinds(*keyed.reads) & (lines.type == Type.FAIL) & (lines.error == NO_ERROR)
     unexplained = sum(  # older histories have a keyword as value that names the error
-        not (lines.value[event] or "").startswith(":") for event in np.flatnonzero(failed).tolist()
+        not (text_at(lines.value, event) or "").startswith(":")
+        for event in np.flatnonzero(failed).tolist()
     )
     return (*votes, nested, len(invoked) - nested, unexplained)
 

@@ -11,16 +11,25 @@ value do not fit. `_edn` reads them one by one, with the same result.
 An operation may span lines, and a line may have several operations. A literal that cannot be read
 does not matter under a key that is not needed.
 
+Files that are not of this form are read form by form (`columns_of_forms`): maps that span lines, a
+vector of maps, and JSON, whose objects stand one after the other or in an array. An object (a map)
+with a `history` stands for that array. JSON's strings stand for EDN's keywords, and a number such
+as 3.0 is the whole number 3.
+
 A piece of a file is an array of bytes with padding, so that reading a few bytes past a position is
-always allowed. A *span* is a start and an end in it.
+always allowed.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from harness.importers import _edn
 from harness.importers._recording import (
@@ -50,53 +59,22 @@ PADDING = 64  # bytes; longer than any word that is compared
 MAX_DIGITS = 18
 ZERO = 48
 _COLON, _BLANK, _NEWLINE = 58, 32, 10
+_MARKS = rb"(?:[\s,]|\^:?[^\s\[({]+|#[^\s\[({\"_]+)*"  # tags and metadata
+_COLLECTION, _OPERATION = re.compile(_MARKS + rb"[\[(]"), re.compile(_MARKS + rb"\{")
+_OBJECT = re.compile(r"(?:[\s\[,]|\{\s*\})*\{\s*\"(?:[^\"\\]|\\.)*\"\s*:")
+_BETWEEN = re.compile(r"[\s,]*")
 _ODD = np.zeros(256, np.bool_)
 _ODD[list(b'"\\;#\t\r')] = True
 
 
-@dataclass(frozen=True)
-class Spans:
-    """Texts within some data; absent where the start is -1."""
-
-    data: bytes
-    start: Ints
-    end: Ints
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-    def __getitem__(self, at: int) -> str | None:
-        start = int(self.start[at])
-        if start < 0:
-            return None
-        return self.data[start : int(self.end[at])].decode("utf-8", errors="replace")
-
-    def take(self, at: Ints) -> "Spans":
-        return replace(self, start=self.start[at], end=self.end[at])
-
-
-@dataclass(frozen=True)
-class FieldColumns:
-    """Fields of some lines. `line`: of the file; `f`: an index in the names of a format; `error`:
-    NO_ERROR, FAILED or EMPTY; `names`: of f; `actor`: the process, if that is not a number."""
-
-    line: Ints
-    type: Ints
-    process: Ints
-    f: Ints
-    time: Ints
-    value: Spans
-    error: Ints
-    beside: Spans
-    names: Spans
-    actor: Spans
-
-    def take(self, at: Ints) -> "FieldColumns":
-        columns: dict[str, Any] = {}
-        for each in fields(self):
-            column = getattr(self, each.name)
-            columns[each.name] = column.take(at) if isinstance(column, Spans) else column[at]
-        return FieldColumns(**columns)
+# the fields of operations: `f` is an index in the names of a format, `name` its text; `error`:
+# NO_ERROR, FAILED or EMPTY; `actor`: the process, if that is not a number; texts are UTF-8
+FIELDS = pa.schema(
+    [
+        *((name, pa.int64()) for name in ("line", "type", "process", "f", "time", "error")),
+        *((name, pa.binary()) for name in ("value", "beside", "name", "actor")),
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -113,8 +91,8 @@ class _Sample:
 
 def columns_of(
     data: bytes, first_line: int, fs: Sequence[str], slips: Slips, beside: str = ""
-) -> FieldColumns:
-    """Return the fields of all operations in whole lines. `beside`: another key to return."""
+) -> pa.RecordBatch:
+    """Return the FIELDS of all operations in whole lines. `beside`: another key to return."""
     text = padded(data)
     start, end = _lines(text, len(data))
     number = np.arange(first_line, first_line + len(start))
@@ -127,7 +105,7 @@ def columns_of(
     plain = _plain(text, start)
     waiting = np.flatnonzero(plain)
     slow = [np.flatnonzero(~plain)]
-    found: list[FieldColumns] = []
+    found: list[pa.RecordBatch] = []
     samples = 0
     while samples < MAX_SAMPLES and len(waiting) > FEW_LINES:
         one = int(waiting[0])
@@ -137,9 +115,10 @@ def columns_of(
             samples += 1
             some = waiting[count[waiting] == sample.colons]
             at = colons[first[some][:, None] + np.arange(sample.colons)]
-            columns, good = _at_once(data, text, (start[some], end[some]), at, sample, fs, beside)
+            there = number[some], start[some], end[some]
+            batch, good = _at_once(data, text, there, at, sample, fs, beside)
             fits[np.searchsorted(waiting, some[good])] = True
-            found.append(replace(columns, line=number[some[good]]))
+            found.append(batch)
         if not fits[0]:
             fits[0] = True
             slow.append(waiting[:1])
@@ -148,7 +127,9 @@ def columns_of(
     found.append(
         _one_by_one(data, start[at_last], end[at_last], number[at_last], fs, slips, beside)
     )
-    return _in_order(found)
+    arrays = [pa.concat_arrays([batch.column(name) for batch in found]) for name in FIELDS.names]
+    joined = pa.RecordBatch.from_arrays(arrays, schema=FIELDS)
+    return joined.take(pc.sort_indices(joined["line"]))
 
 
 def _lines(text: Bytes, size: int) -> tuple[Ints, Ints]:
@@ -187,14 +168,15 @@ def _sample(line: bytes) -> _Sample | None:
 def _at_once(
     data: bytes,
     text: Bytes,
-    lines: tuple[Ints, Ints],
+    lines: tuple[Ints, Ints, Ints],
     at: Ints,
     sample: _Sample,
     fs: Sequence[str],
     beside: str,
-) -> tuple[FieldColumns, Bools]:
-    """Return the fields of lines with as many colons as the sample, and which of them fit it."""
-    start, end = lines
+) -> tuple[pa.RecordBatch, Bools]:
+    """Return the FIELDS of lines with as many colons as the sample, and which of them fit it.
+    `lines`: number, start and end of each."""
+    number, start, end = lines
     opening = sample.prefix + b"{"
     good = matches(text, start, opening) & (text[end - 1] == ord("}"))
     found: dict[str, tuple[Ints, Ints]] = {}
@@ -229,23 +211,37 @@ def _at_once(
         good &= certain
     f = _keyword_index(text, found["f"], fs) if "f" in found else np.full(len(start), NAMELESS)
 
-    def spans(name: str, skip: int = 0) -> Spans:
-        begin, finish = found.get(name, (np.full(len(start), -1), np.full(len(start), -1)))
-        return Spans(data, (begin + skip)[good], finish[good])
+    def texts(name: str, skip: int = 0) -> Sequence[bytes | None]:
+        if name not in found:
+            return [None] * int(good.sum())
+        begin, finish = found[name]
+        places = zip((begin[good] + skip).tolist(), finish[good].tolist(), strict=True)
+        return [data[first:last] for first, last in places]
 
-    columns = FieldColumns(
-        line=start[good],
-        type=np.array([int(t) for t in TYPES.values()])[kind[good]],
-        process=process[good],
-        f=np.where(f < 0, UNKNOWN if "f" in found else NAMELESS, f)[good],
-        time=time[good],
-        value=spans("value"),
-        error=error[good],
-        beside=spans(beside),
-        names=spans("f", 1) if "f" in found else spans("f"),
-        actor=spans("no key"),
-    )
-    return columns, good
+    columns = {
+        "line": number[good],
+        "type": np.array([int(t) for t in TYPES.values()])[kind[good]],
+        "process": process[good],
+        "f": np.where(f < 0, UNKNOWN if "f" in found else NAMELESS, f)[good],
+        "time": time[good],
+        "error": error[good],
+        "value": texts("value"),
+        "beside": texts(beside),
+        "name": texts("f", skip=1),
+        "actor": texts("no key"),
+    }
+    return _batch(columns), good
+
+
+def _batch(columns: Mapping[str, Any]) -> pa.RecordBatch:
+    arrays = [pa.array(columns[field.name], field.type) for field in FIELDS]
+    return pa.RecordBatch.from_arrays(arrays, schema=FIELDS)
+
+
+def text_at(column: pa.BinaryArray, row: int) -> str | None:
+    """Return a text of FIELDS; bytes that are not UTF-8 are replaced."""
+    found: bytes | None = column[row].as_py()
+    return None if found is None else found.decode(errors="replace")
 
 
 def _errors(text: Bytes, start: Ints, end: Ints) -> tuple[Ints, Bools]:
@@ -274,7 +270,7 @@ def _keyword_index(text: Bytes, span: tuple[Ints, Ints], names: Sequence[str]) -
 
 
 class OperationFields(NamedTuple):
-    """One line of `FieldColumns`."""
+    """One row of FIELDS, without its line."""
 
     type: int
     process: int
@@ -294,8 +290,8 @@ def _one_by_one(
     fs: Sequence[str],
     slips: Slips,
     beside: str = "",
-) -> FieldColumns:
-    """Return the fields of lines that `_edn` reads."""
+) -> pa.RecordBatch:
+    """Return the FIELDS of lines that `_edn` reads."""
     rows: list[OperationFields] = []
     lines: list[int] = []
     spans = list(zip(start.tolist(), end.tolist(), number.tolist(), strict=True))
@@ -399,66 +395,135 @@ def means_empty(form: Any) -> bool:
 
 def columns_from(
     rows: Sequence[OperationFields], lines: Sequence[int], fs: Sequence[str]
-) -> FieldColumns:
-    """Turn rows into columns."""
-    columns: Sequence[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * 8
-    kind, process, f, time, value, error, beside, actor = columns
-    numbered = {name: number for number, name in enumerate(fs)}
-    return FieldColumns(
-        np.array(lines, np.int64),
-        np.array(kind, np.int64),
-        np.array(process, np.int64),
-        np.array([NAMELESS if n is None else numbered.get(n, UNKNOWN) for n in f], np.int64),
-        np.array(time, np.int64),
-        _spans(value),
-        np.array(error, np.int64),
-        _spans(beside),
-        _spans(f),
-        _spans(actor),
-    )
+) -> pa.RecordBatch:
+    """Turn rows into FIELDS."""
+    columns: dict[str, Sequence[Any]] = {
+        name: [getattr(row, name) for row in rows] for name in OperationFields._fields
+    }
+    columns |= {"line": lines, "name": columns["f"]}
+    for name in FIELDS.names[-4:]:  # texts; half of a surrogate pair cannot be encoded
+        texts = columns[name]
+        columns[name] = [None if t is None else t.encode(errors="replace") for t in texts]
+    numbers = {name: number for number, name in enumerate(fs)}
+    columns["f"] = [NAMELESS if n is None else numbers.get(n, UNKNOWN) for n in columns["f"]]
+    return _batch(columns)
 
 
-def _spans(texts: Sequence[str | None]) -> Spans:
-    raw = [None if text is None else text.encode("utf-8", errors="replace") for text in texts]
-    ends = np.cumsum([0 if text is None else len(text) for text in raw], dtype=np.int64)
-    starts = np.array([-1 if text is None else 0 for text in raw], np.int64)
-    lengths = np.diff(ends, prepend=0)
-    starts = np.where(starts < 0, -1, ends - lengths)
-    return Spans(b"".join(text for text in raw if text is not None), starts, ends)
+# ------------------------------------------------------------------------------- form by form
 
 
-def _in_order(found: Sequence[FieldColumns]) -> FieldColumns:
-    """Return all lines in the order of the file."""
-    line = np.concatenate([some.line for some in found])
-    order = np.argsort(line, kind="stable")
-    columns: dict[str, Any] = {}
-    for each in fields(FieldColumns):
-        parts = [getattr(some, each.name) for some in found]
-        columns[each.name] = (
-            _joined(parts) if isinstance(parts[0], Spans) else np.concatenate(parts)
-        )
-    return FieldColumns(**columns).take(order)
+def columns_of_forms(
+    data: bytes, fs: Sequence[str], slips: Slips, beside: str = ""
+) -> pa.RecordBatch:
+    """Return the FIELDS of all operations in a file."""
+    rows: list[OperationFields] = []
+    lines: list[int] = []
+    for line, form in forms_of(data, slips):
+        if found := fields_of(form, line, slips, beside):
+            rows.append(found)
+            lines.append(line)
+    if len(set(lines)) < len(lines):  # several maps in a line: operations are counted instead
+        lines = list(range(1, len(rows) + 1))
+    return columns_from(rows, lines, fs)
 
 
-def _joined(parts: Sequence[Spans]) -> Spans:
-    """Turn spans of several texts into spans of one."""
-    data: list[bytes] = []
-    at: dict[int, int] = {}
-    size = 0
-    starts, ends = [], []
-    for part in parts:
-        if not len(part):
+def forms_of(data: bytes, slips: Slips) -> Iterator[tuple[int, Any]]:
+    """Yield the operations of a file, each with a line: in EDN its last, in JSON its first."""
+    return _json_forms(data, slips) if is_json(data) else _edn_forms(data, slips)
+
+
+def starts_several_lines(data: bytes) -> bool:
+    """Return whether a file begins with a collection of maps, or with a map of several lines. A
+    truncated line is neither: complete ones follow it."""
+    number = 0
+    for line in filter(None, (line.strip() for line in data.splitlines())):
+        if number == 0 and _COLLECTION.match(line):
+            return True
+        try:
+            text = line.decode("utf-8", errors="replace")
+            forms = [form for _, form in _edn.forms_in(text, lenient=True)]
+        except _edn.Malformed as e:
+            if "never closed" in e.message and (number or _OPERATION.match(line)):
+                number += 1
+                continue
+            return number > 0
+        if forms:  # else a comment
+            return number > 0 and not (isinstance(forms[0], dict) and "type" in forms[0])
+    return True
+
+
+def _edn_forms(data: bytes, slips: Slips) -> Iterator[tuple[int, Any]]:
+    text, whole = decoded(data)
+    line, seen = 1, 0
+    try:
+        for end, item in _edn.forms_in(text, inside=True, lenient=True):
+            line, begin, seen = line + text.count("\n", seen, end), seen, end
+            if not whole and "\ufffd" in text[begin:end] and "\ufffd" in _edn.write(item):
+                slips.add(Slip("NOT_EDN", line, "not UTF-8", gap=True))
+                continue
+            yield from ((line, each) for each in _operations_in(item))
+    except _edn.Malformed as e:
+        line = 1 + text.count("\n", 0, e.at)
+        column = e.at - text.rfind("\n", 0, e.at)
+        slips.add(Slip("NOT_EDN", line, f"not EDN: {e.message}", column=column, gap=True))
+
+
+def _operations_in(item: Any) -> Sequence[Any]:
+    """Return the elements of a collection, or the form itself."""
+    if isinstance(item, dict) and "type" not in item and isinstance(item.get("history"), list):
+        item = item["history"]
+    return item if isinstance(item, list) else [item]
+
+
+def is_json(data: bytes) -> bool:
+    """Return whether a file that begins with these bytes is JSON: EDN has no colon behind a key,
+    and a keyword that follows one is not JSON."""
+    text = data.decode("utf-8", errors="replace")
+    found = _OBJECT.match(text)
+    if found is None:
+        return False
+    rest = text[found.end() :].lstrip()
+    try:
+        json.JSONDecoder().raw_decode(rest)
+    except ValueError as e:  # one about too many digits has no position
+        return getattr(e, "pos", 1) > 0
+    return True
+
+
+def _json_forms(data: bytes, slips: Slips) -> Iterator[tuple[int, Any]]:
+    text, whole = decoded(data)
+    decoder = json.JSONDecoder()
+    at = _BETWEEN.match(text, 0).end()  # type: ignore[union-attr]
+    at += text.startswith("[", at)
+    line, seen = 1, 0
+    while True:
+        at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
+        if at >= len(text) or text[at] == "]":
+            return
+        line, seen = line + text.count("\n", seen, at), at
+        try:
+            found, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError) as e:
+            what = f"not JSON: {getattr(e, 'msg', 'nested too deep, or a number too long')}"
+            slips.add(Slip("NOT_JSON", line, what, gap=True))
+            following = text.find("\n", at)
+            at = len(text) if following < 0 else following
             continue
-        if id(part.data) not in at:
-            at[id(part.data)] = size
-            data.append(part.data)
-            size += len(part.data)
-        base = at[id(part.data)]
-        starts.append(np.where(part.start < 0, -1, part.start + base))
-        ends.append(part.end + base)
-    nothing = [np.zeros(0, np.int64)]
-    whole = data[0] if len(data) == 1 else b"".join(data)
-    return Spans(whole, np.concatenate(starts or nothing), np.concatenate(ends or nothing))
+        if not whole and "\ufffd" in text[seen:at]:
+            slips.add(Slip("NOT_JSON", line, "not UTF-8", gap=True))
+            continue
+        yield from ((line, _with_whole_numbers(each)) for each in _operations_in(found))
+
+
+def _with_whole_numbers(form: Any) -> Any:
+    """Turn numbers without a fraction into whole ones."""
+    if isinstance(form, float) and form.is_integer():
+        return int(form)
+    if isinstance(form, list):
+        return [_with_whole_numbers(each) for each in form]
+    if isinstance(form, dict):
+        return {key: _with_whole_numbers(value) for key, value in form.items()}
+    return form
 
 
 # --------------------------------------------------------------------------------------- bytes

@@ -53,6 +53,7 @@ from harness.importers._lines import (
     numbers,
     padded,
     ranges,
+    text_at,
 )
 from harness.importers._recording import (
     MAX_NUMBER,
@@ -100,7 +101,7 @@ def one_by_one(
     for event in events.tolist():
         kind, f, before = int(lines.type[event]), lines.names[lines.f[event]], len(parts)
         try:
-            value = _edn.read(lines.value[event] or "nil")
+            value = _edn.read(text_at(lines.value, event) or "nil")
             if f in READING:
                 notes += _reading(event, kind, f, value)
             elif f in OPERATIONS:
@@ -184,8 +185,8 @@ def _reading(event: int, kind: int, f: str, value: Any) -> list[HistoryNote]:
 
 def _rebalances(lines: OperationLines) -> Iterator[HistoryNote]:
     """Yield notes of the keys that clients lost during an operation."""
-    for event in np.flatnonzero(lines.beside.start >= 0).tolist():
-        text = lines.beside[event] or "nil"
+    for event in np.flatnonzero(lines.beside.is_valid()).tolist():
+        text = text_at(lines.beside, event) or "nil"
         with suppress(_edn.Malformed, UnexpectedValue):
             for each in elements(_edn.read(text), "a vector of maps"):
                 if isinstance(each, dict):
@@ -241,14 +242,16 @@ class _Numbers:
 
 def common_shapes(lines: OperationLines) -> tuple[pa.Table, Ints]:
     """Return the parts of events whose values have a common shape, and the other events."""
-    text = padded(lines.value.data)
-    start, end = lines.value.start, lines.value.end
-    operations = lines.of_kinds("send", "poll", "txn") & (start >= 0)
+    _, offsets, data = lines.value.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[lines.value.offset :][: len(lines) + 1]
+    bounds = bounds.astype(np.int64)
+    text, start, end = padded(bytes(data or b"")), bounds[:-1], bounds[1:]
+    operations = lines.of_kinds(*OPERATIONS) & (end > start)
     runs = digit_runs(text)
     first = np.searchsorted(runs[0], start)
     there = _Numbers(text, *runs, first, np.searchsorted(runs[0], end) - first)
-    sends = operations & matches(text, np.maximum(start, 0), b"[[:send ")
-    polls = operations & matches(text, np.maximum(start, 0), b"[[:poll")
+    sends = operations & matches(text, start, b"[[:send ")
+    polls = operations & matches(text, start, b"[[:poll")
     found = [
         _sends(there, start, end, np.flatnonzero(sends & (there.count == 2))),
         _sends_with_offset(there, start, end, np.flatnonzero(sends & (there.count == 3))),

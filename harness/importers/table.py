@@ -39,6 +39,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -105,7 +106,6 @@ ABOUT = (  # what a history is about, and the kinds of operation it may have
     ("transactions", {F.GET, F.PUT, F.APPEND, F.LIST}),
 )
 IN_TRANSACTIONS = {F.GET, F.PUT, F.CAS, F.APPEND, F.LIST}
-LAST = np.iinfo(np.int64).max  # the place of a row without a `pos`
 
 
 def recording(table: pa.Table, path: Path, line: Ints, slips: Slips) -> Recording:
@@ -126,9 +126,8 @@ def recording(table: pa.Table, path: Path, line: Ints, slips: Slips) -> Recordin
     listed = pos >= 0
     listed &= (f != F.CAS) | (kind != Type.FAIL)  # a refused cas has a pos of its own
     own = ~(listed | (mop >= 0))
-    event_of = _events_of(process, own, kind, f, mop >= 0)
-    _report_orphans(event_of, line, slips)
-    unclear |= _repeated(event_of, own, mop, pos, line, slips)
+    event_of, again = _events_of(EventRows(process, own, kind, f, mop, pos), line, slips)
+    unclear |= again
     at = np.flatnonzero(own)
     if not len(at):
         raise BadRequest(f"{path} holds no operation: {slips.first[-1]}")
@@ -368,61 +367,50 @@ def _words(column: pa.Array, known: dict[str, int], line: Ints, name: str, slips
 # -------------------------------------------------------------------------------- rows of one event
 
 
-def _events_of(process: Ints, own: Bools, kind: Ints, f: Ints, free: Bools) -> Ints:
+class EventRows(NamedTuple):
+    """What decides which event a row belongs to. `own`: it is an event's own row; `mop` and `pos`
+    are -1 where a row has none."""
+
+    process: Ints
+    own: Bools
+    kind: Ints
+    f: Ints
+    mop: Ints
+    pos: Ints
+
+
+def _events_of(rows: EventRows, line: Ints, slips: Slips) -> tuple[Ints, Bools]:
     """Return the number of each row's event: that of the next own row of its process, if it has the
-    same type, and the same `f` unless the row is `free`. UNPAIRED if there is none."""
-    order = np.argsort(process, kind="stable")
-    number = np.cumsum(own) - 1  # of an event's own row, in the order of the file
-    event = np.full(len(process), UNPAIRED, np.int64)
-    following = _next_own(order, own[order], process[order])
-    row, whose = order[following >= 0], following[following >= 0]
-    fits = (kind[row] == kind[whose]) & (free[row] | (f[row] == f[whose]))
-    event[row[fits]] = number[whose[fits]]
-    return event
+    same type, and the same `f` unless the row has a `mop`. UNPAIRED, and a slip, if there is none.
 
-
-def _next_own(order: Ints, own: Bools, process: Ints) -> Ints:
-    """Return for rows sorted by process the next own row of the same process."""
-    at = np.where(own, np.arange(len(order)), len(order))
-    following = np.minimum.accumulate(at[::-1])[::-1]
-    inside = following < len(order)
-    clipped = np.minimum(following, len(order) - 1)
-    same = inside & (process[clipped] == process)
-    return np.where(same, order[clipped], UNPAIRED)
-
-
-def _report_orphans(event: Ints, line: Ints, slips: Slips) -> None:
-    """Add a slip for rows without an event."""
-    orphaned = np.flatnonzero(event == UNPAIRED)
-    if len(orphaned):
-        what = "rows with pos or mop, and the event's own row is missing after them"
-        slips.add(Slip("NO_EVENT", int(line[orphaned[0]]), what, gap=True), len(orphaned))
-
-
-def _repeated(event: Ints, own: Bools, mop: Ints, pos: Ints, line: Ints, slips: Slips) -> Bools:
-    """Return rows at a place that their event has already: there are two events, and the own row of
-    one is missing. Adds a slip. `mop` and `pos` are -1 where a row has none."""
-    at = np.flatnonzero(~own & (event != UNPAIRED))
-    at = at[np.argsort(event[at], kind="stable")]
-    place = np.where(pos < 0, LAST, pos)
-    same, rises = _compared(event[at], mop[at], place[at])
-    found = np.zeros(len(event), np.bool_)
-    if not (same & ~rises).any():
-        return found
-    at = at[np.lexsort((line[at], place[at], mop[at], event[at]))]
-    same, rises = _compared(event[at], mop[at], place[at])
-    again = at[1:][same & ~rises]
-    if len(again):
-        found[again] = True
-        what = "a row of this place exists already: the event's own row is missing between them"
-        slips.add(Slip("NO_EVENT", int(line[again].min()), what, gap=True), len(again))
-    return found
-
-
-def _compared(event: Ints, mop: Ints, place: Ints) -> tuple[Bools, Bools]:
-    """Return for each row and the one before it whether they are of one event, and in order."""
-    rises = (mop[1:] > mop[:-1]) | ((mop[1:] == mop[:-1]) & (place[1:] > place[:-1]))
-    return event[1:] == event[:-1], rises
+    Also return rows at a place that their event has already, with a slip: there are two events, and
+    the own row of one is missing."""
+    event = np.full(len(line), UNPAIRED, np.int64)
+    again = np.zeros(len(line), np.bool_)
+    waiting: dict[int, list[int]] = {}  # rows of each process since its last own row
+    columns = (getattr(rows, name).tolist() for name in EventRows._fields)
+    process, own, kind, f, mop, pos = columns
+    number = 0
+    for row, who in enumerate(process):
+        if not own[row]:
+            waiting.setdefault(who, []).append(row)
+            continue
+        places: set[tuple[int, int]] = set()
+        for each in waiting.pop(who, ()):
+            if kind[each] == kind[row] and (mop[each] >= 0 or f[each] == f[row]):
+                event[each], place = number, (mop[each], pos[each])
+                again[each] = place in places
+                places.add(place)
+        event[row] = number
+        number += 1
+    for found, what in (
+        (event == UNPAIRED, "rows with pos or mop, and the event's own row is missing after them"),
+        (again, "a row of this place exists already: the event's own row is missing between them"),
+    ):
+        if found.any():
+            slip = Slip("NO_EVENT", int(line[np.argmax(found)]), what, gap=True)
+            slips.add(slip, int(found.sum()))
+    return event, again
 
 
 # -------------------------------------------------------------------------------------- empty cells

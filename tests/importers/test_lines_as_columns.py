@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness.importers import _lines
 from harness.importers._jepsen import OperationLines, read_piece
-from harness.importers._lines import FieldColumns, columns_of
+from harness.importers._lines import columns_of, text_at
 from harness.importers._recording import Slips
 from harness.importers.jepsen_kafka import FORMAT, common_shapes, decode, one_by_one
 
@@ -101,19 +101,21 @@ def histories(draw: st.DrawFn) -> bytes:
     return ("\n".join(lines) + draw(st.sampled_from(["", "\n"]))).encode()
 
 
-def _one_by_one(data: bytes, slips: Slips) -> FieldColumns:
+def _one_by_one(data: bytes, slips: Slips) -> pa.RecordBatch:
     text = _lines.padded(data)
     start, end = _lines._lines(text, len(data))
     number = np.arange(1, 1 + len(start))
     return _lines._one_by_one(data, start, end, number, NAMES, slips, LOG)
 
 
-def _rows(heads: FieldColumns) -> list[tuple[Any, ...]]:
-    columns = [heads.line, heads.type, heads.process, heads.f, heads.time, heads.error]
-    plain = zip(*(column.tolist() for column in columns), strict=True)
+def _rows(heads: pa.RecordBatch) -> list[tuple[Any, ...]]:
     return [
-        (*row, _meaning(heads.value[i] or "nil"), heads.beside[i], heads.names[i])
-        for i, row in enumerate(plain)
+        (
+            *(row[name] for name in ("line", "type", "process", "f", "time", "error")),
+            _meaning(text_at(heads["value"], i) or "nil"),
+            *(row["beside"], row["name"]),
+        )
+        for i, row in enumerate(heads.to_pylist())
     ]
 
 
@@ -146,20 +148,15 @@ def test_fields_are_those_that_the_reader_finds(data: bytes) -> None:
 @given(texts=st.lists(values, min_size=1, max_size=30), kind=st.integers(0, 3))
 def test_parts_are_those_that_the_reader_finds(texts: list[str], kind: int) -> None:
     """Numbers found among bytes are the messages that the reader finds."""
-    data = " ".join(texts).encode()
-    ends = np.cumsum([len(t.encode()) + 1 for t in texts]) - 1
-    starts = ends - [len(t.encode()) for t in texts]
     n = len(texts)
-    spans = _lines.Spans(data, starts, ends)
-    nothing = _lines.Spans(data, np.full(n, -1), np.full(n, -1))
     lines = OperationLines(
         np.arange(1, n + 1),
         np.full(n, kind),
         np.zeros(n, np.int64),
         NAMES,
-        spans,
-        np.zeros(n, np.bool_),
-        nothing,
+        pa.array([text.encode() for text in texts], pa.binary()),
+        np.zeros(n, np.int64),
+        pa.nulls(n, pa.binary()),
     )
     fast, slow = Slips(), Slips()
     found = decode(lines, fast)
@@ -187,11 +184,8 @@ def test_common_shapes_are_left_to_nobody() -> None:
     data = "".join(head.format(value) for value in common * 20).encode()
     slips = Slips()
     heads = columns_of(data, 1, NAMES, slips, LOG)
-    assert heads.value.data is data
-    values = heads.value
-    lines = OperationLines(
-        heads.line, heads.type, heads.f, NAMES, values, heads.error, heads.beside
-    )
+    line, kind, f, error = (heads[name].to_numpy() for name in ("line", "type", "f", "error"))
+    lines = OperationLines(line, kind, f, NAMES, heads["value"], error, heads["beside"])
     parts, rest = common_shapes(lines)
     assert not len(rest)
     assert parts.num_rows == 20 * (1 + 1 + 1 + 1 + 2 + 7)
