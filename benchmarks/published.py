@@ -14,8 +14,8 @@ from pathlib import Path
 from _figures import table
 
 from harness.errors import BadRequest
-from harness.suite.expected import AS_EXPECTED, WORDS
 from harness.suite.record import Record
+from harness.suite.store import AS_EXPECTED, WORDS
 
 COUNTS = {
     "injections": "injections",

@@ -84,7 +84,7 @@ NAMED = {
         "harness/shrink/simulated.py": {"simulated"},
         "harness/campaign/simulation.py": {"simulated"},  # a field of the run's state
         "harness/spark/master.py": {"local"},  # a Spark master
-        "harness/suite/row.py": {"simulated"},
+        "harness/suite/execution.py": {"simulated"},
         "harness/run/trial_run.py": {"recovery", "unsynced"},  # an event; an ability of hosts
         "harness/run/monitors.py": {"masters"},
     },

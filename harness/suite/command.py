@@ -1,12 +1,18 @@
-"""`seatrial suite`: reads a suite, carries it out, compares it with earlier nights."""
+"""`seatrial suite`: reads a suite, carries it out, compares it with earlier nights.
+
+The speed of a machine varies, so a figure is compared with the median of the last nights, and only
+a large difference is reported; a verdict is compared with that of the previous night.
+"""
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
+from statistics import median
 from typing import TextIO
 
 from harness.cli.console import announce
@@ -16,6 +22,7 @@ from harness.errors import BadRequest, BedFailed, SeatrialError
 from harness.history.runs import check_writable
 from harness.run.preflight import refuse_impossible
 from harness.suite.execution import (
+    NOT_RUN,
     SuiteBudget,
     SuiteRun,
     SuiteState,
@@ -26,13 +33,31 @@ from harness.suite.execution import (
 from harness.suite.expected import ExpectedRun
 from harness.suite.log import SuiteLog
 from harness.suite.record import Record
-from harness.suite.row import NOT_RUN, SuiteRow
+from harness.suite.store import (
+    AS_EXPECTED,
+    WORDS,
+    NameResult,
+    Night,
+    SuiteRow,
+    nights,
+    store_night,
+    verdict_of,
+)
 from harness.suite.suite_file import HostsOverride, read_suite, select_runs
-from harness.suite.trend import Night, came, changes, nights, store_night
 from harness.suite.view import markdown, plain, sentence, show, write_summary
 from harness.text.code_hash import code_hash
 from harness.text.parsing import abbreviate
 from harness.text.plurals import quantity
+
+COMPARED_WITH = 10  # nights
+# a figure, its text, the factor that counts as worse (negative: smaller is worse), and the least
+# difference to report
+FIGURES = (
+    ("to_ack_s_p50", "half of the faults were recovered from within {:.2f} s", 1.5, 0.5),
+    ("per_s", "{:.0f} messages a second were acknowledged", -1.25, 10.0),
+    ("anomalies", "{:.0f} anomalies", 2.0, 1.0),
+)
+NEVER_RECOVERED = "at least half of the faults were not recovered from"
 
 
 @dataclass(frozen=True)
@@ -192,3 +217,51 @@ def _remember(tonight: Night, runs: Path) -> None:
         store_night(tonight, runs)
     except OSError as e:
         say(f"later nights will not be compared with this one, which cannot be stored: {e}")
+
+
+# ------------------------------------------------------------------------- changes since last night
+
+
+def came(rows: Sequence[SuiteRow]) -> dict[str, NameResult]:
+    """Return the results of runs by name."""
+    names = dict.fromkeys(row.name for row in rows)
+    return {name: _came([row for row in rows if row.name == name]) for name in names}
+
+
+def _came(rows: Sequence[SuiteRow]) -> NameResult:
+    figures = {}
+    for name, *_ in FIGURES:
+        values = [row.figures[name] for row in rows if name in row.figures]
+        if values:
+            figures[name] = median(values)
+    words = tuple(dict.fromkeys(row.verdict for row in rows))  # without errors, which name folders
+    return NameResult(verdict_of([row.outcome for row in rows]), words, figures)
+
+
+def changes(tonight: Mapping[str, NameResult], earlier: Sequence[Night]) -> Iterator[str]:
+    """Yield a sentence for each change. `earlier`: nights of the suite, in order."""
+    for name, now in tonight.items():
+        before = [night.came[name] for night in earlier if name in night.came][-COMPARED_WITH:]
+        if not before:
+            continue
+        last = before[-1]
+        other = set(now.words) != set(last.words)
+        if now.was != last.was or (now.was != AS_EXPECTED and other):
+            yield f"{name}: {_outcome(now)}; the previous night {_outcome(last)}"
+        yield from _numbers(name, now, before)
+
+
+def _outcome(one: NameResult) -> str:
+    return f"{WORDS[one.was]} ({'; '.join(one.words)})"
+
+
+def _numbers(name: str, now: NameResult, before: Sequence[NameResult]) -> Iterator[str]:
+    for figure, words, factor, least in FIGURES:
+        past = [one.figures[figure] for one in before if figure in one.figures]
+        if figure not in now.figures or not past:
+            continue
+        value, usual = now.figures[figure], median(past)
+        high, low = (value, usual) if factor > 0 else (usual, value)
+        if high >= low * abs(factor) and high - low >= least:
+            text = NEVER_RECOVERED if value == inf else words.format(value)
+            yield f"{name}: {text}, usually {usual:.4g}"

@@ -31,14 +31,17 @@ from harness.cli.session import (
 from harness.errors import SeatrialError
 from harness.history.rundir import RunDir
 from harness.history.runs import size_bytes
-from harness.suite.expected import AS_EXPECTED, ExpectedRun, verdict_of
+from harness.suite.expected import EXCUSED_RUN, ExpectedRun, is_excused
+from harness.suite.figures import measured
 from harness.suite.log import RunStart, SuiteLog, interrupted_run, is_recorded, ran_s, remove_run
-from harness.suite.row import NOT_RUN, SuiteRow, TimeSpent, not_run, row_of
+from harness.suite.store import AS_EXPECTED, UNDECIDED, SuiteRow, verdict_of
 from harness.text.code_hash import code_changed
 
 if TYPE_CHECKING:
     from harness.spark.session import SparkLauncher
 
+NS = 1e9
+NOT_RUN = "not run"
 BESIDE_LOAD_S = 20.0  # estimate of what a run takes besides its load
 STOPPED = "stopped by request"
 CHANGED = "the code has changed since the suite began"
@@ -202,6 +205,57 @@ def _left(turn: SuiteRun, runs: Path, log: SuiteLog, begun: RunStart) -> RunDir 
         return run
     remove_run(run)
     return None
+
+
+# ---------------------------------------------------------------------------------- its results
+
+
+@dataclass(frozen=True)
+class TimeSpent:
+    """How long a run took, of that its page."""
+
+    took_s: float
+    page_s: float = 0.0
+
+
+def row_of(cell: ExpectedRun, turn: int, ending: RunEnd, when: str, spent: TimeSpent) -> SuiteRow:
+    """Return the row of a finished run."""
+    figures = measured(ending.run, ending.verdict)
+    return SuiteRow(
+        name=cell.title,
+        seed=ending.seed,
+        turn=turn,
+        wanted=cell.wanted,
+        outcome=cell.compare(ending, figures),
+        word=EXCUSED_RUN if is_excused(ending) else ending.word,
+        codes=ending.codes,
+        error=ending.error,
+        run=ending.run.path.name if ending.run else "",
+        when=when,
+        took_s=round(spent.took_s, 1),
+        around_s=round(_around_s(ending, spent), 1),
+        checked_s=round(ending.checked_s, 1),
+        page_s=round(spent.page_s, 1),
+        figures=figures,
+        beside=cell.against(ending, figures),
+    )
+
+
+def not_run(cell: ExpectedRun, turn: int, why: str) -> SuiteRow:
+    """Return the row of a run that was not carried out."""
+    return SuiteRow(
+        cell.title, cell.asked.trial.seed, turn, cell.wanted, UNDECIDED, NOT_RUN, (), why
+    )
+
+
+def _around_s(ending: RunEnd, spent: TimeSpent) -> float:
+    """Return the time without load, recovery, final reads, collecting, checking and the page; 0 if
+    unknown, and for simulated runs, which have a time of their own."""
+    state = ending.run.state() if ending.run else {}
+    if "simulated" in state or "collected_ns" not in state or "load_began_ns" not in state:
+        return 0.0
+    under_way_s = (state["collected_ns"] - state["load_began_ns"]) / NS
+    return max(0.0, spent.took_s - spent.page_s - ending.checked_s - float(under_way_s))
 
 
 # ------------------------------------------------------------------------------------ the budget

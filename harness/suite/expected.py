@@ -11,7 +11,7 @@ expected; a missing figure leaves the run undecided.
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -20,10 +20,9 @@ from harness.cli.options import Request
 from harness.cli.session import RunEnd
 from harness.judge.judge import CUT_SHORT, EXCUSED
 from harness.judge.verdict import Judgement
+from harness.suite.store import AS_EXPECTED, NOT_AS_EXPECTED, UNDECIDED
 
-AS_EXPECTED, NOT_AS_EXPECTED, UNDECIDED = 0, 1, 2
 EXCUSED_RUN = "excused"  # unknown, because all findings are excused
-WORDS = {AS_EXPECTED: "as expected", NOT_AS_EXPECTED: "NOT as expected", UNDECIDED: "undecided"}
 # codes of reasons with which even an expected finding confirms nothing, besides those of planned
 # faults that were not observed in effect
 NOT_AS_PLANNED = CUT_SHORT | frozenset(
@@ -133,11 +132,3 @@ def is_excused(ending: RunEnd) -> bool:
 
 def _formatted(value: float) -> str:
     return f"{value:.10g}" if math.isfinite(value) else "never"
-
-
-def verdict_of(codes: Sequence[int]) -> int:
-    """Return the outcome of several; a wrong verdict outweighs a missing one."""
-    for worst in (NOT_AS_EXPECTED, UNDECIDED):
-        if worst in codes:
-            return worst
-    return AS_EXPECTED

@@ -2,7 +2,7 @@
 
 Recovery is measured in two ways (checkers/availability.py): from the fault to the first
 acknowledgement, and from the first failed send to the next that succeeds. Without recovery the time
-is infinite, beyond every bound; JSON has no such number, so it is written as `inf`.
+is infinite, beyond every bound.
 """
 
 import math
@@ -23,7 +23,6 @@ NAMES = (
     *("compared", "per_s", *(f"{name}_{word}" for name in TIMES for word in QUANTILES)),
 )
 NS = 1e9
-NEVER = "inf"
 
 
 def measured(run: RunDir | None, verdict: Verdict | None) -> dict[str, float]:
@@ -46,19 +45,6 @@ def per_s(verdict: Verdict, state: Mapping[str, Any]) -> float | None:
         return None
     rate: float = round(acked / ((ended - began) / NS), 1)
     return rate
-
-
-def written(figures: Mapping[str, float]) -> dict[str, float | str]:
-    """Return figures for JSON."""
-    return {name: NEVER if value == math.inf else value for name, value in figures.items()}
-
-
-def read(plain: Mapping[str, Any]) -> dict[str, float]:
-    """Read what `written` returns. Raises TypeError or AttributeError."""
-    found = {name: math.inf if value == NEVER else value for name, value in plain.items()}
-    if not all(is_number(value) or value == math.inf for value in found.values()):
-        raise TypeError("a figure is a number")
-    return found
 
 
 def figures(verdict: Verdict) -> dict[str, float | None]:

@@ -32,8 +32,7 @@ from harness.cli.prog_name import seatrial
 from harness.errors import EXIT_VALID, BedFailed, SeatrialError
 from harness.history.rundir import RunDir
 from harness.history.runs import is_running
-from harness.suite.row import SuiteRow
-from harness.suite.store import FOLDER, parsed_object
+from harness.suite.store import FOLDER, SuiteRow, objects_in
 from harness.text.code_hash import code_hash
 from harness.text.parsing import read_text
 from harness.trial import Trial
@@ -111,7 +110,7 @@ class SuiteLog:
     def set_aside(self) -> int:
         """Remove logs of this suite with other code, and return the number of their results."""
         stale = [path for path in self._others() if _is_free(path) and _code(path) != code_hash()]
-        done = sum(len(_rows(_lines(path.read_bytes()))) for path in stale)
+        done = sum(len(_rows(objects_in(path.read_bytes()))) for path in stale)
         for path in stale:
             path.unlink(missing_ok=True)
         return done
@@ -124,7 +123,7 @@ class SuiteLog:
 
     def _read(self) -> None:
         size = os.fstat(self._log).st_size
-        lines = list(_lines(os.pread(self._log, size, 0)))
+        lines = list(objects_in(os.pread(self._log, size, 0)))
         self.rows = _rows(lines)
         for line in lines:
             self.id = str(line.get("id", self.id))
@@ -155,13 +154,9 @@ def _rows(lines: Iterable[Mapping[str, Any]]) -> dict[str, SuiteRow]:
     return found
 
 
-def _lines(text: bytes) -> Iterator[Mapping[str, Any]]:
-    return filter(None, map(parsed_object, text.decode(errors="replace").splitlines()))
-
-
 def _code(path: Path) -> str:
     """Return the hash of the code that a log belongs to."""
-    return next((str(line["code"]) for line in _lines(path.read_bytes()) if "code" in line), "")
+    return next((str(line["code"]) for line in objects_in(path.read_bytes()) if "code" in line), "")
 
 
 def _is_free(path: Path) -> bool:

@@ -17,10 +17,16 @@ from pathlib import Path
 
 from harness.errors import BadRequest, BedFailed
 from harness.suite.execution import SuiteRun
-from harness.suite.expected import AS_EXPECTED, NOT_AS_EXPECTED, WORDS
-from harness.suite.figures import NEVER
-from harness.suite.row import SuiteRow
-from harness.suite.store import locked, replace_file, temporary_beside
+from harness.suite.store import (
+    AS_EXPECTED,
+    NEVER,
+    NOT_AS_EXPECTED,
+    WORDS,
+    SuiteRow,
+    locked,
+    replace_file,
+    temporary_beside,
+)
 from harness.text.code_hash import RUN_CODE, code_hash
 from harness.text.parsing import abbreviate, read_text
 

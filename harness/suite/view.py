@@ -20,10 +20,8 @@ from rich.text import Text
 from harness.cli.console import standard_output
 from harness.cli.prog_name import seatrial
 from harness.errors import BedFailed
-from harness.suite.execution import CHANGED, SuiteState
-from harness.suite.expected import AS_EXPECTED, NOT_AS_EXPECTED, WORDS
-from harness.suite.row import NOT_RUN, SuiteRow
-from harness.suite.store import FOLDER, replace_file
+from harness.suite.execution import CHANGED, NOT_RUN, SuiteState
+from harness.suite.store import AS_EXPECTED, FOLDER, NOT_AS_EXPECTED, WORDS, SuiteRow, replace_file
 from harness.text.plurals import quantity
 from harness.text.sanitize import sanitize
 

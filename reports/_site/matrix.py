@@ -1,7 +1,7 @@
 """Suites as matrices: a line for each trial, a column for each night, and the trends of its
 numbers.
 
-The results of a suite, night by night, are in a file that suites write (`harness.suite.trend`):
+The results of a suite, night by night, are in a file that suites write (`harness.suite.store`):
 whether each trial ended as expected, and the medians of some numbers. All runs whose folders exist
 make one more matrix, by day and by verdict. A trend is drawn from zero, on a scale of its own, with
 its last value beside it.
@@ -14,8 +14,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from harness.suite.store import FOLDER
-from harness.suite.trend import FILE, Night, nights
+from harness.suite.store import FOLDER, NIGHTS, Night, nights
 from reports._format import clip, seconds
 from reports._site.run_index import RunIndex, trouble
 from reports._site.run_list import FOREIGN, STATES, RunRow, number
@@ -87,7 +86,7 @@ FIGURES = (
 
 def matrices(shelf: RunIndex, rows: Iterable[RunRow]) -> list[Matrix]:
     """Return the suites by name, then all runs; empty ones are left out."""
-    file = shelf.path / FOLDER / FILE
+    file = shelf.path / FOLDER / NIGHTS
     readable = not file.parent.is_symlink() and not trouble(file, MAX_BYTES)
     past = nights(shelf.path) if readable else []
     names = sorted({night.suite for night in past})

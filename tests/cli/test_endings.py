@@ -13,17 +13,17 @@ from harness.cli.options import Request
 from harness.cli.session import RunEnd, say, worst
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Finding, Judgement, Reason, Result, Verdict
-from harness.suite.expected import (
+from harness.suite.execution import TimeSpent, row_of
+from harness.suite.expected import ExpectedRun, FigureBound
+from harness.suite.figures import NAMES
+from harness.suite.figures import figures as figures_of
+from harness.suite.store import (
     AS_EXPECTED,
     NOT_AS_EXPECTED,
     UNDECIDED,
-    ExpectedRun,
-    FigureBound,
+    SuiteRow,
     verdict_of,
 )
-from harness.suite.figures import NAMES
-from harness.suite.figures import figures as figures_of
-from harness.suite.row import SuiteRow, TimeSpent, row_of
 from harness.suite.suite_file import read_suite
 from harness.trial import Trial
 

@@ -11,7 +11,8 @@ from harness.errors import BedFailed
 from harness.judge.verdict import Judgement
 from harness.suite.command import unavailable
 from harness.suite.execution import SuiteRun, SuiteState, repeated_runs
-from harness.suite.expected import UNDECIDED, ExpectedRun
+from harness.suite.expected import ExpectedRun
+from harness.suite.store import UNDECIDED
 from harness.suite.suite_file import select_runs
 from harness.suite.view import conclusion, details, junit, plain
 from harness.trial import Trial

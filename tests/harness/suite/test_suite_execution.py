@@ -16,10 +16,8 @@ from harness.history.runs import start_run
 from harness.suite import execution
 from harness.suite.command import SuiteRequest, run_suite
 from harness.suite.execution import CHANGED, SuiteBudget, SuiteState, conduct, repeated_runs
-from harness.suite.expected import UNDECIDED
 from harness.suite.log import SuiteLog
-from harness.suite.row import SuiteRow
-from harness.suite.trend import FILE
+from harness.suite.store import NIGHTS, UNDECIDED, SuiteRow
 from harness.suite.view import conclusion, details
 
 CALM, STORM = turn("calm").cell, turn("storm").cell
@@ -154,7 +152,7 @@ def test_a_night_is_told_though_no_other_can_be_read(
     monkeypatch.setattr(execution, "run_one", lambda *asked: RunEnd(1, error="it was run"))
     suite = tmp_path / "night.toml"
     suite.write_text('[[trial]]\nexpect = "valid"\nwith = { hosts = "simulated" }\n')
-    (tmp_path / "runs" / "suites" / FILE).mkdir(parents=True)
+    (tmp_path / "runs" / "suites" / NIGHTS).mkdir(parents=True)
     assert run_suite(SuiteRequest(suite, page=False), tmp_path / "runs") == UNDECIDED
     assert "it was run" in (tmp_path / "runs" / "suites" / "night.md").read_text()
     said = capsys.readouterr().err

@@ -9,8 +9,8 @@ from suite_rows import row, turn
 
 from harness.errors import BadRequest
 from harness.suite import record as suite_record
-from harness.suite.expected import NOT_AS_EXPECTED, UNDECIDED
 from harness.suite.record import COLUMNS, Record
+from harness.suite.store import NOT_AS_EXPECTED, UNDECIDED
 from harness.text import code_hash as harness_contents
 from harness.text.code_hash import RUN_CODE, code_hash
 

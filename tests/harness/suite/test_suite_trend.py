@@ -8,8 +8,16 @@ from pathlib import Path
 import pytest
 from suite_rows import row
 
-from harness.suite.expected import NOT_AS_EXPECTED, UNDECIDED
-from harness.suite.trend import FILE, KEPT, Night, came, changes, nights, store_night
+from harness.suite.command import came, changes
+from harness.suite.store import (
+    MAX_NIGHTS,
+    NIGHTS,
+    NOT_AS_EXPECTED,
+    UNDECIDED,
+    Night,
+    nights,
+    store_night,
+)
 
 LOST = {"outcome": NOT_AS_EXPECTED, "word": "invalid", "codes": ("LOST_ACKED",)}
 
@@ -57,7 +65,7 @@ def test_a_recovery_that_never_came_is_told(tmp_path: Path) -> None:
     assert not list(changes(came([quick(1.0)]), [night("1", quick(inf))])), "better is not told"
     store_night(night("1", quick(inf)), tmp_path)
     assert nights(tmp_path) == [night("1", quick(inf))]
-    assert "Infinity" not in (tmp_path / "suites" / FILE).read_text()
+    assert "Infinity" not in (tmp_path / "suites" / NIGHTS).read_text()
 
 
 def test_a_name_without_a_past_is_no_change() -> None:
@@ -68,12 +76,12 @@ def test_a_name_without_a_past_is_no_change() -> None:
 
 def test_nights_are_remembered_once_and_for_a_while(tmp_path: Path) -> None:
     """A night that is told twice, since the command died in between, counts once."""
-    for number in range(KEPT + 3):
+    for number in range(MAX_NIGHTS + 3):
         store_night(night(str(number), quick(number)), tmp_path)
     store_night(night("last", row(**LOST), suite="other"), tmp_path)
     store_night(night("last", row(**LOST), suite="other"), tmp_path)
-    assert len(nights(tmp_path)) == KEPT
-    assert len(nights(tmp_path, "night")) == KEPT - 1
+    assert len(nights(tmp_path)) == MAX_NIGHTS
+    assert len(nights(tmp_path, "night")) == MAX_NIGHTS - 1
     (other,) = nights(tmp_path, "other")
     assert other == night("last", row(**LOST), suite="other")
 
@@ -89,7 +97,7 @@ def test_several_suites_at_once_lose_no_night(tmp_path: Path) -> None:
 def test_a_line_of_another_edition_is_left_out(tmp_path: Path) -> None:
     """Nor does one that was cut short spoil the others."""
     store_night(night("1", row()), tmp_path)
-    file = tmp_path / "suites" / FILE
+    file = tmp_path / "suites" / NIGHTS
     file.write_text(f'{{"id": "0"}}\n3\n{file.read_text()}{{"id": "2", "wh')
     assert [one.id for one in nights(tmp_path)] == ["1"]
 
@@ -109,7 +117,7 @@ def test_a_line_of_another_edition_is_left_out(tmp_path: Path) -> None:
 def test_a_foreign_line_is_left_out_and_told(tmp_path: Path, spoil: dict[str, object]) -> None:
     """By whoever kept it; the nights around it count."""
     store_night(night("1", row()), tmp_path)
-    file = tmp_path / "suites" / FILE
+    file = tmp_path / "suites" / NIGHTS
     line = json.loads(file.read_text())
     line["came"]["calm"] |= spoil
     file.write_text(f"{json.dumps(line)}\n{file.read_text()}")

@@ -9,8 +9,8 @@ from rich.console import Console
 from suite_rows import row, suite_state, turn
 
 from harness.suite.execution import SuiteState, likely_s, repeated_runs, within
-from harness.suite.expected import AS_EXPECTED, NOT_AS_EXPECTED, UNDECIDED
 from harness.suite.figures import quantile
+from harness.suite.store import AS_EXPECTED, NOT_AS_EXPECTED, UNDECIDED
 from harness.suite.view import (
     around,
     conclusion,

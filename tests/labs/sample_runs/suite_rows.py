@@ -7,8 +7,8 @@ from typing import Any
 from harness.cli.options import Request
 from harness.judge.verdict import Judgement
 from harness.suite.execution import SuiteRun, SuiteState, repeated_runs
-from harness.suite.expected import AS_EXPECTED, ExpectedRun
-from harness.suite.row import SuiteRow
+from harness.suite.expected import ExpectedRun
+from harness.suite.store import AS_EXPECTED, SuiteRow
 from harness.trial import Trial
 
 VALID = SuiteRow("calm", 1, 1, "valid", AS_EXPECTED, "valid", took_s=30.0, around_s=3.0)
