@@ -565,10 +565,3 @@ def digit_runs(text: Bytes) -> tuple[Ints, Ints]:
     if digits[0]:
         edges = np.insert(edges, 0, 0)
     return edges[0::2], edges[1::2]
-
-
-def ranges(first: Ints, count: Ints) -> tuple[Ints, Ints]:
-    """Return all numbers of some ranges, and the index of the range of each."""
-    owner = np.repeat(np.arange(len(first)), count)
-    within = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
-    return first[owner] + within, owner

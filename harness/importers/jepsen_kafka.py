@@ -14,21 +14,17 @@ Common shapes with whole numbers are read for whole columns at once, other value
 
     [[:send k v]]  [[:send k [offset v]]]  [[:poll]]  [[:poll {k [[offset v] ...], ...}]]
 
-Such a value is its numbers and the text between them. In a poll the text is one of four, and each
-determines what the number before it is, and what the next one is:
-
-    k` [[`offset    offset` `v    v`] [`offset    v`]], `k
-
-So a value is a poll exactly if each of its gaps is one of these and they fit one another.
+A poll of this shape has an offset behind each bracket, a key behind a brace or a comma, and a value
+behind every other blank.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from harness.history.notes import ASSIGN, CRASH, REBALANCE, SUBSCRIBE
 from harness.importers import _edn
@@ -44,17 +40,7 @@ from harness.importers._jepsen import (
     pair,
     unexpected,
 )
-from harness.importers._lines import (
-    MAX_DIGITS,
-    ZERO,
-    Bytes,
-    digit_runs,
-    matches,
-    numbers,
-    padded,
-    ranges,
-    text_at,
-)
+from harness.importers._lines import MAX_DIGITS, digit_runs, numbers, padded, text_at
 from harness.importers._recording import (
     MAX_NUMBER,
     NO_ERROR,
@@ -70,13 +56,6 @@ from harness.importers._recording import (
 )
 from harness.operation import F, Type
 
-KEY, OFFSET, VALUE, NOTHING = 0, 1, 2, 3
-GAPS = (  # the text between two numbers, what the number before it is, and the one after it
-    (b" [[", KEY, OFFSET),
-    (b" ", OFFSET, VALUE),
-    (b"] [", VALUE, OFFSET),
-    (b"]], ", VALUE, KEY),
-)
 OPERATIONS = {"send": F.SEND, "poll": F.POLL, "txn": F.SEND}
 READING = {"assign": ASSIGN, "subscribe": SUBSCRIBE, "crash": CRASH}
 
@@ -199,166 +178,75 @@ def _keys(form: Any) -> tuple[str, ...]:
 
 # ---------------------------------------------------------------------------- columns at once
 
-
-@dataclass(frozen=True)
-class _PartColumns:
-    """Parts of some events; an absent column is null."""
-
-    event: Ints
-    f: F
-    key: Ints | None = None
-    value: Ints | None = None
-    offset: Ints | None = None
-    pos: Ints | None = None
-
-    def table(self) -> pa.Table:
-        n = len(self.event)
-        kind = SAME if self.pos is None else Type.OK
-        columns = {
-            "event": self.event,
-            "f": np.full(n, self.f),
-            "type": np.full(n, kind),
-            "key": self.key,
-            "value": self.value,
-            "offset": self.offset,
-            "pos": self.pos,
-        }
-        return pa.table({name: _column(columns.get(name), n, PARTS[name]) for name in PARTS})
-
-
-@dataclass(frozen=True)
-class _Numbers:
-    """The numbers in the values of a piece: spans, and for each value the first and the count."""
-
-    text: Bytes
-    start: Ints
-    end: Ints
-    first: Ints
-    count: Ints
-
-    def at(self, index: Ints) -> Ints:
-        return numbers(self.text, self.start[index], self.end[index])[0]
+NUMBER = rf"(?:0|[1-9][0-9]{{0,{MAX_DIGITS - 1}}})"
+SENDS = (
+    rf"^\[\[:send (?P<key>{NUMBER}) (?P<value>{NUMBER})\]\]$",
+    rf"^\[\[:send (?P<key>{NUMBER}) \[(?P<offset>{NUMBER}) (?P<value>{NUMBER})\]\]\]$",
+)
+EMPTY_POLLS = pa.array(["[[:poll]]", "[[:poll {}]]"])
+MESSAGE = rf"\[{NUMBER} {NUMBER}\]"
+OF_KEY = rf"{NUMBER} \[{MESSAGE}(?: {MESSAGE})*\]"
+POLL = rf"^\[\[:poll \{{{OF_KEY}(?:, {OF_KEY})*\}}\]\]$"
 
 
 def common_shapes(lines: OperationLines) -> tuple[pa.Table, Ints]:
     """Return the parts of events whose values have a common shape, and the other events."""
-    _, offsets, data = lines.value.buffers()
-    bounds = np.frombuffer(offsets, np.int32)[lines.value.offset :][: len(lines) + 1]
-    bounds = bounds.astype(np.int64)
-    text, start, end = padded(bytes(data or b"")), bounds[:-1], bounds[1:]
-    operations = lines.of_kinds(*OPERATIONS) & (end > start)
-    runs = digit_runs(text)
-    first = np.searchsorted(runs[0], start)
-    there = _Numbers(text, *runs, first, np.searchsorted(runs[0], end) - first)
-    sends = operations & matches(text, start, b"[[:send ")
-    polls = operations & matches(text, start, b"[[:poll")
-    found = [
-        _sends(there, start, end, np.flatnonzero(sends & (there.count == 2))),
-        _sends_with_offset(there, start, end, np.flatnonzero(sends & (there.count == 3))),
-        *_empty_polls(text, start, end, np.flatnonzero(polls & (there.count == 0))),
-        *_polls(there, start, end, np.flatnonzero(polls & (there.count > 2))),
-    ]
-    covered = np.zeros(len(lines), np.bool_)
-    for some in found:
-        covered[some.event] = True
-    table = pa.concat_tables([some.table() for some in found])
-    order = np.argsort(table.column("event").to_numpy(), kind="stable")
-    return table.take(pa.array(order)).combine_chunks(), np.flatnonzero(~covered)
+    events = np.flatnonzero(lines.of_kinds(*OPERATIONS))
+    values = lines.value.take(pa.array(events)).view(pa.string())
+    found = []
+    for shape in SENDS:
+        fields = pc.extract_regex(values, shape)
+        sent = fields.drop_null()
+        columns = {each.name: sent.field(n) for n, each in enumerate(sent.type)}
+        found.append(_parts(events[_true(fields.is_valid())], F.SEND, columns))
+    filled = _true(pc.match_substring_regex(values, POLL))
+    empty = _true(pc.is_in(values, value_set=EMPTY_POLLS))
+    messages = _messages(values.filter(pa.array(filled)), events[filled])
+    found += [messages, _parts(events[filled | empty], F.POLL, {})]
+    table = pa.concat_tables(found)
+    event = table.column("event").to_numpy()
+    order = np.argsort(event, kind="stable")
+    others = np.setdiff1d(np.arange(len(lines)), event)
+    return table.take(pa.array(order)).combine_chunks(), others
 
 
-def _sends(there: _Numbers, start: Ints, end: Ints, at: Ints) -> _PartColumns:
-    """[[:send k v]]"""
-    key, value = there.first[at], there.first[at] + 1
-    good = there.start[key] == start[at] + 8
-    good &= _between(there, key, b" ") & _closed(there, value, end[at], b"]]")
-    key, value = key[good], value[good]
-    return _PartColumns(at[good], F.SEND, there.at(key), there.at(value))
+def _messages(polls: pa.StringArray, events: Ints) -> pa.Table:
+    """Return the messages of polls of the common shape."""
+    _, offsets, data = polls.buffers()
+    ends = np.frombuffer(offsets or b"", np.int32)[1 : len(polls) + 1]
+    text = padded(bytes(data or b""))
+    start, end = digit_runs(text)
+    number, _ = numbers(text, start, end)
+    is_offset = text[start - 1] == ord("[")
+    is_key = (text[start - 1] == ord("{")) | (text[start - 2] == ord(","))
+    owner = np.searchsorted(ends, start, side="right")[is_offset]
+    heads = np.flatnonzero(np.diff(owner, prepend=-1))
+    columns = {
+        "key": number[is_key][np.cumsum(is_key)[is_offset] - 1],
+        "value": number[~is_key & ~is_offset],
+        "offset": number[is_offset],
+        "pos": np.arange(len(owner)) - np.repeat(heads, np.diff(np.append(heads, len(owner)))),
+    }
+    return _parts(events[owner], F.POLL, columns)
 
 
-def _sends_with_offset(there: _Numbers, start: Ints, end: Ints, at: Ints) -> _PartColumns:
-    """[[:send k [offset v]]]"""
-    key = there.first[at]
-    good = there.start[key] == start[at] + 8
-    good &= _between(there, key, b" [") & _between(there, key + 1, b" ")
-    good &= _closed(there, key + 2, end[at], b"]]]")
-    key = key[good]
-    return _PartColumns(at[good], F.SEND, there.at(key), there.at(key + 2), there.at(key + 1))
-
-
-def _empty_polls(text: Bytes, start: Ints, end: Ints, at: Ints) -> list[_PartColumns]:
-    """[[:poll]] and [[:poll {}]]"""
-    empty = (b"[[:poll]]", b"[[:poll {}]]")
-    same = [matches(text, start[at], word) & (end[at] - start[at] == len(word)) for word in empty]
-    return [_PartColumns(at[same[0] | same[1]], F.POLL)]
-
-
-def _polls(there: _Numbers, start: Ints, end: Ints, at: Ints) -> list[_PartColumns]:
-    """[[:poll {k [[offset v] ...], ...}]]"""
-    last = there.first[at] + there.count[at] - 1
-    good = matches(there.text, start[at], b"[[:poll {") & (
-        there.start[there.first[at]] == start[at] + 9
+def _parts(events: Ints, f: F, columns: Mapping[str, Any]) -> pa.Table:
+    """Return parts; an absent column is null. Rows with a `pos` ended ok."""
+    n = len(events)
+    kind = Type.OK if "pos" in columns else SAME
+    columns = {**columns, "event": events, "f": np.full(n, f), "type": np.full(n, kind)}
+    return pa.table(
+        {
+            name: pa.array(columns[name]).cast(type_) if name in columns else pa.nulls(n, type_)
+            for name, type_ in PARTS.items()
+        }
     )
-    good &= _closed(there, last, end[at], b"]]}]]")
-    at = at[good]
-    index, owner = ranges(there.first[at], there.count[at])
-    role, fits = _roles(there, index, owner)
-    bad = np.unique(owner[~fits])
-    if len(bad):
-        keep = np.ones(len(at), np.bool_)
-        keep[bad] = False
-        return _polls(there, start, end, at[keep])
-    key = there.at(index[role == KEY])
-    offset, value = index[role == OFFSET], index[role == VALUE]
-    whose = owner[role == OFFSET]
-    heads = np.flatnonzero(np.diff(whose, prepend=-1))
-    pos = np.arange(len(whose)) - np.repeat(heads, np.diff(np.append(heads, len(whose))))
-    keys = key[np.cumsum(role == KEY)[role == OFFSET] - 1]
-    messages = _PartColumns(at[whose], F.POLL, keys, there.at(value), there.at(offset), pos)
-    return [messages, _PartColumns(at, F.POLL)]
 
 
-def _roles(there: _Numbers, index: Ints, owner: Ints) -> tuple[Ints, Bools]:
-    """Return what each number of some polls is, and whether the text after it agrees."""
-    after = np.full(len(index), NOTHING)  # what the gap behind a number says it is
-    next_ = np.full(len(index), NOTHING)  # ... and what the next one is
-    for word, before, following in GAPS:
-        here = _between(there, index, word)
-        after[here], next_[here] = before, following
-    ends = np.append(owner[1:] != owner[:-1], True)[: len(owner)]
-    after[ends] = VALUE
-    role = np.roll(next_, 1)
-    role[np.flatnonzero(np.roll(ends, 1))] = KEY
-    return role, role == after
-
-
-def _between(there: _Numbers, index: Ints, word: bytes) -> Bools:
-    """Return whether exactly `word` stands between a number and the next one."""
-    following = np.minimum(index + 1, len(there.start) - 1)
-    near = (there.start[following] - there.end[index] == len(word)) & _small(there, index)
-    stands: Bools = near & matches(there.text, there.end[index], word)
-    return stands
-
-
-def _closed(there: _Numbers, last: Ints, end: Ints, word: bytes) -> Bools:
-    """Return whether the value ends with exactly `word` after its last number."""
-    at = there.end[last]
-    closed: Bools = (end - at == len(word)) & matches(there.text, at, word) & _small(there, last)
-    return closed
-
-
-def _small(there: _Numbers, index: Ints) -> Bools:
-    """Return which numbers are neither octal nor too long for 64 bits."""
-    length = there.end[index] - there.start[index]
-    small: Bools = (length <= MAX_DIGITS) & (
-        (length == 1) | (there.text[there.start[index]] != ZERO)
-    )
-    return small
-
-
-def _column(cells: Ints | None, n: int, kind: pa.DataType) -> pa.Array:
-    if cells is None:
-        return pa.nulls(n, kind)
-    return pa.array(cells).cast(kind)
+def _true(column: pa.Array) -> Bools:
+    """Return where a column is true, and not null."""
+    true: Bools = column.fill_null(False).to_numpy(zero_copy_only=False)
+    return true
 
 
 FORMAT = Format(
