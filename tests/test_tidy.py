@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ PACKAGES = ("harness", "nemesis", "checkers", "clusters", "reports")
 LONGEST_FUNCTION = 70
 LONGEST_FILE = 700
 MAX_FILES = 25  # in a folder
+MAX_LONE = 19  # modules of under 100 lines with one importer; never more than there are now
 PLUGIN_FOLDERS = {
     *("nemesis", "checkers", "reports", "clusters/systems", "clusters/hosts"),
     *("harness/workloads", "harness/importers", "harness/cli/commands"),
@@ -92,6 +94,17 @@ def test_folders_are_small() -> None:
     folders = Counter(_name(path.parent) for path in _python(tests=False))
     crowded = {name: count for name, count in folders.items() if count > MAX_FILES}
     assert crowded.keys() <= PLUGIN_FOLDERS, crowded
+
+
+def test_small_modules_belong_to_their_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module of under 100 lines that one module of its package imports is part of that module.
+
+    Plug-ins and cores without I/O are exceptions, which is why the number is not 0.
+    """
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    structure = import_module("structure")
+    lone = structure.lone(structure.sources(*PACKAGES))
+    assert len(lone) <= MAX_LONE, lone
 
 
 def test_class_names_are_unique() -> None:
