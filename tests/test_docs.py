@@ -23,20 +23,25 @@ WRITTEN_BY = "<!-- generated: make docs -->"
 WIDTH = 100
 KIND_TITLES = {
     "system": "Systems: what is tested (`--system`)",
-    "hosts": "Hosts: where its nodes run (`--hosts`)",
+    "hosts": "Hosts: where the nodes run (`--hosts`)",
     "workload": "Workloads: what clients do",
     "fault": "Faults: ways to break things (`--faults`)",
-    "checker": "Checkers: who judges (`--checkers`)",
-    "report": "Reports: how it is shown (`--format`)",
+    "checker": "Checkers: the properties that are checked (`--checkers`)",
+    "report": "Reports: formats of results (`--format`)",
     "importer": "Importers: histories of other tools (`--as`)",
 }
 
 
 def catalogue() -> str:
     """docs/catalogue.md: every plug-in, from the registry."""
-    lines = [WRITTEN_BY, "# Catalogue", "", "Everything that has a name, as `seatrial list` says."]
+    lines = [
+        WRITTEN_BY,
+        "# Catalogue",
+        "",
+        "Everything that can be named in a trial, as `seatrial list` prints it.",
+    ]
     for kind in registry.KINDS:
-        lines += ["", f"## {KIND_TITLES[kind]}", "", "| name | what it is |", "| --- | --- |"]
+        lines += ["", f"## {KIND_TITLES[kind]}", "", "| name | description |", "| --- | --- |"]
         lines += [f"| `{name}` | {_cell(text)} |" for name, text in registry.descriptions(kind)]
         for name in registry.names(kind):
             registry.plugin(kind, name)  # it keeps its contract
@@ -50,12 +55,12 @@ def _details(kind: str, name: str) -> Iterator[str]:
     """A fault's parameters, a workload's options, a system's profiles and mutants."""
     if kind == "workload":
         yield from ("", f"### Options of `{name}` (`--load`)", "")
-        yield from ("| option | default | what it is |", "|" + " --- |" * 3)
+        yield from ("| option | default | meaning |", "|" + " --- |" * 3)
         rows = load_options(registry.workload(name).options)
         yield from (f"| {' | '.join(map(_cell, row))} |" for row in rows)
     if kind == "fault" and (params := registry.fault(name).params):
         yield from ("", f"### Parameters of `{name}`", "")
-        yield from ("| parameter | what it is | default | |", "|" + " --- |" * 4)
+        yield from ("| parameter | meaning | default | values or unit |", "|" + " --- |" * 4)
         for key, param in params.items():
             values = ", ".join(f"`{word}`" for word in param.among) or param.unit
             yield f"| `{key}` | {_cell(param.meaning)} | `{json.dumps(param.default)}` | {values} |"
@@ -63,13 +68,13 @@ def _details(kind: str, name: str) -> Iterator[str]:
         rows = [f"| `{each}` | {_cell(about)} |" for each, about in named]
         if rows:
             title = f"### {what.capitalize()}s of `{name}`"
-            yield from ("", title, "", f"| {what} | what it is |", "| --- | --- |", *rows)
+            yield from ("", title, "", f"| {what} | description |", "| --- | --- |", *rows)
 
 
 def _others() -> Iterator[str]:
     """What the names of other programs stand for."""
     yield from ("", "### Names of OpenChaos and Jepsen", "")
-    yield from ("| name | whose | fault | target | parameters |", "|" + " --- |" * 5)
+    yield from ("| name | origin | fault | target | parameters |", "|" + " --- |" * 5)
     for name, alias in aliases().items():
         whose = "OpenChaos" if name in OPENCHAOS else "Jepsen"
         target = f"`{alias.target}`" if alias.target else "the trial's" if alias.kind else ""

@@ -359,13 +359,13 @@ MUTANTS: Mapping[str, Mutant] = {
         ),
         Mutant(
             "equal-starts-refused",
-            "a reign that begins where an empty one began is not recorded (apache/rocketmq#9942)",
+            "a term that begins where an empty one began is not recorded (apache/rocketmq#9942)",
             "NOT_RECOVERED",
             replace(RULES, append_epoch=refuse_equal_start),
         ),
         Mutant(
             "lazy-truncation",
-            "a cut of the log is made in memory, not on disk (apache/rocketmq#10666)",
+            "a truncation of the log happens in memory, not on disk (apache/rocketmq#10666)",
             "OFFSET_CONFLICT",
             replace(RULES, truncation_is_durable=False),
         ),
@@ -389,7 +389,7 @@ MUTANTS: Mapping[str, Mutant] = {
         ),
         Mutant(
             "cut-at-promotion",
-            "a new master cuts what is not confirmed (apache/rocketmq#5209)",
+            "a new master truncates what is not confirmed (apache/rocketmq#5209)",
             "LOST_ACKED",
             replace(RULES, kept_at_promotion=keep_confirmed),
         ),
@@ -420,13 +420,13 @@ MUTANTS: Mapping[str, Mutant] = {
         ),
         Mutant(
             "waiters-kept",
-            "sends that wait at the end of a reign are answered SUCCESS in a later one",
+            "sends that wait at the end of a term are answered SUCCESS in a later one",
             "ANSWERED_EARLY",
             replace(RULES, outcome_of=wait_for_the_next_reign),
         ),
         Mutant(
             "epochs-not-cut",
-            "a slave that cuts its log keeps the epochs of what was cut (apache/rocketmq#9942)",
+            "a slave that truncates its log keeps the truncated epochs (apache/rocketmq#9942)",
             "NOT_RECOVERED",
             replace(RULES, cut_epochs=keep_epochs),
         ),

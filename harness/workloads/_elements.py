@@ -52,10 +52,10 @@ def swarm(random: Random) -> Mapping[str, Any]:
 class ElementOptions:
     """The `load` options of these workloads."""
 
-    objects: int = 4  # sets or logs
-    writers: int = 16  # of all of them
-    rate: float = 200.0  # elements a second, of all writers together
-    body_bytes: int = 64  # of an element
+    objects: int = 4  # number of sets or logs
+    writers: int = 16  # clients that add elements, to all of them together
+    rate: float = 200.0  # elements a second, by all writers together
+    body_bytes: int = 64  # size of an element
 
 
 class ElementWorkload:

@@ -57,10 +57,10 @@ def swarm(random: Random) -> Mapping[str, Any]:
 class LockOptions:
     """The `load` options of this workload."""
 
-    locks: int = 4  # how many
-    clients: int = 3  # of each lock
-    rate: float = 40.0  # tries to take a lock, a second, of all clients together
-    hold_ms: int = 200  # how long one is held, on average
+    locks: int = 4  # number of locks
+    clients: int = 3  # clients of each lock
+    rate: float = 40.0  # attempts to take a lock, a second, by all clients together
+    hold_ms: int = 200  # how long a client holds a lock, on average
 
 
 PLUGIN = WorkloadPlugin(

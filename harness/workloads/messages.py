@@ -94,17 +94,17 @@ def heavy(random: Random) -> Mapping[str, Any]:
 class MessageOptions:
     """The `load` options of this workload."""
 
-    topics: int = 1  # how many
-    queues: int = 4  # of each topic
-    producers: int = 4  # of all queues
-    groups: int = 1  # of consumers; each reads everything
-    consumers: int = 2  # of each group
-    rate: float = 400.0  # sends a second, of all producers together; 0: as fast as slots free up
+    topics: int = 1  # number of topics
+    queues: int = 4  # queues of each topic
+    producers: int = 4  # producers of all queues together
+    groups: int = 1  # consumer groups; each reads all messages
+    consumers: int = 2  # consumers of each group
+    rate: float = 400.0  # sends a second, by all producers together; 0: as fast as slots free up
     burst: int = 1  # sends of one producer that are due at the same instant
-    concurrency: int = 8  # open sends of one producer
-    body_bytes: int = 64  # of a message
-    poll_limit: int = 64  # messages in one answer
-    ordered: bool = False  # one open send a producer, and one queue for each
+    concurrency: int = 8  # sends in flight for each producer
+    body_bytes: int = 64  # size of a message's body
+    poll_limit: int = 64  # maximum number of messages in a poll's answer
+    ordered: bool = False  # each producer has its own queue, and one send in flight
     client_selects: bool = False  # the client, not the load, selects the queue of each send
 
     @classmethod

@@ -63,13 +63,13 @@ def swarm(random: Random) -> Mapping[str, Any]:
 class RebalanceOptions:
     """The `load` options of this workload."""
 
-    queues: int = 8  # of the topic
-    producers: int = 2  # of its messages
-    groups: int = 1  # of consumers; each reads everything
-    members: int = 4  # of each group
+    queues: int = 8  # queues of the topic
+    producers: int = 2  # producers of the topic
+    groups: int = 1  # consumer groups; each reads all messages
+    members: int = 4  # members of each group
     rate: float = 100.0  # sends a second
-    stay_ms: int = 6000  # for which a member belongs to its group, on average
-    away_ms: int = 2000  # until it joins again, on average
+    stay_ms: int = 6000  # how long a member stays in its group, on average
+    away_ms: int = 2000  # how long it stays away before it joins again, on average
 
     @classmethod
     def of(cls, load: Mapping[str, Any]) -> "RebalanceOptions":

@@ -81,12 +81,12 @@ def swarm(random: Random) -> Mapping[str, Any]:
 class RegisterOptions:
     """The `load` options of this workload."""
 
-    clients: int = 6  # which put, compare-and-set and get
-    watchers: int = 3  # which only get
-    registers: int = 4  # at a time
-    rate: float = 90.0  # operations a second, of all clients and watchers together
-    operations: int = 150  # about so many on a register, then it is replaced
-    distinct: int = 0  # how many values there are to write; 0: each is written once
+    clients: int = 6  # clients that put, compare-and-set and get
+    watchers: int = 3  # clients that only get
+    registers: int = 4  # registers in use at the same time
+    rate: float = 90.0  # operations a second, by all clients and watchers together
+    operations: int = 150  # operations on a register, about, before a new one replaces it
+    distinct: int = 0  # number of different values; 0: each value is written once
 
 
 PLUGIN = WorkloadPlugin(workload=workload, options=RegisterOptions, swarm=swarm)

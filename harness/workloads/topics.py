@@ -79,13 +79,13 @@ def swarm(random: Random) -> Mapping[str, Any]:
 class TopicsOptions:
     """The `load` options of this workload."""
 
-    queues: int = 4  # of the topic of messages beside
-    producers: int = 2  # of them
-    makers: int = 4  # processes that make topics and delete them
+    queues: int = 4  # queues of the additional topic of messages
+    producers: int = 2  # producers of its messages
+    makers: int = 4  # processes that create and delete topics
     keepers: int = 4  # processes that commit and reset offsets of groups
-    locks: int = 2  # each taken by two owners in turn
+    locks: int = 2  # locks; two owners take each of them in turn
     rate: float = 50.0  # sends a second
-    every_ms: int = 50  # between two changes of one process, on average
+    every_ms: int = 50  # time between two changes by one process, on average
 
     @classmethod
     def of(cls, load: Mapping[str, Any]) -> "TopicsOptions":

@@ -1,7 +1,7 @@
-"""docs/files.md, made from the code: what a run's folder holds, and the fields of each format.
+"""Generate docs/files.md: the files of a run's folder, and the fields of each format.
 
-What a field means stands beside it in the source, as a comment, or here. A field of which neither
-says anything makes no page.
+The meaning of a field is the comment next to it in the source, or is listed here. A field without
+either raises KeyError.
 """
 
 import inspect
@@ -19,9 +19,9 @@ from harness.operation import F, Type
 
 REMARK = re.compile(r'^\s*(?:pa\.field\()?\(?"?(\w+)"?(?:,.*?|: .*?| = .*?)  # (.+)$', re.MULTILINE)
 SETTINGS = """\
-A TOML file in the current folder with defaults for the options of commands. A key is an option's
-long name; at the top it holds for every command that has the option, in a table for that command
-alone.
+A TOML file in the current folder with defaults for the options of commands. A key is the long name
+of an option. At the top level it applies to every command that has the option, in a table to that
+command only.
 
 ```toml
 runs = "/var/lib/seatrial/runs"
@@ -38,105 +38,121 @@ no-report = true
 hosts = "docker"
 ```
 
-The command line, the environment, trial files and plans take precedence over it. A key that is no
-option, and a value that the option does not take, are refused with their line.
+The command line, the environment, trial files and plans take precedence over it. An unknown key,
+or a value that the option does not accept, is refused with its line.
 
-| variable | what it sets |
+| variable | meaning |
 | --- | --- |
-| `SEATRIAL_RUNS` | the folder for runs, where `--runs` is not given |
-| `SEATRIAL_RUNS_CAP_GB` | how much all runs may take together |
-| `SEATRIAL_JAVA_WITHIN_S` | how long Java may take to start; 90 s where it is not set |
-| `SEATRIAL_DEBUG` | set to 1: the traceback of an error, as with `-v` |"""
+| `SEATRIAL_RUNS` | the folder for runs, if `--runs` is not given |
+| `SEATRIAL_RUNS_CAP_GB` | the maximum size of all runs together |
+| `SEATRIAL_JAVA_WITHIN_S` | how long Java may take to start; default: 90 s |
+| `SEATRIAL_DEBUG` | 1: print the traceback of an error, as with `-v` |"""
 TRIAL = {
-    "name": "in the name of the run's folder",
-    "system": "what is tested",
-    "profile": "a named configuration of the system; empty: its own default",
-    "hosts": "where its nodes run",
-    "workload": "what clients do",
-    "faults": "kinds that a drawn plan uses",
-    "nodes": "role -> how many; else the system's",
-    "zones": "where nodes stand",
-    "checkers": "who judges; empty: the workload's",
-    "seed": "every random choice comes from it",
-    "rhythm": "of a drawn plan: load alone, then each fault, then each recovery",
-    "recover_within_s": "how long the healed cluster may need to come back, a reader to get on",
-    "contract": "what the trial demands",
-    "claims": "kind of fault -> how many of a replica group may be hit by it",
+    "name": "the last part of the name of the run's folder",
+    "system": "the system under test",
+    "profile": "a named configuration of the system; empty: the system's default",
+    "hosts": "where the nodes run",
+    "workload": "what the clients do",
+    "faults": "the kinds of fault that a plan is drawn from",
+    "targets": "the selectors that a plan is drawn from; empty: each kind's own",
+    "plan": "plan files, separated by commas; empty: the plan is drawn from the seed",
+    "nodes": "the number of nodes by role; default: the system's",
+    "zones": "the number of zones, or the zone of each node ([Zones](faults.md#zones))",
+    "checkers": "the checkers to run; empty: the workload's",
+    "seed": "the seed of all random choices",
+    "duration_s": "the duration of the load",
+    "rhythm": "a drawn plan: time without faults at first, length of a fault, time to recover",
+    "recover_within_s": "the maximum time for the cluster to recover after all faults are healed",
+    "compare_replicas": "compare replicas between faults, not only at the end",
+    "settings": "settings of the system; they override the profile's",
+    "contract": "the demands that decide the verdict",
+    "claims": "overrides the profile's claims, by kind of fault",
 }
 FAULT = {
-    "kind": "a fault's name",
-    "at_s": "seconds after the load began",
-    "for_s": "how long it lasts; with `until`, at most so long",
+    "kind": "the kind of fault",
+    "at_s": "when it begins: seconds after the load began",
+    "for_s": "how long it lasts; with `until`, at most",
     "target": "a selector, resolved at the moment of the fault",
-    "params": "the fault's own",
-    "after": "it begins only once this holds, too",
-    "until": "it is healed as soon as this holds",
-    "repeat": "`times`, `every_s`, `until_s`: it happens so often; saved as so many faults",
+    "params": "parameters of this kind of fault",
+    "after": "a condition: the fault begins when it holds, not before `at_s`",
+    "until": "a condition: the fault is healed as soon as it holds",
+    "repeat": "`times`, `every_s`, `until_s`: repetitions, which are stored as separate faults",
 }
 COLUMNS = {
-    "t": "ns since the run's start",
-    "process": "who; a number for each client's life",
-    "value": "the message, or what was written or read",
-    "offset": "in the queue or log",
-    "epoch": "of the master that answered",
-    "node": "the node that answered, reported or holds it",
-    "attempts": "how often the client tried",
-    "kind": "of fault, or of event",
-    "selector": "whom the plan named",
-    "planned_for": "how long, as the plan says",
-    "begin": "when putting it in place began",
+    "t": "nanoseconds since the run's start",
+    "process": "the logical process; a client that is restarted gets a new number",
+    "op": "the number of the operation, the same for its invocation and completions",
+    "value": "the message, or the value written or read",
+    "arg": "a second value: new value of a cas, lease of a lock, store time of a message (ms)",
+    "offset": "offset in the queue or log",
+    "epoch": "epoch of the master that answered",
+    "node": "the node that answered, or that the row is about",
+    "attempts": "number of attempts of the client",
+    "id": "position in the plan, from 0",
+    "kind": "kind of fault, or of event",
+    "params": "parameters, as JSON",
+    "selector": "the target as the plan names it",
+    "targets": "names of nodes by role, as JSON",
+    "planned": "when the plan begins it, nanoseconds after the load began",
+    "planned_for": "planned duration",
+    "begin": "when applying it began",
     "applied": "when it was in force",
-    "observed": "when its effect was seen",
+    "observed": "when its effect was observed",
     "heal": "when healing began",
-    "healed": "when it was seen gone",
-    "type": "how it stands; see below",
-    "f": "what was asked; see below",
-    "observation": "what was seen of it, JSON",
-    "text": "the note's words",
-    "crc": "of the body",
+    "healed": "when its end was observed",
+    "type": "invocation or outcome; see below",
+    "f": "the operation; see below",
+    "observation": "the observed effect, as JSON",
+    "fields": "fields of the event, as JSON",
+    "text": "text of the note",
+    "crc": "a checksum of the rest of the record (Flotilla: of key, body and store time)",
 }
 FOLDER = {
-    "trial.toml": "the trial, complete: enough to run it again",
-    "plan.toml": "the faults as planned, each by itself",
-    "run.json": "how it went: phase, times, versions, machine, seed",
-    "names.json": "what the numbers in the history stand for; which broker set holds what",
-    "journal/": "the history while the run goes on: Arrow streams, one writer each",
-    "history/": "the same, sealed to Parquet: `TABLE-WRITER-NNN.parquet`",
-    "nodes/NODE/": "each node's configuration, data and logs",
-    "ledger.jsonl": "what was done to the world, and undone: for `seatrial heal`",
-    "harness.log": "what the harness itself said",
-    "status.json": "what a run in progress last said of itself",
+    "trial.toml": "the complete trial, which can be run again",
+    "plan.toml": "the planned faults, one by one",
+    "run.json": "phase, times, versions, machine, seed",
+    "names.json": "names for the numbers in the history; the brokers and queues of each broker set",
+    "journal/": "the history while the run is in progress: Arrow streams, one for each writer",
+    "history/": "the history after the run, as Parquet: `TABLE-WRITER-NNN.parquet`",
+    "nodes/NODE/": "configuration, data and logs of each node",
+    "ledger.jsonl": "what was changed on hosts, and undone: for `seatrial heal`",
+    "harness.log": "the log of Seatrial itself",
+    "status.json": "the state of a run in progress",
     "verdict.json": "the verdict, by [its schema](verdict.schema.json)",
-    "report.html": "the page",
+    "report.html": "the report",
 }
 VERDICT = """\
-`verdict.json` holds `verdict`, `sentence`, `reasons`, and for each checker its findings, each with
-its `code`, the exact `count`, the `demand` it offends, a plain `message`, and a capped list of
-`evidence`. `events` counts the rows of history that were judged, by table; it equals what the
-writers counted beside their journals. It carries no time of its own making, so `seatrial check`
-writes the same bytes however often it is run."""
+`verdict.json` contains `verdict`, `sentence`, `reasons`, and for each checker its findings. Each
+finding has its `code`, the exact `count`, the violated `demand`, a `message`, and a limited list of
+`evidence`. `events` is the number of judged rows of the history, by table; it equals the numbers
+that the writers recorded next to their journals. The file contains no time of its own, so
+`seatrial check` always writes the same bytes."""
 HISTORY = """\
-Five tables. `key` and `node` of a row are places in the lists of `names.json`; what does not apply
-is null. Histories of other origin are described in [Histories of other tools](importing.md)."""
+The history consists of five tables. `key` and `node` of a row are positions in the lists of
+`names.json`; values that do not apply are null. [Histories of other tools](importing.md) describes
+imported histories."""
 
 
 def files_page() -> Iterator[str]:
     """The page's lines."""
     yield from ("# Files and formats", "", "## A run's folder", "")
-    yield from ("Below `runs/`, named for its time and the trial; `runs/latest` is the newest.", "")
+    yield from (
+        "Below `runs/`, named after its time and the trial; `runs/latest` links to the newest.",
+        "",
+    )
     assert rundir.__doc__
     assert not [name for name in FOLDER if name not in rundir.__doc__]
     yield from _table("file", ((name, text) for name, text in FOLDER.items()))
     yield from ("", VERDICT)
     yield from ("", "## A trial", "")
-    yield "A TOML file. All may be left out; flags of `seatrial run` lie over it."
-    yield from ("", "| key | default | what it is |", "| --- | --- | --- |", *_trial())
+    yield "A TOML file. Every key is optional; flags of `seatrial run` override it."
+    yield from ("", "| key | default | meaning |", "| --- | --- | --- |", *_trial())
     yield from ("", "## A plan", "")
-    yield "A TOML file with a `[[fault]]` for each, and `[trial]` for what it needs of its trial"
-    yield from ("([Faults and plans](faults.md)).", "")
+    yield "A TOML file with a `[[fault]]` table for each fault, and optionally a `[trial]` table"
+    yield from ("with the fields of the trial that it needs ([Faults and plans](faults.md)).", "")
     written = [f.name for f in fields(contracts.PlannedFault)]
     yield from _table("key", ((name, FAULT[name]) for name in (*written, "repeat")))
-    yield from ("", "A suite is a TOML file, too ([Suites, nights and CI](suites.md)).")
+    yield from ("", "A suite is a TOML file, too ([Suites and nights](suites.md)).")
     yield from ("", "## seatrial.toml", "", SETTINGS)
     yield from _history()
 
@@ -173,16 +189,16 @@ def _history() -> Iterator[str]:
     for name, about in tables:
         about = f"{about[0].upper()}{about[1:].rstrip('. ')}."
         yield from ("", f"### `{name}`", "", about, "")
-        yield from ("| column | type | what it is |", "| --- | --- | --- |")
+        yield from ("| column | type | meaning |", "| --- | --- | --- |")
         for column in schema.TABLES[name]:
-            meaning = "which object" if column.name == "key" else said[column.name]
+            meaning = "the object" if column.name == "key" else said[column.name]
             yield f"| `{column.name}` | {column.type} | {meaning} |"
     assert {name for name, _ in tables} == set(schema.TABLES)
     yield from ("", "### What `type` and `f` mean", "")
     yield "| `type` | " + " | ".join(f"`{t.name.lower()}`" for t in Type) + " |"
     yield "| --- |" + " --- |" * len(Type)
     yield "| | " + " | ".join(f"{t.value}" for t in Type) + " |"
-    yield from ("", "| `f` | | what was asked |", "| --- | --- | --- |")
+    yield from ("", "| `f` | | the operation |", "| --- | --- | --- |")
     asked = _remarks(operation)
     for f in F:
         yield f"| {f.value} | {f.name} | {asked[f.name]} |"
@@ -195,5 +211,5 @@ def _remarks(module: ModuleType) -> Mapping[str, str]:
 
 
 def _table(what: str, rows: Any) -> Iterator[str]:
-    yield from (f"| {what} | what it is |", "| --- | --- |")
+    yield from (f"| {what} | meaning |", "| --- | --- |")
     yield from (f"| `{name}` | {text} |" for name, text in rows)
