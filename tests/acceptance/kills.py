@@ -38,6 +38,7 @@ from host_labs import BY_KIND, HostLab
 GONE_WITHIN_S = 5.0
 TRIAL = """\
 duration_s = 10.0
+load = { rate = 100 }
 faults = ["kill", "pause", "partition", "loss"]
 [rhythm]
 quiet_s = 1.0

@@ -249,7 +249,7 @@ def cut_off(host_lab: HostLab, folder: Path) -> MarkedCommand:
     """A trial whose master is cut off, and stays so for a minute unless somebody heals it."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "cut.toml").write_text(CUT)
-    plan = ("--plan", folder / "cut.toml", "--duration", "60s")
+    plan = ("--plan", folder / "cut.toml", "--duration", "60s", "--load", "rate=100")
     command = host_lab.under_way("run", "messages", *plan, *FEW, runs=folder)
     try:
         command.until(CUT_OFF)

@@ -27,6 +27,7 @@ duration_s = 8
 faults = ["pause"]
 targets = ["master"]
 seed = 3
+load = { rate = 100 }
 [rhythm]
 quiet_s = 2
 fault_s = 5

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 import run_command
 
-pytestmark = pytest.mark.bed
-
 UNKNOWN = {
     "--system": ("flotila", "flotilla"),
     "--faults": ("kil", "kill", "seatrial list faults"),  # of 92 names the near ones

@@ -85,6 +85,17 @@ def test_a_killed_command_leaves_nothing(kept: Kept) -> None:
     run_command.wait(lambda: not kept.belongings.left(), GONE_WITHIN_S, "everything ending")
 
 
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
+    """One cluster for tests that only ask about it."""
+    cluster = Kept(tmp_path_factory.mktemp("served"))
+    try:
+        cluster.serving()
+        yield cluster
+    finally:
+        cluster.up.close()
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -94,22 +105,20 @@ def test_a_killed_command_leaves_nothing(kept: Kept) -> None:
         (["shell", "nobody"], "there is no node 'nobody'; there are: "),
     ],
 )
-def test_what_is_not_there_is_said(kept: Kept, words: list[str], sentence: str) -> None:
+def test_what_is_not_there_is_said(served: Kept, words: list[str], sentence: str) -> None:
     """One sentence and exit code 254."""
-    kept.serving()
-    refused = kept.ask(*words)
+    refused = served.ask(*words)
     assert refused.code == 254, refused.words
     assert sentence in refused.err
 
 
-def test_the_newest_that_runs_is_asked(kept: Kept) -> None:
+def test_the_newest_that_runs_is_asked(served: Kept) -> None:
     """One that was raised later and is gone does not hide the one that runs."""
-    kept.serving()
-    later = kept.runs / "clusters" / "99991231-235959-trial"
-    shutil.copytree(kept.runs / "clusters" / "latest", later, ignore=_special_files)
-    status = kept.ask("status")
+    later = served.runs / "clusters" / "99991231-235959-trial"
+    shutil.copytree(served.runs / "clusters" / "latest", later, ignore=_special_files)
+    status = served.ask("status")
     assert status.code == 0, status.words
-    refused = kept.ask("status", "--cluster", str(later))
+    refused = served.ask("status", "--cluster", str(later))
     assert refused.code == 254
     assert "was killed; " in refused.err
     assert "heal" in refused.err

@@ -1,4 +1,4 @@
-"""kill -9 of the command, at four moments: nothing is left of the run, and it can be judged.
+"""kill -9 of the command, at three moments: nothing is left of the run, and it can be judged.
 
 tests/acceptance/kills.py does it, and says what it saw; run for long, it kills at random moments.
 """
@@ -12,7 +12,6 @@ pytestmark = [pytest.mark.bed, pytest.mark.spark]
     ("moment", "judged"),
     [
         ("set-up", "it had not begun"),
-        ("faults", "phase load: unknown of"),
         ("drain", ": unknown of"),
         ("check", "phase ended: valid of"),
     ],

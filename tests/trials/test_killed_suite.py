@@ -33,6 +33,7 @@ expect = "invalid"
 PLAN = """
 [trial]
 duration_s = 20.0
+load = { rate = 100 }
 settings = { timeScale = 0.1 }
 
 [[fault]]

@@ -30,7 +30,7 @@ def spoilt(tmp_path: Path) -> Iterator[Spoilt]:
     """A trial whose brokers' disks are full, read-only, and hang."""
     (tmp_path / "spoilt.toml").write_text(SPOILT)
     mark = {leftovers.MARK: uuid.uuid4().hex}
-    plan = ("--plan", tmp_path / "spoilt.toml", "--duration", "60s")
+    plan = ("--plan", tmp_path / "spoilt.toml", "--duration", "60s", "--load", "rate=100")
     before = leftovers.machine()
     command = run_command.RunningCommand("run", "messages", *plan, runs=tmp_path / "runs", **mark)
     belongings = leftovers.Belongings(command.process.pid, mark[leftovers.MARK])

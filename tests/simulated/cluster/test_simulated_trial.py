@@ -4,7 +4,6 @@ checkers and report as on real hosts, from one seed.
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -97,30 +96,6 @@ def test_faults_are_seen_and_files_come_home(first: RunDir) -> None:
 
 
 @pytest.mark.bed
-@pytest.mark.spark
-def test_a_replay_elsewhere_is_the_same_run(first: RunDir, tmp_path: Path) -> None:
-    """From the run's folder and a copy of the code, with an empty environment; the command
-    says so."""
-    copy, runs = tmp_path / "copy", tmp_path / "runs"
-    for package in ("checkers", "clusters", "harness", "nemesis", "reports"):
-        shutil.copytree(ROOT / package, copy / package)
-    command = "import sys; from harness.cli.main import main; sys.exit(main())"
-    done = subprocess.run(
-        [sys.executable, "-c", command, "replay", first.path, "--runs", runs],
-        cwd="/",
-        env={"PYTHONPATH": str(copy), "PATH": os.defpath, "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=run_command.LONGEST_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    digest = first.state()["digest"]
-    assert f"digest {digest}: the same events" in done.stderr
-    assert history(RunDir((runs / "latest").resolve())) == history(first)
-
-
-@pytest.mark.bed
 def test_nothing_is_left_when_the_command_is_killed(tmp_path: Path) -> None:
     """The runner ends with its standard input, in the middle of its hours."""
     asked = ("run", *ON, "--duration", "10h", "--load", "rate=10")
@@ -155,17 +130,6 @@ def test_the_smoke_trial_is_valid_here(tmp_path: Path) -> None:
     assert ended.code == 0, ended.words
     assert ended.verdict["verdict"] == "valid"
     assert (ended.run / "report.html").is_file()
-
-
-@pytest.mark.bed
-@pytest.mark.spark
-def test_what_loses_messages_loses_them_here(tmp_path: Path) -> None:
-    """A master that acknowledges alone is cut off and killed: LOST_ACKED, whatever the hosts."""
-    plan = run_command.PLANS / "isolate-then-kill.toml"
-    asked = ("--profile", "unsafe-default", "--plan", plan, "--duration", "20s", "--seed", 3)
-    ended = run_command.seatrial("run", *ON, *asked, "--load", "rate=300", runs=tmp_path)
-    assert ended.code == 1, ended.words
-    assert ended.findings["LOST_ACKED"] > 0
 
 
 @pytest.mark.bed
