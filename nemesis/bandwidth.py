@@ -19,7 +19,6 @@ from harness.contracts import (
     LinkEffect,
     Param,
     PlannedFault,
-    TestBed,
 )
 from harness.errors import BadRequest
 from nemesis._network.latency_probe import (
@@ -29,11 +28,17 @@ from nemesis._network.latency_probe import (
     measure_links,
     throughput,
 )
-from nemesis._network.link_fault import DIRECTIONS, impossible_reason, links_text, select_links
+from nemesis._network.link_fault import (
+    DIRECTIONS,
+    TARGETS,
+    impossible_reason,
+    links_text,
+    select_links,
+)
 from nemesis._network.shaping import PacedFault
+from nemesis._process import victims as _processes
 from nemesis._runner.capabilities import why_unable_to_pace
 
-TARGETS = ("master", "one slave", "minority", "minority broker", "all broker", "controller-leader")
 TOLERANCE = 1.1  # a narrow link carries at most this many times its rate
 PROBE_S = 0.4  # size of the probe, in seconds of the rate
 MIN_PROBES, MAX_PROBES = 20, 400  # datagrams
@@ -42,8 +47,7 @@ MAX_DATAGRAM_BYTES = 1200
 
 def check(planned: PlannedFault) -> None:
     """Raise BadRequest if target is empty, or sent packets should share a rate."""
-    if not planned.target:
-        raise BadRequest("bandwidth needs a target, such as 'master' or 'one slave'", "target")
+    _processes.check(planned, example="one slave")
     if planned.params["per"] == "node" and planned.params["direction"] != "in":
         raise BadRequest(
             "bandwidth per node limits what the target receives; omit `direction`, or use per ="
@@ -60,11 +64,6 @@ def draw(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]
         "per": per,
         "direction": "in" if per == "node" else random.choice(("in", "both")),
     }
-
-
-async def unsupported_reason(bed: TestBed) -> str:
-    """Return why the nodes cannot limit a rate, or ''."""
-    return await why_unable_to_pace(bed)
 
 
 def fault(planned: PlannedFault, scene: FaultContext) -> "Bandwidth":
@@ -98,7 +97,7 @@ PLUGIN = FaultPlugin(
     draw=draw,
     check=check,
     impossible_reason=impossible_reason,
-    unsupported_reason=unsupported_reason,
+    unsupported_reason=why_unable_to_pace,
 )
 
 

@@ -26,7 +26,7 @@ from harness.errors import BadRequest, BedFailed
 from nemesis._plan.targets import possible_names
 from nemesis._process import victims as _processes
 from nemesis._process.remote_program import run_program
-from nemesis._process.victims import TARGETS, ProcessHold, hit_targets
+from nemesis._process.victims import TARGETS, ProcessFault
 from nemesis._runner.waiting import NS, gather_all
 
 ALIVE = ("running", "stopped")
@@ -95,23 +95,19 @@ def is_right(clock: Mapping[str, float]) -> bool:
     return abs(clock["ahead_s"]) <= TOLERANCE_S and abs(clock["rate"] - 1) <= TOLERANCE_RATE + 1e-9
 
 
-class ClockSkew:
+class ClockSkew(ProcessFault):
     """Processes with a wrong wall clock."""
 
     def __init__(
         self, scene: FaultContext, victims: Sequence[Node], skew_s: float, rate: float
     ) -> None:
-        self.targets = scene.by_role(victims)
-        self._bed = scene.bed
-        self._victims = [node.name for node in victims]
-        self._hold = ProcessHold(scene.claimed, self._victims)
+        super().__init__(scene, victims)
         self._skew_s, self._rate = skew_s, rate
         self._since_ns = 0
         self._wrong: Sequence[str] = ()  # nodes whose clock is, or is to be, wrong
 
     async def __aenter__(self) -> "ClockSkew":
-        self._wrong = await self._hold.take_running(self._bed)
-        self.targets = hit_targets(self.targets, self._wrong)
+        self._wrong = await self._take_running()
         self._since_ns = self._bed.now_ns()
         ahead_ns = round(self._skew_s * NS)
         await gather_all(*(self._do(node, "set", ahead_ns, self._rate) for node in self._wrong))
@@ -122,7 +118,7 @@ class ClockSkew:
 
     async def _restore(self, node: str) -> None:
         """Restore the clock, and resume the process if setting the clock was interrupted."""
-        await self._bed.agents[node].signal(self._bed.system.process(node), SIGCONT)
+        await self._signal(node, SIGCONT)
         await self._do(node, "clear")
 
     async def observe(self) -> Observation:
@@ -151,8 +147,7 @@ class ClockSkew:
 
     async def _do(self, node: str, verb: str, *words: object) -> Readings:
         """Run `wall_clock.py` for the node's processes; return their clocks, {} if none is left."""
-        process = self._bed.system.process(node)
-        state = await self._bed.agents[node].state(process)
+        state = await self._state(node)
         if state.state not in ALIVE:
             return {}
         try:
@@ -161,7 +156,7 @@ class ClockSkew:
                 await run_program(self._bed, node, "wall_clock", verb, state.pid, *words),
             )
         except BedFailed:
-            if (await self._bed.agents[node].state(process)).state in ALIVE:
+            if (await self._state(node)).state in ALIVE:
                 raise
             return {}  # it exited meanwhile
 
@@ -171,5 +166,4 @@ def _observation(seen: Mapping[str, Readings], holds: Any) -> Observation:
     good = sum(bool(clocks) and all(map(holds, clocks.values())) for clocks in seen.values())
     first = next((clock for clocks in seen.values() for clock in clocks.values()), None)
     words = f"{first['ahead_s']:+.2f} s, {first['rate']:.2f} s a second" if first else "no process"
-    state: Any = "installed" if good == len(seen) else "partial" if good else "failed"
-    return Observation(state, {"clocks": seen}, words)
+    return Observation.graded(good == len(seen), good, {"clocks": seen}, words)

@@ -112,11 +112,8 @@ class Corrupt(DataDestruction):
         refused = ", ".join(sorted(self._refused))
         does = f"{refused} refused to start" if refused else "all started with them"
         measured = f"{changed} bytes changed; {does}"
-        if len(good) == len(self._victims):
-            return self._with_lost_copies(Observation("installed", evidence, measured))
-        return self._with_lost_copies(
-            Observation("partial" if good else "failed", evidence, measured)
-        )
+        everywhere = len(good) == len(self._victims)
+        return self._with_lost_copies(Observation.graded(everywhere, good, evidence, measured))
 
     async def _wait_until_settled(self, node: str) -> None:
         until_ns = self._bed.now_ns() + SETTLE_S * NS

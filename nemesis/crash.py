@@ -7,8 +7,7 @@ recorded could not be checked.
 """
 
 from collections.abc import Mapping, Sequence
-from random import Random
-from typing import Any
+from functools import partial
 
 from harness.contracts import (
     CLIENT,
@@ -20,7 +19,7 @@ from harness.contracts import (
     PlannedFault,
 )
 from harness.errors import BadRequest
-from nemesis._process.victims import ProcessHold
+from nemesis._process.victims import ProcessFault, draw
 from nemesis._runner.waiting import NS, gather_all, wait_until
 
 TARGET = "one client"
@@ -33,11 +32,6 @@ def check(planned: PlannedFault) -> None:
         raise BadRequest(
             "crash hits clients; target 'client', 'one client' or one by its name", "target"
         )
-
-
-def draw(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
-    """Draw a target, from `targets` if there are any, else one client."""
-    return random.choice(targets or (TARGET,)), {}
 
 
 def can_hit(target: str, _nodes: Sequence[Node]) -> bool:
@@ -67,21 +61,18 @@ PLUGIN = FaultPlugin(
     needs=frozenset({"restart"}),
     verify_examples=((TARGET, {}),),
     hits_clients=True,
-    draw=draw,
+    draw=partial(draw, usual=(TARGET,)),
     check=check,
     can_hit=can_hit,
     campaign_targets=campaign_targets,
 )
 
 
-class Crash:
+class Crash(ProcessFault):
     """Killed client processes."""
 
     def __init__(self, scene: FaultContext, victims: Sequence[Node]) -> None:
-        self.targets = scene.by_role(victims)
-        self._bed = scene.bed
-        self._victims = [node.name for node in victims]
-        self._hold = ProcessHold(scene.claimed, self._victims)
+        super().__init__(scene, victims)
         self._was: dict[str, int] = {}
 
     async def __aenter__(self) -> "Crash":
@@ -121,6 +112,4 @@ class Crash:
 
     def _observation(self, good: int, seen: Mapping[str, int], words: str) -> Observation:
         pids = {node: {"was": self._was.get(node, 0), "pid": pid} for node, pid in seen.items()}
-        if good == len(seen):
-            return Observation("installed", {"clients": pids}, words)
-        return Observation("partial" if good else "failed", {"clients": pids}, words)
+        return Observation.graded(good == len(seen), good, {"clients": pids}, words)

@@ -11,6 +11,7 @@ lack, and small queues do not slow down the sender.
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from random import Random
 from statistics import median
 from typing import Any
@@ -26,23 +27,23 @@ from harness.contracts import (
     PlannedFault,
     TestBed,
 )
-from harness.errors import BadRequest, BedFailed
+from harness.errors import BedFailed
 from nemesis._network.latency_probe import COUNT, LinkMeasurement, measure_links
-from nemesis._network.link_fault import DIRECTIONS, impossible_reason, links_text, select_links
+from nemesis._network.link_fault import (
+    DIRECTIONS,
+    TARGETS,
+    impossible_reason,
+    links_text,
+    select_links,
+)
 from nemesis._network.link_rules import LinkRules
 from nemesis._network.shaping import PacedFault
+from nemesis._process.victims import check
 from nemesis._runner.capabilities import why_unable_to_pace
 
-TARGETS = ("master", "one slave", "minority", "minority broker", "all broker", "controller-leader")
 MIN_SHARE = 0.75  # of a delay must be measured: the path may have become faster meanwhile
 MIN_SPREAD = 0.05  # of a jitter: minimum difference between two delays
 MORE = 3  # times as many probes where packets overtake each other, or delays differ
-
-
-def check(planned: PlannedFault) -> None:
-    """Raise BadRequest if target is empty."""
-    if not planned.target:
-        raise BadRequest("delay needs a target, such as 'master' or 'one slave'", "target")
 
 
 def takes_s(planned: PlannedFault, _nodes: Sequence[Node]) -> float:
@@ -59,11 +60,6 @@ def draw(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]
         "reorder": random.choice((0.0, 0.25)),
         "direction": random.choice(("in", "both")),
     }
-
-
-async def unsupported_reason(bed: TestBed) -> str:
-    """Return why the nodes cannot delay packets, or ''."""
-    return await why_unable_to_pace(bed)
 
 
 def fault(planned: PlannedFault, scene: FaultContext) -> "Delay":
@@ -91,10 +87,10 @@ PLUGIN = FaultPlugin(
         ("one server", {"delay_s": 0.05, "jitter_s": 0.02, "reorder": 0.25}),
     ),
     draw=draw,
-    check=check,
+    check=partial(check, example="one slave"),
     takes_s=takes_s,
     impossible_reason=impossible_reason,
-    unsupported_reason=unsupported_reason,
+    unsupported_reason=why_unable_to_pace,
 )
 
 

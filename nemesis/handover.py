@@ -6,8 +6,8 @@ stays. Only systems with such a command support it.
 """
 
 from collections.abc import Mapping, Sequence
-from random import Random
-from typing import Any, cast
+from functools import partial
+from typing import cast
 
 from harness.contracts import (
     FaultContext,
@@ -19,16 +19,11 @@ from harness.contracts import (
 )
 from harness.contracts.membership import HandoverSystem
 from nemesis._plan import targets as _targets
-from nemesis._process.victims import NothingToHit, check
+from nemesis._process.victims import NothingToHit, check, draw
 from nemesis._runner.waiting import NS, wait_until
 
 TARGET = "master"
 LED_WITHIN_S = 5.0
-
-
-def draw(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
-    """Draw a target, from `targets` if there are any, else the master."""
-    return random.choice(targets or (TARGET,)), {}
 
 
 def can_hit(target: str, nodes: Sequence[Node]) -> bool:
@@ -58,7 +53,7 @@ PLUGIN = FaultPlugin(
     effects=FaultEffects(may_break=frozenset()),  # an ordinary command, which breaks no demand
     needs=frozenset({"handover"}),
     verify_examples=((TARGET, {}),),
-    draw=draw,
+    draw=partial(draw, usual=(TARGET,)),
     check=check,
     impossible_reason=impossible_reason,
     can_hit=can_hit,

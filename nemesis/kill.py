@@ -19,10 +19,9 @@ from harness.contracts import (
     Observation,
     PlannedFault,
     ProcessEnd,
-    ProcessState,
 )
 from harness.errors import BedFailed
-from nemesis._process.victims import ProcessHold, check, draw, hit_targets
+from nemesis._process.victims import ProcessFault, check, draw, hit_targets
 from nemesis._runner.waiting import NS, gather_all, wait_until
 
 GONE_WITHIN_S = 2.0
@@ -45,16 +44,13 @@ PLUGIN = FaultPlugin(
 )
 
 
-class Kill:
+class Kill(ProcessFault):
     """Killed processes."""
 
     gone_within_s = GONE_WITHIN_S
 
     def __init__(self, scene: FaultContext, victims: Sequence[Node]) -> None:
-        self.targets = scene.by_role(victims)
-        self._bed = scene.bed
-        self._victims = [node.name for node in victims]
-        self._hold = ProcessHold(scene.claimed, self._victims)
+        super().__init__(scene, victims)
         self._ran: list[str] = []
         self._killed: dict[str, int] = {}  # node -> the process id it had
         self._signalled: set[str] = set()  # nodes whose process was sent a signal
@@ -71,8 +67,7 @@ class Kill:
         return self
 
     async def _kill(self, node: str) -> None:
-        agent, process = self._bed.agents[node], self._bed.system.process(node)
-        state = await agent.state(process)
+        state = await self._state(node)
         if state.state in ("running", "stopped"):
             self._ran.append(node)
             self._killed[node] = state.pid
@@ -80,7 +75,7 @@ class Kill:
             self._signalled.add(node)
 
     async def _end(self, node: str) -> None:
-        await self._bed.agents[node].signal(self._bed.system.process(node), SIGKILL)
+        await self._signal(node, SIGKILL)
 
     async def __aexit__(self, *exc: object) -> None:
         await gather_all(*map(self._start, tuple(self._killed)))
@@ -89,7 +84,7 @@ class Kill:
         """Start a node again. A process that ignored the signal is killed first."""
         await self._wait(self._gone, node, self.gone_within_s)
         if node in self._signalled and not await self._gone(node):
-            await self._bed.agents[node].signal(self._bed.system.process(node), SIGKILL)
+            await self._signal(node, SIGKILL)
             await self._wait(self._gone, node, self.gone_within_s)
         state = await self._state(node)
         if state.state in ("exited", "absent"):
@@ -125,9 +120,7 @@ class Kill:
             if state.state == "exited":
                 nodes[node]["code"] = state.code
             good += await holds(node)
-        if good == len(whom):
-            return Observation("installed", {"processes": nodes})
-        return Observation("partial" if good else "failed", {"processes": nodes})
+        return Observation.graded(good == len(whom), good, {"processes": nodes})
 
     async def _gone(self, node: str) -> bool:
         """Return whether this fault ended the process; False if it had exited before."""
@@ -139,9 +132,6 @@ class Kill:
         """Return whether the node runs again, or still if it was not killed."""
         state = await self._state(node)
         return state.state == "running" and state.pid != self._killed.get(node)
-
-    async def _state(self, node: str) -> ProcessState:
-        return await self._bed.agents[node].state(self._bed.system.process(node))
 
     async def _wait(self, holds: Check, node: str, within_s: float) -> None:
         deadline_ns = self._bed.now_ns() + within_s * NS

@@ -7,6 +7,7 @@ twenty-five. Clients are spared unless `clients = true`.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -19,16 +20,14 @@ from harness.contracts import (
     Param,
     PlannedFault,
 )
-from harness.errors import BadRequest
-from nemesis._network.link_fault import DIRECTIONS, LinkFault, impossible_reason, select_links
-
-TARGETS = ("master", "one slave", "minority", "minority broker", "all broker", "controller-leader")
-
-
-def check(planned: PlannedFault) -> None:
-    """Raise BadRequest if target is empty."""
-    if not planned.target:
-        raise BadRequest("loss needs a target, such as 'master' or 'minority broker'", "target")
+from nemesis._network.link_fault import (
+    DIRECTIONS,
+    TARGETS,
+    LinkFault,
+    impossible_reason,
+    select_links,
+)
+from nemesis._process.victims import check
 
 
 def draw(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
@@ -57,6 +56,6 @@ PLUGIN = FaultPlugin(
         "clients": Param(False, "packets from and to clients are lost too"),
     },
     draw=draw,
-    check=check,
+    check=partial(check, example="minority broker"),
     impossible_reason=impossible_reason,
 )

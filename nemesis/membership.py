@@ -15,7 +15,7 @@ because no operator removes the only copy. (A broker that loses its disk but sta
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from random import Random
+from functools import partial
 from signal import SIGTERM
 from typing import Any, cast
 
@@ -35,7 +35,7 @@ from harness.contracts import (
 from harness.contracts.membership import MemberSystem
 from nemesis._plan import targets as _targets
 from nemesis._process.offline_change import DataDestruction
-from nemesis._process.victims import check
+from nemesis._process.victims import check, draw
 from nemesis._runner.waiting import NS, gather_all, wait_until
 from nemesis.restart import CLEAN_WITHIN_S
 
@@ -44,11 +44,6 @@ ENROLLED_WITHIN_S = 15.0
 POLL_S = 0.05
 
 DISKS = (EMPTY, KEPT) = ("empty", "kept")
-
-
-def draw(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
-    """Draw a target, from `targets` if there are any, else a controller."""
-    return random.choice(targets or TARGETS), {}
 
 
 def can_hit(target: str, nodes: Sequence[Node]) -> bool:
@@ -93,7 +88,7 @@ PLUGIN = FaultPlugin(
     needs=frozenset({"signal", "restart", "files", "members"}),
     params={"disk": Param(EMPTY, "brokers: the disk with which they come back", among=DISKS)},
     verify_examples=(("controller-leader", {}), ("one slave", {}), ("one slave", {"disk": KEPT})),
-    draw=draw,
+    draw=partial(draw, usual=TARGETS),
     check=check,
     impossible_reason=impossible_reason,
     can_hit=can_hit,
@@ -118,7 +113,7 @@ class Membership(DataDestruction):
     async def _end(self, node: str) -> None:
         if node not in self._stopped_first:
             await self._dismiss(node)
-        await self._bed.agents[node].signal(self._bed.system.process(node), SIGTERM)
+        await self._signal(node, SIGTERM)
 
     async def _change(self, node: str) -> Mapping[str, Any]:
         if node in self._stopped_first:

@@ -20,7 +20,7 @@ from harness.contracts import (
     Observation,
     PlannedFault,
 )
-from nemesis._process.victims import ProcessHold, check, draw, hit_targets, process_of
+from nemesis._process.victims import ProcessFault, check, draw
 from nemesis._runner.waiting import NS, gather_all, wait_until
 
 WITHIN_S = 2.0
@@ -50,32 +50,20 @@ def thread_states(text: str, group: int) -> str:
     return "".join(field[0] for field in fields if len(field) > 2 and field[2] == str(group))
 
 
-class Pause:
+class Pause(ProcessFault):
     """Stopped processes."""
 
     def __init__(self, scene: FaultContext, victims: Sequence[Node]) -> None:
-        self.targets = scene.by_role(victims)
-        self._bed = scene.bed
-        self._victims = [node.name for node in victims]
-        self._hold = ProcessHold(scene.claimed, self._victims)
+        super().__init__(scene, victims)
         self._paused: Sequence[str] = ()
 
     async def __aenter__(self) -> "Pause":
-        self._paused = await self._hold.take_running(self._bed)
-        self.targets = hit_targets(self.targets, self._paused)
-        await self._signal(SIGSTOP)
+        self._paused = await self._take_running()
+        await gather_all(*(self._signal(node, SIGSTOP) for node in self._paused))
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await self._signal(SIGCONT)
-
-    async def _signal(self, number: int) -> None:
-        await gather_all(
-            *(
-                self._bed.agents[node].signal(process_of(self._bed, node), number)
-                for node in self._paused
-            )
-        )
+        await gather_all(*(self._signal(node, SIGCONT) for node in self._paused))
 
     async def observe(self) -> Observation:
         return await self._observed("T", len(self._victims))
@@ -97,18 +85,14 @@ class Pause:
 
         await wait_until(self._bed, all_are, self._bed.now_ns() + WITHIN_S * NS, every_s=0.02)
         good = sum(_are(states, stopped) for states in seen.values())
-        evidence = {"threads": seen}
-        if good == of:
-            return Observation("installed", evidence)
-        return Observation("partial" if good else "failed", evidence)
+        return Observation.graded(good == of, good, {"threads": seen})
 
     async def _threads(self, node: str) -> str:
         """Return the state letters of the victim's threads."""
-        agent = self._bed.agents[node]
-        state = await agent.state(process_of(self._bed, node))
+        state = await self._state(node)
         if state.state in ("exited", "absent"):
             return GONE
-        return thread_states((await agent.run(THREADS)).out, state.pid)
+        return thread_states((await self._bed.agents[node].run(THREADS)).out, state.pid)
 
 
 def _are(states: str, stopped: str) -> bool:

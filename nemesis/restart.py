@@ -26,7 +26,7 @@ from harness.contracts import (
     ProcessEnd,
 )
 from nemesis._plan import targets as _targets
-from nemesis._process.victims import TARGETS, check, hit_targets
+from nemesis._process.victims import TARGETS, check
 from nemesis._runner.waiting import NS, wait_until
 from nemesis.kill import BACK_WITHIN_S, Kill
 
@@ -84,7 +84,7 @@ class Restart(Kill):
     gone_within_s = CLEAN_WITHIN_S
 
     async def _end(self, node: str) -> None:
-        await self._bed.agents[node].signal(self._bed.system.process(node), SIGTERM)
+        await self._signal(node, SIGTERM)
 
 
 class RollingRestart(Restart):
@@ -101,8 +101,7 @@ class RollingRestart(Restart):
         self._work: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "RollingRestart":
-        self._order = await self._hold.take_running(self._bed)
-        self.targets = hit_targets(self.targets, self._order)
+        self._order = await self._take_running()
         self._until_ns = self._bed.now_ns() + self._for_s * NS
         # in a context of its own, so that its calls do not count as the time of applying (`timing`)
         self._work = asyncio.create_task(self._restart_all(), context=Context())
@@ -151,6 +150,5 @@ class RollingRestart(Restart):
         if work.done():
             work.result()
         count, of = len(self._done), len(self._victims)
-        state = "installed" if count == of else "partial" if count else "failed"
         words = f"{count} of {of} restarted in turn, the next when the cluster was whole"
-        return Observation(state, {"processes": self._done}, words)  # type: ignore[arg-type]
+        return Observation.graded(count == of, count, {"processes": self._done}, words)

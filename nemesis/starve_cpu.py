@@ -24,7 +24,7 @@ from harness.contracts import (
     PlannedFault,
 )
 from harness.errors import error_text
-from nemesis._process.victims import TARGETS, ProcessHold, check, hit_targets
+from nemesis._process.victims import TARGETS, ProcessFault, check
 from nemesis._runner.waiting import NS, gather_all, wait_until
 
 SAMPLES = 60  # of each victim, to measure its share
@@ -64,24 +64,21 @@ PLUGIN = FaultPlugin(
 )
 
 
-class CpuStarvation:
+class CpuStarvation(ProcessFault):
     """Processes that run for a share of the time."""
 
     def __init__(
         self, scene: FaultContext, victims: Sequence[Node], share: float, period_s: float
     ) -> None:
-        self.targets = scene.by_role(victims)
-        self._bed, self._random = scene.bed, scene.random
-        self._victims = [node.name for node in victims]
-        self._hold = ProcessHold(scene.claimed, self._victims)
+        super().__init__(scene, victims)
+        self._random = scene.random
         self._share, self._period_s = share, period_s
         self._starved: Sequence[str] = ()
         self._tasks: list[asyncio.Task[None]] = []
         self.broke_off = ""
 
     async def __aenter__(self) -> "CpuStarvation":
-        self._starved = await self._hold.take_running(self._bed)
-        self.targets = hit_targets(self.targets, self._starved)
+        self._starved = await self._take_running()
         # in a context of their own, so that their calls do not count as the time of applying
         self._tasks = [
             asyncio.create_task(self._alternate(node), context=Context()) for node in self._starved
@@ -103,9 +100,6 @@ class CpuStarvation:
                 self.broke_off = error_text(ended)
         await gather_all(*(self._signal(node, SIGCONT) for node in self._starved))
 
-    async def _signal(self, node: str, number: int) -> None:
-        await self._bed.agents[node].signal(self._bed.system.process(node), number)
-
     async def observe(self) -> Observation:
         """Observe that every victim runs, and is stopped at least half as often as intended."""
         running = dict(
@@ -118,17 +112,14 @@ class CpuStarvation:
         max_share = (1 + self._share) / 2
         good = sum(0 < share <= max_share for share in running.values())
         words = f"runs {max(running.values(), default=0):.0%} of the time"
-        evidence = {"runs": running}
-        if good == len(self._victims):
-            return Observation("installed", evidence, words)
-        return Observation("partial" if good else "failed", evidence, words)
+        return Observation.graded(good == len(self._victims), good, {"runs": running}, words)
 
     async def _share_of(self, node: str) -> float:
         """Return the share of samples, taken at random moments, in which a victim runs."""
         seen = 0
         for _ in range(SAMPLES):
             await self._bed.sleep(self._period_s * self._random.uniform(0.05, 0.2))
-            seen += await self._state(node) == "running"
+            seen += (await self._state(node)).state == "running"
         return round(seen / SAMPLES, 3)
 
     async def observe_healed(self) -> Observation:
@@ -137,7 +128,7 @@ class CpuStarvation:
         async def all_run() -> bool:
             for _ in range(HEALED_SAMPLES):
                 for node in self._starved:
-                    if await self._state(node) == "stopped":
+                    if (await self._state(node)).state == "stopped":
                         return False
                 await self._bed.sleep(self._period_s / HEALED_SAMPLES)
             return True
@@ -148,6 +139,3 @@ class CpuStarvation:
             return Observation("installed" if healed else "failed", {"looks": HEALED_SAMPLES})
         finally:
             self._hold.release()
-
-    async def _state(self, node: str) -> str:
-        return (await self._bed.agents[node].state(self._bed.system.process(node))).state

@@ -5,8 +5,8 @@ its name and address but without its data. Controllers are hit only if they are 
 that forgets its vote breaks Raft's guarantees in any implementation.
 """
 
-from collections.abc import Mapping, Sequence
-from random import Random
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from harness.contracts import (
@@ -20,14 +20,9 @@ from harness.contracts import (
     ProcessEnd,
 )
 from nemesis._process.offline_change import DataDestruction
-from nemesis._process.victims import check
+from nemesis._process.victims import check, draw
 
 TARGETS = ("one slave", "one broker", "master", "minority broker")
-
-
-def draw(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
-    """Draw a target, from `targets` if there are any, else a minority."""
-    return random.choice(targets or TARGETS), {}
 
 
 def fault(planned: PlannedFault, scene: FaultContext) -> "Wipe":
@@ -42,7 +37,7 @@ PLUGIN = FaultPlugin(
     ),
     needs=frozenset({"signal", "restart", "files"}),
     verify_examples=(("one slave", {}),),
-    draw=draw,
+    draw=partial(draw, usual=TARGETS),
     check=check,
 )
 

@@ -118,6 +118,14 @@ class Observation:
     evidence: Mapping[str, Any] = field(default_factory=dict)
     measured: str = ""
 
+    @classmethod
+    def graded(
+        cls, everywhere: bool, somewhere: object, evidence: Mapping[str, Any], measured: str = ""
+    ) -> "Observation":
+        """Return `installed` if the effect was seen everywhere, `partial` if somewhere."""
+        state: Literal["installed", "partial", "failed"] = "partial" if somewhere else "failed"
+        return cls("installed" if everywhere else state, evidence, measured)
+
 
 class Injection(Protocol):
     """One fault in the world. Entering applies it, and leaving heals it, whatever happened:

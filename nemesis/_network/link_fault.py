@@ -32,6 +32,7 @@ from nemesis._network.drop_probe import ProbeResult, probe_links
 from nemesis._plan import targets as _targets
 
 DIRECTIONS = ("in", "out", "both")
+TARGETS = ("master", "one slave", "minority", "minority broker", "all broker", "controller-leader")
 
 
 class LinkFault:
@@ -223,9 +224,7 @@ def link_observation(
         ],
         **more,
     }
-    if good and not odd:
-        return Observation("installed", evidence)
-    return Observation("partial" if good else "failed", evidence)
+    return Observation.graded(bool(good) and not odd, good, evidence)
 
 
 def links_text(links: int) -> str:

@@ -121,6 +121,5 @@ class PacedFault(LinkFault):
             **figures,
             **({} if healed else {self.evidence_key: self._by_sink()}),
         }
-        if good and not odd and not closed:
-            return Observation("installed", evidence, words)
-        return Observation("partial" if good else "failed", evidence, words)
+        everywhere = good > 0 and not odd and not closed
+        return Observation.graded(everywhere, good, evidence, words)

@@ -171,9 +171,9 @@ class DiskInjection:
         if self._restarted:
             evidence["started_again"] = sorted(self._restarted)
         measured = "; ".join(dict.fromkeys(map(describe_probe, self._seen.values())))
-        if len(good) == len(self._victims) and len(below) < len(good):
-            return Observation("installed", evidence, measured)
-        return Observation("partial" if len(below) < len(good) else "failed", evidence, measured)
+        seen = len(below) < len(good)
+        everywhere = seen and len(good) == len(self._victims)
+        return Observation.graded(everywhere, seen, evidence, measured)
 
 
 def matches_fault(

@@ -50,9 +50,8 @@ class OfflineChange(Kill):
         seen = await super().observe()
         good = [node for node in self._victims if node in self.changes and self._changed(node)]
         evidence = {**seen.evidence, "files": self.changes}
-        if seen.state == "installed" and len(good) == len(self._victims):
-            return Observation("installed", evidence, measured)
-        return Observation("partial" if good else "failed", evidence, measured)
+        everywhere = seen.state == "installed" and len(good) == len(self._victims)
+        return Observation.graded(everywhere, good, evidence, measured)
 
 
 class DataDestruction(OfflineChange):

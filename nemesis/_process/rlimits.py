@@ -11,7 +11,7 @@ from typing import Any
 from harness.contracts import FaultContext, Node, Observation
 from harness.errors import BedFailed
 from nemesis._process.remote_program import run_program
-from nemesis._process.victims import ProcessHold, hit_targets
+from nemesis._process.victims import ProcessFault, hit_targets
 from nemesis._runner.waiting import NS, gather_all, wait_until
 
 ALIVE = ("running", "stopped")
@@ -20,14 +20,11 @@ BACK_WITHIN_S = 10.0
 Limits = Mapping[str, Mapping[str, int]]  # by process: limit, was, used, room
 
 
-class ResourceLimit:
+class ResourceLimit(ProcessFault):
     """Processes with a lowered limit. `kind` is an argument of `rlimits.py`."""
 
     def __init__(self, scene: FaultContext, victims: Sequence[Node], kind: str, room: int) -> None:
-        self.targets = scene.by_role(victims)
-        self._bed = scene.bed
-        self._victims = [node.name for node in victims]
-        self._hold = ProcessHold(scene.claimed, self._victims)
+        super().__init__(scene, victims)
         self._kind, self._room = kind, room
         self._pid: dict[str, int] = {}  # of processes whose limit was, or is to be, lowered
         self._lowered: dict[str, Limits] = {}
@@ -42,7 +39,7 @@ class ResourceLimit:
         return self
 
     async def _take(self, node: str) -> None:
-        state = await self._bed.agents[node].state(self._bed.system.process(node))
+        state = await self._state(node)
         if state.state in ALIVE:
             self._pid[node] = state.pid
             was = await self._do(node, "look")
@@ -69,9 +66,7 @@ class ResourceLimit:
         ]
         words = f"room for {self._room_text(min(rooms))}" if rooms else "it ended"
         evidence = {self._kind: seen}
-        if good == len(self._victims):
-            return Observation("installed", evidence, words)
-        return Observation("partial" if good else "failed", evidence, words)
+        return Observation.graded(good == len(self._victims), good, evidence, words)
 
     def _holds(self, node: str, seen: Any) -> bool:
         """Return whether every process has its lowered limit, or exited because of it."""
@@ -110,12 +105,11 @@ class ResourceLimit:
 
     async def _lives(self, node: str) -> bool:
         """Return whether it is still the process whose limit was lowered."""
-        state = await self._bed.agents[node].state(self._bed.system.process(node))
+        state = await self._state(node)
         return state.state in ALIVE and state.pid == self._pid.get(node)
 
     async def _ended(self, node: str) -> bool:
-        state = await self._bed.agents[node].state(self._bed.system.process(node))
-        return state.state in ("exited", "absent")
+        return (await self._state(node)).state in ("exited", "absent")
 
     async def _do(self, node: str, verb: str, *words: int) -> Limits:
         """Run `rlimits.py` for the node's processes; return {} if they are gone."""

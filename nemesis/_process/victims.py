@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from harness.contracts import CLIENT, PlannedFault, TestBed
+from harness.contracts import CLIENT, FaultContext, Node, PlannedFault, ProcessState, TestBed
 from harness.errors import BadRequest, BedFailed
 
 TARGETS = (
@@ -24,17 +24,19 @@ TARGETS = (
 )
 
 
-def check(planned: PlannedFault) -> None:
+def check(planned: PlannedFault, example: str = "one broker") -> None:
     """Raise BadRequest if target is empty."""
     if not planned.target:
         raise BadRequest(
-            f"{planned.kind} needs a target, such as 'master' or 'one broker'", "target"
+            f"{planned.kind} needs a target, such as 'master' or {example!r}", "target"
         )
 
 
-def draw(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
-    """Draw a target, from `targets` if there are any."""
-    return random.choice(targets or TARGETS), {}
+def draw(
+    random: Random, targets: Sequence[str], usual: Sequence[str] = TARGETS
+) -> tuple[str, Mapping[str, Any]]:
+    """Draw a target, from `targets` if there are any, else a usual one."""
+    return random.choice(targets or usual), {}
 
 
 def hit_targets(targets: Mapping[str, Sequence[str]], hit: Collection[str]) -> dict[str, list[str]]:
@@ -96,3 +98,26 @@ class ProcessHold:
         """Release the nodes that this fault still holds."""
         self._held -= self._mine
         self._mine = set()
+
+
+class ProcessFault:
+    """A fault of its victims' processes, which it holds."""
+
+    def __init__(self, scene: FaultContext, victims: Sequence[Node]) -> None:
+        self.targets = scene.by_role(victims)
+        self._bed = scene.bed
+        self._victims = [node.name for node in victims]
+        self._hold = ProcessHold(scene.claimed, self._victims)
+
+    async def _take_running(self) -> list[str]:
+        """Hold the victims whose process exists; only they are hit. Raises NothingToHit if none
+        does."""
+        running = await self._hold.take_running(self._bed)
+        self.targets = hit_targets(self.targets, running)
+        return running
+
+    async def _state(self, node: str) -> ProcessState:
+        return await self._bed.agents[node].state(process_of(self._bed, node))
+
+    async def _signal(self, node: str, number: int) -> None:
+        await self._bed.agents[node].signal(process_of(self._bed, node), number)
