@@ -14,7 +14,7 @@ import posixpath
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from clusters.hosts._agent.driver import NoAnswer
 from clusters.hosts._faults.disk_faults import merge
@@ -39,6 +39,7 @@ from harness.errors import BedFailed
 HEADERS_BYTES = 28  # of a datagram
 MAX_TOKENS = 256
 Done = Callable[[Any], object]  # takes the result or an exception
+Result = TypeVar("Result")
 
 
 class SimulatedAgent:
@@ -63,15 +64,13 @@ class SimulatedAgent:
     async def run(
         self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float = 10.0
     ) -> CommandResult:
-        done: CommandResult = await self._in_world(lambda: command(self.machine, argv))
-        return done
+        return await self._in_world(lambda: command(self.machine, argv))
 
     async def put(self, path: str, data: bytes) -> None:
         await self._in_world(lambda: self.machine.disk.put(path, data))
 
     async def get(self, path: str) -> bytes:
-        data: bytes = await self._in_world(lambda: self.machine.files.read(path))
-        return data
+        return await self._in_world(lambda: self.machine.files.read(path))
 
     # processes
 
@@ -97,8 +96,7 @@ class SimulatedAgent:
             process.on_error_line = self._to_file(log)
             return process.pid
 
-        pid: int = await self._in_world(begin)
-        return pid
+        return await self._in_world(begin)
 
     async def tell(self, name: str, line: str) -> None:
         def feed() -> None:
@@ -126,8 +124,7 @@ class SimulatedAgent:
                 return ProcessState("exited", process.pid, process.code)
             return ProcessState("stopped" if process.paused else "running", process.pid)
 
-        state: ProcessState = await self._in_world(look)
-        return state
+        return await self._in_world(look)
 
     async def exited(self, name: str) -> int:
         code: int = await self._until(lambda tell: self._process(name).on_exit(tell))
@@ -140,8 +137,7 @@ class SimulatedAgent:
                 self._answered(number, ConnectionError("it gave no answer: there is no power"))
             return lost
 
-        lost: UnsyncedReport = await self._in_world(switch)
-        return lost
+        return await self._in_world(switch)
 
     # the disk
 
@@ -151,8 +147,7 @@ class SimulatedAgent:
                 raise BedFailed(f"{running[0]} is running, and would keep the data in memory")
             return self.machine.drop_unsynced()
 
-        forgotten: UnsyncedReport = await self._in_world(forget)
-        return forgotten
+        return await self._in_world(forget)
 
     async def keep_unsynced(self) -> None:
         """Do nothing: the disk itself knows which changes are unsynced."""
@@ -219,8 +214,7 @@ class SimulatedAgent:
             ruled = self._ruled.items()
             return {source: self._link(source).dropped - before for source, before in ruled}
 
-        packets: Mapping[str, int] = await self._in_world(count)
-        return packets
+        return await self._in_world(count)
 
     async def probe(self, target: str, token: str, count: int) -> None:
         link = self._network.link(self._address, target)
@@ -231,8 +225,7 @@ class SimulatedAgent:
         self._probes[token] = self._probes.get(token, 0) + link.pass_all(count)
 
     async def probed(self, token: str) -> int:
-        count: int = await self._in_world(lambda: self._probes.get(token, 0))
-        return count
+        return await self._in_world(lambda: self._probes.get(token, 0))
 
     async def send_timed(self, target: str, token: str, count: int, size_bytes: int) -> None:
         link = self._network.link(self._address, target)
@@ -250,10 +243,7 @@ class SimulatedAgent:
 
     async def timed_arrivals(self, token: str) -> Sequence[TimedDatagram]:
         """Return all flights, even those that are still under way."""
-        flights: Sequence[TimedDatagram] = await self._in_world(
-            lambda: self._flights.get(token, ())
-        )
-        return flights
+        return await self._in_world(lambda: self._flights.get(token, ()))
 
     async def lacks(self, ability: str) -> str:
         return ""
@@ -300,7 +290,7 @@ class SimulatedAgent:
 
         return keep
 
-    async def _in_world(self, act: Callable[[], Any]) -> Any:
+    async def _in_world(self, act: Callable[[], Result]) -> Result:
         """Carry out an act in the world, outside of all loops."""
         self._world.enter(None)
         try:
