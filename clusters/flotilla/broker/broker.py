@@ -77,7 +77,7 @@ async def main(config: Config, ports: Ports, rules: Rules, ready: Callable[[str]
 
 
 class Broker:
-    """One broker; implements `role.RoleObserver`."""
+    """One broker."""
 
     def __init__(
         self, config: Config, ports: Ports, rules: Rules, replica: Replica, events: EventLog
@@ -163,7 +163,7 @@ class Broker:
             connection.close()
         await self._replica.close()
 
-    # role.RoleObserver
+    # what follows changes of the role
 
     def became_master(self) -> None:
         self._send_handler.handover.end()
@@ -172,19 +172,23 @@ class Broker:
         self._pulls.abandon()
 
     def role_changed(self) -> None:
+        """The role, or the epoch of it, is another one."""
         self._announcer.announce()
 
     def topics_changed(self) -> None:
         self._announcer.register()
 
     def slave_progressed(self) -> None:
+        """A slave acknowledged a part of the log, or metadata."""
         self._send_handler.handover.slave_progressed()
 
     def connected(self, master: str) -> None:
+        """This broker, a slave, has connected to its master at this address."""
         self._metadata.sync_now()
         self._send_handler.handover.connected(master)
 
     async def beat(self) -> None:
+        """Send a heartbeat to the leading controller and wait for the answer."""
         await self._announcer.beat()
 
     # requests

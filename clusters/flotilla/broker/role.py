@@ -5,8 +5,7 @@ sides of replication and, while the broker is master, two objects that live for 
 `Leadership` (confirm offset, acknowledgement, SyncStateSet) and `MetadataChanges`.
 """
 
-from collections.abc import Awaitable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ..config import Config
 from ..events import EventLog
@@ -25,35 +24,12 @@ from .controller_link import ControllerLink, ReplicaInfo
 from .leader import Leadership, LeadershipContext
 from .sends import WaitingSends
 
-
-class RoleObserver(Protocol):
-    """What the rest of the broker does when its role changes; implemented by `Broker`."""
-
-    def became_master(self) -> None: ...
-
-    def stepped_down(self) -> None: ...
-
-    def role_changed(self) -> None:
-        """The role, or the epoch of it, is another one."""
-        ...
-
-    def topics_changed(self) -> None: ...
-
-    def slave_progressed(self) -> None:
-        """A slave acknowledged a part of the log, or metadata."""
-        ...
-
-    def connected(self, master: str) -> None:
-        """This broker, a slave, has connected to its master at this address."""
-        ...
-
-    def beat(self) -> Awaitable[None]:
-        """Send a heartbeat to the leading controller and wait for the answer."""
-        ...
+if TYPE_CHECKING:
+    from .broker import Broker
 
 
 class BrokerRole:
-    """The present role; implements `ha_master.Reign` and `controller_link.RoleHandler`."""
+    """The present role; implements `ha_master.MasterBroker` and `controller_link.RoleHandler`."""
 
     def __init__(
         self,
@@ -64,7 +40,7 @@ class BrokerRole:
         events: EventLog,
         sends: WaitingSends,
         controllers: ControllerClient,
-        observer: RoleObserver,
+        observer: "Broker",
     ) -> None:
         self.config, self.replica = config, replica
         self.leadership: Leadership | None = None
@@ -132,7 +108,7 @@ class BrokerRole:
         elif self.config.sync_flush:
             self.slave.acknowledge()
 
-    # ha_master.Reign
+    # ha_master.MasterBroker
 
     @property
     def epoch(self) -> int:

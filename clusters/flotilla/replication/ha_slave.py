@@ -17,7 +17,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
 from ..config import Config
 from ..events import EventLog
@@ -30,6 +29,7 @@ from ..world.ports import is_out_of_space
 from ..world.timers import PeriodicTimer, WakeEvent
 from .divergence import Action, CutPlan, LogShape, plan_cut
 from .ha_protocol import HandshakeReply, HandshakeRequest, LogData, pack_ack
+from .replica import Replica
 
 _FIRST_PAUSES = 128
 
@@ -44,20 +44,6 @@ class SlaveState(StrEnum):
     TRANSFER = "transfer"
     WAITING = "waiting"  # until it is time to connect again
     HALTED = "halted"
-
-
-class FollowerLog(Protocol):
-    """What a slave uses of the broker whose log it fills."""
-
-    def shape(self) -> LogShape: ...
-
-    def new_epoch(self, epoch: int, start: int) -> None:
-        """Record that the records of a new epoch begin at `start`."""
-        ...
-
-    async def cut(self, plan: CutPlan) -> None:
-        """Cut or reset the log and the epochs as planned, durably."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -77,7 +63,7 @@ class HaSlave:
     """Follows a master; the handler of the connection to it."""
 
     def __init__(
-        self, config: Config, store: MessageStore, rules: Rules, copy: FollowerLog, events: EventLog
+        self, config: Config, store: MessageStore, rules: Rules, copy: Replica, events: EventLog
     ) -> None:
         self.state = SlaveState.IDLE
         self.halted = ""  # the reason, in the state HALTED

@@ -21,10 +21,11 @@ import asyncio
 import struct
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ..net.connection import Tasks
 from ..net.wire import MAX_FRAME, ProtocolError
+from ..rules import Rules
 from ..world.ports import Ports, retry_when_out_of_files
 from . import key_index, queue_ends, record
 from .checkpoint import Marks, StoreCheckpoint
@@ -36,25 +37,6 @@ from .segment_files import SegmentFiles
 from .segment_index import SegmentIndex
 
 MAX_QUEUE_OFFSET = 2**62
-
-
-class StoreRules(Protocol):
-    """The rules that a store uses; see `rules.Rules`."""
-
-    @property
-    def dispatch_limit(self) -> Callable[[int, int], int]: ...
-    @property
-    def next_queue_offset(self) -> Callable[[int, int], int]: ...
-    @property
-    def recovered_records(self) -> Callable[[bytes, int], Iterator[record.RecordHeader]]: ...
-    @property
-    def log_is_whole(self) -> Callable[[int, int], bool]: ...
-    @property
-    def flushed_by_write(self) -> Callable[[int, int, int], int]: ...
-    @property
-    def stored_content(self) -> Callable[[bytes, bytes, bool], tuple[bytes, bytes]]: ...
-    @property
-    def truncation_is_durable(self) -> bool: ...
 
 
 class TruncationPointDeleted(Exception):
@@ -89,7 +71,7 @@ class MessageStore:
     segments: SegmentFiles
     checkpoint: StoreCheckpoint
     ports: Ports
-    rules: StoreRules
+    rules: Rules
     max_message_size: int
     flushing: Flushing
     confirm_offset: int = 0

@@ -24,13 +24,14 @@ A file `abort` marks a store in use, as in RocketMQ; found at start, it shows an
 from dataclasses import dataclass
 
 from ..replication.epochs import EpochFile, EpochTable, table_from_log
+from ..rules import Rules
 from ..world.ports import Ports
 from .checkpoint import Marks, StoreCheckpoint
 from .commit_log import CommitLog, StoreError
 from .consume_queue import QueueIndex
 from .flushing import Flushing
 from .key_index import KeyIndex
-from .message_store import MessageStore, StoreRules, index_record
+from .message_store import MessageStore, index_record
 from .segment_files import SegmentFiles
 from .segment_index import SegmentIndex
 
@@ -66,7 +67,7 @@ class StoreRecovery:
     notes: tuple[str, ...]
 
 
-async def recover(place: StoreOptions, ports: Ports, rules: StoreRules) -> StoreRecovery:
+async def recover(place: StoreOptions, ports: Ports, rules: Rules) -> StoreRecovery:
     """Open a store. Raises StoreError with the file and byte if it cannot be used."""
     ports.files.makedirs(place.path)
     clean = not ports.files.exists(place.abort)
@@ -107,7 +108,7 @@ class _Scan:
         log: CommitLog,
         checkpoint: StoreCheckpoint,
         ports: Ports,
-        rules: StoreRules,
+        rules: Rules,
     ) -> None:
         self.index, self.keys = QueueIndex(), KeyIndex()
         self.segments = SegmentFiles(place.path, ports.files)

@@ -13,7 +13,10 @@ import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from clusters.hosts._faults.unsynced_writes import UnsyncedWrites
 
 # numbers of the calls on each machine
 _X86 = {
@@ -87,32 +90,6 @@ class Call:
         return f"{self.proc}/fd/{self.args[argument] & 0xFFFFFFFF}"
 
 
-class ChangeRecorder(Protocol):
-    """The recorder of changes."""
-
-    def has(self, path: str) -> bool: ...
-
-    def write(self, file: str, at: int | None, size: int, durable: bool) -> None: ...
-
-    def resize(self, file: str, size: int, only_longer: bool = False) -> None: ...
-
-    def sync(self, file: str) -> None: ...
-
-    def fail(self, file: str) -> None: ...
-
-    def settle(self) -> None: ...
-
-    def overlooked(self, file: str) -> None: ...
-
-    def map(self, file: str) -> None: ...
-
-    def make(self, path: str) -> None: ...
-
-    def remove(self, path: str) -> None: ...
-
-    def rename(self, source: str, target: str) -> None: ...
-
-
 # ------------------------------------------------------------------- what a call is about
 
 
@@ -184,7 +161,7 @@ def _length(call: Call) -> int:
 # ---------------------------------------------------------------------- telling the ledger
 
 
-def record(call: Call, ledger: ChangeRecorder) -> None:
+def record(call: Call, ledger: UnsyncedWrites) -> None:
     """Report the changes of a call to the recorder. Raises OSError if they cannot be determined."""
     name = call.name
     if name in SYNC_ALL:
@@ -204,7 +181,7 @@ def record(call: Call, ledger: ChangeRecorder) -> None:
         _record_write(call, ledger)
 
 
-def record_failed_sync(call: Call, ledger: ChangeRecorder) -> None:
+def record_failed_sync(call: Call, ledger: UnsyncedWrites) -> None:
     """Report a sync that the tracer makes fail. Raises OSError if its file cannot be determined."""
     if call.name in ("fsync", "fdatasync"):
         ledger.fail(call.file())
@@ -217,7 +194,7 @@ def _is_prober(call: Call) -> bool:
     return b"try" in words and any(word.endswith(b"/syscall_tracer.py") for word in words)
 
 
-def _record_write(call: Call, ledger: ChangeRecorder) -> None:
+def _record_write(call: Call, ledger: UnsyncedWrites) -> None:
     if call.name == "ftruncate":
         return ledger.resize(call.file(), call.args[1])
     if call.name == "fallocate":
@@ -232,7 +209,7 @@ def _record_write(call: Call, ledger: ChangeRecorder) -> None:
     return ledger.write(call.file(), None if appends else at, _length(call), bool(durable))
 
 
-def _record_allocation(call: Call, ledger: ChangeRecorder) -> None:
+def _record_allocation(call: Call, ledger: UnsyncedWrites) -> None:
     """Report the new size of the file; other effects of fallocate are not followed."""
     mode = call.args[1] & 0xFFFFFFFF
     if not mode:
@@ -241,7 +218,7 @@ def _record_allocation(call: Call, ledger: ChangeRecorder) -> None:
         ledger.overlooked(call.file())
 
 
-def _record_names(call: Call, ledger: ChangeRecorder) -> None:
+def _record_names(call: Call, ledger: UnsyncedWrites) -> None:
     paths = list(_paths(call))
     if not any(map(ledger.has, paths)):
         return
@@ -261,7 +238,7 @@ def _record_names(call: Call, ledger: ChangeRecorder) -> None:
         _record_opening(call, paths[0], ledger)
 
 
-def _record_opening(call: Call, path: str, ledger: ChangeRecorder) -> None:
+def _record_opening(call: Call, path: str, ledger: UnsyncedWrites) -> None:
     flags = CREAT if call.name == "creat" else call.args[ONLY_WITH[call.name][0][0]]
     exists = os.path.exists(path)
     if flags & os.O_CREAT and not exists:
@@ -270,7 +247,7 @@ def _record_opening(call: Call, path: str, ledger: ChangeRecorder) -> None:
         ledger.resize(path, 0)
 
 
-def _record_memory_sync(call: Call, ledger: ChangeRecorder) -> None:
+def _record_memory_sync(call: Call, ledger: UnsyncedWrites) -> None:
     """Report a sync of the files that are mapped in the range; their other changes are
     synced, too."""
     start, end = call.args[0], call.args[0] + call.args[1]

@@ -12,11 +12,14 @@ import shlex
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from clusters.hosts._problems import Problem
 from clusters.hosts.ssh.inventory import InventoryHost
 from harness.contracts import CommandResult
+
+if TYPE_CHECKING:
+    from clusters.hosts.ssh.connections import RemoteHost
 
 MIN_PYTHON = (3, 11)
 MIN_DISK_BYTES = 200_000_000
@@ -51,18 +54,6 @@ print("\\n" + json.dumps({
 """
 
 
-class ConnectedHost(Protocol):
-    """A connected machine, as far as these checks need it."""
-
-    host: InventoryHost
-    user: str
-    sudo_error: str  # why we cannot act as root; empty: we can
-
-    def run(
-        self, argv: list[str], stdin: bytes = b"", timeout_s: float = 10.0
-    ) -> CommandResult: ...
-
-
 @dataclass(frozen=True)
 class HostFacts:
     """The answers of a machine. `skew_s`: its clock minus ours, give or take `skew_error_s`."""
@@ -76,7 +67,7 @@ class HostFacts:
     skew_error_s: float
 
 
-def facts(machine: ConnectedHost, now_s: Callable[[], float] = time.time) -> HostFacts | Problem:
+def facts(machine: "RemoteHost", now_s: Callable[[], float] = time.time) -> HostFacts | Problem:
     """Run the checks. Return a Problem if they cannot be run."""
     if machine.sudo_error:
         return no_root(machine)
@@ -142,7 +133,7 @@ def _answer(out: str) -> dict[str, Any]:
     raise LookupError
 
 
-def no_shell(machine: ConnectedHost, done: CommandResult) -> Problem:
+def no_shell(machine: "RemoteHost", done: CommandResult) -> Problem:
     """The user may log in but not run commands: nologin, false, or a forced command."""
     says = " ".join((done.out or done.err).split())[:200]
     answer = f"it says: {says}" if says else f"it exits with {done.code} and says nothing"
@@ -155,7 +146,7 @@ def no_shell(machine: ConnectedHost, done: CommandResult) -> Problem:
     )
 
 
-def no_root(machine: ConnectedHost) -> Problem:
+def no_root(machine: "RemoteHost") -> Problem:
     if NEEDS_TTY in machine.sudo_error:
         return Problem(
             f"{machine.host} lets {machine.user} in, but its sudo demands a terminal (requiretty)",

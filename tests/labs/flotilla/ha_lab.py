@@ -143,7 +143,7 @@ class Side:
         rows = [json.loads(line) for line in content.read(content.size, 0).splitlines()]
         return [row for row in rows if not kinds or row["kind"] in kinds]
 
-    # ha_master.Reign
+    # ha_master.MasterBroker
 
     def is_master(self) -> bool:
         return self.elected
