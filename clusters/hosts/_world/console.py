@@ -10,7 +10,10 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clusters.hosts._world.process import SimProcess
 
 
 class LineWriter:
@@ -46,14 +49,6 @@ class StdinPipe:
     def _wake(self) -> None:
         if self.reader:
             self.reader()
-
-
-class StdioOwner(Protocol):
-    """A process with standard streams."""
-
-    stdout: LineWriter
-    stderr: LineWriter
-    stdin: StdinPipe
 
 
 class _RoutedStream:
@@ -94,7 +89,7 @@ def route_stdio() -> Iterator[None]:
         sys.stdout, sys.stderr, sys.stdin = before
 
 
-def _stdio_owner() -> StdioOwner | None:
+def _stdio_owner() -> "SimProcess | None":
     loop = asyncio._get_running_loop()
-    owner: StdioOwner | None = getattr(loop, "owner", None)
+    owner: SimProcess | None = getattr(loop, "owner", None)
     return None if getattr(loop, "real", False) else owner

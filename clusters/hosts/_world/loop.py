@@ -22,13 +22,16 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextvars import Context
-from typing import Any, Protocol, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 from clusters.hosts._world.clock import HostClock
 from clusters.hosts._world.console import StdinPipe
 from clusters.hosts._world.network import Stack
 from clusters.hosts._world.transport import Server, dial, listen, read_pipe
 from clusters.hosts._world.world import Call, Event, Livelock, World
+
+if TYPE_CHECKING:
+    from clusters.hosts._world.process import SimProcess
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -40,26 +43,6 @@ IGNORED_OPTIONS = frozenset(  # options without an effect here
     {"family", "proto", "flags", "interleave", "happy_eyeballs_delay", "all_errors"}
     | {"reuse_address", "reuse_port", "start_serving", "keep_alive"}
 )
-
-
-class LoopOwner(Protocol):
-    """The process, as the loop calls it."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def identity(self) -> str:
-        """Unique in this world."""
-        ...
-
-    def end(self, code: int) -> None:
-        """The process ended itself."""
-        ...
-
-    def print_error(self, text: str) -> None:
-        """Write to standard error."""
-        ...
 
 
 class SimHandle(asyncio.Handle):
@@ -100,7 +83,7 @@ class SimTimer(asyncio.TimerHandle):
 class SimLoop(asyncio.AbstractEventLoop):
     """One process's loop."""
 
-    def __init__(self, world: World, clock: HostClock, stack: Stack, owner: LoopOwner) -> None:
+    def __init__(self, world: World, clock: HostClock, stack: Stack, owner: "SimProcess") -> None:
         self.name = owner.name
         self.world = world
         self.owner = owner
@@ -276,9 +259,6 @@ class SimLoop(asyncio.AbstractEventLoop):
             raise RuntimeError(f"sig {sig} cannot be caught")
         self._signals[int(sig)] = callback, args
 
-    def remove_signal_handler(self, sig: int) -> bool:
-        return self._signals.pop(int(sig), None) is not None
-
     def get_debug(self) -> bool:
         return False
 
@@ -290,9 +270,6 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def set_exception_handler(self, handler: ExceptionHandler | None) -> None:
         self._handler = handler
-
-    def get_exception_handler(self) -> ExceptionHandler | None:
-        return self._handler
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if self.dead:
@@ -314,12 +291,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         place = "".join(traceback.format_exception(exception)) if exception else ""
         self.owner.print_error(f"{context.get('message')}\n{place}")
 
-    async def shutdown_asyncgens(self) -> None: ...
-
-    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        ...
-
-        # internals
+    # internals
 
     def _usable(self) -> None:
         """Raise SystemExit if the process has ended itself and unwinds its stack."""

@@ -135,12 +135,6 @@ class SimTransport(asyncio.Transport):
         self._buffer += data
         self._maybe_hold()
 
-    def writelines(self, list_of_data: Any) -> None:
-        self.write(b"".join(list_of_data))
-
-    def can_write_eof(self) -> bool:
-        return True
-
     def write_eof(self) -> None:
         if self._closing or self._ended:
             return
@@ -150,9 +144,6 @@ class SimTransport(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         return len(self._buffer)
-
-    def get_write_buffer_limits(self) -> tuple[int, int]:
-        return self._low, self._high
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         if high is None:
@@ -250,13 +241,6 @@ class SimTransport(asyncio.Transport):
 
     # the rest
 
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self._protocol = protocol
-
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        protocol: asyncio.BaseProtocol = self._protocol
-        return protocol
-
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         if name == "socket":
             raise self._loop.world.not_simulated("the socket of a connection")
@@ -284,35 +268,17 @@ class Server(asyncio.AbstractServer):
         self._listener: Listener | None = listener
         self._active = 0
         self._waiters: list[asyncio.Future[None]] = []
-        self._forever: asyncio.Future[None] | None = None
         listener.ready = self._accept
 
     @property
     def sockets(self) -> tuple[BoundSocket, ...]:
         return () if self._listener is None else (BoundSocket(self._listener.address),)
 
-    def get_loop(self) -> asyncio.AbstractEventLoop:
-        return self._loop
-
-    def is_serving(self) -> bool:
-        return self._listener is not None
-
-    async def start_serving(self) -> None: ...
-
-    async def serve_forever(self) -> None:
-        self._forever = self._loop.create_future()
-        try:
-            await self._forever
-        finally:
-            self.close()
-
     def close(self) -> None:
         listener, self._listener = self._listener, None
         if listener is None:
             return
         listener.close()
-        if self._forever is not None and not self._forever.done():
-            self._forever.cancel()
         self._maybe_wake()
 
     async def wait_closed(self) -> None:
@@ -352,7 +318,7 @@ def listen(loop: "SimLoop", factory: Factory, host: str, port: int, backlog: int
         why = (e.strerror or "").lower()
         text = f"error while attempting to bind on address {(host, port)!r}: {why}"
         raise OSError(e.errno, text) from None
-    return Server(loop, factory, listener)
+    return Server(loop, factory, listener)  # type: ignore[abstract]
 
 
 async def dial(
@@ -385,41 +351,24 @@ class PipeTransport(asyncio.ReadTransport):
     def __init__(self, loop: "SimLoop", protocol: Any, pipe: StdinPipe) -> None:
         super().__init__({"pipe": pipe})
         self._loop, self._protocol, self._pipe = loop, protocol, pipe
-        self._closing = self._paused = False
+        self._closing = False
         loop.call_soon(protocol.connection_made, self)
         loop.call_soon(self._begin)
 
     def is_closing(self) -> bool:
         return self._closing
 
-    def is_reading(self) -> bool:
-        return not (self._closing or self._paused)
-
-    def pause_reading(self) -> None:
-        self._paused = True
-
-    def resume_reading(self) -> None:
-        self._paused = False
-        self._loop.call_soon(self._read)
-
     def close(self) -> None:
         if not self._closing:
             self._closing = True
             self._loop.call_soon(self._protocol.connection_lost, None)
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self._protocol = protocol
-
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        protocol: asyncio.BaseProtocol = self._protocol
-        return protocol
 
     def _begin(self) -> None:
         self._pipe.reader = lambda: self._loop.post(self._read)
         self._read()
 
     def _read(self) -> None:
-        if not self.is_reading():
+        if self._closing:
             return
         if self._pipe.waiting:
             data = bytes(self._pipe.waiting)

@@ -27,10 +27,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from clusters.hosts._world.console import route_stdio
 from clusters.hosts._world.guards import EventAborted, guard_endless_events, guard_real_world
+
+if TYPE_CHECKING:
+    from clusters.hosts._world.loop import SimLoop
 
 Call = Callable[..., object]
 Event = tuple[int, int, Call, tuple[Any, ...]]
@@ -56,12 +59,6 @@ class Livelock(RuntimeError):
 
 class NotSimulated(RuntimeError):
     """A simulated process used something that only the real world has."""
-
-
-class KillableLoop(Protocol):
-    """A loop that can be killed."""
-
-    def kill(self) -> None: ...
 
 
 class Transcript:
@@ -108,8 +105,8 @@ class World:
         self.pause: Callable[[], object] | None = (
             None  # called every `PAUSE_EVERY` events, outside of loops
         )
-        self._loops: dict[KillableLoop, None] = {}
-        self._killed: list[tuple[KillableLoop, Sequence[asyncio.Task[Any]]]] = []
+        self._loops: dict[SimLoop, None] = {}
+        self._killed: list[tuple[SimLoop, Sequence[asyncio.Task[Any]]]] = []
         self._heap: list[Event] = []
         self._sequence = itertools.count().__next__
         self._cancelled = 0
@@ -215,12 +212,12 @@ class World:
         self.fail(why)
         return why
 
-    def add_loop(self, loop: "KillableLoop") -> None:
+    def add_loop(self, loop: "SimLoop") -> None:
         """Register a loop, which must not outlive the world."""
         self._loops[loop] = None
 
     def keep_killed(
-        self, loop: KillableLoop, tasks: "Sequence[asyncio.Task[Any]]", *, empty: bool
+        self, loop: "SimLoop", tasks: "Sequence[asyncio.Task[Any]]", *, empty: bool
     ) -> None:
         """Keep the open tasks of a killed process: if they were collected, Python would run their
         `finally` blocks."""
