@@ -224,15 +224,18 @@ SPARK = click.option(
 )
 
 
+def table_option(*names: str, about: str) -> Callable[[Command], Command]:
+    """Return an option that takes key=value and may be repeated."""
+    return click.option(*names, type=KeyValues(), multiple=True, show_default="none", help=about)
+
+
+BED = table_option("--bed", about="An option of the hosts.")
+SETTINGS = table_option("--set", "settings", about="A setting of the system.")
+
+
 def trust_options(function: Command) -> Command:
     """Add `--bed` and `--trust-run`, which decide what hosts a stored run may use."""
-    bed = click.option(
-        "--bed",
-        type=KeyValues(),
-        multiple=True,
-        show_default="none",
-        help="An option of the hosts: inventory=FILE.",
-    )
+    bed = table_option("--bed", about="An option of the hosts: inventory=FILE.")
     trust = click.option(
         "--trust-run", is_flag=True, help="Use the hosts' options of the run in DIR."
     )

@@ -19,13 +19,14 @@ STATUS, ORDERS = 1, 0  # file descriptors
 ShowMessage = Callable[[str], None]  # callable from any thread
 
 
-def _log(line: str) -> None:
+def log(line: str) -> None:
+    """Write a line to the runner's log, its standard error."""
     print(line, file=sys.stderr, flush=True)
 
 
 # Where hosts report why a step takes long, such as an image being built: to the command that
 # started the runner, if there is one, else to the log.
-listener: ContextVar[ShowMessage] = ContextVar("listener", default=_log)
+listener: ContextVar[ShowMessage] = ContextVar("listener", default=log)
 
 
 class ParentPipe(Protocol):

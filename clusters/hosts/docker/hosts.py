@@ -37,7 +37,7 @@ from clusters.hosts.docker.options import options
 from harness.contracts import Agent, ClockOffset, HostsPlugin, Node, PythonRuntime
 from harness.errors import BedFailed, NodeGone
 from harness.history.rundir import RunDir
-from harness.run.parent_pipe import ShowMessage, listener
+from harness.run.parent_pipe import ShowMessage, listener, log
 from harness.run.tasks import run_all
 from harness.trial import Trial
 
@@ -177,7 +177,7 @@ class DockerHosts(RealHosts):
         await asyncio.gather(*(each.release() for each in started))
         homes = [start_thread(partial(self._download, client, each.node)) for each in started]
         if not await _all_done(homes, DOWNLOAD_WITHIN_S):
-            _log(f"not all files of the nodes could be copied within {DOWNLOAD_WITHIN_S:g} s")
+            log(f"not all files of the nodes could be copied within {DOWNLOAD_WITHIN_S:g} s")
         clearing = start_thread(partial(_remove_run, client, self._run))
         if not await _all_done([clearing], labels.REMOVE_WITHIN_S + LEAVE_WITHIN_S):
             return f"the engine does not answer; {_heal_command(self._run)}"
@@ -188,9 +188,9 @@ class DockerHosts(RealHosts):
         into = RunDir(self._run).node(node)
         try:
             for left_out in containers.download_folder(client, self._run, node, into):
-                _log(f"{node}: too large to be copied: {left_out}")
+                log(f"{node}: too large to be copied: {left_out}")
         except (*engine.FAILURES, tarfile.TarError) as e:
-            _log(f"the files of {node} could not be copied: {e}")
+            log(f"the files of {node} could not be copied: {e}")
 
 
 class _ContainerNode:
@@ -235,9 +235,9 @@ def _remove_abandoned(client: DockerClient, own: Path) -> None:
         runs = labels.abandoned_runs(client, own)
     for run in runs:
         try:
-            _log(f"removed what {run} left: {', '.join(_remove_run(client, run))}")
+            log(f"removed what {run} left: {', '.join(_remove_run(client, run))}")
         except BedFailed as e:
-            _log(str(e))
+            log(str(e))
 
 
 def _remove_run(client: DockerClient, run: Path) -> list[str]:
@@ -252,10 +252,6 @@ def _remove_run(client: DockerClient, run: Path) -> list[str]:
 
 def _heal_command(run: Path) -> str:
     return f"once the engine answers again, run: seatrial heal {run}"
-
-
-def _log(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 async def _all_done(futures: "Sequence[Future[Any]]", within_s: float) -> bool:

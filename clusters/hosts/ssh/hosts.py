@@ -37,6 +37,7 @@ from clusters.hosts.ssh.node import CleanupFailed, SshNode, heal_host, summary
 from harness.contracts import Agent, ClockOffset, HostsPlugin, Node, PythonRuntime
 from harness.errors import BadRequest, BedFailed
 from harness.history.rundir import RunDir
+from harness.run.parent_pipe import log
 from harness.run.tasks import run_all
 from harness.trial import Trial
 
@@ -218,7 +219,7 @@ class SshHosts(RealHosts):
         ):  # a full disk: all hosts stay listed, and healing a clean one does no harm
             self._write_claims(left)
         for why in left.values():
-            print(why, file=sys.stderr, flush=True)
+            log(why)
         by_hand = f"once the host can be reached again, run: seatrial heal {self._run}"
         return "\n".join(f"{why}; {by_hand}" for why in left.values())
 

@@ -7,7 +7,6 @@ their own, so a host that hangs delays no other.
 
 import asyncio
 import json
-import sys
 import tarfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +29,7 @@ from clusters.hosts.ssh.diagnosis import BROKEN
 from harness.contracts import ClockOffset, Node, PythonRuntime
 from harness.errors import BedFailed, SeatrialError
 from harness.history.runs import is_over
+from harness.run.parent_pipe import log
 from harness.text.parsing import parse_json
 
 SCRIPT_WITHIN_S = 40.0
@@ -161,7 +161,7 @@ class SshNode:
         if state == "running" or (has_agent and state != "over"):
             raise BedFailed(_in_use(self.host, theirs, folder))
         if done := summary([clean_up(self._remote, folder, theirs, remove=state == "over")]):
-            _log(f"{self.host}: removed what {Path(folder).name} left: {', '.join(done)}")
+            log(f"{self.host}: removed what {Path(folder).name} left: {', '.join(done)}")
 
     def _dial(self) -> Stream:
         """Open a relay to the agent; after a break, over a new connection, because the old one may
@@ -197,7 +197,7 @@ class SshNode:
             channel.shutdown_write()
             left_out = download.unpack(download.IterableReader(_inflate(channel)), into)
             for line in (*left_out, *_error_lines(channel)):
-                _log(f"{self.node.name}: {line}")
+                log(f"{self.node.name}: {line}")
         except tarfile.ReadError as e:  # the tar is incomplete or missing
             why = [str(e), *_error_lines(channel)][-1]
             raise BedFailed(f"the files of {self.node.name} could not be copied: {why}") from e
@@ -260,7 +260,7 @@ def heal_host(connections: HostConnections, claim: HostClaim) -> dict[str, Any]:
         where = Path(claim.folder).parent  # the run's name is in the message already
         raise CleanupFailed(f"its folder in {where} is still on {claim.host}: {_short(e)}") from e
     if done.get("shared"):
-        _log(f"{claim.host}: another run is using it, so the link rules there are that run's")
+        log(f"{claim.host}: another run is using it, so the link rules there are that run's")
     return done
 
 
@@ -328,7 +328,3 @@ def _error_lines(channel: paramiko.Channel) -> list[str]:
     """Return the lines of the standard error of a script that has ended, up to a limit."""
     with channel.makefile_stderr("rb") as errors:
         return list(errors.read(PORTION_BYTES).decode(errors="replace").splitlines())
-
-
-def _log(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -9,16 +9,14 @@ from typing import Any
 
 import click
 
-from harness.cli.options import KeyValues, merge_tables, runs_option
+from harness.cli.options import BED, merge_tables, runs_option
 
 HOSTS, RUNS = "local", Path("runs")
 
 
 @click.command("doctor", short_help="Check this machine; print commands that fix it.")
 @click.option("--hosts", default=HOSTS, help="The kind of hosts to check.")
-@click.option(
-    "--bed", type=KeyValues(), multiple=True, show_default="none", help="An option of the hosts."
-)
+@BED
 @runs_option()
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(hosts: str, bed: tuple[dict[str, Any], ...], runs: Path, as_json: bool) -> int:

@@ -1,9 +1,6 @@
 """`seatrial list`: names of plug-ins and bundled files; with --verify, a test of all faults."""
 
 import json
-import shutil
-import sys
-import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +8,8 @@ from typing import Any
 import click
 
 from harness import registry
-from harness.cli.options import KeyValues, NameList, merge_tables, request, runs_option
+from harness.cli.console import wrap_lines
+from harness.cli.options import BED, SETTINGS, NameList, merge_tables, request, runs_option
 from harness.errors import BadRequest, UnknownName
 from harness.suite import bundled
 
@@ -33,18 +31,9 @@ def parse_kind(word: str) -> str:
 @click.option("--verify", is_flag=True, help="Inject and heal each fault, on a small cluster.")
 @click.option("--faults", type=NameList(), show_default="all", help="With --verify: only these.")
 @click.option("--hosts", default="local", help="With --verify: where nodes run.")
-@click.option(
-    "--bed", type=KeyValues(), multiple=True, show_default="none", help="An option of the hosts."
-)
+@BED
 @click.option("--system", default="flotilla", help="System under test.")
-@click.option(
-    "--set",
-    "settings",
-    type=KeyValues(),
-    multiple=True,
-    show_default="none",
-    help="A setting of the system.",
-)
+@SETTINGS
 @runs_option()
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(kinds: tuple[str, ...], verify: bool, as_json: bool, **flags: Any) -> int:
@@ -74,7 +63,7 @@ def command(kinds: tuple[str, ...], verify: bool, as_json: bool, **flags: Any) -
         entries = list(_entries(kind))
         width = min(WIDEST, max((len(name) for name, _ in entries), default=0))
         for name, about in entries:
-            _print_entry(f"{name:<{width}}  ", about, width + 2)
+            click.echo("\n".join(wrap_lines([f"{name:<{width}}  {about}"], width + 2)))
     return 0
 
 
@@ -98,23 +87,6 @@ def describe(kind: str) -> Iterator[tuple[str, str]]:
     for name, about in bundled.describe(kind):
         means_workload = kind == "trial" and name in registry.names("workload")
         yield f"suites/trials/{name}.toml" if means_workload else name, about
-
-
-def _print_entry(name: str, about: str, width: int) -> None:
-    """Print a name and its description; on a terminal, wrapped between words and indented."""
-    if not sys.stdout.isatty():
-        click.echo(f"{name}{about}")
-        return
-    columns = shutil.get_terminal_size().columns
-    indent = " " * min(width, columns // 3)
-    lines = textwrap.fill(
-        f"{name}{about}",
-        columns,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    click.echo(lines)
 
 
 def _plain(kind: str) -> Iterator[dict[str, Any]]:

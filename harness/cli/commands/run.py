@@ -10,6 +10,8 @@ from click.core import ParameterSource
 
 from harness.cli.commands._names import names_of
 from harness.cli.options import (
+    BED,
+    SETTINGS,
     SPARK,
     Duration,
     KeyValues,
@@ -21,6 +23,7 @@ from harness.cli.options import (
     merge_tables,
     request,
     runs_option,
+    table_option,
 )
 from harness.cli.settings_file import FILE
 from harness.errors import BadRequest
@@ -58,9 +61,7 @@ TRIAL_FLAGS: tuple[Command, ...] = (
         shell_complete=names_of("hosts"),
         help="Where the nodes run.",
     ),
-    click.option(
-        "--bed", type=KeyValues(), multiple=True, show_default=NONE, help="An option of the hosts."
-    ),
+    BED,
     click.option(
         "--nodes",
         type=KeyValues(),
@@ -137,21 +138,8 @@ TRIAL_FLAGS: tuple[Command, ...] = (
         default=None,
         help="Compare replicas between faults, not only at the end.",
     ),
-    click.option(
-        "--set",
-        "settings",
-        type=KeyValues(),
-        multiple=True,
-        show_default=NONE,
-        help="A setting of the system.",
-    ),
-    click.option(
-        "--load",
-        type=KeyValues(),
-        multiple=True,
-        show_default=NONE,
-        help="An option of the workload.",
-    ),
+    SETTINGS,
+    table_option("--load", about="An option of the workload."),
     click.option(
         "--checkers",
         type=NameList(),

@@ -10,10 +10,10 @@ from harness.cli.options import (
     ByteSize,
     Duration,
     FiniteNumber,
-    KeyValues,
     NameList,
     merge_tables,
     runs_option,
+    table_option,
 )
 from harness.errors import BadRequest
 
@@ -70,13 +70,7 @@ def _place(hosts: str | None, bed: tuple[dict[str, Any], ...]) -> "HostsOverride
     shell_complete=names_of("hosts"),
     help="Where all trials run.",
 )
-@click.option(
-    "--bed",
-    type=KeyValues(),
-    multiple=True,
-    show_default="none",
-    help="An option of the hosts, with --hosts.",
-)
+@table_option("--bed", about="An option of the hosts, with --hosts.")
 @click.option(
     "--budget-time",
     "time_s",
