@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from checkers._messages.message_census import message_census
 from checkers._messages.messages import MessageCensus, MessageClass
-from checkers._messages.witness import contradiction, group_by, is_certain, op_rows, witness
+from checkers._messages.witness import group_by, is_certain, op_rows, place_changes, witness
 from checkers._run.evidence import span_fields
 from harness.contracts import CheckerPlugin
 from harness.history.notes import SELECTIONS
@@ -57,11 +57,11 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
         count = census.counts[kind.messages]
         if not count:
             continue
-        stories = witness(history, census, spark).stories
+        evidence = witness(history, census, spark)
         dated = kind.demand and unclaimed_faults(history, trial)
         times = _times(history, census, kind, spark) if dated else {}
         what = quantity(count, "message was", "messages were")
-        rows = tuple(stories[value] for value in census.shown[kind.messages])
+        rows = evidence.shown[kind.messages]
         message = f"{what} {kind.meaning}"
         findings.append(Finding(kind.code, count, message, kind.demand, rows, **times))
     stats = {
@@ -94,7 +94,4 @@ def _times(
     """Return when each message was first known to be at one place, and when at another."""
     values = census.dated[kind.messages]
     of = group_by(filter(is_certain, op_rows(history, spark, values)), lambda row: row.value)
-    rows = [of.get(value, []) for value in values]
-    spans = [contradiction(some, lambda row: row.place) for some in rows]
-    keys = [{row.key for row in some} for some in rows]
-    return span_fields(history.names, zip(keys, spans, strict=True))
+    return span_fields(history.names, place_changes(of, values))

@@ -18,11 +18,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from checkers._run.evidence import SAMPLE
+from checkers._run.evidence import SAMPLE, finding_at
 from checkers._run.leader_terms import set_of_node
 from harness.campaign.swarm import HOSTS as OVERSEEN
 from harness.contracts import CheckerPlugin
-from harness.history.faults_and_events import ClusterEvent, FaultInterval, faults_at
+from harness.history.faults_and_events import ClusterEvent, FaultInterval
 from harness.history.reader import History
 from harness.judge.verdict import Finding, Reason, Result
 from harness.text.plurals import how_often
@@ -162,20 +162,12 @@ def _finding(
     mine = [breach for breach in breaches if breach.law == law]
     count = sum(1 + breach.untold for breach in mine)
     times = how_often(count)
-    active = {number for breach in mine for number in faults_at(faults, breach.t)}
     meaning = MEANING.get(law, "an internal invariant was violated")
     message = f"{meaning} ({times}); first: {mine[0].why}"
-    evidence = tuple(_evidence(breach) for breach in mine[:SAMPLE])
-    return Finding(
-        law,
-        count,
-        message,
-        INTEGRITY,
-        evidence,
-        tuple(sorted(active)),
-        spans=tuple((breach.t, breach.t) for breach in mine),
-        broker_sets=tuple(sets.get(breach.node, "") for breach in mine),
-    )
+    rows = [_evidence(breach) for breach in mine[:SAMPLE]]
+    whose = [sets.get(breach.node, "") for breach in mine]
+    moments = [breach.t for breach in mine]
+    return finding_at(moments, faults, law, count, message, INTEGRITY, rows, whose)
 
 
 def _evidence(breach: LawBreach) -> Mapping[str, Any]:

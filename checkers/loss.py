@@ -24,7 +24,7 @@ offset another was seen is left to `offsets`, if the contract demands order. A c
 what is lost is an echo: the evidence says how many there were.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -197,13 +197,13 @@ def _final_reading(
 
 def _skipped(census: MessageCensus, evidence: Witness, times: dict[str, Any]) -> Iterator[Finding]:
     if count := census.counts[MessageClass.SKIPPED]:
-        rows = [evidence.stories[value] for value in census.shown[MessageClass.SKIPPED]]
+        rows = evidence.shown[MessageClass.SKIPPED]
         yield Finding(
             "READ_SKIPPED",
             count,
             f"a read of the whole queue omitted {_acknowledged(count)} that every replica holds",
             "at-least-once",
-            tuple(rows),
+            rows,
             _faults(evidence, rows),
             **times,
         )
@@ -227,7 +227,7 @@ def _torn(
 def _unseen(census: MessageCensus, evidence: Witness, count: int) -> Iterator[Finding]:
     if count:
         what = f"{_acknowledged(count)} {_were(count)} never read, nor was any later offset"
-        rows = tuple(evidence.stories[value] for value in census.shown[MessageClass.PERHAPS_LOST])
+        rows = evidence.shown[MessageClass.PERHAPS_LOST]
         yield Finding("UNSEEN_ACKED", count, what, "", rows)
 
 
@@ -236,7 +236,7 @@ def _unread(census: MessageCensus, number: int, evidence: Witness) -> Finding:
     more = _acknowledged(group.unread)
     if census.counts[MessageClass.LOST]:  # apart from those
         more = f"{group.unread:,} more"
-    rows = [evidence.stories[value] for value in group.examples]
+    rows = evidence.unread[number]
     return Finding(
         "UNREAD_ACKED",
         group.unread,
@@ -247,9 +247,10 @@ def _unread(census: MessageCensus, number: int, evidence: Witness) -> Finding:
     )
 
 
-def _faults(evidence: Witness, rows: list[dict[str, Any]]) -> tuple[int, ...]:
+def _faults(evidence: Witness, rows: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
+    """Return the faults that were in force when these messages were acknowledged."""
     times = [int(row["acked_s"] * 1e9) for row in rows if "acked_s" in row]
-    return tuple(sorted({number for t in times for number in faults_at(evidence.faults, t)}))
+    return faults_at(evidence.faults, *times)
 
 
 def _rpo(census: MessageCensus, evidence: Witness) -> dict[str, Any]:

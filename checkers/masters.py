@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from checkers._run.evidence import SAMPLE
+from checkers._run.evidence import SAMPLE, finding_at
 from checkers._run.leader_terms import Incident, headless, needless, outside, set_of_node, went_back
 from checkers._run.run_facts import broker_sets, outline
 from checkers._spark.spark_stages import INT, Batches, Unit, arrays, reduced, units_of
 from checkers.invariants import WATCHED
 from harness.campaign.swarm import HOSTS as OVERSEEN
 from harness.contracts import CheckerPlugin
-from harness.history.faults_and_events import ClusterEvent, FaultInterval, faults_at
+from harness.history.faults_and_events import ClusterEvent, FaultInterval
 from harness.history.reader import History
 from harness.judge.verdict import Finding, Result
 from harness.operation import F, Type
@@ -88,21 +88,13 @@ def _finding(
     if some:
         times = how_often(len(some))
         message = f"{MEANING[code]} ({times}); first: {some[0].why}"
-        evidence = tuple(
+        rows = [
             {"node": one.node, "at_s": round(one.t / 1e9, 3), "why": one.why}
             for one in some[:SAMPLE]
-        )
-        active = {number for one in some for number in faults_at(faults, one.t)}
-        yield Finding(
-            code,
-            len(some),
-            message,
-            demand,
-            evidence,
-            tuple(sorted(active)),
-            spans=tuple((one.t, one.t) for one in some),
-            broker_sets=tuple(one.set for one in some),
-        )
+        ]
+        sets = [one.set for one in some]
+        moments = [one.t for one in some]
+        yield finding_at(moments, faults, code, len(some), message, demand, rows, sets)
 
 
 # ------------------------------------------------------------- acknowledgements by epoch

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from checkers._linear.object_kinds import ObjectKind
 from checkers._linear.object_verdicts import SPAN, ObjectFindings, judge_objects
 from checkers._linear.violations import Code
-from checkers._run.evidence import SAMPLE
+from checkers._run.evidence import SAMPLE, name_of
 from harness.contracts import CheckerPlugin
 from harness.history.reader import History
 from harness.judge.verdict import Finding, Reason, Result
@@ -152,12 +152,7 @@ def _certain(name: tuple[str, str], history: History) -> bool:
 
 def _row(history: History, kind: ObjectKind, row: dict[str, Any]) -> dict[str, Any]:
     shown = {name: value for name, value in row.items() if name != SPAN}
-    return {**shown, "key": _named(history, row["key"]), "kind": str(kind)}
-
-
-def _named(history: History, key: int) -> str:
-    keys = history.names.get("keys", ())
-    return str(keys[key]) if 0 <= key < len(keys) else "?"
+    return {**shown, "key": name_of(history.names, "keys", row["key"]), "kind": str(kind)}
 
 
 def _unread(count: int) -> str:
@@ -182,7 +177,7 @@ def _reasons(found: ObjectFindings, history: History) -> Iterator[Reason]:
     if unknown:
         count = sum(len(keys) for keys in unknown.values())
         kind, keys = next(iter(sorted(unknown.items())))
-        which = f"{kind} {_named(history, min(keys))}"
+        which = f"{kind} {name_of(history.names, 'keys', min(keys))}"
         yield Reason(
             "OBJECTS_NOT_DECIDED",
             f"{count:,} objects were not decided, {which} among them: a value was added twice, a "

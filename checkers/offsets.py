@@ -31,9 +31,10 @@ from checkers._messages.witness import (
     group_by,
     is_certain,
     op_rows,
+    place_changes,
     witness,
 )
-from checkers._run.evidence import MAX_DATED, SAMPLE, span_fields
+from checkers._run.evidence import MAX_DATED, SAMPLE, name_of, span_fields
 from harness.contracts import CheckerPlugin
 from harness.history.reader import History
 from harness.judge.claims import unclaimed_faults
@@ -192,15 +193,11 @@ def _moved(
 ) -> Iterator[Finding]:
     count = census.counts[MessageClass.MOVED]
     if count:
-        stories = witness(history, census, spark).stories
-        rows = tuple(stories[value] for value in census.shown[MessageClass.MOVED])
+        evidence = witness(history, census, spark)
+        rows = evidence.shown[MessageClass.MOVED]
         what = quantity(count, "message was", "messages were")
         message = f"{what} acknowledged at one offset and found at another"
-        found = [times.of.get(value, ()) for value in census.dated[MessageClass.MOVED]]
-        spans = [
-            ({row.key for row in some}, contradiction(some, lambda row: row.place))
-            for some in found
-        ]
+        spans = place_changes(times.of, census.dated[MessageClass.MOVED])
         known = times.span_fields(history.names, spans)
         yield Finding("OFFSET_MOVED", count, message, DEMAND, rows, **known)
 
@@ -214,12 +211,11 @@ def _gaps(history: History, replicas: ReplicaLogs, times: OffsetTimes) -> Iterat
         return
     count = sum(missing for missing, _ in worst.values())
     what = quantity(count, "offset is", "offsets are")
-    keys, nodes = history.names.get("keys", ()), history.names.get("nodes", ())
     rows = tuple(
         {
-            "queue": keys[key] if key < len(keys) else "?",
+            "queue": name_of(history.names, "keys", key),
             "missing": missing,
-            "node": nodes[node] if node < len(nodes) else "?",
+            "node": name_of(history.names, "nodes", node),
         }
         for key, (missing, node) in sorted(worst.items())[:MAX_GAPS]
     )

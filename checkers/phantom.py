@@ -19,7 +19,7 @@ from checkers._messages.message_census import message_census
 from checkers._messages.messages import MessageCensus, MessageClass
 from checkers._messages.queue_log import QueueLog, queue_log
 from checkers._messages.witness import Witness, is_certain, op_rows, witness
-from checkers._run.evidence import SAMPLE, seconds, span_fields
+from checkers._run.evidence import SAMPLE, name_of, seconds, span_fields
 from harness.contracts import CheckerPlugin
 from harness.history.faults_and_events import faults_at
 from harness.history.reader import CORRUPTED, History
@@ -109,11 +109,10 @@ def _messages_were(count: int) -> str:
 
 def _finding(kind: PhantomKind, census: MessageCensus, evidence: Witness) -> Finding:
     count = census.counts[kind.messages]
-    rows = tuple(evidence.stories[value] for value in census.shown[kind.messages])
+    rows = evidence.shown[kind.messages]
     times = [int(row["seen_s"] * 1e9) for row in rows if "seen_s" in row]
-    faults = {number for t in times for number in faults_at(evidence.faults, t)}
-    sentence = kind.sentence(count)
-    return Finding(kind.code, count, sentence, INTEGRITY, rows, tuple(sorted(faults)))
+    faults = faults_at(evidence.faults, *times)
+    return Finding(kind.code, count, kind.sentence(count), INTEGRITY, rows, faults)
 
 
 def _dated(
@@ -156,15 +155,14 @@ def _own(log: QueueLog) -> Iterator[Finding]:
 def _corrupted(history: History) -> Iterator[Finding]:
     """Yield a finding for messages whose body or key does not match the value that they carry, as
     readers verify it. A message counts once, however many receive it."""
-    keys = history.names.get("keys", ())
     rows: dict[tuple[int, Any], dict[str, Any]] = {}
     spans: dict[tuple[int, Any], tuple[int, int]] = {}
     for note in history.notes[CORRUPTED]:
         values = json.loads(note.text.partition(" ")[2])
         key = values.pop("key", -1)
         place = key, values.get("offset")
-        queue = keys[key] if 0 <= key < len(keys) else "?"
-        rows.setdefault(place, {"queue": queue, **values, "seen_s": seconds(note.t)})
+        queue = {"queue": name_of(history.names, "keys", key)}
+        rows.setdefault(place, {**queue, **values, "seen_s": seconds(note.t)})
         spans[place] = spans.get(place, (note.t, 0))[0], note.t
     if not rows:
         return

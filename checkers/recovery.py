@@ -376,7 +376,7 @@ def _crashes(outline: Outline) -> Iterator[Finding]:
         message=(f"{len(crashes)} node{'s' if many else ''} crashed or did not start: {nodes}"),
         demand=DEMAND,
         evidence=tuple(rows[:EVIDENCE_ROWS]),
-        faults=tuple(sorted({n for event in crashes for n in faults_at(outline.faults, event.t)})),
+        faults=faults_at(outline.faults, *(event.t for event in crashes)),
         spans=tuple((event.t, event.t) for event in crashes),
         broker_sets=tuple(_set_of(event.node, outline) for event in crashes),
     )

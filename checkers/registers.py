@@ -29,7 +29,7 @@ from checkers._linear.registers import (
     judge_registers,
 )
 from checkers._messages.message_census import given_up
-from checkers._run.evidence import SAMPLE
+from checkers._run.evidence import SAMPLE, name_of
 from harness.contracts import CheckerPlugin
 from harness.history.notes import FINAL_PHASE
 from harness.history.reader import History
@@ -103,7 +103,7 @@ def _findings(
 
 
 def _row(history: History, key: int, explanation: Explanation | None) -> dict[str, Any]:
-    row: dict[str, Any] = {"key": _named(history, key)}
+    row: dict[str, Any] = {"key": name_of(history.names, "keys", key)}
     if explanation is None:  # illegal, and too large for an explanation
         return row
     row |= {
@@ -125,9 +125,10 @@ def _reasons(found: RegisterVerdicts, history: History) -> Iterator[Reason]:
     if found.flawed:
         yield Reason("HISTORY_MALFORMED", _flawed(found, history))
     if found.unread:
+        first = name_of(history.names, "keys", found.unread[0])
         yield Reason(
             "OBJECTS_NOT_READ",
-            f"{_keys(len(found.unread))}, {_named(history, found.unread[0])} among them, "
+            f"{_keys(len(found.unread))}, {first} among them, "
             f"{'was' if len(found.unread) == 1 else 'were'} written and not read in the "
             "final phase, so what was written may be lost; let the run finish, or give it more "
             "time to recover (recover_within_s)",
@@ -160,15 +161,10 @@ def _undecided(left: Sequence[UndecidedKey], history: History) -> str:
     why = WHY[first.why].format(passed=first.passed, returns=first.returns)
     among = "" if len(left) == 1 else " among them"
     return (
-        f"{_keys(len(left))} not decided, {_named(history, first.key)} "
+        f"{_keys(len(left))} not decided, {name_of(history.names, 'keys', first.key)} "
         f"({first.operations:,} operations){among}: {why}"
     )
 
 
 def _keys(count: int) -> str:
     return "1 key" if count == 1 else f"{count:,} keys"
-
-
-def _named(history: History, key: int) -> str:
-    keys = history.names.get("keys", ())
-    return str(keys[key]) if 0 <= key < len(keys) else "?"

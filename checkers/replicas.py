@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from checkers._messages.replica_logs import ReplicaLogEntry, ReplicaLogs, replica_logs
 from checkers._messages.witness import is_certain, op_rows
-from checkers._run.evidence import SAMPLE, span_fields
+from checkers._run.evidence import SAMPLE, name_of, span_fields
 from checkers._run.leader_terms import set_of_node
 from checkers._run.run_facts import broker_sets, facts
 from harness.contracts import CheckerPlugin
@@ -183,9 +183,8 @@ def entry_rows(
     rows: Sequence[ReplicaLogEntry], names: Mapping[str, Any]
 ) -> tuple[dict[str, Any], ...]:
     """Return entries as evidence."""
-    keys = names.get("keys", ())
     return tuple(
-        {"queue": keys[key] if key < len(keys) else "?", "offset": offset, "value": value}
+        {"queue": name_of(names, "keys", key), "offset": offset, "value": value}
         for key, offset, value in rows
     )
 

@@ -112,9 +112,8 @@ def census_scope(history: History) -> CensusScope:
     """Return what the notes of the final phase say. In a history with gaps nothing was read to its
     end: rows that are missing may be missing from the record only."""
     texts = [note for word in (DRAINED, NOT_DRAINED, MEMBER) for note in history.notes[word]]
-    phases, complete, faults = history.phases, history.complete, history.faults
+    phases, complete = history.phases, history.complete
     happened = history.events
-    rows = rows_kept(faults)
     notes = [ReaderNote.of(note) for note in texts]
     names = tuple(sorted({note.group for note in notes if note.group is not None}))
     number = {name: index for index, name in enumerate(names[:MAX_GROUPS])}
@@ -134,9 +133,9 @@ def census_scope(history: History) -> CensusScope:
         spoiled=frozenset(_spoiled(history)),
         deleted=_deleted(history, alone, happened),
         sample=SAMPLE,
-        rows=rows,
         group_names=names,
         replicas=complete and _all_replicas(history),
+        rows=rows_kept(history.faults),
     )
 
 

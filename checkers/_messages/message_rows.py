@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from checkers._spark.compiled import kernel
-from checkers._spark.spark_stages import PARTIALS, Batches, Unit, arrays
+from checkers._spark.spark_stages import PARTIALS, Batches, Unit, arrays, in_batches
 from harness.operation import F, Type
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -203,12 +203,17 @@ def merged(
         yield current, block
 
 
-def merged_batches(
-    partials: Batches, fields: Fields, absorb: Callable[[Block, Block], None]
-) -> Iterator[tuple[int, Block]]:
-    """Merge blocks from sorted rows of PARTIALS."""
+def reports(
+    partials: Batches,
+    fields: Fields,
+    absorb: Callable[[Block, Block], None],
+    report: Callable[[int, Block], Mapping[str, Any]],
+    schema: pa.Schema,
+) -> Batches:
+    """Merge blocks from sorted rows of PARTIALS, and yield the report on each as a row."""
     columns = (zip(*(c.to_pylist() for c in b.columns), strict=True) for b in partials)
-    return merged(chain.from_iterable(columns), fields, absorb)
+    blocks = merged(chain.from_iterable(columns), fields, absorb)
+    return in_batches((report(number, block) for number, block in blocks), schema)
 
 
 # ------------------------------------------------------------------------- rows and places

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,8 +32,8 @@ from checkers._messages.message_rows import (
     differ,
     has,
     key_of,
-    merged_batches,
     offset_of,
+    reports,
     scan_messages,
 )
 from checkers._run.evidence import SAMPLE
@@ -41,9 +42,7 @@ from checkers._spark.spark_stages import (
     INT,
     INTS,
     PARTIALS,
-    Batches,
-    Unit,
-    in_batches,
+    Step,
     reduced,
     units_of,
 )
@@ -360,25 +359,6 @@ REPORT = pa.schema(
 )
 
 
-@dataclass(frozen=True)
-class CensusJob:
-    """The two stages of a census."""
-
-    scope: CensusScope
-
-    def scan(self, unit: Unit) -> Batches:
-        """Reduce a unit to blocks."""
-        groups = np.full(max(self.scope.groups, default=-1) + 1, -1, np.int64)
-        for process, group in self.scope.groups.items():
-            groups[process] = group
-        return scan_messages(unit, groups, self.scope.imported, self.scope.until)
-
-    def merge(self, partials: Batches) -> Batches:
-        """Merge the versions of each block, and report on it."""
-        blocks = merged_batches(partials, MESSAGE_FIELDS, absorb)
-        return in_batches((report_on(n, block, self.scope) for n, block in blocks), REPORT)
-
-
 def report_on(number: int, block: Block, scope: CensusScope) -> dict[str, Any]:
     """Return a merged block as a row of REPORT, with bits and values only where something is
     wrong."""
@@ -496,10 +476,22 @@ class MessageCensus:
 
 
 def census_of(history: History, spark: "SparkSession | None", scope: CensusScope) -> MessageCensus:
-    """Run the job, and add up the blocks' reports."""
-    units, job, by = units_of(history, "ops", "replicas"), CensusJob(scope), ("block",)
-    table = reduced(spark, units, job.scan, PARTIALS, job.merge, REPORT, by, by)
+    """Run the job: reduce each unit to blocks, merge the versions of each block and report on it,
+    and add up the reports."""
+    groups = np.full(max(scope.groups, default=-1) + 1, -1, np.int64)
+    for process, group in scope.groups.items():
+        groups[process] = group
+    scan = partial(scan_messages, groups=groups, imported=scope.imported, until=scope.until)
+    merge, by = merge_messages(scope), ("block",)
+    units = units_of(history, "ops", "replicas")
+    table = reduced(spark, units, scan, PARTIALS, merge, REPORT, by, by)
     return added_up(table.sort_by("block"), scope)
+
+
+def merge_messages(scope: CensusScope) -> Step:
+    """Return the step that merges the versions of each block, and reports on it."""
+    report = partial(report_on, scope=scope)
+    return partial(reports, fields=MESSAGE_FIELDS, absorb=absorb, report=report, schema=REPORT)
 
 
 def added_up(reports: pa.Table, scope: CensusScope) -> MessageCensus:

@@ -68,7 +68,7 @@ from checkers._messages.poll_steps import (
     joined_steps,
     judge_steps,
 )
-from checkers._run.evidence import rows_kept, seconds
+from checkers._run.evidence import name_of, rows_kept, seconds
 from checkers._spark.spark_stages import (
     BYTES,
     INT,
@@ -514,8 +514,7 @@ class QueueLog:
     names: Mapping[str, Any] = field(default_factory=dict)
 
     def queue(self, key: int) -> str:
-        keys = self.names.get("keys", ())
-        return str(keys[key]) if 0 <= key < len(keys) else "?"
+        return name_of(self.names, "keys", key)
 
     def inversion_row(self, inversion: Inversion) -> dict[str, Any]:
         """Return an inversion as evidence."""

@@ -22,7 +22,7 @@ from checkers._messages.message_rows import (
     Bools,
     Ints,
     in_range,
-    merged_batches,
+    reports,
 )
 from checkers._run.evidence import SAMPLE, rows_kept
 from checkers._spark.spark_stages import (
@@ -31,7 +31,6 @@ from checkers._spark.spark_stages import (
     Batches,
     Unit,
     arrays,
-    in_batches,
     per_history,
     reduced,
     row_type,
@@ -152,8 +151,7 @@ class ReplicaJob:
 
     def merge(self, partials: Batches) -> Batches:
         """Merge the versions of each block, and report on it."""
-        blocks = merged_batches(partials, ENTRY_FIELDS, absorb)
-        return in_batches((self._report(number, block) for number, block in blocks), REPORT)
+        return reports(partials, ENTRY_FIELDS, absorb, self._report, REPORT)
 
     def _report(self, number: int, block: Block) -> dict[str, Any]:
         replicas = self.replicas[min(_key(number), len(self.replicas) - 1)]

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from checkers._messages.message_rows import OFFSET_BITS, Ints
-from checkers._messages.messages import Members, MessageCensus
-from checkers._run.evidence import SAMPLE, seconds
+from checkers._messages.messages import Members, MessageCensus, MessageClass
+from checkers._run.evidence import SAMPLE, name_of, seconds
 from checkers._spark.spark_stages import (
     INT,
     Batches,
@@ -137,11 +137,15 @@ class LostAcks:
 class Witness:
     """The stories of messages, and when lost messages were acknowledged.
 
-    stories   by value: who sent it, how that ended, and who received it where, as evidence
+    shown     the stories that the findings of a class of messages show, as evidence
+    unread    by number of the consumer group, those of messages that it did not receive
+    stories   by value: who sent it, how that ended, and who received it where
     places    by value: the first place that a row names
     earliest  values of lost messages, in the order of their acknowledgement
     """
 
+    shown: Mapping[MessageClass, tuple[dict[str, Any], ...]]
+    unread: Sequence[tuple[dict[str, Any], ...]]
     stories: Mapping[int, dict[str, Any]]
     places: Mapping[int, tuple[int, int]]
     lost: LostAcks
@@ -156,33 +160,28 @@ def witness(history: History, census: MessageCensus, spark: "SparkSession | None
     wanted = {value for some in census.shown.values() for value in some}
     wanted |= {v for group in census.groups for v in group.examples}
     request = WitnessRequest(np.array(sorted(wanted), np.int64), census.lost, faults, SAMPLE)
-    table = collected(spark, units_of(history, "ops"), request.scan, FINDINGS)
-    return stories_of(table, wanted, history.names, history.faults)
-
-
-def stories_of(
-    table: pa.Table,
-    wanted: Collection[int],
-    names: Mapping[str, Any],
-    faults: tuple[FaultInterval, ...],
-) -> Witness:
-    """Return the stories that the rows of all units tell."""
+    found = collected(spark, units_of(history, "ops"), request.scan, FINDINGS).to_pylist()
     rows: dict[int, list[StoryRow]] = {}
     earliest: list[StoryRow] = []
     during: Counter[int] = Counter()
-    found = table.to_pylist()
     for piece in found:
         for row in piece["rows"] or ():
             rows.setdefault(row["value"], []).append(StoryRow(**row))
         earliest += [StoryRow(**row) for row in piece["earliest"] or ()]
         during.update({row["fault"]: row["messages"] for row in piece["during"] or ()})
     earliest = sorted(earliest, key=lambda row: (row.t, row.value, row))[:SAMPLE]
-    for row in earliest:
-        rows.setdefault(row.value, [row])
+    for first in earliest:
+        rows.setdefault(first.value, [first])
     ordered = {value: sorted(some)[:MAX_ROWS] for value, some in rows.items()}
     dated = [piece for piece in found if piece["first"] is not None]
-    writer = StoryWriter(names, faults)
+    stories = {
+        value: _story(value, ordered.get(value, ()), history.names, history.faults)
+        for value in {*wanted, *ordered}
+    }
     return Witness(
+        shown={name: tuple(stories[v] for v in some) for name, some in census.shown.items()},
+        unread=[tuple(stories[v] for v in group.examples) for group in census.groups],
+        stories=stories,
         places={
             value: next((row.key, row.offset) for row in some if row.offset >= 0)
             for value, some in ordered.items()
@@ -194,56 +193,43 @@ def stories_of(
             {number: count for number, count in sorted(during.items()) if count},
         ),
         earliest=tuple(row.value for row in earliest),
-        faults=faults,
-        stories={v: writer.story(v, ordered.get(v, ())) for v in {*wanted, *ordered}},
+        faults=history.faults,
     )
 
 
-@dataclass(frozen=True)
-class StoryWriter:
-    """Writes stories with the names of a run."""
-
-    names: Mapping[str, Any]
-    faults: tuple[FaultInterval, ...]
-
-    def story(self, value: int, rows: Sequence[StoryRow]) -> dict[str, Any]:
-        """Return one message's story as a flat row of evidence."""
-        queue = next((row.key for row in rows if row.key >= 0), -1)
-        known = {"queue": self._name("keys", queue)} if rows else {}
-        known |= self._sent(rows) | self._seen(rows)
-        numbers = {"producer": producer_of(value), "sequence": sequence_of(value)}
-        return {"value": value, **numbers, **known}
-
-    def _name(self, kind: str, number: int) -> str:
-        names = self.names.get(kind, ())
-        return names[number] if 0 <= number < len(names) else "?"
-
-    def _sent(self, rows: Sequence[StoryRow]) -> dict[str, Any]:
-        sent: dict[str, Any] = {}
-        for row in (r for r in rows if r.f == F.SEND):
-            if row.type == Type.INVOKE:
-                sent["sent_s"] = seconds(row.t)
-                continue
-            sent |= {"outcome": Type(row.type).name.lower(), "attempts": row.attempts}
-            if row.type == Type.OK:
-                sent |= {"acked_s": seconds(row.t), "offset": row.offset}
-                sent |= {"node": self._name("nodes", row.node), "epoch": row.epoch}
-                faults = faults_at(self.faults, row.t)
-                sent["faults"] = " ".join(str(number) for number in faults)
-        return sent
-
-    def _seen(self, rows: Sequence[StoryRow]) -> dict[str, Any]:
-        seen = [r for r in rows if r.f in (F.POLL, F.READ) and r.type == Type.OK]
-        if not seen:
-            return {}
+def _story(
+    value: int,
+    rows: Sequence[StoryRow],
+    names: Mapping[str, Any],
+    faults: Sequence[FaultInterval],
+) -> dict[str, Any]:
+    """Return one message's story as a flat row of evidence: who sent it, how that ended, and who
+    received it."""
+    queue = next((row.key for row in rows if row.key >= 0), -1)
+    story: dict[str, Any] = {"value": value}
+    story |= {"producer": producer_of(value), "sequence": sequence_of(value)}
+    story |= {"queue": name_of(names, "keys", queue)} if rows else {}
+    for row in rows:
+        if row.f == F.SEND and row.type == Type.INVOKE:
+            story["sent_s"] = seconds(row.t)
+        elif row.f == F.SEND:
+            story |= {"outcome": Type(row.type).name.lower(), "attempts": row.attempts}
+        if row.f == F.SEND and row.type == Type.OK:
+            story |= {"acked_s": seconds(row.t), "offset": row.offset}
+            story |= {"node": name_of(names, "nodes", row.node), "epoch": row.epoch}
+            story["faults"] = " ".join(map(str, faults_at(faults, row.t)))
+    seen = [row for row in rows if row.f in (F.POLL, F.READ) and row.type == Type.OK]
+    if seen:
         first = seen[0].process
-        places = sorted({(r.key, r.offset) for r in seen})
-        return {
+        places = sorted({(row.key, row.offset) for row in seen})
+        queues = [name_of(names, "keys", key) for key, _ in places]
+        story |= {
             "seen_s": seconds(seen[0].t),
-            "seen_by": str(self.names.get("processes", {}).get(str(first), f"process {first}")),
-            "seen_at": ", ".join(f"{self._name('keys', key)}@{offset}" for key, offset in places),
+            "seen_by": str(names.get("processes", {}).get(str(first), f"process {first}")),
+            "seen_at": ", ".join(f"{q}@{at[1]}" for q, at in zip(queues, places, strict=True)),
             "times_seen": len(seen),
         }
+    return story
 
 
 def among(numbers: Ints, wanted: Ints) -> Ints:
@@ -332,6 +318,17 @@ def contradiction(rows: Iterable[OpRow], claim: Callable[[OpRow], Any]) -> tuple
         if claim(row) != claim(first):
             return first.t, row.t
     return None
+
+
+def place_changes(
+    rows: Mapping[int, Sequence[OpRow]], values: Iterable[int]
+) -> list[tuple[set[int], tuple[int, int] | None]]:
+    """Return for each message its queues, and when it was first known to be at one place, and when
+    at another. `rows`: by value."""
+    found = [rows.get(value, ()) for value in values]
+    return [
+        ({row.key for row in some}, contradiction(some, lambda row: row.place)) for some in found
+    ]
 
 
 def is_certain(row: OpRow, committed: Collection[int] = ()) -> bool:

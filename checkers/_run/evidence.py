@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from harness.history.faults_and_events import FaultInterval
+from harness.history.faults_and_events import FaultInterval, faults_at
 from harness.judge.claims import in_effect
+from harness.judge.verdict import Finding
 from harness.run.broker_sets import set_name_by_key
 
 SAMPLE = 20  # rows of evidence that a finding may show
@@ -29,6 +30,35 @@ def span_fields(
         "spans": tuple(span for _, span in known),
         "broker_sets": tuple(some.pop() if len(some) == 1 else "" for some in sets),
     }
+
+
+def finding_at(
+    moments: Sequence[int],
+    faults: Sequence[FaultInterval],
+    code: str,
+    count: int,
+    message: str,
+    demand: str,
+    rows: Sequence[Mapping[str, Any]],
+    broker_sets: Iterable[str],
+) -> Finding:
+    """Return a finding of what happened at these moments, with the faults that were in force."""
+    return Finding(
+        code,
+        count,
+        message,
+        demand,
+        tuple(rows),
+        faults_at(faults, *moments),
+        spans=tuple((t, t) for t in moments),
+        broker_sets=tuple(broker_sets),
+    )
+
+
+def name_of(names: Mapping[str, Any], kind: str, number: int) -> str:
+    """Return the name of a key (`keys`) or node (`nodes`); `?` if names.json has none."""
+    known = names.get(kind, ())
+    return str(known[number]) if 0 <= number < len(known) else "?"
 
 
 def seconds(t: int) -> float:

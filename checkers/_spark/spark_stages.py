@@ -147,7 +147,7 @@ def arrays(
     """
     for path in paths:
         for batch in batches(path, columns, afar):
-            yield {name: column(batch, name) for name in columns} if narrow else _wide(batch)
+            yield _columns(batch, narrow)
 
 
 def chosen(
@@ -160,13 +160,14 @@ def chosen(
     columns; these are not read in pieces of a file that have no such row."""
     for path in paths:
         for read in pieces(path):
-            found = choose(_wide(read(examined)))
+            found = choose(_columns(read(examined)))
             if len(found):
-                yield _wide(read(columns).take(pa.array(found)))
+                yield _columns(read(columns).take(pa.array(found)))
 
 
-def _wide(batch: pa.RecordBatch) -> dict[str, Ints]:
-    return {name: column(batch, name).astype(np.int64, copy=False) for name in batch.schema.names}
+def _columns(batch: pa.RecordBatch, narrow: bool = False) -> dict[str, Ints]:
+    arrays = {name: column(batch, name) for name in batch.schema.names}
+    return arrays if narrow else {n: a.astype(np.int64, copy=False) for n, a in arrays.items()}
 
 
 def column(batch: pa.RecordBatch, name: str) -> Array:

@@ -6,6 +6,7 @@ observations. Stretches of load without any fault are *quiet*: before the first,
 the last.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -159,15 +160,16 @@ def quiet_windows(faults: Iterable[FaultInterval], load: TimeWindow) -> tuple[Ti
     return (*stretches, TimeWindow(at, max(at, load.end)))
 
 
-def faults_at(faults: Iterable[FaultInterval], t: int) -> tuple[int, ...]:
-    """Return the ids of the faults that are in the world at `t`: from begin to healed."""
-    return tuple(
-        fault.id
-        for fault in faults
-        if fault.begin is not None
-        and fault.begin <= t
-        and (t <= fault.healed if fault.healed is not None else True)
-    )
+def faults_at(faults: Iterable[FaultInterval], *moments: int) -> tuple[int, ...]:
+    """Return the ids of the faults that are in the world at any of these moments: from begin to
+    healed."""
+    found: list[int] = []
+    for fault in faults:
+        begin = math.inf if fault.begin is None else fault.begin
+        healed = math.inf if fault.healed is None else fault.healed
+        if any(begin <= t <= healed for t in moments):
+            found.append(fault.id)
+    return tuple(found)
 
 
 def _active_window(fault: FaultInterval, load: TimeWindow) -> TimeWindow:

@@ -113,10 +113,10 @@ def unclaimed_faults(history: History, trial: Trial) -> tuple[UnclaimedFault, ..
 
 
 def _find_unclaimed(history: History, trial: Trial) -> tuple[UnclaimedFault, ...]:
-    groups = replica_groups(history.names)
+    claims, groups = claims_of(history, trial), replica_groups(history.names)
     hit = {fault.id: damaged_nodes(fault) for fault in history.faults if in_effect(fault)}
     faults = [fault for fault in history.faults if hit.get(fault.id)]
-    why = exceeding_claims(faults, hit, claims_of(history, trial), groups, trial.profile)
+    why = exceeding_claims(faults, hit, claims, groups, trial.profile)
     if not why:
         return ()
     whole = _recoveries(history, trial)

@@ -24,13 +24,13 @@ from checkers._messages.message_rows import (
 )
 from checkers._messages.messages import (
     REPORT,
-    CensusJob,
     CensusScope,
     Members,
     MessageCensus,
     MessageClass,
     added_up,
     bits,
+    merge_messages,
 )
 from checkers._messages.queue_log import (
     LOG_FIELDS,
@@ -234,9 +234,9 @@ def naive(events: list[dict[str, int]]) -> dict[MessageClass | str, int]:
 
 def census(parts: Sequence[Blocks], scope: CensusScope) -> MessageCensus:
     """The census of what several tasks know."""
-    job = CensusJob(scope)
+    merge = merge_messages(scope)
     rows = pa.Table.from_batches([b for blocks in parts for b in blocks.packed()], PARTIALS)
-    merged = job.merge(iter(rows.sort_by("block").to_batches()))
+    merged = merge(iter(rows.sort_by("block").to_batches()))
     return added_up(pa.Table.from_batches(merged, REPORT), scope)
 
 
