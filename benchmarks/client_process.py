@@ -19,9 +19,9 @@ from typing import Any
 
 from harness.contracts import PollResult
 from harness.history.journal import TableJournal, count_rows
-from harness.history.row_receiver import RowReceiver
 from harness.history.row_stream import RowStream, pack_integers, pack_texts
 from harness.operation import Completion, Type
+from harness.run.client_pool import RowReceiver
 from harness.run.client_process import ClientProcess, RowSink
 from harness.trial import Trial
 from harness.workloads.messages import workload

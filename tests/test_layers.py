@@ -77,7 +77,6 @@ NAMED = {
         "harness/history/faults_and_events.py": {"order"},  # a parameter
         "harness/run/launch.py": {"delay"},  # an ability of hosts
         "harness/run/progress.py": {"masters"},
-        "harness/run/recorder.py": {"replicas"},
         "harness/history/notes.py": {"CORRUPTED"},
         "harness/history/schema.py": {"replicas"},
         "harness/shrink/search.py": {"groups"},  # an option of a load
@@ -85,7 +84,11 @@ NAMED = {
         "harness/campaign/simulation.py": {"simulated"},  # a field of the run's state
         "harness/spark/master.py": {"local"},  # a Spark master
         "harness/suite/execution.py": {"simulated"},
-        "harness/run/trial_run.py": {"recovery", "unsynced"},  # an event; an ability of hosts
+        "harness/run/trial_run.py": {
+            "recovery",
+            "replicas",
+            "unsynced",
+        },  # an event; a table; hosts
         "harness/run/monitors.py": {"masters"},
     },
     "numbers that this checker counts are shown": {

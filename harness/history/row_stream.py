@@ -1,7 +1,7 @@
 """Streams a journal's rows from a node that has neither our files nor Arrow.
 
 The client process there writes its rows, in portions, as JSON lines on standard output, among its
-other messages to the runner; `harness.history.row_receiver` receives them. A portion is sent when
+other messages to the runner; `harness.run.client_pool` receives them. A portion is sent when
 it holds 8,192 rows, or 50 ms after its first row by the event loop's timer, as a batch of a journal
 is:
 

@@ -1,9 +1,13 @@
 """A trial under way in the runner: the steps of `harness.run.story.run`.
 
 The story says what happens in which order; `TrialRun` has the run's folder, the plug-ins that the
-trial names, the clock of record, and one method for each step. How long steps may take, and what an
-early end does to them, is `harness.run.deadlines`. A node that the test bed loses for good, or one
-whose disk is full, causes the same early end.
+trial names, the clock of record, and one method for each step. A node that the test bed loses for
+good, or one whose disk is full, ends the run early, as Ctrl-C does.
+
+**Time limits.** A *required* step must succeed, or there is no trial (the cluster must come up). An
+*optional* one may fall short, which is recorded and left to the checkers (a final phase that could
+not read everything). An early end shortens the steps instead of skipping them: faults are healed,
+open operations complete, and the rest is read as far as a few seconds allow.
 """
 
 import asyncio
@@ -15,6 +19,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from harness import registry
@@ -25,21 +30,22 @@ from harness.contracts import (
     Hosts,
     InterceptingHosts,
     Node,
+    Recorder,
     System,
     TestBed,
     Workload,
 )
 from harness.contracts.cluster_view import Omniscient
-from harness.errors import EXIT_BED_FAILED, EXIT_VALID, BedFailed, SeatrialError
+from harness.errors import EXIT_BED_FAILED, EXIT_VALID, BedFailed, NodeGone, SeatrialError
 from harness.history.journal import TableJournal
-from harness.history.notes import FULL, GONE
+from harness.history.notes import FULL, GAVE_UP, GONE
 from harness.history.rundir import RunDir
 from harness.history.runs import drop_ballast
+from harness.history.schema import FAULTS
 from harness.plans import planned_kinds
 from harness.run import clocks
 from harness.run.broker_sets import broker_sets_entry
 from harness.run.client_pool import ClientPool
-from harness.run.deadlines import Deadlines, StoppedEarly
 from harness.run.monitors import (
     NodeLosses,
     report_cluster_state,
@@ -48,7 +54,6 @@ from harness.run.monitors import (
     watch_exits,
 )
 from harness.run.parent_pipe import ParentPipe
-from harness.run.recorder import JournalRecorder
 from harness.run.replica_comparison import QuietPeriodRecorder, compare_in_quiet_periods
 from harness.run.tasks import in_background, run_all
 from harness.zones import assign_zones, distances
@@ -374,3 +379,154 @@ def keep_world_events(run: RunDir, hosts: Hosts) -> None:
     except (SeatrialError, OSError) as e:
         with suppress(OSError):
             run.update_state(error=f"the events of the world could not be stored: {e}")
+
+
+# ---------------------------------------------------------------------------- time limits of steps
+
+
+class StoppedEarly(Exception):
+    """An early end was requested before there was anything to record."""
+
+
+class Deadlines:
+    """The limits of the steps in progress. `stop` requests an early end."""
+
+    def __init__(
+        self, stop: asyncio.Event, record: Recorder, losses: NodeLosses, logs: Path
+    ) -> None:
+        self._stop, self._record, self._losses, self._logs = stop, record, losses, logs
+        self._limits: dict[asyncio.Timeout, float] = {}  # to the limit after an early end
+
+    @asynccontextmanager
+    async def required(self, what: str, *, within_s: float) -> AsyncIterator[None]:
+        """Limit a step without which there is no trial."""
+        try:
+            async with self._limited(within_s, 0.0):
+                yield
+        except TimeoutError:
+            if lost := self._losses.sentences():
+                raise BedFailed(f"{what} failed: {lost[0]}") from None
+            if self._stop.is_set():
+                raise StoppedEarly from None
+            raise BedFailed(
+                f"{what} took longer than {within_s:g} s; the logs are in {self._logs}"
+            ) from None
+
+    @asynccontextmanager
+    async def optional(
+        self, what: str, *, within_s: float, hurried_s: float
+    ) -> AsyncIterator[None]:
+        """Limit a step that may fall short, which is then noted. `hurried_s`: its limit after an
+        early end was requested."""
+        try:
+            async with self._limited(within_s, hurried_s):
+                yield
+        except TimeoutError:
+            limit_s = hurried_s if self._stop.is_set() else within_s
+            self._record.note(f"{GAVE_UP} {what} after {limit_s:g} s")
+        except NodeGone as e:
+            self._record.note(f"{GAVE_UP} {what}: {e}")
+
+    @asynccontextmanager
+    async def _limited(self, within_s: float, hurried_s: float) -> AsyncIterator[None]:
+        limit_s = min(within_s, hurried_s) if self._stop.is_set() else within_s
+        async with asyncio.timeout(limit_s) as limit:
+            self._limits[limit] = hurried_s
+            try:
+                yield
+            finally:
+                del self._limits[limit]
+
+    def shorten(self) -> None:
+        """Shorten the steps in progress, after an early end was requested."""
+        now = asyncio.get_running_loop().time()
+        for limit, hurried_s in self._limits.items():
+            if not limit.expired():
+                limit.reschedule(min(now + hurried_s, limit.when() or now + hurried_s))
+
+    def end_early(self) -> None:
+        """Request an early end, unless no step has a limit: a cluster that is kept for inspection
+        stays."""
+        if self._limits:
+            self._stop.set()
+
+
+# ---------------------------------------------------------------- the runner's part of the history
+
+
+WRITER = "runner"
+STAGES = ("healed", "heal", "observed", "applied", "begin")  # the last one reached counts
+_JSON_COLUMNS = frozenset({"params", "targets", "observation"})
+
+
+class JournalRecorder:
+    """`harness.contracts.Recorder` over the journal of one run."""
+
+    def __init__(
+        self,
+        folder: Path,
+        now_ns: Callable[[], int],
+        tell: Callable[[Mapping[str, Any]], None],
+        *,
+        patient: bool = False,
+    ) -> None:
+        self._now_ns = now_ns
+        self._tell = tell
+        self._tables = {
+            table: TableJournal(folder, table, WRITER, patient=patient)
+            for table in ("faults", "events", "notes", "replicas")
+        }
+        self._node_index: Mapping[str, int] = {}
+        self._key_index: Mapping[str, int] = {}
+
+    def set_names(self, nodes: Sequence[str], keys: Sequence[str]) -> None:
+        """Set the run's node and key names, by whose index replicas are recorded."""
+        self._node_index = {name: at for at, name in enumerate(nodes)}
+        self._key_index = {name: at for at, name in enumerate(keys)}
+
+    def note(self, text: str) -> None:
+        self._tables["notes"].append((self._now_ns(), None, None, text))
+
+    def alarm(self, text: str) -> None:
+        """Record a note; also show it to the user, and write it to the log."""
+        print(text, file=sys.stderr, flush=True)
+        self._tell({"alarm": text})
+        self.note(text)
+
+    def fault(self, row: Mapping[str, Any]) -> None:
+        values = {column: _column_value(column, row.get(column)) for column in FAULTS.names}
+        self._tables["faults"].append(tuple(values.values()))
+        self._tables["faults"].flush()  # no fault may exist without a record of it
+        stage = next((name for name in STAGES if row.get(name) is not None), "planned")
+        if stage != "planned":
+            fields = {name: _decoded(row.get(name)) for name in ("id", "kind", "targets", "state")}
+            self._tell({"fault": {**fields, "stage": stage}})
+
+    def event(self, t: int, node: str, kind: str, fields: Mapping[str, Any]) -> None:
+        self._tables["events"].append((t, node, kind, json.dumps(fields, sort_keys=True)))
+
+    def replicas(self, node: str, rows: Sequence[tuple[str, int, int, int, int]]) -> None:
+        """Record messages of a replica, without those of keys that are not the workload's (a
+        system's own topics)."""
+        at = self._node_index[node]
+        append = self._tables["replicas"].append
+        for key, offset, value, epoch, crc in rows:
+            index = self._key_index.get(key)
+            if index is not None:
+                append((at, index, offset, value, epoch, crc))
+
+    def close(self) -> None:
+        for journal in self._tables.values():
+            journal.close()
+
+
+def _column_value(column: str, value: Any) -> Any:
+    """Return structures as JSON text; text that is JSON already stays."""
+    if column in _JSON_COLUMNS and value is not None and not isinstance(value, str):
+        return json.dumps(value, sort_keys=True)
+    return value
+
+
+def _decoded(value: Any) -> Any:
+    """Return the value of JSON text."""
+    return json.loads(value) if isinstance(value, str) and value.startswith("{") else value

@@ -3,12 +3,20 @@
 A report is always rendered from its run, never taken from the file in the run's folder, which may
 come from an untrusted source. The last few are cached until a file of their run changes. They are
 rendered one at a time, because a large one uses all cores.
+
+A run's folder can be fetched as a compressed archive, made while it is sent. Files are read a piece
+at a time and nothing is stored, so a run of any size needs little memory. A run in progress is
+archived as it is: a file that grows meanwhile is cut at its first size, one that shrinks is padded.
+Only regular files are included, under the run's own name.
 """
 
 import os
+import stat
+import tarfile
 import threading
+import zlib
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,15 +36,15 @@ from starlette.responses import (
 from starlette.routing import Route
 
 from harness.errors import SeatrialError
+from harness.history.run_files import entries
 from harness.history.rundir import RunDir
-from harness.history.runs import LATEST
+from harness.history.runs import BALLAST, LATEST, LOCK
 from harness.judge.stored_verdict import BROKEN
 from reports import page
 from reports._format import VERDICT_WORDS, clip
 from reports._run import RunView, read_run
 from reports._site import live
 from reports._site.access import AccessControl, AllowedHosts
-from reports._site.archive import archive_pieces
 from reports._site.compare import compare_runs
 from reports._site.matrix import ALL, FIGURES, matrices, trend
 from reports._site.run_index import RunIndex, RunNotFound, unfit
@@ -377,3 +385,48 @@ def _sayable(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _sayable(item) for name, item in value.items()}
     return [_sayable(item) for item in value] if isinstance(value, list) else value
+
+
+# ------------------------------------------------------------------------ a run's folder as a file
+
+
+PIECE_BYTES = 1 << 18
+BLOCK_BYTES = 512
+LEFT_OUT = (BALLAST, LOCK)
+GZIP = 31  # zlib's number for a window of 32 KB with gzip's header and trailer
+FAST = 1  # most of a run is compressed already
+
+
+def archive_pieces(folder: Path) -> Iterator[bytes]:
+    """Yield the archive, piece by piece."""
+    squeeze = zlib.compressobj(FAST, wbits=GZIP)
+    for path, mode in entries(folder):
+        if stat.S_ISREG(mode) and path.name not in LEFT_OUT:
+            for piece in _member(path, folder):
+                if small := squeeze.compress(piece):
+                    yield small
+    yield squeeze.compress(bytes(2 * BLOCK_BYTES)) + squeeze.flush()
+
+
+def _member(path: Path, folder: Path) -> Iterator[bytes]:
+    """Yield a file's header and content; nothing if it is gone, or no regular file any more."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return
+    with open(descriptor, "rb", buffering=0) as file:
+        known = os.fstat(descriptor)
+        if not stat.S_ISREG(known.st_mode):
+            return
+        info = tarfile.TarInfo(str(path.relative_to(folder.parent)))
+        info.size, info.mtime = known.st_size, int(known.st_mtime)
+        yield info.tobuf(tarfile.PAX_FORMAT)
+        left = info.size
+        while left and (piece := file.read(min(PIECE_BYTES, left))):
+            left -= len(piece)
+            yield piece
+    while left:
+        filling = min(PIECE_BYTES, left)
+        left -= filling
+        yield bytes(filling)
+    yield bytes(-info.size % BLOCK_BYTES)

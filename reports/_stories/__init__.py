@@ -3,15 +3,14 @@
 A story is made from one witness of a finding and the run's folder: the rows of its operations, the
 faults, the nodes' events and the replicas' logs. `rows` finds the few rows without Spark, `witness`
 chooses what the story is about, `moments` and `cluster_events` turn rows into sentences with times,
-`outcome` describes the final state, and `story` puts them together. `failing_run` is the story of a
-simulated run that shrinking found. `page_findings`, `interval_drawing` and `node_events` show the
-same witnesses on the HTML page. The harness loads this package by name (`registry.stories`).
+`outcome` describes the final state, and `story` puts them together, also for a simulated run that
+shrinking found. `page_findings` and `interval_drawing` show the same witnesses on the HTML page.
+The harness loads this package by name (`registry.stories`).
 """
 
 from collections.abc import Mapping
 
-from reports._stories.failing_run import failing_run_story
-from reports._stories.story import STEPS_INDENT, explain, nothing_to_explain
+from reports._stories.story import STEPS_INDENT, explain, failing_run_story, nothing_to_explain
 
 NOTHING: Mapping[str, list[str]] = {"explainable": []}  # JSON for a run without findings
 

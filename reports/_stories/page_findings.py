@@ -3,6 +3,11 @@
 Stories are those of `seatrial explain`, for the first witnesses of the important findings. Each
 takes a pass over the history, so a history of millions of operations has fewer. Their number
 depends on the history's size alone, so a page that is made twice is the same.
+
+The cause of a finding is often in a line of a node's event log that no sentence of its story
+covers. So the lines within a second of its moments are shown verbatim: from the time of the
+acknowledgement, and from later elections or truncations. If there are many, the lines nearest to a
+moment are kept.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,18 +16,74 @@ from typing import Any
 
 from markupsafe import Markup
 
+from harness.history.faults_and_events import ClusterEvent
 from harness.judge.verdict import Finding, Result
 from reports import _format
-from reports._lanes import Mark
+from reports._format import clip
+from reports._lanes import CHATTER, PROGRESS, SENTENCE, WORD, Mark, fields_text
 from reports._run import WHEN, RunView, explain_command, rank
 from reports._stories.interval_drawing import IntervalDrawing, interval_drawing, interval_svg
-from reports._stories.node_events import NO_EVENTS, NearbyEvents, nearby_events
 from reports._stories.story import Story, explain
 
 MAX_STORIES_EACH = 3  # stories of one finding
 MAX_STORIES = 12  # stories of a page
 LARGE_BYTES = 64 << 20  # of operations; above: one story a finding, three in total
 TONES = ("bad", "doubt", "quiet")
+
+
+NEAR_NS = 1_000_000_000
+MAX_LINES = 40  # lines
+
+
+@dataclass(frozen=True)
+class NodeLogLine:
+    """A line of a node's log: seconds since the load began, and since the first moment."""
+
+    s: float
+    apart_s: float
+    node: str
+    kind: str
+    fields: str
+
+
+@dataclass(frozen=True)
+class NearbyEvents:
+    """Lines in order of time, and the number of lines left out."""
+
+    lines: tuple[NodeLogLine, ...] = ()
+    left_out: int = 0
+
+
+NO_EVENTS = NearbyEvents()
+
+
+def nearby_events(events: Sequence[ClusterEvent], moments: Sequence[int]) -> NearbyEvents:
+    """Return the events within a second of any of these moments; connection events are left out
+    first."""
+    if not moments:
+        return NO_EVENTS
+    reported = [event for event in events if event.node and event.kind and event.kind != PROGRESS]
+    near = [event for event in reported if _apart(event, moments) <= NEAR_NS]
+    near.sort(key=lambda e: (e.t, e.node))
+    ranked = sorted(
+        range(len(near)), key=lambda n: (near[n].kind in CHATTER, _apart(near[n], moments))
+    )
+    kept = [near[n] for n in sorted(ranked[:MAX_LINES])]
+    return NearbyEvents(tuple(_line(event, moments[0]) for event in kept), len(near) - len(kept))
+
+
+def _apart(event: ClusterEvent, moments: Sequence[int]) -> int:
+    return min(abs(event.t - t) for t in moments)
+
+
+def _line(event: ClusterEvent, t: int) -> NodeLogLine:
+    return NodeLogLine(
+        s=event.t / 1e9,
+        apart_s=(event.t - t) / 1e9,
+        node=clip(event.node, WORD),
+        kind=clip(event.kind, WORD),
+        fields=clip(fields_text(event.fields), SENTENCE),
+    )
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,11 @@ It has the send and its completion; deliveries, and readers that read beyond the
 in force at each moment; elections, changes of the SyncStateSet and truncated logs meanwhile; the
 logs that hold the message at the end; and the conclusion. All is read from the run's folder,
 without Spark. An imported history has less of this, and its story is shorter.
+
+A failing run has a story of its own: the first finding that convicts, and what happened around it,
+as a timeline that fits on one screen: the initial state, all faults, the nodes' events, and the
+message or the operations of the violation; then the final state of the logs. In a long run, moments
+that are far from the violation or of little weight are left out first.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +35,7 @@ from reports._stories.moments import (
 from reports._stories.outcome import StoryFacts, conclusion, final_state
 from reports._stories.rows import Pass, Row, RowQuery, passes, select_rows, stored_copies
 from reports._stories.witness import (
+    LAWS,
     FindingWitness,
     choose_witness,
     evidence_times_ns,
@@ -307,3 +313,62 @@ def _message(facts: StoryFacts, value: int) -> str:
 def nothing_to_explain(run: RunDir) -> str:
     """Return the text for a run without findings."""
     return f"There is nothing to explain: {load_verdict(run).sentence}"
+
+
+# ----------------------------------------------------------------------------------- a failing run
+
+
+MAX_RUN_MOMENTS = 22
+
+
+def failing_run_story(
+    history: History, verdict: Verdict, limit: int = MAX_RUN_MOMENTS
+) -> list[str]:
+    """Return the story, line by line."""
+    return list(_lines(history, verdict, limit))
+
+
+def _lines(history: History, verdict: Verdict, limit: int) -> Iterator[str]:
+    began = int(history.state.get("load_began_ns", 0))
+    brokers = BrokerNames.of(history)
+    finding = verdict.first_finding
+    facts = _first_facts(history, verdict)
+    steps = [*fault_moments(history), *cluster_moments(history, brokers, began)]
+    steps += own_moments(facts) if facts else ()
+    when_s = finding.first_moment_s if finding else None
+    shown = select_moments(steps, round((when_s or 0.0) * 1e9), limit)
+    if facts and (about := describe_subject(facts)):
+        yield from about.splitlines()
+    yield f"In seconds since the load began. {_initial_state(history, brokers, began)}"
+    yield from (f"{(step.t - began) / 1e9:9.3f}  {step.text}" for step in shown)
+    if len(shown) < len(steps):
+        yield f"           ({len(steps) - len(shown):,} less relevant events omitted)"
+    yield from final_state(facts) if facts else ()
+    law = LAWS.get(finding.demand, finding.demand) if finding else "a simulated world ends"
+    yield f"Violated: {law}."
+    yield verdict.sentence
+
+
+def _first_facts(history: History, verdict: Verdict) -> StoryFacts | None:
+    """Return the facts about the first witness that convicts."""
+    about = choose_witness(verdict, None) if verdict.first_finding else None
+    return gather_facts(history, about) if about else None
+
+
+def _initial_state(history: History, brokers: BrokerNames, began: int) -> str:
+    """Return the state of the cluster when the load began."""
+    masters: dict[str, str] = {}
+    sets: dict[str, str] = {}
+    leader = ""
+    for event in (e for e in history.events if e.t < began):
+        fields = event.fields
+        if event.kind == "election":
+            masters[fields["brokerName"]] = (
+                f"{brokers.name(fields['masterId'])} in epoch {fields['epoch']}"
+            )
+        if event.kind in ("election", "set") and "brokerName" in fields and "set" in fields:
+            sets[fields["brokerName"]] = f", SyncStateSet {brokers.names(fields['set'])}"
+        if event.kind == "raft" and fields.get("state") == "leader":
+            leader = event.node
+    stands = [f"{name} has the master {who}{sets.get(name, '')}" for name, who in masters.items()]
+    return f"At first {'; '.join([*stands, *([f'{leader} leads'] if leader else [])])}."

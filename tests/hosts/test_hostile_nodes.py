@@ -21,10 +21,9 @@ from clusters.hosts._agent import network as _agent_network
 from clusters.hosts._agent.driver import PipeAgent
 from harness.contracts import ClockOffset, Node
 from harness.errors import BedFailed, NodeGone
-from harness.history.row_receiver import RowReceiver
 from harness.history.row_stream import pack_integers
 from harness.history.schema import OPS
-from harness.run.client_pool import ClientProcessHandle
+from harness.run.client_pool import ClientProcessHandle, RowReceiver
 
 SECRET = b"0123456789abcdef"
 TIMES = 20_000

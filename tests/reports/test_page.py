@@ -17,10 +17,10 @@ from harness.history.faults_and_events import ClusterEvent
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Finding, Reason
 from reports import _format, _recovery, page, summary, terminal
-from reports._advice import ADVICE
 from reports._lanes import LaneInput, lanes, log_lines
 from reports._run import RunView, read_run
 from reports._stories.story import explain
+from reports.page import ADVICE
 
 Written = Callable[..., RunDir]
 

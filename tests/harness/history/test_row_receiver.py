@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from harness.errors import BedFailed
 from harness.history.journal import announced_rows, read_stream
-from harness.history.row_receiver import RowReceiver
 from harness.history.row_stream import RowStream, pack_integers, pack_texts
 from harness.operation import NONE, Type
+from harness.run.client_pool import RowReceiver
 
 ERROR_NS = 20
 Row = tuple[int, ...]

@@ -23,11 +23,10 @@ import pytest
 from clusters.hosts._agent.archive import archive
 from harness.contracts import ClockOffset, Node
 from harness.history.journal import read_stream
-from harness.history.row_receiver import RowReceiver
 from harness.history.rundir import RunDir
 from harness.operation import Completion, F, Type
 from harness.run.broker_sets import set_number_by_key
-from harness.run.client_pool import ClientPool
+from harness.run.client_pool import ClientPool, RowReceiver
 from harness.run.client_process import ClientProcess, ControlSession, LiveCounts
 from harness.trial import Trial
 

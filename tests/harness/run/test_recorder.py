@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.run.recorder import JournalRecorder
+from harness.run.trial_run import JournalRecorder
 
 
 def test_an_alarm_is_told_logged_and_noted(

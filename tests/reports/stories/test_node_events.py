@@ -9,8 +9,7 @@ from harness.history.faults_and_events import ClusterEvent
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Finding
 from reports import page
-from reports._stories.node_events import MAX_LINES, nearby_events
-from reports._stories.page_findings import finding_views
+from reports._stories.page_findings import MAX_LINES, finding_views, nearby_events
 
 S = 1_000_000_000
 AT = 10 * S

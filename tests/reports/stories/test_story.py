@@ -13,8 +13,7 @@ from harness.history.rundir import RunDir
 from harness.judge.verdict import Finding, Verdict
 from harness.operation import NONE
 from reports._stories.cluster_events import BrokerNames, cluster_moments
-from reports._stories.failing_run import failing_run_story
-from reports._stories.story import explain
+from reports._stories.story import explain, failing_run_story
 
 
 @pytest.fixture(scope="module")
