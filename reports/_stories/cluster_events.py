@@ -2,8 +2,9 @@
 changes of the SyncStateSet, truncated logs, crashes), each as a sentence with its time."""
 
 import math
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from harness.history.faults_and_events import ClusterEvent, FaultInterval
 from harness.history.reader import History
@@ -33,6 +34,35 @@ class BrokerNames:
 
     def names(self, numbers: Sequence[int]) -> str:
         return ", ".join(sorted(self.name(number) for number in numbers)) or "no broker"
+
+    def sync_state_set(self, fields: Mapping[str, Any]) -> str:
+        """Return the SyncStateSet of an event after a comma; empty if it has none."""
+        return f", SyncStateSet {self.names(fields['set'])}" if "set" in fields else ""
+
+
+class BrokerSetState(NamedTuple):
+    """The master of a broker set, and its SyncStateSet after a comma."""
+
+    master: str
+    epoch: int
+    members: str = ""
+
+
+def broker_sets_before(
+    recorded: Iterable[ClusterEvent], brokers: BrokerNames, t: int
+) -> Mapping[str, BrokerSetState]:
+    """Return the state of each broker set that has a master, from the events before a time."""
+    masters: dict[str, BrokerSetState] = {}
+    members: dict[str, str] = {}
+    for event in recorded:
+        fields = event.fields
+        if event.t >= t or event.kind not in ("election", "set") or "brokerName" not in fields:
+            continue
+        name = fields["brokerName"]
+        members[name] = brokers.sync_state_set(fields) or members.get(name, "")
+        if event.kind == "election" and fields.get("masterId"):
+            masters[name] = BrokerSetState(brokers.name(fields["masterId"]), fields["epoch"])
+    return {name: state._replace(members=members[name]) for name, state in masters.items()}
 
 
 # ------------------------------------------------------------------------------------- the faults
@@ -89,9 +119,8 @@ KILLED = -9  # by a fault, which has a moment of its own
 def _elected(event: ClusterEvent, brokers: BrokerNames) -> tuple[str, int]:
     fields = event.fields
     chosen = brokers.name(fields["masterId"]) if fields["masterId"] else "no broker"
-    members = f", SyncStateSet {brokers.names(fields['set'])}" if "set" in fields else ""
-    what = f"{chosen} master of {fields['brokerName']}: epoch {fields['epoch']}{members}"
-    return f"{event.node} elects {what}", 3
+    what = f"{chosen} master of {fields['brokerName']}: epoch {fields['epoch']}"
+    return f"{event.node} elects {what}{brokers.sync_state_set(fields)}", 3
 
 
 def _set(event: ClusterEvent, brokers: BrokerNames) -> tuple[str, int]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.history.reader import History
 from harness.operation import F, Type, producer_of, sequence_of
-from reports._stories.rows import READING, Pass, Row
+from reports._stories.rows import READING, Pass, Place, Row
 
 MAX_RECEPTIONS = 2  # deliveries of a message to one process
 MAX_ELEMENTS = 8
@@ -52,6 +52,17 @@ class HistoryNames:
 
     def node(self, number: int | None) -> str:
         return self._at("nodes", number)
+
+    def place(self, place: Place) -> str:
+        """Return `offset 1,203 of orders-0`."""
+        return f"offset {place[1]:,} of {self.key(place[0])}"
+
+    def acknowledger(self, row: Row) -> str:
+        return "the cluster" if row["node"] is None else self.node(row["node"])
+
+    def error(self, op: int) -> str:
+        """Return the error of an operation in brackets; empty if none is noted."""
+        return f" ({self.errors[op]})" if self.errors.get(op) else ""
 
     def message(self, value: int) -> str:
         number = f"message {sequence_of(value)} of producer {producer_of(value)}"
@@ -113,13 +124,12 @@ def _send_moment(row: Row, names: HistoryNames, selected: bool) -> Moment:
         return Moment(row["t"], 0, words)
     attempts = _attempts(row)
     if row["type"] != Type.OK:
-        error = names.errors.get(row["op"])
-        why = f" ({error})" if error else ""
-        return Moment(row["t"], 2, f"{it} is {OUTCOMES[Type(row['type'])]}{attempts}{why}")
-    who = names.node(row["node"]) if row["node"] is not None else "the cluster"
+        why = f"{attempts}{names.error(row['op'])}"
+        return Moment(row["t"], 2, f"{it} is {OUTCOMES[Type(row['type'])]}{why}")
     where = f": offset {row['offset']:,}" if row["offset"] is not None else ""
     it += f" in {names.key(row['key'])}" if selected else ""
     epoch = f", epoch {row['epoch']}" if row["epoch"] is not None else ""
+    who = names.acknowledger(row)
     return Moment(row["t"], 2, f"{who} acknowledges {it}{where}{epoch}{attempts}")
 
 
@@ -136,14 +146,12 @@ def _reception(row: Row, names: HistoryNames) -> Moment:
     return Moment(row["t"], 3, words)
 
 
-def pass_moments(
-    some: Sequence[Pass], place: tuple[int, int], names: HistoryNames
-) -> Iterator[Moment]:
+def pass_moments(some: Sequence[Pass], place: Place, names: HistoryNames) -> Iterator[Moment]:
     """Yield the first message beyond a place that each process received."""
     for one in some:
         what = f"{names.message(one.value)} at {one.offset:,}"
-        at = f"offset {place[1]:,} of {names.key(place[0])}"
-        words = f"{names.process(one.process)} reads past {at}: it receives {what}"
+        who = names.process(one.process)
+        words = f"{who} reads past {names.place(place)}: it receives {what}"
         yield Moment(one.t, 4, words, 8)
 
 
@@ -195,8 +203,7 @@ def _completion(rows: Sequence[Row], names: HistoryNames) -> str:
     if last["type"] != Type.OK:
         if last["f"] == F.CAS and last["pos"] is not None:
             return "is refused by its comparison"
-        error = names.errors.get(last["op"])
-        return f"is {OUTCOMES[Type(last['type'])]}{f' ({error})' if error else ''}"
+        return f"is {OUTCOMES[Type(last['type'])]}{names.error(last['op'])}"
     seen = _answers(rows, names)
     return f"ends ok{f': {seen}' if seen else ''}"
 

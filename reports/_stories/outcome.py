@@ -9,6 +9,7 @@ from harness.history.faults_and_events import ClusterEvent, faults_at
 from harness.history.notes import PASSED
 from harness.history.reader import DRAINED, History
 from harness.operation import F, Type
+from harness.text.plurals import quantity
 from reports._stories.cluster_events import BrokerNames
 from reports._stories.moments import HistoryNames
 from reports._stories.rows import READING, Pass, Place, Row, RowQuery
@@ -108,23 +109,25 @@ def _instead(facts: StoryFacts, value: int) -> Iterator[str]:
         there = [r for r in facts.copies if (r["key"], r["offset"]) == place]
         for other in sorted({r["value"] for r in there if r["value"] not in (None, value)}):
             nodes = frozenset(r["node"] for r in there if r["value"] == other)
-            what, where = facts.names.message(other), f"offset {place[1]:,}"
-            yield (
-                f"In its place, {where} of {facts.names.key(place[0])}, {_nodes(facts, nodes)} "
-                + (f"{'hold' if len(nodes) > 1 else 'holds'} {what}.")
-            )
+            what = f"{_hold(facts, nodes)} {facts.names.message(other)}"
+            yield f"In its place, {facts.names.place(place)}, {what}."
 
 
 def _nodes(facts: StoryFacts, numbers: frozenset[int]) -> str:
     return ", ".join(sorted(facts.names.node(number) for number in numbers))
 
 
+def _hold(facts: StoryFacts, numbers: frozenset[int]) -> str:
+    """Return `broker-1, broker-2 hold`."""
+    return f"{_nodes(facts, numbers) or 'no replica'} {'hold' if len(numbers) > 1 else 'holds'}"
+
+
 def _entries_at(facts: StoryFacts, place: Place) -> Iterator[str]:
     rows = [row for row in facts.copies if (row["key"], row["offset"]) == place]
     for row in sorted(rows, key=lambda row: (row["node"], row["value"] or 0)):
         what = facts.names.message(row["value"]) if row["value"] is not None else "no message"
-        where = f"offset {place[1]:,} of {facts.names.key(place[0])}"
-        yield f"In the log of {facts.names.node(row['node'])} {where} holds {what}."
+        where = f"{facts.names.node(row['node'])} {facts.names.place(place)}"
+        yield f"In the log of {where} holds {what}."
 
 
 def _drains(facts: StoryFacts) -> Iterator[str]:
@@ -192,12 +195,12 @@ def _acknowledged(facts: StoryFacts, value: int) -> str:
     if not acks:
         return ""
     ack = acks[0]
-    who = facts.names.node(ack["node"]) if ack["node"] is not None else "the cluster"
     epoch = f" in epoch {ack['epoch']}" if ack["epoch"] is not None else ""
     on_then = faults_at(facts.history.faults, ack["t"])
     on = [f"fault {f.id} ({f.label})" for f in facts.history.faults if f.id in on_then]
     during = f" while {' and '.join(on)} {'was' if len(on) == 1 else 'were'} on" if on else ""
-    return f"{who} acknowledged {facts.names.message(value)}{epoch}{during}"
+    who = f"{facts.names.acknowledger(ack)} acknowledged {facts.names.message(value)}"
+    return f"{who}{epoch}{during}"
 
 
 def _succeeded(facts: StoryFacts, value: int) -> str:
@@ -274,8 +277,7 @@ def _held(facts: StoryFacts, value: int) -> str:
     nodes = frozenset(row["node"] for row in facts.copies if row["value"] == value)
     if not facts.read:
         return ""
-    verb = "hold" if len(nodes) > 1 else "holds"
-    return f"in the end {_nodes(facts, nodes) or 'no replica'} {verb} it"
+    return f"in the end {_hold(facts, nodes)} it"
 
 
 def _unseen(facts: StoryFacts, value: int) -> str:
@@ -298,7 +300,7 @@ def _sent(facts: StoryFacts, value: int) -> str:
     ended = [Type(row["type"]) for row in sends if row["type"] != Type.INVOKE]
     how = {Type.OK: "acknowledged", Type.FAIL: "refused"}
     end = how.get(ended[-1], "of unknown outcome") if ended else "of unknown outcome"
-    return f"it was sent in {attempts} attempt{'s' * (attempts > 1)}, and {end}"
+    return f"it was sent in {quantity(attempts, 'attempt')}, and {end}"
 
 
 def _group(facts: StoryFacts, value: int) -> str:

@@ -23,7 +23,12 @@ from harness.history.source_names import original_messages
 from harness.judge.stored_verdict import BROKEN, load_verdict
 from harness.judge.verdict import Verdict
 from harness.operation import F, Type, producer_of, sequence_of
-from reports._stories.cluster_events import BrokerNames, cluster_moments, fault_moments
+from reports._stories.cluster_events import (
+    BrokerNames,
+    broker_sets_before,
+    cluster_moments,
+    fault_moments,
+)
 from reports._stories.moments import (
     HistoryNames,
     Moment,
@@ -266,18 +271,10 @@ def _surroundings(facts: StoryFacts, steps: Sequence[Moment]) -> list[Moment]:
 
 def _master_before(facts: StoryFacts, t: int) -> Iterator[Moment]:
     """Yield the master before the story begins."""
-    brokers = BrokerNames.of(facts.history)
-    master, members = "", ""
-    for event in facts.events:
-        fields = event.fields
-        if event.t > t or fields.get("brokerName", "") not in (facts.broker_set, ""):
-            continue
-        if event.kind == "election" and fields.get("masterId"):
-            master = f"{brokers.name(fields['masterId'])} is master in epoch {fields['epoch']}"
-        if event.kind in ("election", "set") and "brokerName" in fields and "set" in fields:
-            members = f", SyncStateSet {brokers.names(fields['set'])}"
-    if master and facts.broker_set:
-        yield Moment(t, -1, f"{facts.broker_set}: {master}{members}", 7)
+    sets = broker_sets_before(facts.events, BrokerNames.of(facts.history), t + 1)
+    if state := sets.get(facts.broker_set):
+        words = f"{state.master} is master in epoch {state.epoch}{state.members}"
+        yield Moment(t, -1, f"{facts.broker_set}: {words}", 7)
 
 
 def _central_time(about: FindingWitness, steps: Sequence[Moment]) -> int:
@@ -357,18 +354,13 @@ def _first_facts(history: History, verdict: Verdict) -> StoryFacts | None:
 
 def _initial_state(history: History, brokers: BrokerNames, began: int) -> str:
     """Return the state of the cluster when the load began."""
-    masters: dict[str, str] = {}
-    sets: dict[str, str] = {}
+    recorded = history.events
     leader = ""
-    for event in (e for e in history.events if e.t < began):
-        fields = event.fields
-        if event.kind == "election":
-            masters[fields["brokerName"]] = (
-                f"{brokers.name(fields['masterId'])} in epoch {fields['epoch']}"
-            )
-        if event.kind in ("election", "set") and "brokerName" in fields and "set" in fields:
-            sets[fields["brokerName"]] = f", SyncStateSet {brokers.names(fields['set'])}"
-        if event.kind == "raft" and fields.get("state") == "leader":
+    for event in (e for e in recorded if e.t < began):
+        if event.kind == "raft" and event.fields.get("state") == "leader":
             leader = event.node
-    stands = [f"{name} has the master {who}{sets.get(name, '')}" for name, who in masters.items()]
+    stands = [
+        f"{name} has the master {state.master} in epoch {state.epoch}{state.members}"
+        for name, state in broker_sets_before(recorded, brokers, began).items()
+    ]
     return f"At first {'; '.join([*stands, *([f'{leader} leads'] if leader else [])])}."
