@@ -15,19 +15,15 @@ Files that are not of this form are read form by form (`columns_of_forms`): maps
 vector of maps, and JSON, whose objects stand one after the other or in an array. An object (a map)
 with a `history` stands for that array. JSON's strings stand for EDN's keywords, and a number such
 as 3.0 is the whole number 3.
-
-A piece of a file is an array of bytes with padding, so that reading a few bytes past a position is
-always allowed.
 """
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -45,8 +41,6 @@ from harness.importers._recording import (
 from harness.importers._source import decoded
 from harness.operation import Type
 
-Bytes = npt.NDArray[np.uint8]
-
 TYPES = {"invoke": Type.INVOKE, "ok": Type.OK, "fail": Type.FAIL, "info": Type.INFO}
 MAX_SAMPLES = 16  # orders of keys in one piece
 FEW_LINES = 64  # not worth a sample
@@ -55,16 +49,15 @@ MAX_PROCESSES = 1 << 31
 MAX_LINES = 5_000  # of one operation
 EMPTY_WORDS = ("empty", "exhausted", "drained", "no-more", "queue-empty", "empty-queue", "nothing")
 NAMELESS, UNKNOWN = -1, -2  # indices of f, besides the format's own
-PADDING = 64  # bytes; longer than any word that is compared
 MAX_DIGITS = 18
-ZERO = 48
-_COLON, _BLANK, _NEWLINE = 58, 32, 10
+SEPARATOR = b" :"
+PLAIN = r"^#?[^\"\\;#\t\r]+$"  # no string, comment or tag; a tag may begin the line
+NUMBER = rf"(?:0|[1-9][0-9]{{0,{MAX_DIGITS - 1}}})"
+DOUBTFUL = r"^(?:nil|[ ,\[])"
 _MARKS = rb"(?:[\s,]|\^:?[^\s\[({]+|#[^\s\[({\"_]+)*"  # tags and metadata
 _COLLECTION, _OPERATION = re.compile(_MARKS + rb"[\[(]"), re.compile(_MARKS + rb"\{")
 _OBJECT = re.compile(r"(?:[\s\[,]|\{\s*\})*\{\s*\"(?:[^\"\\]|\\.)*\"\s*:")
 _BETWEEN = re.compile(r"[\s,]*")
-_ODD = np.zeros(256, np.bool_)
-_ODD[list(b'"\\;#\t\r')] = True
 
 
 # the fields of operations: `f` is an index in the names of a format, `name` its text; `error`:
@@ -93,62 +86,33 @@ def columns_of(
     data: bytes, first_line: int, fs: Sequence[str], slips: Slips, beside: str = ""
 ) -> pa.RecordBatch:
     """Return the FIELDS of all operations in whole lines. `beside`: another key to return."""
-    text = padded(data)
-    start, end = _lines(text, len(data))
-    number = np.arange(first_line, first_line + len(start))
-    full = end > start
-    start, end, number = start[full], end[full], number[full]
-    colons = np.flatnonzero(text == _COLON)
-    colons = colons[(colons > 0) & (text[colons - 1] == _BLANK)]
-    first = np.searchsorted(colons, start)
-    count = np.searchsorted(colons, end) - first
-    plain = _plain(text, start)
+    lines = pc.split_pattern(pa.array([data]), b"\n").flatten()
+    colons = pc.count_substring(lines, SEPARATOR).to_numpy()
+    plain = pc.match_substring_regex(lines, PLAIN).to_numpy(zero_copy_only=False)
     waiting = np.flatnonzero(plain)
     slow = [np.flatnonzero(~plain)]
     found: list[pa.RecordBatch] = []
     samples = 0
     while samples < MAX_SAMPLES and len(waiting) > FEW_LINES:
-        one = int(waiting[0])
-        sample = _sample(data[start[one] : end[one]])
+        sample = _sample(lines[int(waiting[0])].as_py())
         fits = np.zeros(len(waiting), np.bool_)
         if sample is not None:
             samples += 1
-            some = waiting[count[waiting] == sample.colons]
-            at = colons[first[some][:, None] + np.arange(sample.colons)]
-            there = number[some], start[some], end[some]
-            batch, good = _at_once(data, text, there, at, sample, fs, beside)
+            some = waiting[colons[waiting] == sample.colons]
+            there = lines.take(pa.array(some))
+            batch, good = _at_once(there, first_line + some, sample, fs, beside)
             fits[np.searchsorted(waiting, some[good])] = True
             found.append(batch)
         if not fits[0]:
             fits[0] = True
             slow.append(waiting[:1])
         waiting = waiting[~fits]
-    at_last = np.sort(np.concatenate([*slow, waiting]))
-    found.append(
-        _one_by_one(data, start[at_last], end[at_last], number[at_last], fs, slips, beside)
-    )
+    rest = np.sort(np.concatenate([*slow, waiting]))
+    numbers = (first_line + rest).tolist()
+    found.append(_one_by_one(lines.take(pa.array(rest)).to_pylist(), numbers, fs, slips, beside))
     arrays = [pa.concat_arrays([batch.column(name) for batch in found]) for name in FIELDS.names]
     joined = pa.RecordBatch.from_arrays(arrays, schema=FIELDS)
     return joined.take(pc.sort_indices(joined["line"]))
-
-
-def _lines(text: Bytes, size: int) -> tuple[Ints, Ints]:
-    """Return where each line begins and ends."""
-    ends = np.flatnonzero(text[:size] == _NEWLINE)
-    if size and text[size - 1] != _NEWLINE:
-        ends = np.append(ends, size)
-    starts = np.concatenate([[0], ends[:-1] + 1]) if len(ends) else ends
-    return starts.astype(np.int64), ends.astype(np.int64)
-
-
-def _plain(text: Bytes, start: Ints) -> Bools:
-    """Return which lines have no string, comment or tag; a tag may begin the line."""
-    odd = np.flatnonzero(_ODD[text])
-    line = np.searchsorted(start, odd, side="right") - 1
-    opening = (line >= 0) & (start[np.maximum(line, 0)] == odd) & (text[odd] == ord("#"))
-    plain = np.ones(len(start), np.bool_)
-    plain[line[(line >= 0) & ~opening]] = False
-    return plain
 
 
 def _sample(line: bytes) -> _Sample | None:
@@ -166,71 +130,54 @@ def _sample(line: bytes) -> _Sample | None:
 
 
 def _at_once(
-    data: bytes,
-    text: Bytes,
-    lines: tuple[Ints, Ints, Ints],
-    at: Ints,
-    sample: _Sample,
-    fs: Sequence[str],
-    beside: str,
+    lines: pa.BinaryArray, number: Ints, sample: _Sample, fs: Sequence[str], beside: str
 ) -> tuple[pa.RecordBatch, Bools]:
-    """Return the FIELDS of lines with as many colons as the sample, and which of them fit it.
-    `lines`: number, start and end of each."""
-    number, start, end = lines
-    opening = sample.prefix + b"{"
-    good = matches(text, start, opening) & (text[end - 1] == ord("}"))
-    found: dict[str, tuple[Ints, Ints]] = {}
-    column = 0
-    key = start + len(opening)
+    """Return the FIELDS of lines with as many colons as the sample, and which of them fit it."""
+    pieces = pc.split_pattern(lines, SEPARATOR).flatten()
+    width = sample.colons + 1
+    columns = iter(pieces.take(pa.array(np.arange(n, len(pieces), width))) for n in range(width))
+    good = np.ones(len(lines), np.bool_)
+    found: dict[str, pa.BinaryArray] = {}
     for index, (name, keyword) in enumerate(sample.keys):
-        word = f":{name} ".encode()
-        good &= matches(text, key, word)
-        begin = key + len(word)
+        key = name.encode() if index else b"%s{:%s" % (sample.prefix, name.encode())
+        closing = b"," if index + 1 < len(sample.keys) else b"}"
         if keyword:
-            good &= at[:, column] == begin
-            column += 1
-        if index + 1 < len(sample.keys):
-            key = at[:, column]
-            column += 1
-            finish = key - 2
-            good &= text[finish] == ord(",")
-        else:
-            finish = end - 1
-        good &= finish > begin
-        found[name] = begin, finish
-    kind = _keyword_index(text, found["type"], list(TYPES))
-    process, there = numbers(text, *found["process"])
-    good &= (kind >= 0) & there & (process < MAX_PROCESSES)
-    time = np.full(len(start), UNTIMED, np.int64)
-    if "time" in found:
-        time, there = numbers(text, *found["time"])
-        good &= there
-    error = np.full(len(start), NO_ERROR)
+            good &= is_true(pc.equal(next(columns), key))
+            key = b""
+        found[name] = _within(next(columns), key and key + b" ", closing, good)
+    absent = pa.nulls(len(lines), pa.binary())
+    kind = pc.index_in(found["type"], _words(TYPES)).fill_null(-1).to_numpy()
+    process = _whole(found["process"], good)
+    good &= process < MAX_PROCESSES
+    time = _whole(found["time"], good) if "time" in found else np.full(len(lines), UNTIMED)
+    error = np.full(len(lines), NO_ERROR)
     if "error" in found:
-        error, certain = _errors(text, *found["error"])
+        error, certain = _errors(found["error"], dict(sample.keys)["error"])
         good &= certain
-    f = _keyword_index(text, found["f"], fs) if "f" in found else np.full(len(start), NAMELESS)
 
-    def texts(name: str, skip: int = 0) -> Sequence[bytes | None]:
-        if name not in found:
-            return [None] * int(good.sum())
-        begin, finish = found[name]
-        places = zip((begin[good] + skip).tolist(), finish[good].tolist(), strict=True)
-        return [data[first:last] for first, last in places]
+    def text_of_key(name: str) -> pa.BinaryArray:
+        column = found.get(name, absent)
+        keyword = dict(sample.keys).get(name, False)
+        return pc.binary_join_element_wise(b":", column, b"") if keyword else column
 
-    columns = {
-        "line": number[good],
-        "type": np.array([int(t) for t in TYPES.values()])[kind[good]],
-        "process": process[good],
-        "f": np.where(f < 0, UNKNOWN if "f" in found else NAMELESS, f)[good],
-        "time": time[good],
-        "error": error[good],
-        "value": texts("value"),
-        "beside": texts(beside),
-        "name": texts("f", skip=1),
-        "actor": texts("no key"),
-    }
-    return _batch(columns), good
+    f = pc.index_in(found.get("f", absent), _words(fs))
+    f = f.fill_null(UNKNOWN if "f" in found else NAMELESS).to_numpy()
+    batch = _batch(
+        {
+            "line": number,
+            "type": np.array([int(t) for t in TYPES.values()])[kind],
+            "process": process,
+            "f": f,
+            "time": time,
+            "error": error,
+            "value": text_of_key("value"),
+            "beside": text_of_key(beside),
+            "name": found.get("f", absent),
+            "actor": absent,
+        }
+    )
+    good &= kind >= 0
+    return batch.filter(pa.array(good)), good
 
 
 def _batch(columns: Mapping[str, Any]) -> pa.RecordBatch:
@@ -244,26 +191,44 @@ def text_at(column: pa.BinaryArray, row: int) -> str | None:
     return None if found is None else found.decode(errors="replace")
 
 
-def _errors(text: Bytes, start: Ints, end: Ints) -> tuple[Ints, Bools]:
-    """Return the error that each value stands for, and where that is certain without `_edn`."""
-    nil = matches(text, start, b"nil")
-    exact = nil & (end - start == len(b"nil"))
-    blank = (text[start] == _BLANK) | (text[start] == ord(","))
-    vector = text[start] == ord("[")
-    found = np.where(exact, NO_ERROR, FAILED)
-    found[_keyword_index(text, (start, end), EMPTY_WORDS) >= 0] = EMPTY
-    return found, exact | ~(nil | blank | vector)
+def is_true(column: pa.Array) -> Bools:
+    """Return where a column is true, and not null."""
+    true: Bools = column.fill_null(False).to_numpy(zero_copy_only=False)
+    return true
 
 
-def _keyword_index(text: Bytes, span: tuple[Ints, Ints], names: Sequence[str]) -> Ints:
-    """Return which of these keywords each span is; -1: none of them."""
-    start, end = span
-    found = np.full(len(start), -1, np.int64)
-    for index, name in enumerate(names):
-        word = f":{name}".encode()
-        same = np.flatnonzero(end - start == len(word))
-        found[same[matches(text, start[same], word)]] = index
+def _words(names: Iterable[str]) -> pa.Array:
+    return pa.array([name.encode() for name in names], pa.binary())
+
+
+def _within(column: pa.BinaryArray, before: bytes, after: bytes, good: Bools) -> pa.BinaryArray:
+    """Return what stands between two texts. Where they do not enclose any, it is 0, and not
+    `good`."""
+    enclosed = is_true(pc.and_(pc.starts_with(column, before), pc.ends_with(column, after)))
+    enclosed &= pc.binary_length(column).to_numpy() > len(before + after)
+    good &= enclosed
+    column = pc.if_else(pa.array(enclosed), column, before + b"0" + after)
+    return pc.binary_slice(column, len(before), -len(after))
+
+
+def _whole(column: pa.BinaryArray, good: Bools) -> Ints:
+    """Return whole numbers. Texts that are none, have more than MAX_DIGITS digits, or are octal
+    numbers, are 0, and not `good`."""
+    whole = is_true(pc.match_substring_regex(column, f"^{NUMBER}$"))
+    good &= whole
+    numbers = pc.if_else(pa.array(whole), column, b"0").view(pa.string()).cast(pa.int64())
+    found: Ints = numbers.to_numpy()
     return found
+
+
+def _errors(column: pa.BinaryArray, keyword: bool) -> tuple[Ints, Bools]:
+    """Return the error that each value stands for, and where that is certain without `_edn`."""
+    if keyword:
+        empty = is_true(pc.is_in(column, value_set=_words(EMPTY_WORDS)))
+        return np.where(empty, EMPTY, FAILED), np.ones(len(column), np.bool_)
+    nil = is_true(pc.equal(column, b"nil"))
+    doubtful = is_true(pc.match_substring_regex(column, DOUBTFUL))
+    return np.where(nil, NO_ERROR, FAILED), nil | ~doubtful
 
 
 # -------------------------------------------------------------------------------- one by one
@@ -283,30 +248,23 @@ class OperationFields(NamedTuple):
 
 
 def _one_by_one(
-    data: bytes,
-    start: Ints,
-    end: Ints,
-    number: Ints,
-    fs: Sequence[str],
-    slips: Slips,
-    beside: str = "",
+    raw: Sequence[bytes], numbers: Sequence[int], fs: Sequence[str], slips: Slips, beside: str = ""
 ) -> pa.RecordBatch:
     """Return the FIELDS of lines that `_edn` reads."""
     rows: list[OperationFields] = []
     lines: list[int] = []
-    spans = list(zip(start.tolist(), end.tolist(), number.tolist(), strict=True))
     at = 0
-    while at < len(spans):
-        begin, finish, line = spans[at]
+    while at < len(raw):
+        one, line = raw[at], numbers[at]
         at += 1
-        if data[begin:finish].strip()[:1] in (b"", b";"):
+        if one.strip()[:1] in (b"", b";"):
             continue
-        text, whole = decoded(data[begin:finish])
+        text, whole = decoded(one)
         try:
             forms = [form for _, form in _edn.forms_in(text, lenient=True)]
         except _edn.Malformed as e:
-            more = _end_of_operation(data, spans, at) if "never closed" in e.message else at
-            several = _several(data[begin : spans[more - 1][1]]) if more > at else None
+            more = _end_of_operation(raw, numbers, at) if "never closed" in e.message else at
+            several = _several(b"\n".join(raw[at - 1 : more])) if more > at else None
             if several is None:
                 what = f"not EDN: {e.message}"
                 slips.add(Slip("NOT_EDN", line, what, column=e.at + 1, gap=True))
@@ -315,8 +273,7 @@ def _one_by_one(
         for form in forms:
             found = fields_of(form, line, slips, beside)
             if found and not whole and "\ufffd" in f"{found.f}{found.value}{found[6:]}":
-                column = _not_text(data[begin:finish])
-                slips.add(Slip("NOT_EDN", line, "not UTF-8", column=column, gap=True))
+                slips.add(Slip("NOT_EDN", line, "not UTF-8", column=_not_text(one), gap=True))
             elif found:
                 rows.append(found)
                 lines.append(line)
@@ -332,14 +289,11 @@ def _not_text(raw: bytes) -> int:
     return 0
 
 
-def _end_of_operation(data: bytes, spans: Sequence[tuple[int, int, int]], at: int) -> int:
+def _end_of_operation(raw: Sequence[bytes], numbers: Sequence[int], at: int) -> int:
     """Return the line before which an operation must end that began before line `at`: the next
     operation begins at the beginning of a line."""
-    last = min(len(spans), at + MAX_LINES)
-    while at < last:
-        begin, _, _ = spans[at]
-        if data[begin : begin + 1] in (b"{", b"#") or data[spans[at - 1][1] : begin].strip():
-            break
+    last = min(len(raw), at + MAX_LINES)
+    while at < last and numbers[at] == numbers[at - 1] + 1 and raw[at][:1] not in (b"{", b"#"):
         at += 1
     return at
 
@@ -524,44 +478,3 @@ def _with_whole_numbers(form: Any) -> Any:
     if isinstance(form, dict):
         return {key: _with_whole_numbers(value) for key, value in form.items()}
     return form
-
-
-# --------------------------------------------------------------------------------------- bytes
-
-
-def padded(data: bytes) -> Bytes:
-    return np.frombuffer(data + b"\0" * PADDING, np.uint8)
-
-
-def matches(text: Bytes, at: Ints, word: bytes) -> Bools:
-    """Return where `word` stands at a position; eight bytes are compared as one number."""
-    eights = np.ndarray(len(text) - 7, np.dtype("<u8"), text, strides=(1,))
-    same = np.ones(len(at), np.bool_)
-    for index in range(0, len(word), 8):
-        some = word[index : index + 8]
-        mask = np.uint64((1 << 8 * len(some)) - 1)
-        same &= (eights[at + index] & mask) == np.uint64(int.from_bytes(some, "little"))
-    return same
-
-
-def numbers(text: Bytes, start: Ints, end: Ints) -> tuple[Ints, Bools]:
-    """Return the numbers in spans, and which spans hold nothing else: not more digits than
-    MAX_DIGITS, and no octal numbers."""
-    found = np.zeros(len(start), np.int64)
-    length = end - start
-    good = (length > 0) & (length <= MAX_DIGITS) & ((length == 1) | (text[start] != ZERO))
-    for digit in range(int(length[good].max(initial=0))):
-        long = np.flatnonzero(good & (length > digit))
-        value = text[start[long] + digit] - np.uint8(ZERO)  # characters below '0' wrap around
-        good[long[value > 9]] = False
-        found[long] = found[long] * 10 + value
-    return found, good
-
-
-def digit_runs(text: Bytes) -> tuple[Ints, Ints]:
-    """Return where each run of digits begins and ends."""
-    digits = (text - np.uint8(ZERO)) <= 9
-    edges = np.flatnonzero(digits[1:] != digits[:-1]) + 1
-    if digits[0]:
-        edges = np.insert(edges, 0, 0)
-    return edges[0::2], edges[1::2]

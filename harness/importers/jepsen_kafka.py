@@ -40,13 +40,12 @@ from harness.importers._jepsen import (
     pair,
     unexpected,
 )
-from harness.importers._lines import MAX_DIGITS, digit_runs, numbers, padded, text_at
+from harness.importers._lines import NUMBER, is_true, text_at
 from harness.importers._recording import (
     MAX_NUMBER,
     NO_ERROR,
     PARTS,
     SAME,
-    Bools,
     HistoryNote,
     Ints,
     PartsBuilder,
@@ -178,7 +177,6 @@ def _keys(form: Any) -> tuple[str, ...]:
 
 # ---------------------------------------------------------------------------- columns at once
 
-NUMBER = rf"(?:0|[1-9][0-9]{{0,{MAX_DIGITS - 1}}})"
 SENDS = (
     rf"^\[\[:send (?P<key>{NUMBER}) (?P<value>{NUMBER})\]\]$",
     rf"^\[\[:send (?P<key>{NUMBER}) \[(?P<offset>{NUMBER}) (?P<value>{NUMBER})\]\]\]$",
@@ -198,9 +196,9 @@ def common_shapes(lines: OperationLines) -> tuple[pa.Table, Ints]:
         fields = pc.extract_regex(values, shape)
         sent = fields.drop_null()
         columns = {each.name: sent.field(n) for n, each in enumerate(sent.type)}
-        found.append(_parts(events[_true(fields.is_valid())], F.SEND, columns))
-    filled = _true(pc.match_substring_regex(values, POLL))
-    empty = _true(pc.is_in(values, value_set=EMPTY_POLLS))
+        found.append(_parts(events[is_true(fields.is_valid())], F.SEND, columns))
+    filled = is_true(pc.match_substring_regex(values, POLL))
+    empty = is_true(pc.is_in(values, value_set=EMPTY_POLLS))
     messages = _messages(values.filter(pa.array(filled)), events[filled])
     found += [messages, _parts(events[filled | empty], F.POLL, {})]
     table = pa.concat_tables(found)
@@ -212,19 +210,19 @@ def common_shapes(lines: OperationLines) -> tuple[pa.Table, Ints]:
 
 def _messages(polls: pa.StringArray, events: Ints) -> pa.Table:
     """Return the messages of polls of the common shape."""
-    _, offsets, data = polls.buffers()
-    ends = np.frombuffer(offsets or b"", np.int32)[1 : len(polls) + 1]
-    text = padded(bytes(data or b""))
-    start, end = digit_runs(text)
-    number, _ = numbers(text, start, end)
-    is_offset = text[start - 1] == ord("[")
-    is_key = (text[start - 1] == ord("{")) | (text[start - 2] == ord(","))
-    owner = np.searchsorted(ends, start, side="right")[is_offset]
+    of_keys = pc.split_pattern(pc.utf8_slice_codeunits(polls, len("[[:poll {"), -len("}]]")), ", ")
+    texts = pc.split_pattern(of_keys.flatten(), " [")  # a key, and its messages
+    poll, entry = (pc.list_parent_indices(each).to_numpy() for each in (of_keys, texts))
+    is_key = np.diff(entry, prepend=-1) > 0
+    keys, messages = (texts.flatten().filter(pa.array(some)) for some in (is_key, ~is_key))
+    pairs = pc.split_pattern(pc.utf8_trim(messages, "[]"), " ").flatten().cast(pa.int64())
+    entry = entry[~is_key]
+    owner = poll[entry]
     heads = np.flatnonzero(np.diff(owner, prepend=-1))
     columns = {
-        "key": number[is_key][np.cumsum(is_key)[is_offset] - 1],
-        "value": number[~is_key & ~is_offset],
-        "offset": number[is_offset],
+        "key": keys.cast(pa.int64()).take(pa.array(entry)),
+        "value": pairs.to_numpy()[1::2],
+        "offset": pairs.to_numpy()[0::2],
         "pos": np.arange(len(owner)) - np.repeat(heads, np.diff(np.append(heads, len(owner)))),
     }
     return _parts(events[owner], F.POLL, columns)
@@ -241,12 +239,6 @@ def _parts(events: Ints, f: F, columns: Mapping[str, Any]) -> pa.Table:
             for name, type_ in PARTS.items()
         }
     )
-
-
-def _true(column: pa.Array) -> Bools:
-    """Return where a column is true, and not null."""
-    true: Bools = column.fill_null(False).to_numpy(zero_copy_only=False)
-    return true
 
 
 FORMAT = Format(

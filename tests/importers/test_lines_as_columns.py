@@ -102,10 +102,8 @@ def histories(draw: st.DrawFn) -> bytes:
 
 
 def _one_by_one(data: bytes, slips: Slips) -> pa.RecordBatch:
-    text = _lines.padded(data)
-    start, end = _lines._lines(text, len(data))
-    number = np.arange(1, 1 + len(start))
-    return _lines._one_by_one(data, start, end, number, NAMES, slips, LOG)
+    lines = data.split(b"\n")
+    return _lines._one_by_one(lines, range(1, 1 + len(lines)), NAMES, slips, LOG)
 
 
 def _rows(heads: pa.RecordBatch) -> list[tuple[Any, ...]]:
