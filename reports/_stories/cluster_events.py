@@ -40,7 +40,7 @@ class BrokerNames:
         return f", SyncStateSet {self.names(fields['set'])}" if "set" in fields else ""
 
 
-class BrokerSetState(NamedTuple):
+class BrokerSetMaster(NamedTuple):
     """The master of a broker set, and its SyncStateSet after a comma."""
 
     master: str
@@ -50,9 +50,9 @@ class BrokerSetState(NamedTuple):
 
 def broker_sets_before(
     recorded: Iterable[ClusterEvent], brokers: BrokerNames, t: int
-) -> Mapping[str, BrokerSetState]:
+) -> Mapping[str, BrokerSetMaster]:
     """Return the state of each broker set that has a master, from the events before a time."""
-    masters: dict[str, BrokerSetState] = {}
+    masters: dict[str, BrokerSetMaster] = {}
     members: dict[str, str] = {}
     for event in recorded:
         fields = event.fields
@@ -61,7 +61,7 @@ def broker_sets_before(
         name = fields["brokerName"]
         members[name] = brokers.sync_state_set(fields) or members.get(name, "")
         if event.kind == "election" and fields.get("masterId"):
-            masters[name] = BrokerSetState(brokers.name(fields["masterId"]), fields["epoch"])
+            masters[name] = BrokerSetMaster(brokers.name(fields["masterId"]), fields["epoch"])
     return {name: state._replace(members=members[name]) for name, state in masters.items()}
 
 
