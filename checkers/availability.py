@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from checkers._run.evidence import seconds
 from checkers._run.run_facts import IN_FAULTS, QUIET, Outline, RunFacts, facts, full_set_at, latest
 from checkers._run.timeline import CellKind
 from checkers._run.timeline_query import Timeline
@@ -87,8 +88,8 @@ def _fault_times(known: RunFacts, fault: FaultInterval, group: int) -> dict[str,
         "kind": fault.kind,
         "words": fault.label,
         "set": known.outline.sets[group],
-        "applied_s": _s(applied),
-        "to_ack_s": None if acked is None else _s(acked - applied),
+        "applied_s": seconds(applied, 3),
+        "to_ack_s": None if acked is None else seconds(acked - applied, 3),
         "only_after_healing": acked is not None and fault.heal is not None and acked > fault.heal,
         **_published(known, mark, only, until),
         "silence_s": _longest(known.timeline.silences(_active_part(known, applied, until), only)),
@@ -113,7 +114,7 @@ def _published(known: RunFacts, mark: int, group: int | None, until: int) -> dic
     outage = known.timeline.outage(mark, group)
     if outage is None or outage.seen >= until:
         return {"failed": False, "failure_to_success_s": None}
-    took = None if outage.end is None else _s(outage.end - outage.begin)
+    took = None if outage.end is None else seconds(outage.end - outage.begin, 3)
     return {"failed": True, "failure_to_success_s": took}
 
 
@@ -155,7 +156,7 @@ def _to_full_set(outline: Outline, fault: FaultInterval, group: int) -> float | 
     full = latest(full_set_at(outline, name, fault.heal) for name in names)
     if full is None or full > max(fault.heal, _next_begin(outline, fault)):
         return None
-    return _s(full - fault.heal)
+    return seconds(full - fault.heal, 3)
 
 
 def _longest(silences: Iterable[TimeWindow]) -> float | None:
@@ -308,7 +309,3 @@ def _lanes(known: RunFacts) -> dict[str, Any]:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def _s(t: int) -> float:
-    return round(t / 1e9, 3)

@@ -38,6 +38,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from checkers._run.evidence import seconds
 from checkers._run.run_facts import Outline, RunFacts, facts, full_set_at, latest
 from checkers._run.timeline import NO_SET
 from harness.contracts import CheckerPlugin, DataLoss, ProcessEnd
@@ -47,6 +48,7 @@ from harness.history.roles import SetChange
 from harness.judge.effects import effects_of
 from harness.judge.verdict import Finding, Reason, Result
 from harness.operation import F, Type
+from harness.text.plurals import quantity
 from harness.trial import Trial
 
 DEMAND, UNRECORDED, OVERLOADED = "recovers", "RECOVERY_UNRECORDED", "TOO_MUCH_LOAD"
@@ -165,7 +167,12 @@ def _unrecovered(
     """Yield one finding for all broker sets that did not recover."""
     if lacking:
         rows = (
-            {"set": lack.set, "missing": lack.what, "healed_s": _s(healed), **_at(lack.came)}
+            {
+                "set": lack.set,
+                "missing": lack.what,
+                "healed_s": seconds(healed, 3),
+                **_at(lack.came),
+            }
             for lack in lacking
         )
         yield Finding(
@@ -196,7 +203,7 @@ def _unrecorded(lacking: Sequence[MissingRecovery]) -> Iterator[Reason]:
 
 def _did_not_recover(lacking: Sequence[MissingRecovery]) -> str:
     sets = len({lack.set for lack in lacking})
-    return f"{sets} broker set{'s' if sets > 1 else ''} did not recover"
+    return f"{quantity(sets, 'broker set')} did not recover"
 
 
 def _parts(lacking: Sequence[MissingRecovery]) -> str:
@@ -318,7 +325,7 @@ def _too_much_load(outline: Outline, slow: Sequence[MissingRecovery]) -> Iterato
         sets = len({lack.set for lack in slow})
         yield Reason(
             OVERLOADED,
-            f"{sets} broker set{'s' if sets > 1 else ''} had no full SyncStateSet within "
+            f"{quantity(sets, 'broker set')} had no full SyncStateSet within "
             f"{outline.trial.recover_within_s:g} s after every fault was healed, because replicas "
             "copied more slowly than clients sent; all were in step once the load had ended; lower "
             "the load's rate or body_bytes",
@@ -356,8 +363,9 @@ def _times(known: RunFacts, healed: int) -> Mapping[str, Any]:
     }
     if not known.timeline.total(F.SEND, Type.INVOKE):
         moments = {"operation_s": answered(OWN)} | moments
-    took = {name: None if t is None else _s(t - healed) for name, t in moments.items()}
-    return {"healed_s": _s(healed), "within_s": known.outline.trial.recover_within_s, **took}
+    took = {name: None if t is None else seconds(t - healed, 3) for name, t in moments.items()}
+    within_s = known.outline.trial.recover_within_s
+    return {"healed_s": seconds(healed, 3), "within_s": within_s, **took}
 
 
 # ------------------------------------------------------------------------------------- crashes
@@ -369,11 +377,10 @@ def _crashes(outline: Outline) -> Iterator[Finding]:
         return
     rows = [_evidence(event, outline.faults) for event in crashes]
     nodes = ", ".join(sorted({event.node for event in crashes}))
-    many = len(crashes) != 1
     yield Finding(
         code="NODE_CRASHED",
         count=len(crashes),
-        message=(f"{len(crashes)} node{'s' if many else ''} crashed or did not start: {nodes}"),
+        message=f"{quantity(len(crashes), 'node')} crashed or did not start: {nodes}",
         demand=DEMAND,
         evidence=tuple(rows[:EVIDENCE_ROWS]),
         faults=faults_at(outline.faults, *(event.t for event in crashes)),
@@ -471,12 +478,8 @@ def _evidence(event: ClusterEvent, faults: Sequence[FaultInterval]) -> Mapping[s
     active = faults_at(faults, event.t)
     why = {k: v for k, v in event.fields.items() if isinstance(v, str | int | float)}
     during = {"during": ", ".join(map(str, active))} if active else {}
-    return {"node": event.node, "at_s": _s(event.t), "event": event.kind, **why, **during}
+    return {"node": event.node, "at_s": seconds(event.t, 3), "event": event.kind, **why, **during}
 
 
 def _at(t: int | None) -> Mapping[str, Any]:
-    return {} if t is None else {"came_at_s": _s(t)}
-
-
-def _s(t: int) -> float:
-    return round(t / 1e9, 3)
+    return {} if t is None else {"came_at_s": seconds(t, 3)}

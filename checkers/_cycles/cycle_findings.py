@@ -13,6 +13,7 @@ from checkers._cycles.paths import Hop
 from checkers._cycles.rows import Transactions
 from checkers._run.evidence import SAMPLE, seconds
 from harness.judge.verdict import Finding
+from harness.text.plurals import how_often
 from harness.trial import ISOLATION, Trial
 
 UNCOMMITTED, COMMITTED, SNAPSHOT, SERIALIZABLE, SESSION, STRICT = ISOLATION
@@ -98,14 +99,13 @@ def layer_of(trial: Trial) -> OrderLayer:
 def cycle_finding(causes: Causes, text: CycleText) -> Finding:
     """Return one kind of cycle on one layer, with its demand: the weakest level that forbids it."""
     code = causes.code if causes.code == "LOST_APPEND" else causes.code + LAYERS[causes.layer]
-    times = "once" if causes.count == 1 else f"{causes.count:,} times"
     kept = {
         OrderLayer.DATA: "",
         OrderLayer.PROCESS: ", in the order of its process",
         OrderLayer.REALTIME: ", in real time",
     }[causes.layer]
     evidence = tuple(_evidence(shown, text) for shown in causes.examples[:SAMPLE])
-    message = f"{times}, {CYCLES[causes.code]}{kept}"
+    message = f"{how_often(causes.count)}, {CYCLES[causes.code]}{kept}"
     return Finding(code, causes.count, message, _demand(causes), evidence)
 
 

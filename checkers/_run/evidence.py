@@ -61,6 +61,6 @@ def name_of(names: Mapping[str, Any], kind: str, number: int) -> str:
     return str(known[number]) if 0 <= number < len(known) else "?"
 
 
-def seconds(t: int) -> float:
-    """Return a time in ns as seconds of the run."""
-    return round(t / 1e9, 6)
+def seconds(t: int, digits: int = 6) -> float:
+    """Return a time in ns as seconds."""
+    return round(t / 1e9, digits)

@@ -14,6 +14,13 @@ def how_often(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 
+def ordinal(number: int) -> str:
+    """Return `3rd`."""
+    teens = number % 100 in (11, 12, 13)
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{'th' if teens else ending}"
+
+
 def and_list(words: Sequence[str]) -> str:
     """Return `a`, `a and b`, or `a, b and c`."""
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))

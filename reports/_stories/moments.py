@@ -6,6 +6,7 @@ from typing import Any
 
 from harness.history.reader import History
 from harness.operation import F, Type, producer_of, sequence_of
+from harness.text.plurals import ordinal
 from reports._stories.rows import READING, Pass, Place, Row
 
 MAX_RECEPTIONS = 2  # deliveries of a message to one process
@@ -107,13 +108,6 @@ def message_moments(rows: Sequence[Row], names: HistoryNames) -> Iterator[Moment
             what = names.message(last["value"])
             words = f"{who} receives {what} for the {ordinal(len(some))} time"
             yield Moment(last["t"], 2, words)
-
-
-def ordinal(number: int) -> str:
-    """Return `3rd`."""
-    teens = number % 100 in (11, 12, 13)
-    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number:,}{'th' if teens else ending}"
 
 
 def _send_moment(row: Row, names: HistoryNames, selected: bool) -> Moment:

@@ -19,8 +19,8 @@ from harness.history.seal import seal
 from harness.judge.judge import judge_small
 from harness.judge.verdict import Finding, Result, Verdict
 from harness.operation import NONE, F, Type
+from harness.text.plurals import ordinal
 from harness.trial import Trial
-from reports._stories.moments import ordinal
 from reports._stories.story import Story, explain, nothing_to_explain
 
 
