@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from ha_lab import HaLab, Side, eventually, play, record_at
 from hostile import Input, Malice
+from table_sizes import share
 
 from clusters.flotilla.broker.broker import Broker
 from clusters.flotilla.broker.store_lifecycle import open_replica
@@ -49,7 +50,7 @@ from clusters.hosts._world.ports import disk_of, ports_of
 from clusters.hosts._world.process import SimProcess
 
 ADDRESS = "10.0.0.1"
-INPUTS, BATCH = 50_000, 500  # for each flavour of the controllers
+INPUTS, BATCH = share(50_000), 500  # for each flavour of the controllers
 SHAPED = 10_000
 CONTROLLERS = {f"n{i}": f"{ADDRESS}:{9870 + i}" for i in (1, 2, 3)}
 
@@ -224,7 +225,7 @@ def judge(attack: Attack) -> str:
 
 
 @pytest.mark.parametrize("flavour", ["dledger", "jraft"])
-def test_a_hundred_thousand_inputs(flavour: str) -> None:
+def test_hostile_inputs(flavour: str) -> None:
     """Each meets its fate; every dropped connection has its reason in the event log; what was
     acknowledged is stored; the nodes serve on."""
 
@@ -245,7 +246,7 @@ def test_a_hundred_thousand_inputs(flavour: str) -> None:
                 refused[node] += attack.wire.lost
                 stored += acknowledged(rig, attack)
                 attack.end()
-        assert stored > 100
+        assert stored > INPUTS // 500
         for node, count in refused.items():
             assert told(rig, node) == count
         assert rig.broker.ha.links == {}

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from raft_world import World, run
+from table_sizes import examples
 
 from clusters.flotilla.raft.effects import RaftState
 from clusters.flotilla.rules import RULES, Rules
@@ -37,7 +38,7 @@ def test_raft_is_safe_in_a_hostile_network(start: int) -> None:
 
 
 @given(st.randoms(use_true_random=False), st.sampled_from((1, 2, 3)))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_no_schedule_breaks_a_law(luck: random.Random, size: int) -> None:
     """The same laws, where hypothesis chooses the events, and can shorten a failure."""
     world = World(luck, size)

@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 from simulated_fleet import BROKER_SET, HOME, Fleet, Sailor, acknowledged, eventually
+from table_sizes import examples
 
 from clusters.flotilla.store import record
 from clusters.flotilla.store.record import RecordHeader
@@ -111,7 +112,7 @@ def assert_dense(found: list[RecordHeader]) -> None:
     assert epochs == sorted(epochs)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(examples(30)))
 def test_after_chained_failovers_all_logs_are_one(seed: int) -> None:
     """Nothing acknowledged is lost, the logs are equal to the last byte, the epoch tables too, and
     queue offsets are dense."""

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from table_sizes import examples
 
 from clusters.flotilla.replication.epochs import EpochFile, EpochTable
 from clusters.flotilla.rules import RULES
@@ -226,7 +227,7 @@ def test_the_log_is_cut_wherever_it_was_torn(damage: str) -> None:
     run(scenario())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 60), st.integers(0, 60))
 def test_synced_records_survive_the_loss_of_power(seed: int, synced: int, more: int) -> None:
     """Everything up to `flushed` is there again, and nothing that was never written."""
@@ -248,7 +249,7 @@ def test_synced_records_survive_the_loss_of_power(seed: int, synced: int, more: 
     run(scenario())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 99), st.integers(0, 30), st.booleans())
 def test_a_cut_fork_never_comes_back(seed: int, keep: int, more: int, power: bool) -> None:
     """Truncated, overwritten in another epoch, then killed or without power: no old byte returns.

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lone_store import SEGMENT, Life, LoneStore, segment_path
+from table_sizes import examples
 
 from clusters.flotilla.replication.epochs import EpochFile, EpochTable
 
@@ -61,7 +62,7 @@ def test_the_intact_store_is_read() -> None:
 
 
 @pytest.mark.parametrize("path", [LOG, LAST, EPOCHS, CHECKPOINT, INDEX])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(seed=st.integers(0, 2**32), flips=st.integers(1, 3))
 def test_flipped_bytes_lose_nothing_silently(path: str, seed: int, flips: int) -> None:
     """The log's and the epochs' stop the node; the rest can be rebuilt. Not those of the filler
@@ -81,7 +82,7 @@ def test_flipped_bytes_lose_nothing_silently(path: str, seed: int, flips: int) -
 
 
 @pytest.mark.parametrize("path", [LOG, LAST, EPOCHS, CHECKPOINT, INDEX])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(share=st.floats(0, 1, exclude_max=True))
 def test_a_truncated_file_loses_nothing_silently(path: str, share: float) -> None:
     """At any byte. An empty epoch file is damage too: it is never written so."""

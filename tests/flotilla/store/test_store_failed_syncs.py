@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lone_store import SEGMENT, Life, LoneStore
+from table_sizes import examples
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**32))
 def test_what_a_failed_sync_left_is_written_again_before_it_is_built_on(seed: int) -> None:
     """What the process could not sync is read by its next life, and no sync covers it unless it is

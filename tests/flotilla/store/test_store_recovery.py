@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lone_store import KEY, PLACE, SEGMENT, Life, LoneStore, segment_path, with_flushing
+from table_sizes import examples
 
 from clusters.flotilla.net.wire import MAX_FRAME
 from clusters.flotilla.store import queue_ends
@@ -90,7 +91,7 @@ def test_what_is_not_confirmed_is_read_and_not_shown() -> None:
     assert lone.live(second) == ""
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 250), st.integers(0, 250), st.integers(0, 80))
 def test_files_of_segments_never_outlive_what_they_describe(
     seed: int, count: int, keep: int, more: int
@@ -122,7 +123,7 @@ def test_files_of_segments_never_outlive_what_they_describe(
     lone.close()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 40))
 def test_a_kill_in_the_middle_of_a_cut_leaves_a_log_that_opens(seed: int, keep: int) -> None:
     """Power goes at any moment of truncate, reset and retention: the next start finds a prefix of
@@ -158,7 +159,7 @@ def test_a_kill_in_the_middle_of_a_cut_leaves_a_log_that_opens(seed: int, keep: 
     lone.close()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.integers(0, 2**32))
 def test_what_a_killed_life_left_is_made_durable_before_it_is_built_on(seed: int) -> None:
     """The next life finds names and marks that no sync covers. What was on disk by its account is

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_world import CALM, PORT, Ear, SmallWorld, dial, met
+from table_sizes import examples
 
 from clusters.hosts._world.network import Wire
 from clusters.hosts._world.tcp import Kernel
@@ -29,7 +30,7 @@ async def fails(awaitable: Awaitable[object]) -> OSError:
     raise AssertionError("it worked")
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     sizes=st.lists(st.integers(1, 5_000), min_size=1, max_size=40),
     loss=st.sampled_from([0.0, 0.1, 0.5]),
