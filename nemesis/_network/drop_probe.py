@@ -22,6 +22,7 @@ from math import ceil, exp, lgamma, log
 
 from harness.contracts import FaultContext, Link, LinkEffect, TestBed
 from harness.contracts.cluster_view import Omniscient
+from nemesis._network.shapes import sources_by_sink
 from nemesis._runner.waiting import NS, wait_until
 
 PROBES = 10  # on a link that is open or cut
@@ -89,9 +90,7 @@ async def probe_links(scene: FaultContext, links: Iterable[Link]) -> tuple[Probe
     """Probe the links; all receivers at the same time."""
     if isinstance(scene.bed.hosts, Omniscient):
         return tuple(_simulate(scene, scene.bed.hosts, link) for link in sorted(set(links)))
-    by_sink: dict[str, list[str]] = {}
-    for source, sink in sorted(set(links)):
-        by_sink.setdefault(sink, []).append(source)
+    by_sink = sources_by_sink(set(links))
     groups = await asyncio.gather(
         *(_probe_undisturbed(scene, sink, sources) for sink, sources in by_sink.items())
     )

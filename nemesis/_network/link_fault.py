@@ -38,7 +38,7 @@ TARGETS = ("master", "one slave", "minority", "minority broker", "all broker", "
 class LinkFault:
     """An injection of effects on links."""
 
-    evidence_key = "cut"  # of the links, by receiver
+    evidence_key = "cut"  # links by receiver, so that the same partition can be repeated
 
     def __init__(
         self, scene: FaultContext, targets: Sequence[Node], effects: Mapping[Link, LinkEffect]
@@ -60,7 +60,8 @@ class LinkFault:
         own = [result for result in results if result.link in self.effects]
         others = [r for r in results if r.link not in self.effects and r.open]
         hidden = [r for r in own if is_hidden_by(self.effects[r.link], LinkEffect(r.drop))]
-        return link_observation(own, others, {self.evidence_key: self._by_sink()}, hidden)
+        cut = {self.evidence_key: _links.sources_by_sink(self.effects)}
+        return link_observation(own, others, cut, hidden)
 
     async def observe_healed(self) -> Observation:
         return link_observation(await probe_links(self._scene, self.effects), [], {})
@@ -68,13 +69,6 @@ class LinkFault:
     def _watched(self) -> set[Link]:
         touched = {name for link in self.effects for name in link}
         return {(a, b) for a in touched for b in touched if a != b}
-
-    def _by_sink(self) -> Mapping[str, Sequence[str]]:
-        """Return the nodes that each node loses, so that the same partition can be repeated."""
-        losing: dict[str, list[str]] = {}
-        for source, sink in sorted(self.effects):
-            losing.setdefault(sink, []).append(source)
-        return losing
 
 
 class FlappingFault(LinkFault):

@@ -27,6 +27,14 @@ def one_way(sources: Iterable[str], sinks: Iterable[str]) -> Links:
     return frozenset((a, b) for a in sources for b in sinks if a != b)
 
 
+def sources_by_sink(links: Iterable[Link]) -> dict[str, list[str]]:
+    """Return, for each node, the nodes from which links lead to it, all in order."""
+    found: dict[str, list[str]] = {}
+    for source, sink in sorted(links):
+        found.setdefault(sink, []).append(source)
+    return found
+
+
 def have_link(a: Collection[str], b: Collection[str]) -> bool:
     """Return whether there is any link between the two groups."""
     return any(x != y for x in a for y in b)

@@ -13,6 +13,7 @@ from harness.contracts import FaultContext, Link, LinkEffect, Node, Observation
 from nemesis._network.drop_probe import ProbeResult, probe_links
 from nemesis._network.latency_probe import LinkMeasurement, clock_offsets_ns, measure_baselines
 from nemesis._network.link_fault import LinkFault, is_hidden_by
+from nemesis._network.shapes import sources_by_sink
 from nemesis._runner.waiting import NS, wait_until
 
 TIMEOUT_S = 1.0
@@ -119,7 +120,7 @@ class PacedFault(LinkFault):
             "open_links_passing": len(others) - len(closed),
             "odd": [" to ".join(link) for link in links[:5]],
             **figures,
-            **({} if healed else {self.evidence_key: self._by_sink()}),
+            **({} if healed else {self.evidence_key: sources_by_sink(self.effects)}),
         }
         everywhere = good > 0 and not odd and not closed
         return Observation.graded(everywhere, good, evidence, words)

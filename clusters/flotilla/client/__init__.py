@@ -16,8 +16,7 @@ from .calls import Calls
 from .consumer import Consumer, ConsumerGroupMember
 from .outcomes import CallOutcome, overall
 from .producer import FlotillaProducer, Overall, SendResult
-from .queue_location import QueueLocation
-from .route_cache import RouteCache
+from .route_cache import QueueLocation, RouteCache
 from .settings import ClientSettings
 
 __all__ = [

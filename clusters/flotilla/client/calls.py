@@ -15,8 +15,7 @@ from clusters.flotilla.world.timers import Notifier
 
 from .broker_connections import BrokerConnections
 from .outcomes import CallOutcome, outcome_of_error, outcome_of_status
-from .queue_location import QueueLocation
-from .route_cache import RouteCache
+from .route_cache import QueueLocation, RouteCache
 from .settings import ClientSettings
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from .queue_location import QueueLocation
+from .route_cache import QueueLocation
 
 
 @dataclass(frozen=True)

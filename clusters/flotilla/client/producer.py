@@ -31,8 +31,7 @@ from .broker_connections import BrokerConnection, BrokerConnections
 from .faults import Faults, choose
 from .outcomes import NOT_STORED, RETRIED, CallOutcome, outcome_of_error, outcome_of_status
 from .outcomes import overall as sound_overall
-from .queue_location import QueueLocation
-from .route_cache import RouteCache
+from .route_cache import QueueLocation, RouteCache
 from .settings import ClientSettings
 
 

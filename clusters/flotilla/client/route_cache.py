@@ -29,8 +29,17 @@ from dataclasses import dataclass, field
 from clusters.flotilla.net.connection import CallTimeout, ConnectionLost, Pool, Tasks, Unreachable
 from clusters.flotilla.net.wire import Json, Op, Status
 
-from .queue_location import QueueLocation
 from .settings import ClientSettings
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLocation:
+    """The master's address; `queue`: the number there, `number`: among all queues of the topic."""
+
+    broker_name: str
+    address: str
+    queue: int
+    number: int
 
 
 @dataclass(frozen=True)

@@ -40,10 +40,6 @@ class HostClock:
     def wall_ms(self) -> int:
         return (self.monotonic_ns() + self._wall_offset_ns + self.ahead_ns()) // 1_000_000
 
-    def step(self, by_ns: int) -> None:
-        """Step the wall clock forward or back."""
-        self._wall_offset_ns += by_ns
-
     def set_error(self, ahead_ns: int, rate: float) -> None:
         """Set the error of the wall clock: how far it is ahead now, and its seconds per second; 0
         and 1 remove it."""

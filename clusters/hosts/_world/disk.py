@@ -79,7 +79,7 @@ class Disk:
         self.full = self.read_only = self.no_descriptors = False
         self.delay_ns = 0
         self._hung: list[Callable[[], None]] | None = None  # syncs that wait for the hang to end
-        self.syncs = self.cuts = 0
+        self.cuts = 0
         self.lost = 0, 0, 0  # in the last power cut: files, names, bytes
         self.on_append: dict[
             str, Callable[[bytes], object]
@@ -347,7 +347,6 @@ class Disk:
                 yield node.lose(self._random)
 
     def _queue(self, end: Callable[[], None]) -> None:
-        self.syncs += 1
         pace, draw, cuts = self._pace, self._random.random, self.cuts
         most_ns = pace.slow_ns if draw() < pace.slow_share else pace.usual_ns
         takes_ns = pace.least_ns + int(draw() * (most_ns - pace.least_ns)) + self.delay_ns

@@ -155,14 +155,6 @@ class SimProcess:
         else:
             self.world.after(0, tell, self.code)
 
-    async def exited(self) -> int:
-        """Return the exit code, for another process that waits for it."""
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, SimLoop)
-        waiting: asyncio.Future[int] = loop.create_future()
-        self.on_exit(lambda code: loop.enter(_answer, waiting, code))
-        return await waiting
-
     # calls of the loop
 
     def end(self, code: int) -> None:
@@ -232,8 +224,3 @@ class SimProcess:
             self.error_lines.append(line)
             if self.on_error_line is not None:
                 self.world.after(0, self.on_error_line, line)
-
-
-def _answer(waiting: "asyncio.Future[int]", code: int) -> None:
-    if not waiting.done():
-        waiting.set_result(code)

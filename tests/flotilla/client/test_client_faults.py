@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusters.flotilla.client.faults import AVOIDANCES, Faults, choose
-from clusters.flotilla.client.queue_location import QueueLocation
+from clusters.flotilla.client.route_cache import QueueLocation
 from clusters.flotilla.client.settings import ClientSettings
 
 CURRENT = [(0.05, 0), (0.1, 0), (0.55, 2), (1.8, 5), (3, 6), (5, 10), (15, 30)]

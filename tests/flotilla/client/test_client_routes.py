@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from clusters.flotilla.client.queue_location import QueueLocation
-from clusters.flotilla.client.route_cache import RouteSnapshot
+from clusters.flotilla.client.route_cache import QueueLocation, RouteSnapshot
 
 
 def answer(version: int, master: str | None, queues: int = 2) -> dict[str, Any]:

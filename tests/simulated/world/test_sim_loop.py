@@ -177,7 +177,7 @@ def test_hosts_have_clocks_of_their_own() -> None:
     """A step moves one host's wall clock and no timers."""
     sea = SmallWorld()
     clock, other = sea.hosts["a"].clock, sea.hosts["b"].clock
-    sea.at(1, lambda: clock.step(-3_600_000_000_000))
+    sea.at(1, lambda: clock.set_error(-3_600_000_000_000, 1.0))
     sea.play(lambda: asyncio.sleep(2))
     assert clock.wall_ms() == other.wall_ms() - 3_600_000
     assert sea.now_s == 2

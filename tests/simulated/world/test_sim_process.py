@@ -176,18 +176,6 @@ def test_a_signal_with_a_handler_is_the_process_own_affair() -> None:
     assert (process.code, sea.now_s) == (5, 4)
 
 
-def test_one_process_can_wait_for_another() -> None:
-    """The exit code comes, before and after the end."""
-    sea = SmallWorld()
-    other = sea.start("b", lambda: asyncio.sleep(3, 4))
-
-    async def main() -> tuple[int, int, float]:
-        loop = asyncio.get_running_loop()
-        return await other.exited(), await other.exited(), loop.time()
-
-    assert sea.play(main) == (4, 4, 3.0)
-
-
 # pause
 
 
