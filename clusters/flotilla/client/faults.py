@@ -20,8 +20,10 @@ Clients and fault avoidance.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from .route_cache import QueueLocation
+if TYPE_CHECKING:
+    from .route_cache import QueueLocation
 
 
 @dataclass(frozen=True)
@@ -106,13 +108,13 @@ class Faults:
 
 
 def choose(
-    places: Sequence[QueueLocation],
+    places: "Sequence[QueueLocation]",
     turn: int,
     last: str,
     faults: Faults | None,
     usable: Callable[[str], bool],
     now: float,
-) -> QueueLocation | None:
+) -> "QueueLocation | None":
     """Return the queue for a try. `turn`: the number of the try; `last`: the broker set of the last
     try; `usable`: whether the circuit breaker of an address allows calls."""
     if not places:

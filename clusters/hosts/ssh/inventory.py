@@ -25,11 +25,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from harness.contracts import Node
 from harness.errors import BadRequest
 from harness.text.parsing import parse_toml
+from harness.text.plurals import quantity
+from harness.text.toml_lines import line_suffix
 
 MAX_PORT = 65535
 
@@ -70,20 +72,20 @@ def load(path: str | Path) -> Inventory:
     """Return the inventory in a file. Raises BadRequest that names file, line and key."""
     text = _read(Path(path))
     table = parse_toml(text, str(path))
-    section = _SourceLines(str(path), text)
+    file = _SourceFile(str(path), text)
     for key in table:
         if key not in ("defaults", "host"):
-            section.refuse(key, f"unknown table {key!r}; known: [defaults], [[host]]")
+            file.refuse(f"unknown table {key!r}; known: [defaults], [[host]]", key)
     defaults, listed = table.get("defaults", {}), table.get("host", [])
     if not isinstance(defaults, dict):
-        section.refuse("defaults", f"defaults must be a table, [defaults], not {defaults!r}")
+        file.refuse(f"defaults must be a table, [defaults], not {defaults!r}", "defaults")
     if not isinstance(listed, list) or not all(isinstance(item, dict) for item in listed):
-        section.refuse("host", "each host must be a table of its own: [[host]]")
+        file.refuse("each host must be a table of its own: [[host]]", "host")
     if not listed:
         raise BadRequest(f'{path} names no host; add [[host]] and host = "NAME" for each machine')
-    shared = _checked(section, -1, defaults)
-    hosts = [_host(section, at, shared, entry) for at, entry in enumerate(listed)]
-    _refuse_duplicates(section, hosts)
+    shared = _checked(file, ("defaults",), defaults)
+    hosts = [_host(file, at, shared, entry) for at, entry in enumerate(listed)]
+    _refuse_duplicates(file, hosts)
     return Inventory(str(path), tuple(hosts))
 
 
@@ -147,48 +149,30 @@ def _too_few(
     if len(inventory.hosts) < len(nodes):
         return (
             f"this trial has {len(nodes)} nodes, one host each, and {inventory.source} lists "
-            f"{_hosts(len(inventory.hosts))}; add hosts there, or take nodes away with --nodes"
+            f"{quantity(len(inventory.hosts), 'host')}; add hosts there, or take nodes away with "
+            "--nodes"
         )
     roles = {node.role, *(holder[at].role for at in seen)}
     wanted = sum(1 for node in nodes if node.role in roles)
     return (
         f"this trial has {wanted} nodes of role {' or '.join(sorted(roles))}, and "
-        f"{inventory.source} has {_hosts(len(seen))} whose roles allow them; add hosts or roles"
+        f"{inventory.source} has {quantity(len(seen), 'host')} whose roles allow them; add hosts "
+        "or roles"
     )
-
-
-def _hosts(count: int) -> str:
-    return f"{count} host{'' if count == 1 else 's'}"
 
 
 # ----------------------------------------------------------------------------- reading the file
 
 
-class _SourceLines:
-    """The lines of keys in the text: TOML's reader returns values without lines."""
+class _SourceFile(NamedTuple):
+    """The file and its text."""
 
-    def __init__(self, source: str, text: str) -> None:
-        self.source = source
-        self._lines: dict[tuple[int, str], int] = {}
-        self._headers: dict[int, int] = {}
-        at, hosts = -2, 0
-        for number, line in enumerate(text.splitlines(), start=1):
-            if header := re.match(r"\s*(\[+)\s*([\w\"'.-]+)\s*\]", line):
-                at = hosts if header[1] == "[[" else -1
-                hosts += header[1] == "[["
-                self._headers.setdefault(at, number)
-                self._lines.setdefault((-2, header[2].strip("\"'").split(".")[0]), number)
-            elif key := re.match(r"\s*[\"']?([\w-]+)[\"']?\s*[.=]", line):
-                self._lines.setdefault((at, key[1]), number)
+    name: str
+    text: str
 
-    def where(self, at: int, key: str) -> str:
-        """Return `FILE line 7` of a key of host number `at`, of the defaults (-1), or of the file
-        (-2)."""
-        line = self._lines.get((at, key)) or self._lines.get((-1, key)) or self._headers.get(at)
-        return f"{self.source} line {line}" if line else self.source
-
-    def refuse(self, key: str, what: str, at: int = -2) -> NoReturn:
-        raise BadRequest(f"{self.where(at, key)}: {what}")
+    def refuse(self, what: str, *path: str | int) -> NoReturn:
+        """Raise BadRequest with the line of a value."""
+        raise BadRequest(f"{self.name}{line_suffix(self.text, *path)}: {what}")
 
 
 def _read(path: Path) -> str:
@@ -206,27 +190,29 @@ def _read(path: Path) -> str:
 
 
 def _host(
-    section: _SourceLines, at: int, defaults: Mapping[str, Any], entry: Mapping[str, Any]
+    file: _SourceFile, at: int, defaults: Mapping[str, Any], entry: Mapping[str, Any]
 ) -> InventoryHost:
-    values = {**defaults, **_checked(section, at, entry)}
+    values = {**defaults, **_checked(file, ("host", at), entry)}
     if not values.get("host"):
-        section.refuse("", f'host number {at + 1} has no name; add host = "NAME"', at)
+        file.refuse(f'host number {at + 1} has no name; add host = "NAME"', "host", at)
     if not values.get("address") and _is_ipv4(values["host"]):
         values["address"] = values["host"]
     return InventoryHost(**values)
 
 
-def _checked(section: _SourceLines, at: int, entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table's values as fields of a Host."""
+def _checked(
+    file: _SourceFile, table: tuple[str | int, ...], entry: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the values of a table of the file as fields of an InventoryHost."""
     known = {field.name: field for field in fields(InventoryHost)}
     values: dict[str, Any] = {}
     for key, raw in entry.items():
         if key not in known:
-            section.refuse(key, f"unknown key {key!r}; known: {', '.join(known)}", at)
-        if at < 0 and key in ("host", "address"):
-            section.refuse(key, f"{key} is each host's own, it cannot be a default", at)
+            file.refuse(f"unknown key {key!r}; known: {', '.join(known)}", *table, key)
+        if table == ("defaults",) and key in ("host", "address"):
+            file.refuse(f"{key} is each host's own, it cannot be a default", *table, key)
         for what in _expected_value(key, raw):
-            section.refuse(key, f"{key} must be {what}, not {raw!r}", at)
+            file.refuse(f"{key} must be {what}, not {raw!r}", *table, key)
         values[key] = _as_field(key, raw)
     return values
 
@@ -272,10 +258,11 @@ def _is_ipv4(text: str) -> bool:
     return True
 
 
-def _refuse_duplicates(section: _SourceLines, hosts: Sequence[InventoryHost]) -> None:
+def _refuse_duplicates(file: _SourceFile, hosts: Sequence[InventoryHost]) -> None:
     for key in ("host", "address"):
         counts = Counter(value for host in hosts if (value := getattr(host, key)))
         for at, host in reversed(list(enumerate(hosts))):
             value = getattr(host, key)
             if counts[value] > 1:
-                section.refuse(key, f"{key} {value!r} is there twice; list each host once", at)
+                what = f"{key} {value!r} is there twice; list each host once"
+                file.refuse(what, "host", at, key)

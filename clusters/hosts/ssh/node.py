@@ -31,6 +31,7 @@ from harness.errors import BedFailed, SeatrialError
 from harness.history.runs import is_over
 from harness.run.parent_pipe import log
 from harness.text.parsing import parse_json
+from harness.text.plurals import quantity
 
 SCRIPT_WITHIN_S = 40.0
 DOWNLOAD_WITHIN_S = 30.0
@@ -39,10 +40,10 @@ PORTION_BYTES = 1 << 18
 MAX_SWEEPS = 64
 MAX_GREETING_BYTES = 1 << 20
 COUNTED_NOUNS = {
-    "agents": "agent",
-    "processes": "process",
-    "rules": "link rule",
-    "folder": "folder",
+    "agents": ("agent", "agents"),
+    "processes": ("process", "processes"),
+    "rules": ("link rule", "link rules"),
+    "folder": ("folder", "folders"),
 }
 GZIP = b"\x1f\x8b\x08"  # magic number
 PYTHON_OPTIONS = ("-I", "-S")  # only the standard library, and nothing of the users'
@@ -266,12 +267,8 @@ def heal_host(connections: HostConnections, claim: HostClaim) -> dict[str, Any]:
 
 def summary(done: Sequence[dict[str, Any]]) -> list[str]:
     """Return the sums of what was removed, as phrases."""
-    found = []
-    for key, one in COUNTED_NOUNS.items():
-        count = sum(int(each[key]) for each in done)
-        plural = f"{one}es" if one.endswith("s") else f"{one}s"
-        found += [f"{count} {one if count == 1 else plural}"] if count else []
-    return found
+    counts = {key: sum(int(each[key]) for each in done) for key in COUNTED_NOUNS}
+    return [quantity(count, *COUNTED_NOUNS[key]) for key, count in counts.items() if count]
 
 
 def _argv(remote: RemoteHost) -> list[str]:
