@@ -55,7 +55,6 @@ from checkers._spark.spark_stages import (
     per_history,
     units_of,
 )
-from harness.history.faults_and_events import ClusterEvent
 from harness.history.notes import GAVE_UP, MEMBER, OPEN_OPERATIONS, PASSED
 from harness.history.reader import CORRUPTED, DRAINED, NOT_DRAINED, History, Note
 from harness.operation import F, Type
@@ -112,8 +111,7 @@ def census_scope(history: History) -> CensusScope:
     """Return what the notes of the final phase say. In a history with gaps nothing was read to its
     end: rows that are missing may be missing from the record only."""
     texts = [note for word in (DRAINED, NOT_DRAINED, MEMBER) for note in history.notes[word]]
-    phases, complete = history.phases, history.complete
-    happened = history.events
+    complete = history.complete
     notes = [ReaderNote.of(note) for note in texts]
     names = tuple(sorted({note.group for note in notes if note.group is not None}))
     number = {name: index for index, name in enumerate(names[:MAX_GROUPS])}
@@ -129,9 +127,9 @@ def census_scope(history: History) -> CensusScope:
         required=required,
         groups=_members(history, notes, number),
         imported="imported" in history.state,
-        until=phases.get("drain") if given_up(history, OPEN_OPERATIONS) else None,
+        until=history.phases.get("drain") if given_up(history, OPEN_OPERATIONS) else None,
         spoiled=frozenset(_spoiled(history)),
-        deleted=_deleted(history, alone, happened),
+        deleted=_deleted(history, alone),
         sample=SAMPLE,
         group_names=names,
         replicas=complete and _all_replicas(history),
@@ -154,12 +152,10 @@ def _spoiled(history: History) -> Iterator[int]:
             yield values["key"] << OFFSET_BITS | (values["offset"] + 1 if known else 0)
 
 
-def _deleted(
-    history: History, drained: Sequence[ReaderNote], happened: Sequence[ClusterEvent]
-) -> dict[int, int]:
+def _deleted(history: History, drained: Sequence[ReaderNote]) -> dict[int, int]:
     """Return where each queue began for the final reader, if its nodes deleted something: every
     queue of the node's broker set, as its segments hold messages of all of them."""
-    nodes = {event.node for event in happened if event.kind == "deleted"}
+    nodes = {event.node for event in history.events if event.kind == "deleted"}
     if not nodes:
         return {}
     names = history.names
