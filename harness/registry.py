@@ -14,7 +14,7 @@ declares them, by name, in `PLUGINS`.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import entry_points
 from pkgutil import iter_modules
@@ -27,11 +27,14 @@ from harness.contracts import (
     FaultPlugin,
     HostsPlugin,
     ImporterPlugin,
+    MessageClient,
+    Node,
     Plugin,
     ReportPlugin,
     SystemPlugin,
     WorkloadPlugin,
 )
+from harness.contracts.plugin import why_unfit
 from harness.errors import BadRequest, SeatrialError, UnknownName, error_text
 
 CONTRACTS = "harness.contracts"
@@ -123,17 +126,19 @@ def plugin(kind: str, name: str) -> Plugin:
     found, contract = module(kind, name), KINDS[kind].contract
     declared = getattr(found, "PLUGINS", {}).get(name) or getattr(found, "PLUGIN", None)
     if not isinstance(declared, contract):
-        raise _refusal(kind, name, found, f"declares no PLUGIN = {contract.__name__}(...)")
+        raise refusal(kind, name, f"declares no PLUGIN = {contract.__name__}(...)")
     if stray := _stray_attribute(found, declared):
-        raise _refusal(kind, name, found, stray)
+        raise refusal(kind, name, stray)
     return declared
 
 
-def _refusal(kind: str, name: str, module: ModuleType, why: str) -> BadRequest:
-    file = getattr(module, "__file__", None) or module.__name__
+def refusal(kind: str, name: str, why: str) -> BadRequest:
+    """Return the error for a plug-in that breaks the contract of its kind. `why` completes a
+    sentence that begins with the plug-in, its module and file."""
+    found = module(kind, name)
+    file = getattr(found, "__file__", None) or found.__name__
     return BadRequest(
-        f"the {kind} {name!r} (module {module.__name__}, {file}) {why}; see"
-        " docs/writing-a-plugin.md"
+        f"the {kind} {name!r} (module {found.__name__}, {file}) {why}; see docs/writing-a-plugin.md"
     )
 
 
@@ -211,17 +216,42 @@ def _declared(kind: str, name: str, contract: type[_P]) -> _P:
 
 
 def load(kind: str, name: str) -> Callable[..., Any]:
-    """Return the plug-in's function: `load("fault", "pause")(planned, context)`."""
-    function: Callable[..., Any] = getattr(plugin(kind, name), KINDS[kind].contract.MAIN)
-    return function
+    """Return the plug-in's function: `load("fault", "pause")(planned, context)`.
+
+    It raises BadRequest, with module and file, if the plug-in returns something that lacks what the
+    contract of its kind demands.
+    """
+    plugin(kind, name)
+    return partial(_call, kind, name)
+
+
+def _call(kind: str, name: str, *arguments: Any) -> Any:
+    declared, contract = plugin(kind, name), KINDS[kind].contract
+    returned = getattr(declared, contract.MAIN)(*arguments)
+    if why := why_unfit(returned, contract.RETURNS):
+        raise refusal(kind, name, f"is wrong: {contract.MAIN} {why}")
+    return returned
+
+
+def client(trial: Any, nodes: Sequence[Node]) -> MessageClient:
+    """Return a client of the trial's system. Raises BadRequest if it lacks a method that the
+    trial's workload calls."""
+    system = load("system", trial.system)(trial)
+    made: MessageClient = system.client(system.client_settings(nodes))
+    wanted = {"open", "close", *workload(trial.workload).client}
+    if missing := sorted(name for name in wanted if not hasattr(made, name)):
+        lacks = f"{', '.join(map(repr, missing))}, which the workload {trial.workload!r} calls"
+        raise refusal("system", trial.system, f"has a client that lacks {lacks}")
+    return made
 
 
 def descriptions(kind: str) -> Iterator[tuple[str, str]]:
-    """Yield each name with its description, or the first sentence of its docstring."""
+    """Yield each name with its description, else the first sentence of its module's docstring;
+    empty if it has none. Raises BadRequest if a declaration is invalid."""
     for name in names(kind):
         own = getattr(plugin(kind, name), "description", "")
         text = " ".join((own or module(kind, name).__doc__ or "").split())
-        yield name, text.split(". ")[0].removesuffix(".") + "."
+        yield name, text and text.split(". ")[0].removesuffix(".") + "."
 
 
 def nemesis() -> ModuleType:

@@ -90,6 +90,9 @@ NAMED = {
             "unsynced",
         },  # an event; a table; hosts
         "harness/run/monitors.py": {"masters"},
+        "harness/contracts/hosts.py": {  # abilities of hosts
+            *("bandwidth", "clock", "delay", "loss", "power", "restart", "unsynced"),
+        },
     },
     "numbers that this checker counts are shown": {
         "harness/selftest/mutants.py": {"coverage"},

@@ -12,7 +12,7 @@ from harness.contracts import Agent, Hosts, Node
 ABILITIES = frozenset(
     {
         *("links", "loss", "delay", "bandwidth", "signal", "restart"),
-        *("files", "disk", "unsynced", "limits"),
+        *("files", "disk", "unsynced", "limits", "commands"),
     }
 )
 YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")

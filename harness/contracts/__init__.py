@@ -10,8 +10,11 @@ One file with one function adds one of them:
     checkers/NAME.py           check(history, trial, spark) -> Result   one property
     reports/NAME.py            render(run) -> path written           one format
 
-They meet only through the values below. Plug-ins of other packages import this module, and no other
-module of `harness`. `History`, `batches`, `Trial` and `RunDir` are loaded when they are first used.
+Plug-ins communicate only through the values below. Plug-ins of other packages import this module,
+and nothing else of Seatrial; each name is explained in its own docstring. The last ones are loaded
+when they are first used, because a node or a client process may lack the libraries that they need:
+`History`, `batches` and `RunDir` (a run's history and folder), `Trial`, `ObjectClient` and
+`check_load` (for workloads), `Model`, `ModelOperation` and `search_model` (for checkers).
 """
 
 from importlib import import_module
@@ -36,6 +39,8 @@ from harness.contracts.clients import MessageClient as MessageClient
 from harness.contracts.clients import MetadataClient as MetadataClient
 from harness.contracts.clients import PollResult as PollResult
 from harness.contracts.clients import ReceivedMessage as ReceivedMessage
+from harness.contracts.clients import RegisterAccess as RegisterAccess
+from harness.contracts.clients import RegisterClient as RegisterClient
 from harness.contracts.clients import SelectingClient as SelectingClient
 from harness.contracts.cluster_view import ClusterState as ClusterState
 from harness.contracts.faults import ANY_BUT_INTEGRITY as ANY_BUT_INTEGRITY
@@ -58,6 +63,7 @@ from harness.contracts.faults import ProcessEnd as ProcessEnd
 from harness.contracts.faults import RecurringInjection as RecurringInjection
 from harness.contracts.faults import ResolveSelector as ResolveSelector
 from harness.contracts.hosts import CLIENT as CLIENT
+from harness.contracts.hosts import HOST_ABILITIES as HOST_ABILITIES
 from harness.contracts.hosts import ClockComparingHosts as ClockComparingHosts
 from harness.contracts.hosts import ClockOffset as ClockOffset
 from harness.contracts.hosts import Distance as Distance
@@ -88,8 +94,10 @@ from harness.judge.demands import INTEGRITY as INTEGRITY
 from harness.judge.demands import ISOLATION as ISOLATION
 from harness.judge.demands import LINEARIZABLE as LINEARIZABLE
 from harness.judge.verdict import Finding as Finding
+from harness.judge.verdict import Judgement as Judgement
 from harness.judge.verdict import Reason as Reason
 from harness.judge.verdict import Result as Result
+from harness.judge.verdict import Verdict as Verdict
 from harness.operation import Completion as Completion
 from harness.operation import F as F
 from harness.operation import Type as Type
@@ -99,12 +107,21 @@ if TYPE_CHECKING:
     from harness.history.reader import batches as batches
     from harness.history.rundir import RunDir as RunDir
     from harness.trial import Trial as Trial
+    from harness.workloads._clients import ObjectClient as ObjectClient
+    from harness.workloads._clients import check_load as check_load
 
 # Earlier names, for plug-ins of other packages.
 Batch, Received, Standing, Bed = PollResult, ReceivedMessage, ClusterState, TestBed
 Effects, Ends, Destroys = FaultEffects, ProcessEnd, DataLoss
 
 _LATER = {
+    "ILLEGAL": "checkers._linear.batch",
+    "LEGAL": "checkers._linear.batch",
+    "Model": "checkers._linear.models",
+    "ModelOperation": "checkers._linear.models",
+    "search_model": "checkers._linear.models",
+    "ObjectClient": "harness.workloads._clients",
+    "check_load": "harness.workloads._clients",
     "History": "harness.history.reader",
     "RunDir": "harness.history.rundir",
     "Trial": "harness.trial",

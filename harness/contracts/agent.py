@@ -41,7 +41,8 @@ class TimedDatagram(NamedTuple):
 
 @dataclass(frozen=True)
 class CommandResult:
-    """The result of a command that ran on a node."""
+    """The result of a command that ran on a node: its exit code (negative: minus the signal that
+    ended it), its standard output and standard error as text."""
 
     code: int
     out: str
@@ -71,15 +72,25 @@ class ProcessState:
 
 
 class Agent(Protocol):
-    """Remote control of one node. Every call raises NodeGone once the agent cannot be reached."""
+    """Remote control of one node. Paths are those of the node (`Hosts.folder`). Processes have the
+    names that they were started under. Every call raises BedFailed if the node cannot do it, and
+    NodeGone, which is a BedFailed, once the agent cannot be reached."""
 
     async def run(
         self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float = 10.0
-    ) -> CommandResult: ...
+    ) -> CommandResult:
+        """Run a program to its end; return its result, whatever the exit code is. Raises BedFailed
+        if there is no such program, or if it does not end in time, when it is killed. Simulated
+        nodes run no programs: a fault that needs this declares `commands` in its `needs`."""
+        ...
 
-    async def put(self, path: str, data: bytes) -> None: ...
+    async def put(self, path: str, data: bytes) -> None:
+        """Write a file, in place of one that exists; make the folder that it is in."""
+        ...
 
-    async def get(self, path: str) -> bytes: ...
+    async def get(self, path: str) -> bytes:
+        """Return the contents of a file. Raises BedFailed if there is none."""
+        ...
 
     async def start(
         self,
@@ -91,8 +102,9 @@ class Agent(Protocol):
         log: str = "",
         on_line: Callable[[str], None] | None = None,
     ) -> int:
-        """Start a process in a session of its own; return its pid. Standard error goes to the file
-        `log`; standard output does too, unless `on_line` takes its lines."""
+        """Start a process in a session of its own; return its pid. Standard error is appended to
+        the file `log`; standard output is too, unless `on_line` takes its lines. `env` is added to
+        the agent's environment. Raises BedFailed if a process of this name is running."""
         ...
 
     async def tell(self, name: str, line: str) -> None:
@@ -103,7 +115,9 @@ class Agent(Protocol):
         """Signal the process group; do nothing if it has ended."""
         ...
 
-    async def state(self, name: str) -> ProcessState: ...
+    async def state(self, name: str) -> ProcessState:
+        """Return the state of the process that was started last under this name."""
+        ...
 
     async def exited(self, name: str) -> int:
         """Wait until the process ends; return its exit code."""

@@ -18,7 +18,9 @@ Check = Callable[["History", "Trial", Any], Result]  # the last is the Spark ses
 class CheckerPlugin(Plugin):
     """What the module of a checker declares as `PLUGIN`.
 
-    check         returns the result of a history
+    check         returns the result of a history: `check(history, trial, spark)`. `spark` is a
+                  session, or None where none is needed for so few operations. An exception makes
+                  the result CHECKER_FAILED, and the run unknown
     findings      codes of all findings that it can give
     reasons       codes of all reasons that it can give
     cut_short     those of its reasons that follow from a run that was cut short: they are left out
@@ -27,13 +29,15 @@ class CheckerPlugin(Plugin):
                   causes
     unobserved    those of its reasons that say that planned faults were not seen to take effect
     spacing       those of its reasons that say that faults left no time between them
-    decides       demands of the contract that hold if it finds nothing and gives no reason
+    decides       demands that hold if it finds nothing and gives no reason: those of a contract
+                  (DEMANDS, ISOLATION), or names of your own, which every contract demands
     compares      it compares copies of a replica group: where each group has one node, it decides
                   nothing, and need not run
     needs_clocks  its findings depend on which of two nodes' events came first
     """
 
     MAIN: ClassVar[str] = "check"
+    RETURNS: ClassVar[Any] = Result
 
     check: Check
     findings: frozenset[str]

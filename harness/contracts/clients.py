@@ -1,7 +1,11 @@
-"""What a client of a message system offers to the workload.
+"""What a client of a system offers to the workload.
 
-Calls never raise for what the system did: one table in the driver maps its errors to ok, fail and
-info.
+A client runs in a client process on a client node, which has the standard library of Python and the
+packages of Seatrial, but no libraries of other projects. It needs the methods that the trial's
+workload calls (`WorkloadPlugin.client`), and `open` and `close`. Calls never raise for what the
+system did: they return a `Completion`, or call `done` with one. One table in the driver maps the
+system's errors to OK (it took effect), FAIL (it certainly did not, and never will) and INFO
+(unknown: it may take effect at any later time).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,8 +17,15 @@ from harness.operation import Completion
 
 @dataclass(frozen=True)
 class ReceivedMessage:
-    """A message that a client received. `key`: None if the client does not know it; `stored_ms`:
-    when the record was stored, by the clock of the node that stored it."""
+    """A message that a client received.
+
+    offset     in the queue
+    epoch      of the master that stored it; 0 if the system has none
+    body       as it was sent
+    key        as it was sent; None if the client does not know it
+    stored_ms  when the record was stored, by the clock of the node that stored it, in ms since
+               1970; -1 if it is not known
+    """
 
     offset: int
     epoch: int
@@ -25,7 +36,13 @@ class ReceivedMessage:
 
 @dataclass(frozen=True)
 class PollResult:
-    """A poll's result: completion, messages in order, and the offset to read next."""
+    """The result of a poll.
+
+    completion   OK, also if there was no message; FAIL if there was no answer
+    messages     in the order of their offsets
+    next_offset  the offset to read next
+    max_offset   the offset after the queue's last readable message
+    """
 
     completion: Completion
     messages: Sequence[ReceivedMessage] = ()
@@ -34,23 +51,30 @@ class PollResult:
 
 
 class MessageClient(Protocol):
-    """A client of a message system. Calls never raise for what the system did: one table in the
-    driver maps its errors to ok, fail and info."""
+    """A client of a message system. Calls never raise for what the system did, `range` and
+    `committed` aside. `queue`: a number from 0."""
 
-    async def open(self) -> None: ...
+    async def open(self) -> None:
+        """Prepare the client; called once, before any other method. It need not connect: the
+        system may not be reachable yet."""
+        ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Close its connections; called once, after every operation has completed."""
+        ...
 
     def send(
         self, topic: str, queue: int, key: bytes, body: bytes, done: Callable[[Completion], None]
     ) -> None:
-        """Send one message; `done` is called exactly once, in the event loop. Sends are
-        pipelined."""
+        """Send one message, and return at once; `done` is called exactly once, later, in the event
+        loop. Sends are pipelined. The completion of an acknowledged send has its `offset`."""
         ...
 
     async def poll(
         self, topic: str, queue: int, offset: int, limit: int, wait_s: float
-    ) -> PollResult: ...
+    ) -> PollResult:
+        """Read at most `limit` messages from `offset` on; wait up to `wait_s` if there is none."""
+        ...
 
     async def range(self, topic: str, queue: int) -> tuple[int, int]:
         """Return the queue's minimum offset and high-water mark. Raises ConnectionError if it
@@ -62,7 +86,9 @@ class MessageClient(Protocol):
         reached now."""
         ...
 
-    async def commit(self, group: str, topic: str, queue: int, offset: int) -> Completion: ...
+    async def commit(self, group: str, topic: str, queue: int, offset: int) -> Completion:
+        """Set the group's offset: that of the message to read next."""
+        ...
 
 
 class SelectingClient(MessageClient, Protocol):
@@ -83,9 +109,13 @@ class SelectingClient(MessageClient, Protocol):
 class MetadataClient(MessageClient, Protocol):
     """A client that also changes what a message system stores besides messages."""
 
-    async def create_topic(self, topic: str, queues: int) -> Completion: ...
+    async def create_topic(self, topic: str, queues: int) -> Completion:
+        """Create a topic with so many queues; OK also if it has them already."""
+        ...
 
-    async def delete_topic(self, topic: str) -> Completion: ...
+    async def delete_topic(self, topic: str) -> Completion:
+        """Delete a topic; OK also if there is none."""
+        ...
 
     async def topics(self) -> Mapping[str, int]:
         """Return all topics with their number of queues. Raises ConnectionError if it cannot be
@@ -120,4 +150,31 @@ class GroupClient(MetadataClient, Protocol):
 
     def member(self, group: str, me: str, topics: Mapping[str, int]) -> GroupConsumer:
         """Return a consumer named `me`, of topics with so many queues each."""
+        ...
+
+
+class RegisterAccess(Protocol):
+    """One client's access to registers: values are whole numbers from 0, keys are names. Calls
+    never raise for what the system did."""
+
+    async def get(self, key: str) -> tuple[Completion, int]:
+        """Return a completion, OK or FAIL, and the value; -1 if the register has none. A read has
+        no effect, so its outcome is never unknown: one without an answer is a FAIL."""
+        ...
+
+    async def put(self, key: str, value: int) -> Completion: ...
+
+    async def cas(self, key: str, expected: int, value: int) -> Completion:
+        """Set the value if the register has the `expected` one; -1: if it has none. FAIL with
+        `pos` 0: the comparison itself refused it."""
+        ...
+
+
+class RegisterClient(MessageClient, Protocol):
+    """A client of a system that has registers. For the workload `register` alone it needs no
+    method of `MessageClient` but `open` and `close`."""
+
+    def registers(self, client: int) -> RegisterAccess:
+        """Return the access of one client, with connections of its own; they end with `close` of
+        this client."""
         ...

@@ -63,6 +63,12 @@ class FaultEffects(Declaration):
         for demand in sorted(self.may_break - ALL_DEMANDS):
             raise UnknownName("demand in may_break of FaultEffects", demand, ALL_DEMANDS)
 
+    def breaks(self, demand: str) -> bool:
+        """Whether a finding with this demand may be excused. A demand that a checker of another
+        package defines is one of them if all of Seatrial's own are, `integrity` aside."""
+        own = demand in ALL_DEMANDS
+        return demand in self.may_break if own else self.may_break >= ANY_BUT_INTEGRITY
+
     @property
     def suspends(self) -> bool:
         """Whether its targets stand still, and continue when it is healed."""
@@ -86,7 +92,8 @@ class PlannedFault:
     at_s      seconds after the load began
     for_s     how long it lasts; with `until`, at most that long
     target    a selector, resolved at the moment of the fault: `master`, `minority`, `broker-2` ...
-    params    the fault's own: {shape = "isolate"} or {probability = 0.8}
+    params    the fault's own: {shape = "isolate"} or {probability = 0.8}; every parameter that
+              the fault declares is there, by default with its default
     after     also wait for this before it begins: "1000 acks within 9 s": so many more sends were
               acknowledged since the previous fault of the plan was applied, at most so long;
               "event truncate within 5 s": a node logged one since then, else the fault is left out;
@@ -130,7 +137,8 @@ class Observation:
 class Injection(Protocol):
     """One fault in the world. Entering applies it, and leaving heals it, whatever happened:
     leaving must work after an entering that was interrupted, and more than once, whether it
-    failed or not."""
+    failed or not. Each method raises BedFailed for what it cannot do; that is recorded, and the run
+    goes on."""
 
     # role -> names of the nodes it resolved to; empty: no node has the role now. After
     # entering, only those that it really hit
@@ -186,6 +194,7 @@ class LinkEffect(NamedTuple):
 
     @property
     def narrow(self) -> bool:
+        """Whether the bandwidth is limited."""
         return self.bytes_per_s > 0 or self.node_bytes_per_s > 0
 
 
@@ -208,7 +217,9 @@ class MergedLinkRules(Protocol):
         """Put a fault's effects in force."""
         ...
 
-    async def remove(self, owner: object) -> None: ...
+    async def remove(self, owner: object) -> None:
+        """Remove a fault's effects; do nothing if it has none in force."""
+        ...
 
     def effect(self, link: Link) -> LinkEffect:
         """Return what all faults together want of the link."""
@@ -235,16 +246,24 @@ class ResolveSelector(Protocol):
 
 @dataclass(frozen=True)
 class FaultContext:
-    """What a fault is given at its moment."""
+    """What a fault is given at its moment.
+
+    bed       nodes, agents, the system's driver, the clock
+    links     the network rules of all faults, for faults that change the network
+    resolve   returns the nodes that a selector means now: `resolve(planned.target, spare=claimed)`
+    role_now  returns a node's role in the cluster now (`master`), else its fixed one
+    claimed   names of the nodes whose process a fault controls now. A fault that ends, stops or
+              limits processes adds its nodes when it is entered, and removes the same ones when
+              healing was observed, so that no other fault takes them meanwhile
+    random    a `random.Random` of its own, from the trial's seed
+    """
 
     bed: TestBed
     links: MergedLinkRules
     resolve: ResolveSelector
-    role_now: Callable[
-        [Node], str
-    ]  # a node's role in the cluster now (`master`), else its fixed one
-    claimed: set[str]  # nodes whose process a fault controls: each fault adds and removes its own
-    random: Any  # a `random.Random` of its own
+    role_now: Callable[[Node], str]
+    claimed: set[str]
+    random: Any
 
     def by_role(self, nodes: Sequence[Node]) -> Mapping[str, Sequence[str]]:
         """Group nodes by their role now: an injection's `targets`."""
@@ -319,7 +338,7 @@ class FaultPlugin(Plugin):
     draw                draws target and parameters; the second argument, if not empty, restricts
                         the targets
     params              its parameters by name
-    needs               abilities that `Hosts.can` must contain
+    needs               abilities that the hosts must have: names of HOST_ABILITIES
     check               raises BadRequest if target and parameters make no sense together
     check_nodes         raises BadRequest if parameters name nodes that do not exist
     takes_s             how long it must last to do what its parameters say
@@ -334,6 +353,7 @@ class FaultPlugin(Plugin):
     """
 
     MAIN: ClassVar[str] = "fault"
+    RETURNS: ClassVar[Any] = Injection
 
     fault: Callable[[PlannedFault, FaultContext], Injection]
     effects: FaultEffects

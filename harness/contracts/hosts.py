@@ -18,6 +18,24 @@ if TYPE_CHECKING:
     from harness.trial import Trial
 
 CLIENT = "client"  # the role of nodes that clients live on
+# What hosts can do, by name. A fault declares in `needs` what it needs of these. A system may have
+# abilities of its own, in an attribute `can`: `members`, `handover`.
+HOST_ABILITIES = {
+    "links": "cut links (Agent.links)",
+    "loss": "drop a share of the packets of a link",
+    "delay": "delay the packets of a link (see Agent.lacks)",
+    "bandwidth": "limit the bandwidth of a link (see Agent.lacks)",
+    "signal": "send signals to processes (Agent.signal)",
+    "restart": "start the process of a node again (System.start_node)",
+    "files": "change the files of a node whose process has ended (Agent.put)",
+    "commands": "run any program of Linux on a node (Agent.run), and read its /proc",
+    "limits": "set resource limits of processes",
+    "clock": "give processes a wall clock of their own",
+    "disk": "make a disk fail (DiskAgent)",
+    "unsynced": "lose what a disk had not synced (UnsyncedAgent)",
+    "power": "cut the power of a node (PowerAgent)",
+    "events": "report what nodes log as they log it, so that plans can wait for it",
+}
 
 
 @dataclass(frozen=True)
@@ -72,9 +90,7 @@ class Hosts(Protocol):
     """Machines for one trial. Entered: all nodes are up, with agents and addresses. Left: what the
     nodes wrote is in the run's folder, and everything that was made is gone."""
 
-    # some of: links, loss, delay and bandwidth (see Agent.lacks), signal, restart, files (of a
-    # stopped node, changed), disk (see DiskAgent), power, events (see EventSource)
-    can: frozenset[str]
+    can: frozenset[str]  # abilities, which faults need: names of HOST_ABILITIES
     shares_files: bool  # nodes see the run's folder, so nothing has to be copied back
 
     def enter(self) -> None:
@@ -154,6 +170,7 @@ class HostsPlugin(Plugin):
     """
 
     MAIN: ClassVar[str] = "hosts"
+    RETURNS: ClassVar[Any] = Hosts
 
     hosts: Callable[["Trial", Path], Hosts]
     problems: Callable[[Mapping[str, Any]], Sequence[Problem]]

@@ -1,14 +1,16 @@
 """What a plug-in declares: one value, `PLUGIN`, that is checked when its module is loaded."""
 
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
 from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, ClassVar, get_args, get_origin
+from types import FunctionType, NoneType, UnionType
+from typing import Any, ClassVar, Protocol, get_args, get_origin
 
 from harness.errors import BadRequest
+from harness.text.parsing import abbreviate
 
 _WORDS = {
     Callable: "a function",
@@ -49,6 +51,7 @@ class Plugin(Declaration):
     """The declaration of one plug-in."""
 
     MAIN: ClassVar[str]  # the function that every plug-in of its kind has
+    RETURNS: ClassVar[Any] = Any  # what that function returns: a type, or a Protocol
 
     def defaulted(self) -> list[str]:
         """Return the names of the attributes that have their default values."""
@@ -82,6 +85,37 @@ def refuse_wrong_types(declared: Any) -> None:
                 f"{each.name!r} of {type(declared).__name__} must be {_type_text(each.type)}, not"
                 f" {value!r}"
             )
+
+
+def missing_members(value: object, protocol: type, also: Collection[str] = ()) -> list[str]:
+    """Return the names of the Protocol's attributes and methods, and of those in `also`, that the
+    value lacks, sorted."""
+    wanted = {*also}
+    for cls in protocol.__mro__:
+        if getattr(cls, "_is_protocol", False) and cls is not Protocol:
+            wanted |= {name for name, each in vars(cls).items() if isinstance(each, FunctionType)}
+            wanted |= inspect.get_annotations(cls).keys()
+    wanted -= {"__init__", "__subclasshook__"}  # of the Protocol class itself
+    return sorted(name for name in wanted if not hasattr(value, name))
+
+
+def why_unfit(value: object, type_: Any) -> str:
+    """Return why a value is not what a plug-in's function must return: the end of a sentence that
+    begins with the function's name; empty if it is."""
+    if getattr(type_, "_is_protocol", False):
+        missing = missing_members(value, type_)
+        kind = type(value).__name__
+        lacks = ", ".join(map(repr, missing))
+        return f"returned {_a(kind)}, which lacks {lacks} of {type_.__name__}" if missing else ""
+    if _fits(value, type_):
+        return ""
+    return (
+        f"must return {_type_text(type_).removeprefix('of type ')}, not {abbreviate(repr(value))}"
+    )
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun[0] in 'AEIOUaeiou' else 'a'} {noun}"
 
 
 def nearest_name(name: str, known: Mapping[str, Any] | Sequence[str]) -> str:

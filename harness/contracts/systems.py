@@ -19,24 +19,34 @@ if TYPE_CHECKING:
 
 
 class System(Protocol):
-    """A driver: how to install, start, query and stop one kind of cluster."""
+    """A driver: how to install, start, query and stop one kind of cluster.
 
-    detection_s: float  # how long it may take to detect that a silent master is gone
-    log: str  # the event log in a node's folder
-    data: str  # the folder in a node's folder with the data that the node must not lose
+    detection_s  how long it may take to detect that a silent master is gone; 0.0: there is no
+                 failover
+    log          the event log, as a path within a node's folder (`Hosts.folder`)
+    data         the folder with the data that a node must not lose, likewise
+    """
+
+    detection_s: float
+    log: str
+    data: str
 
     def nodes(self) -> Sequence[Node]:
-        """Return the cluster's nodes and the client nodes, without addresses."""
+        """Return the cluster's nodes and the client nodes, without addresses. There must be a node
+        of the role `client`. Called before any node exists."""
         ...
 
-    async def install(self, bed: "TestBed") -> None: ...
+    async def install(self, bed: "TestBed") -> None:
+        """Put programs and configuration on the nodes, which are up. Raises BedFailed if a node
+        lacks something, with the command that installs it."""
+        ...
 
     async def start(self, bed: "TestBed") -> None:
         """Start every node."""
         ...
 
     async def start_node(self, bed: "TestBed", node: str) -> None:
-        """Start, or restart, one node's process."""
+        """Start, or restart, one node's process; called by `start`, and by faults that ended it."""
         ...
 
     def process(self, node: str) -> str:
@@ -44,32 +54,37 @@ class System(Protocol):
         ...
 
     async def cluster_state(self, bed: "TestBed") -> ClusterState:
-        """Query the nodes themselves, through agents, so that partitions do not hide the answer."""
+        """Query the nodes themselves, through agents, so that partitions do not hide the answer.
+        A node that does not answer is left out; this is no error."""
         ...
 
     async def healthy(self, bed: "TestBed", within_s: float) -> Mapping[str, Any]:
-        """Wait until the cluster serves with full redundancy; return the evidence. Raises BedFailed
-        otherwise."""
+        """Wait until the cluster serves with full redundancy; return the evidence, flat and as
+        JSON. Raises BedFailed if that takes longer than `within_s`."""
         ...
 
     async def collect(self, bed: "TestBed") -> None:
         """After the load: stop the nodes, read each replica's copy of the log into the history
-        (`bed.record.replicas`), and server-side events (`bed.record.event`)."""
+        (`bed.record.replicas`), and server-side events (`bed.record.event`). A system without
+        replicas only stops its nodes."""
         ...
 
     def client(self, settings: Mapping[str, Any]) -> MessageClient:
-        """Return a client, in a client process. `settings` is what `client_settings` returned."""
+        """Return a client, in a client process: a node that has Seatrial's packages and the
+        standard library only. `settings` is what `client_settings` returned."""
         ...
 
     def client_settings(self, nodes: Sequence[Node]) -> Mapping[str, Any]:
-        """Return what a client needs to find the cluster, as JSON."""
+        """Return what a client needs to find the cluster, as JSON. These nodes have addresses."""
         ...
 
 
 class Recorder(Protocol):
     """Writes the runner's part of the history; times are taken when a method is called."""
 
-    def note(self, text: str) -> None: ...
+    def note(self, text: str) -> None:
+        """Record a line of text in the table `notes`."""
+        ...
 
     def alarm(self, text: str) -> None:
         """Record a note that is also shown at once to the user who watches the run."""
@@ -79,7 +94,10 @@ class Recorder(Protocol):
         """Record a fault interval's state so far; the last row of an `id` counts."""
         ...
 
-    def event(self, t: int, node: str, kind: str, fields: Mapping[str, Any]) -> None: ...
+    def event(self, t: int, node: str, kind: str, fields: Mapping[str, Any]) -> None:
+        """Record something that a node did: at `t` (ns since the run's start, `Bed.now_ns`), of
+        this kind (`election`, `role` ...), with fields as JSON."""
+        ...
 
     def replicas(self, node: str, rows: Sequence[tuple[str, int, int, int, int]]) -> None:
         """Record a replica's messages in log order: (key, offset, value, epoch, crc). `crc`: a
@@ -113,7 +131,9 @@ def _no_clients() -> ClientProcesses:
 
 @dataclass(frozen=True)
 class TestBed:
-    """The test bed of a running trial: its nodes, hosts, system and recorder."""
+    """The test bed of a running trial: its nodes, hosts, system and recorder. `agents` has one for
+    each node, by name. The time of `now_ns` and of `sleep` (seconds) may be virtual: drivers and
+    faults read no other clock."""
 
     __test__: ClassVar[bool] = False  # it is not a test, despite its name
 
@@ -136,9 +156,11 @@ class TestBed:
         return await self.system.cluster_state(self)
 
     def node(self, name: str) -> Node:
+        """Return the node of this name, with its address. It must exist."""
         return next(node for node in self.nodes if node.name == name)
 
     def of_role(self, role: str) -> tuple[Node, ...]:
+        """Return the nodes of this role, such as `broker`."""
         return tuple(node for node in self.nodes if node.role == role)
 
 
@@ -156,14 +178,15 @@ class SystemPlugin(Plugin):
 
     system    the driver of a trial
     profiles  its named configurations, each with `name` and `about`
-    claims    what the trial's profile claims to survive: extents (one, minority, all) by kind of
-              fault; nothing, if not declared
+    claims    what the trial's profile claims to survive: extents (none, one, minority, all) by
+              kind of fault, `*` for every other kind; nothing, if not declared
     mutants   its known-bad variants, each with `name` and `about`
     in_force  all settings by name as the trial's cluster has them
     swarm     profile, nodes and settings for one seed of a campaign
     """
 
     MAIN: ClassVar[str] = "system"
+    RETURNS: ClassVar[Any] = System
 
     system: Callable[["Trial"], System]
     profiles: Callable[[], Mapping[str, Any]] = _no_names

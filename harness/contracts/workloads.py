@@ -14,7 +14,13 @@ if TYPE_CHECKING:
 
 
 class WorkloadContext(Protocol):
-    """What a workload sees of the client process that it runs in."""
+    """What a workload sees of the client process that it runs in.
+
+    A *process* is a number under which operations are journalled. Each does one operation at a
+    time. One whose operation ended INFO does nothing else, since that operation may still take
+    effect: the client continues as `process + total_processes`, which no other client uses.
+    `ObjectClient` of `harness.contracts` does this.
+    """
 
     client: MessageClient
     processes: Sequence[int]  # the logical processes of this client process
@@ -38,13 +44,16 @@ class WorkloadContext(Protocol):
     def invoke(
         self, process: int, f: int, key: int, value: int = -1, offset: int = -1, arg: int = -1
     ) -> int:
-        """Journal an invocation; return the operation's number."""
+        """Journal an invocation; return the operation's number. `process`: as `process_id`
+        returned it, or a later number of the same client. `f`: of the class `F`, which explains the
+        other fields. `key`: a position in `Workload.keys`. -1: a field that does not apply."""
         ...
 
     def complete(
         self, process: int, op: int, f: int, key: int, value: int, completion: Completion
     ) -> None:
-        """Journal a completion; its error text goes to the notes."""
+        """Journal how the operation `op` ended, under the process that invoked it; the completion's
+        error text goes to the notes. `value`: what was written or read; -1: none."""
         ...
 
     def received(
@@ -61,17 +70,22 @@ class WorkloadContext(Protocol):
         ...
 
     def note(self, text: str, process: int = -1, op: int = -1) -> None:
-        """Journal a note, such as `DRAINED ...` of `harness.history.schema`."""
+        """Journal a line of text, which checkers and reports can read (`History.notes`)."""
         ...
 
 
 class Workload(Protocol):
-    """What clients do. The same object in every client process; `context.processes` says which part
-    runs here."""
+    """What clients do. An equal one is made in every client process; `context.processes` says which
+    part runs there.
+
+    processes  number of logical processes, in all client processes together
+    keys       names of the objects operated on, such as "orders-0"; operations give positions in it
+    checkers   names of the checkers that judge it: the trial's, if it names any
+    """
 
     processes: int
-    keys: Sequence[str]  # names of the objects operated on, e.g. "orders-0"; indexed by `key`
-    checkers: Sequence[str]  # the checkers that judge it
+    keys: Sequence[str]
+    checkers: Sequence[str]
 
     def process_name(self, process: int) -> str:
         """Return the name of a logical process: "producer 0", "consumer 1 of group-0", "reader
@@ -83,9 +97,10 @@ class Workload(Protocol):
         ...
 
     def client_settings(self) -> Mapping[str, Any]:
-        """Return what the system must prepare for: {"topics": {name: queues}, "body_bytes": at
-        most, "once": clients must not retry a send, "selects": clients must be able to select
-        queues, "strict": what has to outlive a failover, of "locks" and "metadata"}."""
+        """Return what the system must prepare for, {} if nothing: {"topics": {name: queues},
+        "body_bytes": at most, "once": clients must not retry a send, "selects": clients must be
+        able to select queues, "strict": what has to outlive a failover, of "locks" and
+        "metadata"}."""
         ...
 
     async def load(self, context: WorkloadContext) -> None:
@@ -102,14 +117,18 @@ class WorkloadPlugin(Plugin):
     """What the module of a workload declares as `PLUGIN`.
 
     workload       the workload of a trial
+    client         names of the methods that it calls on a client of the system, besides `open` and
+                   `close`; a system whose client lacks one is refused
     options        a dataclass of the options of the trial's `load`, for the documentation
     swarm          the load for one seed of a campaign
     client_faults  kinds of fault that drawn plans also aim at clients
     """
 
     MAIN: ClassVar[str] = "workload"
+    RETURNS: ClassVar[Any] = Workload
 
     workload: Callable[["Trial"], Workload]
+    client: frozenset[str] = frozenset()
     options: type | None = None
     swarm: Callable[[Random], Mapping[str, Any]] | None = None
     client_faults: frozenset[str] = frozenset()

@@ -14,6 +14,7 @@ from typing import Any
 
 from harness import registry
 from harness.contracts.faults import DataLoss
+from harness.errors import near_names
 from harness.history.faults_and_events import FaultInterval, TimeWindow
 from harness.history.reader import History
 from harness.history.roles import SetChange, set_changes_of
@@ -55,7 +56,7 @@ class UnclaimedFault:
         return self.fault.begin or 0
 
     def may_break(self, demand: str) -> bool:
-        return demand in self.fault.effects.may_break
+        return self.fault.effects.breaks(demand)
 
     def excuses(self, demand: str, span: tuple[int, int], group: str = "") -> bool:
         """Whether it explains damage with this time span of which the nodes are not known: what is
@@ -78,10 +79,16 @@ class UnclaimedFault:
 
 
 def claims_in_force(trial: Trial) -> dict[str, str]:
-    """Return the trial's claims over those of its system's profile, by kind."""
+    """Return the trial's claims over those of its system's profile, by kind. Raises BadRequest if
+    the system claims to survive a kind or an extent that does not exist."""
     theirs: Mapping[str, str] = {}
     if ANY_KIND not in trial.claims and trial.system in registry.names("system"):
         theirs = registry.system(trial.system).claims(trial)
+        for known, given in ((registry.names("fault"), theirs), (EXTENTS, theirs.values())):
+            for name in given:
+                if name not in (*known, ANY_KIND):
+                    why = f"claims {name!r}{near_names(name, known)}"
+                    raise registry.refusal("system", trial.system, why)
     return merge_claims(theirs, trial.claims)
 
 

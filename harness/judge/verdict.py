@@ -45,7 +45,9 @@ class Finding:
     count     exact
     message   a plain sentence with the count in it
     demand    the demand of the contract it violates: no-loss ...; empty: it only informs
-    evidence  capped rows, each a flat mapping of names to numbers and strings
+    evidence  capped rows, each a flat mapping of names to numbers and strings. Columns named
+              `at_s`, `sent_s`, `acked_s` or `seen_s` are times, in seconds since the run's start as
+              everywhere in a history; reports show them since the beginning of the load
     faults    ids of the fault intervals it falls in
     permitted the contract does not demand it
     excuses   which of its rows are excused, and by what

@@ -48,7 +48,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from harness import registry
-from harness.contracts import CLIENT, MessageClient, Node, ReceivedMessage, System, Workload
+from harness.contracts import CLIENT, MessageClient, Node, ReceivedMessage, Workload
 from harness.errors import EXIT_BAD_REQUEST, EXIT_BED_FAILED, SeatrialError
 from harness.history.notes import DRAINED
 from harness.history.row_stream import RowStream, pack_integers, pack_texts
@@ -417,9 +417,8 @@ def make_client_process(
     nodes = [Node(n, names["roles"][n], names["addresses"][n]) for n in names["nodes"]]
     clients = [node.name for node in nodes if node.role == CLIENT]
     workload: Workload = registry.load("workload", trial.workload)(trial)
-    system: System = registry.load("system", trial.system)(trial)
     process = ClientProcess(
-        client=system.client(system.client_settings(nodes)),
+        client=registry.client(trial, nodes),
         ops=logs[0],
         notes=logs[1],
         index=clients.index(name),

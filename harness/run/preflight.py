@@ -12,6 +12,7 @@ from harness.cli.doctor import refuse_unready
 from harness.cli.options import Request
 from harness.contracts.cluster_view import Omniscient
 from harness.errors import BadRequest, UnknownName
+from harness.judge.claims import claims_in_force
 from harness.run.launch import make_plan
 from harness.run.replica_comparison import ReplicaComparingSystem
 from harness.text.trial_lines import source_position
@@ -49,6 +50,7 @@ def _refuse_impossible(asked: Request) -> None:
     workload.check_options()
     _refuse_unknown("checker", workload.checkers)
     _refuse_comparison(trial, trial.checkers or workload.checkers)
+    claims_in_force(trial)
     make_plan(trial, asked.plan_text)
 
 

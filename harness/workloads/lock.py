@@ -65,6 +65,7 @@ class LockOptions:
 
 PLUGIN = WorkloadPlugin(
     workload=workload,
+    client=frozenset({"lock", "unlock"}),
     options=LockOptions,
     swarm=swarm,
     client_faults=frozenset({"pause"}),  # a paused holder outlasts its lease

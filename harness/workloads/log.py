@@ -19,4 +19,9 @@ def workload(trial: Trial) -> ElementWorkload:
     return ElementWorkload(trial, TOPIC, F.APPEND)
 
 
-PLUGIN = WorkloadPlugin(workload=workload, options=ElementOptions, swarm=swarm)
+PLUGIN = WorkloadPlugin(
+    workload=workload,
+    client=frozenset({"send", "poll", "range"}),
+    options=ElementOptions,
+    swarm=swarm,
+)

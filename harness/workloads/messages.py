@@ -130,7 +130,12 @@ class MessageOptions:
         return 1 if self.ordered else self.concurrency
 
 
-PLUGIN = WorkloadPlugin(workload=workload, options=MessageOptions, swarm=swarm)
+PLUGIN = WorkloadPlugin(
+    workload=workload,
+    client=frozenset({"send", "poll", "range", "commit", "committed"}),
+    options=MessageOptions,
+    swarm=swarm,
+)
 
 
 MAX_QUEUES = 10_000  # of all topics together

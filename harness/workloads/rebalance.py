@@ -89,6 +89,7 @@ class RebalanceOptions:
 
 PLUGIN = WorkloadPlugin(
     workload=workload,
+    client=frozenset({"member", "lock", "unlock"}),
     options=RebalanceOptions,
     swarm=swarm,
     client_faults=frozenset({"pause"}),  # a paused consumer outlasts the leases of its queues

@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from random import Random
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
-from harness.contracts import MessageClient, WorkloadContext, WorkloadPlugin
+from harness.contracts import RegisterClient, WorkloadContext, WorkloadPlugin
 from harness.errors import BadRequest
 from harness.operation import NONE, Completion, F, Type
 from harness.run.schedule import share, values
@@ -36,29 +36,6 @@ RANGES = {
     "operations": (1, 1_000_000),
     "distinct": (0, 1_000_000),
 }
-
-
-class RegisterAccess(Protocol):
-    """One client's access to registers. Calls never raise for what the system did."""
-
-    async def get(self, key: str) -> tuple[Completion, int]:
-        """Return the value, NONE if it has none. Never of unknown outcome."""
-        ...
-
-    async def put(self, key: str, value: int) -> Completion: ...
-
-    async def cas(self, key: str, expected: int, value: int) -> Completion:
-        """Compare and set. Fail with pos 0: the comparison refused it. Expected NONE: only if it
-        has no value."""
-        ...
-
-
-class RegisterClient(MessageClient, Protocol):
-    """A client of a system that has registers."""
-
-    def registers(self, client: int) -> RegisterAccess:
-        """Return the access of one client, with connections of its own; closed with this client."""
-        ...
 
 
 def workload(trial: Trial) -> "RegisterWorkload":
@@ -89,7 +66,9 @@ class RegisterOptions:
     distinct: int = 0  # number of different values; 0: each value is written once
 
 
-PLUGIN = WorkloadPlugin(workload=workload, options=RegisterOptions, swarm=swarm)
+PLUGIN = WorkloadPlugin(
+    workload=workload, client=frozenset({"registers"}), options=RegisterOptions, swarm=swarm
+)
 
 
 class RegisterWorkload:

@@ -17,4 +17,9 @@ def workload(trial: Trial) -> ElementWorkload:
     return ElementWorkload(trial, TOPIC, F.ADD)
 
 
-PLUGIN = WorkloadPlugin(workload=workload, options=ElementOptions, swarm=swarm)
+PLUGIN = WorkloadPlugin(
+    workload=workload,
+    client=frozenset({"send", "poll", "range"}),
+    options=ElementOptions,
+    swarm=swarm,
+)

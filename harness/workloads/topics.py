@@ -112,6 +112,12 @@ class TopicsOptions:
 
 PLUGIN = WorkloadPlugin(
     workload=workload,
+    client=frozenset(
+        {
+            *("send", "poll", "range", "commit", "committed"),
+            *("create_topic", "delete_topic", "topics", "reset", "lock", "unlock"),
+        }
+    ),
     options=TopicsOptions,
     swarm=swarm,
     client_faults=frozenset({"pause"}),  # a paused holder outlasts its lease

@@ -35,6 +35,9 @@ class Hosts:
     def check(self, nodes):
         pass
 
+    def __getattr__(self, name):
+        return None  # the rest of the contract, which is not used
+
 def hosts(trial, folder):
     return Hosts()
 

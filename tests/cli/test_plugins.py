@@ -1,12 +1,16 @@
 """Plug-ins of other packages: what their declarations may not be, and what their exceptions say."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+
+from harness import registry
+from harness.contracts import HOST_ABILITIES
 
 Seatrial = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -269,3 +273,198 @@ def test_a_fault_of_another_package_may_end_nodes_if_it_says_so(
     assert ("NODE_CRASHED" in words) == bool(code), words
     assert "reaper 2 2" in words, "planned and counted"
     assert ran.returncode == code, words
+
+
+# --------------------------------------------- a package with a plug-in of each of five kinds
+
+OUTSIDE = Path(__file__).with_name("outside")
+OWN_KEYS = ("run", "own-keys", "--hosts", "simulated", "--duration", "3s", "--no-report")
+
+TRIAL = """
+system = "tinykv"
+workload = "own-keys"
+faults = ["file-size", "kill"]
+targets = ["broker"]
+duration_s = 8
+
+[rhythm]
+quiet_s = 1
+fault_s = 1
+recovery_s = 2
+
+[settings]
+stale = true
+"""
+
+
+@pytest.fixture
+def tinykv(tmp_path: Path) -> Path:
+    """Install the package `tinykv`; return the folder of its modules."""
+    shutil.copytree(OUTSIDE, tmp_path / "site")
+    return tmp_path / "site" / "tinykv"
+
+
+def _replace(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+@pytest.mark.bed
+def test_an_outside_package_brings_system_workload_fault_checker_and_report(
+    tmp_path: Path, tinykv: Path, seatrial: Seatrial
+) -> None:
+    """Its system runs, its fault takes effect, its checker convicts, and reports show all of it."""
+    (tmp_path / "kv.toml").write_text(TRIAL)
+    ran = seatrial("run", "kv.toml")
+    words = " ".join((ran.stdout + ran.stderr).split())
+    assert ran.returncode == 1, words
+    assert "fault 0: file-size on kv-1: observed" in words
+    assert "faults that took effect 2 of 2 1 file-size, 1 kill" in words
+    assert "violates read-your-writes; found by read-your-writes" in words
+    run = tmp_path / "runs" / "latest"
+    assert seatrial("report", "runs/latest", "--format", "tsv").returncode == 0
+    header, *rows = (run / "findings.tsv").read_text().splitlines()
+    assert header.split("\t") == ["checker", "code", "demand", "evidence"]
+    assert all(row.split("\t")[1] == "STALE_READ" for row in rows)
+    assert rows
+    page = (run / "report.html").read_text()
+    assert "STALE_READ" in page
+    assert "file-size" in page
+
+
+def test_an_outside_workload_and_checker_work_in_a_simulated_world(
+    tinykv: Path, seatrial: Seatrial
+) -> None:
+    """With a cluster of ours. A fault that runs programs on nodes is refused there."""
+    ran = seatrial(*OWN_KEYS, "--json")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "read-your-writes" in ran.stdout
+    ran = seatrial(*OWN_KEYS, "--faults", "file-size", "--duration", "16s")
+    assert "cannot be done on simulated hosts, which lack: commands" in ran.stderr
+    assert ran.returncode == 254
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "says"),
+    [
+        (
+            "system.py",
+            "async def collect(",
+            "async def collected(",
+            "the system 'tinykv' (module tinykv.system, PATH) is wrong: system returned a TinyKv, "
+            "which lacks 'collect' of System",
+        ),
+        (
+            "own_keys.py",
+            "async def drain(",
+            "async def drained(",
+            "the workload 'own-keys' (module tinykv.own_keys, PATH) is wrong: workload returned an "
+            "OwnKeys, which lacks 'drain' of Workload",
+        ),
+        (
+            "system.py",
+            '{"kill": "all"}',
+            '{"kil": "all"}',
+            "the system 'tinykv' (module tinykv.system, PATH) claims 'kil' (did you mean kill?)",
+        ),
+        (
+            "system.py",
+            '{"kill": "all"}',
+            '{"kill": "most"}',
+            "the system 'tinykv' (module tinykv.system, PATH) claims 'most'",
+        ),
+    ],
+)
+def test_a_driver_or_workload_that_lacks_something_is_refused(
+    tmp_path: Path, tinykv: Path, seatrial: Seatrial, file: str, old: str, new: str, says: str
+) -> None:
+    """Before the run: one sentence names the plug-in, its file and what is wrong."""
+    _replace(tinykv / file, old, new)
+    ran = seatrial("run", "own-keys", "--system", "tinykv", "--duration", "3s")
+    words = " ".join(ran.stderr.split())
+    assert says.replace("PATH", str(tinykv / file)) in words
+    assert "Traceback" not in words
+    assert ran.returncode == 254, words
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "command", "says"),
+    [
+        (
+            "own_keys.py",
+            '{"registers"}',
+            '{"registers", "scan"}',
+            OWN_KEYS,
+            "has a client that lacks 'scan', which the workload 'own-keys' calls",
+        ),
+        (
+            "read_your_writes.py",
+            "return Result(",
+            "return list, (",
+            OWN_KEYS,
+            "the checker 'read-your-writes' (module tinykv.read_your_writes, PATH) is wrong: check "
+            "must return Result, not",
+        ),
+        (
+            "tsv.py",
+            "return path",
+            "return str(path)",
+            ("report", "runs/latest", "--format", "tsv"),
+            "the report 'tsv' (module tinykv.tsv, PATH) is wrong: render must return Path "
+            "or None, not '",
+        ),
+    ],
+)
+def test_what_a_plugin_returns_is_checked_when_it_is_used(
+    tinykv: Path,
+    seatrial: Seatrial,
+    file: str,
+    old: str,
+    new: str,
+    command: tuple[str, ...],
+    says: str,
+) -> None:
+    """A client, a result and a path of a wrong type are named, with the plug-in and its file."""
+    if command[0] != "run":
+        assert seatrial(*OWN_KEYS).returncode == 0
+    _replace(tinykv / file, old, new)
+    ran = seatrial(*command)
+    words = " ".join((ran.stdout + ran.stderr).split())
+    assert says.replace("PATH", str(tinykv / file)) in words
+    assert "Traceback" not in words
+    assert ran.returncode not in (0, 1)
+
+
+@pytest.mark.parametrize("file", ["file_size", "own_keys", "read_your_writes", "system", "tsv"])
+def test_a_module_without_a_declaration_is_refused_by_list(
+    tinykv: Path, seatrial: Seatrial, file: str
+) -> None:
+    """For each kind of plug-in."""
+    _replace(tinykv / f"{file}.py", "PLUGIN = ", "DECLARED = ")
+    ran = seatrial("list")
+    assert f"(module tinykv.{file}, {tinykv / file}.py) declares no PLUGIN = " in ran.stderr
+    assert ran.returncode == 254
+
+
+def test_an_injection_that_cannot_be_observed_is_refused(
+    install: Callable[..., None], seatrial: Seatrial
+) -> None:
+    """The sentence names what it lacks."""
+    install(
+        "outside", "fault", "slow-disk", declared().replace('raise KeyError("oars")', "return 3")
+    )
+    ran = seatrial("run", "--hosts", "simulated", "--faults", "slow-disk", "--duration", "20s")
+    words = " ".join(ran.stderr.split())
+    assert "is wrong: fault returned an int, which lacks '__aenter__', '__aexit__', " in words
+    assert "'observe', 'observe_healed', 'targets' of Injection" in words
+
+
+def test_abilities_of_hosts_are_documented(root: Path) -> None:
+    """Of every kind of hosts, and of every fault that needs one."""
+    text = (root / "docs" / "writing-a-plugin.md").read_text()
+    for name, meaning in HOST_ABILITIES.items():
+        assert f"| `{name}` | {meaning} |" in text
+    needs = {need for name in registry.names("fault") for need in registry.fault(name).needs}
+    assert needs <= {*HOST_ABILITIES, "members", "handover"}

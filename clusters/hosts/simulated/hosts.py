@@ -38,8 +38,7 @@ from harness.registry import load
 from harness.trial import Trial
 
 HOME = "/seatrial"
-OBJECTS = ("register", "set", "lock", "log")
-SUPPORTED = {"system": ("flotilla",), "workload": ("messages", "topics", "rebalance", *OBJECTS)}
+SYSTEMS = ("flotilla",)  # whose programs run in a simulated world
 
 __all__ = ["NEEDS", "SimulatedHosts", "edition", "hosts", "problems", "replayable", "swarm"]
 
@@ -48,12 +47,11 @@ NEEDS = ("nothing of this machine",)
 
 def hosts(trial: Trial, folder: Path) -> "SimulatedHosts":
     SimulationOptions.of(trial.bed)
-    for kind, name in (("system", trial.system), ("workload", trial.workload)):
-        if name not in SUPPORTED[kind]:
-            raise Unsupported(
-                f"the {kind} {name!r} cannot be simulated, only {', '.join(SUPPORTED[kind])}; "
-                "choose other hosts, such as local"
-            )
+    if trial.system not in SYSTEMS:
+        raise Unsupported(
+            f"the system {trial.system!r} cannot be simulated, only {', '.join(SYSTEMS)}; "
+            "choose other hosts, such as local"
+        )
     return SimulatedHosts(trial, Path(folder).resolve())
 
 

@@ -38,6 +38,7 @@ PLUGIN = SystemPlugin(system=system)
 
 class Buoy:
     detection_s = 0.1
+    log, data = "events.jsonl", "log.jsonl"
 
     def __init__(self, trial: Trial) -> None:
         self._settings = trial.settings

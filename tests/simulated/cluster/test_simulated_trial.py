@@ -166,19 +166,15 @@ OUTSIDE = '''
 """What cannot be simulated."""
 import sys
 
-from harness.contracts import Effects, FaultPlugin, SystemPlugin, WorkloadPlugin
+from harness.contracts import Effects, FaultPlugin, SystemPlugin
 
-checkers = ()
 detection_s = 1.0
-
-def check_options():
-    pass
-
-def client_settings():
-    return {}
 
 def nodes():
     return ()
+
+def __getattr__(name):
+    return _itself
 
 def _itself(*args):
     return sys.modules[__name__]
@@ -188,7 +184,6 @@ def _drawn(random, targets):
 
 PLUGIN = {
     "dinghy": lambda: SystemPlugin(system=_itself),
-    "cargo": lambda: WorkloadPlugin(workload=_itself),
     "tide": lambda: FaultPlugin(
         fault=_itself,
         effects=Effects(may_break=frozenset()),
@@ -201,11 +196,11 @@ PLUGIN = {
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Mapping[str, str]:
-    """An environment with an installed system, workload and fault that no host can simulate."""
+    """An environment with an installed system and fault that no host can simulate."""
     info = tmp_path / "site" / "outside-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n")
-    groups = {"system": "dinghy", "workload": "cargo", "fault": "tide"}
+    groups = {"system": "dinghy", "fault": "tide"}
     for name in groups.values():
         (info.parent / f"{name}.py").write_text(OUTSIDE)
     text = "".join(f"[seatrial.{kind}]\n{name} = {name}\n" for kind, name in groups.items())
@@ -217,7 +212,6 @@ def outside(tmp_path: Path) -> Mapping[str, str]:
     ("asked", "named"),
     [
         (("messages", "--system", "dinghy"), "the system 'dinghy' cannot be simulated"),
-        (("cargo",), "the workload 'cargo' cannot be simulated"),
         (("messages", "--faults", "tide"), "tide"),
         (("messages", "--bed", "memory=1g"), "bed.memory"),
     ],
