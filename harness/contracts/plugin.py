@@ -109,9 +109,8 @@ def why_unfit(value: object, type_: Any) -> str:
         return f"returned {_a(kind)}, which lacks {lacks} of {type_.__name__}" if missing else ""
     if _fits(value, type_):
         return ""
-    return (
-        f"must return {_type_text(type_).removeprefix('of type ')}, not {abbreviate(repr(value))}"
-    )
+    wanted = _type_text(type_).removeprefix("of type ")
+    return f"must return {wanted}, not {abbreviate(repr(value))}"
 
 
 def _a(noun: str) -> str:
