@@ -9,7 +9,7 @@ SAMPLE = 5
 def check(history, trial, spark):
     rows = [
         row
-        for path in history.files("ops")
+        for path in history.files["ops"]
         for batch in batches(path, COLUMNS)
         for row in batch.to_pylist()
     ]
