@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from quorum_stage import Stage
-from simulated_fleet import BROKER_SET, Fleet, Sailor, acknowledged
+from simulated_fleet import BROKER_SET, TOPIC, Fleet, Sailor, acknowledged
 
 from clusters.flotilla.broker.sends import MAX_WAITING_SENDS
 from clusters.flotilla.client.calls import CallRefused
-from clusters.flotilla.net.wire import Op, Status
+from clusters.flotilla.net.wire import Op, PullReply, PullRequest, Status
 
 Scene = Callable[[Stage], Coroutine[Any, Any, None]]
 SECOND_NS = 1_000_000_000
@@ -115,6 +115,29 @@ def test_system_busy() -> None:
         assert set(statuses[:-1]) == {Status.FLUSH_SLAVE_TIMEOUT}
 
     play(scene)
+
+
+@pytest.mark.parametrize(("reads", "topics"), [(False, (TOPIC, "unknown")), (True, ("unknown",))])
+def test_what_a_slave_does_not_serve(reads: bool, topics: tuple[str, ...]) -> None:
+    """Consumers get nothing from it, unless slaves may be read; nor then from an unknown queue,
+    which its master may have. It has no range of a queue, and no metadata for another slave."""
+
+    async def scene(stage: Stage) -> None:
+        slave, calls = stage.fleet.address(stage.slaves[0]), stage.sailor.client.calls
+        for topic in topics:
+            pull = PullRequest(topic, 0, 0, 8, 0)
+            answer = PullReply.unpack(await calls.call(slave, Op.PULL, pull.pack(), 1.0))
+            assert answer.status is Status.SERVICE_NOT_AVAILABLE
+        sync = {"brokerId": 2, "addr": "10.9.9.9:1", "version": [0, 0], "waitMs": 0}
+        for op, fields in (
+            (Op.QUEUE_RANGE, {"topic": TOPIC, "queueId": 0}),
+            (Op.METADATA_SYNC, sync),
+        ):
+            with pytest.raises(CallRefused) as refused:
+                await calls.ask(slave, op, fields)
+            assert refused.value.status is Status.SERVICE_NOT_AVAILABLE
+
+    play(scene, slaveReadEnable=reads)
 
 
 @pytest.mark.parametrize(
