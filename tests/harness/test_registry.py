@@ -3,11 +3,12 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import pytest
 
-from harness import registry
+from harness import importers, registry
 from harness.contracts import ALL_DEMANDS, DEMANDS, DataLoss, FaultEffects, ProcessEnd
 from harness.errors import BadRequest, BedFailed
 from harness.history.faults_and_events import FaultInterval
@@ -20,6 +21,12 @@ def test_every_plug_in_of_ours_keeps_its_contract(kind: str) -> None:
     for name in registry.names(kind):
         assert isinstance(registry.plugin(kind, name), registry.KINDS[kind].contract)
         assert callable(registry.load(kind, name))
+
+
+def test_modules_of_several_plug_ins_declare_those_that_are_listed() -> None:
+    """`SEVERAL` has the names in `PLUGINS` of each module, so that names need no import."""
+    for name, listed in importers.SEVERAL.items():
+        assert set(import_module(f"harness.importers.{name}").PLUGINS) == set(listed)
 
 
 def test_some_checker_decides_each_demand() -> None:
@@ -98,7 +105,7 @@ def test_a_node_tells_an_exception_without_the_packages_that_it_lacks() -> None:
     """A client's node has harness and clusters alone: naming the plug-in imports no other."""
     program = """
 import sys
-from harness import registry
+from harness import importers, registry
 
 for name in ("nemesis", "checkers", "reports"):
     sys.modules[name] = None
