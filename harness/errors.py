@@ -41,18 +41,18 @@ class BadRequest(SeatrialError):
 class UnknownName(BadRequest):
     """A name that is not registered. The message lists similar names, or all if they are few."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str], key: str = "") -> None:
-        self.kind, self.name, self.known = kind, name, sorted(known)
+    def __init__(self, kind: str, name: str, choices: Iterable[str], key: str = "") -> None:
+        self.kind, self.name, self.choices = kind, name, sorted(choices)
         shown = repr(name if len(name) <= MAX_SHOWN else f"{name[:MAX_SHOWN]}...")
-        listed = kind in LISTED and len(self.known) > MAX_NAMES
+        listed = kind in LISTED and len(self.choices) > MAX_NAMES
         rest = f"; `seatrial list {LISTED[kind]}` names all" if listed else ""
-        super().__init__(f"unknown {kind} {shown}{near_names(name, self.known)}{rest}", key)
+        super().__init__(f"unknown {kind} {shown}{near_names(name, self.choices)}{rest}", key)
 
 
-def near_names(name: str, known: Iterable[str]) -> str:
+def near_names(name: str, choices: Iterable[str]) -> str:
     """Return the end of a sentence about an unknown name: ` (did you mean kill?); there are: ...`.
     Of many names it lists only similar ones, or the first few."""
-    names = sorted(known)
+    names = sorted(choices)
     near = get_close_matches(name, names, n=MAX_NEAR)
     hint = f" (did you mean {near[0]}?)" if near else ""
     if len(names) <= MAX_NAMES:

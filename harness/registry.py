@@ -69,7 +69,7 @@ def _modules(kind: str) -> dict[str, str]:
     """Return module paths by name. Raises BadRequest if two modules have one name."""
     package = import_module(KINDS[kind].package)
     several: Mapping[str, Sequence[str]] = getattr(package, "SEVERAL", {})
-    found = {
+    modules = {
         name: f"{KINDS[kind].package}.{module.name}"
         for module in iter_modules(package.__path__)
         if not module.name.startswith("_")
@@ -77,13 +77,13 @@ def _modules(kind: str) -> dict[str, str]:
     }
     entries = entry_points(group=f"seatrial.{kind}")
     for entry in sorted(entries, key=lambda each: (_package(each.dist), each.name)):
-        if found.setdefault(entry.name, entry.value) != entry.value:
+        if modules.setdefault(entry.name, entry.value) != entry.value:
             raise BadRequest(
                 f"the {kind} {entry.name!r} of the package {_package(entry.dist)} (module"
-                f" {entry.value}) has a name that is taken, by {found[entry.name]}; give it another"
-                f" name in the package's entry points, or uninstall the package"
+                f" {entry.value}) has a name that is taken, by {modules[entry.name]}; give it"
+                f" another name in the package's entry points, or uninstall the package"
             )
-    return found
+    return modules
 
 
 def _package(distribution: Any) -> str:
@@ -145,12 +145,12 @@ def refusal(kind: str, name: str, why: str) -> BadRequest:
 def _stray_attribute(module: ModuleType, declared: Plugin) -> str:
     """Describe what looks like an attribute that PLUGIN left at its default: misspelt or
     forgotten."""
-    known = declared.defaulted()
+    defaulted = declared.defaulted()
     for name, value in vars(module).items():
         own = isinstance(value, FunctionType) and value.__module__ == module.__name__
         if name.startswith("_") or not (own or name.isupper()):
             continue
-        near = get_close_matches(name.lower(), known, n=1, cutoff=SIMILARITY if own else 1.0)
+        near = get_close_matches(name.lower(), defaulted, n=1, cutoff=SIMILARITY if own else 1.0)
         if near:
             kind = type(declared).__name__
             return (
@@ -316,8 +316,8 @@ def _lines(error: BaseException) -> list[_Line]:
         _Line(frame.f_globals.get("__name__", ""), frame.f_code.co_filename, number)
         for frame, number in walk_tb(error.__traceback__)
     ]
-    known = {*_OURS, *_outside_packages()}
-    lines = [line for line in lines if line.top in known and not line.declaring]
+    packages = {*_OURS, *_outside_packages()}
+    lines = [line for line in lines if line.top in packages and not line.declaring]
     if isinstance(error, SyntaxError) and error.filename:
         lines.append(_Line("", error.filename, error.lineno or 0))
     return lines

@@ -84,14 +84,14 @@ class Trial:
     def with_(self, table: Mapping[str, Any], text: str = "", source: str = "the trial") -> "Trial":
         """Return this trial with some fields replaced, each checked. Raises BadRequest with the
         key."""
-        known = {f.name: f for f in fields(self)}
+        trial_fields = {f.name: f for f in fields(self)}
         changes: dict[str, Any] = {}
         for key, raw in survives_as_claims(table).items():
             where = f"{source}{line_of(text, key)}"
             if key == "survives":
                 raise BadRequest(f"{where}: {key} must be a list of strings, not {raw!r}")
-            if key not in known:
-                raise BadRequest(f"{where}: unknown key {key!r}{near_names(key, known)}")
+            if key not in trial_fields:
+                raise BadRequest(f"{where}: unknown key {key!r}{near_names(key, trial_fields)}")
             if key == "zones" and isinstance(raw, int):
                 raw = {ZONE_COUNT: raw}
             changes[key] = _convert(getattr(self, key), raw, f"{where}: {key}")
@@ -119,9 +119,9 @@ def merge_claims(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str
 def _check_claims(claims: Mapping[str, Any], where: str) -> None:
     for kind, extent in claims.items():
         if extent not in EXTENTS:
-            known = ", ".join(EXTENTS)
+            extents = ", ".join(EXTENTS)
             raise BadRequest(
-                f"{where}.{kind} must be one of {known}, not {abbreviate(repr(extent))}"
+                f"{where}.{kind} must be one of {extents}, not {abbreviate(repr(extent))}"
             )
 
 
@@ -164,10 +164,10 @@ def _convert(now: Any, raw: Any, where: str) -> Any:
 
 def _rhythm(now: Rhythm, raw: Any, where: str) -> Rhythm:
     table = _require(raw, dict, "a table", where)
-    known = {f.name for f in fields(now)}
+    names = {f.name for f in fields(now)}
     for key in table:
-        if key not in known:
-            raise BadRequest(f"{where}: unknown key {key!r}{near_names(key, known)}")
+        if key not in names:
+            raise BadRequest(f"{where}: unknown key {key!r}{near_names(key, names)}")
     return replace(
         now, **{k: _convert(getattr(now, k), v, f"{where}.{k}") for k, v in table.items()}
     )

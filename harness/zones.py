@@ -84,9 +84,9 @@ def _check(nodes: Sequence[Node], zones: Mapping[str, Any]) -> None:
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_ZONES:
             raise BadRequest(f"zones must be a whole number from 1 to {MAX_ZONES}, not {count!r}")
         return
-    known = [node.name for node in nodes]
+    names = [node.name for node in nodes]
     for name, zone in zones.items():
-        if name not in known:
-            raise UnknownName("node in zones", name, known)
+        if name not in names:
+            raise UnknownName("node in zones", name, names)
         if not isinstance(zone, str) or not NAME.fullmatch(zone):
             raise BadRequest(f"zones.{name} must be a word such as 'a' or 'east', not {zone!r}")

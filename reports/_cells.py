@@ -147,8 +147,8 @@ class _CellFrame:
         keys = names.get("keys")
         groups, group_of = _groups(names.get("processes"))
         places = len(keys) * count * (len(groups) + 1) if isinstance(keys, list) else 0
-        known = len(keys) if isinstance(keys, list) and places <= MAX_PLACES else 0
-        return cls(begin, width, count, known, groups, group_of, again)
+        places_known = len(keys) if isinstance(keys, list) and places <= MAX_PLACES else 0
+        return cls(begin, width, count, places_known, groups, group_of, again)
 
     def bins(self, t: Ints) -> Ints:
         return (t - self.begin) // self.bin_ns
@@ -158,8 +158,8 @@ class _CellFrame:
         every = len(self.group_of)
         if not every:
             return np.full(len(process), -1, np.int64)
-        known = (process >= 0) & (self.again | (process < every))
-        return np.where(known, self.group_of[process % every], -1)
+        valid = (process >= 0) & (self.again | (process < every))
+        return np.where(valid, self.group_of[process % every], -1)
 
 
 def bin_ns(length: int) -> int:
@@ -176,14 +176,14 @@ def _groups(processes: Any) -> tuple[tuple[str, ...], Ints]:
     """Return the consumer groups, from process names in names.json: `consumer 0 of billing on
     client-1`."""
     named = processes if isinstance(processes, Mapping) else {}
-    known = {int(p): str(name) for p, name in named.items() if PROCESS.fullmatch(str(p))}
+    names = {int(p): str(name) for p, name in named.items() if PROCESS.fullmatch(str(p))}
     found: dict[int, str] = {}
-    for number, name in known.items():
+    for number, name in names.items():
         match = GROUP.search(name)
         if match and name.startswith("consumer"):
             found[number] = match[1]
     groups = tuple(sorted(set(found.values())))[:MAX_GROUPS]
-    group_of = np.full(max(known, default=-1) + 1, -1, np.int64)
+    group_of = np.full(max(names, default=-1) + 1, -1, np.int64)
     for number, group in found.items():
         group_of[number] = groups.index(group) if group in groups else -1
     return groups, group_of
@@ -192,10 +192,10 @@ def _groups(processes: Any) -> tuple[tuple[str, ...], Ints]:
 def _span(paths: Iterable[Path]) -> tuple[int, int] | None:
     """Return the first and the last time of all operations."""
     ends = [pc.min_max(batch["t"]).as_py() for path in paths for batch in batches(path, ("t",))]
-    known = [end for end in ends if end["min"] is not None]
-    if not known:
+    finite = [end for end in ends if end["min"] is not None]
+    if not finite:
         return None
-    return min(end["min"] for end in known), max(end["max"] for end in known)
+    return min(end["min"] for end in finite), max(end["max"] for end in finite)
 
 
 # --------------------------------------------------------------------------------------- a file
@@ -298,10 +298,10 @@ def _furthest(
     most: Ints, rows: Mapping[str, Ints], frame: _CellFrame, at: Ints, group: Ints | None = None
 ) -> None:
     """Update the highest offset of each queue in each bin, plus one."""
-    known = (rows["key"][at] >= 0) & (rows["key"][at] < frame.keys) & (rows["offset"][at] >= 0)
-    at = at[known]
+    valid = (rows["key"][at] >= 0) & (rows["key"][at] < frame.keys) & (rows["offset"][at] >= 0)
+    at = at[valid]
     place: tuple[Ints, ...] = (rows["key"][at], frame.bins(rows["t"][at]))
-    place = place if group is None else (group[known], *place)
+    place = place if group is None else (group[valid], *place)
     np.maximum.at(most, place, rows["offset"][at] + 1)
 
 

@@ -246,14 +246,14 @@ def _times(stats: Mapping[str, Any]) -> Iterator[Number]:
 
 
 def _availability(stats: Mapping[str, Any]) -> Iterator[Number]:
-    known = stats.get("availability", {})
-    if known.get("share") is None or not stats.get("faults"):
+    availability = stats.get("availability", {})
+    if availability.get("share") is None or not stats.get("faults"):
         return
-    nines = known.get("nines")
-    outages = known.get("outages", 0)
+    nines = availability.get("nines")
+    outages = availability.get("outages", 0)
     broken = f"{outages} outage{'' if outages == 1 else 's'}"
     note = f"{nines:.1f} nines, {broken}" if nines is not None else broken
-    yield Number("available", f"{known['share'] * 100:.2f} %", f"{note}, under these faults")
+    yield Number("available", f"{availability['share'] * 100:.2f} %", f"{note}, under these faults")
 
 
 def _offered(view: RunView) -> Iterator[Number]:

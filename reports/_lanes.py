@@ -292,9 +292,9 @@ def _members(members: Sequence[int]) -> str:
 def _nodes(scene: LaneInput, role_spans: Sequence[RoleSpan]) -> Iterator[Lane]:
     """A row for each node that reported an event or was a target of a fault."""
     hit = {name for fault in scene.run.faults for name in fault.names}
-    known = {event.node for event in scene.run.events if event.node} | hit
+    names = {event.node for event in scene.run.events if event.node} | hit
     roles = scene.run.named("roles")
-    for node in sorted(known, key=lambda node: (_place(str(roles.get(node, ""))), node))[
+    for node in sorted(names, key=lambda node: (_place(str(roles.get(node, ""))), node))[
         :MAX_NODES
     ]:
         bars = [
@@ -329,8 +329,8 @@ def _role(span: RoleSpan) -> Bar:
     words: tuple[str, ...] = ()
     if span.role in IN_CHARGE:
         words = (f"{IN_CHARGE[span.role]} {span.epoch}", str(span.epoch))
-    known = (*IN_CHARGE, "slave", "follower")
-    style = f"role {span.role if span.role in known else 'waiting'}"
+    roles = (*IN_CHARGE, "slave", "follower")
+    style = f"role {span.role if span.role in roles else 'waiting'}"
     return Bar(ms(span.begin), ms(span.end), style, words, tip, f"node-{span.node}")
 
 

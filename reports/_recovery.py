@@ -132,31 +132,31 @@ class AvailabilityText:
 def availability(view: RunView) -> AvailabilityText | None:
     """Return the availability; None without faults or without measurements."""
     stats = view.stats("availability")
-    known = stats.get("availability") or {}
-    share = known.get("share")
+    figures = stats.get("availability") or {}
+    share = figures.get("share")
     if share is None or not stats.get("faults"):
         return None
-    return AvailabilityText(f"{share * 100:.3f} %", "".join(_rest(known)))
+    return AvailabilityText(f"{share * 100:.3f} %", "".join(_rest(figures)))
 
 
-def _rest(known: Mapping[str, Any]) -> Iterator[str]:
+def _rest(availability: Mapping[str, Any]) -> Iterator[str]:
     """Yield the further numbers; those that another version does not store are left out."""
-    if known.get("interval"):
-        low, high = known["interval"]
+    if availability.get("interval"):
+        low, high = availability["interval"]
         yield f" (95 % interval {low * 100:.2f} to {high * 100:.2f} %)"
-    if known.get("nines") is not None:
-        yield f", {known['nines']:.2f} nines"
-    if known.get("outages") is not None:
-        yield f"; {quantity(known['outages'], 'outage')}"
+    if availability.get("nines") is not None:
+        yield f", {availability['nines']:.2f} nines"
+    if availability.get("outages") is not None:
+        yield f"; {quantity(availability['outages'], 'outage')}"
         for name, words in (("outage_over_s", " longer than {}"), ("down_s", ", {} in all")):
-            if known.get(name) is not None:
-                yield words.format(seconds(known[name]))
+            if availability.get(name) is not None:
+                yield words.format(seconds(availability[name]))
     for name, words in (("mttr_s", "MTTR"), ("mtbf_s", "MTBF")):
-        if known.get(name) is not None:
-            yield f", {words} {seconds(known[name])}"
+        if availability.get(name) is not None:
+            yield f", {words} {seconds(availability[name])}"
     yield "."
-    if known.get("per_year_s") is not None:
-        yield f" Were faults as frequent all year: {seconds(known['per_year_s'])} down."
+    if availability.get("per_year_s") is not None:
+        yield f" Were faults as frequent all year: {seconds(availability['per_year_s'])} down."
 
 
 def _between(begin: int | None, end: int | None, unit: float) -> float | None:
@@ -169,8 +169,8 @@ def _between(begin: int | None, end: int | None, unit: float) -> float | None:
 def spreads(view: RunView) -> list[Spread]:
     """Return a panel for each measure that any fault has a value of."""
     times = _times(view)
-    known = [t[name] for t in times for name, *_ in METRICS if is_time(t.get(name))]
-    scale = _LogScale.of(known)
+    durations = [t[name] for t in times for name, *_ in METRICS if is_time(t.get(name))]
+    scale = _LogScale.of(durations)
     return [
         _spread(times, name, title, about, scale)
         for name, title, about in METRICS

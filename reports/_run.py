@@ -107,9 +107,9 @@ class RunView:
     @property
     def sentence(self) -> str:
         """The verdict's sentence without its first word, which is shown separately."""
-        said = self.verdict.sentence
-        said = said.removeprefix(f"{self.verdict.verdict.value.capitalize()}: ")
-        return said[:1].upper() + said[1:]
+        sentence = self.verdict.sentence
+        sentence = sentence.removeprefix(f"{self.verdict.verdict.value.capitalize()}: ")
+        return sentence[:1].upper() + sentence[1:]
 
     def stats(self, checker: str) -> Mapping[str, Any]:
         """Return a checker's numbers; empty if it did not run."""
@@ -177,8 +177,8 @@ def read_run(run: RunDir) -> RunView:
 def _shifted(fault: FaultInterval, zero: int) -> FaultInterval:
     """Return the fault with its times since the load began."""
     moments = ("begin", "applied", "observed", "heal", "healed")
-    known = {name: t for name in moments if (t := getattr(fault, name)) is not None}
-    return replace(fault, **{name: t - zero for name, t in known.items()})
+    shifted = {name: t for name in moments if (t := getattr(fault, name)) is not None}
+    return replace(fault, **{name: t - zero for name, t in shifted.items()})
 
 
 def write_report(path: Path, text: str | bytes) -> Path:

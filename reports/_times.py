@@ -45,21 +45,21 @@ def _worst(sets: Sequence[FaultTimesRow]) -> FaultTimesRow:
 
 def _greatest(values: Sequence[float | None]) -> float | None:
     """Return the maximum; None, which means never, is greater than all."""
-    known = [value for value in values if value is not None]
-    return max(known) if known and len(known) == len(values) else None
+    numbers = [value for value in values if value is not None]
+    return max(numbers) if numbers and len(numbers) == len(values) else None
 
 
 def durations(faults: Sequence[FaultTimesRow], name: str) -> Durations:
     """Return each fault with a duration, infinite if it never came; faults without a measurement
     are left out."""
-    found = []
+    seconds = []
     for row in faults:
         awaited = name == TO_ACK or (name == TO_SUCCESS and row.get("failed"))
         if is_time(row.get(name)):
-            found.append((row.get("fault"), float(row[name])))
+            seconds.append((row.get("fault"), float(row[name])))
         elif awaited and name in row and row[name] is None:
-            found.append((row.get("fault"), math.inf))
-    return found
+            seconds.append((row.get("fault"), math.inf))
+    return seconds
 
 
 def is_time(value: Any) -> bool:

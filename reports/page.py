@@ -248,13 +248,13 @@ def _found(one: page_findings.FindingView) -> dict[str, Any]:
 
 def _fault(view: RunView, end: int, fault: Any) -> dict[str, Any]:
     begin, _, _, healed = _lanes.stages(fault, end)
-    known = fault.begin is not None
+    began = fault.begin is not None
     return {
         "id": fault.id,
         "words": _format.clip(fault.label, 200),
         "nodes": list(fault.names),
-        "begin": _lanes.ms(begin) if known else None,
-        "end": _lanes.ms(healed) if known else None,
+        "begin": _lanes.ms(begin) if began else None,
+        "end": _lanes.ms(healed) if began else None,
     }
 
 
@@ -266,8 +266,10 @@ def _logs(view: RunView, folder: str) -> list[tuple[str, list[tuple[str, str, in
             node, size = path.parent.name, path.stat().st_size
             target = "/".join(quote(os.fsencode(p), safe="") for p in ("nodes", node, path.name))
             files.setdefault(node, []).append((path.name, folder + target, size))
-    logs = ((node, [log for log in found if log[2]]) for node, found in files.items())
-    return [(node, found) for node, found in logs if found][:MAX_NODES]
+    logs = (
+        (node, [log for log in files_of_node if log[2]]) for node, files_of_node in files.items()
+    )
+    return [(node, files_of_node) for node, files_of_node in logs if files_of_node][:MAX_NODES]
 
 
 def _printed(view: RunView) -> list[tuple[str, str]]:

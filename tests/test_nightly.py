@@ -85,9 +85,9 @@ def test_the_suites_of_the_night_exist() -> None:
     assert all(name in NIGHT.read_text() for name in named)
     runs = [run for name in named for run in read_suite(ROOT / name)]
     for expected in runs:
-        refuse_unknown(expected.asked.trial)
+        refuse_unknown(expected.request.trial)
     assert {expected.verdict for expected in runs} >= {"valid", "invalid"}
-    on_processes = [one.asked.trial for one in runs if one.asked.trial.hosts == "local"]
+    on_processes = [one.request.trial for one in runs if one.request.trial.hosts == "local"]
     types = {trial.settings.get("controllerType", "dledger") for trial in on_processes}
     assert types == {"dledger", "jraft"}
 

@@ -108,18 +108,18 @@ def machine() -> str:
 
 def _programs() -> dict[str, Path]:
     path = os.pathsep.join([*STANDARD_FOLDERS, search_path()])
-    found = {
+    paths = {
         program: shutil.which(program, path=path)
         for program in (*REQUIRED_PROGRAMS, *OPTIONAL_PROGRAMS)
     }
-    missing = [package for program, package in REQUIRED_PROGRAMS.items() if not found[program]]
+    missing = [package for program, package in REQUIRED_PROGRAMS.items() if not paths[program]]
     if missing:
         packages = " ".join(sorted(set(missing)))
         raise BedFailed(
             "no registry can be reached, and the node image cannot be made of this machine's own "
             f"programs, because some are missing; to fix it: sudo apt-get install -y {packages}"
         )
-    return {program: Path(at) for program, at in found.items() if at}
+    return {program: Path(at) for program, at in paths.items() if at}
 
 
 def _links_to(programs: dict[str, Path]) -> dict[str, str]:
@@ -182,16 +182,20 @@ def _c_library() -> list[Path]:
 def _libraries(binaries: Iterable[Path]) -> set[Path]:
     """Return what the dynamic linker loads for these files, and what the C library loads by
     itself."""
-    asked = sorted({str(path.resolve()) for path in binaries})
+    programs = sorted({str(path.resolve()) for path in binaries})
     done = subprocess.run(
-        ["ldd", *asked], capture_output=True, text=True
+        ["ldd", *programs], capture_output=True, text=True
     )  # it fails for scripts, which need nothing
-    found = {Path(at) for at in re.findall(r"(?:=> |^\s+)(/\S+) \(0x", done.stdout, re.MULTILINE)}
-    beside = {path.parent for path in found if path.name.startswith("libc.so")}
+    libraries = {
+        Path(at) for at in re.findall(r"(?:=> |^\s+)(/\S+) \(0x", done.stdout, re.MULTILINE)
+    }
+    beside = {path.parent for path in libraries if path.name.startswith("libc.so")}
     unasked = ("libgcc_s.so.1", "libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2")
-    found |= {folder / file for folder in beside for file in unasked if (folder / file).exists()}
+    libraries |= {
+        folder / file for folder in beside for file in unasked if (folder / file).exists()
+    }
     cache = Path("/etc/ld.so.cache")
-    return found | ({cache} if cache.exists() else set())
+    return libraries | ({cache} if cache.exists() else set())
 
 
 def _with_links(path: Path) -> Iterator[Path]:

@@ -42,10 +42,10 @@ class CampaignCheckpoint:
     """The file of one campaign. `found`: what earlier ones had finished. `broken`: why nothing more
     is written; the campaign continues."""
 
-    def __init__(self, path: Path, file: BinaryIO, found: tuple[FinishedSeed, ...]) -> None:
-        self.found, self.broken = found, ""
+    def __init__(self, path: Path, file: BinaryIO, finished: tuple[FinishedSeed, ...]) -> None:
+        self.finished, self.broken = finished, ""
         self._path, self._file = path, file
-        for one in found:
+        for one in finished:
             self.add(one)
 
     def add(self, one: FinishedSeed) -> None:
@@ -71,8 +71,8 @@ def open_checkpoint(key: str, edition: str, runs: Path) -> Iterator[CampaignChec
     stem = f"campaign-{key}-{edition}-"
     with ExitStack() as open_files:
         try:
-            found = sorted(runs.glob(f"{stem}*{SUFFIX}"))
-            left = [path for path in found if _take_over(path, open_files)]
+            files = sorted(runs.glob(f"{stem}*{SUFFIX}"))
+            left = [path for path in files if _take_over(path, open_files)]
             number, name = tempfile.mkstemp(dir=runs, prefix=NEW)
             file = open_files.enter_context(os.fdopen(number, "wb", buffering=0))
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -102,9 +102,9 @@ def _take_over(path: Path, open_files: ExitStack) -> bool:
 
 def _finished_seeds(paths: list[Path]) -> tuple[FinishedSeed, ...]:
     """Return each seed once, without truncated lines."""
-    found: dict[int, FinishedSeed] = {}
+    finished: dict[int, FinishedSeed] = {}
     for line in (line for path in paths for line in path.read_bytes().splitlines()):
         with suppress(ValueError, KeyError, TypeError, AttributeError):
             one = FinishedSeed.read(parse_json(line))
-            found[one.row.seed] = one
-    return tuple(found.values())
+            finished[one.row.seed] = one
+    return tuple(finished.values())

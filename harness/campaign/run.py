@@ -301,7 +301,7 @@ def conduct(
         if stopped():
             state.interrupt()
         state.edition = edition()
-        for one in checkpoint.found if checkpoint else ():
+        for one in checkpoint.finished if checkpoint else ():
             _resume(state, one, runs)
         work = work or SeedRunner(campaign.base, campaign.plan, state.edition)
         _carry_out(state, work, runs, watch, checkpoint)

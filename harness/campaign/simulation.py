@@ -90,7 +90,7 @@ def judge_simulated(run: RunDir) -> SeedOutcome:
     """Judge a simulated run, and return its result."""
     state, history = run.state(), History.open(run)
     figures = state.get("simulated", {})
-    known = SeedOutcome(
+    outcome = SeedOutcome(
         seed=run.trial().seed,
         run=run,
         digest=str(state.get("digest", "")),
@@ -101,11 +101,11 @@ def judge_simulated(run: RunDir) -> SeedOutcome:
         events=count_events(history.read("events")),
     )
     if error := state.get("error") or ("" if history.ended or history.cut_short else NO_END):
-        return replace(known, failure=(STOPPED, *_broken(history)), why=str(error))
+        return replace(outcome, failure=(STOPPED, *_broken(history)), why=str(error))
     verdict = judge_small(history)
     failure = verdict.convicting or standstill_codes(history, verdict)
     return replace(
-        known,
+        outcome,
         verdict=verdict,
         failure=failure,
         unproven=_unproven(verdict),

@@ -53,8 +53,8 @@ class SeedResult:
         return self.doubtful and EXCUSED in self.unproven
 
     def plain(self) -> dict[str, Any]:
-        known = {key: value for key, value in asdict(self).items() if value}
-        return {"seed": self.seed, **known}
+        figures = {key: value for key, value in asdict(self).items() if value}
+        return {"seed": self.seed, **figures}
 
     @classmethod
     def read(cls, plain: Mapping[str, Any]) -> Self:

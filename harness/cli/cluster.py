@@ -40,12 +40,12 @@ FOLLOW_EVERY_S = 0.5
 NOT_REDUNDANT = "without full redundancy"
 
 
-def up(asked: Request, runs: Path) -> int:
+def up(request: Request, runs: Path) -> int:
     """Start a cluster, and on hosts that outlive this command, return while it runs."""
-    refuse_unrunnable(asked, runs)
-    _refuse_simulated(asked.trial.hosts)
-    run = new_run(asked.trial, "", runs / FOLDER)
-    stays = registry.hosts(asked.trial.hosts).heal is None  # hosts that end with this command
+    refuse_unrunnable(request, runs)
+    _refuse_simulated(request.trial.hosts)
+    run = new_run(request.trial, "", runs / FOLDER)
+    stays = registry.hosts(request.trial.hosts).heal is None  # hosts that end with this command
     with _cluster_process(run, stays) as process:
         _await_start(run, process)
         show_status(run)

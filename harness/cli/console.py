@@ -39,8 +39,8 @@ class Output:
 def output(context: click.Context | None = None) -> Output:
     """Return the options of this command line, or the defaults outside of one."""
     context = context or click.get_current_context(silent=True)
-    found = context.find_root().meta.get(KEY) if context else None
-    return found if isinstance(found, Output) else Output()
+    options = context.find_root().meta.get(KEY) if context else None
+    return options if isinstance(options, Output) else Output()
 
 
 def _choose(context: click.Context, option: click.Parameter, value: Any) -> None:

@@ -142,12 +142,12 @@ def _disk(runs: Path) -> Capability:
     if not here.is_dir():
         return Capability("disk", f"{here} is not a folder", WRITTEN, ROOM)
     free_bytes = shutil.disk_usage(here).free
-    found = f"{free_bytes / 1e9:.1f} GB free under {here}"
+    free = f"{free_bytes / 1e9:.1f} GB free under {here}"
     if free_bytes >= MIN_DISK_BYTES and os.access(here, os.W_OK):
-        return Capability("disk", found, WRITTEN)
+        return Capability("disk", free, WRITTEN)
     if not os.access(here, os.W_OK):
-        found = f"{here} is not writable"
-    return Capability("disk", found, WRITTEN, ROOM)
+        free = f"{here} is not writable"
+    return Capability("disk", free, WRITTEN, ROOM)
 
 
 def _hosts(kind: str, bed: HostOptions) -> Iterator[Capability]:

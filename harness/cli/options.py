@@ -304,7 +304,7 @@ def _trial_path(what: str) -> Path | None:
     try:
         return bundled.path_of("trial", what)
     except UnknownName as e:
-        raise UnknownName("workload or trial", what, {*workloads, *e.known}) from None
+        raise UnknownName("workload or trial", what, {*workloads, *e.choices}) from None
 
 
 def _merge_layers(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

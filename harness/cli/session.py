@@ -129,7 +129,7 @@ def worst(codes: Iterable[int]) -> int:
 
 
 def run_all(
-    asked: Request,
+    request: Request,
     several: RunSeries,
     runs: Path,
     shown: ReportOptions,
@@ -138,16 +138,16 @@ def run_all(
     """Run the trial for each seed, show the results, and return the worst exit code."""
     from harness.run.preflight import refuse_any_unrunnable
 
-    requests = [replace(asked, trial=replace(asked.trial, seed=seed)) for seed in several.seeds]
+    requests = [replace(request, trial=replace(request.trial, seed=seed)) for seed in several.seeds]
     if shown.junit:
         _refuse_unwritable(shown.junit)
-    each_s = likely_s(asked.trial)
+    each_s = likely_s(request.trial)
     if several.number == 1:
         return _run_single(requests[0], runs, shown, master).exit_code
     refuse_any_unrunnable(requests, runs)
     announce(several.number * each_s, f"{several.number:,} runs of about {format_duration(each_s)}")
     requests = [request for request in requests for _ in range(several.repeat)]
-    with closing(Engines(master, needs_java(asked.trial, master))) as engines:
+    with closing(Engines(master, needs_java(request.trial, master))) as engines:
         return run_series(requests, runs, engines, shown, several.fail_fast)
 
 
@@ -234,15 +234,15 @@ class Engines:
         self._spark.close()
 
 
-def run_one(asked: Request, runs: Path, spark: "SparkLauncher") -> RunEnd:
+def run_one(request: Request, runs: Path, spark: "SparkLauncher") -> RunEnd:
     """Run and judge one trial. If the test bed fails, what was recorded is judged."""
     from harness.cli.live_view import TrialScreen
     from harness.run import launch
 
-    seed, run = asked.trial.seed, None
+    seed, run = request.trial.seed, None
     try:
-        with TrialScreen(asked.trial) as live:
-            run = launch.run(asked.trial, asked.plan_text, live.update, runs)
+        with TrialScreen(request.trial) as live:
+            run = launch.run(request.trial, request.plan_text, live.update, runs)
             live.update({"phase": "checking"})
             ending = judge_run(
                 run, seed, spark, on_progress=lambda name: live.update({"checker": name})
@@ -501,10 +501,10 @@ def _table(endings: Sequence[RunEnd]) -> None:
 def _codes(ending: RunEnd) -> str:
     if ending.verdict is None:
         return ending.why
-    found = [
+    codes = [
         f"{f.code} x{f.count}" for r in ending.verdict.checkers for f in r.findings if f.demand
     ]
-    return ", ".join([*found, *(reason.code for reason in ending.verdict.reasons)])
+    return ", ".join([*codes, *(reason.code for reason in ending.verdict.reasons)])
 
 
 def say(sentence: str) -> None:

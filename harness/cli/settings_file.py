@@ -128,7 +128,7 @@ def _known(command: click.Command, within: Mapping[str, click.Command]) -> set[s
     return known
 
 
-def _refuse_unknown(key: str, known: set[str], text: str, path: tuple[str, ...]) -> None:
-    if key not in known:
-        error = UnknownName("option", key, known)
+def _refuse_unknown(key: str, options: set[str], text: str, path: tuple[str, ...]) -> None:
+    if key not in options:
+        error = UnknownName("option", key, options)
         raise BadRequest(f"{FILE}{places.line_suffix(text, *path)}: {error}")

@@ -267,10 +267,10 @@ class FaultContext:
 
     def by_role(self, nodes: Sequence[Node]) -> Mapping[str, Sequence[str]]:
         """Group nodes by their role now: an injection's `targets`."""
-        found: dict[str, list[str]] = {}
+        names: dict[str, list[str]] = {}
         for node in nodes:
-            found.setdefault(self.role_now(node), []).append(node.name)
-        return found
+            names.setdefault(self.role_now(node), []).append(node.name)
+        return names
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,11 @@ class Declaration:
 
     def __new__(cls, *_: Any, **declared: Any) -> "Declaration":
         """Raise BadRequest for an attribute that is unknown or missing."""
-        known = {each.name: each for each in _fields(cls)}
+        attributes = {each.name: each for each in _fields(cls)}
         for name in declared:
-            if name not in known:
-                raise BadRequest(f"{cls.__name__} has no {name!r}{nearest_name(name, known)}")
-        for name, each in known.items():
+            if name not in attributes:
+                raise BadRequest(f"{cls.__name__} has no {name!r}{nearest_name(name, attributes)}")
+        for name, each in attributes.items():
             if name not in declared and each.default is each.default_factory is MISSING:
                 raise BadRequest(f"{cls.__name__} lacks {name!r}, which has no default")
         return super().__new__(cls)
@@ -117,11 +117,11 @@ def _a(noun: str) -> str:
     return f"{'an' if noun[0] in 'AEIOUaeiou' else 'a'} {noun}"
 
 
-def nearest_name(name: str, known: Mapping[str, Any] | Sequence[str]) -> str:
+def nearest_name(name: str, names: Mapping[str, Any] | Sequence[str]) -> str:
     """Return the end of an error message: the nearest right spelling, and all names."""
-    close = get_close_matches(name.lower(), known, n=1)
+    close = get_close_matches(name.lower(), names, n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
-    return f"{hint}; it has: {', '.join(sorted(known))}"
+    return f"{hint}; it has: {', '.join(sorted(names))}"
 
 
 def _type_text(type_: Any) -> str:

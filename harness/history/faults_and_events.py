@@ -180,13 +180,13 @@ def _active_window(fault: FaultInterval, load: TimeWindow) -> TimeWindow:
 
 def merge_windows(windows: Iterable[TimeWindow]) -> Sequence[TimeWindow]:
     """Return the windows in order of time, with adjacent and overlapping ones merged."""
-    found: list[TimeWindow] = []
+    merged: list[TimeWindow] = []
     for window in sorted(windows, key=lambda w: (w.begin, w.end)):
-        if found and window.begin <= found[-1].end:
-            found[-1] = TimeWindow(found[-1].begin, max(found[-1].end, window.end))
+        if merged and window.begin <= merged[-1].end:
+            merged[-1] = TimeWindow(merged[-1].begin, max(merged[-1].end, window.end))
         else:
-            found.append(window)
-    return found
+            merged.append(window)
+    return merged
 
 
 def _interval(row: Mapping[str, Any]) -> FaultInterval:

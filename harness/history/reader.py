@@ -135,9 +135,9 @@ class History:
         return {table: self._files(table) for table in TABLES}
 
     def _files(self, table: str) -> tuple[Path, ...]:
-        found = {path.stem: path for path in self.run.find("journal", f"{table}-*.arrows")}
-        found |= {path.stem: path for path in self.run.find("history", f"{table}-*.parquet")}
-        return tuple(found[stem] for stem in sorted(found))
+        by_stem = {path.stem: path for path in self.run.find("journal", f"{table}-*.arrows")}
+        by_stem |= {path.stem: path for path in self.run.find("history", f"{table}-*.parquet")}
+        return tuple(by_stem[stem] for stem in sorted(by_stem))
 
     @cached_property
     def writers(self) -> Mapping[str, tuple[Path, ...]]:
@@ -201,10 +201,10 @@ class History:
             for batch in self.read("notes").to_batches(READ_ROWS)
             for row in batch.to_pylist()
         ]
-        found: defaultdict[str, list[Note]] = defaultdict(list)
+        by_kind: defaultdict[str, list[Note]] = defaultdict(list)
         for note in sorted(rows, key=lambda n: (n.t, n.text, str(n.process), str(n.op))):
-            found[note.text.split(" ", 1)[0]].append(note)
-        return found
+            by_kind[note.text.split(" ", 1)[0]].append(note)
+        return by_kind
 
     @cached_property
     def phases(self) -> Mapping[str, int]:
@@ -240,8 +240,8 @@ class History:
     def interrupted(self) -> bool:
         """Whether it ended early: on request, because the test bed failed, or for an unknown
         reason."""
-        asked = bool(self.state.get("interrupted", False))
-        return asked or bool(self.cut_short) or not self.ended
+        stop_requested = bool(self.state.get("interrupted", False))
+        return stop_requested or bool(self.cut_short) or not self.ended
 
     @property
     def cut_short(self) -> tuple[Reason, ...]:
@@ -312,8 +312,8 @@ class History:
 
     def _announced_by_stem(self, table: str) -> Mapping[str, int]:
         """Return how many rows the writers counted, by the stem of the file."""
-        found = self.run.journal.glob(f"{table}-*.count")
-        return {path.stem: announced_rows(path) or 0 for path in found}
+        counters = self.run.journal.glob(f"{table}-*.count")
+        return {path.stem: announced_rows(path) or 0 for path in counters}
 
 
 def _missing(announced: Mapping[str, int], files: Sequence[Path]) -> Iterator[Damage]:
@@ -327,8 +327,8 @@ def _missing(announced: Mapping[str, int], files: Sequence[Path]) -> Iterator[Da
     for writer, _, number in (stem.rpartition("-") for stem in there | announced.keys()):
         if number.isdecimal():
             numbers.setdefault(writer, {-1}).add(int(number))
-    for writer, known in sorted(numbers.items()):
-        for before, after in pairwise(sorted(known)):
+    for writer, numbers_of_writer in sorted(numbers.items()):
+        for before, after in pairwise(sorted(numbers_of_writer)):
             if after > before + 1:
                 yield _missing_file(
                     f"{writer}-{before + 1:03}", "a later one of its writer is there"
@@ -454,13 +454,13 @@ def _parquet_source(path: Path) -> Any:
 def _unreadable(path: Path, footer: pa.Buffer | None = None) -> str:
     """Return why a sealed file cannot be read at all; its list of contents is at its end."""
     try:
-        known = pq.read_metadata(_source(footer, path))
-        schema = known.schema.to_arrow_schema()
+        metadata = pq.read_metadata(_source(footer, path))
+        schema = metadata.schema.to_arrow_schema()
     except UNREADABLE as e:
         return damage_text(e)
     if not schema.equals(TABLES[table_of(path)]):
         return "its columns are not those of the table"
-    for group in map(known.row_group, range(known.num_row_groups)):
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
         if group.num_rows > MAX_GROUP_ROWS or _unpacked_bytes(group) > MAX_GROUP_BYTES:
             return (
                 f"a row group of {group.num_rows:,} rows and {_unpacked_bytes(group):,} bytes; at "

@@ -61,12 +61,12 @@ class RunAddress:
         scheme, _, rest = text.partition(":/")
         if scheme not in SCHEMES or not rest or os.path.exists(text):
             return None
-        found = FORM.fullmatch(text)
-        path = found[3].strip("/") if found else ""
-        if found is None or not path or ".." in path.split("/"):
+        match = FORM.fullmatch(text)
+        path = match[3].strip("/") if match else ""
+        if match is None or not path or ".." in path.split("/"):
             form = "hdfs://HOST:PORT/PATH" if scheme == "hdfs" else f"{scheme}://BUCKET/PATH"
             raise BadRequest(f"{text} names no run: write {form}")
-        return cls(f"{scheme}://{found[2]}/{path}", _store(SCHEMES[scheme], found[2]), path)
+        return cls(f"{scheme}://{match[2]}/{path}", _store(SCHEMES[scheme], match[2]), path)
 
     @property
     def name(self) -> str:
@@ -240,8 +240,8 @@ def _is_optional(name: str) -> bool:
 
 
 def _state(path: Path) -> FileState:
-    found = os.stat(path)
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    stat = os.stat(path)
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
 def _with_timeout(seconds: float, address: RunAddress, ask: Callable[[], T]) -> T:

@@ -147,17 +147,17 @@ class RunDir:
         os.replace(temporary, self.path / name)
 
 
-def _not_a_run(asked: Path, folder: Path) -> str:
+def _not_a_run(path: Path, folder: Path) -> str:
     """Say why a path is not a run, and what to name instead."""
     if not folder.exists():
-        return f"{asked} does not exist; name the folder of a run, such as runs/latest"
+        return f"{path} does not exist; name the folder of a run, such as runs/latest"
     if not folder.is_dir():
-        return f"{asked} is a file; name the folder of a run, such as runs/latest"
+        return f"{path} is a file; name the folder of a run, such as runs/latest"
     inside = sorted(path.parent.name for path in folder.glob("*/trial.toml"))
     if inside:
         newest = "latest" if "latest" in inside else inside[-1]
-        return f"{asked} is a folder of runs; name one of them, such as {asked / newest}"
-    return f"{asked} is not a run: there is no trial.toml in it"
+        return f"{path} is a folder of runs; name one of them, such as {path / newest}"
+    return f"{path} is not a run: there is no trial.toml in it"
 
 
 def _local_folder(path: Path) -> Path:

@@ -23,11 +23,11 @@ def with_originals(
     results: Sequence[Result], run: RunDir, names: Mapping[str, Any]
 ) -> tuple[Result, ...]:
     """Return the results with originals and lines in their evidence."""
-    found = [finding for result in results for finding in result.findings]
-    known = _Originals(run, names, {v for finding in found for v in _values(finding)})
+    findings = [finding for result in results for finding in result.findings]
+    originals = _Originals(run, names, {v for finding in findings for v in _values(finding)})
     return tuple(
         replace(
-            result, findings=tuple(known.with_originals(finding) for finding in result.findings)
+            result, findings=tuple(originals.with_originals(finding) for finding in result.findings)
         )
         for result in results
     )
@@ -42,10 +42,10 @@ def _values(finding: Finding) -> Iterable[int]:
 
 def original_messages(run: RunDir, values: set[int]) -> Mapping[int, tuple[Any, int]]:
     """Return the original names of messages of an imported history, and the lines they are on."""
-    found = run.find("origin", "messages.parquet")
-    if not values or not found:
+    paths = run.find("origin", "messages.parquet")
+    if not values or not paths:
         return {}
-    table = pq.read_table(found[0])
+    table = pq.read_table(paths[0])
     wanted = pa.array(sorted(values), pa.int64())
     rows = table.filter(pc.is_in(table.column("value"), value_set=wanted)).to_pylist()
     return {row["value"]: (row["original"], row["line"]) for row in rows}

@@ -124,8 +124,8 @@ def _sample(line: bytes) -> _Sample | None:
     if not isinstance(form, dict) or not all(isinstance(k, _edn.Keyword) for k in form):
         return None
     keys = tuple((str(k), isinstance(v, _edn.Keyword)) for k, v in form.items())
-    known = dict(keys)
-    good = known.get("type") and known.get("f", True) and known.get("process") is False
+    numbers = dict(keys)
+    good = numbers.get("type") and numbers.get("f", True) and numbers.get("process") is False
     return _Sample(line[: line.index(b"{")], keys) if good else None
 
 
@@ -433,10 +433,10 @@ def is_json(data: bytes) -> bool:
     """Return whether a file that begins with these bytes is JSON: EDN has no colon behind a key,
     and a keyword that follows one is not JSON."""
     text = data.decode("utf-8", errors="replace")
-    found = _OBJECT.match(text)
-    if found is None:
+    match = _OBJECT.match(text)
+    if match is None:
         return False
-    rest = text[found.end() :].lstrip()
+    rest = text[match.end() :].lstrip()
     try:
         json.JSONDecoder().raw_decode(rest)
     except ValueError as e:  # one about too many digits has no position

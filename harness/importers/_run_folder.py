@@ -114,11 +114,11 @@ def _demands(recording: Recording, source: Path, contract: Sequence[str] | None)
     timeless = recording.kind == "transactions" and recording.completed_only
     if contract is None:
         return (*DEMANDS, SERIALIZABLE) if timeless else DEMANDS
-    known = KINDS[recording.kind].contract
-    if strange := [word for word in contract if word not in known]:
+    demands = KINDS[recording.kind].contract
+    if strange := [word for word in contract if word not in demands]:
         what = (
-            f"{', '.join(known)} can be demanded"
-            if known
+            f"{', '.join(demands)} can be demanded"
+            if demands
             else "nothing can be chosen; omit --contract"
         )
         raise BadRequest(f"--contract {strange[0]}: of {recording.kind} {what}")

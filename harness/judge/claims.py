@@ -96,8 +96,8 @@ def claims_of(history: History, trial: Trial) -> Mapping[str, str]:
     """Return the claims that were in force in a run: as recorded, else of its trial."""
     recorded = history.state.get(IN_STATE)
     if isinstance(recorded, Mapping) and ANY_KIND not in trial.claims:
-        known = {kind: extent for kind, extent in recorded.items() if extent in EXTENTS}
-        return merge_claims(known, trial.claims)
+        claims = {kind: extent for kind, extent in recorded.items() if extent in EXTENTS}
+        return merge_claims(claims, trial.claims)
     return claims_in_force(trial)
 
 
@@ -127,21 +127,23 @@ def _find_unclaimed(history: History, trial: Trial) -> tuple[UnclaimedFault, ...
     if not why:
         return ()
     whole = _recoveries(history, trial)
-    found = [
+    unclaimed = [
         UnclaimedFault(fault, hit[fault.id], whole(fault), why[fault.id])
         for fault in faults
         if fault.id in why
     ]
     sets = frozenset(broker_sets_in(history.names))
-    every = whole_group_faults(found, groups, sets)
-    hitting = {one.fault.id: frozenset(groups.get(node, "") for node in one.hit) for one in found}
+    every = whole_group_faults(unclaimed, groups, sets)
+    hitting = {
+        one.fault.id: frozenset(groups.get(node, "") for node in one.hit) for one in unclaimed
+    }
     return tuple(
         replace(
             one,
             whole=one.fault.id in every,
             sets=of if (of := hitting[one.fault.id]) <= sets else frozenset(),
         )
-        for one in found
+        for one in unclaimed
     )
 
 
@@ -151,14 +153,14 @@ def whole_group_faults(
     """Return the ids of the faults that at one moment together hit all nodes of a replica group.
     `keeping`: the groups that keep data, if known."""
     sizes = Counter(groups.values())
-    found: set[int] = set()
+    fault_ids: set[int] = set()
     for last in unclaimed:
         there = [one for one in unclaimed if one.begin <= last.begin <= one.until]
         hit = {one.fault.id: one.hit for one in there}
         for group, nodes in _by_group([one.fault for one in there], hit, groups).items():
             if len(nodes) == sizes[group] and (not keeping or group in keeping):
-                found |= {one.fault.id for one in there if one.hit & nodes}
-    return frozenset(found)
+                fault_ids |= {one.fault.id for one in there if one.hit & nodes}
+    return frozenset(fault_ids)
 
 
 def in_effect(fault: FaultInterval) -> bool:
@@ -218,11 +220,11 @@ def exceeding_claims(
     """
     who = f"profile {profile}" if profile else "the system"
     sizes = Counter(groups.values())
-    found: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     for last in faults:
         extent = claims.get(last.kind, claims.get(ANY_KIND, "none"))
         if extent == "none":
-            found[last.id] = f"{who} does not claim to survive"
+            reasons[last.id] = f"{who} does not claim to survive"
             continue
         there = [f for f in faults if f.kind == last.kind and _was_active(last, f)]
         for group, nodes in _by_group(there, hit, groups).items():
@@ -230,10 +232,10 @@ def exceeding_claims(
                 with_others = "" if len(there) == 1 else "with others "
                 many = f"{with_others}hit {len(nodes)} of {sizes[group]} nodes of {group}"
                 why = f"{many}, where {who} claims to survive {extent}"
-                found |= {f.id: why for f in there if hit[f.id] & nodes}
+                reasons |= {f.id: why for f in there if hit[f.id] & nodes}
     for number in destroyed_majorities(faults, groups):
-        found[number] = "destroyed most copies of a replica group, which no system survives"
-    return found
+        reasons[number] = "destroyed most copies of a replica group, which no system survives"
+    return reasons
 
 
 def allowed_nodes(extent: str, size: int) -> int:
@@ -261,13 +263,13 @@ def destroyed_majorities(
     destroying = [fault for fault in faults if fault.destroyed_on]
     lost = {fault.id: frozenset(fault.destroyed_on) for fault in destroying}
     sizes = Counter(groups.values())
-    found: set[int] = set()
+    fault_ids: set[int] = set()
     for last in destroying:
         there = [fault for fault in destroying if _was_active(last, fault)]
         for group, nodes in _by_group(there, lost, groups).items():
             if 2 * len(nodes) > sizes[group]:
-                found |= {fault.id for fault in there if lost[fault.id] & nodes}
-    return frozenset(found)
+                fault_ids |= {fault.id for fault in there if lost[fault.id] & nodes}
+    return frozenset(fault_ids)
 
 
 def _was_active(last: FaultInterval, fault: FaultInterval) -> bool:

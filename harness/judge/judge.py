@@ -233,7 +233,7 @@ def unchecked_demands(
     applies = frozenset().union(*map(decided_by, own))
     words = sorted(filter(trial.demands, applies - set(ISOLATION)))
     words += [trial.isolation] if applies & set(ISOLATION) else []
-    known = any(result.reasons for result in results) or any(_own_reasons(history))
+    has_reasons = any(result.reasons for result in results) or any(_own_reasons(history))
     for demand in words:
         able = [result for result in results if demand in decided_by(result.checker)]
         waive = f", or leave {demand} out of the contract" if demand in DEMANDS else ""
@@ -241,7 +241,7 @@ def unchecked_demands(
             names = " or ".join(name for name in own if demand in decided_by(name))
             why = f"{demand} was not checked: add {names} to the trial's checkers{waive}"
             yield Reason(NOT_CHECKED, why)
-        elif not known and not any(result.decided.get(demand, 1) for result in able):
+        elif not has_reasons and not any(result.decided.get(demand, 1) for result in able):
             names = ", ".join(result.checker for result in able)
             why = f"the history holds nothing that {names} could decide it on; let the workload do"
             yield Reason(NOT_CHECKED, f"{demand} was not checked: {why} more{waive}")
@@ -249,9 +249,9 @@ def unchecked_demands(
 
 def omitted_checkers(results: Sequence[Result], history: History, trial: Trial) -> Iterator[str]:
     """Yield which of the workload's own checkers that can convict the trial left out."""
-    asked = {result.checker for result in results}
+    present = {result.checker for result in results}
     own = own_checkers(history, trial) if trial.checkers else ()
-    if names := [name for name in own if name not in asked and registry.checker(name).findings]:
+    if names := [name for name in own if name not in present and registry.checker(name).findings]:
         what = "checker was" if len(names) == 1 else "checkers were"
         yield f"the {what} left out: {', '.join(names)}"
 

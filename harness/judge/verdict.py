@@ -133,8 +133,8 @@ class Verdict:
 
     @property
     def _convicting(self) -> Iterator[Finding]:
-        found = by_importance(f for result in self.checkers for f in result.findings)
-        return (f for f in found if f.convicts)
+        findings = by_importance(f for result in self.checkers for f in result.findings)
+        return (f for f in findings if f.convicts)
 
     def stats(self, checker: str) -> Mapping[str, Any]:
         """Return the numbers of a checker; empty if it did not run."""

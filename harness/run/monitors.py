@@ -152,8 +152,8 @@ async def _disk(bed: TestBed, node: Node, full: OnLoss) -> None:
 async def _free_bytes(bed: TestBed, node: Node) -> float:
     """Return the free space where the node writes; infinite if it cannot be determined."""
     try:
-        asked = await bed.agents[node.name].run(["df", "-Pk", bed.hosts.folder(node.name)])
-        return int(asked.out.splitlines()[-1].split()[3]) * 1024 if asked.code == 0 else inf
+        listing = await bed.agents[node.name].run(["df", "-Pk", bed.hosts.folder(node.name)])
+        return int(listing.out.splitlines()[-1].split()[3]) * 1024 if listing.code == 0 else inf
     except NodeGone:
         raise
     except BedFailed:

@@ -19,31 +19,31 @@ from harness.text.trial_lines import source_position
 from harness.trial import ANY_KIND, DEMANDS, ISOLATION, Trial
 
 
-def refuse_unrunnable(asked: Request, runs: Path) -> None:
+def refuse_unrunnable(request: Request, runs: Path) -> None:
     """Raise BadRequest or BedFailed if the trial cannot run as requested."""
-    refuse_impossible(asked)
-    refuse_unready(asked.trial.hosts, asked.trial.bed, runs)
+    refuse_impossible(request)
+    refuse_unready(request.trial.hosts, request.trial.bed, runs)
 
 
-def refuse_any_unrunnable(asked: Sequence[Request], runs: Path) -> None:
+def refuse_any_unrunnable(requests: Sequence[Request], runs: Path) -> None:
     """Do the same for trials that differ in their seeds: the machine is checked once."""
-    for one in asked:
+    for one in requests:
         refuse_impossible(one)
-    refuse_unready(asked[0].trial.hosts, asked[0].trial.bed, runs)
+    refuse_unready(requests[0].trial.hosts, requests[0].trial.bed, runs)
 
 
-def refuse_impossible(asked: Request) -> None:
+def refuse_impossible(request: Request) -> None:
     """Raise BadRequest for what makes no sense on any machine, with the position in the file."""
     try:
-        _refuse_impossible(asked)
+        _refuse_impossible(request)
     except BadRequest as e:
-        if place := source_position(e, asked.written):
+        if place := source_position(e, request.written):
             raise BadRequest(f"{place}: {e}") from e
         raise
 
 
-def _refuse_impossible(asked: Request) -> None:
-    trial = asked.trial
+def _refuse_impossible(request: Request) -> None:
+    trial = request.trial
     refuse_unknown(trial)
     registry.nemesis().check_kinds(trial.faults)
     workload = registry.load("workload", trial.workload)(trial)
@@ -51,7 +51,7 @@ def _refuse_impossible(asked: Request) -> None:
     _refuse_unknown("checker", workload.checkers)
     _refuse_comparison(trial, trial.checkers or workload.checkers)
     claims_in_force(trial)
-    make_plan(trial, asked.plan_text)
+    make_plan(trial, request.plan_text)
 
 
 def refuse_unknown(trial: Trial) -> None:

@@ -126,8 +126,8 @@ class TrialProgress:
         return [f"phase: {phase}"]
 
     def _count(self, counts: Mapping[str, float], at_s: float) -> None:
-        known = {k: v for k, v in counts.items() if isinstance(v, int | float)}
-        self.samples.append(Sample(at_s, known))
+        numbers = {k: v for k, v in counts.items() if isinstance(v, int | float)}
+        self.samples.append(Sample(at_s, numbers))
         while self.samples[0].at_s < at_s - HISTORY_S:
             self.samples.popleft()
 

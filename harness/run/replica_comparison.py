@@ -91,8 +91,8 @@ async def _compare_once(bed: TestBed, calm: QuietPeriodRecorder, number: int) ->
         or not (await bed.cluster_state()).redundant
     ):
         return False
-    found = await bed.system.compare_replicas(bed)
-    if found is None:
+    comparison = await bed.system.compare_replicas(bed)
+    if comparison is None:
         return False
-    bed.record.event(bed.now_ns(), "", "compared", {"stretch": number, "sets": dict(found)})
+    bed.record.event(bed.now_ns(), "", "compared", {"stretch": number, "sets": dict(comparison)})
     return True

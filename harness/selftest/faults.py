@@ -89,13 +89,13 @@ class FaultVerification:
 
 
 def verify_faults(
-    asked: Trial, kinds: Sequence[str], runs: Path, watch: Callable[[Mapping[str, Any]], None]
+    trial: Trial, kinds: Sequence[str], runs: Path, watch: Callable[[Mapping[str, Any]], None]
 ) -> FaultVerification:
     """Start a cluster, inject and heal each kind (by default all), and return the observations.
 
     Raises BadRequest or BedFailed before anything is injected.
     """
-    request, lacking = verification_plan(asked, kinds)
+    request, lacking = verification_plan(trial, kinds)
     hosts = request.trial.hosts
     if not request.plan_text:
         return FaultVerification(hosts, lacking=lacking)

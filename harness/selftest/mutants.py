@@ -143,10 +143,10 @@ def cases(
 
 
 def _mutants(system: str) -> Mapping[str, Any]:
-    known = registry.system(system).mutants()
-    if not known:
+    mutants = registry.system(system).mutants()
+    if not mutants:
         raise BadRequest(f"the system {system} has no mutants, so there is nothing to test")
-    return known
+    return mutants
 
 
 def _of(name: str, mutant: Any, stories: Path) -> Iterator[MutantCase]:
@@ -165,8 +165,8 @@ def of_hosts(chosen: Sequence[MutantCase], hosts: str) -> tuple[MutantCase, ...]
     """Return the cases on hosts of this kind. Raises BadRequest if there is none."""
     kept = tuple(case for case in chosen if case.hosts == hosts)
     if not kept:
-        known = ", ".join(sorted({case.hosts for case in chosen}))
-        raise BadRequest(f"no plan against these mutants is for {hosts} hosts; there are: {known}")
+        kinds = ", ".join(sorted({case.hosts for case in chosen}))
+        raise BadRequest(f"no plan against these mutants is for {hosts} hosts; there are: {kinds}")
     return kept
 
 

@@ -27,11 +27,11 @@ def dialogue(items: Sequence[Item]) -> Search[Item]:
     while len(kept) > 1:
         cuts = _cuts(len(kept), min(parts, len(kept)))
         cuts = cuts[first:] + cuts[:first]  # continue where something could be removed
-        found = yield [kept[:low] + kept[high:] for low, high in cuts]
-        if found is not None:
-            low, high = cuts[found]
+        failing = yield [kept[:low] + kept[high:] for low, high in cuts]
+        if failing is not None:
+            low, high = cuts[failing]
             kept, parts = kept[:low] + kept[high:], max(2, len(cuts) - 1)
-            first = (first + found) % max(1, min(parts, len(kept)))
+            first = (first + failing) % max(1, min(parts, len(kept)))
         elif len(cuts) < len(kept):
             parts, first = 2 * len(cuts), 2 * first
         else:

@@ -40,11 +40,11 @@ class Scale:
     share: float = 1.0
 
 
-def scale_request(asked: Request, scale: Scale) -> Request:
+def scale_request(request: Request, scale: Scale) -> Request:
     """Scale a trial."""
     if scale.by == 1 and scale.share == 1:
-        return asked
-    trial, text, shorter_s = asked.trial, asked.plan_text, 0.0
+        return request
+    trial, text, shorter_s = request.trial, request.plan_text, 0.0
     if text is not None:
         text, shorter_s = scale_plan(text, scale)
     rhythm = trial.rhythm
@@ -64,7 +64,7 @@ def scale_request(asked: Request, scale: Scale) -> Request:
         ),
         settings=settings,
     )
-    return replace(asked, trial=trial, plan_text=text)
+    return replace(request, trial=trial, plan_text=text)
 
 
 def _time(time_s: float, by: float, digits: int = 3) -> float:
@@ -83,8 +83,8 @@ def _in_force(trial: Trial, name: str) -> float | int:
     or not a number."""
     known: Row = trial.settings
     if name not in known:
-        asked = registry.system(trial.system).in_force
-        known = asked(trial) if asked else {}
+        in_force = registry.system(trial.system).in_force
+        known = in_force(trial) if in_force else {}
     if name not in known:
         raise BadRequest(
             f"settings.{name} is to be scaled, but {trial.system} has no default for it; "
@@ -154,5 +154,5 @@ def _rhythm(params: Row, by: float) -> dict[str, float]:
     return {name: _time(value, by, 6) if value else value for name, value in times.items()}
 
 
-def _seconds(found: re.Match[str], by: float) -> str:
-    return f"{_time(float(found[1]), by, 6):.6f}".rstrip("0").rstrip(".") + found[2]
+def _seconds(match: re.Match[str], by: float) -> str:
+    return f"{_time(float(match[1]), by, 6):.6f}".rstrip("0").rstrip(".") + match[2]

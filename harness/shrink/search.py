@@ -162,8 +162,8 @@ def _around(case: Case, about_s: float) -> Asking:
     )
     guesses = [some for some in dict.fromkeys(map(tuple, near)) if len(some) < len(case.plan)]
     plans = (shift_plan(keep_faults(case.plan, some), LEAD_S) for some in guesses)
-    found = yield [case.with_plan(plan, min(case.tail_s, TAIL_S)) for plan in plans]
-    return found.case if found else case
+    failing = yield [case.with_plan(plan, min(case.tail_s, TAIL_S)) for plan in plans]
+    return failing.case if failing else case
 
 
 def _near(fault: PlannedFault, about_s: float, within_s: float) -> bool:
@@ -172,17 +172,17 @@ def _near(fault: PlannedFault, about_s: float, within_s: float) -> bool:
 
 def _soonest(case: Case) -> Asking:
     """Find the shortest beginning of the plan that fails: what follows is not the cause."""
-    found = yield [case.with_plan(case.plan, TAIL_S)] if case.tail_s > TAIL_S else []
-    case = found.case if found else case
+    failing = yield [case.with_plan(case.plan, TAIL_S)] if case.tail_s > TAIL_S else []
+    case = failing.case if failing else case
     low, high, whole = -1, len(case.plan), case.plan
     while high - low > 1:
         lengths = sorted({low + max(1, (high - low) * part // 4) for part in (1, 2, 3)} - {high})
-        found = yield [case.with_plan(first_faults(whole, length)) for length in lengths]
-        if found is None:
+        failing = yield [case.with_plan(first_faults(whole, length)) for length in lengths]
+        if failing is None:
             low = lengths[-1]
             continue
-        case, high = found.case, lengths[found.at]
-        low = lengths[found.at - 1] if found.at else low
+        case, high = failing.case, lengths[failing.at]
+        low = lengths[failing.at - 1] if failing.at else low
     return case
 
 
@@ -192,10 +192,10 @@ def _latest(case: Case) -> Asking:
     sizes = [1 << n for n in range(count.bit_length()) if 1 << n < count]
     ends = [keep_faults(case.plan, range(count - size, count)) for size in sizes]
     whole = shift_plan(case.plan, LEAD_S)
-    found = yield [case.with_plan(shift_plan(plan, LEAD_S)) for plan in ends]
-    if found is None:
-        found = yield [case.with_plan(whole)]
-    return found.case if found else case
+    failing = yield [case.with_plan(shift_plan(plan, LEAD_S)) for plan in ends]
+    if failing is None:
+        failing = yield [case.with_plan(whole)]
+    return failing.case if failing else case
 
 
 def _fewer_faults(case: Case) -> Asking:
@@ -215,9 +215,9 @@ def _fewest(
         question = next(search)
         while True:
             lucky = whole.lucky(case.trial.seed)
-            found = yield [rebuilt(lucky, some) for some in question]
-            case = found.case if found else case
-            question = search.send(found.at if found else None)
+            failing = yield [rebuilt(lucky, some) for some in question]
+            case = failing.case if failing else case
+            question = search.send(failing.at if failing else None)
     except StopIteration:
         return case
 
@@ -261,8 +261,8 @@ def _set_simplest(case: Case, options: Sequence[Option]) -> Case:
 def _fewer_nodes(case: Case) -> Asking:
     """Reduce the nodes of each role."""
     for role, count in Counter(node.role for node in _system(case).nodes()).items():
-        found = yield [_with_nodes(case, role, fewer) for fewer in range(1, count)]
-        case = found.case if found else case
+        failing = yield [_with_nodes(case, role, fewer) for fewer in range(1, count)]
+        case = failing.case if failing else case
     return case
 
 
@@ -273,8 +273,8 @@ def _with_nodes(case: Case, role: str, count: int) -> Case:
 def _slower(case: Case) -> Asking:
     """Reduce the rate of operations."""
     now = float(case.trial.load.get("rate", 0)) or float("inf")
-    found = yield [_with_rate(case, rate) for rate in RATES if rate < now]
-    return found.case if found else case
+    failing = yield [_with_rate(case, rate) for rate in RATES if rate < now]
+    return failing.case if failing else case
 
 
 def _with_rate(case: Case, rate: float) -> Case:
@@ -295,8 +295,8 @@ def _shorter(case: Case) -> Asking:
     everyone = range(len(case.plan))
     for whom in (everyone, *([number] for number in everyone)):
         plans = (_lasting(case.plan, whom, factor) for factor in FACTORS)
-        found = yield [case.with_plan(plan) for plan in plans if plan != case.plan]
-        case = found.case if found else case
+        failing = yield [case.with_plan(plan) for plan in plans if plan != case.plan]
+        case = failing.case if failing else case
     return case
 
 
@@ -313,8 +313,8 @@ def _closer(case: Case) -> Asking:
     """Move the first fault forward, and each other one closer to the one before it."""
     for number in range(len(case.plan)):
         plans = (_nearer(case.plan, number, factor) for factor in FACTORS)
-        found = yield [case.with_plan(plan) for plan in plans if plan != case.plan]
-        case = found.case if found else case
+        failing = yield [case.with_plan(plan) for plan in plans if plan != case.plan]
+        case = failing.case if failing else case
     return case
 
 
@@ -334,8 +334,8 @@ def _nearer(plan: Faults, number: int, factor: float) -> Faults:
 def _sooner_over(case: Case) -> Asking:
     """Shorten the load after the last fault."""
     tails = [tail_s for tail_s in TAILS_S if tail_s < case.tail_s - 1e-6]
-    found = yield [case.with_plan(case.plan, tail_s) for tail_s in tails]
-    return found.case if found else case
+    failing = yield [case.with_plan(case.plan, tail_s) for tail_s in tails]
+    return failing.case if failing else case
 
 
 def _rounder(case: Case) -> Asking:
@@ -343,8 +343,8 @@ def _rounder(case: Case) -> Asking:
     everyone = range(len(case.plan))
     for whom in (everyone, *([number] for number in everyone)):
         plans = (_on_grid(case.plan, whom, grid_s) for grid_s in GRIDS_S)
-        found = yield [case.with_plan(plan) for plan in plans if plan != case.plan]
-        case = found.case if found else case
+        failing = yield [case.with_plan(plan) for plan in plans if plan != case.plan]
+        case = failing.case if failing else case
     return case
 
 
@@ -371,8 +371,8 @@ def _simpler(case: Case) -> Asking:
     """Remove the conditions of each fault, and set its parameters to their defaults."""
     for number in range(len(case.plan)):
         plans = _simpler_ones(case.plan, number)
-        found = yield [case.with_plan(plan) for plan in plans if plan != case.plan]
-        case = found.case if found else case
+        failing = yield [case.with_plan(plan) for plan in plans if plan != case.plan]
+        case = failing.case if failing else case
     return case
 
 

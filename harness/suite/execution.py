@@ -79,25 +79,25 @@ class SuiteState:
     """The state of a suite."""
 
     suite: Path
-    asked: tuple[SuiteRun, ...]
+    turns: tuple[SuiteRun, ...]
     rows: dict[str, SuiteRow] = field(default_factory=dict)  # by the key of a turn
     resumed: int = 0  # rows from before an interruption
     early: str = ""  # why it ended early
     took_s: float = 0.0  # of this execution
     absent: Mapping[str, str] = field(default_factory=dict)  # key -> why it cannot run here
-    unasked: tuple[ExpectedRun, ...] = ()  # runs that --only excludes
+    excluded: tuple[ExpectedRun, ...] = ()  # runs that --only excludes
     command: tuple[str, ...] = ()  # the command line
 
     @property
     def complete(self) -> bool:
         """Whether everything that can run here did."""
-        return all(turn.key in self.rows or turn.key in self.absent for turn in self.asked)
+        return all(turn.key in self.rows or turn.key in self.absent for turn in self.turns)
 
     @property
     def left_out(self) -> tuple[SuiteRun, ...]:
         """Runs that cannot be carried out here."""
         return tuple(
-            turn for turn in self.asked if turn.key in self.absent and turn.key not in self.rows
+            turn for turn in self.turns if turn.key in self.absent and turn.key not in self.rows
         )
 
     @property
@@ -108,7 +108,7 @@ class SuiteState:
     @property
     def table(self) -> tuple[SuiteRow, ...]:
         """A row for each turn, in the order of the suite."""
-        return tuple(map(self._row, self.asked))
+        return tuple(map(self._row, self.turns))
 
     def _row(self, turn: SuiteRun) -> SuiteRow:
         absent = self.absent.get(turn.key, "").partition(":")[0]
@@ -131,16 +131,16 @@ def conduct(
     """Carry out the rest of the suite. `state.rows` has the recorded results, the log those from
     before an interruption."""
     began_s = time.monotonic()
-    for turn in state.asked:
+    for turn in state.turns:
         if turn.key in log.rows:
             state.rows[turn.key] = log.rows[turn.key]
             state.resumed += 1
     if state.complete:
         return
     try:
-        needed = any(needs_java(turn.cell.asked.trial) for turn in state.asked)
+        needed = any(needs_java(turn.cell.request.trial) for turn in state.turns)
         with closing(Engines(at_once=needed)) as engines:
-            for turn in state.asked:
+            for turn in state.turns:
                 if turn.key in state.rows or turn.key in state.absent:
                     continue
                 if why := _spent(state, turn, budget, began_s, runs):
@@ -167,11 +167,11 @@ def _run_one(
     if begun and (left := _left(turn, runs, log, begun)):
         when = begun.when
         before_s = ran_s(left, when)
-        ending = _attempt(cell, lambda: judge_run(left, cell.asked.trial.seed, spark), left)
+        ending = _attempt(cell, lambda: judge_run(left, cell.request.trial.seed, spark), left)
     else:
         when = log.begin(turn.key)
         try:
-            ending = _attempt(cell, lambda: run_one(cell.asked, runs, spark))
+            ending = _attempt(cell, lambda: run_one(cell.request, runs, spark))
         except KeyboardInterrupt:  # a complete recording is judged next time
             return STOPPED
     if code_changed():  # it is unknown which code ran or judged it
@@ -194,13 +194,13 @@ def _attempt(cell: ExpectedRun, ended: Callable[[], RunEnd], run: RunDir | None 
     try:
         return ended()
     except (SeatrialError, OSError) as e:
-        return RunEnd(cell.asked.trial.seed, run, error=str(e))
+        return RunEnd(cell.request.trial.seed, run, error=str(e))
 
 
 def _left(turn: SuiteRun, runs: Path, log: SuiteLog, begun: RunStart) -> RunDir | None:
     """What was going on when the command died, if it is all there; else it is cleared away."""
     done = [row.run for row in log.rows.values()]
-    run = interrupted_run(runs, turn.cell.asked.trial, begun, done)
+    run = interrupted_run(runs, turn.cell.request.trial, begun, done)
     if run is None or is_recorded(run):
         return run
     remove_run(run)
@@ -244,7 +244,7 @@ def row_of(cell: ExpectedRun, turn: int, ending: RunEnd, when: str, spent: TimeS
 def not_run(cell: ExpectedRun, turn: int, why: str) -> SuiteRow:
     """Return the row of a run that was not carried out."""
     return SuiteRow(
-        cell.title, cell.asked.trial.seed, turn, cell.wanted, UNDECIDED, NOT_RUN, (), why
+        cell.title, cell.request.trial.seed, turn, cell.wanted, UNDECIDED, NOT_RUN, (), why
     )
 
 
@@ -279,7 +279,7 @@ def likely_s(turn: SuiteRun, rows: Sequence[SuiteRow]) -> float:
     same = [row.took_s for row in rows if row.name == turn.cell.title and row.took_s]
     if same:
         return median(same)
-    trial = turn.cell.asked.trial
+    trial = turn.cell.request.trial
     return BESIDE_LOAD_S + (0.0 if registry.hosts(trial.hosts).edition else trial.duration_s)
 
 

@@ -50,7 +50,7 @@ class ExpectedRun:
     """One run of a suite and its expected result. `excused`: expect *unknown*, because all findings
     are excused."""
 
-    asked: Request
+    request: Request
     verdict: Judgement
     findings: tuple[str, ...] = ()
     name: str = ""
@@ -59,7 +59,7 @@ class ExpectedRun:
 
     @property
     def title(self) -> str:
-        return self.name or self.asked.trial.name
+        return self.name or self.request.trial.name
 
     @property
     def wanted(self) -> str:
@@ -69,7 +69,12 @@ class ExpectedRun:
     @property
     def key(self) -> str:
         """A hash of the trial, plan and expectation."""
-        content = (self.title, self.asked.trial.to_toml(), self.asked.plan_text or "", self.wanted)
+        content = (
+            self.title,
+            self.request.trial.to_toml(),
+            self.request.plan_text or "",
+            self.wanted,
+        )
         return hashlib.blake2b("\0".join(content).encode(), digest_size=8).hexdigest()
 
     def compare(self, ending: RunEnd, figures: Mapping[str, float] = MappingProxyType({})) -> int:
@@ -95,10 +100,10 @@ class ExpectedRun:
         """Return what contradicts the expectation although the verdict is the expected one."""
         if ending.verdict is None or ending.verdict.verdict is not self.verdict:
             return ()
-        known = [b for b in self.bounds if b.figure in figures]
+        measured = [b for b in self.bounds if b.figure in figures]
         beyond = [
             f"{b.figure} {_formatted(figures[b.figure])}"
-            for b in known
+            for b in measured
             if not b.holds(figures[b.figure])
         ]
         missing = [f"{b.figure} is unknown" for b in self.bounds if b.figure not in figures]
@@ -108,8 +113,8 @@ class ExpectedRun:
         """Compare figures with bounds; one beyond its bound outweighs a missing one."""
         if any(b.figure in figures and not b.holds(figures[b.figure]) for b in self.bounds):
             return NOT_AS_EXPECTED
-        known = all(b.figure in figures for b in self.bounds)
-        return AS_EXPECTED if known else UNDECIDED
+        measured = all(b.figure in figures for b in self.bounds)
+        return AS_EXPECTED if measured else UNDECIDED
 
     def _doubts(self, ending: RunEnd) -> tuple[str, ...]:
         """Return the codes of reasons why the run did not go as the suite demands."""

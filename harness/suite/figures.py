@@ -29,10 +29,10 @@ def measured(run: RunDir | None, verdict: Verdict | None) -> dict[str, float]:
     """Return the figures of a run that are known."""
     if run is None or verdict is None:
         return {}
-    found: dict[str, float | None] = {**figures(verdict)}
-    found["per_s"] = per_s(verdict, run.state())
-    found["election_count"] = election_count(History.open(run).events)
-    return {name: value for name, value in found.items() if value is not None}
+    values: dict[str, float | None] = {**figures(verdict)}
+    values["per_s"] = per_s(verdict, run.state())
+    values["election_count"] = election_count(History.open(run).events)
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def per_s(verdict: Verdict, state: Mapping[str, Any]) -> float | None:
@@ -52,7 +52,7 @@ def figures(verdict: Verdict) -> dict[str, float | None]:
     loss, seen = verdict.stats("loss"), verdict.stats("availability")
     during, success = seen.get("sends_in_faults", {}), seen.get("success", {})
     sends = verdict.stats("coverage").get("operations", {}).get("send", {})
-    found: dict[str, float | None] = {
+    values: dict[str, float | None] = {
         "injections": verdict.stats("coverage").get("counted"),
         "acknowledged": loss.get("acknowledged"),
         "lost": loss.get("lost"),
@@ -68,8 +68,8 @@ def figures(verdict: Verdict) -> dict[str, float | None]:
     for name in TIMES:
         times = [*_times(seen.get("faults", ()), name)]
         for word, share in QUANTILES.items():
-            found[f"{name}_{word}"] = quantile(times, share)
-    return found
+            values[f"{name}_{word}"] = quantile(times, share)
+    return values
 
 
 def _times(faults: Iterable[Mapping[str, Any]], name: str) -> Iterator[float]:

@@ -147,11 +147,11 @@ class SuiteLog:
 
 
 def _rows(lines: Iterable[Mapping[str, Any]]) -> dict[str, SuiteRow]:
-    found = {}
+    rows = {}
     for line in lines:
         with suppress(KeyError, TypeError, AttributeError):  # incomplete, or of another version
-            found[str(line["done"])] = SuiteRow.read(line["row"])
-    return found
+            rows[str(line["done"])] = SuiteRow.read(line["row"])
+    return rows
 
 
 def _code(path: Path) -> str:

@@ -56,12 +56,12 @@ class Record:
 
     def known(self, turns: Iterable[SuiteRun]) -> dict[str, SuiteRow]:
         """Return the rows whose hash has not changed and that decided something, by key."""
-        found = {}
+        rows = {}
         for turn in turns:
             line = self.rows.get(_place(turn))
             if line and line["hash"] == cell_hash(turn) and line["outcome"] in DECIDED:
-                found[turn.key] = _row(turn, line)
-        return found
+                rows[turn.key] = _row(turn, line)
+        return rows
 
     def with_(self, turn: SuiteRun, row: SuiteRow) -> "Record":
         """Return the table with this row; unchanged for a run whose test bed failed."""
@@ -161,14 +161,14 @@ def _is_figure(text: str) -> bool:
 
 
 def _place(turn: SuiteRun) -> tuple[str, str, str]:
-    return turn.cell.title, str(turn.cell.asked.trial.seed), str(turn.number)
+    return turn.cell.title, str(turn.cell.request.trial.seed), str(turn.number)
 
 
 def _row(turn: SuiteRun, line: Mapping[str, str]) -> SuiteRow:
     word, *codes = line["came"].split(", ")
     return SuiteRow(
         name=turn.cell.title,
-        seed=turn.cell.asked.trial.seed,
+        seed=turn.cell.request.trial.seed,
         turn=turn.number,
         wanted=turn.cell.wanted,
         outcome=DECIDED[line["outcome"]],

@@ -47,10 +47,10 @@ def figures_for_json(figures: Mapping[str, float]) -> dict[str, float | str]:
 
 def read_figures(plain: Mapping[str, Any]) -> dict[str, float]:
     """Read what `figures_for_json` returns. Raises TypeError or AttributeError."""
-    found = {name: math.inf if value == NEVER else value for name, value in plain.items()}
-    if not all(is_number(value) or value == math.inf for value in found.values()):
+    figures = {name: math.inf if value == NEVER else value for name, value in plain.items()}
+    if not all(is_number(value) or value == math.inf for value in figures.values()):
         raise TypeError("a figure is a number")
-    return found
+    return figures
 
 
 @dataclass(frozen=True)
@@ -156,15 +156,15 @@ class Night:
 
 def nights(runs: Path, suite: str = "", say: Callable[[str], None] | None = None) -> list[Night]:
     """Return the nights of one suite, or all, in order. `say` reports lines that are skipped."""
-    file, found = runs / FOLDER / NIGHTS, []
+    file, results = runs / FOLDER / NIGHTS, []
     with suppress(FileNotFoundError):
         for number, line in enumerate(objects_in(file.read_bytes()), start=1):
             try:
-                found.append(Night.read(line))
+                results.append(Night.read(line))
             except (ValueError, KeyError, TypeError, AttributeError):
                 if say:
                     say(f"{file} line {number} is not a night of a suite and is left out")
-    return [night for night in found if suite in ("", night.suite)]
+    return [night for night in results if suite in ("", night.suite)]
 
 
 def store_night(night: Night, runs: Path) -> None:

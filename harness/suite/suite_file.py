@@ -86,9 +86,9 @@ class HostsOverride:
 
     def moved(self, cell: ExpectedRun) -> ExpectedRun:
         """Return the run on these hosts, named accordingly."""
-        trial = replace(cell.asked.trial, hosts=self.hosts, bed=self.bed)
+        trial = replace(cell.request.trial, hosts=self.hosts, bed=self.bed)
         title = f"{cell.title} on {self.hosts}"
-        return replace(cell, asked=replace(cell.asked, trial=trial), name=title)
+        return replace(cell, request=replace(cell.request, trial=trial), name=title)
 
 
 def read_suite(
@@ -114,8 +114,8 @@ def read_suite(
         for cell in _runs(check_entry(entry, where), path, where):
             if "name" in entry:
                 _refuse_same(named, cell, where)
-            asked = _about(where, scale_request, cell.asked, pace)
-            made = replace(cell, asked=asked, name=f"{cell.title}{suffix}")
+            scaled = _about(where, scale_request, cell.request, pace)
+            made = replace(cell, request=scaled, name=f"{cell.title}{suffix}")
             cells.append(place.moved(made) if place else made)
     return tuple(_with_unique_names(cells))
 
@@ -131,7 +131,7 @@ def _refuse_other_files(table: Mapping[str, Any], path: Path) -> None:
 
 def _refuse_same(named: dict[tuple[str, int], str], cell: ExpectedRun, where: str) -> None:
     """Raise BadRequest if another entry has the same name and seed."""
-    other = named.setdefault((cell.title, cell.asked.trial.seed), where)
+    other = named.setdefault((cell.title, cell.request.trial.seed), where)
     if other != where:
         raise BadRequest(f"{where}: {cell.title!r} is the name of {other}, too; choose another")
 
@@ -175,12 +175,12 @@ def _runs(entry: Mapping[str, Any], path: Path, where: str) -> Iterator[Expected
             raise BadRequest(f"{place}: seeds and the trial's own seed exclude each other")
         for seed in seeds or (None,):
             flags = fields | ({} if seed is None else {"seed": seed})
-            asked = _about(place, request, what, flags, "with")
-            name = cell or entry.get("name") or _name(asked, fields)
+            run_request = _about(place, request, what, flags, "with")
+            name = cell or entry.get("name") or _name(run_request, fields)
             findings = tuple(entry.get("findings", ()))
             excused = entry["expect"] == EXCUSED_RUN
             verdict = Judgement.UNKNOWN if excused else Judgement(entry["expect"])
-            yield ExpectedRun(asked, verdict, findings, name, bounds(entry), excused)
+            yield ExpectedRun(run_request, verdict, findings, name, bounds(entry), excused)
 
 
 def _cells(entry: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -197,17 +197,17 @@ def _cells(entry: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "/".join(filter(None, (first, *words))), fields
 
 
-def _name(asked: Request, fields: Mapping[str, Any]) -> str:
+def _name(request: Request, fields: Mapping[str, Any]) -> str:
     """Return the default name of a run."""
-    return " ".join([asked.trial.name, *(str(fields[key]) for key in IN_NAMES if key in fields)])
+    return " ".join([request.trial.name, *(str(fields[key]) for key in IN_NAMES if key in fields)])
 
 
 def _with_unique_names(cells: Sequence[ExpectedRun]) -> Iterator[ExpectedRun]:
     """Make names unique for each seed, by a number."""
     seen = set[tuple[str, int]]()
-    given = {(cell.title, cell.asked.trial.seed) for cell in cells}
+    given = {(cell.title, cell.request.trial.seed) for cell in cells}
     for cell in cells:
-        seed, numbers = cell.asked.trial.seed, count(2)
+        seed, numbers = cell.request.trial.seed, count(2)
         name = cell.title, seed
         while name in seen or (name in given and name[0] != cell.title):
             name = f"{cell.title} #{next(numbers)}", seed

@@ -50,12 +50,14 @@ def conclusion(state: SuiteState) -> str:
         parts.append(f"{len(absent)} were skipped, because their hosts are not available here")
     if state.resumed:
         parts.append(f"{state.resumed} were done earlier")
-    if known := sum(row.known for row in rows):
-        parts.append(f"{known} have recorded results")
-    if state.unasked:
-        kinds = Counter(cell.asked.trial.hosts for cell in state.unasked)
+    if recorded := sum(row.known for row in rows):
+        parts.append(f"{recorded} have recorded results")
+    if state.excluded:
+        kinds = Counter(cell.request.trial.hosts for cell in state.excluded)
         where = ", ".join(f"{count} on {hosts}" for hosts, count in sorted(kinds.items()))
-        parts.append(f"--only skipped {quantity(len(state.unasked), 'run')} of the suite ({where})")
+        parts.append(
+            f"--only skipped {quantity(len(state.excluded), 'run')} of the suite ({where})"
+        )
     return "; ".join(parts)
 
 
@@ -197,7 +199,7 @@ def plain(state: SuiteState, changed: Sequence[str]) -> Mapping[str, Any]:
         "complete": state.complete,
         "early": state.early or None,
         "left_out": [turn.cell.title for turn in state.left_out],
-        "not_asked_for": [cell.title for cell in state.unasked],
+        "not_asked_for": [cell.title for cell in state.excluded],
         "resumed": state.resumed,
         "took_s": round(state.took_s, 1),
         "around": around(state.table) or None,

@@ -140,15 +140,15 @@ class _Reader:
 
 
 def _tokens(text: str) -> list[Token]:
-    found, number, counted = [], 1, 0
+    tokens, number, counted = [], 1, 0
     for token in TOKENS.finditer(text):
         number += text.count("\n", counted, token.start())
         counted = token.start()
         match token.lastgroup:
             case "mark":
-                found.append(Token(token[0], "", number))
+                tokens.append(Token(token[0], "", number))
             case "string":
-                found.append(Token("", token[0][1:-1], number))
+                tokens.append(Token("", token[0][1:-1], number))
             case "word":
-                found.append(Token("", token[0], number))
-    return [*found, Token(END, "", number)]
+                tokens.append(Token("", token[0], number))
+    return [*tokens, Token(END, "", number)]

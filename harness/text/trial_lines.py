@@ -67,8 +67,8 @@ def source_position(error: BadRequest, written: Sequence[TrialSource]) -> str:
     for one in written:
         if error.key in one.table:
             return f"{one.source}{line_of(one.text, error.key)}: {error.key}" if one.source else ""
-        if found := one.mentioned_option(str(error)):
-            return f"{one.source}{line_of(one.text, *found)}" if one.source else ""
+        if option := one.mentioned_option(str(error)):
+            return f"{one.source}{line_of(one.text, *option)}" if one.source else ""
     return ""
 
 

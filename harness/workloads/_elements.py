@@ -140,11 +140,11 @@ class ElementReader(ObjectClient):
         """Read all elements, or none, in one operation."""
         op = self.invoke(F.LIST, key)
         try:
-            found = await self._found(key)
+            messages = await self._found(key)
         except ConnectionError as e:
             self.complete(op, F.LIST, key, NONE, Completion(Type.FAIL, error=str(e)))
             return False
-        for pos, value in self._placed([(m.offset, self._value(m, op)) for m in found]):
+        for pos, value in self._placed([(m.offset, self._value(m, op)) for m in messages]):
             self.context.received(self.process, op, F.LIST, key, pos, value, _BARE)
         self.complete(op, F.LIST, key, NONE, Completion(Type.OK))
         return True
@@ -158,29 +158,29 @@ class ElementReader(ObjectClient):
             self.context.note(f"{CORRUPTED} {damage}", self.process, op)
         return -2 - message.offset if damaged else value_in(message.body)
 
-    def _placed(self, found: Sequence[tuple[int, int]]) -> Iterable[tuple[int, int]]:
+    def _placed(self, elements: Sequence[tuple[int, int]]) -> Iterable[tuple[int, int]]:
         """Return the elements with their positions: of a log their offsets; of a set, where each
         counts once, their order."""
         if self.workload.put is F.APPEND:
-            return found
-        return enumerate(dict.fromkeys(value for _, value in found))
+            return elements
+        return enumerate(dict.fromkeys(value for _, value in elements))
 
     async def _found(self, key: int) -> Sequence[ReceivedMessage]:
         """Return the messages. Raises ConnectionError if not all could be read."""
         client, topic = self.context.client, self.workload.topic
         at, end = await client.range(topic, key)
-        found: list[ReceivedMessage] = []
+        messages: list[ReceivedMessage] = []
         while at < end:
             batch = await client.poll(topic, key, at, READ_LIMIT, READ_WAIT_S)
             if batch.completion.type is not Type.OK:
                 raise ConnectionError(batch.completion.error)
             if batch.next_offset <= at:
                 raise ConnectionError(f"{topic}-{key} gives nothing from {at} on, of {end}")
-            found += batch.messages
+            messages += batch.messages
             at = batch.next_offset
             if at >= end:  # an abandoned put may have taken effect meanwhile
                 end = (await client.range(topic, key))[1]
-        return found
+        return messages
 
 
 _BARE = ReceivedMessage(NONE, NONE, b"")

@@ -110,14 +110,14 @@ class MessageOptions:
     @classmethod
     def of(cls, load: Mapping[str, Any]) -> "MessageOptions":
         """Return the options of a trial. Raises BadRequest with the key."""
-        known = {f.name: f.default for f in fields(cls)}
+        defaults = {f.name: f.default for f in fields(cls)}
         for key, raw in load.items():
-            if key not in known:
-                names = ", ".join(sorted(known))
+            if key not in defaults:
+                names = ", ".join(sorted(defaults))
                 raise BadRequest(
                     f"load.{key} is not an option of the workload messages; it has: {names}"
                 )
-            _check(key, known[key], raw)
+            _check(key, defaults[key], raw)
         options = cls(**load)
         if (queues := options.topics * options.queues) > MAX_QUEUES:
             raise BadRequest(

@@ -257,7 +257,7 @@ class TopicsProcess:
         self.context.complete(self.process, op, f, self.key, value, done)
         return done
 
-    async def asked(self, f: F, question: Callable[[], Awaitable[int]]) -> Type:
+    async def query_offset(self, f: F, question: Callable[[], Awaitable[int]]) -> Type:
         """Do one query, whose answer is journalled as the offset."""
         return (await self.do(f, NONE, _answer(question))).type
 
@@ -366,7 +366,7 @@ class OffsetKeeper(TopicsProcess):
         await self.do(f, offset, order(*place, offset))
 
     async def query(self) -> Type:
-        return await self.asked(F.QUERY, self._committed)
+        return await self.query_offset(F.QUERY, self._committed)
 
     async def _committed(self) -> int:
         topic, number = self.queue.topic, self.queue.number

@@ -213,8 +213,8 @@ def parse_until(text: str) -> EndCondition:
         return EndCondition(more_s=parse_seconds(match["more"] or "0"), event=_event(match))
     match = _WORD.fullmatch(words)
     if not match or match["word"] not in (*UNTIL, NEXT):
-        known = f"{ANOTHER_MASTER}, {NEXT}, {', '.join(CHANGES)} or 'event election'"
-        raise BadRequest(f"until must be one of {known}, with or without ' + 2 s'")
+        conditions = f"{ANOTHER_MASTER}, {NEXT}, {', '.join(CHANGES)} or 'event election'"
+        raise BadRequest(f"until must be one of {conditions}, with or without ' + 2 s'")
     return EndCondition(match["word"], parse_seconds(match["more"] or "0"))
 
 

@@ -23,12 +23,12 @@ def check_kinds(names: Iterable[str]) -> None:
 
 def alias_of(name: str) -> Alias:
     """Return a kind by its own name or by an alias. Raises UnknownName with both lists."""
-    kinds, known = registry.names("fault"), aliases()
+    kinds, names = registry.names("fault"), aliases()
     if name in kinds:
         return Alias(name, settled=False)
-    if name not in known:
-        raise UnknownName("fault", name, (*kinds, *known))
-    return known[name]
+    if name not in names:
+        raise UnknownName("fault", name, (*kinds, *names))
+    return names[name]
 
 
 def with_defaults(fault: PlannedFault, plugin: FaultPlugin) -> PlannedFault:
@@ -74,8 +74,8 @@ def expand_link(
     contradict the target.
     """
     arrow = BOTH_WAYS if BOTH_WAYS.strip() in target else ONE_WAY
-    source, found, sink = target.partition(arrow.strip())
-    if not found:
+    source, arrow_found, sink = target.partition(arrow.strip())
+    if not arrow_found:
         return target, dict(given)
     if not source.strip() or not sink.strip():
         raise BadRequest(f"{target!r} names only one end of a link; write 'master -> slave'")
@@ -101,8 +101,8 @@ def link_ends(target: str) -> tuple[str, ...]:
 def param_problem(params: Mapping[str, Param], name: str, value: Any) -> str:
     """Return what is wrong with a parameter, or ''."""
     if name not in params:
-        known = ", ".join(params) or "none"
-        return f"unknown parameter; this fault's are: {known}"
+        names = ", ".join(params) or "none"
+        return f"unknown parameter; this fault's are: {names}"
     param = params[name]
     if problem := type_problem(param.default, value):
         return problem

@@ -73,14 +73,14 @@ def open_entries(path: Path) -> tuple[LedgerEntry, ...]:
 
     A line torn by a crash was an intent not yet acted upon, or a closing that may be repeated.
     """
-    found: dict[int, LedgerEntry] = {}
+    entries: dict[int, LedgerEntry] = {}
     for line in _lines(path):
         match _row(line):
             case LedgerEntry() as entry:
-                found[entry.id] = entry
+                entries[entry.id] = entry
             case int() as closed:
-                found.pop(closed, None)
-    return tuple(reversed(found.values()))
+                entries.pop(closed, None)
+    return tuple(reversed(entries.values()))
 
 
 def ledger_damage(path: Path) -> str:

@@ -55,8 +55,8 @@ class AllowedHosts:
         cls, host: str, names: Iterable[str] = (), *, anywhere: bool = False, token: str = ""
     ) -> "AllowedHosts":
         own = [socket.gethostname()] if anywhere else []
-        known = ("localhost", host, *names, *own)
-        return cls(frozenset(name.lower().rstrip(".") for name in known), anywhere, token)
+        hosts = ("localhost", host, *names, *own)
+        return cls(frozenset(name.lower().rstrip(".") for name in hosts), anywhere, token)
 
     def accepts(self, host: str) -> bool:
         """Return whether a request with this Host header is accepted."""

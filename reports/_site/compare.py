@@ -130,16 +130,16 @@ def _checkers(view: RunView) -> dict[str, str]:
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Return `{"load": {"rate": 5}}` as `{"load.rate": "5"}`."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for name, value in table.items():
         path = f"{prefix}{name}"
         if isinstance(value, Mapping):
-            found |= flat(value, f"{path}.")
+            values |= flat(value, f"{path}.")
         elif isinstance(value, list | tuple):
-            found[path] = _format.clip(", ".join(map(str, value)), LONGEST)
+            values[path] = _format.clip(", ".join(map(str, value)), LONGEST)
         else:
-            found[path] = _format.clip(value, LONGEST)
-    return found
+            values[path] = _format.clip(value, LONGEST)
+    return values
 
 
 # --------------------------------------------------------------------------------------- plans
@@ -216,11 +216,11 @@ def _rounded(values: Floats) -> list[float | None]:
 
 
 def _faults(view: RunView, begin: int) -> tuple[dict[str, Any], ...]:
-    found = []
+    lines = []
     for fault in view.faults[:MAX_FAULTS]:
         if fault.begin is not None:
             at, _, _, healed = _lanes.stages(fault, view.end)
-            found.append(
+            lines.append(
                 {
                     "from": (at - begin) / 1e9,
                     "to": (healed - begin) / 1e9,
@@ -228,4 +228,4 @@ def _faults(view: RunView, begin: int) -> tuple[dict[str, Any], ...]:
                     "words": _format.clip(f"fault {fault.id}: {fault.label}", 120),
                 }
             )
-    return tuple(found)
+    return tuple(lines)

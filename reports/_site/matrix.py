@@ -167,11 +167,11 @@ def _worst(rows: Sequence[RunRow]) -> MatrixCell | None:
 def _medians(
     by_day: Mapping[str, Sequence[RunRow]], of: Callable[[RunRow], float | None]
 ) -> list[float | None]:
-    found: list[float | None] = []
+    medians: list[float | None] = []
     for rows in by_day.values():
-        known = [value for row in rows if (value := of(row)) is not None]
-        found.append(median(known) if known else None)
-    return found
+        values = [value for row in rows if (value := of(row)) is not None]
+        medians.append(median(values) if values else None)
+    return medians
 
 
 # --------------------------------------------------------------------------------------- trends

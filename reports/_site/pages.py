@@ -202,17 +202,17 @@ class Site:
         """Two runs side by side; without two, a form to choose them."""
         names = request.query_params.getlist("run")[:2]
         rows = self.catalogue.rows()
-        known = {row.name: row for row in rows}
-        notes = [f"there is no run {clip(name, 80)}" for name in names if name not in known]
+        by_name = {row.name: row for row in rows}
+        notes = [f"there is no run {clip(name, 80)}" for name in names if name not in by_name]
         with self._making:
-            views = [self._read_run(known[name], notes) for name in names if name in known]
+            views = [self._read_run(by_name[name], notes) for name in names if name in by_name]
             pair = [one for one in views if one]
             if len(pair) < 2:
                 return _choice(rows, names, notes)
             made = compare_runs(pair[0], pair[1])
         return _page(
             "compare.html",
-            runs=[known[name] for name in names],
+            runs=[by_name[name] for name in names],
             views=pair,
             made=made,
             data=page.embedded({**made.curves, "names": names}),
@@ -250,8 +250,8 @@ class Site:
         """Return the report, from the cache if no file changed; or the reason why there is none."""
         with self._making:
             mark = _mark(folder)
-            known = self._reports.pop(folder.name, None)
-            if known is None or known[0] != mark:
+            cached = self._reports.pop(folder.name, None)
+            if cached is None or cached[0] != mark:
                 if why := unfit(folder):
                     return b"", f"no report is made of it: {why}"
                 try:
@@ -260,14 +260,14 @@ class Site:
                     )
                 except BROKEN as e:
                     return b"", _why(e)
-                known = (mark, html.encode("utf-8", "replace"))
-            self._reports[folder.name] = known
+                cached = (mark, html.encode("utf-8", "replace"))
+            self._reports[folder.name] = cached
             while len(self._reports) > REPORTS_KEPT or (
                 len(self._reports) > 1
                 and sum(len(made) for _, made in self._reports.values()) > KEPT_BYTES
             ):
                 self._reports.popitem(last=False)
-            return known[1], ""
+            return cached[1], ""
 
 
 def _choice(rows: Sequence[RunRow], names: Sequence[str], notes: Sequence[str]) -> Response:
@@ -296,15 +296,15 @@ def _links(name: str) -> Sequence[tuple[str, str]]:
 def _mark(folder: Path) -> tuple[tuple[str, int, int], ...]:
     """Return a value that changes when a file of the report changes."""
     run = RunDir(folder)
-    found = []
+    marks = []
     for part in (run.path, run.journal, run.history, *_folders(run.path / "nodes")):
         try:
             with os.scandir(part) as entries:
                 known = [(e.path, e.stat(follow_symlinks=False)) for e in entries if e.is_file()]
         except OSError:
             continue
-        found += [(path, stat.st_mtime_ns, stat.st_size) for path, stat in known]
-    return tuple(sorted(found))
+        marks += [(path, stat.st_mtime_ns, stat.st_size) for path, stat in known]
+    return tuple(sorted(marks))
 
 
 def _folders(path: Path) -> Sequence[Path]:
@@ -320,8 +320,8 @@ def _with_note(row: RunRow, note: str) -> RunRow:
 
 
 def _why(error: BaseException) -> str:
-    known = isinstance(error, SeatrialError)
-    return clip(str(error) if known else f"it could not be read: {type(error).__name__}", 400)
+    is_ours = isinstance(error, SeatrialError)
+    return clip(str(error) if is_ours else f"it could not be read: {type(error).__name__}", 400)
 
 
 # --------------------------------------------------------------------------------------- templates

@@ -44,8 +44,8 @@ class RunIndex:
     def names(self) -> list[str]:
         """Return all folders, and links to folders except `latest`, newest first."""
         with os.scandir(self.path) as entries:
-            found = [entry.name for entry in entries if _shown(entry)]
-        return sorted(found, reverse=True)
+            names = [entry.name for entry in entries if _shown(entry)]
+        return sorted(names, reverse=True)
 
     def find(self, name: str) -> Path:
         """Return a listed folder. Raises RunNotFound if there is none, or it is one of our own

@@ -125,10 +125,10 @@ class RunList:
         if not _is_text(name):
             return _unlinked(name, "its name is not text; rename it to see it")
         mark = (_mark(folder), is_running(folder), is_being_judged(folder))
-        known = self._known.get(name)
-        if known is None or known[0] != mark:
-            known = self._known[name] = (mark, read_row(folder))
-        return known[1]
+        cached = self._known.get(name)
+        if cached is None or cached[0] != mark:
+            cached = self._known[name] = (mark, read_row(folder))
+        return cached[1]
 
 
 def _unlinked(name: str, why: str) -> RunRow:
@@ -151,10 +151,10 @@ def _mark(folder: Path) -> tuple[tuple[int, int] | None, ...]:
 
 def _stamp(path: Path) -> tuple[int, int] | None:
     try:
-        known = path.lstat()
+        stat = path.lstat()
     except OSError:
         return None
-    return known.st_mtime_ns, known.st_size
+    return stat.st_mtime_ns, stat.st_size
 
 
 def read_row(folder: Path) -> RunRow:
@@ -254,8 +254,8 @@ def number(table: Any, *path: str) -> float | None:
     """Return a number deep in a table; None if there is none."""
     for name in path:
         table = table.get(name) if isinstance(table, Mapping) else None
-    known = isinstance(table, int | float) and not isinstance(table, bool)
-    return float(table) if known and abs(table) < 1e15 else None
+    is_number = isinstance(table, int | float) and not isinstance(table, bool)
+    return float(table) if is_number and abs(table) < 1e15 else None
 
 
 def _tried(notes: list[str], what: str, make: Callable[[], T]) -> T | None:
@@ -328,9 +328,9 @@ class ListQuery:
             and all(word in row.text for word in words)
         ]
         key = SORTS[self.sort]
-        known = [row for row in wanted if key(row) is not None]
+        with_key = [row for row in wanted if key(row) is not None]
         rest = [row for row in wanted if key(row) is None]
-        return sorted(known, key=key, reverse=self.descending) + rest  # type: ignore[arg-type]
+        return sorted(with_key, key=key, reverse=self.descending) + rest  # type: ignore[arg-type]
 
     def query(self, **changes: str) -> dict[str, str]:
         """Return the parameters for an address, with some changed."""
@@ -360,8 +360,8 @@ class Facet:
 def facets(rows: Sequence[RunRow], wish: ListQuery) -> list[Facet]:
     """Return the facets that would narrow the list. Each counts the runs that match all other
     filters."""
-    found = [_facet(rows, wish, name) for name in FILTERS if name != "trial"]
-    return [facet for facet in found if len(facet.choices) > 1 or facet.name in wish.only]
+    facets = [_facet(rows, wish, name) for name in FILTERS if name != "trial"]
+    return [facet for facet in facets if len(facet.choices) > 1 or facet.name in wish.only]
 
 
 def _facet(rows: Sequence[RunRow], wish: ListQuery, name: str) -> Facet:

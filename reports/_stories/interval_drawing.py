@@ -162,13 +162,13 @@ def _since(zero: int, operation: DrawnOperation) -> DrawnOperation:
 
 
 def _alternative_text(example: IntervalDrawing) -> str:
-    said = [
+    lines = [
         f"{o.client}: {o.words}, from {o.begin / 1e9:.6f} s "
         + ("on, of unknown outcome" if o.end is None else f"to {o.end / 1e9:.6f} s")
         + (", which nothing explains" if o.failing else "")
         for o in example.operations
     ]
-    return "Operations that contradict each other. " + "; ".join(said)
+    return "Operations that contradict each other. " + "; ".join(lines)
 
 
 def _client(

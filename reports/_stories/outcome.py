@@ -70,8 +70,8 @@ class StoryFacts:
         }
         if "set" in self.witness.row:
             return str(self.witness.row["set"])
-        found = {sets[node] for node in nodes if node in sets}
-        return found.pop() if len(found) == 1 else ""
+        names = {sets[node] for node in nodes if node in sets}
+        return names.pop() if len(names) == 1 else ""
 
 
 # ---------------------------------------------------------------------------------- the final state

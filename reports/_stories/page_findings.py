@@ -153,7 +153,7 @@ def finding_views(view: RunView) -> list[FindingView]:
     """Return all findings of a verdict, those that convict first."""
     left = _budget(view)
     counted: dict[str, int] = {}
-    found = []
+    views = []
     for number, (result, finding) in enumerate(view.findings()):
         first = counted.get(finding.code, 0) + 1
         counted[finding.code] = first - 1 + len(finding.evidence)
@@ -161,8 +161,8 @@ def finding_views(view: RunView) -> list[FindingView]:
         left -= len(names)
         rows = zip(names, finding.evidence, strict=False)
         witnesses = tuple(_witness_view(view, name, row) for name, row in rows)
-        found.append(_finding_view(view, number, first, (result, finding), witnesses))
-    return found
+        views.append(_finding_view(view, number, first, (result, finding), witnesses))
+    return views
 
 
 def _budget(view: RunView) -> int:
@@ -201,11 +201,11 @@ def _finding_view(
     view: RunView,
     number: int,
     first: int,
-    found: tuple[Result, Finding],
+    judged: tuple[Result, Finding],
     witnesses: tuple[WitnessView, ...],
 ) -> FindingView:
     """Return a finding. `first`: the number of its first witness among all of its code."""
-    result, finding = found
+    result, finding = judged
     message = _format.clip(finding.message, 1200)
     times = tuple(_moments(view.zero, finding, first, witnesses))
     finding = replace(view.on_axis(finding), message=message[:1].upper() + message[1:])

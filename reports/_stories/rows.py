@@ -121,8 +121,8 @@ def passes(history: History, place: Place, since: int) -> list[Pass]:
             _, heads = _first_of_each(beyond["process"].to_pylist())
             for row in beyond.take(pa.array(heads, pa.int64())).to_pylist():
                 seen = Pass(row["t"], row["process"], row["offset"], row["value"])
-                known = first.get(seen.process)
-                if known is None or (seen.t, seen.offset) < (known.t, known.offset):
+                earlier = first.get(seen.process)
+                if earlier is None or (seen.t, seen.offset) < (earlier.t, earlier.offset):
                     first[seen.process] = seen
     return sorted(first.values(), key=lambda one: (one.t, one.process))
 

@@ -200,12 +200,12 @@ def _names(history: History, wanted: RowQuery, rows: Sequence[Row]) -> HistoryNa
         labels = {values[0]: "the message"}
     ops = {row["op"] for row in rows}
     notes = history.read("notes").to_pylist()
-    said = {note["op"]: note["text"] for note in notes if note["op"] in ops and note["text"]}
+    texts = {note["op"]: note["text"] for note in notes if note["op"] in ops and note["text"]}
     numbers = {row["value"] for row in rows if row["value"] is not None}
     called = {
         value: str(text) for value, (text, _) in original_messages(history.run, numbers).items()
     }
-    return HistoryNames(history, said, labels, called)
+    return HistoryNames(history, texts, labels, called)
 
 
 def _passes(history: History, wanted: RowQuery, rows: Sequence[Row]) -> Mapping[int, list[Pass]]:
@@ -238,13 +238,13 @@ def _why_passed(facts: StoryFacts, value: int, some: Sequence[Pass]) -> Iterator
     """Yield the last notes of each process that read beyond the message, up to that time."""
     until = {one.process: one.t for one in some}
     since = min(row["t"] for row in facts.sends(value, Type.OK))
-    said: dict[int, list[Moment]] = {process: [] for process in until}
+    moments_by_process: dict[int, list[Moment]] = {process: [] for process in until}
     for note in facts.history.read("notes").sort_by("t").to_pylist():
         process, t = note["process"], note["t"]
         if process in until and note["op"] is not None and since <= t <= until[process]:
             words = f"{facts.names.process(process)} notes: {note['text']}"
-            said[process].append(Moment(t, 1, words, 6))
-    for steps in said.values():
+            moments_by_process[process].append(Moment(t, 1, words, 6))
+    for steps in moments_by_process.values():
         yield from steps[-MAX_NOTES:]
 
 

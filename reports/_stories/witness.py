@@ -92,23 +92,23 @@ def _wrong(value: Any) -> str:
 def explainable(verdict: Verdict) -> list[tuple[str, Finding]]:
     """Return all findings: those that convict first, then those permitted or excused, then those
     that inform."""
-    found = [(result.checker, f) for result in verdict.checkers for f in result.findings]
-    return sorted(found, key=lambda pair: (not pair[1].demand, not pair[1].convicts))
+    findings = [(result.checker, f) for result in verdict.checkers for f in result.findings]
+    return sorted(findings, key=lambda pair: (not pair[1].demand, not pair[1].convicts))
 
 
 def choose_witness(verdict: Verdict, text: str | None) -> FindingWitness | None:
     """Return the witness CODE or CODE:NUMBER of this verdict; without a text that of the first
     finding."""
-    known = explainable(verdict)
+    findings = explainable(verdict)
     if text is None:
-        return _witness(known[0], 1, text) if known else None
+        return _witness(findings[0], 1, text) if findings else None
     code, _, number = text.partition(":")
     code = code.strip().upper().replace("-", "_")
-    if not known:
+    if not findings:
         raise BadRequest(f"there is no {code} to explain: this run has no findings")
-    of_code = [pair for pair in known if pair[1].code == code]
+    of_code = [pair for pair in findings if pair[1].code == code]
     if not of_code:
-        raise UnknownName("finding", code, {finding.code for _, finding in known})
+        raise UnknownName("finding", code, {finding.code for _, finding in findings})
     if number and not number.isdecimal():
         raise BadRequest(
             f"{text!r} is not a finding; write {code}, or {code}:2 for its second witness"
@@ -134,18 +134,18 @@ def _witness(pair: tuple[str, Finding], number: int, text: str | None) -> Findin
     return FindingWitness(checker, finding, number if finding.evidence else 0)
 
 
-def row_query(asked: FindingWitness, history: History) -> RowQuery:
+def row_query(witness: FindingWitness, history: History) -> RowQuery:
     """Return the messages, operations and places of a witness."""
-    ops = witness_operations(asked, history)
-    if _about_objects(asked.row) or _metadata(asked.row, history) is not None:
+    ops = witness_operations(witness, history)
+    if _about_objects(witness.row) or _metadata(witness.row, history) is not None:
         return RowQuery(ops=ops)  # their values are not messages
-    values = tuple(dict.fromkeys(_values(asked.row)))
-    return RowQuery(values, ops, tuple(_places(asked, history)))
+    values = tuple(dict.fromkeys(_values(witness.row)))
+    return RowQuery(values, ops, tuple(_places(witness, history)))
 
 
-def witness_operations(asked: FindingWitness, history: History) -> tuple[int, ...]:
+def witness_operations(witness: FindingWitness, history: History) -> tuple[int, ...]:
     """Return the operations of a witness; of a topic, a group or a lock, its last changes."""
-    row = asked.row
+    row = witness.row
     what = None if _about_objects(row) else _metadata(row, history)
     if what is not None:
         return last_changes(
@@ -163,18 +163,18 @@ def _metadata(row: Mapping[str, Any], history: History) -> int | None:
     return number_of(history, "keys", row.get("what"))
 
 
-def _places(asked: FindingWitness, history: History) -> Iterator[Place]:
+def _places(witness: FindingWitness, history: History) -> Iterator[Place]:
     """Yield the offset that is wrong; the offsets between two that were adjacent; those that a
     replica lacks."""
-    row = asked.row
+    row = witness.row
     key = number_of(history, "keys", row.get("queue"))
     node = number_of(history, "nodes", row.get("node"))
     offset, after = row.get("offset"), row.get("after")
-    if key is not None and node is not None and asked.finding.code in GAPS:
+    if key is not None and node is not None and witness.finding.code in GAPS:
         yield from ((key, at) for at in missing_offsets(history, key, node, MAX_PLACES))
     if key is None or not isinstance(offset, int):
         return
-    if asked.finding.code in AT_ONE_OFFSET:
+    if witness.finding.code in AT_ONE_OFFSET:
         yield key, offset
     elif isinstance(after, int):
         skipped = range(after + 1, offset)[:MAX_PLACES]

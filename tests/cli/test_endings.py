@@ -208,9 +208,9 @@ def test_a_suite_file(tmp_path: Path) -> None:
         'findings = ["LOST_ACKED"]\n'
     )
     first, second, third = read_suite(suite)
-    assert [run.asked.trial.seed for run in (first, second, third)] == [1, 2, 5]
-    assert first.asked.trial.duration_s == 9.0
-    assert (third.asked.trial.profile, third.findings) == ("x", ("LOST_ACKED",))
+    assert [run.request.trial.seed for run in (first, second, third)] == [1, 2, 5]
+    assert first.request.trial.duration_s == 9.0
+    assert (third.request.trial.profile, third.findings) == ("x", ("LOST_ACKED",))
 
 
 def test_a_remark_that_a_full_disk_refuses_ends_no_run(monkeypatch: pytest.MonkeyPatch) -> None:

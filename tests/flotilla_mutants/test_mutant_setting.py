@@ -66,7 +66,7 @@ def test_only_clients_learn_of_a_flaw_of_clients() -> None:
 def test_an_unknown_mutant_is_refused_by_name(wrong: object) -> None:
     with pytest.raises(UnknownName) as caught:
         settings(Trial(settings={"mutant": wrong}))
-    assert set(caught.value.known) == set(MUTANTS)
+    assert set(caught.value.choices) == set(MUTANTS)
 
 
 def test_nodes_elsewhere_are_given_the_mutants() -> None:

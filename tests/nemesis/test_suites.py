@@ -25,11 +25,11 @@ def test_every_trial_of_a_suite_has_a_plan(
     """Its plan fits the system's detection time, the load's duration and what its hosts can."""
     monkeypatch.chdir(root)
     cells = read_suite(path)
-    plans = [make_plan(cell.asked.trial, cell.asked.plan_text) for cell in cells]
+    plans = [make_plan(cell.request.trial, cell.request.plan_text) for cell in cells]
     for cell, plan in zip(cells, plans, strict=True):
-        wants_none = not cell.asked.trial.plan and not cell.asked.trial.faults
+        wants_none = not cell.request.trial.plan and not cell.request.trial.faults
         assert ("kind = " in plan) != wants_none, cell.title
-    assert len({(cell.title, cell.asked.trial.seed) for cell in cells}) == len(cells)
+    assert len({(cell.title, cell.request.trial.seed) for cell in cells}) == len(cells)
 
 
 TRIALS = SUITES / "trials"
@@ -55,7 +55,7 @@ def test_the_demo_breaks_things_in_every_way_within_a_minute(root: Path) -> None
 
 
 def injections(cell: ExpectedRun) -> int:
-    return len(load(cell.asked.plan_text or "").faults)
+    return len(load(cell.request.plan_text or "").faults)
 
 
 def test_the_published_trial_has_48_cells(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,11 +67,11 @@ def test_the_published_trial_has_48_cells(root: Path, monkeypatch: pytest.Monkey
     assert [(len(axis), set(axis.values())) for axis in axes] == [(12, {4}), (2, {24}), (2, {24})]
     assert min(map(injections, cells)) >= 15
     for cell in cells:
-        trial = cell.asked.trial
+        trial = cell.request.trial
         assert trial.settings["timeScale"] == 0.1
         assert trial.compare_replicas
         detection_s = 15.0 * trial.settings["timeScale"]
-        for fault in load(cell.asked.plan_text or "").faults:
+        for fault in load(cell.request.plan_text or "").faults:
             assert fault.for_s >= DETECTIONS * detection_s
 
 
@@ -83,8 +83,8 @@ def test_at_the_authors_pace_it_has_the_authors_injections(
     cells = read_suite(PUBLISHED, 1.0)
     assert sum(map(injections, cells)) * 5 == 7_200
     for cell in cells:
-        assert cell.asked.trial.settings["timeScale"] == 1.0
-        faults = load(cell.asked.plan_text or "").faults
+        assert cell.request.trial.settings["timeScale"] == 1.0
+        faults = load(cell.request.plan_text or "").faults
         assert {fault.for_s for fault in faults} == {60.0}
         begins = sorted(fault.at_s for fault in faults)
         gaps = {later - begin - 60.0 for begin, later in pairwise(begins)}

@@ -46,7 +46,7 @@ def test_the_profiles_of_the_design_exist() -> None:
 def test_the_suite_of_profiles_says_what_the_profiles_say() -> None:
     """Spec 9.4: each profile under each of four faults, with the verdict expected of it."""
     suite = {
-        (e.asked.trial.profile, Path(e.asked.trial.plan).stem): e.findings or (e.verdict.value,)
+        (e.request.trial.profile, Path(e.request.trial.plan).stem): e.findings or (e.verdict.value,)
         for e in read_suite(ROOT / "suites" / "profiles.toml")
     }
     assert suite == {

@@ -44,11 +44,11 @@ async def _metadata(cluster: ClusterAccess, addresses: list[str]) -> Json:
     raise error
 
 
-def controller_row(address: str, answer: Json | None, known: Json) -> Json:
+def controller_row(address: str, answer: Json | None, metadata: Json) -> Json:
     """`known`: the answer to CONTROLLER_METADATA, which lists voters and learners."""
     roles: Mapping[str, str] = {
-        **{str(a): "voter" for a in known["peers"].values()},
-        **{str(a): "learner" for a in known["learners"].values()},
+        **{str(a): "voter" for a in metadata["peers"].values()},
+        **{str(a): "learner" for a in metadata["learners"].values()},
     }
     found = answer or {}
     return {

@@ -246,9 +246,9 @@ class Raft:
         self._send(request.source, reply)
 
     def _on_vote_reply(self, now: float, reply: VoteReply) -> None:
-        asked = self.term + 1 if reply.pre else self.term
+        requested_term = self.term + 1 if reply.pre else self.term
         wanted = RaftState.PRE_CANDIDATE if reply.pre else RaftState.CANDIDATE
-        if self.state is wanted and reply.granted and reply.term == asked:
+        if self.state is wanted and reply.granted and reply.term == requested_term:
             self._granted.add(reply.source)
             self._count_votes(now)
 

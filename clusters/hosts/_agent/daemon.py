@@ -188,9 +188,11 @@ class DriverSession:
             self.end(f"no driver was heard for {self.lease_s:g} s")
 
 
-async def serve(listening: socket.socket, asked: argparse.Namespace) -> None:
+async def serve(listening: socket.socket, arguments: argparse.Namespace) -> None:
     """Serve drivers until the lease ends or a signal arrives."""
-    session = DriverSession(asked.address, asked.lease, asked.kept_bytes, asked.probe_port)
+    session = DriverSession(
+        arguments.address, arguments.lease, arguments.kept_bytes, arguments.probe_port
+    )
     loop = session.loop
     loop.add_signal_handler(signal.SIGCHLD, session.agent.children.reap)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
@@ -199,7 +201,7 @@ async def serve(listening: socket.socket, asked: argparse.Namespace) -> None:
     server = await loop.create_unix_server(lambda: DriverConnection(session), sock=listening)
     session.check_lease()
     why = await session.over
-    with contextlib.suppress(OSError), open(f"{asked.folder}/{END}", "w") as file:
+    with contextlib.suppress(OSError), open(f"{arguments.folder}/{END}", "w") as file:
         file.write(why)  # the folder may be full or removed
     await session.agent.leave()
     session.send_unnumbered({"gone": f"its agent left: {why}"})
@@ -207,19 +209,19 @@ async def serve(listening: socket.socket, asked: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    asked = _arguments()
+    arguments = _arguments()
     agent_program.widen_path()
     os.umask(0o077)
-    os.chdir(asked.folder)  # paths of sockets are limited to 107 bytes
-    if asked.lock is not None:
-        os.set_inheritable(asked.lock, False)  # child processes must not inherit it
+    os.chdir(arguments.folder)  # paths of sockets are limited to 107 bytes
+    if arguments.lock is not None:
+        os.set_inheritable(arguments.lock, False)  # child processes must not inherit it
     listening = _listen()
     ready = _detach()
     with open(PID, "w") as file:
         file.write(f"{os.getpid()}\n")
     os.write(ready, b"!")
     os.close(ready)
-    asyncio.run(serve(listening, asked))
+    asyncio.run(serve(listening, arguments))
 
 
 def _arguments() -> argparse.Namespace:

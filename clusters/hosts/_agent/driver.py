@@ -251,7 +251,7 @@ class PipeAgent:
         try:
             self._write(line)
             async with asyncio.timeout(limit_s):
-                found = await answer
+                reply = await answer
         except TimeoutError:
             raise BedFailed(
                 f"the agent of {self.node} did not answer {verb!r} within {limit_s:g} s"
@@ -259,7 +259,7 @@ class PipeAgent:
         finally:
             del self._pending[number]
         try:
-            return read(found)
+            return read(reply)
         except MALFORMED:
             raise BedFailed(f"{self.node} gave an invalid answer to {verb!r}") from None
 

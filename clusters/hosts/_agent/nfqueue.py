@@ -179,13 +179,13 @@ class NetfilterQueue:
 
     def packets(self) -> list[tuple[int, bytes, int]]:
         """Return the packets that have arrived: number, source, size."""
-        found: list[tuple[int, bytes, int]] = []
+        packets: list[tuple[int, bytes, int]] = []
         for _ in range(AT_ONCE):
             try:
-                found += packets_in(self.socket.recv(1 << 16))
+                packets += packets_in(self.socket.recv(1 << 16))
             except OSError:  # nothing more for now
                 break
-        return found
+        return packets
 
     def _configure(self, attributes: bytes) -> None:
         """Send a configuration. Raises OSError if the kernel refuses it."""
@@ -214,32 +214,32 @@ def attribute(kind: int, value: bytes) -> bytes:
 
 def messages(data: bytes) -> list[tuple[int, bytes]]:
     """Return types and bodies of netlink messages."""
-    found: list[tuple[int, bytes]] = []
+    messages: list[tuple[int, bytes]] = []
     at = 0
     while at + HEAD.size <= len(data):
         size, kind, *_ = HEAD.unpack_from(data, at)
         if size < HEAD.size:
             break
-        found.append((kind, data[at + HEAD.size : at + size]))
+        messages.append((kind, data[at + HEAD.size : at + size]))
         at += size + (-size % 4)
-    return found
+    return messages
 
 
 def attributes_in(data: bytes) -> dict[int, bytes]:
-    found: dict[int, bytes] = {}
+    attributes: dict[int, bytes] = {}
     at = 0
     while at + 4 <= len(data):
         size, kind = struct.unpack_from("=HH", data, at)
         if size < 4:
             break
-        found[kind & 0x3FFF] = data[at + 4 : at + size]
+        attributes[kind & 0x3FFF] = data[at + 4 : at + size]
         at += size + (-size % 4)
-    return found
+    return attributes
 
 
 def packets_in(data: bytes) -> list[tuple[int, bytes, int]]:
     """Return number, source and size of the packets in a message of the kernel."""
-    found = []
+    packets = []
     for kind, body in messages(data):
         if kind != PACKET:
             continue
@@ -250,8 +250,8 @@ def packets_in(data: bytes) -> list[tuple[int, bytes, int]]:
             (size,) = struct.unpack("!I", attributes[FULL_SIZE])
         else:
             size = len(header)
-        found.append((number, header[12:16], size))
-    return found
+        packets.append((number, header[12:16], size))
+    return packets
 
 
 def serve(queue: NetfilterQueue, orders: int) -> None:

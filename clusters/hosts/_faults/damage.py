@@ -74,10 +74,10 @@ def cut(files: FileTree, pattern: str, size: int, seed: int) -> Json:
     """Cut a number of bytes off the end of one random file's data, and the preallocated space
     behind them."""
     dice = random.Random(seed)
-    found = list(_data(files, pattern))
-    if not found:
+    files_with_data = list(_data(files, pattern))
+    if not files_with_data:
         return {"changed": 0, "where": []}
-    path, end = dice.choice(found)
+    path, end = dice.choice(files_with_data)
     point = max(0, end - size)
     files.cut(path, point)
     return {"changed": end - files.sizes()[path], "where": [[path, point]]}

@@ -26,7 +26,7 @@ class LimitError(Exception):
 
 def members(group: int) -> list[int]:
     """Return the living processes of a group."""
-    found = []
+    pids = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{name}/stat") as file:
@@ -34,8 +34,8 @@ def members(group: int) -> list[int]:
         except OSError:
             continue  # the process has ended
         if fields[2] == str(group) and fields[0] not in "ZX":
-            found.append(int(name))
-    return sorted(found)
+            pids.append(int(name))
+    return sorted(pids)
 
 
 def open_files(pid: int) -> list[int]:
@@ -80,11 +80,11 @@ def usage(pid: int, kind: str) -> dict[str, int]:
 def main(verb: str, group: int, kind: str, amount: int = 0) -> dict[str, dict[str, int]]:
     """Carry out a command; return by process its old limit, its limit, its use and the room that is
     left."""
-    found = members(group)
-    if not found:
+    pids = members(group)
+    if not pids:
         raise LimitError(f"no process of group {group} lives")
     answer = {}
-    for pid in found:
+    for pid in pids:
         was = resource.prlimit(pid, KINDS[kind])[0]
         if verb == "take":
             wanted = (

@@ -172,36 +172,36 @@ class UnsyncedWrites:
         the write."""
         if durable:
             self.sync(file)
-        elif size and (found := self._tracked(file, info := os.stat(file))):
+        elif size and (tracked := self._tracked(file, info := os.stat(file))):
             end = info.st_size
             at = end if at is None else at
             self._note(
-                found,
-                UnsyncedChange(at, at + size, found.without_zeros(at, min(at + size, end)), end),
+                tracked,
+                UnsyncedChange(at, at + size, tracked.without_zeros(at, min(at + size, end)), end),
             )
 
     def resize(self, file: str, size: int, only_longer: bool = False) -> None:
         """A file is cut, or extended with zeros."""
         end = (info := os.stat(file)).st_size
         changes = size > end or (size < end and not only_longer)
-        if changes and (found := self._tracked(file, info)):
-            self._note(found, UnsyncedChange(size, size, found.without_zeros(size, end), end))
+        if changes and (tracked := self._tracked(file, info)):
+            self._note(tracked, UnsyncedChange(size, size, tracked.without_zeros(size, end), end))
 
     def sync(self, file: str) -> None:
         """A file or a folder is synced."""
         info = os.stat(file)
         if stat.S_ISDIR(info.st_mode):
             self._sync_folder(os.path.realpath(file))
-        elif found := self._files.get(_key(info)):
-            self._covered(found, _key(info))
+        elif tracked := self._files.get(_key(info)):
+            self._covered(tracked, _key(info))
 
     def fail(self, file: str) -> None:
         """A sync of the file is refused: no later one covers what it should have covered."""
-        if found := self._files.get(_key(os.stat(file))):
-            before = found.old_bytes
-            found.stranded.add(found.waiting)
-            found.waiting.clear()
-            self._old_bytes += found.old_bytes - before
+        if tracked := self._files.get(_key(os.stat(file))):
+            before = tracked.old_bytes
+            tracked.stranded.add(tracked.waiting)
+            tracked.waiting.clear()
+            self._old_bytes += tracked.old_bytes - before
 
     def overlooked(self, file: str) -> None:
         """A change of a kind that cannot be undone."""

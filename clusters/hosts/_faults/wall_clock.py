@@ -182,7 +182,7 @@ def _length(image: bytes) -> int:
 
 def _functions(image: bytes) -> dict[str, int]:
     """Return the offsets of the functions that return the wall clock."""
-    found, sections = {}, _sections(image)
+    functions, sections = {}, _sections(image)
     for section in sections:
         if section[1] != DYNAMIC_SYMBOLS:
             continue
@@ -192,8 +192,8 @@ def _functions(image: bytes) -> dict[str, int]:
             start = names + name_at
             name = image[start : image.index(b"\0", start)].decode()
             if name in PLACES:
-                found[name] = value
-    return {name: found[name] for name in PLACES if name in found}
+                functions[name] = value
+    return {name: functions[name] for name in PLACES if name in functions}
 
 
 def _reading(read: Callable[[int, int], int]) -> tuple[int, int]:
@@ -216,12 +216,12 @@ def _reading(read: Callable[[int, int], int]) -> tuple[int, int]:
 
 def members(group: int) -> list[int]:
     """Return the living processes of a group."""
-    found = []
+    pids = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         fields = _stat(f"/proc/{name}/stat")
         if len(fields) > 2 and fields[2] == str(group) and fields[0] not in "ZX":
-            found.append(int(name))
-    return sorted(found)
+            pids.append(int(name))
+    return sorted(pids)
 
 
 def _stat(path: str) -> list[str]:
@@ -242,9 +242,9 @@ class StoppedGroup:
     def __enter__(self) -> list[Vdso]:
         while time.monotonic() < self.deadline_s:
             os.killpg(self.group, signal.SIGSTOP)
-            found = members(self.group)
-            if all(_stands(pid) for pid in found):
-                mapped = [Vdso(pid) for pid in found]
+            pids = members(self.group)
+            if all(_stands(pid) for pid in pids):
+                mapped = [Vdso(pid) for pid in pids]
                 if not any(_within(vdso) for vdso in mapped):
                     return mapped
                 os.killpg(self.group, signal.SIGCONT)

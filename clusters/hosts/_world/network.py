@@ -281,8 +281,8 @@ class Stack:
         return socket
 
     def listener(self, address: Address) -> Listener | None:
-        found = self.listeners.get(address)
-        return found or self.listeners.get((ANYWHERE, address[1]))
+        listener = self.listeners.get(address)
+        return listener or self.listeners.get((ANYWHERE, address[1]))
 
     def forget(self, socket: Socket) -> None:
         if socket in self.sockets:

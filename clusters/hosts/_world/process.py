@@ -68,8 +68,8 @@ class SimHost:
             self.stack.power_cut()
             for process in list(self.processes.values()):
                 process.end(-signal.SIGKILL)
-            for tell in self.on_power_cut:
-                tell()
+            for listener in self.on_power_cut:
+                listener()
 
     def power_on(self) -> None:
         if not self.up:
@@ -166,8 +166,8 @@ class SimProcess:
         self.loop.kill()
         self.host.stack.abandon(self.loop)
         self.host.processes.pop(self.name, None)
-        for tell in self._on_exit:
-            self.world.after(0, tell, code)
+        for listener in self._on_exit:
+            self.world.after(0, listener, code)
 
     def print_error(self, text: str) -> None:
         self.stderr.write(text.rstrip("\n") + "\n")

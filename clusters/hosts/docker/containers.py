@@ -65,9 +65,9 @@ def folder(node: str) -> str:
 
 def check_room(options: DockerOptions, nodes: int) -> None:
     """Raise BadRequest if the requested subnet has too few addresses."""
-    asked = options.subnet
-    if asked and asked.num_addresses < nodes + FIRST_NODE + 1:
-        raise BadRequest(f"bed.subnet is too small: {asked} has no room for {nodes} nodes")
+    subnet = options.subnet
+    if subnet and subnet.num_addresses < nodes + FIRST_NODE + 1:
+        raise BadRequest(f"bed.subnet is too small: {subnet} has no room for {nodes} nodes")
 
 
 def create_network(yard: DockerProject, nodes: int) -> DockerNetwork:

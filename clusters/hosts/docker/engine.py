@@ -190,8 +190,8 @@ def _reason(e: BaseException) -> str:
 
 
 def _remedy(text: str) -> str:
-    known = (fix for fragment, fix in _API_REMEDIES.items() if fragment in text.lower())
-    return next(known, "")
+    fixes = (fix for fragment, fix in _API_REMEDIES.items() if fragment in text.lower())
+    return next(fixes, "")
 
 
 def _explain(e: BaseException, where: EngineAddress) -> Problem:
@@ -205,8 +205,8 @@ def _explain(e: BaseException, where: EngineAddress) -> Problem:
 def _known_problem(e: BaseException, where: EngineAddress) -> Problem | None:
     """Return the problem of the first known exception in the chain of causes."""
     for cause in _chain(e):
-        for known, (what, fix) in _KNOWN.items():
-            if isinstance(cause, known):
+        for kind, (what, fix) in _KNOWN.items():
+            if isinstance(cause, kind):
                 what = what.format(where=where, user=_user(), text=_last_line(cause))
                 return Problem(what, _ENGINES_MATTER, fix if isinstance(fix, str) else fix(cause))
     return None

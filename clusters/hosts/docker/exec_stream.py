@@ -28,15 +28,15 @@ class ExecStream:
     wrote to its standard error
     """
 
-    def __init__(self, found: Any) -> None:
-        self._kept = found  # keeps the response alive, which owns the connection
-        self._channel = getattr(found, "_sock", found)
+    def __init__(self, connection: Any) -> None:
+        self._kept = connection  # keeps the response alive, which owns the connection
+        self._channel = getattr(connection, "_sock", connection)
         self._channel.settimeout(None)
         if isinstance(self._channel, ssl.SSLSocket):
             self._channel = _LockedTls(self._channel)
         self._frame, self._left = 0, 0
         self.errors = b""
-        _set_keepalive(found)
+        _set_keepalive(connection)
 
     def recv(self, size: int) -> bytes:
         while data := self._read_frame(size):
@@ -126,9 +126,9 @@ class _LockedTls:
             poll.poll()
 
 
-def _set_keepalive(found: Any) -> None:
+def _set_keepalive(connection: Any) -> None:
     """Make a connection to a silent engine break after a quarter of a minute."""
-    channel = getattr(found, "_sock", found)
+    channel = getattr(connection, "_sock", connection)
     if isinstance(channel, socket.socket) and channel.family != socket.AF_UNIX:
         channel.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in KEEPALIVE.items():

@@ -57,15 +57,15 @@ def hosts(trial: Trial, folder: Path) -> "DockerHosts":
 
 
 def problems(bed: Mapping[str, Any]) -> list[Problem]:
-    asked = options(bed).subnet
-    if found := engine.problems():
-        return found
+    subnet = options(bed).subnet
+    if problems := engine.problems():
+        return problems
     with closing(engine.connect()) as client, translate_errors("its networks are not known"):
-        taken = [one for one in containers.subnets(client) if asked and one.overlaps(asked)]
+        taken = [one for one in containers.subnets(client) if subnet and one.overlaps(subnet)]
     if taken:
         return [
             Problem(
-                f"bed.subnet {asked} overlaps {taken[0]}, which a network of the engine has",
+                f"bed.subnet {subnet} overlaps {taken[0]}, which a network of the engine has",
                 "each run has a network of its own, and addresses must be unambiguous",
                 "leave out bed.subnet, or choose one that no network of the engine has",
             )

@@ -72,13 +72,13 @@ def _find(client: DockerClient, name: str) -> Any | None:
 def _base(client: DockerClient, named: str, say: Say) -> Any:
     """Return the image to build on: an existing one before one that has to be pulled or made."""
     wanted = named or DEFAULT_BASE
-    if found := _find(client, wanted):
-        return found
+    if image := _find(client, wanted):
+        return image
     if not named and (made := _local_base_if_made(client)):
         return made
     refused = _pull(client, wanted, say)
-    if not refused and (found := _find(client, wanted)):
-        return found
+    if not refused and (image := _find(client, wanted)):
+        return image
     if named:
         raise BedFailed(
             f"the image {named} (--bed base) is not on the engine and cannot be pulled: {refused}; "

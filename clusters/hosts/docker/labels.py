@@ -50,10 +50,10 @@ def abandoned_runs(client: DockerClient, own: Path) -> set[Path]:
     return {run for run in runs - {own} if is_over(run)}
 
 
-def is_abandoned(found: Labels) -> bool:
+def is_abandoned(labels: Labels) -> bool:
     """Return whether these labels are of a finished run of this machine, which the next run
     removes."""
-    return found.get(DRIVER) == driver_id() and RUN in found and bool(is_over(Path(found[RUN])))
+    return labels.get(DRIVER) == driver_id() and RUN in labels and bool(is_over(Path(labels[RUN])))
 
 
 def remove(client: DockerClient, run: Path, within_s: float = REMOVE_WITHIN_S) -> list[str]:

@@ -40,14 +40,14 @@ def options(bed: Mapping[str, Any]) -> DockerOptions:
     """Return the options. Raises BadRequest that names the key."""
     for key in bed:
         if key not in _CHECKS:
-            known = ", ".join(sorted(_CHECKS))
-            raise BadRequest(f"bed.{key} is not an option of docker hosts; there are: {known}")
-    found = DockerOptions(**{key: _CHECKS[key](f"bed.{key}", raw) for key, raw in bed.items()})
-    if found.memory and found.disk >= found.memory:
+            names = ", ".join(sorted(_CHECKS))
+            raise BadRequest(f"bed.{key} is not an option of docker hosts; there are: {names}")
+    checked = DockerOptions(**{key: _CHECKS[key](f"bed.{key}", raw) for key, raw in bed.items()})
+    if checked.memory and checked.disk >= checked.memory:
         raise BadRequest(
             "bed.disk must be smaller than bed.memory, because a limited disk is kept in memory"
         )
-    return found
+    return checked
 
 
 def _subnet(key: str, raw: Any) -> IPv4Network:
@@ -73,10 +73,10 @@ def _image(key: str, raw: Any) -> str:
 
 def _size(least: int) -> Callable[[str, Any], int]:
     def check(key: str, raw: Any) -> int:
-        found = SIZE.fullmatch(str(raw).lower())
-        if isinstance(raw, bool) or not found:
+        match = SIZE.fullmatch(str(raw).lower())
+        if isinstance(raw, bool) or not match:
             raise BadRequest(f"{key} must be a size such as 512m or 2g, not {raw!r}")
-        size = int(found[1]) * UNITS[found[2]]
+        size = int(match[1]) * UNITS[match[2]]
         if size < least:
             raise BadRequest(f"{key} must be at least {least >> 20}m, not {raw!r}")
         return size

@@ -67,12 +67,12 @@ def _missing_programs() -> list[Problem]:
         "iptables-restore": ("iptables", "it cuts the links of a node in one step"),
         "iptables-save": ("iptables", "its counters prove that a link is cut"),
     }
-    found: dict[str, Problem] = {}
+    problems: dict[str, Problem] = {}
     for program, (package, why) in wanted.items():
         if not shutil.which(program, path=search_path()):
             problem = Problem(f"the program {program} is missing", why, _install(package))
-            found.setdefault(package, problem)
-    return list(found.values())
+            problems.setdefault(package, problem)
+    return list(problems.values())
 
 
 def _install(package: str) -> str:

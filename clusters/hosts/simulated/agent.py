@@ -170,8 +170,8 @@ class SimulatedAgent:
         disk.delay_ns = 0 if hangs else round(wanted.sync_s * SECOND)
         disk.hang(hangs)
         if wanted.sync_fails:
-            for tell in self.machine.on_failing_syncs:
-                tell()
+            for listener in self.machine.on_failing_syncs:
+                listener()
 
     async def probe_disk(self, below: str, patience_s: float) -> DiskProbe:
         seen: DiskProbe = await self._until(lambda tell: self._probe_disk(below, patience_s, tell))

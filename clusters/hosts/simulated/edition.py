@@ -36,16 +36,16 @@ def edition() -> str:
 
 def sources() -> frozenset[Path]:
     """Return the files that a simulated run depends on."""
-    found: set[Path] = set()
+    paths: set[Path] = set()
     waiting = [ROOT / name for name in BEGINNINGS]
     for folder in (*PLUGINS, *PROGRAMS):
         waiting += [path for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES]
     while waiting:
         path = waiting.pop()
-        if path not in found:
-            found.add(path)
+        if path not in paths:
+            paths.add(path)
             waiting += _imported_files(path) if path.suffix == ".py" else ()
-    return frozenset(found)
+    return frozenset(paths)
 
 
 def _imported_files(path: Path) -> Iterator[Path]:

@@ -120,8 +120,8 @@ class SimulatedHosts:
             code = driver.run_world(lambda _: main)
         except Exception as e:
             traceback.print_exception(e, file=sys.stderr)
-            known = isinstance(e, Livelock | NotSimulated)
-            why = str(e) if known else f"{type(e).__name__}: {e}; see {self._run.log}"
+            expected = isinstance(e, Livelock | NotSimulated)
+            why = str(e) if expected else f"{type(e).__name__}: {e}; see {self._run.log}"
             self._run.update_state(error=f"the simulated world stopped: {why}")
             return EXIT_BED_FAILED
         finally:
@@ -212,8 +212,8 @@ class SimulatedHosts:
                 continue
             self._event_view.read(node, event.kind, fields)
             self._laws.read_event(self._world.now_ns, node, event.kind, fields)
-            for tell in self._listeners:
-                self._world.after(0, tell, event)
+            for listener in self._listeners:
+                self._world.after(0, listener, event)
 
     def folder(self, node: str) -> str:
         return f"{HOME}/{node}"

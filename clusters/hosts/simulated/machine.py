@@ -62,15 +62,15 @@ class SimNode:
 
     def files_damaged(self) -> None:
         """Report that files of the stopped node were changed."""
-        for tell in self.on_damage:
-            tell()
+        for listener in self.on_damage:
+            listener()
 
     def drop_unsynced(self) -> UnsyncedReport:
         """Lose unsynced data, as in a power cut, on a machine whose processes have ended."""
         at_stake = self.disk.waiting(self.folder)
         self.host.world.record(f"{self.node.name} forgets what was not synced")
-        for tell in self.host.on_power_cut:
-            tell()
+        for listener in self.host.on_power_cut:
+            listener()
         return UnsyncedReport(*at_stake, *self.disk.lost)
 
     def kill_processes(self) -> None:

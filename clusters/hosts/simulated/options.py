@@ -45,10 +45,10 @@ class SimulationOptions:
     @classmethod
     def of(cls, bed: Mapping[str, Any]) -> "SimulationOptions":
         """Return the options of the table. Raises BadRequest that names the key."""
-        known = {field.name: field.default for field in fields(cls)}
+        defaults = {field.name: field.default for field in fields(cls)}
         for key, raw in bed.items():
-            if key not in known:
-                names = ", ".join(known)
+            if key not in defaults:
+                names = ", ".join(defaults)
                 raise BadRequest(
                     f"bed.{key} is not an option of simulated hosts; there are: {names}"
                 )

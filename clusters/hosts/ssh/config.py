@@ -74,15 +74,15 @@ def route(host: InventoryHost, config: paramiko.SSHConfig) -> Route:
     """Return the route to a host of the inventory."""
     entry = _lookup(host.host, config)
     keys = (host.key,) if host.key else tuple(entry.get("identityfile", ()))
-    known = (host.known_hosts,) if host.known_hosts else _known_hosts(entry)
+    known_hosts = (host.known_hosts,) if host.known_hosts else _known_hosts(entry)
     return Route(
         host.host,
         str(entry["hostname"]),
         host.port or int(entry.get("port", SSH_PORT)),
         host.user or entry.get("user") or getpass.getuser(),
         _expand(keys),
-        _expand(known),
-        _jumps(host, entry, config, keys, known),
+        _expand(known_hosts),
+        _jumps(host, entry, config, keys, known_hosts),
     )
 
 
@@ -90,14 +90,16 @@ def with_resolved_addresses(inventory: Inventory, config: paramiko.SSHConfig) ->
     """Return the inventory with an address for each host. Raises BadRequest if a host has none."""
     missing = [host for host in inventory.hosts if not host.address]
     with ThreadPoolExecutor(LOOKUPS_AT_ONCE) as pool:
-        found = dict(zip(missing, pool.map(lambda h: _address(h, config), missing), strict=True))
-    for host, address in found.items():
+        addresses = dict(
+            zip(missing, pool.map(lambda h: _address(h, config), missing), strict=True)
+        )
+    for host, address in addresses.items():
         if why := _unusable(address):
             raise BadRequest(
                 f'{inventory.source}: {host.host} {why}; add address = "IPv4" to it, the one that '
                 "the other hosts reach it by"
             )
-    return with_addresses(inventory, [host.address or found[host] for host in inventory.hosts])
+    return with_addresses(inventory, [host.address or addresses[host] for host in inventory.hosts])
 
 
 def _jumps(
@@ -105,7 +107,7 @@ def _jumps(
     entry: Mapping[str, str],
     config: paramiko.SSHConfig,
     keys: Sequence[str],
-    known: Sequence[str],
+    known_hosts: Sequence[str],
 ) -> Route | None:
     """Return the legs before the last one, each behind the one before."""
     hops = host.jump or tuple(h for h in entry.get("proxyjump", "none").split(",") if h != "none")
@@ -119,7 +121,7 @@ def _jumps(
             port or int(own.get("port", SSH_PORT)),
             user or own.get("user") or getpass.getuser(),
             _expand(own.get("identityfile", ()) or keys),
-            _expand(_known_hosts(own) if "userknownhostsfile" in own else known),
+            _expand(_known_hosts(own) if "userknownhostsfile" in own else known_hosts),
             leg,
         )
     return leg
@@ -161,10 +163,10 @@ def _expand(paths: Sequence[str]) -> tuple[str, ...]:
 def _address(host: InventoryHost, config: paramiko.SSHConfig) -> str:
     hostname = str(_lookup(host.host, config)["hostname"])
     try:
-        found = socket.getaddrinfo(hostname, None, socket.AF_INET, socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(hostname, None, socket.AF_INET, socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return ""
-    return str(found[0][4][0])
+    return str(addresses[0][4][0])
 
 
 def _unusable(address: str) -> str:

@@ -136,18 +136,18 @@ class RemoteHost:
             self._connection.close()
 
     def _become_root(self) -> None:
-        asked = self.run(["sh", "-c", 'echo "$SSH_CONNECTION"; id -u'], timeout_s=ROOT_WITHIN_S)
-        came, user = ["", "", *asked.out.splitlines()][-2:]
+        answer = self.run(["sh", "-c", 'echo "$SSH_CONNECTION"; id -u'], timeout_s=ROOT_WITHIN_S)
+        came, user = ["", "", *answer.out.splitlines()][-2:]
         if not user.isdecimal():
-            raise Unready(requirements.no_shell(self, asked))
+            raise Unready(requirements.no_shell(self, answer))
         self.our_address = came.split(" ")[0]
         if user == "0":
             return
-        asked = self.run(["sudo", "-n", "true"], timeout_s=ROOT_WITHIN_S)
+        answer = self.run(["sudo", "-n", "true"], timeout_s=ROOT_WITHIN_S)
         self._prefix = ("sudo", "-n", "--")
-        if asked.code:
+        if answer.code:
             self.sudo_error = (
-                " ".join((asked.err or asked.out).split()) or f"exit code {asked.code}"
+                " ".join((answer.err or answer.out).split()) or f"exit code {answer.code}"
             )
 
 
@@ -261,11 +261,11 @@ class HostConnections:
         with self._lock:
             opening = self._opening.setdefault(leg, threading.Lock())
         with opening:
-            known = self._jumps.get(leg)
-            if known is None or not known.is_connected:
+            jump = self._jumps.get(leg)
+            if jump is None or not jump.is_connected:
                 name = f"{called} cannot be reached: its jump host {leg.name}"
-                known = self._jumps[leg] = self._open(leg, name)
-            return known
+                jump = self._jumps[leg] = self._open(leg, name)
+            return jump
 
     def _forget_if_silent(self, leg: Route) -> None:
         """Close the connection to a jump host that does not answer, so that the next caller opens a
@@ -281,12 +281,12 @@ class HostConnections:
 
 def _survey(machine: RemoteHost) -> requirements.HostFacts:
     """Survey a host. Raises Unready if it lacks something."""
-    found = requirements.facts(machine)
-    if isinstance(found, Problem):
-        raise Unready(found)
-    for problem in requirements.lacking(machine.host, found):
+    facts = requirements.facts(machine)
+    if isinstance(facts, Problem):
+        raise Unready(facts)
+    for problem in requirements.lacking(machine.host, facts):
         raise Unready(problem)
-    return found
+    return facts
 
 
 def _refuse_shared_address(
@@ -382,18 +382,18 @@ class _KeyAuthentication:
         )
 
     def _keys(self) -> Iterator[paramiko.PKey]:
-        asked = [path for path in self._way.keys if Path(path).exists()]
-        if self._way.keys and not asked:
+        configured = [path for path in self._way.keys if Path(path).exists()]
+        if self._way.keys and not configured:
             raise UnusableKey(
                 f"is to be reached with the key {self._way.keys[0]}, which does not exist"
             )
         usual = (path for each in DEFAULT_KEYS if os.path.exists(path := os.path.expanduser(each)))
-        for path in asked or usual:
+        for path in configured or usual:
             if key := _key(path):
                 yield key
             else:
                 self._locked.append(path)
-        if self._locked or not asked:
+        if self._locked or not configured:
             yield from _agent_keys()
 
 

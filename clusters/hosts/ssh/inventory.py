@@ -53,8 +53,8 @@ class InventoryHost:
     roles: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        known = self.address and self.address != self.host
-        return f"{self.host} ({self.address})" if known else self.host
+        address_differs = self.address and self.address != self.host
+        return f"{self.host} ({self.address})" if address_differs else self.host
 
     def takes(self, role: str) -> bool:
         return not self.roles or role in self.roles

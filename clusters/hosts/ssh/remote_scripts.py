@@ -148,12 +148,12 @@ def _scan() -> dict[str, RunProcesses]:
 
 def _runs(parent: str) -> list[Json]:
     """Return all runs that left something here: processes, or a folder below `parent`."""
-    found = {folder: run for folder, run in _scan().items() if run.agents or run.processes}
+    runs = {folder: run for folder, run in _scan().items() if run.agents or run.processes}
     for folder in glob.glob(f"{glob.escape(parent)}/{PREFIX}*"):
-        found.setdefault(folder, RunProcesses())
+        runs.setdefault(folder, RunProcesses())
     return [
         {"folder": folder, "owner": owner, "agents": len(run.agents)}
-        for folder, run in found.items()
+        for folder, run in runs.items()
         if (owner := owner_of(folder))
     ]
 

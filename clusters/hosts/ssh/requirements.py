@@ -91,30 +91,30 @@ def facts(machine: "RemoteHost", now_s: Callable[[], float] = time.time) -> Host
         return _no_python(host, done)
 
 
-def lacking(host: InventoryHost, found: HostFacts) -> Iterator[Problem]:
+def lacking(host: InventoryHost, facts: HostFacts) -> Iterator[Problem]:
     """Yield what prevents a node from running there, the first obstacle first."""
     wanted = ".".join(str(part) for part in MIN_PYTHON)
-    if found.system != "Linux":
+    if facts.system != "Linux":
         yield Problem(
-            f"{host} runs {found.system}",
+            f"{host} runs {facts.system}",
             "links are cut by iptables, which is Linux's",
             "take it out of the inventory",
         )
-    if found.python < MIN_PYTHON:
-        version = ".".join(str(part) for part in found.python)
+    if facts.python < MIN_PYTHON:
+        version = ".".join(str(part) for part in facts.python)
         yield Problem(
             f"{host} has Python {version} as {host.python}",
             f"the node agent and Flotilla need Python {wanted} or later",
             f'install it there, and name it in the inventory: python = "python{wanted}"',
         )
-    if error := found.iptables or found.restore:
+    if error := facts.iptables or facts.restore:
         yield _no_iptables(host, error)
-    if found.room_bytes < MIN_DISK_BYTES:
-        yield _no_room(host, found.room_bytes)
-    if abs(found.skew_s) - found.skew_error_s > MAX_SKEW_S:
+    if facts.room_bytes < MIN_DISK_BYTES:
+        yield _no_room(host, facts.room_bytes)
+    if abs(facts.skew_s) - facts.skew_error_s > MAX_SKEW_S:
         yield Problem(
-            f"{host} has a clock that is {abs(found.skew_s):.0f} s "
-            f"{'ahead of' if found.skew_s > 0 else 'behind'} this machine's",
+            f"{host} has a clock that is {abs(facts.skew_s):.0f} s "
+            f"{'ahead of' if facts.skew_s > 0 else 'behind'} this machine's",
             f"more than {MAX_SKEW_S:g} s make the nodes' own logs misleading",
             "set it right there, and keep it so (sudo apt-get install chrony)",
         )

@@ -173,11 +173,13 @@ class FlotillaClient:
     def registers(self, client: int) -> "FlotillaRegisters":
         """Return a client of registers. Clients have connections of their own and prefer different
         controllers."""
-        known: Sequence[str] = self._settings["controllerAddr"]
-        first = client % len(known)
+        controllers: Sequence[str] = self._settings["controllerAddr"]
+        first = client % len(controllers)
         timeout_s = ClientSettings.of(self._settings).request_timeout_s
-        asked = ControllerRegisters([*known[first:], *known[:first]], timeout_s)
-        self._registers.append(FlotillaRegisters(asked, self._error_text))
+        registers_client = ControllerRegisters(
+            [*controllers[first:], *controllers[:first]], timeout_s
+        )
+        self._registers.append(FlotillaRegisters(registers_client, self._error_text))
         return self._registers[-1]
 
     async def _completion(self, order: Awaitable[None]) -> Completion:

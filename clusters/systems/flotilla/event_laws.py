@@ -68,10 +68,10 @@ class EventLaws:
         self._state.checks[Law.ONE_LEADER] += 1
         term, life = int(line.fields["term"]), self._state.process(line.node)
         leads = (life.node, life.boot)
-        known = self._leaders.setdefault(term, leads)
-        if known != leads:
-            why = f"{life.node} leads term {term}, which {_owner(known, life)} led already"
-            fields = {"term": term, "other": known[0]}
+        recorded = self._leaders.setdefault(term, leads)
+        if recorded != leads:
+            why = f"{life.node} leads term {term}, which {_owner(recorded, life)} led already"
+            fields = {"term": term, "other": recorded[0]}
             self._state.report(Law.ONE_LEADER, life.node, why, fields, line.t_ns)
 
     def _role(self, line: EventLine) -> None:
@@ -95,19 +95,19 @@ class EventLaws:
     def _check_one_master(self, of: SetState, life: NodeLifetime, t_ns: int) -> None:
         self._state.checks[Law.ONE_MASTER] += 1
         reigns = (life.node, life.boot)
-        known = of.masters.setdefault(life.epoch, reigns)
-        if known != reigns:
-            other = _owner(known, life)
+        recorded = of.masters.setdefault(life.epoch, reigns)
+        if recorded != reigns:
+            other = _owner(recorded, life)
             why = f"{life.node} is master of {of.name} in epoch {life.epoch}, and {other} was, too"
-            fields = {"set": of.name, "epoch": life.epoch, "other": known[0]}
+            fields = {"set": of.name, "epoch": life.epoch, "other": recorded[0]}
             self._state.report(Law.ONE_MASTER, life.node, why, fields, t_ns)
 
     def _election(self, line: EventLine) -> None:
         of = self._state.sets[str(line.fields["brokerName"])]
         epoch, winner = int(line.fields["epoch"]), line.fields["masterId"]
-        known = of.elections.setdefault(epoch, winner)
-        if known != winner:
-            why = f"broker {known} was elected for epoch {epoch} of {of.name}, now {winner}"
+        recorded = of.elections.setdefault(epoch, winner)
+        if recorded != winner:
+            why = f"broker {recorded} was elected for epoch {epoch} of {of.name}, now {winner}"
             fields = {"set": of.name, "epoch": epoch}
             self._state.report(Law.COMMITTED_CHANGED, line.node, why, fields, line.t_ns)
         if winner is None:
@@ -146,9 +146,9 @@ class EventLaws:
         name = line.fields.get("brokerName")
         of = self._state.sets[str(name)] if name else self._set_of(line)
         number, members = int(line.fields["setEpoch"]), sorted(line.fields["set"])
-        known = of.sets.setdefault(number, members)
-        if known != members:
-            why = f"SyncStateSet {number} of {of.name} was {known}, and now {members}"
+        recorded = of.sets.setdefault(number, members)
+        if recorded != members:
+            why = f"SyncStateSet {number} of {of.name} was {recorded}, and now {members}"
             fields = {"set": of.name, "setEpoch": number}
             self._state.report(Law.COMMITTED_CHANGED, line.node, why, fields, line.t_ns)
         if number > of.set_epoch:
@@ -166,8 +166,8 @@ class EventLaws:
         if of is not None:  # else it is the log of a controller
             end, confirm = int(line.fields["max"]), int(line.fields["confirm"])
             of.acked.restart(line.node, end)
-            known = of.confirmed_by.get(line.node, 0)
-            of.confirmed_by[line.node] = max(known, min(confirm, end))
+            confirmed = of.confirmed_by.get(line.node, 0)
+            of.confirmed_by[line.node] = max(confirmed, min(confirm, end))
             self._check_still_holds(of, line)
 
     def _truncate(self, line: EventLine) -> None:

@@ -119,9 +119,9 @@ class LawState:
         self._log_versions = 0
         excused = self.unclean or not settings.get("allAckInSyncStateSet", False)
         for each in sets:
-            known = SetState(each.name, AckedLog(log_bytes), each.addresses, exempt=excused)
-            self.sets[each.name] = known
-            self.set_of |= dict.fromkeys(each.nodes, known)
+            set_state = SetState(each.name, AckedLog(log_bytes), each.addresses, exempt=excused)
+            self.sets[each.name] = set_state
+            self.set_of |= dict.fromkeys(each.nodes, set_state)
 
     def start_process(self, node: str, boot: int) -> NodeLifetime:
         life = self.processes[node] = NodeLifetime(node, boot)

@@ -425,9 +425,9 @@ def log_bytes(
     parts = []
     while start < end:
         base = start - start % segment_size
-        found = segment(base)
-        if found is None:
+        data = segment(base)
+        if data is None:
             return None
-        parts.append(found.read(min(end, base + segment_size) - start, start - base))
+        parts.append(data.read(min(end, base + segment_size) - start, start - base))
         start = base + segment_size
     return b"".join(parts)

@@ -123,15 +123,15 @@ class Layout:
 
     def broker_sets_of_keys(self, keys: Sequence[str]) -> dict[str, BrokerSetData]:
         """Return the broker sets, each with those of these queues that it holds."""
-        found = {}
+        sets = {}
         for each in self.sets:
             queues = [(topic, n) for topic, count in self._queues.items() for n in range(count)]
             mine = {self.queue_key(each, *queue) for queue in queues}
             here = tuple(key for key in keys if key in mine)
-            found[each.name] = BrokerSetData(
+            sets[each.name] = BrokerSetData(
                 tuple(each.nodes), each.full_size or len(each.nodes), here
             )
-        return found
+        return sets
 
     def _controller_config(self, node: Node) -> dict[str, Any]:
         peers = {n.name: address(n) for n in self._nodes if n.role == CONTROLLER}

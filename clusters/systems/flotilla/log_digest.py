@@ -14,14 +14,14 @@ PIECE_BYTES = 1 << 20
 def digest(log: Path, begin: int, end: int) -> str:
     """Return the digest of this range. Raises EOFError if a part of it is missing."""
     bases = sorted(int(path.name) for path in log.iterdir() if path.name.isdigit())
-    found = hashlib.blake2b(digest_size=16)
+    digest_ = hashlib.blake2b(digest_size=16)
     at = begin
     for base, following in zip(bases, [*bases, end][1:], strict=True):
         if base <= at < min(following, end):
-            at = _read(log / f"{base:020d}", at - base, min(following, end) - base, found) + base
+            at = _read(log / f"{base:020d}", at - base, min(following, end) - base, digest_) + base
     if at < end:
         raise EOFError(f"the log has nothing at {at}, before {end}")
-    return found.hexdigest()
+    return digest_.hexdigest()
 
 
 def _read(segment: Path, at: int, end: int, found: "hashlib.blake2b") -> int:

@@ -109,8 +109,8 @@ async def is_replica(bed: TestBed, broker: Node, broker_set: str) -> bool:
 async def _replica_info(bed: TestBed, broker_set: str) -> Mapping[str, Any] | None:
     """Return the state of the broker set; of several answers the latest."""
     answers = _answers(bed, Op.REPLICA_INFO, {"brokerName": broker_set})
-    known = [answer async for answer in answers if answer.get("code") == Status.SUCCESS]
-    return max(known, key=lambda info: (info["masterEpoch"], info["setEpoch"]), default=None)
+    successes = [answer async for answer in answers if answer.get("code") == Status.SUCCESS]
+    return max(successes, key=lambda info: (info["masterEpoch"], info["setEpoch"]), default=None)
 
 
 def _ids(info: Mapping[str, Any], broker: Node) -> set[int]:
@@ -122,10 +122,10 @@ async def _answers(
     bed: TestBed, op: Op, fields: Mapping[str, Any], within_s: float = ANSWER_WITHIN_S
 ) -> AsyncIterator[Mapping[str, Any]]:
     """Yield the answers of the controllers that answer."""
-    asked = frame(op, 1, to_json(dict(fields)))
+    request = frame(op, 1, to_json(dict(fields)))
     for node in bed.of_role(CONTROLLER):
         try:
-            answer = await bed.agents[node.name].ask(PORTS[CONTROLLER], asked, within_s)
+            answer = await bed.agents[node.name].ask(PORTS[CONTROLLER], request, within_s)
             yield from_json(answer[_REPLY_HEAD:])
         except (BedFailed, ConnectionError, ValueError):
             continue

@@ -127,25 +127,25 @@ def mutants() -> Mapping[str, Mutant]:
 def settings(trial: Trial) -> FlotillaSettings:
     """Return the profile's settings with the trial's over them. Raises UnknownName, or BadRequest
     that names the key."""
-    known = profiles()
+    all_profiles = profiles()
     name = trial.profile or _file()["default"]
-    if name not in known:
-        raise UnknownName("profile", name, known)
+    if name not in all_profiles:
+        raise UnknownName("profile", name, all_profiles)
     for key in trial.settings:
         if key not in KEYS:
             raise UnknownName("setting", key, KEYS)
-    values = {**_file()["common"], **known[name].settings, **trial.settings}
+    values = {**_file()["common"], **all_profiles[name].settings, **trial.settings}
     _check(values)
     return FlotillaSettings(values)
 
 
 def claims(trial: Trial) -> Mapping[str, str]:
     """Return the faults that the trial's profile claims to survive. Raises UnknownName."""
-    known = profiles()
+    all_profiles = profiles()
     name = trial.profile or _file()["default"]
-    if name not in known:
-        raise UnknownName("profile", name, known)
-    return known[name].claims
+    if name not in all_profiles:
+        raise UnknownName("profile", name, all_profiles)
+    return all_profiles[name].claims
 
 
 def in_force(trial: Trial) -> Mapping[str, Any]:

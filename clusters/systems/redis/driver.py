@@ -154,8 +154,8 @@ def in_force(trial: Trial) -> Mapping[str, Any]:
 def _check(key: str, value: Any) -> None:
     if key in CHOICES:
         if value not in CHOICES[key]:
-            known = ", ".join(CHOICES[key])
-            raise BadRequest(f"the trial's settings: {key} must be one of {known}, not {value!r}")
+            choices = ", ".join(CHOICES[key])
+            raise BadRequest(f"the trial's settings: {key} must be one of {choices}, not {value!r}")
         return
     least = 1 if key in OF_SENTINEL else 0
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -431,5 +431,5 @@ async def _events(bed: TestBed, node: str, names: Mapping[str, str]) -> list[Eve
         bed.record.note(f"NO_EVENTS {node}: {e}")
         return []
     begin_ns = int(ran.out) + our_epoch_ns + bed.hosts.clock(node).offset_ns
-    found = events(log, node, names)
-    return [(t - begin_ns, source, kind, fields) for t, source, kind, fields in found]
+    events_of_node = events(log, node, names)
+    return [(t - begin_ns, source, kind, fields) for t, source, kind, fields in events_of_node]

@@ -25,11 +25,11 @@ def command(hosts: str, bed: tuple[dict[str, Any], ...], runs: Path, as_json: bo
     from harness.cli.doctor import ending, examine, show
 
     options = merge_tables(bed)
-    found = examine(hosts, options, runs)
+    capabilities = examine(hosts, options, runs)
     if as_json:
-        print(json.dumps([{**asdict(one), "ready": one.ready} for one in found], indent=2))
-        return ending(found)
-    return show(found, shlex.join(_as_typed(hosts, options, runs)))
+        print(json.dumps([{**asdict(one), "ready": one.ready} for one in capabilities], indent=2))
+        return ending(capabilities)
+    return show(capabilities, shlex.join(_as_typed(hosts, options, runs)))
 
 
 def _as_typed(hosts: str, bed: Mapping[str, Any], runs: Path) -> Iterator[str]:

@@ -106,8 +106,8 @@ def _verify(faults: tuple[str, ...] | None, runs: Path, as_json: bool, **flags: 
 
     tables = {name: merge_tables(flags.pop(name)) for name in ("bed", "settings")}
     trial = request("", {"name": "verify", **flags, **tables}).trial
-    asked, _ = verification_plan(trial, faults or ())  # refused before anything is shown
-    announce(likely_s(asked.trial))
+    verification, _ = verification_plan(trial, faults or ())  # refused before anything is shown
+    announce(likely_s(verification.trial))
     with TrialScreen(trial) as live:
         seen = verify_faults(trial, faults or (), runs, live.update)
     if as_json:

@@ -248,23 +248,23 @@ def command(
 
     if seeds and flags["seed"] is not None:
         raise BadRequest("--seed and --seeds exclude each other; give all seeds to --seeds")
-    asked = request(what, given_fields(flags), defaults=default_fields(flags))
-    chosen = seeds or (asked.trial.seed,)
+    run_request = request(what, given_fields(flags), defaults=default_fields(flags))
+    chosen = seeds or (run_request.trial.seed,)
     if dry_run:
-        return _dry_run(asked, chosen)
+        return _dry_run(run_request, chosen)
     shown = ReportOptions(as_json=as_json, page=not no_report, junit=junit)
-    return run_all(asked, RunSeries(chosen, repeat, fail_fast), runs, shown, spark)
+    return run_all(run_request, RunSeries(chosen, repeat, fail_fast), runs, shown, spark)
 
 
-def _dry_run(asked: Request, seeds: Sequence[int]) -> int:
+def _dry_run(request: Request, seeds: Sequence[int]) -> int:
     """Print the plan that a run would carry out."""
     from harness.run.launch import make_plan
     from harness.run.preflight import refuse_impossible
 
     if len(seeds) > 1:
         raise BadRequest("--dry-run prints one plan; name one seed with --seed")
-    asked = replace(asked, trial=replace(asked.trial, seed=seeds[0]))
-    refuse_impossible(asked)
+    request = replace(request, trial=replace(request.trial, seed=seeds[0]))
+    refuse_impossible(request)
     click.echo(f"# Plan of seed {seeds[0]}. Times are seconds since the load began.")
-    click.echo(make_plan(asked.trial, asked.plan_text), nl=False)
+    click.echo(make_plan(request.trial, request.plan_text), nl=False)
     return 0

@@ -79,11 +79,11 @@ def command(
     if mutant:
         fields["settings"] = {**fields.get("settings", {}), "mutant": mutant}
     fixed = {"hosts": "simulated", "name": "campaign"}
-    asked = request(what, {**fields, **fixed}, defaults=beneath)
+    run_request = request(what, {**fields, **fixed}, defaults=beneath)
     seeds = tuple(dict.fromkeys(seeds))
-    campaign = Campaign(asked.trial, seeds, jobs, asked.plan_text, within_s, to_the_end)
+    campaign = Campaign(run_request.trial, seeds, jobs, run_request.plan_text, within_s, to_the_end)
     campaign.refuse()
-    each_s = likely_s(replace(asked.trial, hosts="simulated"))
+    each_s = likely_s(replace(run_request.trial, hosts="simulated"))
     total_s = len(seeds) * each_s / min(jobs, os.cpu_count() or 1)
     check_writable(runs)
     with (

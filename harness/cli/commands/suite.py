@@ -128,9 +128,9 @@ def command(
     from harness.suite.command import SuiteRequest, run_suite
     from harness.suite.execution import SuiteBudget
 
-    asked = SuiteRequest(
+    suite_request = SuiteRequest(
         path_of("suite", str(file)),
         *(only, repeat, scale, share, SuiteBudget(time_s, disk_bytes), record, not no_report),
         place=_place(hosts, bed),
     )
-    return run_suite(asked, runs, summary, as_json)
+    return run_suite(suite_request, runs, summary, as_json)

@@ -173,13 +173,13 @@ def test_only_the_same_kind_goes_on(tmp_path: Path) -> None:
         file.write(b'{"row": {"seed": 9')
     asked = campaign(3)
     with open_checkpoint(campaign(3, MUTANT).key, "now", tmp_path) as other:
-        assert not other.found
+        assert not other.finished
     with open_checkpoint(asked.key, "later", tmp_path) as later:
-        assert not later.found
+        assert not later.finished
     with open_checkpoint(asked.key, "now", tmp_path) as first:
-        assert {one.row.seed for one in first.found} == {1, 2, 3}
+        assert {one.row.seed for one in first.finished} == {1, 2, 3}
         with open_checkpoint(asked.key, "now", tmp_path) as second:
-            assert not second.found
+            assert not second.finished
 
 
 def test_where_nothing_can_be_written_down_it_is_said(tmp_path: Path) -> None:

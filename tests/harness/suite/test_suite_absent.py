@@ -42,7 +42,7 @@ def test_runs_on_hosts_that_are_not_here_are_left_out(
     assert left_out[asked[1].key].startswith("no docker hosts here: ")
     with pytest.raises(BedFailed, match="DOCKER_HOST=bogus"):
         unavailable(asked[1:], tmp_path)
-    assert list(unavailable(asked[1:], tmp_path, known=True)) == [asked[1].key]
+    assert list(unavailable(asked[1:], tmp_path, has_results=True)) == [asked[1].key]
     assert unavailable([], tmp_path) == {}
 
 
@@ -74,7 +74,7 @@ def test_runs_that_nobody_asked_for_are_counted_by_their_hosts() -> None:
     """A green part of a suite does not look like all of it."""
     cells = tuple(turn.cell for turn in _turns("simulated", "docker", "local", "ssh"))
     picked = select_runs(cells, ["simulated", "ssh"])
-    state = _state(repeated_runs(picked, 1), unasked=tuple(c for c in cells if c not in picked))
+    state = _state(repeated_runs(picked, 1), excluded=tuple(c for c in cells if c not in picked))
     told = "--only skipped 2 runs of the suite (1 on docker, 1 on local)"
     assert conclusion(state).endswith(told)
     assert plain(state, ())["not_asked_for"] == ["on-docker", "on-local"]

@@ -37,7 +37,7 @@ def _conducted(runs: Path, **known: SuiteRow) -> SuiteState:
     asked = repeated_runs([CALM, STORM], 1)
     rows = {turn.key: known[turn.cell.title] for turn in asked if turn.cell.title in known}
     state = SuiteState(Path("suites/night.toml"), asked, rows)
-    with SuiteLog(state.suite, [one.key for one in state.asked], runs) as log:
+    with SuiteLog(state.suite, [one.key for one in state.turns], runs) as log:
         conduct(state, runs, log, SuiteBudget(), lambda row: None, page=False)
         assert bool(log.begun) == bool(state.early)
     return state
@@ -52,7 +52,7 @@ def test_what_was_recorded_when_it_was_stopped_is_judged_with_the_time_it_took(
 
     def run_one(asked: Request, runs: Path, spark: object) -> RunEnd:
         made.append(asked.trial.name)
-        if asked is CALM.asked:
+        if asked is CALM.request:
             return RunEnd(1, error="no cluster came up")
         with start_run(asked.trial, "", runs) as run:
             run.update_state(ended=True)
@@ -81,7 +81,7 @@ def test_what_can_not_be_judged_is_told_and_the_suite_goes_on(
     """A run that was whole when the command died, and of which somebody has spoiled a file."""
 
     def run_one(asked: Request, runs: Path, spark: object) -> RunEnd:
-        if asked is STORM.asked:
+        if asked is STORM.request:
             return RunEnd(1, error="no cluster came up")
         with start_run(asked.trial, "", runs) as run:
             run.update_state(ended=True)
@@ -113,7 +113,7 @@ def test_code_that_changes_under_it_ends_a_suite(
         monkeypatch.setattr(execution, name, stand_in)
     monkeypatch.setattr(execution, "code_changed", lambda: len(made) > 1)
     state = SuiteState(Path("suites/night.toml"), repeated_runs([CALM, STORM], 2))
-    keys, rows = [one.key for one in state.asked], list[SuiteRow]()
+    keys, rows = [one.key for one in state.turns], list[SuiteRow]()
     with SuiteLog(state.suite, keys, tmp_path) as log:
         conduct(state, tmp_path, log, SuiteBudget(), rows.append, page=False)
         assert (list(log.rows), log.begun) == (keys[:1], {})
@@ -131,7 +131,7 @@ def test_what_was_done_before_an_interruption_is_no_row_of_a_record(
     """The record knows it too by then, but neither its folder nor what it took."""
 
     def run_one(asked: Request, runs: Path, spark: object) -> RunEnd:
-        if asked is STORM.asked:
+        if asked is STORM.request:
             raise KeyboardInterrupt
         return RunEnd(1, error="no cluster came up")
 

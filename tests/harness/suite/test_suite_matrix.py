@@ -51,7 +51,7 @@ def test_every_cell_of_a_matrix_is_a_run(suite: Path) -> None:
         *("safe/one/dledger", "safe/one/jraft", "safe/two/dledger", "safe/two/jraft"),
         *("messages unsafe-default", "messages unsafe-default", "messages unsafe-default #2"),
     ]
-    last = cells[3].asked.trial
+    last = cells[3].request.trial
     assert (last.name, last.profile) == ("two-jraft", "allack-min2")
     assert last.settings == {"timeScale": 0.5, "controllerType": "jraft"}
     assert last.duration_s == 10.0
@@ -61,8 +61,8 @@ def test_every_cell_of_a_matrix_is_a_run(suite: Path) -> None:
 def test_a_suite_goes_to_other_hosts(suite: Path) -> None:
     """Every run, with the options of those hosts in place of its own, and with that in its name."""
     cells = read_suite(suite, place=HostsOverride("docker", {"network": "x"}))
-    assert {cell.asked.trial.hosts for cell in cells} == {"docker"}
-    assert cells[0].asked.trial.bed == {"network": "x"}
+    assert {cell.request.trial.hosts for cell in cells} == {"docker"}
+    assert cells[0].request.trial.bed == {"network": "x"}
     assert cells[0].title == "safe/one/dledger on docker"
 
 
@@ -70,7 +70,7 @@ def test_another_pace_is_another_run(suite: Path) -> None:
     """It is said in the name, so that numbers of both are kept apart."""
     own, true = read_suite(suite)[0], read_suite(suite, 1.0)[0]
     assert true.title == "safe/one/dledger at 1"
-    assert true.asked.trial.duration_s == 20.0
+    assert true.request.trial.duration_s == 20.0
     assert own.key != true.key
     few = read_suite(suite, 1.0, 0.1)[0]
     assert few.title == "safe/one/dledger at 1 for 0.1"

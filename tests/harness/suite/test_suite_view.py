@@ -32,7 +32,7 @@ def test_the_conclusion_says_what_held_and_what_was_not_run() -> None:
     assert conclusion(whole) == "1 of 2 runs of suites/night.toml ended as expected"
     assert whole.exit_code == NOT_AS_EXPECTED
     early = SuiteState(
-        whole.suite, (*whole.asked, turn("late")), whole.rows, 1, "stopped by request"
+        whole.suite, (*whole.turns, turn("late")), whole.rows, 1, "stopped by request"
     )
     assert conclusion(early).endswith("; 1 were not run: stopped by request; 1 were done earlier")
     assert [one.word for one in early.table] == ["valid", "invalid", "not run"]
@@ -70,7 +70,7 @@ def test_markdown_is_safe_whatever_a_trial_is_called() -> None:
 def test_junit_tells_failures_from_errors_and_from_what_was_not_run() -> None:
     """A build service shows them differently; what XML can not hold is replaced."""
     whole = suite_state(row(), row("lossy", **LOST), row("bed\x07", **BROKEN))
-    early = SuiteState(whole.suite, (*whole.asked, turn("late")), whole.rows, early="stopped")
+    early = SuiteState(whole.suite, (*whole.turns, turn("late")), whole.rows, early="stopped")
     suite = Xml.fromstring(junit(early))
     counts = {key: suite.get(key) for key in ("tests", "failures", "errors", "skipped")}
     assert counts == {"tests": "4", "failures": "1", "errors": "1", "skipped": "1"}
@@ -78,7 +78,7 @@ def test_junit_tells_failures_from_errors_and_from_what_was_not_run() -> None:
     assert kinds == [[], ["failure"], ["error"], ["skipped"]]
     assert suite[1][0].get("message") == "invalid, LOST_ACKED, but valid was expected"
     assert suite[2].get("name") == "bed\N{REPLACEMENT CHARACTER} seed 1"
-    odd = SuiteState(Path("n\x07\udcff.toml"), whole.asked, whole.rows)
+    odd = SuiteState(Path("n\x07\udcff.toml"), whole.turns, whole.rows)
     assert Xml.fromstring(junit(odd)).get("name") == "n" + 2 * "\N{REPLACEMENT CHARACTER}" + ".toml"
 
 
