@@ -95,7 +95,7 @@ class Recorder(Protocol):
         ...
 
     def event(self, t: int, node: str, kind: str, fields: Mapping[str, Any]) -> None:
-        """Record something that a node did: at `t` (ns since the run's start, `Bed.now_ns`), of
+        """Record something that a node did: at `t` (ns since the run's start, `TestBed.now_ns`), of
         this kind (`election`, `role` ...), with fields as JSON."""
         ...
 
