@@ -8,8 +8,8 @@ nothing to lose. The end of the load is always without faults. (Groce et al., Sw
 FoundationDB and TigerBeetle draw their worlds in the same way.)
 
 Demonstration: every fault, one after the other, each on a cluster that is whole again. A fault's
-plug-in lists what is to be shown (`shown`: target and parameters, and seconds if it needs longer
-than others); for one that does not, a fault is drawn that hits a single slave if it can.
+plug-in lists what is injected (`verify_examples`: target and parameters, and seconds if it needs
+longer than others); for one that does not, a fault is drawn that hits a single slave if it can.
 """
 
 import math

@@ -187,7 +187,7 @@ PLUGIN = {
     "tide": lambda: FaultPlugin(
         fault=_itself,
         effects=Effects(may_break=frozenset()),
-        drawn=_drawn,
+        draw=_drawn,
         needs=frozenset({"tides"}),
     ),
 }[__name__]()
