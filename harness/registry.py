@@ -124,7 +124,7 @@ def plugin(kind: str, name: str) -> Plugin:
     """Return the plug-in's declaration. Raises BadRequest, with module and file, if it is
     invalid."""
     found, contract = module(kind, name), KINDS[kind].contract
-    declared = getattr(found, "PLUGINS", {}).get(name) or getattr(found, "PLUGIN", None)
+    declared = vars(found).get("PLUGINS", {}).get(name) or getattr(found, "PLUGIN", None)
     if not isinstance(declared, contract):
         raise refusal(kind, name, f"declares no PLUGIN = {contract.__name__}(...)")
     if stray := _stray_attribute(found, declared):
