@@ -164,28 +164,27 @@ def test_a_stopped_run_is_judged(tmp_path: Path) -> None:
 
 OUTSIDE = '''
 """What cannot be simulated."""
-import sys
-
 from harness.contracts import Effects, FaultPlugin, SystemPlugin
 
-detection_s = 1.0
+class _Driver:
+    detection_s = 1.0
 
-def nodes():
-    return ()
+    def nodes(self):
+        return ()
 
-def __getattr__(name):
-    return _itself
+    def __getattr__(self, name):
+        return None  # the rest of the contract, which is not used
 
-def _itself(*args):
-    return sys.modules[__name__]
+def _driver(*args):
+    return _Driver()
 
 def _drawn(random, targets):
     return "master", {}
 
 PLUGIN = {
-    "dinghy": lambda: SystemPlugin(system=_itself),
+    "dinghy": lambda: SystemPlugin(system=_driver),
     "tide": lambda: FaultPlugin(
-        fault=_itself,
+        fault=_driver,
         effects=Effects(may_break=frozenset()),
         draw=_drawn,
         needs=frozenset({"tides"}),
@@ -212,7 +211,7 @@ def outside(tmp_path: Path) -> Mapping[str, str]:
     ("asked", "named"),
     [
         (("messages", "--system", "dinghy"), "the system 'dinghy' cannot be simulated"),
-        (("messages", "--faults", "tide"), "tide"),
+        (("messages", "--faults", "tide"), "which lack: tides"),
         (("messages", "--bed", "memory=1g"), "bed.memory"),
     ],
 )
