@@ -43,7 +43,7 @@ def isolated(folder: Path, profile: str) -> RunDir:
     """Return the run of a master that is cut off from its controllers, judged."""
     plan = (run_command.PLANS / "isolate-from-controllers.toml").read_text()
     overrides, faults = load(plan)
-    trial = Trial(name="isolated", profile=profile).with_(overrides)
+    trial = Trial(name="isolated", profile=profile, hosts="simulated").with_(overrides)
     return simulate(trial.with_({"load": {"rate": 100.0}}), dump(faults), folder / "run").run
 
 
