@@ -5,9 +5,8 @@ able to run them all.
 """
 
 import os
-import resource
 import signal
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,8 @@ import pytest
 from docker_lab import docker_lab as docker_lab  # a fixture
 from hypothesis import settings
 from ssh_lab import ssh_lab as ssh_lab  # another
+
+from harness.history import run_files
 
 if TYPE_CHECKING:
     from kafka_table import Table
@@ -97,8 +98,7 @@ def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
 
 
 @pytest.fixture(autouse=True)
-def own_memory_limit() -> Iterator[None]:
-    """A command that limits its memory in the tests' process limits that one test."""
-    limits = resource.getrlimit(resource.RLIMIT_DATA)
-    yield
-    resource.setrlimit(resource.RLIMIT_DATA, limits)
+def no_memory_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that runs in the tests' process does not limit its memory, because that process
+    also holds what all the tests before it have loaded."""
+    monkeypatch.setattr(run_files, "limit_memory", lambda: None)

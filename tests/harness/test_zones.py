@@ -51,7 +51,7 @@ def test_without_zones_nothing_changes() -> None:
     [
         ({"count": 0}, "whole number from 1 to 26, not 0"),
         ({"count": True}, "whole number"),
-        ({"count": 2, "broker-1": "a"}, "a number, or name nodes"),
+        ({"count": 2, "broker-1": "a"}, "a number or a table of nodes, not both"),
         ({"brokr-1": "a"}, "unknown node in zones 'brokr-1'"),
         ({"broker-1": "A 1"}, r"zones\.broker-1 must be a word"),
         ({"broker-1": 1}, r"zones\.broker-1 must be a word"),
