@@ -20,8 +20,8 @@ from harness.history import run_files
 if TYPE_CHECKING:
     from kafka_table import Table
 
-# Tests press Ctrl-C, here and in what they start. Where a shell put them in the background, it is
-# ignored until somebody says otherwise, and so it would be by their children.
+# Tests press Ctrl-C, here and in what they start. A shell that starts them in the background has it
+# ignored, and their children would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("no deadline", deadline=None)  # a busy machine is not a failure

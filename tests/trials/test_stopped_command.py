@@ -8,23 +8,16 @@ from collections.abc import Callable, Iterator
 import leftovers
 import pytest
 import run_command
+from trial_scenarios import CUT
 
 pytestmark = [pytest.mark.bed, pytest.mark.spark]
 
-CUT = """
-[[fault]]
-kind = "partition"
-at_s = 0.5
-for_s = 55.0
-target = "master"
-params = { shape = "isolate" }
-"""
 STOPPED_WITHIN_S = 5.0
 
 
 @pytest.fixture
 def cut_off(tmp_path) -> Iterator[Callable[[], run_command.RunningCommand]]:
-    """A trial whose master is cut off, and stays so for a minute unless somebody heals it."""
+    """A trial whose master is cut off, and stays so for a minute unless it is healed."""
     (tmp_path / "cut.toml").write_text(CUT)
     mark = {leftovers.MARK: uuid.uuid4().hex}
     plan = ("--plan", tmp_path / "cut.toml", "--duration", "60s", "--load", "rate=100")

@@ -1,10 +1,14 @@
-"""Offsets in the replicas' own logs (spec 12, CQ: dense, unique, the same on all replicas)."""
+"""Offsets of messages, in clients' answers and in the replicas' own logs: dense, unique, and the
+same on all replicas."""
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from checkers import offsets, replicas
+from checkers._messages.message_rows import Block
+from checkers._messages.queue_log import CONFLICT, FINAL, LOG_FIELDS, RESTAMPED, absorb
 from checkers._spark import spark_stages as _units
 from harness.history.journal import TableJournal
 from harness.history.reader import History
@@ -74,6 +78,44 @@ def test_a_record_keeps_its_epoch_and_its_store_time(written: Any, read: str, cr
     result = offsets.check(written(text.format(read), crews=crews), Trial(), None)
     assert codes(result) == {"RECORD_CHANGED": 1}
     assert result.findings[0].evidence == ({"queue": "orders-0", "offset": 1},)
+
+
+def block(**fields: int) -> Block:
+    """A block of one offset; fields that are not given are as in a new one."""
+    return {
+        name: np.array([fields.get(name, initial)], dtype)
+        for name, (dtype, initial) in LOG_FIELDS.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("other", "marks"),
+    [
+        ({"value": 7, "epoch": 1, "stored": 900}, 0),
+        ({"value": 8, "epoch": 1, "stored": 900}, CONFLICT),
+        ({"value": 7, "epoch": 2, "stored": 900}, RESTAMPED),
+        ({"value": 7, "epoch": 1, "stored": 901}, RESTAMPED),
+        ({"value": 7}, 0),
+        ({}, 0),
+        ({"marks": FINAL}, FINAL),
+    ],
+)
+def test_what_two_tasks_recorded_of_an_offset_is_compared(
+    other: dict[str, int], marks: int
+) -> None:
+    """Rows of one offset may be in files that different tasks read; their blocks are merged."""
+    recorded = {"value": 7, "epoch": 1, "stored": 900}
+    for one, two in ((recorded, other), (other, recorded)):
+        merged = block(**one)
+        absorb(merged, block(**two))
+        assert merged["marks"].tolist() == [marks]
+        assert merged["value"].tolist() == [7]
+
+
+def test_the_closest_bounds_of_two_tasks_count() -> None:
+    merged = block(invoked=5, acked=20, seen=40)
+    absorb(merged, block(invoked=8, acked=30, seen=35))
+    assert [merged[name].tolist() for name in ("invoked", "acked", "seen")] == [[8], [20], [35]]
 
 
 def test_the_epoch_that_was_acknowledged_is_that_of_the_record(written: Any) -> None:
