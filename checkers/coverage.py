@@ -30,6 +30,7 @@ from harness.history.faults_and_events import (
 from harness.history.reader import History
 from harness.judge.verdict import Reason, Result
 from harness.operation import F, Type
+from harness.run.broker_sets import data_nodes, voting_nodes
 from harness.trial import Trial
 
 ENOUGH = 0.8  # of the planned faults
@@ -332,8 +333,8 @@ def unelectable(fault: FaultInterval, outline: Outline) -> bool:
     ]
     silent = {name for each in there if each.silences for name in each.names}
     cut = {link for each in there if each.kind == "partition" for link in links_of(each)}
-    controllers = {node for node, role in outline.roles.items() if role == "controller"}
-    brokers = {node for node, role in outline.roles.items() if role == "broker"}
+    controllers = set(voting_nodes(outline.roles))
+    brokers = set(data_nodes(outline.roles))
     if hit := sets_of_master(fault, outline):
         brokers = {node for name in hit for node in outline.dealt[name].nodes}
 

@@ -38,7 +38,7 @@ from harness.history.reader import History
 from harness.judge.claims import unclaimed_faults
 from harness.judge.verdict import Finding, Reason, Result
 from harness.operation import F, Type
-from harness.run.broker_sets import BrokerSetData, broker_sets_in
+from harness.run.broker_sets import BrokerSetData, broker_sets_in, data_nodes
 from harness.text.plurals import quantity
 from harness.trial import Trial
 
@@ -55,7 +55,7 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     sets, _ = broker_sets(history.names, event_log)
     looks = [event for event in event_log if event.kind == "compared"]
     findings = [*_epochs_differ(event_log), *_digests_differ(looks)]
-    replicas = sum(role == "broker" for role in history.names.get("roles", {}).values())
+    replicas = len(data_nodes(history.names.get("roles", {})))
     several = replicas > len(sets)
     back = _recovered(history, event_log)
     found = replica_logs(history, spark) if back else ReplicaLogs(0)

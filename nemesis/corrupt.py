@@ -25,6 +25,7 @@ from harness.contracts import (
     PlannedFault,
     ProcessEnd,
 )
+from harness.contracts.membership import REJOIN
 from nemesis._process.offline_change import DataDestruction, damaged
 from nemesis._process.victims import check
 from nemesis._runner.waiting import NS, gather_all, wait_until
@@ -52,7 +53,7 @@ PLUGIN = FaultPlugin(
         excuses_exit=True,
         destroys=DataLoss.TARGETS,
     ),
-    needs=frozenset({"signal", "restart", "files"}),
+    needs=frozenset({"signal", "restart", "files", REJOIN}),
     params={
         "how": Param("flip", "what is done to the files", among=("flip", "truncate")),
         "files": Param("*", "files of the node's data, as a pattern of paths"),
@@ -123,9 +124,9 @@ class Corrupt(DataDestruction):
         state = await self._state(node)
         if node in self._began_again and state.state == "exited":
             self._refused[node] = state.code
-        return state.state == "exited" or bool(
-            (await self._bed.system.cluster_state(self._bed)).detail.get(node)
-        )
+        if state.state == "exited":
+            return True
+        return node in (await self._bed.system.cluster_state(self._bed)).serving
 
     async def __aexit__(self, *exc: object) -> None:
         await gather_all(*map(self._repair, tuple(self._killed)))

@@ -148,12 +148,12 @@ class _Clients(_Shape):
     def select(
         self, planned: PlannedFault, nodes: Sequence[Node], aim: Resolve, random: Random
     ) -> Selection:
-        victims = aim(planned.target or "broker")
+        victims = aim(planned.target or _targets.data_nodes(nodes))
         return victims, _links.between(_names(victims), _names(_clients(nodes)))
 
     def impossible_reason(self, planned: PlannedFault, nodes: Sequence[Node]) -> str:
         lost = _targets.possible_names(CLIENT, nodes)
-        return _no_link(planned.target or "broker", CLIENT, lost, nodes)
+        return _no_link(planned.target or _targets.data_nodes(nodes), CLIENT, lost, nodes)
 
 
 class _Listed(_Shape):

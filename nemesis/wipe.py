@@ -19,6 +19,7 @@ from harness.contracts import (
     PlannedFault,
     ProcessEnd,
 )
+from harness.contracts.membership import REJOIN
 from nemesis._process.offline_change import DataDestruction
 from nemesis._process.victims import check, draw
 
@@ -35,7 +36,7 @@ PLUGIN = FaultPlugin(
     effects=FaultEffects(
         may_break=ALL_DEMANDS, ends=ProcessEnd.KILLED, silences=True, destroys=DataLoss.TARGETS
     ),
-    needs=frozenset({"signal", "restart", "files"}),
+    needs=frozenset({"signal", "restart", "files", REJOIN}),
     verify_examples=(("one slave", {}),),
     draw=partial(draw, usual=TARGETS),
     check=check,

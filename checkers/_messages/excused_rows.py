@@ -46,7 +46,7 @@ from harness.history.roles import set_changes_of
 from harness.judge.claims import UnclaimedFault, unclaimed_faults
 from harness.judge.verdict import Excuse
 from harness.operation import F, Type
-from harness.run.broker_sets import broker_sets_in, replica_groups
+from harness.run.broker_sets import BROKER, broker_sets_in, replica_groups
 from harness.trial import Trial
 
 if TYPE_CHECKING:
@@ -199,12 +199,12 @@ def _views(
 
 def _group(name: str, members: Mapping[str, set[str]]) -> str:
     """Return the replica group of a set; where sets have no names, that of the brokers."""
-    return name if name in members else "broker"
+    return name if name in members else BROKER
 
 
 def _groups_of_keys(names: Mapping[str, Any]) -> tuple[str, ...]:
     of = {key: name for name, dealt in broker_sets_in(names).items() for key in dealt.keys}
-    return tuple(of.get(key, "broker") for key in names.get("keys", ()))
+    return tuple(of.get(key, BROKER) for key in names.get("keys", ()))
 
 
 def _by_piece(
@@ -523,8 +523,8 @@ def _excused_conflicts(
     """Return the places that held two messages, by the fault that excuses it."""
     found: dict[Faults, set[int]] = {}
     for (key, offset), span in spans.items():
-        group = who.groups[key] if key < len(who.groups) else "broker"
-        group = "" if group == "broker" else group  # it has no named broker set
+        group = who.groups[key] if key < len(who.groups) else BROKER
+        group = "" if group == BROKER else group  # it has no named broker set
         one = next((u for u in who.faults if u.excuses("order-per-queue", span, group)), None)
         if one is not None:
             place = int(place_of(np.array([key]), np.array([offset]))[0])

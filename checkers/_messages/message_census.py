@@ -58,7 +58,7 @@ from checkers._spark.spark_stages import (
 from harness.history.notes import GAVE_UP, MEMBER, OPEN_OPERATIONS, PASSED
 from harness.history.reader import CORRUPTED, DRAINED, NOT_DRAINED, History, Note
 from harness.operation import F, Type
-from harness.run.broker_sets import broker_sets_in, replica_counts
+from harness.run.broker_sets import broker_sets_in, data_nodes, replica_counts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -191,7 +191,8 @@ def _passed(history: History) -> dict[int, int]:
 def _all_replicas(history: History) -> bool:
     """Whether every broker's log was read at the end."""
     nodes, roles = history.names.get("nodes", []), history.names.get("roles", {})
-    brokers = {index for index, name in enumerate(nodes) if roles.get(name) == "broker"}
+    holders = data_nodes(roles)
+    brokers = {index for index, name in enumerate(nodes) if name in holders}
     found: set[int] = set()
     for rows in arrays(history.files["replicas"], ("node",), afar=True):  # read by the driver
         found |= set(np.unique(rows["node"]).tolist())

@@ -14,6 +14,7 @@ from itertools import pairwise
 
 from harness.history.faults_and_events import ClusterEvent, FaultInterval, TimeWindow
 from harness.history.roles import ENDS
+from harness.run.broker_sets import voting_nodes
 
 TRIGGERS = frozenset({"closed", "expired", "returned", "scan"})  # of elections by controllers
 # a process began or ended, according to itself or to the runner: a full disk or a node without
@@ -107,7 +108,7 @@ def headless(
     was elected before its silence was known, and is the only member now, no broker is eligible.
     """
     by_id = {fault.id: fault for fault in faults}
-    controllers = {node for node, role in roles.items() if role == "controller"}
+    controllers = voting_nodes(roles)
     for window, ids in stretches(faults, end):
         inside = [by_id[number] for number in ids]
         silent = {node for fault in inside for node in fault.names}

@@ -25,7 +25,7 @@ from harness.history.reader import History
 from harness.history.roles import SetChange, set_changes_of
 from harness.judge.verdict import Reason
 from harness.plans import planned_kinds
-from harness.run.broker_sets import BrokerSetData, broker_sets_in
+from harness.run.broker_sets import BrokerSetData, broker_sets_in, data_nodes
 from harness.trial import Trial
 
 IN_FAULTS, QUIET = 0, 1  # numbers of the spans
@@ -248,7 +248,7 @@ def _full_size(outline: Outline, name: str, greatest: int) -> int:
     is the set's share of the brokers, or its greatest size in the events."""
     if name in outline.dealt:
         return outline.dealt[name].full
-    brokers = sum(1 for role in outline.roles.values() if role == "broker")
+    brokers = len(data_nodes(outline.roles))
     return max(brokers // max(1, len(outline.sets)), greatest)
 
 

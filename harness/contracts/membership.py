@@ -12,6 +12,8 @@ from typing import Protocol
 
 from harness.contracts import System, TestBed
 
+REJOIN = "rejoin"  # in a system's `can`: a node that has lost its disk can be started again
+
 
 class MemberSystem(System, Protocol):
     """A system that can `members`."""

@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from harness.contracts import CLIENT, Node, System
 
+BROKER, CONTROLLER = "broker", "controller"
 WITHOUT_DATA = (CLIENT, "nameserver")  # roles whose nodes hold no acknowledged data
 
 
@@ -32,6 +33,27 @@ class BrokerSetSystem(Protocol):
     ) -> Mapping[str, BrokerSetData]:
         """Return the broker sets by name, in order. A key that is in no set is left out."""
         ...
+
+
+def data_role(roles: Mapping[str, str]) -> str:
+    """Return the role of the nodes that hold the data: brokers, or where a system has none, the
+    first role that it names. `roles`: of each node, in the order of the nodes."""
+    if BROKER in roles.values():
+        return BROKER
+    return next((role for role in roles.values() if role not in WITHOUT_DATA), BROKER)
+
+
+def data_nodes(roles: Mapping[str, str]) -> frozenset[str]:
+    """Return the nodes that hold the data."""
+    wanted = data_role(roles)
+    return frozenset(node for node, role in roles.items() if role == wanted)
+
+
+def voting_nodes(roles: Mapping[str, str]) -> frozenset[str]:
+    """Return the nodes that elect masters: controllers, or where a system has none, the nodes that
+    hold the data."""
+    voters = frozenset(node for node, role in roles.items() if role == CONTROLLER)
+    return voters or data_nodes(roles)
 
 
 def broker_sets_entry(system: System, nodes: Sequence[Node], keys: Sequence[str]) -> dict[str, Any]:
@@ -60,7 +82,7 @@ def set_number_by_key(names: Mapping[str, Any]) -> list[int]:
 def replica_counts(names: Mapping[str, Any]) -> list[int]:
     """Return, for each key, how many brokers must hold what is written to it, which are those of
     its broker set; the last item is for keys that are in no set: all brokers."""
-    brokers = sum(role == "broker" for role in names.get("roles", {}).values())
+    brokers = len(data_nodes(names.get("roles", {})))
     of = {key: len(s.nodes) for s in broker_sets_in(names).values() for key in s.keys}
     return [*(of.get(key, brokers) for key in names.get("keys", ())), brokers]
 

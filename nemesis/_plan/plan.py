@@ -45,6 +45,9 @@ Where = Callable[[str], str]  # from a key of a fault to its location, for error
 
 MAX_WINDOWS = 10_000
 AT_CLIENTS, ONE_CLIENT = 0.25, "one client"  # share of drawn faults aimed at clients, and target
+SYSTEM_ABILITIES = frozenset({"handover", "members", "rejoin"})
+MAX_DRAWS = 200
+GENERAL = ("master", "one slave", "one server", "minority server")  # targets of any system
 DETECTIONS = 3  # how many detection times a fault must last
 
 
@@ -120,8 +123,35 @@ def _kinds_by_window(kinds: Sequence[Alias], windows: int, random: Random) -> li
 def _draw_fault(
     alias: Alias, at_s: float, trial: Trial, random: Random, nodes: Sequence[Node]
 ) -> PlannedFault:
-    plugin = registry.fault(alias.kind)
+    """Draw a fault again, as long as it can hit nothing here; at last with targets that every
+    system has."""
     targets = suitable_targets(alias.kind, trial.targets, nodes)
+    for tries in range(MAX_DRAWS):
+        few = targets or (GENERAL if tries >= MAX_DRAWS // 2 else ())
+        fault = _draw_once(alias, at_s, trial, few, random)
+        if can_hit(fault, nodes):
+            break
+    return fault
+
+
+def can_hit(fault: PlannedFault, nodes: Sequence[Node]) -> bool:
+    """Return whether a fault's selectors match nodes, and it may do something to them."""
+    plugin = registry.fault(fault.kind)
+    named = [name for name, param in plugin.params.items() if param.unit == "selector"]
+    try:
+        plugin.check(fault)
+        for selector in filter(None, (fault.target, *(fault.params[name] for name in named))):
+            _targets.check(selector, nodes)
+        plugin.check_nodes(fault, nodes)
+    except BadRequest:
+        return False
+    return not plugin.impossible_reason(fault, nodes)
+
+
+def _draw_once(
+    alias: Alias, at_s: float, trial: Trial, targets: Sequence[str], random: Random
+) -> PlannedFault:
+    plugin = registry.fault(alias.kind)
     if alias.settled:
         own = random.choice(targets) if targets else ""
         target, params = alias.target or own, alias.params
@@ -303,6 +333,11 @@ def _check_possible(
     fault: PlannedFault, conditions: Conditions, can: frozenset[str], trial: Trial, where: Where
 ) -> None:
     missing = registry.fault(fault.kind).needs - can
+    if missing & SYSTEM_ABILITIES:
+        raise Unsupported(
+            f"{where('kind')} cannot be done with {trial.system}, which lacks:"
+            f" {', '.join(sorted(missing & SYSTEM_ABILITIES))}; choose other faults"
+        )
     if missing:
         raise Unsupported(
             f"{where('kind')} cannot be done on {trial.hosts} hosts, which lack:"

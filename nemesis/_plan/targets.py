@@ -17,7 +17,8 @@ at random: `minority broker`, `one slave`. So does a number, `2 broker`, or all 
 A prefix alone counts the servers. `controller but controller-leader` matches the first and not the
 second; `broker in zone-a` and `client in zone-a` restrict the zone. A comma joins selectors:
 `slave, controller`. A minority of one or two nodes is one, because a fault must hit a node.
-Jepsen's `primaries` are the masters.
+`leader` and `follower` are other words for `master` and `slave`, Jepsen's `primaries` for the
+masters. Roles are the system's own words: `broker`, `server`, `sentinel`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -35,7 +36,14 @@ GROUPS = ("server", "cluster")
 TELLER, FAULT = "teller", "fault-"
 BUT, IN = " but ", " in "
 ZONE = "zone"
-SYNONYMS = {"primary": "master", "primaries": "master", "secondaries": "slave"}
+SYNONYMS = {
+    "leader": "master",
+    "primary": "master",
+    "primaries": "master",
+    "follower": "slave",
+    "followers": "slave",
+    "secondaries": "slave",
+}
 BROKER, CONTROLLER = "broker", "controller"
 NAMESERVER = "nameserver"  # it has no replica, so `minority` does not count it
 
@@ -161,6 +169,11 @@ def certain_names(selector: str, nodes: Sequence[Node]) -> set[str]:
     if not is_fixed(selector, nodes):
         return set()
     return {node.name for node in fixed_nodes(selector, nodes)}
+
+
+def data_nodes(nodes: Sequence[Node]) -> str:
+    """Return the selector of all nodes that hold the data."""
+    return BROKER if any(node.role == BROKER for node in nodes) else "server"
 
 
 def same_nodes(one: str, other: str) -> bool:
