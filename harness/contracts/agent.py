@@ -155,10 +155,13 @@ class Agent(Protocol):
         hold packets back, for rules that delay a link or limit its bandwidth."""
         ...
 
-    async def ask(self, port: int, frame: bytes, timeout_s: float) -> bytes:
+    async def ask(
+        self, port: int, frame: bytes, timeout_s: float, *, to_end: bool = False
+    ) -> bytes:
         """Connect to a port of this node from the node itself, write `frame`, and return the
-        answer: a u32 big-endian length, which is cut off, and that many bytes. Raises
-        ConnectionError if no answer comes in time."""
+        answer: a u32 big-endian length, which is cut off, and that many bytes; with `to_end`,
+        everything that the server sends until it closes the connection. Raises ConnectionError if
+        no answer comes in time."""
         ...
 
 

@@ -125,7 +125,8 @@ class MetadataClient(MessageClient, Protocol):
     async def reset(self, group: str, topic: str, queue: int, offset: int) -> Completion: ...
 
     async def lock(self, group: str, client: str, topic: str, queue: int) -> Completion:
-        """Take the queue's lock; if ok, `offset` is the lease in milliseconds since this call."""
+        """Take the queue's lock; if ok, `offset` is the lease in milliseconds since this call, and
+        `arg` its fencing token, if there is one."""
         ...
 
     async def unlock(self, group: str, client: str, topic: str, queue: int) -> Completion: ...

@@ -182,6 +182,12 @@ class SystemPlugin(Plugin):
               kind of fault, `*` for every other kind; nothing, if not declared
     mutants   its known-bad variants, each with `name` and `about`
     in_force  all settings by name as the trial's cluster has them
+    calls     names of the calls that its clients have, of `harness.contracts.calls`; None: its
+              clients have the harness's own protocols, and it refuses workloads itself
+    supply    the programs of its nodes, each with the ways to get it and whether this machine has
+              what each way needs
+    prepare   fetches, before anything is started, what nodes will run. Raises BadRequest or
+              BedFailed
     swarm     profile, nodes and settings for one seed of a campaign
     """
 
@@ -193,4 +199,7 @@ class SystemPlugin(Plugin):
     claims: Callable[["Trial"], Mapping[str, str]] = _no_claims
     mutants: Callable[[], Mapping[str, Any]] = _no_names
     in_force: Callable[["Trial"], Mapping[str, Any]] | None = None
+    calls: Callable[["Trial"], Sequence[str]] | None = None
+    supply: Callable[[], Mapping[str, Sequence[tuple[str, bool]]]] | None = None
+    prepare: Callable[["Trial"], None] | None = None
     swarm: Callable[..., Mapping[str, Any]] | None = None

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from harness.trial import Trial
 
 
+OperationPart = tuple[int, int, int, int, int]  # f, key, value, pos, mop: see harness.operation
+
+
 class WorkloadContext(Protocol):
     """What a workload sees of the client process that it runs in.
 
@@ -54,6 +57,22 @@ class WorkloadContext(Protocol):
     ) -> None:
         """Journal how the operation `op` ended, under the process that invoked it; the completion's
         error text goes to the notes. `value`: what was written or read; -1: none."""
+        ...
+
+    def invoke_parts(self, process: int, f: int, parts: Sequence[OperationPart]) -> int:
+        """Journal the invocation of an operation with parts, such as a transaction; return its
+        number."""
+        ...
+
+    def complete_parts(
+        self,
+        process: int,
+        op: int,
+        f: int,
+        parts: Sequence[OperationPart],
+        completion: Completion,
+    ) -> None:
+        """Journal its completion; its error text goes to the notes."""
         ...
 
     def received(
@@ -119,6 +138,7 @@ class WorkloadPlugin(Plugin):
     workload       the workload of a trial
     client         names of the methods that it calls on a client of the system, besides `open` and
                    `close`; a system whose client lacks one is refused
+    calls          calls that clients need, of `harness.contracts.calls`: all of one of these
     options        a dataclass of the options of the trial's `load`, for the documentation
     swarm          the load for one seed of a campaign
     client_faults  kinds of fault that drawn plans also aim at clients
@@ -129,6 +149,7 @@ class WorkloadPlugin(Plugin):
 
     workload: Callable[["Trial"], Workload]
     client: frozenset[str] = frozenset()
+    calls: Sequence[frozenset[str]] = ()
     options: type | None = None
     swarm: Callable[[Random], Mapping[str, Any]] | None = None
     client_faults: frozenset[str] = frozenset()

@@ -49,6 +49,7 @@ from typing import Any, Protocol
 
 from harness import registry
 from harness.contracts import CLIENT, MessageClient, Node, ReceivedMessage, Workload
+from harness.contracts.workloads import OperationPart
 from harness.errors import EXIT_BAD_REQUEST, EXIT_BED_FAILED, SeatrialError
 from harness.history.notes import DRAINED
 from harness.history.row_stream import RowStream, pack_integers, pack_texts
@@ -223,6 +224,26 @@ class ClientProcess:
         if c.error:
             self._notes.append((t, process, op, c.error))
 
+    def invoke_parts(self, process: int, f: int, parts: Sequence[OperationPart]) -> int:
+        op = self.invoke(process, f, NONE)  # the operation itself, which has neither key nor mop
+        t = self._begun[op]
+        for part in parts:
+            self._append(_part_row(t, process, op, _INVOKE, part))
+        return op
+
+    def complete_parts(
+        self,
+        process: int,
+        op: int,
+        f: int,
+        parts: Sequence[OperationPart],
+        completion: Completion,
+    ) -> None:
+        t = self._clock_ns() - self._earliest_ns
+        for part in parts:
+            self._append(_part_row(t, process, op, completion.type, part))
+        self.complete(process, op, f, NONE, NONE, completion)
+
     def received(
         self,
         process: int,
@@ -269,6 +290,11 @@ class ClientProcess:
             self._closed = True
             self._ops.close()
             self._notes.close()
+
+
+def _part_row(t: int, process: int, op: int, kind: int, part: OperationPart) -> tuple[int, ...]:
+    f, key, value, pos, mop = part
+    return ops_row(t, process, op, kind, f, key, value=value, pos=pos, mop=mop)
 
 
 class ControlSession(asyncio.Protocol):

@@ -7,11 +7,12 @@ use the same one.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, cast
 
 from harness.contracts import WorkloadContext
+from harness.contracts.calls import PlainClient, call_outcome
 from harness.errors import BadRequest
 from harness.operation import Completion, F, Type
 from harness.run.schedule import SkippedArrivals, arrivals
@@ -62,6 +63,14 @@ class ObjectClient:
         self.context.complete(self.process, op, f, key, value, done)
         if done.type is Type.INFO:
             self.take_new_id()
+
+    def plain_calls(self) -> Any:
+        """Return the client of plain calls of this logical process."""
+        return cast(PlainClient, self.context.client).calls(self.first)
+
+    async def outcome(self, asked: Awaitable[Any], *, read: bool = False) -> tuple[Completion, Any]:
+        """Return how a plain call ended, and its answer."""
+        return await call_outcome(asked, read=read)
 
     def take_new_id(self) -> None:
         self.process += self.context.total_processes

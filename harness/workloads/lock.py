@@ -3,8 +3,8 @@
 A lock is that of a queue for ordered consumption, in a group of its own. It is a *lease*: its
 holder relies on it for so long after the request, and no longer, which is journalled with the
 answer (`arg`). A hold is certain from the answer until the release, or the end of the lease,
-whichever comes first; two certain holds of a lock at one time convict. The brokers give no fencing
-token, so none is judged.
+whichever comes first; two certain holds of a lock at one time convict. A system's fencing tokens
+are judged, too: each holder's is larger than the one before. Flotilla's brokers give none.
 
 Some clients misbehave. Some *forget* their lock: the next holder has to wait until the brokers'
 lease has expired. Some *sleep* until their lease is over, and release what may be another client's
@@ -66,6 +66,7 @@ class LockOptions:
 PLUGIN = WorkloadPlugin(
     workload=workload,
     client=frozenset({"lock", "unlock"}),
+    calls=(frozenset({"acquire", "release"}),),
     options=LockOptions,
     swarm=swarm,
     client_faults=frozenset({"pause"}),  # a paused holder outlasts its lease
@@ -132,8 +133,8 @@ class LockHolder(ObjectClient):
         it."""
         op = self.invoke(F.ACQUIRE, self._key)
         done = await self._client.lock(*self._place)
-        lease_ms = done.offset if done.type is Type.OK else NONE
-        self.complete(op, F.ACQUIRE, self._key, NONE, replace(done, offset=NONE, arg=lease_ms))
+        lease_ms, token = (done.offset, done.arg) if done.type is Type.OK else (NONE, NONE)
+        self.complete(op, F.ACQUIRE, self._key, NONE, replace(done, offset=token, arg=lease_ms))
         return done
 
     async def _release_unheld(self) -> None:

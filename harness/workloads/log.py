@@ -22,6 +22,7 @@ def workload(trial: Trial) -> ElementWorkload:
 PLUGIN = WorkloadPlugin(
     workload=workload,
     client=frozenset({"send", "poll", "range"}),
+    calls=(frozenset({"append", "entries", "end"}),),
     options=ElementOptions,
     swarm=swarm,
 )

@@ -133,6 +133,7 @@ class MessageOptions:
 PLUGIN = WorkloadPlugin(
     workload=workload,
     client=frozenset({"send", "poll", "range", "commit", "committed"}),
+    calls=(frozenset({"append", "entries", "end", "read", "write"}),),
     options=MessageOptions,
     swarm=swarm,
 )

@@ -90,6 +90,7 @@ class RebalanceOptions:
 PLUGIN = WorkloadPlugin(
     workload=workload,
     client=frozenset({"member", "lock", "unlock"}),
+    calls=(frozenset({"member"}),),
     options=RebalanceOptions,
     swarm=swarm,
     client_faults=frozenset({"pause"}),  # a paused consumer outlasts the leases of its queues

@@ -67,7 +67,11 @@ class RegisterOptions:
 
 
 PLUGIN = WorkloadPlugin(
-    workload=workload, client=frozenset({"registers"}), options=RegisterOptions, swarm=swarm
+    workload=workload,
+    client=frozenset({"registers"}),
+    calls=(frozenset({"read", "write", "cas"}),),
+    options=RegisterOptions,
+    swarm=swarm,
 )
 
 

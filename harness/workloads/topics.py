@@ -118,6 +118,7 @@ PLUGIN = WorkloadPlugin(
             *("create_topic", "delete_topic", "topics", "reset", "lock", "unlock"),
         }
     ),
+    calls=(frozenset({"create_topic"}),),
     options=TopicsOptions,
     swarm=swarm,
     client_faults=frozenset({"pause"}),  # a paused holder outlasts its lease

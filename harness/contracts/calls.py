@@ -1,0 +1,145 @@
+"""Plain calls of a client to a system, by what they offer, as a driver's author writes them.
+
+A client has the methods that its system can serve, and by them the workloads that it is fit for. A
+call returns its answer or raises. `Refused`: it certainly did nothing and never will (*fail*). Any
+other exception leaves the outcome unknown: *info* for a call that changes something, *fail* for one
+that only reads. No call is sent twice by itself.
+
+Each client serves one logical process; calls of one client never overlap, except `append`, of which
+several are open at once, and `entries`.
+"""
+
+from collections.abc import Awaitable, Collection, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from harness.operation import NONE, Completion, Type
+
+
+class Refused(Exception):
+    """The call certainly did nothing, and never will."""
+
+
+class Lease(NamedTuple):
+    """A lock that was taken: `held_s` seconds from the call on, unless it is released before;
+    `token` is its fencing token, larger for each later holder, if the system has one."""
+
+    held_s: float
+    token: int = NONE
+
+
+class LogEntries(NamedTuple):
+    """Entries of a log, each with its offset, in order, and the offset behind the log's last
+    entry."""
+
+    entries: Sequence[tuple[int, bytes]]
+    end: int
+
+
+class MicroOperation(NamedTuple):
+    """A part of a transaction. `f`: `read` (a register or list), `write` (a register), `append` (to
+    a list). `value`: what is written or appended; of a read, in the answer, an int, None, or the
+    elements of the list."""
+
+    f: str
+    key: str
+    value: int | Sequence[int] | None = None
+
+
+class RegisterCalls(Protocol):
+    """Registers that hold an integer."""
+
+    async def read(self, key: str) -> int | None: ...
+
+    async def write(self, key: str, value: int) -> None: ...
+
+    async def cas(self, key: str, old: int | None, new: int) -> bool:
+        """Change the value if it is `old` (None: if there is none); return whether it was."""
+        ...
+
+
+class LockCalls(Protocol):
+    """Locks with one holder at a time."""
+
+    async def acquire(self, key: str, owner: str) -> Lease:
+        """Take the lock. Raises Refused if another owner has it."""
+        ...
+
+    async def release(self, key: str, owner: str) -> None:
+        """Give it back. Raises Refused if this owner does not have it."""
+        ...
+
+
+class LogCalls(Protocol):
+    """Logs: entries with offsets."""
+
+    async def append(self, key: str, body: bytes) -> int:
+        """Append an entry; return its offset."""
+        ...
+
+    async def entries(self, key: str, offset: int, limit: int) -> LogEntries:
+        """Return up to `limit` entries from an offset on."""
+        ...
+
+    async def end(self, key: str) -> int:
+        """Return the offset behind the last entry."""
+        ...
+
+
+class SetCalls(Protocol):
+    """Sets of integers."""
+
+    async def add(self, key: str, member: int) -> None: ...
+
+    async def members(self, key: str) -> Iterable[int]: ...
+
+
+class TransactionCalls(Protocol):
+    """Transactions over registers and lists."""
+
+    async def transact(self, operations: Sequence[MicroOperation]) -> Sequence[MicroOperation]:
+        """Carry out all operations, or none; return them with what the reads returned. Raises
+        Refused if it was aborted."""
+        ...
+
+
+class QueueCalls(Protocol):
+    """Queues of integers, whose elements are taken once."""
+
+    async def enqueue(self, key: str, value: int) -> None: ...
+
+    async def dequeue(self, key: str) -> int | None:
+        """Take an element; None: the queue is empty. It counts as taken when this returns."""
+        ...
+
+
+class CounterCalls(Protocol):
+    """Counters."""
+
+    async def increment(self, key: str, by: int) -> None: ...
+
+    async def count(self, key: str) -> int: ...
+
+
+def missing_calls(client: object, needed: Collection[str]) -> list[str]:
+    """Return the calls that a client (or its class) lacks, of those needed."""
+    return sorted(name for name in needed if not callable(getattr(client, name, None)))
+
+
+class PlainClient(Protocol):
+    """A client process's client whose logical processes have plain calls."""
+
+    def calls(self, number: int) -> Any:
+        """Return the client of one logical process."""
+        ...
+
+
+async def call_outcome(asked: Awaitable[Any], *, read: bool = False) -> tuple[Completion, Any]:
+    """Return how a plain call ended, and its answer, None if there is none. A read changes nothing,
+    so at worst it fails."""
+    try:
+        return Completion(Type.OK), await asked
+    except Refused as e:
+        return Completion(Type.FAIL, error=str(e) or "refused"), None
+    except Exception as e:
+        error = f"{type(e).__name__}: {e}"
+        return Completion(Type.FAIL if read else Type.INFO, error=error), None

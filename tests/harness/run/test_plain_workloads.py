@@ -1,0 +1,215 @@
+"""The workloads of plain calls, against a store in memory: a sound one is judged sound, and each
+broken one is convicted by the finding that its flaw causes."""
+
+import asyncio
+import random
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from time import monotonic_ns
+from typing import Any
+
+import pytest
+
+from clusters.kit.clients import ServiceClient
+from harness import registry
+from harness.contracts.calls import MicroOperation, Refused
+from harness.history.journal import TableJournal
+from harness.history.reader import History
+from harness.history.rundir import RunDir
+from harness.run.client_process import ClientProcess
+from harness.trial import Trial
+
+OPERATIONS = 250
+
+
+class Store:
+    """Objects in memory. Every call takes effect at one moment between its begin and its end."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.lists: defaultdict[str, list[int]] = defaultdict(list)
+        self.chance = random.Random(1)
+        self.operations = 0
+
+    def client(self, settings: Mapping[str, Any], number: int) -> "Store":
+        return self
+
+    async def moment(self) -> None:
+        self.operations += 1
+        await asyncio.sleep(self.chance.random() * 0.002)
+
+    async def add(self, key: str, member: int) -> None:
+        await self.moment()
+        self.lists[key].append(member)
+        await self.moment()
+
+    async def members(self, key: str) -> list[int]:
+        await self.moment()
+        found = list(self.lists[key])
+        await self.moment()
+        return found
+
+    async def increment(self, key: str, by: int) -> None:
+        await self.moment()
+        self.values[key] = self.values.get(key, 0) + by
+        await self.moment()
+
+    async def count(self, key: str) -> int:
+        await self.moment()
+        found: int = self.values.get(key, 0)
+        await self.moment()
+        return found
+
+    async def enqueue(self, key: str, value: int) -> None:
+        await self.add(key, value)
+
+    async def dequeue(self, key: str) -> int | None:
+        await self.moment()
+        found = self.lists[key].pop(0) if self.lists[key] else None
+        await self.moment()
+        return found
+
+    async def transact(self, operations: Sequence[MicroOperation]) -> list[MicroOperation]:
+        await self.moment()
+        done = [self.step(each) for each in operations]
+        await self.moment()
+        return done
+
+    def step(self, operation: MicroOperation) -> MicroOperation:
+        f, key, value = operation
+        if f == "append":
+            assert isinstance(value, int)
+            self.lists[key].append(value)
+        elif f == "write":
+            self.values[key] = value
+        else:
+            listed = key.startswith("list")
+            return MicroOperation(f, key, list(self.lists[key]) if listed else self.values.get(key))
+        return operation
+
+
+class LosesAdds(Store):
+    """Every twentieth element is acknowledged and not kept."""
+
+    async def add(self, key: str, member: int) -> None:
+        await self.moment()
+        if self.operations % 20:
+            self.lists[key].append(member)
+
+
+class LosesIncrements(Store):
+    """It reads and writes without holding others off."""
+
+    async def increment(self, key: str, by: int) -> None:
+        before = await self.count(key)
+        await self.moment()
+        self.values[key] = before + by
+
+
+class GivesTwice(Store):
+    """Now and then an element stays in the queue that was taken."""
+
+    async def dequeue(self, key: str) -> int | None:
+        await self.moment()
+        if not self.lists[key]:
+            return None
+        return self.lists[key][0] if self.operations % 9 == 0 else self.lists[key].pop(0)
+
+
+class ReadsEarly(Store):
+    """A transaction's reads are of the state before those that overlap it (write skew)."""
+
+    async def transact(self, operations: Sequence[MicroOperation]) -> list[MicroOperation]:
+        seen = [self.step(each) if each.f == "read" else each for each in operations]
+        await self.moment()
+        await self.moment()
+        return [each if each.f == "read" else self.step(each) for each in seen]
+
+
+class Refuses(Store):
+    """Every third change is refused, and did nothing; every seventh times out, and did it."""
+
+    async def add(self, key: str, member: int) -> None:
+        await self.moment()
+        if self.operations % 3 == 0:
+            raise Refused("not now")
+        self.lists[key].append(member)
+        if self.operations % 7 == 0:
+            raise TimeoutError
+
+
+def judged(folder: Path, name: str, store: Store, checker: str) -> Any:
+    """Run a workload on a store, and have what was journalled checked."""
+    load = {"rate": 2000.0, "clients": 8}
+    trial = Trial(system="etcd", workload=name, load=load, recover_within_s=2.0, duration_s=1.0)
+    workload = registry.load("workload", name)(trial)
+    run = RunDir(folder)
+    run.journal.mkdir(parents=True)
+
+    async def play() -> None:
+        process = ClientProcess(
+            client=ServiceClient(store.client, {"topics": {}}),
+            ops=TableJournal(run.journal, "ops", "client-1"),
+            notes=TableJournal(run.journal, "notes", "client-1"),
+            index=0,
+            client_processes=1,
+            total_processes=workload.processes,
+            seed=1,
+            clock_ns=monotonic_ns,
+        )
+        process.begin(monotonic_ns())
+        loading = asyncio.ensure_future(workload.load(process))
+        async with asyncio.timeout(60):
+            while store.operations < OPERATIONS and not loading.done():  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            process.stopping = True
+            await loading
+            await workload.drain(process)
+        process.close()
+
+    asyncio.run(play())
+    run.write_names({"keys": list(workload.keys), "nodes": [], "roles": {}})
+    run.update_state(ended=True)
+    return registry.load("checker", checker)(History.open(run), trial, None)
+
+
+SOUND = [
+    ("set", "objects"),
+    ("counter", "objects"),
+    ("queue", "objects"),
+    ("append", "transactions"),
+    ("read-write", "transactions"),
+]
+
+
+@pytest.mark.parametrize(("workload", "checker"), SOUND)
+def test_a_sound_store_is_judged_sound(tmp_path: Path, workload: str, checker: str) -> None:
+    result = judged(tmp_path / "run", workload, Store(), checker)
+    assert not result.findings
+    assert not result.reasons
+    assert sum(result.decided.values()) > 50
+
+
+@pytest.mark.parametrize(
+    ("workload", "checker", "store", "code"),
+    [
+        ("set", "objects", LosesAdds, "ELEMENT_LOST"),
+        ("counter", "objects", LosesIncrements, "COUNTER_OUT_OF_RANGE"),
+        ("queue", "objects", GivesTwice, "DUPLICATE_ELEMENT"),
+        ("append", "transactions", ReadsEarly, "G"),
+        ("read-write", "transactions", ReadsEarly, "G"),
+    ],
+)
+def test_a_broken_store_is_convicted(
+    tmp_path: Path, workload: str, checker: str, store: Callable[[], Store], code: str
+) -> None:
+    result = judged(tmp_path / "run", workload, store(), checker)
+    assert any(finding.code.startswith(code) for finding in result.findings)
+
+
+def test_refused_and_unknown_calls_are_no_evidence(tmp_path: Path) -> None:
+    """What was refused need not be there, and what timed out may be."""
+    result = judged(tmp_path / "run", "set", Refuses(), "objects")
+    assert not result.findings
+    assert not result.reasons
