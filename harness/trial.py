@@ -39,6 +39,8 @@ class Trial:
     name: str = "trial"
     system: str = "flotilla"
     profile: str = ""  # empty: the system's own default
+    version: str = ""  # of the system's program; empty: the one that is there, or the driver's
+    supply: str = "auto"  # where the program comes from (clusters.supply)
     hosts: str = "local"
     bed: Mapping[str, Any] = field(default_factory=dict)  # options of the hosts
     workload: str = "messages"

@@ -21,6 +21,7 @@ from harness import registry
 from harness.cli.hints import recorded_run_hint
 from harness.cli.prog_name import seatrial
 from harness.contracts import Hosts, Node, System
+from harness.contracts.membership import REJOIN
 from harness.errors import BedFailed, Unsupported
 from harness.history.rundir import RunDir
 from harness.history.runs import start_run
@@ -66,7 +67,9 @@ class PlanLimits:
                 f"{trial.hosts} hosts cannot delay packets, which zone_latency needs; choose "
                 "other hosts"
             )
-        return cls(nodes, system.detection_s, hosts.can | getattr(system, "can", frozenset()))
+        # a driver that declares nothing starts nodes again as they are, even without their data
+        able = getattr(system, "can", frozenset({REJOIN}))
+        return cls(nodes, system.detection_s, hosts.can | able)
 
 
 def run(

@@ -23,6 +23,14 @@ def refuse_unrunnable(request: Request, runs: Path) -> None:
     """Raise BadRequest or BedFailed if the trial cannot run as requested."""
     refuse_impossible(request)
     refuse_unready(request.trial.hosts, request.trial.bed, runs)
+    prepare(request.trial)
+
+
+def prepare(trial: Trial) -> None:
+    """Fetch what the nodes will run. Raises BadRequest or BedFailed if it is not to be had."""
+    fetch = registry.system(trial.system).prepare
+    if fetch is not None:
+        fetch(trial)
 
 
 def refuse_any_unrunnable(requests: Sequence[Request], runs: Path) -> None:
@@ -30,6 +38,7 @@ def refuse_any_unrunnable(requests: Sequence[Request], runs: Path) -> None:
     for one in requests:
         refuse_impossible(one)
     refuse_unready(requests[0].trial.hosts, requests[0].trial.bed, runs)
+    prepare(requests[0].trial)
 
 
 def refuse_impossible(request: Request) -> None:
@@ -49,6 +58,7 @@ def _refuse_impossible(request: Request) -> None:
     workload = registry.load("workload", trial.workload)(trial)
     workload.check_options()
     _refuse_unknown("checker", workload.checkers)
+    _refuse_unable_clients(trial)
     _refuse_comparison(trial, trial.checkers or workload.checkers)
     claims_in_force(trial)
     make_plan(trial, request.plan_text)
@@ -67,6 +77,20 @@ def refuse_unknown(trial: Trial) -> None:
     for demand in trial.contract:
         if demand not in (*DEMANDS, *ISOLATION):
             raise UnknownName("demand of the contract", demand, (*DEMANDS, *ISOLATION))
+
+
+def _refuse_unable_clients(trial: Trial) -> None:
+    """Raise BadRequest if the clients of the system lack calls that the workload makes."""
+    calls, needed = registry.system(trial.system).calls, registry.workload(trial.workload).calls
+    if calls is None:
+        return
+    have = set(calls(trial))
+    missing = min((sorted(some - have) for some in needed), key=len, default=[])
+    if missing:
+        raise BadRequest(
+            f"the clients of {trial.system} lack {', '.join(missing)}, which the workload "
+            f"{trial.workload} needs; choose another workload"
+        )
 
 
 def _refuse_comparison(trial: Trial, checkers: Sequence[str]) -> None:

@@ -248,7 +248,12 @@ class SimulatedAgent:
     async def lacks(self, ability: str) -> str:
         return ""
 
-    async def ask(self, port: int, frame: bytes, timeout_s: float) -> bytes:
+    async def ask(
+        self, port: int, frame: bytes, timeout_s: float, *, to_end: bool = False
+    ) -> bytes:
+        """Only Flotilla runs in worlds, and its answers have their length in front."""
+        assert not to_end
+
         def begin(tell: Done) -> None:
             if not self.machine.host.up:
                 raise ConnectionError(f"port {port} gave no answer: there is no power")

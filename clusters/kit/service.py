@@ -1,0 +1,166 @@
+"""What the author of a driver writes: the declaration of one replicated service."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple
+
+from clusters.supply import Program, Supplied
+from harness.contracts import Agent, BedFailed, CommandResult, Node
+
+SERVER = "server"
+
+
+class View(NamedTuple):
+    """What one node says of the cluster: who leads it, in which term, and who the node itself is.
+    `leader` equals the leader's `own`; None or empty: it knows no leader. `term`: -1 if the system
+    tells none. `ready`: False while the node catches up or does not serve. `leads`: where parts of
+    the data have leaders of their own, the names of those that this node leads, with their terms;
+    their leaders are the targets of faults then."""
+
+    leader: Any
+    term: int
+    own: Any
+    ready: bool = True
+    leads: Mapping[str, int] = MappingProxyType({})
+
+
+class Copy(NamedTuple):
+    """An element of a replica's log at the end: its key, offset, value, term and a checksum."""
+
+    key: str
+    offset: int
+    value: int
+    term: int = 0
+    crc: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """A named configuration. `expected`: what a plan shows: plan -> verdict, or a finding's code.
+    `claims`: what it claims to survive instead of the service's: kind of fault -> extent."""
+
+    name: str
+    about: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    expected: Mapping[str, str] = field(default_factory=dict)
+    claims: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NodeAccess:
+    """A node of a running cluster, as a driver reaches it: always from the node itself, so that
+    no partition hides the answer."""
+
+    node: Node
+    agent: Agent
+    folder: str
+    program: Mapping[str, str]  # program -> its path on the node
+
+    async def run(self, *argv: str, within_s: float = 5.0, stdin: bytes = b"") -> str:
+        """Run a program on the node; return its output. Raises BedFailed if it fails."""
+        ran: CommandResult = await self.agent.run(argv, stdin, timeout_s=within_s)
+        if ran.code:
+            raise BedFailed(f"{self.node.name}: {argv[0]}: {ran.err.strip() or ran.code}")
+        return ran.out
+
+    async def http(
+        self, port: int, path: str, body: Any = None, *, within_s: float = 1.0
+    ) -> tuple[int, bytes]:
+        """Send an HTTP request to a port of the node; return status and body. `body`: JSON, sent by
+        POST; None: GET. Raises ConnectionError if no answer comes in time."""
+        data = b"" if body is None else json.dumps(body).encode()
+        head = [
+            f"{'GET' if body is None else 'POST'} {path} HTTP/1.0",
+            f"Host: {self.node.address}:{port}",
+            f"Content-Length: {len(data)}",
+            "Content-Type: application/json",
+            "Connection: close",
+        ]
+        frame = "\r\n".join([*head, "", ""]).encode() + data
+        answer = await self.agent.ask(port, frame, within_s, to_end=True)
+        first, _, rest = answer.partition(b"\r\n")
+        words = first.split()
+        if len(words) < 2 or not words[1].isdigit():
+            raise ConnectionError(f"port {port} does not speak HTTP")
+        return int(words[1]), rest.partition(b"\r\n\r\n")[2]
+
+    async def text(self, port: int, question: bytes, *, within_s: float = 1.0) -> str:
+        """Send bytes to a port of the node; return all that it answers."""
+        answer = await self.agent.ask(port, question, within_s, to_end=True)
+        return answer.decode(errors="replace")
+
+
+class Service:
+    """A replicated service of nodes that agree on a leader. Subclasses declare what differs.
+
+    name         of the system, as `--system` takes it
+    programs     what its nodes run; the first is the one whose version is the system's
+    roles        role -> number of nodes by default; the first role's nodes hold the data and vote
+    settings     settings of a trial with their defaults; a tuple lists the values allowed, the
+                 first of them being the default
+    profiles     named configurations; the first is the default
+    claims       what it claims to survive: kind of fault -> extent (one, minority, all)
+    detection_s  how long it may take to detect that a leader is gone
+    start_s      how long the cluster may need to serve
+    client       the class of clients: `client(settings, number)`, with the calls of
+                 `harness.contracts.calls` that the system can serve; `set_up(topics)`, if it has
+                 it, creates what the workload needs, and is called in every client process
+    became       a regular expression for log lines that tell a role: groups `role` and `term`;
+                 `leading` is the word of a leader. Without it, elections are those that the
+                 harness sees when it asks
+    data, log    the folder and the file in a node's folder
+    own_clock    the node's own wall clock dates the events of its log
+    """
+
+    name: ClassVar[str]
+    programs: ClassVar[Sequence[Program]]
+    roles: ClassVar[Mapping[str, int]] = {SERVER: 3}
+    settings: ClassVar[Mapping[str, Any]] = {}
+    profiles: ClassVar[Sequence[Profile]] = (Profile(name="default", about="its own defaults"),)
+    claims: ClassVar[Mapping[str, str]] = {}
+    detection_s: ClassVar[float] = 2.0
+    start_s: ClassVar[float] = 30.0
+    client: ClassVar[type[Any]]
+    became: ClassVar[str] = ""
+    leading: ClassVar[str] = "leader"
+    copies_stopped: ClassVar[bool] = False
+    data: ClassVar[str] = "data"
+    log: ClassVar[str] = "server.log"
+
+    def __init__(self, values: Mapping[str, Any], supplied: Mapping[str, Supplied]) -> None:
+        """`values`: the settings in force; `supplied`: the programs, with their versions."""
+        self.values, self.supplied = values, supplied
+
+    def files(self, here: NodeAccess, peers: Sequence[Node]) -> Mapping[str, str]:
+        """Return the configuration files of a node: path in its folder -> text."""
+        return {}
+
+    def argv(self, here: NodeAccess, peers: Sequence[Node], fresh: bool) -> Sequence[str]:
+        """Return the command line of a node. `peers`: all nodes of the first role, in the same
+        order on every node; `fresh`: False if it rejoins with an empty disk."""
+        raise NotImplementedError
+
+    def environment(self, here: NodeAccess) -> Mapping[str, str]:
+        return {"TZ": "UTC"}
+
+    async def ask(self, here: NodeAccess) -> View:
+        """Ask a node on the node itself. Raises BedFailed, ConnectionError or ValueError if it does
+        not answer as it should."""
+        raise NotImplementedError
+
+    async def rejoin(self, here: NodeAccess, others: Sequence[NodeAccess]) -> None:
+        """Make the others accept this node, which has lost its disk, as a new member.
+
+        A service that does not override it cannot lose a disk: faults that destroy one are refused.
+        """
+        raise NotImplementedError
+
+    async def copy(self, here: NodeAccess, keys: Sequence[str]) -> Sequence[Copy]:
+        """Return what this node's replica holds at the end, while it still runs, or after its stop
+        where `copies_stopped`.
+
+        A service that does not override it has no copies to compare.
+        """
+        raise NotImplementedError

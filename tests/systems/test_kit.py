@@ -1,0 +1,167 @@
+"""The kit: what nodes answer as roles, what logs tell as events, settings, and the client."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from clusters.kit import View
+from clusters.kit.clients import ServiceClient
+from clusters.kit.driver import cluster_state, roles_in, settings_in_force
+from clusters.systems.etcd import Etcd
+from clusters.systems.nats import Nats
+from harness.cli.options import Request
+from harness.contracts.calls import Lease, LogEntries, Refused
+from harness.errors import BadRequest, SeatrialError, UnknownName
+from harness.operation import Completion, Type
+from harness.registry import load
+from harness.run.preflight import refuse_impossible
+from harness.trial import Trial
+
+
+def test_the_leader_of_the_highest_term_leads() -> None:
+    views = {"a": View("A", 3, "A"), "b": View("B", 4, "B"), "c": View("B", 4, "C"), "d": None}
+    state = cluster_state("etcd", views)
+    assert state.masters == {"etcd": "b"}
+    assert state.epochs == {"etcd": 4}
+    assert state.slaves == ("a", "c", "d")
+    assert state.in_set == ("b", "c")
+    assert state.serving == ("a", "b", "c")
+    assert state.detail == {"stale_leaders": ["a"]}
+    assert not state.redundant
+
+
+def test_all_nodes_that_follow_and_are_ready_are_full_redundancy() -> None:
+    views: dict[str, View | None] = {name: View("a", 1, name) for name in "abc"}
+    assert cluster_state("nats", views).redundant
+    views["b"] = View("a", 1, "b", ready=False)
+    state = cluster_state("nats", views)
+    assert not state.redundant
+    assert state.out_of_set == ("b",)
+
+
+def test_parts_with_leaders_of_their_own() -> None:
+    views: dict[str, View | None] = {
+        "a": View("a", -1, "a", True, {"orders-0": -1}),
+        "b": View("a", -1, "b", True, {"orders-1": -1}),
+    }
+    state = cluster_state("nats", views)
+    assert state.masters == {"orders-0": "a", "orders-1": "b"}
+    assert state.epochs == {}
+
+
+def test_nobody_leads() -> None:
+    assert cluster_state("etcd", {"a": View("", 1, "A"), "b": None}).masters == {}
+
+
+def test_roles_that_a_log_tells() -> None:
+    log = """{"level":"info","ts":"2026-11-26T04:00:00.250Z","msg":"a became leader at term 7"}
+no date: a became leader at term 8
+2026-11-26 04:00:01,500 became follower at term 9
+"""
+    pattern = r"became (?P<role>leader|follower) at term (?P<term>\d+)"
+    assert roles_in(log, pattern) == [
+        (1795665600_250_000_000, "leader", 7),
+        (1795665601_500_000_000, "follower", 9),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"settings": {"snapshots": 3}}, "snapshot-count"),
+        ({"settings": {"lease_s": "3"}}, "lease_s must be a whole number"),
+        ({"settings": {"serializable": 1}}, "serializable must be true or false"),
+        ({"profile": "fast"}, "serializable-reads"),
+        ({"nodes": {"broker": 3}}, "server"),
+        ({"nodes": {"server": 0}}, "nodes.server must be a whole number from 1 to 100"),
+        ({"workload": "topics"}, "the clients of etcd lack create_topic"),
+        ({"faults": ("handover",), "workload": "set"}, "which lacks: handover"),
+    ],
+)
+def test_what_a_service_cannot_do_is_refused_with_the_key(
+    changes: dict[str, Any], words: str
+) -> None:
+    trial = Trial(**({"system": "etcd", "workload": "register"} | changes))
+    with pytest.raises(SeatrialError, match=words):
+        refuse_impossible(Request(trial))
+
+
+def test_settings_of_trial_profile_and_defaults() -> None:
+    trial = Trial(profile="synced", settings={"replicas": 1})
+    values = settings_in_force(Nats, trial)
+    assert values == {"replicas": 1, "storage": "file", "sync_interval": "always"}
+    with pytest.raises(BadRequest, match="storage must be one of file, memory"):
+        settings_in_force(Nats, Trial(settings={"storage": "tape"}))
+    with pytest.raises(UnknownName):
+        settings_in_force(Etcd, Trial(profile="none"))
+
+
+def test_nodes_are_named_by_their_roles() -> None:
+    system = load("system", "etcd")(Trial(workload="register", nodes={"server": 5, "client": 1}))
+    assert [node.name for node in system.nodes()] == [
+        *(f"server-{n}" for n in range(1, 6)),
+        "client-1",
+    ]
+
+
+class Calls:
+    """A client of plain calls that does as it is told."""
+
+    def __init__(self, answer: Callable[[], Any]) -> None:
+        self._answer = answer
+
+    async def act(self, *_: Any) -> Any:
+        return self._answer()
+
+    read = write = cas = append = entries = acquire = release = act
+
+
+def raising(error: Exception) -> Callable[[], Any]:
+    def answer() -> Any:
+        raise error
+
+    return answer
+
+
+def ended(answer: Callable[[], Any], call: Callable[[ServiceClient], Awaitable[Any]]) -> Any:
+    async def play() -> Any:
+        return await call(ServiceClient(lambda settings, number: Calls(answer), {}))
+
+    return asyncio.run(play())
+
+
+async def sent(client: ServiceClient) -> Completion:
+    done: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+    client.send("orders", 0, b"", b"body", done.set_result)
+    return await done
+
+
+def test_a_call_that_was_refused_failed_and_any_other_error_is_unknown() -> None:
+    assert ended(lambda: 7, sent) == Completion(Type.OK, offset=7)
+    assert ended(raising(Refused("full")), sent) == Completion(Type.FAIL, error="full")
+    unknown = ended(raising(OSError("reset")), sent)
+    assert unknown == Completion(Type.INFO, error="OSError: reset")
+
+
+def test_a_read_never_has_an_unknown_outcome() -> None:
+    done, value = ended(raising(TimeoutError()), lambda c: c.registers(1).get("x"))
+    assert (done.type, value) == (Type.FAIL, -1)
+
+
+def test_a_comparison_that_refused_a_change() -> None:
+    done = ended(lambda: False, lambda c: c.registers(1).cas("x", 1, 2))
+    assert (done.type, done.pos) == (Type.FAIL, 0)
+
+
+def test_a_lock_has_a_lease_and_a_token() -> None:
+    done = ended(lambda: Lease(2.5, 9), lambda c: c.lock("g", "client-3", "locks", 0))
+    assert (done.type, done.offset, done.arg) == (Type.OK, 2500, 9)
+
+
+def test_a_poll_goes_on_behind_its_last_message() -> None:
+    entries = LogEntries([(4, b"x"), (6, b"y")], 9)
+    result = ended(lambda: entries, lambda c: c.poll("orders", 0, 4, 10, 0.0))
+    assert [m.offset for m in result.messages] == [4, 6]
+    assert (result.next_offset, result.max_offset) == (7, 9)

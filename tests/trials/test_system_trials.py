@@ -1,0 +1,53 @@
+"""etcd, NATS and ZooKeeper as they are, on local hosts: one short trial of each, valid while a
+minority is killed, paused and cut off. The programs come from PyPI, and ZooKeeper's jars from
+PySpark. All three trials are under way at once, since they mostly wait.
+"""
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+import run_command
+
+pytestmark = [pytest.mark.bed, pytest.mark.spark]
+
+LOADS = {"etcd": "append", "nats": "log", "zookeeper": "lock"}
+WORDS = ("--faults", "kill,partition", "--targets", "one follower", "--no-report")
+TIMES = ("--duration", "23s", "--rhythm", "quiet_s=2,fault_s=15,recovery_s=5")
+Commands = Mapping[str, "Future[run_command.FinishedCommand]"]
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    folder = tmp_path_factory.mktemp("systems")
+    with ThreadPoolExecutor(len(LOADS)) as pool:
+        yield {
+            system: pool.submit(
+                run_command.seatrial,
+                *("run", workload, "--system", system, *WORDS, *TIMES),
+                runs=folder / system,
+            )
+            for system, workload in LOADS.items()
+        }
+
+
+@pytest.mark.parametrize("system", LOADS)
+def test_a_minority_that_fails_breaks_nothing(commands: Commands, system: str) -> None:
+    done = commands[system].result()
+    assert done.code == 0, done.words
+    assert (done.verdict["verdict"], done.verdict["reasons"]) == ("valid", [])
+    assert {fault["state"] for fault in run_command.faults(done.run)} == {"installed"}
+
+
+def test_the_program_that_ran_is_recorded(commands: Commands) -> None:
+    """Version, where it came from, and its digest."""
+    run = commands["nats"].result().run
+    program = run_command.state(run)["healthy"]["programs"]["nats-server"]
+    assert program["version"].count(".") == 2
+    assert len(program["sha256"]) == 64
+
+
+def test_replicas_are_compared_by_their_own_files(commands: Commands) -> None:
+    done = commands["nats"].result()
+    stats = {row["checker"]: row["stats"] for row in done.verdict["checkers"]}
+    assert stats["replicas"]["compared"] >= 50
