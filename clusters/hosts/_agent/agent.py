@@ -38,6 +38,7 @@ else:  # `-I` removes the folder of the program from the path
     import network
 
 LINE_LIMIT_BYTES = 64 * 1024 * 1024
+MAX_ANSWER_BYTES = 4 << 20  # of a server that is asked for everything until it closes
 SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # often not in an ordinary user's PATH
 
 Json = dict[str, Any]  # what a line holds
@@ -303,19 +304,22 @@ class NodeAgent:
     async def do_lacks(self, ability: str) -> Json:
         return {"why": await self.links.why_no_pace() if ability == "pace" else "it is unknown"}
 
-    async def do_ask(self, port: int, frame: str, timeout_s: float) -> Json:
+    async def do_ask(self, port: int, frame: str, timeout_s: float, to_end: bool) -> Json:
+        asked = self._ask(port, base64.b64decode(frame), to_end)
         try:
-            answer = await asyncio.wait_for(self._ask(port, base64.b64decode(frame)), timeout_s)
+            answer = await asyncio.wait_for(asked, timeout_s)
         except TimeoutError:
             raise ProcessNoAnswer(f"port {port} gave no answer within {timeout_s:g} s") from None
         except (OSError, EOFError) as e:
             raise ProcessNoAnswer(f"port {port} gave no answer: {e}") from e
         return {"frame": base64.b64encode(answer).decode()}
 
-    async def _ask(self, port: int, frame: bytes) -> bytes:
+    async def _ask(self, port: int, frame: bytes, to_end: bool) -> bytes:
         reader, writer = await asyncio.open_connection(self.address, port, limit=LINE_LIMIT_BYTES)
         try:
             writer.write(frame)
+            if to_end:
+                return await _read_to_end(reader)
             size = int.from_bytes(await reader.readexactly(4), "big")
             return await reader.readexactly(size)
         finally:
@@ -361,6 +365,16 @@ class LineReader:
             asyncio.get_running_loop().remove_reader(self.fd)
             os.close(self.fd)
             self.fd = -1
+
+
+async def _read_to_end(reader: asyncio.StreamReader) -> bytes:
+    """Return everything up to the end of the stream. Raises OSError if it is too long."""
+    found = bytearray()
+    while part := await reader.read(1 << 16):
+        found += part
+        if len(found) > MAX_ANSWER_BYTES:
+            raise OSError(f"it is longer than {MAX_ANSWER_BYTES >> 20} MB")
+    return bytes(found)
 
 
 @contextlib.contextmanager

@@ -164,7 +164,9 @@ class PipeAgent:
         why = await self._call("lacks", lambda found: str(found["why"]), ability=ability)
         return f"{self.node}: {why}" if why else ""
 
-    async def ask(self, port: int, frame: bytes, timeout_s: float) -> bytes:
+    async def ask(
+        self, port: int, frame: bytes, timeout_s: float, *, to_end: bool = False
+    ) -> bytes:
         return await self._call(
             "ask",
             lambda found: _decode(found["frame"]),
@@ -172,6 +174,7 @@ class PipeAgent:
             port=port,
             frame=_encode(frame),
             timeout_s=timeout_s,
+            to_end=to_end,
         )
 
     # ------------------------------------------------------------------------------ the stream
