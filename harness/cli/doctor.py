@@ -52,9 +52,26 @@ class Capability:
         return f"{self.found}: {self.why}; to fix it: {self.remedy}"
 
 
-def examine(hosts: str, bed: HostOptions, runs: Path) -> tuple[Capability, ...]:
-    """Probe everything for one kind of hosts. Raises UnknownName for an unknown kind."""
-    return (*_machine(hosts, runs), *_hosts(hosts, bed), *_extras())
+def examine(hosts: str, bed: HostOptions, runs: Path, system: str = "") -> tuple[Capability, ...]:
+    """Probe everything for one kind of hosts, and one system if it is named. Raises UnknownName for
+    an unknown kind or system."""
+    programs = _programs(system) if system else ()
+    return (*_machine(hosts, runs), *_hosts(hosts, bed), *programs, *_extras())
+
+
+def _programs(system: str) -> Iterator[Capability]:
+    """Yield every way to get each program of a system; one is enough."""
+    supply = registry.system(system).supply
+    for program, ways in (supply() if supply else {}).items():
+        able = [way for way, ready in ways if ready]
+        for way, ready in ways:
+            yield Capability(
+                program,
+                way if ready else f"{way}: not here",
+                f"{system} runs it",
+                "" if ready else f"use {able[0]}" if able else "name its folder with --supply",
+                needed=not able,
+            )
 
 
 def refuse_unready(hosts: str, bed: HostOptions, runs: Path) -> None:

@@ -24,6 +24,7 @@ COMMANDS = (
     "explain",
     "serve",
     "replay",
+    "bisect",
     "import",
     "list",
     "doctor",

@@ -16,16 +16,19 @@ HOSTS, RUNS = "local", Path("runs")
 
 @click.command("doctor", short_help="Check this machine; print commands that fix it.")
 @click.option("--hosts", default=HOSTS, help="The kind of hosts to check.")
+@click.option("--system", default="", help="A system whose programs to look for, too.")
 @BED
 @runs_option()
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def command(hosts: str, bed: tuple[dict[str, Any], ...], runs: Path, as_json: bool) -> int:
-    """Check what trials need on this machine. Exit code 0 if a trial on these hosts can run, else
-    255."""
+def command(
+    hosts: str, system: str, bed: tuple[dict[str, Any], ...], runs: Path, as_json: bool
+) -> int:
+    """Check what trials need on this machine; with --system, list every way to get its programs.
+    Exit code 0 if a trial on these hosts can run, else 255."""
     from harness.cli.doctor import ending, examine, show
 
     options = merge_tables(bed)
-    capabilities = examine(hosts, options, runs)
+    capabilities = examine(hosts, options, runs, system)
     if as_json:
         print(json.dumps([{**asdict(one), "ready": one.ready} for one in capabilities], indent=2))
         return ending(capabilities)
