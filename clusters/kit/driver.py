@@ -17,6 +17,7 @@ from harness import registry
 from harness.contracts import CLIENT, ClusterState, MessageClient, Node, SystemPlugin, TestBed
 from harness.contracts.membership import REJOIN
 from harness.errors import BadRequest, BedFailed, NodeGone, UnknownName
+from harness.history.notes import NOT_COMPARED
 from harness.run.broker_sets import BrokerSetData
 from harness.trial import Trial
 
@@ -44,6 +45,7 @@ def plugin(service: type[Service]) -> SystemPlugin:
         calls=lambda trial: [name for name in dir(service.client) if not name.startswith("_")],
         supply=lambda: {program.name: sources_here(program) for program in service.programs},
         prepare=partial(_prepare, service),
+        digests=_has_digests(service),
     )
 
 
@@ -54,7 +56,12 @@ def _prepare(service: type[Service], trial: Trial) -> None:
 def _driver(service: type[Service], trial: Trial) -> "ServiceDriver":
     topics = registry.load("workload", trial.workload)(trial).client_settings().get("topics", {})
     nodes = _cluster_nodes(service, trial.nodes)
-    return ServiceDriver(service, trial, nodes, settings_in_force(service, trial), topics)
+    driver = DigestDriver if _has_digests(service) else ServiceDriver
+    return driver(service, trial, nodes, settings_in_force(service, trial), topics)
+
+
+def _has_digests(service: type[Service]) -> bool:
+    return service.digests is not Service.digests
 
 
 def _profile(service: type[Service], trial: Trial) -> Profile:
@@ -299,6 +306,7 @@ class ServiceDriver:
 
     async def collect(self, bed: TestBed) -> None:
         nodes = self._peers(bed)
+        await self.compared(bed)
         copies = nodes if self._of.copy is not Service.copy else ()
         if not self._of.copies_stopped:
             await asyncio.gather(*(self._copy(bed, node) for node in copies))
@@ -309,6 +317,9 @@ class ServiceDriver:
             found = await asyncio.gather(*(self._log_events(bed, node.name) for node in nodes))
             for event in sorted((e for some in found for e in some), key=lambda e: e[:2]):
                 bed.record.event(*event)
+
+    async def compared(self, bed: TestBed) -> None:
+        """Record what the digests of the replicas are at the end, if the service has them."""
 
     async def _copy(self, bed: TestBed, node: Node) -> None:
         keys = [f"{topic}-{n}" for topic, queues in self._topics.items() for n in range(queues)]
@@ -349,6 +360,28 @@ class ServiceDriver:
                 t - begin_ns, self._of.name, node, term, role == self._of.leading
             )
         ]
+
+
+class DigestDriver(ServiceDriver):
+    """The driver of a service whose replicas have digests
+    (`harness.run.replica_comparison.ReplicaComparingSystem`)."""
+
+    async def compare_replicas(self, bed: TestBed) -> Mapping[str, Any] | None:
+        """Return the digests of all replicas, for `harness.run.replica_comparison`."""
+        nodes = [self._here(bed, node) for node in self._peers(bed)]
+        try:
+            async with asyncio.timeout(COPY_WITHIN_S):
+                digests = await self._service.digests(nodes)
+        except (OSError, ValueError, LookupError, TypeError) as e:
+            raise BedFailed(str(e) or type(e).__name__) from e
+        return {self._of.name: {"digests": digests}} if digests else None
+
+    async def compared(self, bed: TestBed) -> None:
+        try:
+            if found := await self.compare_replicas(bed):
+                bed.record.event(bed.now_ns(), "", "compared", {"sets": found})
+        except (BedFailed, NodeGone) as e:
+            bed.record.note(f"{NOT_COMPARED} the end: {e}")
 
 
 def cluster_state(name: str, views: Mapping[str, View | None]) -> ClusterState:

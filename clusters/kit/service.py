@@ -157,6 +157,15 @@ class Service:
         """
         raise NotImplementedError
 
+    async def digests(self, nodes: Sequence[NodeAccess]) -> Mapping[str, str]:
+        """Return a digest of each node's replica at one point of its history that all nodes have
+        reached: node -> digest. Empty if there is nothing to compare yet. It is asked at the end,
+        and between faults with `compare_replicas`.
+
+        A service that does not override it has no digests to compare.
+        """
+        raise NotImplementedError
+
     async def copy(self, here: NodeAccess, keys: Sequence[str]) -> Sequence[Copy]:
         """Return what this node's replica holds at the end, while it still runs, or after its stop
         where `copies_stopped`.

@@ -20,6 +20,7 @@ from harness.contracts import BedFailed, Node
 from harness.contracts.calls import Lease, LogEntries, MicroOperation, Refused
 
 PORT, PEER_PORT, WITHIN_S = 2379, 2380, 2.0
+SAME_TRIES, SAME_EVERY_S = 20, 0.1  # to find members that have applied the same
 # what a server answers that did nothing: it refused before it proposed anything
 NEVER = (
     "too many requests",
@@ -280,10 +281,7 @@ class Etcd(Service):
         ]
 
     async def ask(self, here: NodeAccess) -> View:
-        status, body = await here.http(PORT, "/v3/maintenance/status", {})
-        if status != 200:
-            raise ConnectionError(f"status {status}")
-        now = json.loads(body)
+        now = await self._maintenance(here, "status")
         leader, own = now.get("leader", "0"), now["header"]["member_id"]
         return View("" if leader == "0" else leader, int(now["raftTerm"]), own)
 
@@ -309,6 +307,30 @@ class Etcd(Service):
             except (OSError, ValueError, LookupError) as e:
                 why = str(e)
         raise BedFailed(f"etcd does not take {here.node.name} back: {why}")
+
+    async def digests(self, nodes: Sequence[NodeAccess]) -> dict[str, str]:
+        """Return the members' hashes of all keys up to the lowest of their revisions. Members that
+        have applied the same number of entries must have the same revision, too."""
+        for _ in range(SAME_TRIES):
+            states = [await self._maintenance(node, "status") for node in nodes]
+            applied = {state.get("raftAppliedIndex") for state in states}
+            if len(applied) == 1:
+                break
+            await asyncio.sleep(SAME_EVERY_S)
+        revisions = [int(state["header"]["revision"]) for state in states]
+        at = min(revisions)
+        hashes = [await self._maintenance(node, "hash", revision=at) for node in nodes]
+        return {
+            node.node.name: f"{found['hash']} at {at}" + (f" of {own}" if len(applied) == 1 else "")
+            for node, found, own in zip(nodes, hashes, revisions, strict=True)
+        }
+
+    async def _maintenance(self, here: NodeAccess, what: str, **body: Any) -> Json:
+        status, answer = await here.http(PORT, f"/v3/maintenance/{what}", body, within_s=20.0)
+        if status != 200:
+            raise ConnectionError(f"{here.node.name}: {what}: {answer.decode(errors='replace')}")
+        found: Json = json.loads(answer)
+        return found
 
     async def copy(self, here: NodeAccess, keys: Sequence[str]) -> list[Copy]:
         """Return the log's entries as this member alone has them."""

@@ -188,6 +188,7 @@ class SystemPlugin(Plugin):
               what each way needs
     prepare   fetches, before anything is started, what nodes will run. Raises BadRequest or
               BedFailed
+    digests   True if its replicas have digests that are compared whatever the workload wrote
     swarm     profile, nodes and settings for one seed of a campaign
     """
 
@@ -202,4 +203,5 @@ class SystemPlugin(Plugin):
     calls: Callable[["Trial"], Sequence[str]] | None = None
     supply: Callable[[], Mapping[str, Sequence[tuple[str, bool]]]] | None = None
     prepare: Callable[["Trial"], None] | None = None
+    digests: bool = False
     swarm: Callable[..., Mapping[str, Any]] | None = None

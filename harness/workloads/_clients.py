@@ -7,21 +7,33 @@ use the same one.
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, cast
 
+from harness import registry
 from harness.contracts import WorkloadContext
 from harness.contracts.calls import PlainClient, call_outcome
 from harness.errors import BadRequest
 from harness.operation import Completion, F, Type
 from harness.run.schedule import SkippedArrivals, arrivals
+from harness.trial import Trial
 
 MIN_RATE, MAX_RATE = 0.1, 10_000.0
 NOTICE_STOP_S = 0.1  # idle clients check so often whether the load is over
+REPLICAS = "replicas"  # the checker of copies
 RETRY_S = 0.05  # after a read that failed
 
 Ranges = Mapping[str, tuple[int, int]]
+
+
+def checkers_of(trial: Trial, usual: Sequence[str]) -> Sequence[str]:
+    """Return the trial's checkers: those it names, or the workload's usual ones, and `replicas` if
+    the system has digests to compare."""
+    if trial.checkers:
+        return trial.checkers
+    digests = registry.system(trial.system).digests
+    return (*usual, REPLICAS) if digests and REPLICAS not in usual else usual
 
 
 def check_load(

@@ -15,7 +15,7 @@ from harness.contracts import WorkloadContext
 from harness.operation import NONE, F, Type
 from harness.run.schedule import share, values
 from harness.trial import Trial
-from harness.workloads._clients import RETRY_S, ObjectClient, check_load
+from harness.workloads._clients import RETRY_S, ObjectClient, check_load, checkers_of
 
 CHECKERS = ("objects", "recovery", "coverage")
 READERS = 2
@@ -79,7 +79,7 @@ class ObjectWorkload:
         self.options, self._client = ObjectOptions(**load), client
         self._within_s = trial.recover_within_s
         self.keys: Sequence[str] = [f"{client.NOUN}-{n}" for n in range(self.options.objects)]
-        self.checkers: Sequence[str] = trial.checkers or CHECKERS
+        self.checkers: Sequence[str] = checkers_of(trial, CHECKERS)
         self.processes = self.options.clients + READERS
 
     def check_options(self) -> None:

@@ -20,7 +20,7 @@ from harness.errors import BadRequest
 from harness.operation import NONE, F, Type
 from harness.run.schedule import share, values
 from harness.trial import Trial
-from harness.workloads._clients import RETRY_S, ObjectClient, check_load
+from harness.workloads._clients import RETRY_S, ObjectClient, check_load, checkers_of
 
 CHECKERS = ("transactions", "recovery", "coverage")
 READERS = 2
@@ -68,7 +68,7 @@ class TransactionWorkload:
         self._turns = ceil((trial.duration_s + trial.recover_within_s) / self._turn_s) + 1
         count = min(self._turns * self.options.objects, MAX_OBJECTS + 1)
         self.keys: Sequence[str] = [f"{noun}-{n}" for n in range(count)]
-        self.checkers: Sequence[str] = trial.checkers or CHECKERS
+        self.checkers: Sequence[str] = checkers_of(trial, CHECKERS)
         self.processes = self.options.clients + READERS
 
     def check_options(self) -> None:

@@ -24,7 +24,7 @@ from typing import Any, cast
 from harness.contracts import MetadataClient, WorkloadContext, WorkloadPlugin
 from harness.operation import NONE, Completion, F, Type
 from harness.trial import Trial
-from harness.workloads._clients import ObjectClient, check_load
+from harness.workloads._clients import ObjectClient, check_load, checkers_of
 
 CHECKERS = ("objects", "invariants", "recovery", "coverage")
 TOPIC = "locks"
@@ -79,7 +79,7 @@ class LockWorkload:
     def __init__(self, options: LockOptions, trial: Trial) -> None:
         self.options = options
         self.keys: Sequence[str] = [f"{TOPIC}-{n}" for n in range(options.locks)]
-        self.checkers: Sequence[str] = trial.checkers or CHECKERS
+        self.checkers: Sequence[str] = checkers_of(trial, CHECKERS)
         self.processes = options.locks * options.clients
 
     def check_options(self) -> None:

@@ -23,7 +23,7 @@ from harness.errors import BadRequest
 from harness.operation import NONE, Completion, F, Type
 from harness.run.schedule import share, values
 from harness.trial import Trial
-from harness.workloads._clients import RETRY_S, ObjectClient, check_load
+from harness.workloads._clients import RETRY_S, ObjectClient, check_load, checkers_of
 
 CHECKERS = ("registers", "invariants", "recovery", "coverage")
 READERS = 2
@@ -86,7 +86,7 @@ class RegisterWorkload:
         self._turns = ceil(longest_s / self._turn_s) + 1
         count = self._turns * options.registers
         self.keys: Sequence[str] = [f"register-{n}" for n in range(min(count, MAX_REGISTERS + 1))]
-        self.checkers: Sequence[str] = trial.checkers or CHECKERS
+        self.checkers: Sequence[str] = checkers_of(trial, CHECKERS)
         self.operating = options.clients + options.watchers
         self.processes = self.operating + READERS
 
