@@ -6,7 +6,7 @@ plain calls make a whole driver.
 
 `Service` says what a driver declares; everything else (getting the program, installing, starting,
 stopping, health, the leader, events, collection) is done here. The tutorial is
-docs/tutorial/your-own-system.md.
+docs/tutorial/first-system.md.
 """
 
 from clusters.kit.driver import ServiceDriver as ServiceDriver

@@ -1,7 +1,8 @@
 """The tutorial's pages as what they tell a reader to do: files to write, commands to type, and what
 they will see.
 
-A block of code whose first line is a comment with a path is a file. A block of `sh` is commands,
+A block of code whose first line is a comment with a path is a file; that line is not part of a file
+that begins with `#!`. A block of `sh` is commands,
 and what stands in a block of another kind is looked for in their output, in this order, where
 numbers are any numbers, white space any white space, and `...` is anything.
 """
@@ -34,7 +35,8 @@ def steps(page: str) -> list[Step]:
     found: list[Step] = []
     for language, text in FENCE.findall(page):
         if named := NAMED.match(text):
-            found.append(Step(file=named[1], text=text))
+            rest = text[named.end() :]
+            found.append(Step(file=named[1], text=rest if rest.startswith("#!") else text))
         elif language == "sh":
             found.append(Step(commands=tuple(_commands(text))))
         elif found and found[-1].commands:
