@@ -6,9 +6,9 @@
     python tests/acceptance/host_trials.py --times 5         each scenario five times
 
 The scenarios: the smoke trial for its whole 90 s; each fault, verified; each unsafe plan, with as
-many lost messages as the naive count; Redis, without faults and with a partition; killed and
-stopped drivers; nodes that die, full disks, clusters that are kept. The exit code is 1 at the first
-deviation.
+many lost messages as the naive count; Redis, without faults and with a partition; a driver of
+another package; killed and stopped drivers; nodes that die, full disks, clusters that are kept. The
+exit code is 1 at the first deviation.
 """
 
 import argparse
@@ -72,6 +72,11 @@ def shown(host_lab: HostLab, lab: Any) -> Iterator[Shown]:
         trial_assertions.lost_what_was_acknowledged(done, least=100)
         return f"{done.findings['LOST_ACKED']:,} lost, by both counts"
 
+    def outside(folder: Path) -> str:
+        done = trial_scenarios.outside(host_lab, folder)
+        trial_assertions.ran_outside(done, {"docker": "etcd", "ssh": "nats-server"}[host_lab.kind])
+        return str(done.verdict["sentence"])
+
     def killed(folder: Path) -> str:
         left = trial_scenarios.killed(host_lab, folder)
         trial_assertions.healed(left, MADE[host_lab.kind])
@@ -87,6 +92,7 @@ def shown(host_lab: HostLab, lab: Any) -> Iterator[Shown]:
     yield from ((plan, losing(plan, profile)) for plan, profile in UNSAFE.items())
     yield "redis-quiet", redis_quiet
     yield "redis-split", redis_split
+    yield "outside", outside
     yield "killed", killed
     yield "kept", kept
     yield from (of_docker if host_lab.kind == "docker" else of_ssh)(host_lab, lab)

@@ -54,6 +54,17 @@ def lost_what_was_acknowledged(done: run_command.FinishedCommand, least: int) ->
     assert done.findings["LOST_ACKED"] == lost(done.run) >= least
 
 
+def ran_outside(done: run_command.FinishedCommand, program: str) -> None:
+    """Valid, by a program whose version, source and digest are in the run; its faults, if any,
+    took effect."""
+    assert done.code == 0, done.words
+    assert (done.verdict["verdict"], done.verdict["reasons"]) == ("valid", [])
+    assert {fault["state"] for fault in run_command.faults(done.run)} <= {"installed"}
+    recorded = run_command.state(done.run)["healthy"]["programs"][program]
+    assert recorded["version"].count(".") == 2
+    assert len(recorded["sha256"]) == 64
+
+
 def healed(left: Left, removed: str) -> None:
     """It says what was undone and removed, closes the ledger, and finds nothing the second time."""
     assert left.healed.code == 0, left.healed.words

@@ -10,12 +10,13 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import docker
 import kills
+import outside_systems
 import run_command
 from docker_lab import DockerLab
 from host_labs import HostLab, MarkedCommand
@@ -45,6 +46,15 @@ REDIS: Mapping[str, tuple[object, ...]] = {
         *("--set", "down-after-milliseconds=20000"),
     ),
     "redis-split": ("run", "messages", "--plan", SPLIT, "--duration", "24s"),
+}
+OUTSIDE: Mapping[str, tuple[object, ...]] = {
+    # a killed leader of NATS would have to be down for three times its detection time
+    "docker": (
+        *("run", "register", "--system", outside_systems.OWN_ETCD, "--duration", "8s"),
+        *("--faults", "kill", "--targets", "one follower", "--short-faults"),
+        *("--rhythm", "quiet_s=1,fault_s=3,recovery_s=2"),
+    ),
+    "ssh": ("run", "messages", "--system", outside_systems.OWN_NATS, "--duration", "4s"),
 }
 KILLS = 3
 SMALL = "/tmp/small"
@@ -87,6 +97,18 @@ def foreign(host_lab: HostLab, folder: Path, name: str) -> run_command.FinishedC
     """A trial of Redis, by its name in `REDIS`."""
     before = host_lab.left()
     done = host_lab.seatrial(*REDIS[name], runs=folder)
+    host_lab.is_as(before)
+    return done
+
+
+def outside(host_lab: HostLab, folder: Path) -> run_command.FinishedCommand:
+    """A trial of a system whose driver belongs to a package outside the repository: etcd in
+    containers, NATS over SSH. Its program is on this machine alone."""
+    before = host_lab.left()
+    found = outside_systems.install(folder / "site")
+    lab = replace(host_lab, env={**host_lab.env, **found})
+    command = (*OUTSIDE[lab.kind], "--load", "rate=100", "--no-report")
+    done = lab.seatrial(*command, runs=folder / "runs")
     host_lab.is_as(before)
     return done
 
@@ -288,6 +310,7 @@ BY_NAME: Mapping[str, Callable[[HostLab, Path, Any], Any]] = {
     "killed": lambda host_lab, folder, lab: killed(host_lab, folder),
     "stopped": lambda host_lab, folder, lab: stopped(host_lab, folder),
     "kept": lambda host_lab, folder, lab: kept(host_lab, folder),
+    "outside": lambda host_lab, folder, lab: outside(host_lab, folder),
     "random_kills": lambda host_lab, folder, lab: random_kills(host_lab, folder),
     "removed": removed,
     "hung": hung,

@@ -53,6 +53,14 @@ def test_a_cluster_can_be_kept_and_looked_at(kept: dict[str, run_command.Finishe
     trial_assertions.was_inspected(kept)
 
 
+def test_a_driver_of_another_package_and_its_program_reach_containers(
+    outside: run_command.FinishedCommand,
+) -> None:
+    """etcd: neither the driver nor the program is in the image of nodes before."""
+    trial_assertions.ran_outside(outside, "etcd")
+    assert run_command.faults(outside.run)
+
+
 @pytest.mark.parametrize(
     ("engine", "code", "says"),
     [

@@ -72,6 +72,15 @@ def test_a_cluster_can_be_kept_and_looked_at(kept: dict[str, run_command.Finishe
     trial_assertions.was_inspected(kept)
 
 
+def test_a_driver_of_another_package_and_its_program_reach_machines(
+    outside: run_command.FinishedCommand,
+) -> None:
+    """NATS: driver and program are sent, and each replica's files are read at the end."""
+    trial_assertions.ran_outside(outside, "nats-server")
+    stats = {row["checker"]: row["stats"] for row in outside.verdict["checkers"]}
+    assert stats["replicas"]["compared"] >= 50
+
+
 # ---------------------------------------------------------------------------------- refusals
 
 Entry = dict[str, Any]

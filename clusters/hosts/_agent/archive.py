@@ -2,13 +2,14 @@
 
 It holds the cluster under test, the client process with its driver, and `tomli_w`, which is plain
 Python, too. Systems and workloads of other packages travel with it: the package that each entry
-point names, without what that package imports from elsewhere, and a list of the entry points, so
+point names, without what that package imports from elsewhere, and the list of its entry points, so
 that the plug-ins are found on nodes. The same sources give the same bytes, so an image made of them
 can be found by its name.
 """
 
 import gzip
 import io
+import re
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
@@ -24,7 +25,6 @@ import harness
 
 SUFFIXES = {".py", ".toml"}
 GROUPS = ("seatrial.system", "seatrial.workload")  # of the plug-ins that client processes load
-LISTED = "seatrial_outside-1.dist-info"
 
 
 @cache
@@ -58,14 +58,19 @@ def _outside_roots(entries: Iterable[EntryPoint]) -> Iterator[Path]:
 
 
 def _entry_points(entries: Sequence[EntryPoint]) -> Iterator[tuple[str, bytes]]:
-    """Yield the files by which `importlib.metadata` finds the entry points."""
-    if not entries:
-        return
-    lines = []
-    for group in GROUPS:
-        lines += [f"[{group}]", *(f"{e.name} = {e.value}" for e in entries if e.group == group)]
-    yield f"{LISTED}/METADATA", b"Metadata-Version: 2.1\nName: seatrial-outside\nVersion: 1\n"
-    yield f"{LISTED}/entry_points.txt", "\n".join([*lines, ""]).encode()
+    """Yield the files by which `importlib.metadata` finds the entry points of each package."""
+    for package in sorted({_package(entry) for entry in entries}):
+        lines = []
+        for group in GROUPS:
+            own = [e for e in entries if e.group == group and _package(e) == package]
+            lines += [f"[{group}]", *(f"{e.name} = {e.value}" for e in own)]
+        folder = f"{re.sub('[-_.]+', '_', package)}-1.dist-info"
+        yield f"{folder}/METADATA", f"Metadata-Version: 2.1\nName: {package}\nVersion: 1\n".encode()
+        yield f"{folder}/entry_points.txt", "\n".join([*lines, ""]).encode()
+
+
+def _package(entry: EntryPoint) -> str:
+    return str(entry.dist.name) if entry.dist else "outside"
 
 
 def sources(*roots: Path) -> Iterator[tuple[str, bytes]]:
