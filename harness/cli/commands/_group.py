@@ -4,6 +4,7 @@ Help texts wrap between words only, not at hyphens of options and names.
 """
 
 import re
+import sys
 from collections.abc import Iterable
 from importlib import import_module
 from importlib.metadata import version
@@ -76,8 +77,10 @@ class Seatrial(click.Group):
 
 
 def _module(name: str) -> ModuleType:
-    """Return the module of a command; the file of a Python keyword ends with an underscore."""
-    return import_module(f"harness.cli.commands.{name}{'_' if iskeyword(name) else ''}")
+    """Return the module of a command; the file of a Python keyword, or of a name of the standard
+    library, ends with an underscore."""
+    taken = iskeyword(name) or name in sys.stdlib_module_names
+    return import_module(f"harness.cli.commands.{name}{'_' if taken else ''}")
 
 
 def _add_common_options(command: click.Command) -> click.Command:

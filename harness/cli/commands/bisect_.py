@@ -34,7 +34,7 @@ def command(
     A version that cannot be had, or does not start, gets a line that says why; the others are run.
     The exit code is that of the worst run.
     """
-    from harness.cli.bisect import bisect
+    from harness.cli.bisect_versions import bisect
     from harness.cli.session import HostTrust
     from harness.history.run_files import open_run
 
