@@ -54,8 +54,10 @@ MAX_EPOCHS = MAX_LOOKS = 20
 def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
     event_log = history.events
     sets, _ = broker_sets(history.names, event_log)
-    looks = [event for event in event_log if event.kind == "compared"]
-    findings = [*_epochs_differ(event_log), *_digests_differ(looks)]
+    compared = [event for event in event_log if event.kind == "compared"]
+    findings = [*_epochs_differ(event_log), *_digests_differ(compared)]
+    ends = [event for event in compared if event.fields.get("at_end")]
+    looks = [event for event in compared if event not in ends]
     replicas = len(data_nodes(history.names.get("roles", {})))
     several = replicas > len(sets)
     back = _recovered(history, event_log)
@@ -63,7 +65,7 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     written = _written(history, trial, spark, found) if several else frozenset()
     reasons: list[Reason] = []
     if several and back:
-        reasons += _nothing_compared(written, found, looks, history.names)
+        reasons += _nothing_compared(written, found, ends, history.names)
     if several and trial.compare_replicas:
         reasons += _not_compared(history, looks, written)
     stats: dict[str, Any] = {"compared": found.compared}
@@ -72,7 +74,9 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
         stats["lacking"] = found.lacking
     if found.differing:
         findings.append(_finding(found, history, _times(found, history, trial, spark)))
-    decided = {INTEGRITY: found.compared + sum(1 for look in looks for _ in _in_pairs(look))}
+    digests = sum(1 for end in ends for _ in _in_pairs(end))
+    stats |= {"digests": digests} if digests else {}
+    decided = {INTEGRITY: found.compared + digests}
     return Result("replicas", tuple(findings), tuple(reasons), stats, decided)
 
 
@@ -115,13 +119,13 @@ def _keys(of: BrokerSetData, names: Mapping[str, Any]) -> frozenset[int]:
 def _nothing_compared(
     written: frozenset[str],
     found: ReplicaLogs,
-    looks: Sequence[ClusterEvent],
+    ends: Sequence[ClusterEvent],
     names: Mapping[str, Any],
 ) -> Iterator[Reason]:
     """Yield a reason if no entry of a set was read from two replicas, and no digests of two
-    replicas of it were compared."""
+    replicas of it were compared at the end."""
     dealt = broker_sets_in(names)
-    seen = {name for look in looks for name in _in_pairs(look)}
+    seen = {name for end in ends for name in _in_pairs(end)}
     unread = sorted(
         name for name in written if name not in seen and not _keys(dealt[name], names) & found.twice
     )

@@ -379,7 +379,7 @@ class DigestDriver(ServiceDriver):
     async def compared(self, bed: TestBed) -> None:
         try:
             if found := await self.compare_replicas(bed):
-                bed.record.event(bed.now_ns(), "", "compared", {"sets": found})
+                bed.record.event(bed.now_ns(), "", "compared", {"at_end": True, "sets": found})
         except (BedFailed, NodeGone) as e:
             bed.record.note(f"{NOT_COMPARED} the end: {e}")
 

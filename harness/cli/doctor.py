@@ -68,7 +68,7 @@ def _programs(system: str) -> Iterator[Capability]:
             yield Capability(
                 program,
                 way if ready else f"{way}: not here",
-                f"{system} runs it",
+                f"nodes of {system} run it",
                 "" if ready else f"use {able[0]}" if able else "name its folder with --supply",
                 needed=not able,
             )

@@ -51,3 +51,9 @@ def test_replicas_are_compared_by_their_own_files(commands: Commands) -> None:
     done = commands["nats"].result()
     stats = {row["checker"]: row["stats"] for row in done.verdict["checkers"]}
     assert stats["replicas"]["compared"] >= 50
+
+
+def test_replicas_are_compared_by_their_digests(commands: Commands) -> None:
+    done = commands["etcd"].result()
+    stats = {row["checker"]: row["stats"] for row in done.verdict["checkers"]}
+    assert stats["replicas"]["digests"] == 1

@@ -222,6 +222,29 @@ def test_nothing_was_compared(written: Any, rows: list[ROW], event: Any, codes: 
     assert judged(History.open(told.run)).reasons == ()
 
 
+DIGESTS = '{"at_end": %s, "sets": {"a": {"digests": {"broker-1": "x", "broker-2": "%s"}}}}'
+
+
+@pytest.mark.parametrize(
+    ("at_end", "other", "findings", "reasons"),
+    [
+        ("true", "x", [], []),
+        ("true", "y", ["DIGESTS_DIFFER"], []),
+        ("false", "x", [], ["NOTHING_COMPARED"]),  # between faults: nothing is known of the end
+    ],
+)
+def test_digests_at_the_end_decide(
+    written: Any, at_end: str, other: str, findings: list[str], reasons: list[str]
+) -> None:
+    """Of a system whose replicas' entries cannot be read, such as a store of keys and values."""
+    run = history(written, []).run
+    _write(run, "events", "looks", [(6, "", "compared", DIGESTS % (at_end, other))])
+    result = judged(History.open(run))
+    assert [finding.code for finding in result.findings] == findings
+    assert [reason.code for reason in result.reasons] == reasons
+    assert result.decided["integrity"] == (0 if reasons else 1)
+
+
 def test_one_message_of_two_epochs_convicts(written: Any) -> None:
     """The same bytes, written again by another master: the copies are not the same record."""
     told = history(written, [*SAME, (0, 0, 5, 15, 1, 77), (1, 0, 5, 15, 2, 77)])
