@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from harness.contracts import Completion, PollResult, ReceivedMessage, Type
-from harness.contracts.calls import Lease, call_outcome
+from harness.contracts.calls import Lease, Stored, call_outcome
 from harness.operation import NONE
 
 POLL_AGAIN_S = 0.05
@@ -67,7 +67,10 @@ class ServiceClient:
     ) -> None:
         async def sent() -> None:
             ended, at = await call_outcome(self.calls(SHARED).append(f"{topic}-{queue}", body))
-            done(Completion(Type.OK, offset=at) if ended.type is Type.OK else ended)
+            if ended.type is Type.OK:
+                stored = at if isinstance(at, Stored) else Stored(at)
+                ended = Completion(Type.OK, stored.offset, stored.term, self._index(stored.node))
+            done(ended)
 
         task = asyncio.ensure_future(sent())
         self._sends.add(task)
@@ -82,9 +85,15 @@ class ServiceClient:
             return PollResult(done, next_offset=offset)
         if not answer.entries:
             await asyncio.sleep(min(wait_s, POLL_AGAIN_S))
-            return PollResult(done, (), offset, answer.end)
+            resume = offset if answer.resume == NONE else answer.resume
+            return PollResult(done, (), resume, answer.end)
         messages = [ReceivedMessage(at, NONE, body) for at, body in answer.entries]
         return PollResult(done, messages, messages[-1].offset + 1, answer.end)
+
+    def _index(self, node: str) -> int:
+        """Return the index of a node in names.json."""
+        names = [name for name, _, _ in self._settings["nodes"]] if node else []
+        return names.index(node) if node in names else NONE
 
     async def range(self, topic: str, queue: int) -> tuple[int, int]:
         return 0, await _answer(self.calls(SHARED).end(f"{topic}-{queue}"))

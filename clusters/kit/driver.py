@@ -3,7 +3,7 @@
 import asyncio
 import re
 import signal
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from clusters.kit.clients import ServiceClient
-from clusters.kit.service import NodeAccess, Profile, Service, View
+from clusters.kit.service import Event, NodeAccess, Profile, Service, View
 from clusters.supply import Supplied, resolve, sources_here, ways_to_get
 from harness import registry
 from harness.contracts import CLIENT, ClusterState, MessageClient, Node, SystemPlugin, TestBed
@@ -30,8 +30,6 @@ COPY_WITHIN_S = 60.0
 WALL = "import time; print(time.time_ns() - time.monotonic_ns())"
 ZONE = re.compile(r"[+-]\d\d:?\d\d$")
 LINE_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,]\d+(?:Z|[+-]\d\d:?\d\d)?")
-
-Event = tuple[int, str, str, Mapping[str, Any]]
 
 
 def plugin(service: type[Service]) -> SystemPlugin:
@@ -54,7 +52,13 @@ def _prepare(service: type[Service], trial: Trial) -> None:
 
 
 def _driver(service: type[Service], trial: Trial) -> "ServiceDriver":
-    topics = registry.load("workload", trial.workload)(trial).client_settings().get("topics", {})
+    wanted = registry.load("workload", trial.workload)(trial).client_settings()
+    if wanted.get("selects"):
+        raise BadRequest(
+            f"{service.name} has no clients that select queues; leave load.client_selects out of "
+            "the trial"
+        )
+    topics = wanted.get("topics", {})
     nodes = _cluster_nodes(service, trial.nodes)
     driver = DigestDriver if _has_digests(service) else ServiceDriver
     return driver(service, trial, nodes, settings_in_force(service, trial), topics)
@@ -91,6 +95,9 @@ def settings_in_force(service: type[Service], trial: Trial) -> dict[str, Any]:
             kind = {bool: "true or false", int: "a whole number", float: "a number"}
             words = kind.get(type(allowed), "a string")
             raise BadRequest(f"the trial's settings: {key} must be {words}, not {value!r}")
+        elif key in service.smallest and value < service.smallest[key]:
+            words = f"a number from {service.smallest[key]}"
+            raise BadRequest(f"the trial's settings: {key} must be {words}, not {value!r}")
     return defaults | given
 
 
@@ -105,7 +112,11 @@ def _cluster_nodes(service: type[Service], counts: Mapping[str, Any]) -> list[No
                 f"nodes.{role} must be a whole number from 1 to {MAX_NODES}, not {count!r}"
             )
     wanted |= counts
-    return [Node(f"{role}-{n + 1}", role) for role, count in wanted.items() for n in range(count)]
+    return [
+        Node(f"{service.names.get(role, role)}-{n + 1}", role, own_wall_clock=role in service.dated)
+        for role, count in wanted.items()
+        for n in range(count)
+    ]
 
 
 def _supplied(service: type[Service], trial: Trial) -> dict[str, Supplied]:
@@ -134,7 +145,8 @@ class ServiceDriver:
         self._started: set[str] = set()
         self._leaders: dict[str, tuple[str, int]] = {}  # group -> leader and term, last seen
         self.data_role = next(iter(service.roles))
-        self.detection_s, self.log, self.data = service.detection_s, service.log, service.data
+        self.detection_s = service.detects_within_s(values)
+        self.log, self.data = service.log, service.data
         self.can = frozenset({REJOIN} if service.rejoin is not Service.rejoin else ())
 
     def nodes(self) -> Sequence[Node]:
@@ -155,6 +167,7 @@ class ServiceDriver:
             "servers": [node.address for node in nodes if node.role == self.data_role],
             "settings": self._values,
             "topics": self._topics,
+            "nodes": [(node.name, node.role, node.address) for node in nodes],
         }
 
     def client(self, settings: Mapping[str, Any]) -> MessageClient:
@@ -164,9 +177,8 @@ class ServiceDriver:
 
     async def install(self, bed: TestBed) -> None:
         supplied = await asyncio.to_thread(_supplied, self._of, self._trial)
-        self._service = self._of(self._values, supplied)
-        cluster = [node for node in bed.nodes if node.role != CLIENT]
-        await asyncio.gather(*(self._install(bed, node, supplied) for node in cluster))
+        self._service = self._of(self._values, supplied, _cluster(bed))
+        await asyncio.gather(*(self._install(bed, node, supplied) for node in _cluster(bed)))
 
     async def _install(self, bed: TestBed, node: Node, supplied: Mapping[str, Supplied]) -> None:
         agent, folder = bed.agents[node.name], bed.hosts.folder(node.name)
@@ -182,11 +194,12 @@ class ServiceDriver:
     async def _place(self, bed: TestBed, node: Node, program: str, there: Supplied) -> str:
         """Return the program's path on the node, where it is put if the node lacks it."""
         agent, folder = bed.agents[node.name], bed.hosts.folder(node.name)
-        if there.path is None:
+        of = next(p for p in self._of.programs if p.name == program)
+        if there.path is None or (of.linked and not bed.hosts.shares_files):
             found = await agent.run(["sh", "-c", f"command -v {program}"])
             if found.code:
-                ways = ways_to_get(next(p for p in self._of.programs if p.name == program))
-                raise BedFailed(f"{node.name} has no {program}; to get it: {'; or '.join(ways)}")
+                ways = "; or ".join(ways_to_get(of))
+                raise BedFailed(f"{node.name} has no {program}; to get it: {ways}")
             return found.out.strip()
         if bed.hosts.shares_files:
             return str(there.path)
@@ -199,15 +212,20 @@ class ServiceDriver:
         return to
 
     async def start(self, bed: TestBed) -> None:
-        for role in self._of.roles:
+        """Start the nodes role by role, each when those before it serve."""
+        *first, last = self._of.roles
+        for role in first:
             await asyncio.gather(*(self.start_node(bed, n.name) for n in bed.of_role(role)))
+            await self._wait_whole(bed, self._of.start_s, role)
+        await asyncio.gather(*(self.start_node(bed, n.name) for n in bed.of_role(last)))
         await self._wait_whole(bed, self._of.start_s)
 
     async def start_node(self, bed: TestBed, node: str) -> None:
         agent, here = bed.agents[node], self._here(bed, bed.node(node))
         await agent.run(["mkdir", "-p", f"{here.folder}/{self.data}"])
         fresh = True
-        if node in self._started and not await self._has_data(here):
+        holds_data = here.node.role == self.data_role
+        if holds_data and node in self._started and not await self._has_data(here):
             others = [self._here(bed, n) for n in self._peers(bed) if n.name != node]
             await self._service.rejoin(here, others)
             fresh = False
@@ -243,27 +261,31 @@ class ServiceDriver:
             except (BedFailed, OSError, ValueError, LookupError, TypeError, TimeoutError):
                 return None  # it is down, or it answers nonsense: a fault may do either
 
-        nodes = self._peers(bed)
+        nodes = _cluster(bed)
         views = await asyncio.gather(*map(ask, nodes))
         return {node.name: view for node, view in zip(nodes, views, strict=True)}
 
     async def cluster_state(self, bed: TestBed) -> ClusterState:
-        state = cluster_state(self._of.name, await self._views(bed))
+        arbiters = {node.name for node in self._nodes if node.role == self._of.arbiter}
+        state = cluster_state(self._of.name, await self._views(bed), arbiters)
         self._record_leaders(bed, state)
         return state
 
     def _record_leaders(self, bed: TestBed, state: ClusterState) -> None:
         """Record leaders that are seen for the first time, where logs tell none. Where the system
-        tells no terms, each change of the leader that is seen counts as one."""
-        if self._of.became:
+        tells no terms, each change of the leader that is seen counts as one. Where logs tell
+        only elections, the first leader and its followers are recorded."""
+        if self._of.became or (self._of.dated and self._leaders):
             return
         for group, leader in state.masters.items():
             last, last_term = self._leaders.get(group, ("", 0))
             term = state.epochs.get(group, last_term + (leader != last))
-            if term > last_term:
+            if term > last_term or not last:
                 self._leaders[group] = leader, term
-                for event in _role_events(bed.now_ns(), group, leader, term, True):
+                for event in role_events(bed.now_ns(), group, leader, term, True):
                     bed.record.event(*event)
+                for node in state.slaves if self._of.dated else ():
+                    bed.record.event(*role_events(bed.now_ns(), group, node, term, False)[0])
 
     async def healthy(self, bed: TestBed, within_s: float) -> Mapping[str, Any]:
         now = await self._wait_whole(bed, within_s)
@@ -273,19 +295,23 @@ class ServiceDriver:
         }
         return {"masters": now.masters, "epochs": now.epochs, "programs": programs}
 
-    async def _wait_whole(self, bed: TestBed, within_s: float) -> ClusterState:
+    async def _wait_whole(self, bed: TestBed, within_s: float, role: str = "") -> ClusterState:
+        """Wait until the cluster is whole, or with a role, until each of its nodes serves."""
         deadline_ns = bed.now_ns() + round(within_s * 1e9)
-        while not (now := await self.cluster_state(bed)).redundant:
+        nodes = bed.of_role(role) if role else _cluster(bed)
+        while True:
+            now = await self.cluster_state(bed)
+            if now.redundant or (role and {n.name for n in nodes} <= {*now.serving}):
+                return now
             await self._raise_if_exited(bed)
             if bed.now_ns() > deadline_ns:
-                why = _lacking(now, self._peers(bed))
+                why = _lacking(now, nodes)
                 raise BedFailed(f"{self._of.name} does not serve after {within_s:g} s: {why}")
             await bed.sleep(LOOK_EVERY_S)
-        return now
 
     async def _raise_if_exited(self, bed: TestBed) -> None:
         """Raise BedFailed with the last line of its log if a node's process has ended."""
-        for node in self._peers(bed):
+        for node in _cluster(bed):
             state = await bed.agents[node.name].state(self._of.name)
             if state.state == "exited":
                 last = await self._last_line(bed, node.name)
@@ -310,12 +336,14 @@ class ServiceDriver:
         copies = nodes if self._of.copy is not Service.copy else ()
         if not self._of.copies_stopped:
             await asyncio.gather(*(self._copy(bed, node) for node in copies))
-        await asyncio.gather(*(self._stop(bed, n.name) for n in bed.nodes if n.role != CLIENT))
+        for role in [*self._of.roles][::-1]:  # so that no arbiter sees leaders go
+            await asyncio.gather(*(self._stop(bed, node.name) for node in bed.of_role(role)))
         if self._of.copies_stopped:
             await asyncio.gather(*(self._copy(bed, node) for node in copies))
-        if self._of.became:
-            found = await asyncio.gather(*(self._log_events(bed, node.name) for node in nodes))
-            for event in sorted((e for some in found for e in some), key=lambda e: e[:2]):
+        if self._of.became or self._of.dated:
+            tellers = [node for node in bed.nodes if node.role in self._of.dated] or nodes
+            found = await asyncio.gather(*(self._log_events(bed, node.name) for node in tellers))
+            for event in sort_events(found):
                 bed.record.event(*event)
 
     async def compared(self, bed: TestBed) -> None:
@@ -343,7 +371,7 @@ class ServiceDriver:
                         await agent.exited(name)
 
     async def _log_events(self, bed: TestBed, node: str) -> list[Event]:
-        """Return the roles that a node's log tells, on the clock of record."""
+        """Return the events that a node's log tells, on the clock of record."""
         agent, python = bed.agents[node], bed.hosts.python(node).executable
         ours_ns = round(asyncio.get_running_loop().time() * 1e9) - bed.now_ns()
         try:
@@ -353,13 +381,13 @@ class ServiceDriver:
         except (BedFailed, ValueError) as e:
             bed.record.note(f"NO_EVENTS {node}: {e}")
             return []
-        return [
+        events = [
             event
-            for t, role, term in roles_in(log, self._of.became)
-            for event in _role_events(
-                t - begin_ns, self._of.name, node, term, role == self._of.leading
-            )
+            for t, role, term in (roles_in(log, self._of.became) if self._of.became else ())
+            for event in role_events(t, self._of.name, node, term, role == self._of.leading)
         ]
+        events += self._service.events(log, node)
+        return [(t - begin_ns, source, kind, fields) for t, source, kind, fields in events]
 
 
 class DigestDriver(ServiceDriver):
@@ -384,17 +412,27 @@ class DigestDriver(ServiceDriver):
             bed.record.note(f"{NOT_COMPARED} the end: {e}")
 
 
-def cluster_state(name: str, views: Mapping[str, View | None]) -> ClusterState:
-    """Return the roles of all nodes. Of several that call themselves leader, the one of the highest
-    term leads."""
+def _cluster(bed: TestBed) -> list[Node]:
+    return [node for node in bed.nodes if node.role != CLIENT]
+
+
+def cluster_state(
+    name: str, everything: Mapping[str, View | None], arbiters: Collection[str] = ()
+) -> ClusterState:
+    """Return the roles of all nodes. Of several that call themselves leader, or that arbiters name,
+    the one of the highest term leads."""
+    views = {node: view for node, view in everything.items() if node not in arbiters}
     there = {node: view for node, view in views.items() if view is not None}
-    leads = {node: v.term for node, v in there.items() if v.leader and v.leader == v.own}
-    if not leads:
-        return ClusterState(slaves=tuple(views), serving=_serving(views))
-    leader = max(leads, key=lambda node: leads[node])
-    follow = tuple(n for n, v in there.items() if v.leader == there[leader].own and v.ready)
-    stale = [node for node in leads if node != leader]
-    masters, epochs = {name: leader}, {name: leads[leader]}
+    named = [view for node in arbiters if (view := everything[node])]
+    leads = [(v.term, node, v.own) for node, v in there.items() if v.leader and v.leader == v.own]
+    claims = [(v.term, v.leader, v.leader) for v in named if v.leader in views]
+    if not (found := claims if arbiters else leads):
+        return ClusterState(slaves=tuple(views), serving=_serving(everything))
+    term, leader, own = max(found, key=lambda claim: claim[0])
+    follow = tuple(node for node, v in there.items() if v.leader == own and v.ready)
+    agree = [view for view in named if view.leader == own and view.ready]
+    stale = [node for _, node, _ in leads if node != leader]
+    masters, epochs = {name: leader}, {name: term}
     if groups := {group for view in there.values() for group in view.leads}:
         masters, epochs = _leaders_of(groups, there)
     return ClusterState(
@@ -403,8 +441,8 @@ def cluster_state(name: str, views: Mapping[str, View | None]) -> ClusterState:
         in_set=follow,
         out_of_set=tuple(node for node in views if node not in follow),
         epochs={group: term for group, term in epochs.items() if term >= 0},
-        redundant=len(follow) == len(views),
-        serving=_serving(views),
+        redundant=len(follow) + len(agree) == len(everything),
+        serving=_serving(everything),
         detail={"stale_leaders": stale} if stale else {},
     )
 
@@ -446,14 +484,22 @@ def roles_in(log: str, became: str) -> list[tuple[int, str, int]]:
     return found
 
 
-def _role_events(t: int, name: str, node: str, term: int, leads: bool) -> list[Event]:
+def sort_events(logs: Iterable[Iterable[Event]]) -> list[Event]:
+    """Sort events by time and node. Those of one node at one instant keep their order."""
+    return sorted((event for log in logs for event in log), key=lambda event: event[:2])
+
+
+def role_events(
+    t: int, name: str, node: str, term: int, leads: bool, source: str = ""
+) -> list[Event]:
+    """Return the events of a node that leads or follows from now on. `source`: the node that
+    elected it, if it was another."""
     number = int(node.rpartition("-")[2])
     who = {"brokerName": name, "brokerId": number, "epoch": term}
     events: list[Event] = [(t, node, "role", {**who, "role": "master" if leads else "slave"})]
     if leads:
-        events.append(
-            (t, node, "election", {"brokerName": name, "masterId": number, "epoch": term})
-        )
+        election = {"brokerName": name, "masterId": number, "epoch": term}
+        events.append((t, source or node, "election", election))
     return events
 
 

@@ -1,7 +1,7 @@
 """What the author of a driver writes: the declaration of one replicated service."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
@@ -10,6 +10,7 @@ from clusters.supply import Program, Supplied
 from harness.contracts import Agent, BedFailed, CommandResult, Node
 
 SERVER = "server"
+Event = tuple[int, str, str, Mapping[str, Any]]  # time, node, kind, fields
 
 
 class View(NamedTuple):
@@ -97,9 +98,13 @@ class Service:
 
     name         of the system, as `--system` takes it
     programs     what its nodes run; the first is the one whose version is the system's
-    roles        role -> number of nodes by default; the first role's nodes hold the data and vote
+    roles        role -> number of nodes by default, in the order in which they start; the first
+                 role's nodes hold the data
+    names        role -> what its nodes are called before their number, if not by the role
+    arbiter      the role whose nodes name the leader, if it is not the first
+    dated        roles whose logs `events` reads; those nodes' own wall clocks date them
     settings     settings of a trial with their defaults; a tuple lists the values allowed, the
-                 first of them being the default
+                 first of them being the default; `smallest`: the smallest value of a number
     profiles     named configurations; the first is the default
     claims       what it claims to survive: kind of fault -> extent (one, minority, all)
     detection_s  how long it may take to detect that a leader is gone
@@ -111,13 +116,16 @@ class Service:
                  `leading` is the word of a leader. Without it, elections are those that the
                  harness sees when it asks
     data, log    the folder and the file in a node's folder
-    own_clock    the node's own wall clock dates the events of its log
     """
 
     name: ClassVar[str]
     programs: ClassVar[Sequence[Program]]
     roles: ClassVar[Mapping[str, int]] = {SERVER: 3}
+    names: ClassVar[Mapping[str, str]] = {}
+    arbiter: ClassVar[str] = ""
+    dated: ClassVar[Sequence[str]] = ()
     settings: ClassVar[Mapping[str, Any]] = {}
+    smallest: ClassVar[Mapping[str, int]] = {}
     profiles: ClassVar[Sequence[Profile]] = (Profile(name="default", about="its own defaults"),)
     claims: ClassVar[Mapping[str, str]] = {}
     detection_s: ClassVar[float] = 2.0
@@ -129,9 +137,20 @@ class Service:
     data: ClassVar[str] = "data"
     log: ClassVar[str] = "server.log"
 
-    def __init__(self, values: Mapping[str, Any], supplied: Mapping[str, Supplied]) -> None:
-        """`values`: the settings in force; `supplied`: the programs, with their versions."""
-        self.values, self.supplied = values, supplied
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        supplied: Mapping[str, Supplied],
+        nodes: Sequence[Node] = (),
+    ) -> None:
+        """`values`: the settings in force; `supplied`: the programs, with their versions; `nodes`:
+        those of the cluster."""
+        self.values, self.supplied, self.nodes = values, supplied, nodes
+
+    @classmethod
+    def detects_within_s(cls, values: Mapping[str, Any]) -> float:
+        """Return `detection_s`, where it follows from the settings."""
+        return cls.detection_s
 
     def files(self, here: NodeAccess, peers: Sequence[Node]) -> Mapping[str, str]:
         """Return the configuration files of a node: path in its folder -> text."""
@@ -147,8 +166,13 @@ class Service:
 
     async def ask(self, here: NodeAccess) -> View:
         """Ask a node on the node itself. Raises BedFailed, ConnectionError or ValueError if it does
-        not answer as it should."""
+        not answer as it should. With an `arbiter`, `leader` and `own` are names of nodes."""
         raise NotImplementedError
+
+    def events(self, log: str, node: str) -> Iterable[Event]:
+        """Return the events that the log of a node of the `dated` roles tells, at its wall clock in
+        ns."""
+        return ()
 
     async def rejoin(self, here: NodeAccess, others: Sequence[NodeAccess]) -> None:
         """Make the others accept this node, which has lost its disk, as a new member.

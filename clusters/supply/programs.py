@@ -63,6 +63,7 @@ class Program:
     version_argv    arguments that make it print its version
     version_re      where the version is in that output, as group 1
     package         Debian's package that has it; `by_hand`: another way to get it, as a sentence
+    linked          it needs libraries of its package, so each machine needs the package itself
     """
 
     name: str
@@ -72,6 +73,7 @@ class Program:
     version_re: str = r"(\d+\.\d+\.\d+\S*)"
     package: str = ""
     by_hand: str = ""
+    linked: bool = False
 
 
 @dataclass(frozen=True)

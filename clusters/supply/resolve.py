@@ -58,6 +58,8 @@ def resolve(program: Program, version: str = "", supply: str = "auto") -> Suppli
         if supply == "auto" or found:
             return _on_path(program, Path(str(found)), version)
         return Supplied(program.name, version, "the PATH of each node")
+    if supply == "auto" and program.linked and not version:
+        return Supplied(program.name, "", "the PATH of each node")
     wanted = [s for s in program.sources if supply == "auto" or isinstance(s, WORDS[supply])]
     if not wanted:
         raise _not_to_be_had(program, f"supply = {supply!r} has no {program.name}")
@@ -94,7 +96,7 @@ def _given(program: Program, at: Path, version: str) -> Supplied:
 
 def _on_path(program: Program, path: Path, version: str) -> Supplied:
     """Return a program of this machine. Raises BedFailed if it is of another version."""
-    path = path.resolve()
+    path = path.absolute()  # some programs act by the name of their link
     there = _version_of(program, path)
     if version and there and there != version:
         raise BedFailed(f"{path} is {program.name} {there}, and the trial names {version}")

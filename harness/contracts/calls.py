@@ -27,12 +27,22 @@ class Lease(NamedTuple):
     token: int = NONE
 
 
+class Stored(NamedTuple):
+    """An entry that was appended: its offset, and the term and the name of the node that
+    acknowledged it, if the client knows them."""
+
+    offset: int
+    term: int = NONE
+    node: str = ""
+
+
 class LogEntries(NamedTuple):
-    """Entries of a log, each with its offset, in order, and the offset behind the log's last
-    entry."""
+    """Entries of a log, each with its offset, in order, and the offset behind the log's last entry.
+    `resume`: where to read on if there are none and the log has become shorter."""
 
     entries: Sequence[tuple[int, bytes]]
     end: int
+    resume: int = NONE
 
 
 class MicroOperation(NamedTuple):
@@ -72,8 +82,8 @@ class LockCalls(Protocol):
 class LogCalls(Protocol):
     """Logs: entries with offsets."""
 
-    async def append(self, key: str, body: bytes) -> int:
-        """Append an entry; return its offset."""
+    async def append(self, key: str, body: bytes) -> int | Stored:
+        """Append an entry; return its offset, or more."""
         ...
 
     async def entries(self, key: str, offset: int, limit: int) -> LogEntries:

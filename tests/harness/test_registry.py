@@ -74,7 +74,7 @@ FAILING: dict[str, Callable[[], Any]] = {
     "the fault 'wipe' failed at *nemesis/wipe.py:": lambda: registry.load("fault", "wipe")(1, 2),
     "the checker 'loss' failed at *": lambda: registry.load("checker", "loss")(1, 2, None),
     "the workload 'lock' failed at *lock.py:": lambda: registry.load("workload", "lock")(1),
-    "the system 'redis' failed at *redis/driver.py:": lambda: registry.load("system", "redis")(1),
+    "the system 'flotilla' failed at *flotilla/": lambda: registry.load("system", "flotilla")(1),
     "the hosts 'local' failed at *local/hosts.py:": lambda: registry.load("hosts", "local")(1, 2),
     "the report 'badge' failed at *badge.py:": lambda: registry.load("report", "badge")(1),
     "the importer 'table' failed at *": lambda: registry.load("importer", "csv")(1),
@@ -110,14 +110,14 @@ from harness import importers, registry
 for name in ("nemesis", "checkers", "reports"):
     sys.modules[name] = None
 try:
-    registry.load("system", "redis")(1)
+    registry.load("system", "flotilla")(1)
 except AttributeError as e:
     print(registry.blame(e))
 """
     ran = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert ran.stdout.startswith("the system 'redis' failed at "), ran.stdout
+    assert ran.stdout.startswith("the system 'flotilla' failed at "), ran.stdout
 
 
 def test_our_own_errors_speak_for_themselves() -> None:

@@ -1,24 +1,25 @@
-"""Redis's protocol, and what the client makes of answers, of errors and of silence."""
+"""Redis's protocol, and what the client makes of answers, errors and silence."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.systems.redis import client
-from clusters.systems.redis.client import (
+from clusters.systems import redis
+from clusters.systems.redis import (
+    ErrorReply,
+    RedisClient,
     RedisConnection,
-    Refusal,
-    Silence,
     connect,
     decode,
     encode,
-    outcome,
+    error_of,
 )
-from harness.operation import Type
+from harness.contracts.calls import LogEntries, Refused, Stored
 
 answers = st.recursive(
     st.none() | st.integers(-(1 << 63), (1 << 63) - 1) | st.binary(max_size=40),
@@ -60,7 +61,7 @@ def test_words_and_numbers_are_bulks_too() -> None:
 def test_simple_answers() -> None:
     """Texts, errors, and an array that is not there."""
     assert decode(b"+OK\r\n") == ("OK", 5)
-    assert decode(b"-ERR no\r\n") == (Refusal("ERR no"), 9)
+    assert decode(b"-ERR no\r\n") == (ErrorReply("ERR no"), 9)
     assert decode(b"*-1\r\n") == (None, 5)
 
 
@@ -71,20 +72,26 @@ def test_what_is_no_answer_is_refused(written: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "kind"),
+    ("text", "certain"),
     [
-        (7, Type.OK),
-        ("OK", Type.OK),
-        (Refusal("READONLY You can't write against a read only replica."), Type.FAIL),
-        (Refusal("NOREPLICAS Not enough good replicas to write."), Type.FAIL),
-        (Refusal("LOADING Redis is loading the dataset in memory"), Type.FAIL),
-        (Refusal("ERR something else"), Type.INFO),
-        (Silence("no answer within 1 s"), Type.INFO),
+        ("READONLY You can't write against a read only replica.", True),
+        ("NOREPLICAS Not enough good replicas to write.", True),
+        ("MISCONF Redis is configured to save RDB snapshots", True),
+        ("LOADING Redis is loading the dataset in memory", True),
+        ("MASTERDOWN Link with MASTER is down", True),
+        ("OOM command not allowed when used memory > 'maxmemory'.", True),
+        ("NOAUTH Authentication required.", True),
+        ("NOPERM this user has no permissions", True),
+        ("ERR something else", False),
+        ("EXECABORT Transaction discarded", False),
+        ("UNBLOCKED force unblock from blocking operation, instance state changed", False),
+        ("BUSY Redis is busy running a script.", False),
+        ("", False),
     ],
 )
-def test_what_is_not_proven_is_unknown(told: Any, kind: Type) -> None:
+def test_what_is_not_proven_is_unknown(text: str, certain: bool) -> None:
     """Only errors that come before anything is done say that nothing was."""
-    assert outcome(told) is kind
+    assert isinstance(error_of(text), Refused) == certain
 
 
 # ------------------------------------------------------------------------------- on real sockets
@@ -104,8 +111,7 @@ def played(serve: Serve, ask: Callable[[RedisConnection], Awaitable[Any]]) -> An
             writer.close()
 
         server = await asyncio.start_server(served, "127.0.0.1", 0)
-        host, port = server.sockets[0].getsockname()
-        link = await connect(f"{host}:{port}")
+        link = await connect(*server.sockets[0].getsockname())
         try:
             return await ask(link)
         finally:
@@ -117,7 +123,7 @@ def played(serve: Serve, ask: Callable[[RedisConnection], Awaitable[Any]]) -> An
 
 
 async def both(link: RedisConnection) -> Any:
-    return await asyncio.gather(link.request("A"), link.request("B"))
+    return await asyncio.gather(link.request("A"), link.request("B"), return_exceptions=True)
 
 
 def test_answers_come_in_the_order_of_the_questions() -> None:
@@ -133,36 +139,165 @@ def test_answers_come_in_the_order_of_the_questions() -> None:
     assert played(serve, both) == [b"one", 2]
 
 
-def test_whoever_is_not_answered_in_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first question was answered, the second never; the connection is given up."""
-    monkeypatch.setattr(client, "ANSWER_WITHIN_S", 0.2)
+def test_no_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first question was answered, the second never; the connection is given up. What is asked
+    of it then is not sent."""
+    monkeypatch.setattr(redis, "WITHIN_S", 0.2)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"B\r\n")
         writer.write(b":1\r\n")
 
     async def send(link: RedisConnection) -> Any:
-        told = await both(link)
-        return told, link.closed.done(), await link.request("C")
+        answers = await both(link)
+        with pytest.raises(Refused, match="ended"):
+            await link.request("C")
+        return answers
 
-    (first, second), closed, third = played(serve, send)
-    assert (first, second) == (1, Silence("no answer within 0.2 s"))
-    assert closed
-    assert isinstance(third, Silence)
+    first, second = played(serve, send)
+    assert first == 1
+    assert isinstance(second, ConnectionError)
+    assert str(second) == "no answer within 0.2 s"
 
 
-def test_a_server_that_hangs_up_answers_nobody() -> None:
+def test_a_server_that_hangs_up_answers_nothing() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"B\r\n")
         writer.close()
 
-    assert {type(told) for told in played(serve, both)} == {Silence}
+    assert {type(answer) for answer in played(serve, both)} == {ConnectionError}
 
 
-def test_who_does_not_speak_the_protocol_is_left() -> None:
+def test_what_does_not_speak_the_protocol_is_left() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n")
 
-    told = played(serve, both)
-    assert [type(each) for each in told] == [Silence, Silence]
-    assert "does not speak RESP" in told[0].text
+    first, second = played(serve, both)
+    assert type(first) is type(second) is ConnectionError
+    assert "does not speak RESP" in str(first)
+
+
+def test_a_replica_is_left() -> None:
+    """So that the client asks a sentinel again."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"-READONLY You can't write against a read only replica.\r\n")
+
+    async def write(link: RedisConnection) -> Any:
+        with pytest.raises(Refused, match="READONLY"):
+            await link.request("SET", "x", 1)
+        return link.closed
+
+    assert played(serve, write)
+
+
+# ------------------------------------------------------------------------------------ the client
+
+NODES = [("redis-1", "broker", "127.0.0.2"), ("sentinel-1", "controller", "127.0.0.1")]
+MASTER = [b"name", b"main", b"config-epoch", b"4"]
+Answers = Callable[[list[bytes]], bytes]
+
+
+def asked(
+    monkeypatch: pytest.MonkeyPatch,
+    answers: Answers,
+    call: Callable[[RedisClient], Awaitable[Any]],
+    **settings: Any,
+) -> Any:
+    """Return what a call answers or raises, with one server as sentinel and primary."""
+
+    serving: list[Any] = []
+
+    def answer(words: list[bytes]) -> bytes:
+        match words[0], words[1:2]:
+            case b"SENTINEL", [b"MASTER"]:
+                return spoken(MASTER)
+            case b"SENTINEL", _:
+                return spoken([b"127.0.0.2", b"6379"])
+            case b"ROLE", _:
+                return spoken([b"master", 0, []])
+        return answers(words)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.append(asyncio.current_task())
+        data = b""
+        with suppress(ConnectionError):
+            while part := await reader.read(1 << 16):
+                data += part
+                while found := decode(data):
+                    words, end = found
+                    data = data[end:]
+                    writer.write(answer(words))
+        writer.close()
+
+    async def play() -> Any:
+        server = await asyncio.start_server(serve, "0.0.0.0", 0)
+        port = server.sockets[0].getsockname()[1]
+        monkeypatch.setattr(redis, "PORTS", {"broker": port, "controller": port})
+        values = {"wait-replicas": 0, "lease_s": 3} | settings
+        client = RedisClient({"nodes": NODES, "settings": values}, 0)
+        try:
+            return await call(client)
+        except (Refused, OSError) as e:
+            return e
+        finally:
+            await client.close()
+            server.close()
+            await asyncio.gather(*serving)
+
+    return asyncio.run(play())
+
+
+def test_an_acknowledged_entry_has_its_offset_epoch_and_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    append = asked(monkeypatch, lambda words: b":8\r\n", lambda c: c.append("orders-0", b"body"))
+    assert append == Stored(7, 4, "redis-1")
+
+
+def test_errors_name_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = asked(monkeypatch, lambda words: b"-OOM full\r\n", lambda c: c.write("x", 1))
+    assert isinstance(full, Refused)
+    assert str(full) == "redis-1: OOM full"
+    other = asked(monkeypatch, lambda words: b"-ERR what\r\n", lambda c: c.write("x", 1))
+    assert isinstance(other, ConnectionError)
+
+
+def test_a_log_that_has_become_shorter_is_read_on_from_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def answers(words: list[bytes]) -> bytes:
+        return spoken(5) if words[0] == b"LLEN" else spoken([])
+
+    entries = asked(monkeypatch, answers, lambda c: c.entries("orders-0", 9, 10))
+    assert entries == LogEntries([], 5, 5)
+
+
+@pytest.mark.parametrize(("have", "kind"), [(2, type(None)), (1, ConnectionError)])
+def test_a_write_that_too_few_replicas_have_is_unknown(
+    monkeypatch: pytest.MonkeyPatch, have: int, kind: type[object]
+) -> None:
+    """So is one whose proof was refused: the write itself was not."""
+    commands = []
+
+    def answers(words: list[bytes]) -> bytes:
+        commands.append(words[0])
+        return spoken(have) if words[0] == b"WAIT" else b"+OK\r\n"
+
+    def refusing(words: list[bytes]) -> bytes:
+        return b"-NOREPLICAS no\r\n" if words[0] == b"INCR" else b"+OK\r\n"
+
+    settings = {"wait-replicas": 2}
+    assert isinstance(asked(monkeypatch, answers, lambda c: c.write("x", 1), **settings), kind)
+    assert commands == [b"SET", b"INCR", b"WAIT"]
+    refused = asked(monkeypatch, refusing, lambda c: c.write("x", 1), **settings)
+    assert isinstance(refused, ConnectionError)
+
+
+def test_a_lock_is_taken_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = asked(monkeypatch, lambda words: b"$-1\r\n", lambda c: c.acquire("lock", "me"))
+    assert isinstance(taken, Refused)
+    mine = asked(monkeypatch, lambda words: b"+OK\r\n", lambda c: c.acquire("lock", "me"))
+    assert mine.held_s == 3
+    not_mine = asked(monkeypatch, lambda words: b":0\r\n", lambda c: c.release("lock", "me"))
+    assert isinstance(not_mine, Refused)
