@@ -70,4 +70,4 @@ def test_a_missing_redis_is_one_sentence(tmp_path: Path) -> None:
     )
     assert done.code == 255, done.words
     said = done.err.strip().splitlines()[-1]
-    assert "has no redis-server; to fix it: sudo apt-get install -y redis-server" in said
+    assert "has no redis-server; to get it: install Debian's package redis-server" in said
