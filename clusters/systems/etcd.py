@@ -10,6 +10,7 @@ import asyncio
 import base64
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar
 from zlib import crc32
 
@@ -20,6 +21,7 @@ from harness.contracts import BedFailed, Node
 from harness.contracts.calls import Lease, LogEntries, MicroOperation, Refused
 
 PORT, PEER_PORT, WITHIN_S = 2379, 2380, 2.0
+KEPT_S = 10.0  # how long a client relies on a lock that it keeps alive
 SAME_TRIES, SAME_EVERY_S = 20, 0.1  # to find members that have applied the same
 # what a server answers that did nothing: it refused before it proposed anything
 NEVER = (
@@ -66,8 +68,11 @@ class EtcdClient:
         self._values: Mapping[str, Any] = settings["settings"]
         self._appending: dict[str, asyncio.Lock] = {}
         self._leases: dict[tuple[str, str], str] = {}
+        self._renewals: dict[tuple[str, str], asyncio.Future[None]] = {}
 
     async def close(self) -> None:
+        for renewal in self._renewals.values():
+            renewal.cancel()
         for link in self._links:
             link.close()
 
@@ -112,9 +117,23 @@ class EtcdClient:
         if not taken:
             raise Refused("another owner has it")
         self._leases[key, owner] = lease
+        if self._values["keep_alive"]:
+            held_s = KEPT_S
+            self._renewals[key, owner] = asyncio.ensure_future(self._renew(lease))
         return Lease(held_s, int(answers[0]["response_put"]["header"]["revision"]))
 
+    async def _renew(self, lease: str) -> None:
+        """Keep a lease alive, as long as this process runs, until it is cancelled."""
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + KEPT_S
+        while loop.time() < end_s:
+            await asyncio.sleep(self._values["lease_s"] / 3)
+            with suppress(OSError, ValueError, Refused):
+                await self._call("lease/keepalive", ID=lease)
+
     async def release(self, key: str, owner: str) -> None:
+        if renewal := self._renewals.pop((key, owner), None):
+            renewal.cancel()
         remove = {"request_delete_range": {"key": b64(key)}}
         if not (await self._txn([holds(key, owner)], [remove]))[0]:
             raise Refused("this owner does not have it")
@@ -237,6 +256,7 @@ class Etcd(Service):
     settings: ClassVar = {
         "serializable": False,  # reads are answered by the member that is asked
         "lease_s": 3,
+        "keep_alive": False,  # clients renew their leases, and rely on a lock until they release it
         "heartbeat-interval": 100,  # ms
         "election-timeout": 1000,  # ms
         "snapshot-count": 10_000,
@@ -249,6 +269,12 @@ class Etcd(Service):
             about="each member answers reads by itself, so they may be stale",
             settings={"serializable": True},
             expected={"etcd-serializable": "NOT_LINEARIZABLE"},
+        ),
+        Profile(
+            name="locks-kept-alive",
+            about="clients renew the lease of a lock and rely on the lock until they release it",
+            settings={"keep_alive": True},
+            expected={"etcd-lock-pause": "LOCK_HELD_TWICE"},
         ),
     )
     claims: ClassVar = dict.fromkeys(
