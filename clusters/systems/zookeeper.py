@@ -24,6 +24,9 @@ PORT, PEER_PORT, ELECTION_PORT = 2181, 2888, 3888
 WITHIN_S = 2.0
 SET_UP_S = 30.0
 CREATE2, DELETE, EXISTS, GET_DATA, SET_DATA, SYNC, GET_CHILDREN = 15, 2, 3, 4, 5, 9, 8
+CLOSE_SESSION = -11
+DIGEST_EVERY = 128  # transactions
+SAME_TRIES, SAME_EVERY_S = 30, 0.1  # to find servers that have applied the same
 PERSISTENT, EPHEMERAL, SEQUENTIAL = 0, 1, 2
 NO_NODE, BAD_VERSION, NODE_EXISTS = -101, -103, -110
 # errors that did nothing: bad arguments, no node, no permission, bad version, exists, not empty
@@ -285,7 +288,12 @@ class ZooKeeperClient:
     async def end(self, key: str) -> int:
         path = f"/logs/{key}"
         await self._call(SYNC, path)
-        return _stat(await self._call(EXISTS, path, b"\x00")).children
+        try:
+            return _stat(await self._call(EXISTS, path, b"\x00")).children
+        except ZooKeeperError as e:
+            if e.code == NO_NODE:
+                return 0  # the whole log is gone
+            raise
 
     async def entries(self, key: str, offset: int, limit: int) -> LogEntries:
         end = await self.end(key)
@@ -365,10 +373,44 @@ class ZooKeeper(Service):
         epoch = await here.agent.get(f"{here.folder}/{self.data}/version-2/currentEpoch")
         return view_of(here.node.name, answer, int(epoch))
 
+    async def digests(self, nodes: Sequence[NodeAccess]) -> dict[str, str]:
+        """Return the digests of all servers' trees at the newest transaction of which all of them
+        have one. A server notes a digest every 128 transactions, so some changes are made first."""
+        await nodes[0].agent.ask(PORT, changes(2 * DIGEST_EVERY), 20.0, to_end=True)
+        for _ in range(SAME_TRIES):
+            asked = (node.text(PORT, b"hash", within_s=5.0) for node in nodes)
+            found = [digests_in(answer) for answer in await asyncio.gather(*asked)]
+            common = set.intersection(*map(set, found))
+            if common and max(common) == max(max(each, default=0) for each in found):
+                break
+            await asyncio.sleep(SAME_EVERY_S)
+        at = max(common, default=0)
+        return {
+            node.node.name: f"{each[at]} at {at:x}"
+            for node, each in zip(nodes, found, strict=True)
+            if at in each
+        }
+
     async def rejoin(self, here: NodeAccess, others: Sequence[NodeAccess]) -> None:
         """Give it its number back; it takes the rest from the leader."""
         number = here.node.name.rpartition("-")[2]
         await here.agent.put(f"{here.folder}/{self.data}/myid", f"{number}\n".encode())
+
+
+def changes(count: int) -> bytes:
+    """Return a session with a number of changes that change nothing, for one connection that the
+    server closes at its end."""
+    connect = struct.pack(">iqiqi", 0, 0, 10_000, 0, 16) + bytes(16) + b"\x00"
+    change = _text("/locks") + _buffer(b"") + struct.pack(">i", ANYTHING)
+    requests = [struct.pack(">ii", n, SET_DATA) + change for n in range(1, count + 1)]
+    close = struct.pack(">ii", count + 1, CLOSE_SESSION)
+    return b"".join(map(_framed, [connect, *requests, close]))
+
+
+def digests_in(answer: str) -> dict[int, str]:
+    """Return the digests that a server answers to `hash`: transaction -> digest."""
+    lines = (line.partition(": ") for line in answer.splitlines())
+    return {int(zxid, 16): digest for zxid, colon, digest in lines if colon}
 
 
 def view_of(name: str, answer: str, epoch: int) -> View:

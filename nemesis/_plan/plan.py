@@ -14,13 +14,14 @@ condition on a fault that does not exist, and a selector that can match no node.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from random import Random
 
 from harness import plans, registry
 from harness.contracts import Node, PlannedFault
 from harness.errors import BadRequest, UnknownName, Unsupported
-from harness.trial import Trial
+from harness.trial import Rhythm, Trial
 from nemesis._plan import targets as _targets
 from nemesis._plan.aliases import Alias
 from nemesis._plan.conditions import Conditions, StateCondition
@@ -69,7 +70,8 @@ def plan_for_trial(
 
 
 def draw(trial: Trial, detection_s: float, nodes: Sequence[Node]) -> Plan:
-    """Draw the plan of a trial's seed.
+    """Draw the plan of a trial's seed. Faults last as the trial's rhythm has it, by default long
+    enough for the system to notice them.
 
     Raises BadRequest if faults, targets or rhythm are invalid.
     """
@@ -80,6 +82,10 @@ def draw(trial: Trial, detection_s: float, nodes: Sequence[Node]) -> Plan:
     kinds = [alias for alias in kinds if alias.kind]  # `noop` of OpenChaos is no fault
     if not kinds:
         return ()
+    rhythm = trial.rhythm
+    if rhythm.fault_s == Rhythm.fault_s and not trial.short_faults:
+        rhythm = replace(rhythm, fault_s=max(rhythm.fault_s, DETECTIONS * detection_s))
+        trial = replace(trial, rhythm=rhythm)
     starts = _windows(trial)
     plan = tuple(
         _draw_fault(alias, at_s, trial, random, nodes)

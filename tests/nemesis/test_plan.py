@@ -306,3 +306,14 @@ def test_our_own_plans_are_sound(path: Path) -> None:
     trial = Trial().with_({"plan": str(path), **overrides})
     system = registry.load("system", trial.system)(trial)
     _plan.check(plan, trial, system.detection_s, assign_zones(system.nodes(), trial.zones), ALL)
+
+
+def test_drawn_faults_last_until_the_system_notices_them() -> None:
+    """By default; a rhythm that is too short for the system is refused."""
+    nodes = [Node(f"server-{n}", "server") for n in (1, 2, 3)]
+    trial = Trial(faults=("kill",), duration_s=60.0)
+    assert {fault.for_s for fault in _plan.draw(trial, 4.0, nodes)} == {12.0}
+    assert {fault.for_s for fault in _plan.draw(trial, 1.0, nodes)} == {6.0}
+    short = replace(trial, rhythm=Rhythm(fault_s=5.0))
+    with pytest.raises(BadRequest, match="make it at least 12 s"):
+        _plan.draw(short, 4.0, nodes)

@@ -132,3 +132,11 @@ def test_the_views_of_zookeepers_servers() -> None:
         False,
         {},
     )
+
+
+def test_the_digests_of_a_zookeeper_server() -> None:
+    assert zookeeper.digests_in("80: 274690523686\n100: 545469569557\n") == {
+        0x80: "274690523686",
+        0x100: "545469569557",
+    }
+    assert zookeeper.digests_in("This ZooKeeper instance is not currently serving requests") == {}
