@@ -411,6 +411,7 @@ class Redis(Service):
             f"replica-announce-ip {node.address}",
             "repl-diskless-sync-delay 0",  # serve a new replica at once
             "repl-ping-replica-period 1",
+            *("crash-log-enabled no", "crash-memcheck-enabled no"),  # end at once, as a fault may
             "repl-timeout 10",
             *(f"{key} {self.values[key]}" for key in of_server),
             *([f"replicaof {first.address} {PORTS[BROKER]}"] if node != first else []),

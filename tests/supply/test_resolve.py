@@ -40,6 +40,24 @@ def test_the_path_if_no_version_is_named(
     assert resolve(thing).version == "1.2.3"
 
 
+def test_a_program_that_acts_by_the_name_of_its_link(tmp_path: Path, thing: Program) -> None:
+    """Debian's redis-server is a link to redis-check-rdb, which is another program by that name."""
+    there = program(tmp_path / "real").rename(tmp_path / "thing-check")
+    (tmp_path / "thing").symlink_to(there)
+    assert resolve(thing, supply=str(tmp_path)).path == tmp_path / "thing"
+
+
+def test_a_program_that_needs_its_package_is_left_to_the_nodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """If this machine lacks it: it may be one whose nodes are elsewhere."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    found = resolve(Program(name="thing", package="thing-server", linked=True))
+    assert (found.path, found.source) == (None, "the PATH of each node")
+    with pytest.raises(BedFailed, match="Debian's package thing-server"):
+        resolve(Program(name="thing", package="thing-server", linked=True), "9.0")
+
+
 def test_another_version_than_the_trial_names_is_refused(tmp_path: Path, thing: Program) -> None:
     program(tmp_path)
     with pytest.raises(BedFailed, match=r"is thing 1\.2\.3, and the trial names 9\.0"):

@@ -12,7 +12,7 @@ from clusters.kit.driver import cluster_state, roles_in, settings_in_force
 from clusters.systems.etcd import Etcd
 from clusters.systems.nats import Nats
 from harness.cli.options import Request
-from harness.contracts.calls import Lease, LogEntries, Refused
+from harness.contracts.calls import Lease, LogEntries, Refused, Stored
 from harness.errors import BadRequest, SeatrialError, UnknownName
 from harness.operation import Completion, Type
 from harness.registry import load
@@ -127,7 +127,8 @@ def raising(error: Exception) -> Callable[[], Any]:
 
 def ended(answer: Callable[[], Any], call: Callable[[ServiceClient], Awaitable[Any]]) -> Any:
     async def play() -> Any:
-        return await call(ServiceClient(lambda settings, number: Calls(answer), {}))
+        nodes = [("server-1", "server", "10.0.0.1"), ("server-2", "server", "10.0.0.2")]
+        return await call(ServiceClient(lambda settings, number: Calls(answer), {"nodes": nodes}))
 
     return asyncio.run(play())
 
@@ -143,6 +144,19 @@ def test_a_call_that_was_refused_failed_and_any_other_error_is_unknown() -> None
     assert ended(raising(Refused("full")), sent) == Completion(Type.FAIL, error="full")
     unknown = ended(raising(OSError("reset")), sent)
     assert unknown == Completion(Type.INFO, error="OSError: reset")
+
+
+def test_an_acknowledgement_may_say_which_node_gave_it_in_which_term() -> None:
+    known = ended(lambda: Stored(7, 3, "server-2"), sent)
+    assert known == Completion(Type.OK, offset=7, epoch=3, node=1)
+    assert ended(lambda: Stored(7), sent) == Completion(Type.OK, offset=7)
+
+
+def test_a_log_that_has_become_shorter_is_read_on_where_the_client_says() -> None:
+    shorter = ended(lambda: LogEntries([], 5, 5), lambda c: c.poll("orders", 0, 9, 10, 0.0))
+    assert shorter.next_offset == 5
+    empty = ended(lambda: LogEntries([], 5), lambda c: c.poll("orders", 0, 9, 10, 0.0))
+    assert empty.next_offset == 9
 
 
 def test_a_read_never_has_an_unknown_outcome() -> None:
