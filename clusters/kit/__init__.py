@@ -11,10 +11,10 @@ docs/tutorial/first-system.md.
 
 from clusters.kit.driver import ServiceDriver as ServiceDriver
 from clusters.kit.driver import plugin as plugin
-from clusters.kit.driver import role_events as role_events
 from clusters.kit.service import Copy as Copy
 from clusters.kit.service import Event as Event
 from clusters.kit.service import NodeAccess as NodeAccess
 from clusters.kit.service import Profile as Profile
 from clusters.kit.service import Service as Service
 from clusters.kit.service import View as View
+from clusters.kit.service import role_events as role_events

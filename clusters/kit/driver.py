@@ -1,17 +1,15 @@
 """The driver that a service's declaration makes: `harness.contracts.System` for any service."""
 
 import asyncio
-import re
 import signal
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from clusters.kit.clients import ServiceClient
-from clusters.kit.service import Event, NodeAccess, Profile, Service, View
+from clusters.kit.service import Event, NodeAccess, Profile, Service, View, role_events
 from clusters.supply import Supplied, resolve, sources_here, ways_to_get
 from harness import registry
 from harness.contracts import CLIENT, ClusterState, MessageClient, Node, SystemPlugin, TestBed
@@ -28,8 +26,6 @@ ANSWER_WITHIN_S = 2.0
 STOP_WITHIN_S = 5.0
 COPY_WITHIN_S = 60.0
 WALL = "import time; print(time.time_ns() - time.monotonic_ns())"
-ZONE = re.compile(r"[+-]\d\d:?\d\d$")
-LINE_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,]\d+(?:Z|[+-]\d\d:?\d\d)?")
 
 
 def plugin(service: type[Service]) -> SystemPlugin:
@@ -340,11 +336,10 @@ class ServiceDriver:
             await asyncio.gather(*(self._stop(bed, node.name) for node in bed.of_role(role)))
         if self._of.copies_stopped:
             await asyncio.gather(*(self._copy(bed, node) for node in copies))
-        if self._of.became or self._of.dated:
-            tellers = [node for node in bed.nodes if node.role in self._of.dated] or nodes
-            found = await asyncio.gather(*(self._log_events(bed, node.name) for node in tellers))
-            for event in sort_events(found):
-                bed.record.event(*event)
+        dated = self._of.dated or ((self.data_role,) if self._of.became else ())
+        logs = (self._log_events(bed, node.name) for node in bed.nodes if node.role in dated)
+        for event in sort_events(await asyncio.gather(*logs)):
+            bed.record.event(*event)
 
     async def compared(self, bed: TestBed) -> None:
         """Record what the digests of the replicas are at the end, if the service has them."""
@@ -381,12 +376,7 @@ class ServiceDriver:
         except (BedFailed, ValueError) as e:
             bed.record.note(f"NO_EVENTS {node}: {e}")
             return []
-        events = [
-            event
-            for t, role, term in (roles_in(log, self._of.became) if self._of.became else ())
-            for event in role_events(t, self._of.name, node, term, role == self._of.leading)
-        ]
-        events += self._service.events(log, node)
+        events = self._service.events(log, node)
         return [(t - begin_ns, source, kind, fields) for t, source, kind, fields in events]
 
 
@@ -470,37 +460,9 @@ def _lacking(state: ClusterState, nodes: Sequence[Node]) -> str:
     return "its nodes do not agree on a leader" if state.masters else "it has no leader"
 
 
-def roles_in(log: str, became: str) -> list[tuple[int, str, int]]:
-    """Return the roles that a log tells: wall clock in ns, role, term. Lines have a date."""
-    found = []
-    pattern = re.compile(became)
-    for line in log.splitlines():
-        match, date = pattern.search(line), LINE_TIME.search(line)
-        if match and date:
-            text = date[0].replace(",", ".").replace("Z", "+00:00")
-            text += "" if ZONE.search(text) else "+00:00"
-            when = datetime.fromisoformat(text)
-            found.append((round(when.timestamp() * 1e6) * 1000, match["role"], int(match["term"])))
-    return found
-
-
 def sort_events(logs: Iterable[Iterable[Event]]) -> list[Event]:
     """Sort events by time and node. Those of one node at one instant keep their order."""
     return sorted((event for log in logs for event in log), key=lambda event: event[:2])
-
-
-def role_events(
-    t: int, name: str, node: str, term: int, leads: bool, source: str = ""
-) -> list[Event]:
-    """Return the events of a node that leads or follows from now on. `source`: the node that
-    elected it, if it was another."""
-    number = int(node.rpartition("-")[2])
-    who = {"brokerName": name, "brokerId": number, "epoch": term}
-    events: list[Event] = [(t, node, "role", {**who, "role": "master" if leads else "slave"})]
-    if leads:
-        election = {"brokerName": name, "masterId": number, "epoch": term}
-        events.append((t, source or node, "election", election))
-    return events
 
 
 def _files(path: Path) -> list[Path]:

@@ -1,8 +1,10 @@
 """What the author of a driver writes: the declaration of one replicated service."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
@@ -10,6 +12,8 @@ from clusters.supply import Program, Supplied
 from harness.contracts import Agent, BedFailed, CommandResult, Node
 
 SERVER = "server"
+ZONE = re.compile(r"[+-]\d\d:?\d\d$")
+LINE_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,]\d+(?:Z|[+-]\d\d:?\d\d)?")
 Event = tuple[int, str, str, Mapping[str, Any]]  # time, node, kind, fields
 
 
@@ -102,7 +106,8 @@ class Service:
                  role's nodes hold the data
     names        role -> what its nodes are called before their number, if not by the role
     arbiter      the role whose nodes name the leader, if it is not the first
-    dated        roles whose logs `events` reads; those nodes' own wall clocks date them
+    dated        roles whose logs `events` reads, where it is overridden; the nodes' own wall clocks
+                 date them
     settings     settings of a trial with their defaults; a tuple lists the values allowed, the
                  first of them being the default; `smallest`: the smallest value of a number
     profiles     named configurations; the first is the default
@@ -170,9 +175,12 @@ class Service:
         raise NotImplementedError
 
     def events(self, log: str, node: str) -> Iterable[Event]:
-        """Return the events that the log of a node of the `dated` roles tells, at its wall clock in
-        ns."""
-        return ()
+        """Return the events that a node's log tells, at its wall clock in ns."""
+        return [
+            event
+            for t, role, term in roles_in(log, self.became)
+            for event in role_events(t, self.name, node, term, role == self.leading)
+        ]
 
     async def rejoin(self, here: NodeAccess, others: Sequence[NodeAccess]) -> None:
         """Make the others accept this node, which has lost its disk, as a new member.
@@ -197,3 +205,31 @@ class Service:
         A service that does not override it has no copies to compare.
         """
         raise NotImplementedError
+
+
+def roles_in(log: str, became: str) -> list[tuple[int, str, int]]:
+    """Return the roles that a log tells: wall clock in ns, role, term. Lines have a date."""
+    found = []
+    pattern = re.compile(became)
+    for line in log.splitlines():
+        match, date = pattern.search(line), LINE_TIME.search(line)
+        if match and date:
+            text = date[0].replace(",", ".").replace("Z", "+00:00")
+            text += "" if ZONE.search(text) else "+00:00"
+            when = datetime.fromisoformat(text)
+            found.append((round(when.timestamp() * 1e6) * 1000, match["role"], int(match["term"])))
+    return found
+
+
+def role_events(
+    t: int, name: str, node: str, term: int, leads: bool, source: str = ""
+) -> list[Event]:
+    """Return the events of a node that leads or follows from now on. `source`: the node that
+    elected it, if it was another."""
+    number = int(node.rpartition("-")[2])
+    who = {"brokerName": name, "brokerId": number, "epoch": term}
+    events: list[Event] = [(t, node, "role", {**who, "role": "master" if leads else "slave"})]
+    if leads:
+        election = {"brokerName": name, "masterId": number, "epoch": term}
+        events.append((t, source or node, "election", election))
+    return events

@@ -8,7 +8,8 @@ import pytest
 
 from clusters.kit import View
 from clusters.kit.clients import ServiceClient
-from clusters.kit.driver import cluster_state, roles_in, settings_in_force
+from clusters.kit.driver import cluster_state, settings_in_force
+from clusters.kit.service import roles_in
 from clusters.systems.etcd import Etcd
 from clusters.systems.nats import Nats
 from harness.cli.options import Request
