@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from harness.judge.verdict import Finding, Judgement, Result
+from harness.text.sanitize import sanitize
 from reports._run import IMPORTED, RunView, rank
 from reports._times import SILENCE, TO_ACK, TO_SUCCESS, times_of_faults, usual_and_worst
 
@@ -89,10 +90,41 @@ def trial_line(view: RunView) -> str:
         return f"{trial.workload}, imported from {trial.name}"
     profile = f" ({trial.profile})" if trial.profile else ""
     own = ",".join(f"{kind}={extent}" for kind, extent in sorted(trial.claims.items()))
+    system = f"{trial.system}{system_version(view)}{profile}"
     return (
-        f"{trial.workload} on {trial.system}{profile}, hosts {trial.hosts}, seed {trial.seed}, "
+        f"{trial.workload} on {system}, hosts {trial.hosts}, seed {trial.seed}, "
         f"{seconds(trial.duration_s)} of load{f', claims {own}' if own else ''}"
     )
+
+
+def programs(view: RunView) -> list[tuple[str, str, str, str]]:
+    """Return the programs that ran: name, version, SHA-256, and where each came from."""
+    healthy = view.state.get("healthy")
+    found = healthy.get("programs") if isinstance(healthy, Mapping) else None
+    return [
+        (
+            str(name),
+            str(of.get("version") or ""),
+            str(of.get("sha256") or ""),
+            str(of.get("source") or ""),
+        )
+        for name, of in (found.items() if isinstance(found, Mapping) else ())
+        if isinstance(of, Mapping)
+    ]
+
+
+def program_line(program: tuple[str, str, str, str]) -> str:
+    """Return a program as text, with the begin of its digest."""
+    name, version, digest, source = program
+    parts = (f"from {source}" if source else "", f"SHA-256 {digest[:16]}" if digest else "")
+    return ", ".join(filter(None, (f"{name} {version}".strip(), *parts)))
+
+
+def system_version(view: RunView) -> str:
+    """Return the version of the system that ran, after a space; empty if it is not recorded."""
+    healthy = view.state.get("healthy")
+    version = healthy.get("version") if isinstance(healthy, Mapping) else None
+    return f" {clip(sanitize(str(version)), 40)}" if version else ""
 
 
 def seconds(value: float | None) -> str:

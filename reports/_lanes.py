@@ -6,12 +6,13 @@ it), a tooltip, and what a click on it selects. The page only draws.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 from harness.history.faults_and_events import ClusterEvent, FaultInterval
 from harness.history.roles import ENDS, RoleSpan, role_spans, set_changes_of
+from harness.text.own_words import OwnWords
 from reports._format import clip
 from reports._run import RunView
 
@@ -111,7 +112,15 @@ def lanes(scene: LaneInput) -> list[Lane]:
         *_leaders(in_roles),
         *_nodes(scene, in_roles),
     ]
-    return [lane for lane in made if lane.bars]
+    words = scene.run.words
+    return [_in_own_words(lane, words) if words else lane for lane in made if lane.bars]
+
+
+def _in_own_words(lane: Lane, words: OwnWords) -> Lane:
+    bars = (
+        replace(bar, words=tuple(map(words, bar.words)), tip=words(bar.tip)) for bar in lane.bars
+    )
+    return replace(lane, name=words(lane.name), about=words(lane.about), bars=tuple(bars))
 
 
 def ms(t: int) -> float:
@@ -219,7 +228,8 @@ def _masters(scene: LaneInput, role_spans: Sequence[RoleSpan]) -> Iterator[Lane]
     masters = [span for span in role_spans if span.role == "master"]
     for name in sorted({set_of.get(span.node, "") for span in masters}):
         mine = [span for span in masters if set_of.get(span.node, "") == name]
-        title = f"master of {name}" if name else "master"
+        own = scene.run.words and name == scene.run.trial.system
+        title = f"master of {name}" if name and not own else "master"
         bars, rows = _reigns(mine, "epoch", "is master")
         yield Lane(title, "row", bars, rows, about="two at once: two rows")
 
@@ -383,8 +393,17 @@ def _drain(view: RunView) -> int:
 
 
 def shown_events(view: RunView) -> list[ClusterEvent]:
-    """Return the events that nodes reported, in order of time, without progress reports."""
-    return [event for event in view.events if event.kind and event.kind != PROGRESS]
+    """Return the events that nodes reported, in order of time, without progress reports; those of
+    roles in the system's own words."""
+    events = (event for event in view.events if event.kind and event.kind != PROGRESS)
+    if not view.words:
+        return list(events)
+    return [
+        replace(event, fields=view.words.fields(event.fields, view.trial.system))
+        if event.kind in ("role", "election")
+        else event
+        for event in events
+    ]
 
 
 def log_lines(view: RunView, limit: int) -> list[dict[str, Any]]:

@@ -74,10 +74,10 @@ def _row(view: RunView, fault: FaultInterval) -> dict[str, Any]:
         "words": fault.label,
         "style": fault_style(fault),
         "nodes": fault.names,
-        "selector": fault.selector,
+        "selector": view.words(fault.selector),
         "params": fault.params,
         "state": fault.state,
-        "worth": worth,
+        "worth": view.words(worth),
         "planned_s": None if fault.planned is None else (load + fault.planned) / 1e9,
         "took_ms": _between(fault.begin, fault.applied, 1e6),
         "observed_ms": _between(fault.begin, fault.observed, 1e6),
@@ -172,7 +172,7 @@ def spreads(view: RunView) -> list[Spread]:
     durations = [t[name] for t in times for name, *_ in METRICS if is_time(t.get(name))]
     scale = _LogScale.of(durations)
     return [
-        _spread(times, name, title, about, scale)
+        _spread(times, name, title, view.words(about), scale)
         for name, title, about in METRICS
         if any(is_time(t.get(name)) for t in times)
     ]

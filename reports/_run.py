@@ -18,8 +18,9 @@ from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.judge.stored_verdict import BROKEN, load_verdict
 from harness.judge.verdict import Finding, Result, Verdict
+from harness.text.own_words import OwnWords, words_of
 from harness.text.parsing import MAX_TOML_BYTES, read_bytes
-from harness.text.sanitize import sanitize_all
+from harness.text.sanitize import map_text, sanitize_all
 from harness.trial import Trial
 from reports._cells import Cells, count_cells
 
@@ -64,6 +65,11 @@ class RunView:
     def _cells(self) -> Cells:
         counted = count_cells(self.history, self.names)
         return replace(counted, begin=counted.begin - self.zero)
+
+    @cached_property
+    def words(self) -> OwnWords:
+        """The system's own words."""
+        return words_of(self.state)
 
     @cached_property
     def end(self) -> int:
@@ -162,7 +168,7 @@ def read_run(run: RunDir) -> RunView:
     return RunView(
         run=run,
         trial=_attempt(doubts, "trial.toml", run.trial, Trial(name=run.path.name)),
-        verdict=verdict,
+        verdict=in_own_words(verdict, words_of(state)),
         state=state,
         names=names,
         phases={name: t - zero for name, t in phases.items()},
@@ -171,6 +177,37 @@ def read_run(run: RunDir) -> RunView:
         plan=_attempt(doubts, "plan.toml", lambda: _text(run), ""),
         zero=zero,
         doubts=doubts,
+    )
+
+
+def in_own_words(verdict: Verdict, words: OwnWords) -> Verdict:
+    """Return the verdict with its sentences in the system's own words; codes, numbers and names are
+    unchanged."""
+    if not words:
+        return verdict
+    return replace(
+        verdict,
+        sentence=words(verdict.sentence),
+        reasons=tuple(replace(r, message=words(r.message)) for r in verdict.reasons),
+        checkers=tuple(_result_in(result, words) for result in verdict.checkers),
+    )
+
+
+def finding_in(finding: Finding, words: OwnWords) -> Finding:
+    """Return a finding with its sentence and its evidence in the system's own words."""
+    if not words:
+        return finding
+    rows = ({name: map_text(cell, words) for name, cell in row.items()} for row in finding.evidence)
+    return replace(finding, message=words(finding.message), evidence=tuple(rows))
+
+
+def _result_in(result: Result, words: OwnWords) -> Result:
+    proved = {"proved": words(str(result.stats["proved"]))} if "proved" in result.stats else {}
+    return replace(
+        result,
+        findings=tuple(finding_in(finding, words) for finding in result.findings),
+        reasons=tuple(replace(reason, message=words(reason.message)) for reason in result.reasons),
+        stats={**result.stats, **proved},
     )
 
 

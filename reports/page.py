@@ -162,6 +162,8 @@ def page_html(view: RunView, links: Sequence[tuple[str, str]] = (), folder: str 
         printed=view.part("what nodes printed", lambda: _printed(view), NONE),
         command_line=rerun_command(view),
         imported=view.trial.system == IMPORTED,
+        programs=view.part("the programs", lambda: _format.programs(view), NONE),
+        sends=not view.words or any(layer.f == "send" for layer in view.counted.layers),
         claims=view.part("the claims", lambda: _claims(view), ""),
         data=embedded(_data(view, findings)),
         curves=bool(view.counted.layers),

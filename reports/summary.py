@@ -59,6 +59,7 @@ def _lines(view: RunView) -> Iterator[str]:
     yield from _checkers(view)
     yield from view.part("the faults", lambda: list(_faults(view)), list[str]())
     yield from (f"Times are {view.axis}.", "")
+    yield from _bullets(_plain(_format.program_line(each)) for each in _format.programs(view))
     yield from _bullets(map(_plain, view.shown_doubts))
     yield f"Run again: `{_code(rerun_command(view))}`"
 

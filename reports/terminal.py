@@ -177,6 +177,8 @@ def _places(view: RunView) -> Iterator[tuple[str, str]]:
     ):
         if demands:
             yield name, demands
+    for program in _format.programs(view):
+        yield "program", sanitize_all(_format.program_line(program))
     if view.run.report_file.is_file():
         yield "report", sanitize_all(from_here(view.run, view.run.report_file))
     if view.verdict.first_finding:

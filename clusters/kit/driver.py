@@ -39,8 +39,22 @@ def plugin(service: type[Service]) -> SystemPlugin:
         calls=lambda trial: [name for name in dir(service.client) if not name.startswith("_")],
         supply=lambda: {program.name: sources_here(program) for program in service.programs},
         prepare=partial(_prepare, service),
+        words=_own_words(service),
         digests=_has_digests(service),
     )
+
+
+def _own_words(service: type[Service]) -> dict[str, str]:
+    """Return the service's words for the harness's."""
+    leader, follower, term = (service.words.get(w, w) for w in ("leader", "follower", "term"))
+    return {
+        "master": leader,
+        "slave": follower,
+        "epoch": term,
+        "broker": next(iter(service.roles)),
+        "broker set": "group",
+        "SyncStateSet": f"set of {follower}s",
+    }
 
 
 def _prepare(service: type[Service], trial: Trial) -> None:
@@ -289,7 +303,13 @@ class ServiceDriver:
             name: {"version": of.version, "source": of.source, "sha256": of.sha256}
             for name, of in self._service.supplied.items()
         }
-        return {"masters": now.masters, "epochs": now.epochs, "programs": programs}
+        version = self._service.supplied[self._of.programs[0].name].version
+        return {
+            "masters": now.masters,
+            "epochs": now.epochs,
+            "programs": programs,
+            "version": version,
+        }
 
     async def _wait_whole(self, bed: TestBed, within_s: float, role: str = "") -> ClusterState:
         """Wait until the cluster is whole, or with a role, until each of its nodes serves."""

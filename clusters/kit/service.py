@@ -120,6 +120,8 @@ class Service:
     became       a regular expression for log lines that tell a role: groups `role` and `term`;
                  `leading` is the word of a leader. Without it, elections are those that the
                  harness sees when it asks
+    words        its words for a leader, a follower and a term, which reports use:
+                 {"leader": "primary"}
     data, log    the folder and the file in a node's folder
     """
 
@@ -138,6 +140,7 @@ class Service:
     client: ClassVar[type[Any]]
     became: ClassVar[str] = ""
     leading: ClassVar[str] = "leader"
+    words: ClassVar[Mapping[str, str]] = {}
     copies_stopped: ClassVar[bool] = False
     data: ClassVar[str] = "data"
     log: ClassVar[str] = "server.log"

@@ -31,6 +31,7 @@ from harness.history.rundir import RunDir
 from harness.history.runs import LATEST, is_running, new_run
 from harness.run.launch import packages_path
 from harness.run.preflight import refuse_unrunnable
+from harness.text.own_words import words_of
 from harness.text.sanitize import sanitize
 
 FOLDER = "clusters"
@@ -112,11 +113,14 @@ def show_status(run: RunDir, as_json: bool = False) -> int:
     if as_json:
         print(json.dumps(answer, indent=2, sort_keys=True))
         return EXIT_VALID
+    words = words_of(run.state())
     table = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("node", "address", "process", "role"):
         table.add_column(heading, overflow="fold")
     for row in answer["nodes"]:
-        table.add_row(*map(Text, (row["node"], row["address"], row["state"], _role(row, answer))))
+        table.add_row(
+            *map(Text, (row["node"], row["address"], row["state"], words(_role(row, answer))))
+        )
     console = standard_output()
     console.print(table)
     redundancy = ("with full redundancy", "") if answer["redundant"] else (NOT_REDUNDANT, "red")

@@ -179,18 +179,19 @@ def _fault(fault: ActiveFault, now_s: float) -> Text:
 
 
 def _cluster(progress: TrialProgress) -> RenderableType:
+    words = progress.words
     lines = [
         Text(f"{name}  ")
-        .append("master ", style="dim")
+        .append(words("master "), style="dim")
         .append(progress.masters[name] or "none", style="bold")
-        .append("  epoch ", style="dim")
+        .append(words("  epoch "), style="dim")
         .append(str(progress.epochs.get(name, "?")))
         for name in sorted(progress.masters)
     ] or [Text("not known yet", style="dim")]
     if progress.in_set:
         lines.append(
             Text()
-            .append("SyncStateSet ", style="dim")
+            .append(words("SyncStateSet "), style="dim")
             .append(str(len(progress.in_set)))
             .append(f" ({', '.join(progress.in_set)})")
         )

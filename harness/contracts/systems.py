@@ -188,6 +188,8 @@ class SystemPlugin(Plugin):
               what each way needs
     prepare   fetches, before anything is started, what nodes will run. Raises BadRequest or
               BedFailed
+    words     its own words for the harness's, which reports use: for `master`, `slave`, `epoch`,
+              `broker`, `broker set`, `SyncStateSet`
     digests   True if its replicas have digests that are compared whatever the workload wrote
     swarm     profile, nodes and settings for one seed of a campaign
     """
@@ -203,5 +205,6 @@ class SystemPlugin(Plugin):
     calls: Callable[["Trial"], Sequence[str]] | None = None
     supply: Callable[[], Mapping[str, Sequence[tuple[str, bool]]]] | None = None
     prepare: Callable[["Trial"], None] | None = None
+    words: Mapping[str, str] = field(default_factory=dict)
     digests: bool = False
     swarm: Callable[..., Mapping[str, Any]] | None = None

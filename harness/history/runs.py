@@ -19,11 +19,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from harness import registry
 from harness.errors import BadRequest, BedFailed
 from harness.history.rundir import RunDir
 from harness.judge.claims import claims_in_force
 from harness.judge.verdict import SCHEMA_VERSION
 from harness.suite.store import failing
+from harness.text.own_words import IN_STATE
 from harness.trial import Trial
 
 CAP_VARIABLE = "SEATRIAL_RUNS_CAP_GB"
@@ -86,7 +88,9 @@ def write_run(trial: Trial, plan: str, folder: Path) -> RunDir:
     run = RunDir(folder)
     run.trial_file.write_text(trial.to_toml())
     run.plan_file.write_text(plan)
-    run.update_state(claims=claims_in_force(trial), **_initial_state())
+    words = registry.system(trial.system).words if trial.system in registry.names("system") else {}
+    own = {IN_STATE: dict(words)} if words else {}
+    run.update_state(claims=claims_in_force(trial), **own, **_initial_state())
     return run
 
 

@@ -19,6 +19,7 @@ from harness.contracts import CLIENT, Agent, ClusterState, Node, Recorder, TestB
 from harness.errors import BedFailed, NodeGone
 from harness.history.notes import DISK_FULL, FULL, GONE, NODE_GONE
 from harness.history.rundir import RunDir
+from harness.text.own_words import IN_STATE
 
 STATE_EVERY_S = 0.5
 FULL_BYTES = 64_000_000  # less than a node may ask for at once
@@ -104,11 +105,14 @@ def watch_disks(bed: TestBed, full: OnLoss) -> Iterator[Coroutine[Any, Any, None
     return (_disk(bed, node, full) for node in bed.nodes if node.role != CLIENT)
 
 
-async def report_cluster_state(bed: TestBed, say: Callable[[Mapping[str, Any]], None]) -> None:
-    """Report the cluster state again and again, until cancelled."""
+async def report_cluster_state(
+    bed: TestBed, say: Callable[[Mapping[str, Any]], None], words: Mapping[str, str]
+) -> None:
+    """Report the cluster state again and again, until cancelled, with the system's own words."""
+    own = {IN_STATE: dict(words)} if words else {}
     while True:
         with suppress(NodeGone):
-            say({"standing": _state_json(await bed.cluster_state())})
+            say({"standing": {**_state_json(await bed.cluster_state()), **own}})
         await bed.sleep(STATE_EVERY_S)
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from harness.text.own_words import IN_STATE, OwnWords
+
 RATE_WINDOW_S = 2.0
 HISTORY_S = 60.0
 OUTCOMES = ("ok", "fail", "info")
@@ -59,6 +61,7 @@ class TrialProgress:
     epochs: Mapping[str, str] = field(default_factory=dict)
     in_set: tuple[str, ...] = ()
     controller_leader: str = ""
+    words: OwnWords = field(default_factory=OwnWords)  # the system's
     checker: str = ""  # the one running now
     failed: str = ""
     samples: deque[Sample] = field(default_factory=deque)
@@ -156,8 +159,9 @@ class TrialProgress:
     def _cluster_state(self, row: Mapping[str, Any]) -> list[str]:
         masters = _text_values(row.get("masters"))
         epochs = _text_values(row.get("epochs"))
+        self.words = OwnWords(row.get(IN_STATE))
         lines = [
-            f"{name}: master {masters[name]}, epoch {epochs.get(name, '?')}"
+            self.words(f"{name}: master {masters[name]}, epoch {epochs.get(name, '?')}")
             for name in sorted(masters)
             if (masters[name], epochs.get(name)) != (self.masters.get(name), self.epochs.get(name))
         ]

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from harness.history.rundir import RunDir
 from harness.run.progress import ActiveFault, TrialProgress
+from harness.text.own_words import IN_STATE
 
 FILE = "status.json"
 EVERY_S = 0.5
@@ -63,7 +64,9 @@ class StatusFile:
 
 def progress_json(progress: TrialProgress, now_s: float) -> dict[str, Any]:
     """Return everything that a view draws, as JSON."""
+    own = {IN_STATE: dict(progress.words.table)} if progress.words else {}
     return {
+        **own,
         "phase": progress.phase,
         "phases": progress.phases[-20:],
         "load_s": progress.load_s(now_s),

@@ -56,6 +56,7 @@ from harness.run.monitors import (
 from harness.run.parent_pipe import ParentPipe
 from harness.run.replica_comparison import QuietPeriodRecorder, compare_in_quiet_periods
 from harness.run.tasks import in_background, run_all
+from harness.text.own_words import IN_STATE
 from harness.zones import assign_zones, distances
 
 START_WITHIN_S = 90.0
@@ -194,7 +195,7 @@ class TrialRun:
         return in_background(
             _raise_when_failed(clients.failed),
             clients.report_counts(self.send_status),
-            report_cluster_state(bed, self.send_status),
+            report_cluster_state(bed, self.send_status, self.run.state().get(IN_STATE, {})),
             *watch_exits(bed, partial(self._lose, FULL)),
             *watch_disks(bed, partial(self._lose, FULL)),
         )

@@ -119,6 +119,8 @@ KILLED = -9  # by a fault, which has a moment of its own
 def _elected(event: ClusterEvent, brokers: BrokerNames) -> tuple[str, int]:
     fields = event.fields
     chosen = brokers.name(fields["masterId"]) if fields["masterId"] else "no broker"
+    if chosen == event.node:
+        return f"{chosen} becomes master of {fields['brokerName']} in epoch {fields['epoch']}", 3
     what = f"{chosen} master of {fields['brokerName']}: epoch {fields['epoch']}"
     return f"{event.node} elects {what}{brokers.sync_state_set(fields)}", 3
 

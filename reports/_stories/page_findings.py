@@ -20,7 +20,7 @@ from harness.history.faults_and_events import ClusterEvent
 from harness.judge.verdict import Finding, Result
 from reports import _format
 from reports._format import clip
-from reports._lanes import CHATTER, PROGRESS, SENTENCE, WORD, Mark, fields_text
+from reports._lanes import CHATTER, PROGRESS, SENTENCE, WORD, Mark, fields_text, shown_events
 from reports._run import WHEN, RunView, explain_command, rank
 from reports._stories.interval_drawing import IntervalDrawing, interval_drawing, interval_svg
 from reports._stories.story import Story, explain
@@ -194,7 +194,7 @@ def _witness_view(view: RunView, name: str, row: Mapping[str, Any]) -> WitnessVi
         t = min(example.times, default=None)
     moments = [] if t is None else [t - view.zero]
     moments += [step.t - view.zero for step, _ in story.moments] if story else []
-    return WitnessView(name, story, example, nearby_events(view.events, moments), view.zero)
+    return WitnessView(name, story, example, nearby_events(shown_events(view), moments), view.zero)
 
 
 def _finding_view(

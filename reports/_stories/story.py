@@ -23,6 +23,8 @@ from harness.history.source_names import original_messages
 from harness.judge.stored_verdict import BROKEN, load_verdict
 from harness.judge.verdict import Verdict
 from harness.operation import F, Type, producer_of, sequence_of
+from harness.text.own_words import words_of
+from reports._run import finding_in
 from reports._stories.cluster_events import (
     BrokerNames,
     broker_sets_before,
@@ -155,14 +157,16 @@ def _write_story(history: History, verdict: Verdict, about: FindingWitness) -> S
         dict.fromkeys([*steps, *around]), _central_time(about, steps), MAX_MOMENTS
     )
     began = int(history.state.get("load_began_ns", 0))
+    words = words_of(history.state)
+    steps_shown = [replace(step, text=words(step.text)) for step in shown]
     return Story(
-        witness=about,
+        witness=replace(about, finding=finding_in(about.finding, words)),
         subject=describe_subject(facts),
         began=began,
-        moments=tuple((step, faults_at(facts.history.faults, step.t)) for step in shown),
+        moments=tuple((step, faults_at(facts.history.faults, step.t)) for step in steps_shown),
         left_out=len({*steps, *around}) - len(shown),
-        final_state=tuple(final_state(facts)),
-        conclusion=conclusion(facts),
+        final_state=tuple(map(words, final_state(facts))),
+        conclusion=words(conclusion(facts)),
         others=tuple(explainable_names(verdict)),
     )
 

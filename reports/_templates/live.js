@@ -19,9 +19,10 @@ function list(id, lines, none) {
 }
 
 function cluster(status) {
+  const own = status.words || {}, word = name => own[name] || name;
   const masters = Object.entries(status.masters || {});
-  const lines = masters.map(([set, node]) => `${set}: master ${node || "none"}, epoch ${(status.epochs || {})[set] ?? "?"}`);
-  if ((status.in_set || []).length) lines.push(`SyncStateSet: ${status.in_set.join(", ")}`);
+  const lines = masters.map(([set, node]) => `${set}: ${word("master")} ${node || "none"}, ${word("epoch")} ${(status.epochs || {})[set] ?? "?"}`);
+  if ((status.in_set || []).length) lines.push(`${word("SyncStateSet")}: ${status.in_set.join(", ")}`);
   if (status.controller_leader) lines.push(`controller leader: ${status.controller_leader}`);
   return lines;
 }
