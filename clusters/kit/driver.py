@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clusters.kit.clients import ServiceClient
-from clusters.kit.service import Event, NodeAccess, Profile, Service, View, role_events
+from clusters.kit.service import SERVER, Event, NodeAccess, Profile, Service, View, role_events
 from clusters.supply import Supplied, resolve, sources_here, ways_to_get
 from harness import registry
 from harness.contracts import CLIENT, ClusterState, MessageClient, Node, SystemPlugin, TestBed
@@ -51,7 +51,7 @@ def _own_words(service: type[Service]) -> dict[str, str]:
         "master": leader,
         "slave": follower,
         "epoch": term,
-        "broker": next(iter(service.roles)),
+        "broker": SERVER,
         "broker set": "group",
         "SyncStateSet": f"set of {follower}s",
     }

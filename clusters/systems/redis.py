@@ -340,6 +340,7 @@ class Redis(Service):
     roles: ClassVar = {BROKER: 3, CONTROLLER: 3}
     names: ClassVar = {BROKER: "redis", CONTROLLER: "sentinel"}
     arbiter, dated = CONTROLLER, (CONTROLLER,)
+    words: ClassVar = {"leader": "master", "follower": "replica", "term": "epoch"}
     log = "redis.log"
     settings: ClassVar = {
         "appendonly": ("yes", "no"),
