@@ -7,7 +7,7 @@ docs/files.md. Links inside the documentation lead somewhere.
 import ast
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -17,7 +17,10 @@ from format_pages import files_page, load_options
 from harness import registry
 from harness.cli.commands._group import COMMANDS, seatrial
 from harness.cli.commands.list import mutants, profiles
+from harness.contracts.membership import REJOIN
+from harness.trial import Trial
 from nemesis._plan.aliases import OPENCHAOS, aliases
+from nemesis._plan.plan import SYSTEM_ABILITIES
 
 WRITTEN_BY = "<!-- generated: make docs -->"
 WIDTH = 100
@@ -48,6 +51,7 @@ def catalogue() -> str:
             lines += _details(kind, name)
         if kind == "fault":
             lines += _others()
+    lines += [*_workloads_that_fit(), *_faults_that_fit(), *_checkers_that_fit()]
     return "\n".join(lines) + "\n"
 
 
@@ -69,6 +73,78 @@ def _details(kind: str, name: str) -> Iterator[str]:
         if rows:
             title = f"### {what.capitalize()}s of `{name}`"
             yield from ("", title, "", f"| {what} | description |", "| --- | --- |", *rows)
+
+
+def _workloads_that_fit() -> Iterator[str]:
+    """Which system's clients have the calls that a workload needs."""
+    systems = registry.names("system")
+    yield from ("", "## What fits which system: workloads", "")
+    yield "A workload fits a system whose clients have its calls; the others are refused before"
+    yield "anything is started. `or` separates alternatives."
+    yield from ("", *_head("workload", "calls", *(f"`{name}`" for name in systems)))
+    for workload in registry.names("workload"):
+        needed = registry.workload(workload).calls
+        fits = ["yes" if _has_calls(system, needed) else "" for system in systems]
+        calls = " or ".join(", ".join(f"`{c}`" for c in sorted(each)) for each in needed)
+        yield _row(f"`{workload}`", calls, *fits)
+
+
+def _has_calls(system: str, needed: Iterable[Collection[str]]) -> bool:
+    calls = registry.system(system).calls
+    there = set(calls(Trial(name="x", system=system))) if calls else set()
+    return calls is None or any(there >= set(each) for each in needed)
+
+
+def _faults_that_fit() -> Iterator[str]:
+    """Which faults a system can be given, and which its default profile claims to survive."""
+    systems = registry.names("system")
+    claims = {s: registry.system(s).claims(Trial(name="x", system=s)) for s in systems}
+    yield from ("", "## What fits which system: faults", "")
+    yield "`all`, `one`: the default profile claims to survive the fault on so many nodes. `yes`:"
+    yield "the fault can be injected, and what it breaks is excused. Empty: it is refused, as the"
+    yield "system cannot do what it needs (`rejoin`, `members`, `handover`). Hosts need the other"
+    yield "abilities that are named ([the table](writing-a-plugin.md#a-fault))."
+    yield from ("", *_head("fault", "needs", *(f"`{name}`" for name in systems)))
+    for fault in registry.names("fault"):
+        needs = registry.fault(fault).needs
+        fits = [
+            claims[s].get(fault, "yes") if needs & SYSTEM_ABILITIES <= _able(s) else ""
+            for s in systems
+        ]
+        yield _row(f"`{fault}`", ", ".join(f"`{n}`" for n in sorted(needs)), *fits)
+
+
+def _able(system: str) -> Collection[str]:
+    driver = registry.load("system", system)(Trial(name="x", system=system))
+    return frozenset(getattr(driver, "can", {REJOIN}))
+
+
+def _checkers_that_fit() -> Iterator[str]:
+    """Which workloads run a checker by default, and on which systems these fit."""
+    ran = {
+        name: registry.load("workload", name)(Trial(name="x", workload=name)).checkers
+        for name in registry.names("workload")
+    }
+    yield from ("", "## What fits which system: checkers", "")
+    yield "A checker fits a system if a workload that runs it does."
+    yield from ("", *_head("checker", "workloads that run it", "systems"))
+    for checker in registry.names("checker"):
+        workloads = [name for name, checkers in ran.items() if checker in checkers]
+        systems = [
+            system
+            for system in registry.names("system")
+            if any(_has_calls(system, registry.workload(name).calls) for name in workloads)
+        ]
+        names = (", ".join(f"`{name}`" for name in each) for each in (workloads, systems))
+        yield _row(f"`{checker}`", *(cell or "none by default" for cell in names))
+
+
+def _head(*names: str) -> Iterator[str]:
+    yield from (_row(*names), "|" + " --- |" * len(names))
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _others() -> Iterator[str]:
