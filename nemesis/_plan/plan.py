@@ -133,7 +133,8 @@ def _draw_fault(
     system has."""
     targets = suitable_targets(alias.kind, trial.targets, nodes)
     for tries in range(MAX_DRAWS):
-        few = targets or (GENERAL if tries >= MAX_DRAWS // 2 else ())
+        general = tries >= MAX_DRAWS // 2 and not alias.settled
+        few = targets or (GENERAL if general else ())
         fault = _draw_once(alias, at_s, trial, few, random)
         if can_hit(fault, nodes):
             break
