@@ -31,6 +31,7 @@ ORDER = (  # columns of evidence
 DUPLICATED = "DUPLICATED"
 LONGEST_CELL = 2000  # letters
 LONG, SHORT = 90, 24  # letters of a headline
+ERRORS_SHOWN = 4  # names of exceptions
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ def key_numbers(view: RunView) -> Iterator[Number]:
         yield Number("delivered", f"{stats.get('delivered', 0):,}", f"{stats['read']:,} read back")
     else:
         yield from _operations(view)
+    yield from _errors(view)
     ran = {result.checker for result in view.verdict.checkers}
     if "loss" in ran:
         yield _lost(view)
@@ -239,6 +241,16 @@ def _operations(view: RunView) -> Iterator[Number]:
     )
     if sums.total():
         yield Number("operations done", f"{sums['ok']:,}", unclear)
+
+
+def _errors(view: RunView) -> Iterator[Number]:
+    """Yield how many calls ended in an exception of the client, with the names of the most
+    frequent."""
+    if counts := view.errors:
+        first = list(counts.items())[:ERRORS_SHOWN]
+        words = [f"{count:,} {clip(name, 60)}" for name, count in first]
+        more = [f"{len(counts) - len(first):,} other names"] if len(counts) > len(first) else []
+        yield Number("errors of clients", f"{sum(counts.values()):,}", ", ".join(words + more))
 
 
 def _count(view: RunView, prefix: str) -> int:

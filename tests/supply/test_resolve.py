@@ -1,13 +1,19 @@
 """Where programs come from: what the user names, what is on the PATH, and what the cache has."""
 
+import importlib
+import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
+import leftovers
 import pytest
+import run_command
 
-from clusters.supply import Program, PythonJars, Wheel, resolve
+from clusters.supply import Program, PythonJars, Wheel, built_for, resolve
 from harness.errors import BadRequest, BedFailed
 
+find = importlib.import_module("clusters.supply.resolve")
 SCRIPT = "#!/bin/sh\necho 'thing Version: 1.2.3'\n"
 
 
@@ -94,9 +100,62 @@ def test_what_makes_no_sense_is_one_sentence(
 
 
 def test_a_program_that_cannot_run_here(tmp_path: Path, thing: Program) -> None:
-    program(tmp_path, "\x7fELF of another machine")
-    with pytest.raises(BedFailed, match="cannot be run"):
+    program(tmp_path, "of no machine")
+    with pytest.raises(BedFailed, match="cannot be run: Exec format error; to fix it: name the pr"):
         resolve(thing, supply=str(tmp_path))
+
+
+def test_a_program_of_another_machine_names_both(tmp_path: Path, thing: Program) -> None:
+    """By e_machine in the ELF header: 2 is SPARC, 183 aarch64, 62 x86_64."""
+    other, name = (183, "aarch64") if os.uname().machine != "aarch64" else (62, "x86_64")
+    head = bytearray(64)
+    head[:6] = b"\x7fELF\x02\x01"
+    head[18:20] = other.to_bytes(2, "little")
+    path = program(tmp_path)
+    path.write_bytes(head)
+    with pytest.raises(BedFailed, match=f"it is built for {name}, and this machine is "):
+        resolve(thing, supply=str(tmp_path))
+    assert built_for(path) == name
+    head[18:20] = (2).to_bytes(2, "little")
+    path.write_bytes(head)
+    assert built_for(path) == ""
+
+
+def test_a_program_that_is_not_executable(tmp_path: Path, thing: Program) -> None:
+    path = program(tmp_path)
+    path.chmod(0o644)
+    with pytest.raises(BedFailed, match=f"{path} is not executable; to fix it: chmod"):
+        resolve(thing, supply=str(tmp_path))
+
+
+def test_a_program_that_prints_no_version_and_does_not_end(
+    tmp_path: Path, thing: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is killed with its children; a driver can declare that there is no version to print."""
+    monkeypatch.setattr(find, "PRINT_WITHIN_S", 0.5)
+    program(tmp_path, f"#!/bin/sh\nsleep 1000 & echo $! > {tmp_path}/child\nwait\n")
+    with pytest.raises(BedFailed, match=r"thing --version did not end within 0\.5 s; to fix it: "):
+        resolve(thing, supply=str(tmp_path))
+    child = int((tmp_path / "child").read_text())
+    run_command.wait(lambda: leftovers.command(child) == "", 10.0, "the end of the child")
+    assert resolve(replace(thing, version_argv=()), supply=str(tmp_path)).version == ""
+
+
+def test_a_version_that_no_source_has_leaves_nothing_in_the_cache(
+    tmp_path: Path, thing: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def refuse(*arguments: object, **more: object) -> None:
+        raise find._NotThere("pip says: there is none")
+
+    monkeypatch.setattr(find, "_run", refuse)
+    with pytest.raises(
+        BedFailed, match=r"thing 9\.9\.9 cannot be fetched: pip says: there is none"
+    ):
+        resolve(thing, "9.9.9")
+    left = [path.name for path in (tmp_path / "seatrial" / "programs").rglob("*")]
+    assert left == ["thing", ".lock"]
 
 
 def test_jars_that_pyspark_brings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from clusters.kit import View
 from clusters.kit.clients import ServiceClient
-from clusters.kit.driver import cluster_state, settings_in_force
+from clusters.kit.driver import cluster_state, listeners, settings_in_force
 from clusters.kit.service import roles_in
 from clusters.systems.etcd import Etcd
 from clusters.systems.nats import Nats
@@ -66,6 +66,17 @@ no date: a became leader at term 8
         (1795665600_250_000_000, "leader", 7),
         (1795665601_500_000_000, "follower", 9),
     ]
+
+
+def test_addresses_on_which_a_node_listens() -> None:
+    """Of IPv4 and IPv6, as Linux has them in /proc/net; a connection is none of them."""
+    tables = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid
+   0: 0100007F:094B 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1
+   1: 0B0112C6:094C 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 2 1
+   2: 0100007F:094B 0100007F:D431 01 00000000:00000000 00:00000000 00000000     0        0 3 1
+   0: 00000000000000000000000001000000:1F90 00000000000000000000000000000000:0000 0A 00000000
+"""
+    assert listeners(tables) == ["127.0.0.1:2379", "198.18.1.11:2380", "::1:8080"]
 
 
 @pytest.mark.parametrize(
