@@ -161,7 +161,9 @@ class TrialProgress:
         epochs = _text_values(row.get("epochs"))
         self.words = OwnWords(row.get(IN_STATE))
         lines = [
-            self.words(f"{name}: master {masters[name]}, epoch {epochs.get(name, '?')}")
+            self.words(
+                f"{name}: master {masters[name]}{_epoch(epochs.get(name), bool(self.words))}"
+            )
             for name in sorted(masters)
             if (masters[name], epochs.get(name)) != (self.masters.get(name), self.epochs.get(name))
         ]
@@ -169,6 +171,11 @@ class TrialProgress:
         self.in_set = node_names(row.get("in_set"))
         self.controller_leader = str(row.get("controller_leader") or "")
         return lines
+
+
+def _epoch(epoch: str | None, own_words: bool) -> str:
+    """Return an epoch after a comma; nothing for a system that may have none."""
+    return "" if epoch is None and own_words else f", epoch {'?' if epoch is None else epoch}"
 
 
 def node_names(targets: Any) -> tuple[str, ...]:

@@ -51,6 +51,8 @@ def test_progress_is_in_own_words() -> None:
     standing = {"masters": {"etcd": "server-1"}, "epochs": {"etcd": 2}}
     lines = TrialProgress(0.0).update({"standing": {**standing, "words": WORDS}}, 1.0)
     assert lines == ["etcd: leader server-1, term 2"]
+    without = {"masters": {"etcd": "server-1"}, "words": WORDS}
+    assert TrialProgress(0.0).update({"standing": without}, 1.0) == ["etcd: leader server-1"]
     assert TrialProgress(0.0).update({"standing": standing}, 1.0) == [
         "etcd: master server-1, epoch 2"
     ]
