@@ -136,7 +136,12 @@ def _cluster_nodes(service: type[Service], counts: Mapping[str, Any]) -> list[No
             )
     wanted |= counts
     return [
-        Node(f"{service.names.get(role, role)}-{n + 1}", role, own_wall_clock=role in service.dated)
+        Node(
+            f"{service.names.get(role, role)}-{n + 1}",
+            role,
+            own_wall_clock=role in service.dated,
+            leads_controllers=False,
+        )
         for role, count in wanted.items()
         for n in range(count)
     ]

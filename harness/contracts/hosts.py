@@ -47,6 +47,7 @@ class Node:
     address: str = ""  # filled in by the hosts
     zone: str = ""
     own_wall_clock: bool = False  # its own wall clock dates its events in the history
+    leads_controllers: bool = True  # it may be `controller-leader`
 
 
 @dataclass(frozen=True)

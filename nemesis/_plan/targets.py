@@ -138,8 +138,8 @@ def fixed_nodes(selector: str, nodes: Sequence[Node]) -> tuple[Node, ...]:
 def possible_names(selector: str, nodes: Sequence[Node]) -> set[str]:
     """Return the names of all nodes that it may mean at some moment.
 
-    `controller-leader` is a controller, and any other part is a broker. In a system without these
-    roles every node except a client may have the part.
+    `controller-leader` is a controller, unless none leads the others, and any other part is a
+    broker. In a system without these roles every node except a client may have the part.
     """
     phrases = [_split(term)[1] for term in _terms(selector)]
     roles = {node.role for node in nodes} - {CLIENT}
@@ -303,7 +303,7 @@ def _may_match(node: Node, phrase: str, roles: Collection[str]) -> bool:
     if part == ZONE:
         return node.role != CLIENT and bool(node.zone)
     if part in PARTS:
-        return node.role in _roles_for(part, roles)
+        return node.role in _roles_for(part, roles) and (part != LEADER or node.leads_controllers)
     return part == TELLER or part.startswith(FAULT) or _is(node, part, ClusterState(), NO_NAMES)
 
 

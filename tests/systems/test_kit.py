@@ -17,6 +17,7 @@ from harness.contracts.calls import Lease, LogEntries, Refused, Stored
 from harness.errors import BadRequest, SeatrialError, UnknownName
 from harness.operation import Completion, Type
 from harness.registry import load
+from harness.run.launch import make_plan
 from harness.run.preflight import refuse_impossible
 from harness.trial import Trial
 
@@ -116,6 +117,17 @@ def test_nodes_are_named_by_their_roles() -> None:
         *(f"server-{n}" for n in range(1, 6)),
         "client-1",
     ]
+
+
+@pytest.mark.parametrize("system", ["etcd", "nats", "redis", "zookeeper"])
+def test_drawn_plans_aim_at_no_leader_that_a_system_never_has(system: str) -> None:
+    """No node of the kit's systems leads controllers, so such a fault would wait in vain."""
+    for seed in range(20):
+        trial = Trial(system=system, workload="log", hosts="local", seed=seed, faults=("pause",))
+        assert "controller-leader" not in make_plan(trial, None)
+    plan = '[[fault]]\nkind = "pause"\nat_s = 5.0\nfor_s = 10.0\ntarget = "controller-leader"\n'
+    with pytest.raises(BadRequest, match="matches no node"):
+        make_plan(trial, plan)
 
 
 class Calls:
