@@ -321,7 +321,7 @@ class ZooKeeper(Service):
             name="no-force-sync",
             about="acknowledged before the log is synced",
             settings={"forceSync": "no"},
-            expected={"zookeeper-power": "LOST_ACKED"},
+            expected={"zookeeper-power": "STALE_READ"},
         ),
         Profile(
             name="local-reads",
