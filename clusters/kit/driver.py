@@ -38,6 +38,11 @@ STOP_WITHIN_S = 5.0
 COPY_WITHIN_S = 60.0
 PRINT_WITHIN_S = 20.0
 LISTENS = "0A"  # the state of a socket in /proc/net/tcp
+DATA = """
+import os, sys
+os.makedirs(sys.argv[1], exist_ok=True)
+print(any(files for _, _, files in os.walk(sys.argv[1])))
+"""
 WALL = "import time; print(time.time_ns() - time.monotonic_ns())"
 
 
@@ -221,7 +226,6 @@ class ServiceDriver:
                 printed = await self._printed_version(agent, program, paths[program])
                 supplied[program] = replace(there, version=printed)
         self._programs[node.name] = paths
-        await agent.run(["mkdir", "-p", f"{folder}/{self.data}"])
         here = self._here(bed, node)
         for name, text in self._service.files(here, self._peers(bed)).items():
             await agent.put(f"{folder}/{name}", text.encode())
@@ -281,10 +285,9 @@ class ServiceDriver:
 
     async def start_node(self, bed: TestBed, node: str) -> None:
         agent, here = bed.agents[node], self._here(bed, bed.node(node))
-        await agent.run(["mkdir", "-p", f"{here.folder}/{self.data}"])
-        fresh = True
+        fresh, has_data = True, await self._has_data(bed, here)
         holds_data = here.node.role == self.data_role
-        if holds_data and node in self._started and not await self._has_data(here):
+        if holds_data and node in self._started and not has_data:
             others = [self._here(bed, n) for n in self._peers(bed) if n.name != node]
             await self._service.rejoin(here, others)
             fresh = False
@@ -301,9 +304,12 @@ class ServiceDriver:
             log=f"{here.folder}/{self.log}",
         )
 
-    async def _has_data(self, here: NodeAccess) -> bool:
-        found = await here.agent.run(["find", f"{here.folder}/{self.data}", "-type", "f"])
-        return bool(found.out.strip())
+    async def _has_data(self, bed: TestBed, here: NodeAccess) -> bool:
+        """Return whether a node's folder of data, which is made if it is not there, holds a file.
+        Raises BedFailed if that is not certain: a node without data joins as a new one."""
+        python = bed.hosts.python(here.node.name).executable
+        answer = await here.run(python, "-I", "-S", "-c", DATA, f"{here.folder}/{self.data}")
+        return answer.strip() == "True"
 
     def _peers(self, bed: TestBed) -> tuple[Node, ...]:
         return bed.of_role(self.data_role)

@@ -79,14 +79,18 @@ def refuse_unknown(trial: Trial) -> None:
             raise UnknownName("demand of the contract", demand, (*DEMANDS, *ISOLATION))
 
 
-def _refuse_unable_clients(trial: Trial) -> None:
-    """Raise BadRequest if the clients of the system lack calls that the workload makes."""
+def missing_calls(trial: Trial) -> list[str]:
+    """Return the calls that the trial's workload makes and the clients of its system lack."""
     calls, needed = registry.system(trial.system).calls, registry.workload(trial.workload).calls
     if calls is None:
-        return
+        return []
     have = set(calls(trial))
-    missing = min((sorted(some - have) for some in needed), key=len, default=[])
-    if missing:
+    return min((sorted(some - have) for some in needed), key=len, default=[])
+
+
+def _refuse_unable_clients(trial: Trial) -> None:
+    """Raise BadRequest if the clients of the system lack calls that the workload makes."""
+    if missing := missing_calls(trial):
         raise BadRequest(
             f"the clients of {trial.system} lack {', '.join(missing)}, which the workload "
             f"{trial.workload} needs; choose another workload"

@@ -25,7 +25,7 @@ from harness.errors import (
 from harness.history.faults_and_events import FaultInterval
 from harness.history.reader import History
 from harness.run import launch
-from harness.run.preflight import refuse_unrunnable
+from harness.run.preflight import missing_calls, refuse_unrunnable
 from harness.trial import Trial
 
 FOR_S = 1.0
@@ -113,6 +113,7 @@ def verification_plan(asked: Trial, kinds: Sequence[str]) -> tuple[Request, Mapp
     """
     trial = replace(
         asked,
+        workload=_workload(asked),
         plan="",
         faults=(),
         nodes={CLIENT: 1, **asked.nodes},
@@ -130,6 +131,14 @@ def verification_plan(asked: Trial, kinds: Sequence[str]) -> tuple[Request, Mapp
     longest_s = max((fault.at_s + fault.for_s for fault in plan), default=0.0)
     trial = replace(trial, duration_s=max(trial.duration_s, longest_s))
     return Request(trial, nemesis.dump(plan) if plan else None), lacking
+
+
+def _workload(trial: Trial) -> str:
+    """Return the trial's workload, or another where the clients of the system lack its calls."""
+    for name in (trial.workload, *registry.names("workload")):
+        if not missing_calls(replace(trial, workload=name)):
+            return name
+    return trial.workload
 
 
 def fault_check(fault: FaultInterval) -> FaultCheck:

@@ -256,13 +256,23 @@ def demo_plan(
 
 
 def _demo_cases(kind: str, plugin: FaultPlugin, nodes: Sequence[Node]) -> Iterator[DemoCase]:
+    for target, *rest in plugin.verify_examples:
+        yield (_there(target, nodes), *rest)
     if plugin.verify_examples:
-        yield from plugin.verify_examples
         return
     target, params = plugin.draw(Random(f"{kind}/shown"), (GENTLE,))
     if not _is_valid(kind, plugin, target, params, nodes):
         target, params = plugin.draw(Random(f"{kind}/shown"), ())
     yield target, params
+
+
+def _there(target: str, nodes: Sequence[Node]) -> str:
+    """Return a target, of servers of any role where these nodes have no such role."""
+    try:
+        _targets.check(target, nodes)
+    except BadRequest:
+        return target.replace("broker", "server")
+    return target
 
 
 def _is_valid(

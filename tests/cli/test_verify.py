@@ -1,11 +1,17 @@
 """`seatrial list faults --verify`, by the real command, on real nodes."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import run_command
+
+from harness import registry
+from harness.run.preflight import refuse_impossible
+from harness.selftest.faults import verification_plan
+from harness.trial import Trial
 
 KINDS = ("kill", "pause", "loss", "delay")
 
@@ -52,6 +58,23 @@ def test_what_can_not_be_verified_is_refused(
     done = verify(*arguments, runs=tmp_path)
     assert done.code == 254, done.words
     assert words in done.err, done.words
+
+
+@pytest.mark.parametrize("system", ["etcd", "nats", "zookeeper", "redis", "flotilla"])
+def test_every_system_has_a_plan_of_its_own_targets(system: str) -> None:
+    """A target of brokers becomes one of servers where there are none."""
+    request, lacking = verification_plan(Trial(system=system), ())
+    refuse_impossible(request)
+    assert "power" in lacking
+
+
+def test_a_system_without_messages_is_verified_by_another_workload(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    only = replace(registry.system("zookeeper"), calls=lambda trial: ["acquire", "release"])
+    monkeypatch.setattr(registry, "system", lambda name: only)
+    request, _ = verification_plan(Trial(system="zookeeper"), ("kill",))
+    assert request.trial.workload == "lock"
 
 
 def test_only_faults_are_verified(tmp_path: Path) -> None:
