@@ -2,6 +2,7 @@
 program that ran, and nothing of what such a system does not have.
 """
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -11,6 +12,7 @@ from harness.history.rundir import RunDir
 from harness.judge.verdict import Finding
 from harness.run.progress import TrialProgress
 from harness.text.own_words import OwnWords
+from reports._lanes import LaneInput, lanes, log_lines
 from reports._run import read_run
 from reports._stories.cluster_events import KINDS, BrokerNames, fault_moments
 from reports._stories.story import explain
@@ -122,3 +124,16 @@ def test_a_node_that_reports_its_own_election_becomes_master() -> None:
     ):
         event = ClusterEvent(t=0, node=node, kind="election", fields=fields)
         assert KINDS["election"](event, names)[0] == words
+
+
+def test_lanes_and_events_are_in_own_words(own: RunDir) -> None:
+    """Titles, bars and tooltips of lanes, and the fields of roles."""
+    view = read_run(own)
+    drawn = lanes(LaneInput(view, view.end))
+    texts = [text for lane in drawn for bar in lane.bars for text in (*bar.words, bar.tip)]
+    texts += [lane.name for lane in drawn]
+    assert any("leader, term" in text for text in texts)
+    assert not [text for text in texts if re.search(r"\b(epoch|slave|master)\b", text)]
+    roles = [line["s"] for line in log_lines(view, 1000) if line["k"] in ("role", "election")]
+    assert any("role leader" in line for line in roles)
+    assert not [line for line in roles if re.search(r"master|slave|epoch|brokerName", line)]
