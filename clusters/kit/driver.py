@@ -3,6 +3,7 @@
 import asyncio
 import re
 import signal
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -522,7 +523,7 @@ def cluster_state(
         masters, epochs = _leaders_of(groups, there)
     return ClusterState(
         masters=masters,
-        slaves=tuple(node for node in views if node not in masters.values()),
+        slaves=_followers(tuple(views), masters),
         in_set=follow,
         out_of_set=tuple(node for node in views if node not in follow),
         epochs={group: term for group, term in epochs.items() if term >= 0},
@@ -542,6 +543,14 @@ def _leaders_of(
         masters[group] = max(claims, key=lambda node: claims[node])
         epochs[group] = claims[masters[group]]
     return masters, epochs
+
+
+def _followers(nodes: Sequence[str], masters: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the nodes that lead nothing; if each leads a part of the data, those that lead the
+    fewest parts, since each of them follows in the others."""
+    leads = Counter(masters.values())
+    fewest = min(leads[node] for node in nodes) if len(masters) > 1 else 0
+    return tuple(node for node in nodes if leads[node] <= fewest)
 
 
 def _serving(views: Mapping[str, View | None]) -> tuple[str, ...]:

@@ -53,6 +53,17 @@ def test_parts_with_leaders_of_their_own() -> None:
     assert state.epochs == {}
 
 
+def test_a_follower_is_there_though_each_node_leads_a_part() -> None:
+    """It is the node that leads the fewest parts, and follows in the others."""
+    leads: dict[str, dict[str, int]] = {"a": {"q-0": 1, "q-1": 1}, "b": {"q-2": 1}, "c": {}}
+    views: dict[str, View | None] = {
+        name: View("a", 1, name, True, parts) for name, parts in leads.items()
+    }
+    assert cluster_state("nats", views).slaves == ("c",)
+    leads["c"]["q-3"] = 1
+    assert cluster_state("nats", views).slaves == ("b", "c")
+
+
 def test_nobody_leads() -> None:
     assert cluster_state("etcd", {"a": View("", 1, "A"), "b": None}).masters == {}
 
