@@ -16,6 +16,7 @@ from fault_stage import seen_by
 
 from clusters.hosts.local.hosts import LocalHosts
 from harness import registry
+from harness.contracts.membership import REJOIN
 
 pytestmark = pytest.mark.bed
 
@@ -270,7 +271,8 @@ def test_a_process_without_files_or_memory_is_refused_more(scene: dict[str, Any]
 def test_every_fault_is_shown_here(scene: dict[str, Any], root: Path) -> None:
     """A new fault cannot be added without being shown on real nodes, if these can do it."""
     files = set(registry.names("fault"))
-    possible = {name for name in files if LocalHosts.can >= registry.fault(name).needs}
+    can = LocalHosts.can | {REJOIN}  # the latter is an ability of systems
+    possible = {name for name in files if can >= registry.fault(name).needs}
     shown = {seen["row"]["kind"] for name, seen in scene.items() if name != "before"}
     assert shown == possible - ELSEWHERE
     others = {"power", "membership", "handover"}
