@@ -287,8 +287,8 @@ class ServiceDriver:
     async def start_node(self, bed: TestBed, node: str) -> None:
         agent, here = bed.agents[node], self._here(bed, bed.node(node))
         fresh, has_data = True, await self._has_data(bed, here)
-        holds_data = here.node.role == self.data_role
-        if holds_data and node in self._started and not has_data:
+        rejoins = REJOIN in self.can and here.node.role == self.data_role
+        if rejoins and node in self._started and not has_data:
             others = [self._here(bed, n) for n in self._peers(bed) if n.name != node]
             await self._service.rejoin(here, others)
             fresh = False

@@ -1,7 +1,8 @@
 """The kit: what nodes answer as roles, what logs tell as events, settings, and the client."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from clusters.kit.service import roles_in
 from clusters.systems.etcd import Etcd
 from clusters.systems.nats import Nats
 from harness.cli.options import Request
+from harness.contracts import CommandResult
 from harness.contracts.calls import Lease, LogEntries, Refused, Stored
 from harness.errors import BadRequest, SeatrialError, UnknownName
 from harness.operation import Completion, Type
@@ -214,3 +216,37 @@ def test_a_poll_goes_on_behind_its_last_message() -> None:
     result = ended(lambda: entries, lambda c: c.poll("orders", 0, 4, 10, 0.0))
     assert [m.offset for m in result.messages] == [4, 6]
     assert (result.next_offset, result.max_offset) == (7, 9)
+
+
+class EmptyNode:
+    """An agent of a node whose folder of data has no file; it keeps what was started."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+
+    async def run(self, argv: Sequence[str], _stdin: bytes, *, timeout_s: float) -> CommandResult:
+        return CommandResult(0, "False\n", "")
+
+    async def start(self, _name: str, argv: Sequence[str], **_more: Any) -> None:
+        self.started += argv
+
+
+def test_a_node_without_data_is_started_again_where_a_system_has_no_rejoin() -> None:
+    """A power cut may take all that it had written, if nothing was synced."""
+    trial = Trial(system="nats")
+    driver = load("system", "nats")(trial)
+    nodes, agent = tuple(driver.nodes()), EmptyNode()
+    bed: Any = SimpleNamespace(
+        agents=dict.fromkeys((node.name for node in nodes), agent),
+        hosts=SimpleNamespace(
+            folder=lambda name: f"/nodes/{name}",
+            python=lambda _: SimpleNamespace(executable="python"),
+        ),
+        node=lambda name: next(node for node in nodes if node.name == name),
+        of_role=lambda role: tuple(node for node in nodes if node.role == role),
+    )
+    driver._service = Nats(settings_in_force(Nats, trial), {}, nodes)
+    driver._programs = {node.name: {"nats-server": "/bin/nats-server"} for node in nodes}
+    for _ in range(2):
+        asyncio.run(driver.start_node(bed, "server-1"))
+    assert agent.started.count("/bin/nats-server") == 2
