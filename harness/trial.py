@@ -11,7 +11,7 @@ from typing import Any
 
 import tomli_w
 
-from harness.errors import BadRequest, near_names
+from harness.errors import BadRequest, UnknownName, near_names
 from harness.judge.demands import DEMANDS as DEMANDS
 from harness.judge.demands import ISOLATION as ISOLATION
 from harness.text import toml_lines as places
@@ -21,6 +21,9 @@ ZONE_COUNT = "count"  # `zones = 3` is the table { count = 3 }
 # how many nodes of one replica group faults of a kind may hit at one moment
 EXTENTS = ("none", "one", "minority", "all")
 ANY_KIND = "*"  # in claims: every kind that is not listed
+
+
+MAX_NODES = 100  # of a role
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +103,19 @@ class Trial:
             if key == "claims":
                 _check_claims(changes[key], f"{where}: {key}")
         return replace(self, **changes)
+
+
+def node_counts(usual: Mapping[str, int], given: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many nodes of each role there are: a trial's `nodes` over the usual numbers.
+    Raises UnknownName, or BadRequest that names the role."""
+    for role, count in given.items():
+        if role not in usual:
+            raise UnknownName("role", role, usual)
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_NODES:
+            raise BadRequest(
+                f"nodes.{role} must be a whole number from 1 to {MAX_NODES}, not {count!r}"
+            )
+    return {**usual, **given}
 
 
 def survives_as_claims(table: Mapping[str, Any]) -> Mapping[str, Any]:

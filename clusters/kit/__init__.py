@@ -9,6 +9,7 @@ stopping, health, the leader, events, collection) is done here. The tutorial is
 docs/tutorial/first-system.md.
 """
 
+from clusters.kit.clients import servers_in_turn as servers_in_turn
 from clusters.kit.driver import ServiceDriver as ServiceDriver
 from clusters.kit.driver import plugin as plugin
 from clusters.kit.service import Copy as Copy

@@ -13,6 +13,13 @@ POLL_AGAIN_S = 0.05
 SHARED = 0  # the client that carries sends, polls and group offsets
 
 
+def servers_in_turn(settings: Mapping[str, Any], number: int) -> list[str]:
+    """Return the servers' addresses, beginning with another one for each logical process."""
+    servers: list[str] = settings["servers"]
+    first = number % len(servers)
+    return [*servers[first:], *servers[:first]]
+
+
 class ServiceClient:
     """A client process's client: `make(settings, number)` makes the client of plain calls of each
     logical process, when it is first used."""

@@ -14,7 +14,15 @@ from typing import Any
 
 from clusters.kit.clients import ServiceClient
 from clusters.kit.service import SERVER, Event, NodeAccess, Profile, Service, View, role_events
-from clusters.supply import Supplied, built_for, on_nodes, resolve, sources_here, ways_to_get
+from clusters.supply import (
+    Program,
+    Supplied,
+    built_for,
+    on_nodes,
+    resolve,
+    sources_here,
+    ways_to_get,
+)
 from harness import registry
 from harness.contracts import (
     CLIENT,
@@ -29,10 +37,9 @@ from harness.contracts.membership import REJOIN
 from harness.errors import BadRequest, BedFailed, NodeGone, UnknownName
 from harness.history.notes import NOT_COMPARED
 from harness.run.broker_sets import BrokerSetData
-from harness.trial import Trial
+from harness.trial import Trial, node_counts
 
 CLIENTS = 2
-MAX_NODES = 100
 LOOK_EVERY_S = 0.1
 ANSWER_WITHIN_S = 2.0
 STOP_WITHIN_S = 5.0
@@ -57,7 +64,7 @@ def plugin(service: type[Service]) -> SystemPlugin:
         in_force=partial(settings_in_force, service),
         calls=lambda trial: [name for name in dir(service.client) if not name.startswith("_")],
         supply=lambda: {program.name: sources_here(program) for program in service.programs},
-        prepare=partial(_prepare, service),
+        prepare=partial(_supplied, service),
         words=_own_words(service),
         digests=_has_digests(service),
     )
@@ -74,10 +81,6 @@ def _own_words(service: type[Service]) -> dict[str, str]:
         "broker set": "group",
         "SyncStateSet": f"set of {follower}s",
     }
-
-
-def _prepare(service: type[Service], trial: Trial) -> None:
-    _supplied(service, trial)
 
 
 def _driver(service: type[Service], trial: Trial) -> "ServiceDriver":
@@ -132,15 +135,7 @@ def settings_in_force(service: type[Service], trial: Trial) -> dict[str, Any]:
 
 def _cluster_nodes(service: type[Service], counts: Mapping[str, Any]) -> list[Node]:
     """Return the nodes, without addresses. Raises BadRequest if a count is invalid."""
-    wanted = {**service.roles, CLIENT: CLIENTS}
-    for role, count in counts.items():
-        if role not in wanted:
-            raise UnknownName("role", role, wanted)
-        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_NODES:
-            raise BadRequest(
-                f"nodes.{role} must be a whole number from 1 to {MAX_NODES}, not {count!r}"
-            )
-    wanted |= counts
+    wanted = node_counts({**service.roles, CLIENT: CLIENTS}, counts)
     return [
         Node(
             f"{service.names.get(role, role)}-{n + 1}",
@@ -221,23 +216,23 @@ class ServiceDriver:
     async def _install(self, bed: TestBed, node: Node, supplied: dict[str, Supplied]) -> None:
         agent, folder = bed.agents[node.name], bed.hosts.folder(node.name)
         paths = {}
-        for program, there in tuple(supplied.items()):
-            paths[program] = await self._place(bed, node, program, there)
+        for program in self._of.programs:
+            there = supplied[program.name]
+            path = paths[program.name] = await self._place(bed, node, program, there)
             if not there.version and not (there.path and there.path.is_dir()):
-                printed = await self._printed_version(agent, program, paths[program])
-                supplied[program] = replace(there, version=printed)
+                printed = await _printed_version(agent, program, path)
+                supplied[program.name] = replace(there, version=printed)
         self._programs[node.name] = paths
         here = self._here(bed, node)
         for name, text in self._service.files(here, self._peers(bed)).items():
             await agent.put(f"{folder}/{name}", text.encode())
 
-    async def _place(self, bed: TestBed, node: Node, program: str, there: Supplied) -> str:
+    async def _place(self, bed: TestBed, node: Node, program: Program, there: Supplied) -> str:
         """Return the program's path on the node, where it is put if the node lacks it."""
         agent, folder = bed.agents[node.name], bed.hosts.folder(node.name)
-        of = next(p for p in self._of.programs if p.name == program)
-        if there.path is None or (of.linked and not bed.hosts.shares_files):
-            version = self._trial.version if of is self._of.programs[0] else ""
-            return await self._on_path(agent, node, program, version)
+        if there.path is None or (program.linked and not bed.hosts.shares_files):
+            version = self._trial.version if program is self._of.programs[0] else ""
+            return await _on_path(agent, node, program, version)
         if bed.hosts.shares_files:
             return str(there.path)
         if there.path.is_file():
@@ -249,31 +244,6 @@ class ServiceDriver:
             await agent.put(name, await asyncio.to_thread(source.read_bytes))
             await agent.run(["chmod", "755", name])
         return to
-
-    async def _on_path(self, agent: Agent, node: Node, name: str, version: str) -> str:
-        """Return where the PATH of a node has a program. Raises BedFailed if it has none, or one of
-        another version than `version`."""
-        program = next(p for p in self._of.programs if p.name == name)
-        found = await agent.run(["sh", "-c", f"command -v {name}"])
-        if found.code:
-            ways = "; or ".join(ways_to_get(program))
-            raise BedFailed(f"{node.name} has no {name}; to get it: {ways}")
-        path = found.out.strip()
-        if version and (there := await self._printed_version(agent, name, path)) != version:
-            raise BedFailed(
-                f"{node.name} has {name} {there or 'of an unknown version'}, and the trial names "
-                f"{version}; to fix it: install {version} there, or name another supply than 'path'"
-            )
-        return path
-
-    async def _printed_version(self, agent: Agent, name: str, path: str) -> str:
-        """Return the version that a program prints on a node; empty if it prints none."""
-        program = next(p for p in self._of.programs if p.name == name)
-        if not program.version_argv:
-            return ""
-        ran = await agent.run([path, *program.version_argv], timeout_s=PRINT_WITHIN_S)
-        there = re.search(program.version_re, ran.out + ran.err)
-        return there[1] if there else ""
 
     async def start(self, bed: TestBed) -> None:
         """Start the nodes role by role, each when those before it serve."""
@@ -555,6 +525,32 @@ def _followers(nodes: Sequence[str], masters: Mapping[str, str]) -> tuple[str, .
 
 def _serving(views: Mapping[str, View | None]) -> tuple[str, ...]:
     return tuple(node for node, view in views.items() if view and view.ready and view.leader)
+
+
+async def _on_path(agent: Agent, node: Node, program: Program, version: str) -> str:
+    """Return where the PATH of a node has a program. Raises BedFailed if it has none, or one of
+    another version than `version`."""
+    found = await agent.run(["sh", "-c", f"command -v {program.name}"])
+    if found.code:
+        ways = "; or ".join(ways_to_get(program))
+        raise BedFailed(f"{node.name} has no {program.name}; to get it: {ways}")
+    path = found.out.strip()
+    if version and (there := await _printed_version(agent, program, path)) != version:
+        raise BedFailed(
+            f"{node.name} has {program.name} {there or 'of an unknown version'}, and the trial "
+            f"names {version}; to fix it: install {version} there, or name another supply than "
+            "'path'"
+        )
+    return path
+
+
+async def _printed_version(agent: Agent, program: Program, path: str) -> str:
+    """Return the version that a program prints on a node; empty if it prints none."""
+    if not program.version_argv:
+        return ""
+    ran = await agent.run([path, *program.version_argv], timeout_s=PRINT_WITHIN_S)
+    there = re.search(program.version_re, ran.out + ran.err)
+    return there[1] if there else ""
 
 
 async def _refuse_other_machine(agent: Agent, node: Node, path: Path) -> None:

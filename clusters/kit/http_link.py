@@ -7,8 +7,6 @@ from typing import Any
 
 from harness.contracts.calls import Refused
 
-MAX_HEAD_BYTES = 1 << 16
-
 
 class HttpLink:
     """A connection to one server, opened when it is needed. One request at a time."""

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, ClassVar
 from zlib import crc32
 
-from clusters.kit import Copy, NodeAccess, Profile, Service, View, plugin
+from clusters.kit import Copy, NodeAccess, Profile, Service, View, plugin, servers_in_turn
 from clusters.kit.http_link import HttpLink
 from clusters.supply import GoModule, Program, Wheel
 from harness.contracts import BedFailed, Node
@@ -61,9 +61,7 @@ class EtcdClient:
     """A client of one logical process: it asks one member, and the next one after a failure."""
 
     def __init__(self, settings: Mapping[str, Any], number: int) -> None:
-        servers = settings["servers"]
-        first = number % len(servers)
-        turn = [*servers[first:], *servers[:first]]
+        turn = servers_in_turn(settings, number)
         self._links = [HttpLink(address, PORT, WITHIN_S) for address in turn]
         self._values: Mapping[str, Any] = settings["settings"]
         self._appending: dict[str, asyncio.Lock] = {}

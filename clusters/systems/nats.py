@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 from zlib import crc32
 
-from clusters.kit import Copy, NodeAccess, Profile, Service, View, plugin
+from clusters.kit import Copy, NodeAccess, Profile, Service, View, plugin, servers_in_turn
 from clusters.supply import GoModule, Program, Wheel
 from harness.contracts import Node
 from harness.contracts.calls import LogEntries, Refused
@@ -141,9 +141,7 @@ class NatsClient:
     """A client of one logical process: one server at a time, the next one after a failure."""
 
     def __init__(self, settings: Mapping[str, Any], number: int) -> None:
-        servers = settings["servers"]
-        first = number % len(servers)
-        self._servers = [*servers[first:], *servers[:first]]
+        self._servers = servers_in_turn(settings, number)
         self._values: Mapping[str, Any] = settings["settings"]
         self._link: NatsLink | None = None
         self._connecting = asyncio.Lock()

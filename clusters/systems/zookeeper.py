@@ -14,7 +14,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from clusters.kit import NodeAccess, Profile, Service, View, plugin
+from clusters.kit import NodeAccess, Profile, Service, View, plugin, servers_in_turn
 from clusters.kit.java import FLAGS, JAVA
 from clusters.supply import MavenJars, Program, PythonJars
 from harness.contracts import Node
@@ -132,9 +132,7 @@ class ZooKeeperClient:
     """A client of one logical process: one server at a time, the next one after a failure."""
 
     def __init__(self, settings: Mapping[str, Any], number: int) -> None:
-        servers = settings["servers"]
-        first = number % len(servers)
-        self._servers = [*servers[first:], *servers[:first]]
+        self._servers = servers_in_turn(settings, number)
         self._values: Mapping[str, Any] = settings["settings"]
         self._session: Session | None = None
         self._connecting = asyncio.Lock()

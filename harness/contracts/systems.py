@@ -204,7 +204,7 @@ class SystemPlugin(Plugin):
     in_force: Callable[["Trial"], Mapping[str, Any]] | None = None
     calls: Callable[["Trial"], Sequence[str]] | None = None
     supply: Callable[[], Mapping[str, Sequence[tuple[str, bool]]]] | None = None
-    prepare: Callable[["Trial"], None] | None = None
+    prepare: Callable[["Trial"], object] | None = None
     words: Mapping[str, str] = field(default_factory=dict)
     digests: bool = False
     swarm: Callable[..., Mapping[str, Any]] | None = None

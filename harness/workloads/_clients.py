@@ -7,7 +7,7 @@ use the same one.
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, cast
 
@@ -106,3 +106,60 @@ class ObjectClient:
         while left_s > 0 and not self.context.stopping:
             await asyncio.sleep(min(left_s, NOTICE_STOP_S))
             left_s = until_s - self.loop.time()
+
+    async def read_each(
+        self, keys: Iterable[int], read: Callable[[int], Awaitable[bool]], within_s: float
+    ) -> None:
+        """Read each key until there is an answer, or the time is over."""
+        deadline_s = self.loop.time() + within_s
+        for key in keys:
+            while not await read(key):
+                if self.loop.time() >= deadline_s:
+                    return
+                await asyncio.sleep(RETRY_S)
+
+    async def read_each_at_least_once(
+        self, keys: Iterable[int], read: Callable[[int], Awaitable[bool]], within_s: float
+    ) -> None:
+        """Read each key until there is an answer; when the time is over, each once."""
+        deadline_s = self.loop.time() + within_s
+        for key in keys:
+            done = await read(key)
+            while not done and self.loop.time() < deadline_s:
+                await asyncio.sleep(RETRY_S)
+                done = await read(key)
+
+
+class FinalReadsWorkload:
+    """A workload whose first processes operate during the load, while the others, its readers, read
+    everything at its end. Subclasses set both numbers, and define `operate` and `read`."""
+
+    operating: int
+    processes: int
+    noun = "client"  # of a process that operates
+
+    def operate(self, context: WorkloadContext, process: int) -> Coroutine[Any, Any, None]:
+        raise NotImplementedError
+
+    def read(
+        self, context: WorkloadContext, process: int, reader: int
+    ) -> Coroutine[Any, Any, None]:
+        """Read the share of one reader. `reader`: its number, from 0."""
+        raise NotImplementedError
+
+    def process_name(self, process: int) -> str:
+        reader = process - self.operating
+        return f"reader {reader}" if reader >= 0 else f"{self.noun} {process}"
+
+    async def load(self, context: WorkloadContext) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for process in context.processes:
+                if process < self.operating:
+                    tasks.create_task(self.operate(context, process))
+
+    async def drain(self, context: WorkloadContext) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for process in context.processes:
+                reader = process - self.operating
+                if reader >= 0:
+                    tasks.create_task(self.read(context, process, reader))

@@ -14,7 +14,7 @@ violates nothing (the workload `messages` judges such reads by offsets).
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -25,7 +25,7 @@ from harness.operation import NONE, Completion, F, Type
 from harness.run.schedule import values
 from harness.trial import Trial
 from harness.workloads._body import body_of, damaged_part, key_of, value_in
-from harness.workloads._clients import RETRY_S, ObjectClient, check_load
+from harness.workloads._clients import FinalReadsWorkload, ObjectClient, check_load
 
 CHECKERS = ("objects", "replicas", "invariants", "recovery", "coverage")
 READERS = 2  # of every object, on client nodes of their own if there are two
@@ -58,9 +58,11 @@ class ElementOptions:
     body_bytes: int = 64  # size of an element
 
 
-class ElementWorkload:
+class ElementWorkload(FinalReadsWorkload):
     """The workload; the same value in every client process. `put`: how an element is added, F.ADD
     to a set and F.APPEND to a log."""
+
+    noun = "writer"
 
     def __init__(self, trial: Trial, topic: str, put: F) -> None:
         self.options = ElementOptions(
@@ -70,7 +72,8 @@ class ElementWorkload:
         self.within_s = trial.recover_within_s
         self.keys: Sequence[str] = [f"{topic}-{n}" for n in range(self.options.objects)]
         self.checkers: Sequence[str] = trial.checkers or CHECKERS
-        self.processes = self.options.writers + READERS
+        self.operating = self.options.writers
+        self.processes = self.operating + READERS
 
     def check_options(self) -> None:
         """Do nothing: the constructor checked them."""
@@ -82,21 +85,13 @@ class ElementWorkload:
             "once": self.put is F.APPEND,
         }
 
-    def process_name(self, process: int) -> str:
-        reader = process - self.options.writers
-        return f"reader {reader}" if reader >= 0 else f"writer {process}"
+    def operate(self, context: WorkloadContext, process: int) -> Coroutine[Any, Any, None]:
+        return ElementWriter(self, context, process).run()
 
-    async def load(self, context: WorkloadContext) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for process in context.processes:
-                if process < self.options.writers:
-                    tasks.create_task(ElementWriter(self, context, process).run())
-
-    async def drain(self, context: WorkloadContext) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for process in context.processes:
-                if process >= self.options.writers:
-                    tasks.create_task(ElementReader(self, context, process).run())
+    def read(
+        self, context: WorkloadContext, process: int, reader: int
+    ) -> Coroutine[Any, Any, None]:
+        return ElementReader(self, context, process).run()
 
 
 class ElementWriter(ObjectClient):
@@ -129,12 +124,8 @@ class ElementReader(ObjectClient):
         self.workload = workload
 
     async def run(self) -> None:
-        deadline_s = self.loop.time() + self.workload.within_s
-        for key in range(self.workload.options.objects):
-            read = await self._read(key)
-            while not read and self.loop.time() < deadline_s:
-                await asyncio.sleep(RETRY_S)
-                read = await self._read(key)
+        keys = range(self.workload.options.objects)
+        await self.read_each_at_least_once(keys, self._read, self.workload.within_s)
 
     async def _read(self, key: int) -> bool:
         """Read all elements, or none, in one operation."""

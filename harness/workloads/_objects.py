@@ -4,9 +4,8 @@ Each client uses an object that is drawn from the seed; at the end *readers* fin
 until there is an answer or the time is over.
 """
 
-import asyncio
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar
@@ -15,7 +14,7 @@ from harness.contracts import WorkloadContext
 from harness.operation import NONE, F, Type
 from harness.run.schedule import share, values
 from harness.trial import Trial
-from harness.workloads._clients import RETRY_S, ObjectClient, check_load, checkers_of
+from harness.workloads._clients import FinalReadsWorkload, ObjectClient, check_load, checkers_of
 
 CHECKERS = ("objects", "recovery", "coverage")
 READERS = 2
@@ -71,7 +70,7 @@ class PlainObjectClient(ObjectClient):
         return done.type, value
 
 
-class ObjectWorkload:
+class ObjectWorkload(FinalReadsWorkload):
     """The workload; the same value in every client process."""
 
     def __init__(self, trial: Trial, client: type[PlainObjectClient]) -> None:
@@ -80,7 +79,8 @@ class ObjectWorkload:
         self._within_s = trial.recover_within_s
         self.keys: Sequence[str] = [f"{client.NOUN}-{n}" for n in range(self.options.objects)]
         self.checkers: Sequence[str] = checkers_of(trial, CHECKERS)
-        self.processes = self.options.clients + READERS
+        self.operating = self.options.clients
+        self.processes = self.operating + READERS
 
     def check_options(self) -> None:
         """Do nothing: the constructor checked them."""
@@ -88,32 +88,16 @@ class ObjectWorkload:
     def client_settings(self) -> Mapping[str, Any]:
         return {"objects": list(self.keys)}
 
-    def process_name(self, process: int) -> str:
-        reader = process - self.options.clients
-        return f"reader {reader}" if reader >= 0 else f"client {process}"
-
-    async def load(self, context: WorkloadContext) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for process in context.processes:
-                if process < self.options.clients:
-                    tasks.create_task(self._operate(self._client(self.keys, context, process)))
+    def operate(self, context: WorkloadContext, process: int) -> Coroutine[Any, Any, None]:
+        return self._operate(self._client(self.keys, context, process))
 
     async def _operate(self, client: PlainObjectClient) -> None:
         while await client.due(self.options.rate / self.options.clients):
             await client.operate(client.random.randrange(self.options.objects))
 
-    async def drain(self, context: WorkloadContext) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for process in context.processes:
-                reader = process - self.options.clients
-                if reader >= 0:
-                    keys = share(range(len(self.keys)), reader, READERS)
-                    tasks.create_task(self._finish(self._client(self.keys, context, process), keys))
-
-    async def _finish(self, client: PlainObjectClient, keys: Sequence[int]) -> None:
-        deadline_s = client.loop.time() + self._within_s
-        for key in keys:
-            done = await client.finish(key)
-            while not done and client.loop.time() < deadline_s:
-                await asyncio.sleep(RETRY_S)
-                done = await client.finish(key)
+    def read(
+        self, context: WorkloadContext, process: int, reader: int
+    ) -> Coroutine[Any, Any, None]:
+        keys = share(range(len(self.keys)), reader, READERS)
+        client = self._client(self.keys, context, process)
+        return client.read_each_at_least_once(keys, client.finish, self._within_s)

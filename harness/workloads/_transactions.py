@@ -6,8 +6,7 @@ workload `register`, so that the dependencies of an object stay few. At the end,
 object that was ever used, one transaction each.
 """
 
-import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from random import Random
@@ -20,7 +19,7 @@ from harness.errors import BadRequest
 from harness.operation import NONE, F, Type
 from harness.run.schedule import share, values
 from harness.trial import Trial
-from harness.workloads._clients import RETRY_S, ObjectClient, check_load, checkers_of
+from harness.workloads._clients import FinalReadsWorkload, ObjectClient, check_load, checkers_of
 
 CHECKERS = ("transactions", "recovery", "coverage")
 READERS = 2
@@ -55,7 +54,7 @@ def swarm(random: Random) -> Mapping[str, Any]:
     }
 
 
-class TransactionWorkload:
+class TransactionWorkload(FinalReadsWorkload):
     """The workload; the same value in every client process. `write`: the micro-operation that
     changes an object, with its function in the history; `read_f` is that of a read."""
 
@@ -69,7 +68,8 @@ class TransactionWorkload:
         count = min(self._turns * self.options.objects, MAX_OBJECTS + 1)
         self.keys: Sequence[str] = [f"{noun}-{n}" for n in range(count)]
         self.checkers: Sequence[str] = checkers_of(trial, CHECKERS)
-        self.processes = self.options.clients + READERS
+        self.operating = self.options.clients
+        self.processes = self.operating + READERS
 
     def check_options(self) -> None:
         if len(self.keys) > MAX_OBJECTS:
@@ -81,24 +81,15 @@ class TransactionWorkload:
     def client_settings(self) -> Mapping[str, Any]:
         return {}
 
-    def process_name(self, process: int) -> str:
-        reader = process - self.options.clients
-        return f"reader {reader}" if reader >= 0 else f"client {process}"
+    def operate(self, context: WorkloadContext, process: int) -> Coroutine[Any, Any, None]:
+        return TransactionClient(self, context, process).run()
 
-    async def load(self, context: WorkloadContext) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for process in context.processes:
-                if process < self.options.clients:
-                    tasks.create_task(TransactionClient(self, context, process).run())
-
-    async def drain(self, context: WorkloadContext) -> None:
+    def read(
+        self, context: WorkloadContext, process: int, reader: int
+    ) -> Coroutine[Any, Any, None]:
         used = range((self.turn(context) + 1) * self.options.objects)
-        async with asyncio.TaskGroup() as tasks:
-            for process in context.processes:
-                reader = process - self.options.clients
-                if reader >= 0:
-                    client = TransactionClient(self, context, process)
-                    tasks.create_task(client.read_all(share(used, reader, READERS)))
+        client = TransactionClient(self, context, process)
+        return client.read_each(share(used, reader, READERS), client.read_whole, self.within_s)
 
     def turn(self, context: WorkloadContext) -> int:
         """Return how often the objects were replaced by now."""
@@ -132,15 +123,9 @@ class TransactionClient(ObjectClient):
             return MicroOperation(READ, key)
         return MicroOperation(self._workload.write, key, next(self._fresh))
 
-    async def read_all(self, keys: Sequence[int]) -> None:
-        """Read each until there is an answer, or the time is over."""
-        deadline_s = self.loop.time() + self._workload.within_s
-        for key in keys:
-            wanted = [MicroOperation(READ, self._workload.keys[key])]
-            while not await self._transact(wanted):
-                if self.loop.time() >= deadline_s:
-                    return
-                await asyncio.sleep(RETRY_S)
+    async def read_whole(self, key: int) -> bool:
+        """Read an object in a transaction of its own; return whether it was committed."""
+        return await self._transact([MicroOperation(READ, self._workload.keys[key])])
 
     async def _transact(self, wanted: Sequence[MicroOperation]) -> bool:
         """Carry out a transaction; return whether it was committed."""

@@ -11,8 +11,7 @@ operations takes longer the more there are. That happens by the clock, so that c
 agree. At the end *readers* that have read nothing before read every register that was ever used.
 """
 
-import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from random import Random
@@ -23,7 +22,7 @@ from harness.errors import BadRequest
 from harness.operation import NONE, Completion, F, Type
 from harness.run.schedule import share, values
 from harness.trial import Trial
-from harness.workloads._clients import RETRY_S, ObjectClient, check_load, checkers_of
+from harness.workloads._clients import FinalReadsWorkload, ObjectClient, check_load, checkers_of
 
 CHECKERS = ("registers", "invariants", "recovery", "coverage")
 READERS = 2
@@ -75,7 +74,7 @@ PLUGIN = WorkloadPlugin(
 )
 
 
-class RegisterWorkload:
+class RegisterWorkload(FinalReadsWorkload):
     """The workload; the same value in every client process."""
 
     def __init__(self, options: RegisterOptions, trial: Trial) -> None:
@@ -101,24 +100,19 @@ class RegisterWorkload:
         return {}
 
     def process_name(self, process: int) -> str:
-        if process >= self.operating:
-            return f"reader {process - self.operating}"
         watcher = process - self.options.clients
-        return f"watcher {watcher}" if watcher >= 0 else f"client {process}"
+        watches = 0 <= watcher < self.options.watchers
+        return f"watcher {watcher}" if watches else super().process_name(process)
 
-    async def load(self, context: WorkloadContext) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for process in context.processes:
-                if process < self.operating:
-                    tasks.create_task(RegisterOperator(self, context, process).run())
+    def operate(self, context: WorkloadContext, process: int) -> Coroutine[Any, Any, None]:
+        return RegisterOperator(self, context, process).run()
 
-    async def drain(self, context: WorkloadContext) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for process in context.processes:
-                if process >= self.operating:
-                    reader = RegisterReader(self, context, process)
-                    mine = share(range(self.used(context)), process - self.operating, READERS)
-                    tasks.create_task(reader.read(mine))
+    def read(
+        self, context: WorkloadContext, process: int, reader: int
+    ) -> Coroutine[Any, Any, None]:
+        client = RegisterReader(self, context, process)
+        mine = share(range(self.used(context)), reader, READERS)
+        return client.read_each(mine, client.answered, self.within_s)
 
     def turn(self, context: WorkloadContext) -> int:
         """Return how often the registers were replaced by now."""
@@ -142,14 +136,9 @@ class RegisterReader(ObjectClient):
         self.complete(op, F.GET, key, value, done)
         return done, value
 
-    async def read(self, keys: Sequence[int]) -> None:
-        """Read each until there is an answer, or the time is over."""
-        deadline_s = self.loop.time() + self.workload.within_s
-        for key in keys:
-            while (await self.get(key))[0].type is not Type.OK:
-                if self.loop.time() >= deadline_s:
-                    return
-                await asyncio.sleep(RETRY_S)
+    async def answered(self, key: int) -> bool:
+        """Read a register; return whether there was an answer."""
+        return (await self.get(key))[0].type is Type.OK
 
 
 class RegisterOperator(RegisterReader):

@@ -20,6 +20,7 @@ from random import Random
 
 from harness import plans, registry
 from harness.contracts import Node, PlannedFault
+from harness.contracts.membership import REJOIN
 from harness.errors import BadRequest, UnknownName, Unsupported
 from harness.trial import Rhythm, Trial
 from nemesis._plan import targets as _targets
@@ -46,7 +47,7 @@ Where = Callable[[str], str]  # from a key of a fault to its location, for error
 
 MAX_WINDOWS = 10_000
 AT_CLIENTS, ONE_CLIENT = 0.25, "one client"  # share of drawn faults aimed at clients, and target
-SYSTEM_ABILITIES = frozenset({"handover", "members", "rejoin"})
+SYSTEM_ABILITIES = frozenset({"handover", "members", REJOIN})  # all others are of hosts
 MAX_DRAWS = 200
 GENERAL = ("master", "one slave", "one server", "minority server")  # targets of any system
 DETECTIONS = 3  # how many detection times a fault must last

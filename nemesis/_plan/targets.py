@@ -27,6 +27,7 @@ from types import MappingProxyType
 
 from harness.contracts import CLIENT, ClusterState, Node
 from harness.errors import BadRequest, UnknownName
+from harness.run.broker_sets import data_role
 from harness.text.parsing import parse_integer
 
 COUNTS = ("one", "minority", "minority-third", "majority", "all", "random")
@@ -173,7 +174,7 @@ def certain_names(selector: str, nodes: Sequence[Node]) -> set[str]:
 
 def data_nodes(nodes: Sequence[Node]) -> str:
     """Return the selector of all nodes that hold the data."""
-    return BROKER if any(node.role == BROKER for node in nodes) else "server"
+    return data_role({node.name: node.role for node in nodes})
 
 
 def same_nodes(one: str, other: str) -> bool:

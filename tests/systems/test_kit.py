@@ -66,7 +66,7 @@ def test_a_follower_is_there_though_each_node_leads_a_part() -> None:
     assert cluster_state("nats", views).slaves == ("b", "c")
 
 
-def test_nobody_leads() -> None:
+def test_a_cluster_without_a_leader_has_no_master() -> None:
     assert cluster_state("etcd", {"a": View("", 1, "A"), "b": None}).masters == {}
 
 
@@ -144,7 +144,7 @@ def test_drawn_plans_aim_at_no_leader_that_a_system_never_has(system: str) -> No
 
 
 class Calls:
-    """A client of plain calls that does as it is told."""
+    """A client of plain calls whose answers the test chooses."""
 
     def __init__(self, answer: Callable[[], Any]) -> None:
         self._answer = answer

@@ -13,27 +13,20 @@ import tomli_w
 from clusters.systems.flotilla.cluster_state import BrokerSetLayout
 from clusters.systems.flotilla.profiles import LEARNERS, MUTANT, FlotillaSettings
 from harness.contracts import CLIENT, Node
-from harness.errors import BadRequest, UnknownName
+from harness.errors import BadRequest
 from harness.run.broker_sets import BrokerSetData
+from harness.trial import node_counts
 
 NAMESERVER, CONTROLLER, BROKER = "nameserver", "controller", "broker"
 COUNTS = {NAMESERVER: 1, CONTROLLER: 3, BROKER: 3, CLIENT: 2}  # in the order in which they start
-MAX_NODES = 100  # nodes of a role
 PORTS = {NAMESERVER: 9876, CONTROLLER: 9878, BROKER: 10911}
 HA_PORT = 10912
 
 
 def cluster_nodes(counts: Mapping[str, Any]) -> list[Node]:
     """Return the nodes, without addresses. Raises BadRequest if a count is invalid."""
-    for role, count in counts.items():
-        if role not in COUNTS:
-            raise UnknownName("role", role, COUNTS)
-        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_NODES:
-            raise BadRequest(
-                f"nodes.{role} must be a whole number from 1 to {MAX_NODES}, not {count!r}"
-            )
-    wanted = {**COUNTS, **counts}
-    return [Node(f"{r}-{n + 1}", r) for r in COUNTS for n in range(wanted[r])]
+    wanted = node_counts(COUNTS, counts)
+    return [Node(f"{role}-{n + 1}", role) for role, count in wanted.items() for n in range(count)]
 
 
 def broker_sets(nodes: Sequence[Node], settings: FlotillaSettings) -> list[BrokerSetLayout]:
