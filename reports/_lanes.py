@@ -437,6 +437,8 @@ def fields_text(fields: Mapping[str, Any]) -> str:
 def _plain(value: Any) -> str:
     if isinstance(value, list):
         return " ".join(map(_plain, value[:20])) or "none"
+    if isinstance(value, Mapping):
+        return "; ".join(f"{name}: {_plain(each)}" for name, each in value.items()) or "none"
     if value is None:
         return "none"
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -6,7 +6,14 @@ from checkers._run.run_facts import broker_sets
 from checkers._run.timeline import NO_SET
 from harness.contracts import Node
 from harness.history.faults_and_events import ClusterEvent
-from harness.run.broker_sets import BrokerSetData, broker_sets_entry, broker_sets_in, replica_groups
+from harness.run.broker_sets import (
+    BrokerSetData,
+    broker_sets_entry,
+    broker_sets_in,
+    data_nodes,
+    replica_groups,
+    voting_nodes,
+)
 
 A, B = (
     BrokerSetData(("broker-1",), 1, ("orders-0",)),
@@ -50,3 +57,20 @@ def test_keys_and_their_sets(sets: dict[str, BrokerSetData], found: object) -> N
     names = {"keys": ["orders-1", "register-0", "orders-0"]}
     told = {"sets": {name: vars(of) for name, of in sets.items()}}
     assert broker_sets(names | told, [ELECTION]) == found
+
+
+@pytest.mark.parametrize(
+    ("roles", "data", "voters"),
+    [
+        ({"b": "broker", "c": "controller", "n": "nameserver", "x": "client"}, {"b"}, {"c"}),
+        ({"b": "broker", "x": "client"}, {"b"}, {"b"}),
+        ({"s-1": "server", "s-2": "server", "x": "client"}, {"s-1", "s-2"}, {"s-1", "s-2"}),
+        ({"m": "store", "w": "monitor", "x": "client"}, {"m"}, {"m"}),
+    ],
+)
+def test_which_nodes_hold_the_data_and_which_elect(
+    roles: dict[str, str], data: set[str], voters: set[str]
+) -> None:
+    """Brokers and controllers; without them, the nodes of the first role that a system names."""
+    assert data_nodes(roles) == data
+    assert voting_nodes(roles) == voters

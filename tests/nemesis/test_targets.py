@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from harness.contracts import ClusterState, Node
+from harness.contracts import ClusterState, Node, PlannedFault
 from harness.errors import BadRequest, UnknownName
 from nemesis._plan import targets as _targets
+from nemesis.partition import SHAPES
 
 
 def hit(world: Any, selector: str, seed: int = 1) -> list[str]:
@@ -140,3 +141,19 @@ def test_a_number_is_a_random_choice() -> None:
     assert not _targets.is_fixed("2 broker", nodes)
     with pytest.raises(BadRequest, match="depends on current roles or on chance"):
         _targets.check_fixed("2 broker", nodes, ())
+
+
+@pytest.mark.parametrize("role", ["server", "store", "broker"])
+def test_a_partition_from_the_clients_hits_the_nodes_with_the_data(role: str) -> None:
+    """Whatever a system calls them, if the plan names no target."""
+    data = [Node(f"{role}-{n}", role) for n in (1, 2, 3)]
+    # the word `server` means the nodes of all roles, so a system has it beside no other role
+    others = [] if role == "server" else [Node("witness-1", "witness")]
+    nodes = [*data, *others, Node("client-1", "client")]
+    planned = PlannedFault("partition", 1.0, 9.0, "", {"shape": "clients"})
+
+    def aim(selector: str, *_: Any) -> tuple[Node, ...]:
+        return _targets.resolve(selector, nodes, ClusterState(), Random(1))
+
+    victims, _ = SHAPES["clients"].select(planned, nodes, aim, Random(1))
+    assert list(victims) == data

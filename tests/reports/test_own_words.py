@@ -12,7 +12,7 @@ from harness.history.rundir import RunDir
 from harness.judge.verdict import Finding
 from harness.run.progress import TrialProgress
 from harness.text.own_words import OwnWords
-from reports._lanes import LaneInput, lanes, log_lines
+from reports._lanes import LaneInput, fields_text, lanes, log_lines
 from reports._run import read_run
 from reports._stories.cluster_events import KINDS, BrokerNames, fault_moments
 from reports._stories.story import explain
@@ -137,3 +137,9 @@ def test_lanes_and_events_are_in_own_words(own: RunDir) -> None:
     roles = [line["s"] for line in log_lines(view, 1000) if line["k"] in ("role", "election")]
     assert any("role leader" in line for line in roles)
     assert not [line for line in roles if re.search(r"master|slave|epoch|brokerName", line)]
+
+
+def test_a_comparison_of_digests_reads_as_text() -> None:
+    """In the table of events, where fields of fields are rare."""
+    fields = {"sets": {"etcd": {"digests": {"server-1": "7 at 4", "server-2": "7 at 4"}}}}
+    assert fields_text(fields) == "sets etcd: digests: server-1: 7 at 4; server-2: 7 at 4"

@@ -16,7 +16,9 @@ HOSTS, RUNS = "local", Path("runs")
 
 @click.command("doctor", short_help="Check this machine; print commands that fix it.")
 @click.option("--hosts", default=HOSTS, help="The kind of hosts to check.")
-@click.option("--system", default="", help="A system whose programs to look for, too.")
+@click.option(
+    "--system", default="", show_default="none", help="A system whose programs to look for, too."
+)
 @BED
 @runs_option()
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")

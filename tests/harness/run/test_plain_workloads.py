@@ -6,14 +6,14 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from time import monotonic_ns
+from time import monotonic, monotonic_ns
 from typing import Any
 
 import pytest
 
 from clusters.kit.clients import ServiceClient
 from harness import registry
-from harness.contracts.calls import MicroOperation, Refused
+from harness.contracts.calls import Lease, MicroOperation, Refused
 from harness.history.journal import TableJournal
 from harness.history.reader import History
 from harness.history.rundir import RunDir
@@ -21,6 +21,7 @@ from harness.run.client_process import ClientProcess
 from harness.trial import Trial
 
 OPERATIONS = 250
+LEASE_S = 0.05
 
 
 class Store:
@@ -29,6 +30,8 @@ class Store:
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
         self.lists: defaultdict[str, list[int]] = defaultdict(list)
+        self.holders: dict[str, tuple[str, float]] = {}  # lock -> owner, and end of its lease
+        self.tokens = 0
         self.chance = random.Random(1)
         self.operations = 0
 
@@ -69,6 +72,27 @@ class Store:
         found = self.lists[key].pop(0) if self.lists[key] else None
         await self.moment()
         return found
+
+    async def acquire(self, key: str, owner: str) -> Lease:
+        await self.moment()
+        if self.holder(key):
+            raise Refused("another owner has it")
+        self.holders[key] = owner, monotonic() + LEASE_S
+        return Lease(LEASE_S, self.next_token())
+
+    async def release(self, key: str, owner: str) -> None:
+        await self.moment()
+        if self.holder(key) != owner:
+            raise Refused("this owner does not have it")
+        del self.holders[key]
+
+    def holder(self, key: str) -> str:
+        owner, end = self.holders.get(key, ("", 0.0))
+        return owner if monotonic() < end else ""
+
+    def next_token(self) -> int:
+        self.tokens += 1
+        return self.tokens
 
     async def transact(self, operations: Sequence[MicroOperation]) -> list[MicroOperation]:
         await self.moment()
@@ -117,6 +141,21 @@ class GivesTwice(Store):
         return self.lists[key][0] if self.operations % 9 == 0 else self.lists[key].pop(0)
 
 
+class LocksTwice(Store):
+    """Every third request gets the lock, whoever has it."""
+
+    def holder(self, key: str) -> str:
+        return "" if self.operations % 3 == 0 else super().holder(key)
+
+
+class RepeatsTokens(Store):
+    """Every third holder gets a token that was given before."""
+
+    def next_token(self) -> int:
+        fresh = super().next_token()
+        return fresh - 3 if fresh % 3 == 0 else fresh
+
+
 class ReadsEarly(Store):
     """A transaction's reads are of the state before those that overlap it (write skew)."""
 
@@ -141,7 +180,7 @@ class Refuses(Store):
 
 def judged(folder: Path, name: str, store: Store, checker: str) -> Any:
     """Run a workload on a store, and have what was journalled checked."""
-    load = {"rate": 2000.0, "clients": 8}
+    load = {"rate": 2000.0, "clients": 8, **({"hold_ms": 5} if name == "lock" else {})}
     trial = Trial(system="etcd", workload=name, load=load, recover_within_s=2.0, duration_s=1.0)
     workload = registry.load("workload", name)(trial)
     run = RunDir(folder)
@@ -178,6 +217,7 @@ SOUND = [
     ("set", "objects"),
     ("counter", "objects"),
     ("queue", "objects"),
+    ("lock", "objects"),
     ("append", "transactions"),
     ("read-write", "transactions"),
 ]
@@ -197,6 +237,8 @@ def test_a_sound_store_is_judged_sound(tmp_path: Path, workload: str, checker: s
         ("set", "objects", LosesAdds, "ELEMENT_LOST"),
         ("counter", "objects", LosesIncrements, "COUNTER_OUT_OF_RANGE"),
         ("queue", "objects", GivesTwice, "DUPLICATE_ELEMENT"),
+        ("lock", "objects", LocksTwice, "LOCK_HELD_TWICE"),
+        ("lock", "objects", RepeatsTokens, "FENCING_BROKEN"),
         ("append", "transactions", ReadsEarly, "G"),
         ("read-write", "transactions", ReadsEarly, "G"),
     ],
