@@ -131,12 +131,14 @@ def _draw_fault(
     alias: Alias, at_s: float, trial: Trial, random: Random, nodes: Sequence[Node]
 ) -> PlannedFault:
     """Draw a fault again, as long as it can hit nothing here; at last with targets that every
-    system has."""
+    system has, and on the links to clients, too: a single server has no others."""
     targets = suitable_targets(alias.kind, trial.targets, nodes)
     for tries in range(MAX_DRAWS):
         general = tries >= MAX_DRAWS // 2 and not alias.settled
         few = targets or (GENERAL if general else ())
         fault = _draw_once(alias, at_s, trial, few, random)
+        if general and "clients" in fault.params:
+            fault = replace(fault, params={**fault.params, "clients": True})
         if can_hit(fault, nodes):
             break
     return fault

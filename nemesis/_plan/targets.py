@@ -140,10 +140,13 @@ def possible_names(selector: str, nodes: Sequence[Node]) -> set[str]:
     """Return the names of all nodes that it may mean at some moment.
 
     `controller-leader` is a controller, unless none leads the others, and any other part is a
-    broker. In a system without these roles every node except a client may have the part.
+    broker. In a system without these roles every node except a client may have the part. Where
+    only one node may, it is the master and nothing is its slave.
     """
     phrases = [_split(term)[1] for term in _terms(selector)]
     roles = {node.role for node in nodes} - {CLIENT}
+    if sum(node.role in _roles_for("slave", roles) for node in nodes) == 1:
+        phrases = [each for each in phrases if each.split()[0] != "slave"]
     return {node.name for node in nodes if any(_may_match(node, each, roles) for each in phrases)}
 
 

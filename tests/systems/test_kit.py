@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +23,7 @@ from harness.registry import load
 from harness.run.launch import make_plan
 from harness.run.preflight import refuse_impossible
 from harness.trial import Trial
+from nemesis._plan.plan import can_hit, draw
 
 
 def test_the_leader_of_the_highest_term_leads() -> None:
@@ -141,6 +143,18 @@ def test_drawn_plans_aim_at_no_leader_that_a_system_never_has(system: str) -> No
     plan = '[[fault]]\nkind = "pause"\nat_s = 5.0\nfor_s = 10.0\ntarget = "controller-leader"\n'
     with pytest.raises(BadRequest, match="matches no node"):
         make_plan(trial, plan)
+
+
+@pytest.mark.parametrize("servers", [1, 2, 3])
+def test_drawn_plans_hit_nodes_that_are_there(servers: int) -> None:
+    """A single server has no follower, and only the links to its clients can be cut."""
+    kinds = ("kill", "pause", "partition", "loss")
+    for seed in range(40):
+        trial = Trial(system="etcd", workload="register", hosts="local", seed=seed, faults=kinds)
+        system = load("system", "etcd")(replace(trial, nodes={"server": servers, "client": 2}))
+        faults = draw(replace(trial, duration_s=100.0), 1.5, system.nodes())
+        assert all(can_hit(fault, system.nodes()) for fault in faults)
+        assert servers > 1 or not any("slave" in fault.target for fault in faults)
 
 
 class Calls:
