@@ -2,7 +2,8 @@
 
 The machine keeps running, so peers learn of the death at once and connections are closed; `power`
 stops the whole machine silently. Of unsynced data the disk keeps nothing, everything, or a part
-that may end in the middle of a record. Healing starts the node again on what is left.
+that may end in the middle of a record; with `keeps = "nothing"` always nothing. Healing starts the
+node again on what is left.
 
 On real hosts the system call interposer of disk faults records every change below the folder of the
 node's data before it is made, and reverts it. If no victim had unsynced data it was an ordinary
@@ -20,6 +21,7 @@ from harness.contracts import (
     FaultPlugin,
     Node,
     Observation,
+    Param,
     PlannedFault,
     ProcessEnd,
     UnsyncedAgent,
@@ -27,9 +29,12 @@ from harness.contracts import (
 from nemesis._process.offline_change import OfflineChange
 from nemesis._process.victims import check, draw
 
+NOTHING = "nothing"
+
 
 def fault(planned: PlannedFault, scene: FaultContext) -> "UnsyncedLoss":
-    return UnsyncedLoss(scene, scene.resolve(planned.target, spare=scene.claimed))
+    victims = scene.resolve(planned.target, spare=scene.claimed)
+    return UnsyncedLoss(scene, victims, planned.params["keeps"] == NOTHING)
 
 
 PLUGIN = FaultPlugin(
@@ -39,6 +44,9 @@ PLUGIN = FaultPlugin(
         may_break=ALL_DEMANDS, ends=ProcessEnd.KILLED, silences=True, forgets=True
     ),
     needs=frozenset({"unsynced", "restart", "signal"}),
+    params={
+        "keeps": Param("part", "what the disk keeps of unsynced data", among=("part", NOTHING)),
+    },
     verify_examples=(("all broker", {}),),
     draw=draw,
     check=check,
@@ -48,13 +56,17 @@ PLUGIN = FaultPlugin(
 class UnsyncedLoss(OfflineChange):
     """Killed nodes whose disks lost unsynced data."""
 
-    def __init__(self, scene: FaultContext, victims: Sequence[Node]) -> None:
+    def __init__(
+        self, scene: FaultContext, victims: Sequence[Node], keeps_nothing: bool = False
+    ) -> None:
         super().__init__(scene, victims)
+        self._keeps_nothing = keeps_nothing
         self._seed = scene.random.getrandbits(48)
 
     async def _change(self, node: str) -> Mapping[str, Any]:
         agent = cast(UnsyncedAgent, self._bed.agents[node])
-        return asdict(await agent.drop_unsynced(self._seed + self._victims.index(node)))
+        seed = None if self._keeps_nothing else self._seed + self._victims.index(node)
+        return asdict(await agent.drop_unsynced(seed))
 
     def _changed(self, node: str) -> bool:
         return True

@@ -192,10 +192,10 @@ class PowerAgent(Agent, Protocol):
 class UnsyncedAgent(Agent, Protocol):
     """An agent of a node whose disk can lose unsynced data, on hosts that can `unsynced`."""
 
-    async def drop_unsynced(self, seed: int) -> UnsyncedReport:
+    async def drop_unsynced(self, seed: int | None) -> UnsyncedReport:
         """Remove from the disk what a power cut would take of the data that was written and not
         synced, while no process of the node runs. The seed decides what; simulated worlds have
-        randomness of their own."""
+        randomness of their own. None: everything."""
         ...
 
     async def keep_unsynced(self) -> None:

@@ -109,7 +109,7 @@ JEPSEN: Mapping[str, Alias] = {
     "truncate-file": Alias("corrupt", "one slave", {"how": "truncate"}),
     "file-corruption": Alias("corrupt", "one slave"),
     "lazyfs": Alias("unsynced", "one server"),
-    "lose-unfsynced-writes": Alias("unsynced", "one server"),
+    "lose-unfsynced-writes": Alias("unsynced", "one server", {"keeps": "nothing"}),
     "crash": Alias("crash", "one client"),
     "crash-clients": Alias("crash", "one client"),
 }

@@ -156,6 +156,18 @@ def test_none_all_or_a_torn_part_is_kept(hands: Callable[[], Hand]) -> None:
     assert kept == {"none", "all", "torn"}
 
 
+def test_without_a_seed_nothing_that_was_unsynced_is_kept(hands: Callable[[], Hand]) -> None:
+    """Neither bytes nor names."""
+    hand = hands()
+    synced(hand, "log", b"a" * 1000)
+    hand.write("log", b"b" * 4000, 500)
+    hand.create("new", b"c")
+    report = hand.ledger.lose(None)
+    assert hand.read("log") == b"a" * 1000
+    assert "new" not in hand.tree()
+    assert (report["lost_bytes"], report["lost_names"]) == (report["size_bytes"], 1)
+
+
 def test_old_bytes_come_back(hands: Callable[[], Hand]) -> None:
     """Where something was overwritten in a segment that had been allocated before."""
     outcomes = set()

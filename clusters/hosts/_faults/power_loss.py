@@ -127,11 +127,17 @@ def at_stake(waiting: Sequence[UnsyncedChange]) -> int:
     return sum(change.size_bytes for change in waiting)
 
 
-def lose(waiting: list[UnsyncedChange], medium: Medium, random: Random) -> int:
-    """Take a random part of the changes, which are left empty; return how many bytes are lost."""
+def lose(waiting: list[UnsyncedChange], medium: Medium, random: Random | None) -> int:
+    """Take a random part of the changes, or all without `random`; return how many bytes are lost.
+
+    The changes are left empty.
+    """
     count, stake = len(waiting), at_stake(waiting)
     if not count:
         return 0
+    if random is None:
+        _undo_behind(waiting, medium, 0)
+        return stake
     luck = random.random()
     if luck < _KEEPS_NONE:
         kept, torn = 0, False

@@ -169,7 +169,7 @@ class Supervisor:
     """
 
     recorder: UnsyncedWrites | None = None
-    losing: list[tuple[float, int, int]] = field(default_factory=list)
+    losing: list[tuple[float, int | None, int]] = field(default_factory=list)
     orders: int = 0  # the descriptor of standard input; -1: it has ended
     order: DiskOrder = field(default_factory=DiskOrder)
     listeners: set[int] = field(default_factory=set)

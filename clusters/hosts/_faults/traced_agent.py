@@ -120,7 +120,7 @@ class TracedAgent:
                 why = f"its syscall tracer did not answer within {within_s:g} s"
                 raise BedFailed(f"{self._node}: {why}") from None
 
-    async def drop_unsynced(self, seed: int) -> UnsyncedReport:
+    async def drop_unsynced(self, seed: int | None) -> UnsyncedReport:
         for name in sorted(self._started):
             if (await self._agent.state(name)).state in ("running", "stopped"):
                 raise BedFailed(

@@ -5,9 +5,9 @@ The tracer (`syscall_tracer.py`) reports every call that changes a file or a nam
 just before the call is carried out. So the recorder can still read what will be overwritten, cut
 off or replaced, and keeps that until a sync covers it: bytes by file, and names in one journal, in
 order. A removed file is kept open, so that it can be restored. When the node has been killed,
-`lose` takes a random part of its files' changes by the rules of `power_loss.py`, and the end of the
-journal, like the simulated disk (`_world/disk.py`): a sync of a folder makes the journal durable
-up to the last entry about that folder, while a sync of a file does not save its name.
+`lose` takes a random part of its files' changes, or all, by the rules of `power_loss.py`, and the
+end of the journal, like the simulated disk (`_world/disk.py`): a sync of a folder makes the journal
+durable up to the last entry about that folder, while a sync of a file does not save its name.
 
 A sync counts as soon as it is allowed: data reported to a node as durable is never taken. Data
 that a refused sync should have covered stays at stake until it is written again, as after a failure
@@ -231,12 +231,12 @@ class UnsyncedWrites:
 
     # losing and settling
 
-    def lose(self, seed: int) -> Json:
-        """Take a random part of the changes. No process may write any more.
+    def lose(self, seed: int | None) -> Json:
+        """Take a random part of the changes, or all without a seed. No process may write any more.
 
         Return what was at stake and what is lost; everything that is left is durable afterwards.
         """
-        random = Random(seed)
+        random = None if seed is None else Random(seed)
         counts = {
             "files": len(self._files),
             "names": len(self._names),
@@ -244,7 +244,7 @@ class UnsyncedWrites:
         }
         files = sorted(self._files.values(), key=lambda file: file.path)
         lost = [self._lose_from(file, random) for file in files]
-        kept = random.randint(0, len(self._names)) if self._names else 0
+        kept = random.randint(0, len(self._names)) if self._names and random else 0
         counts |= {
             "lost_files": sum(map(bool, lost)),
             "lost_names": len(self._names) - kept,
@@ -263,7 +263,7 @@ class UnsyncedWrites:
             self._settle(key)
         self._names_settled(len(self._names))
 
-    def _lose_from(self, file: TrackedFile, random: Random) -> int:
+    def _lose_from(self, file: TrackedFile, random: Random | None) -> int:
         try:
             return lose(file.waiting, file, random) + file.stranded.lose(file)
         except OSError:  # such as a full disk

@@ -97,8 +97,8 @@ class Content:
 
     # a power cut
 
-    def lose(self, random: random.Random) -> int:
-        """Take a random part of the unsynced changes; return how many bytes are lost."""
+    def lose(self, random: random.Random | None) -> int:
+        """Take a random part of the unsynced changes, or all; return how many bytes are lost."""
         if self.spared:
             self.settle(self.changes)
         lost = lose(self._waiting, self, random)

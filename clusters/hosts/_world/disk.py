@@ -80,6 +80,7 @@ class Disk:
         self.delay_ns = 0
         self._hung: list[Callable[[], None]] | None = None  # syncs that wait for the hang to end
         self.cuts = 0
+        self.loses_everything = False  # in the next power cut, instead of a random part
         self.lost = 0, 0, 0  # in the last power cut: files, names, bytes
         self.on_append: dict[
             str, Callable[[bytes], object]
@@ -240,10 +241,12 @@ class Disk:
     def power_cut(self) -> None:
         """Lose unsynced data. No process may have a file open."""
         self.cuts += 1
+        random = None if self.loses_everything else self._random
+        self.loses_everything = False
         names = len(self._journal)
-        kept = self._random.randint(0, names) if names else 0
+        kept = random.randint(0, names) if names and random else 0
         self._undo_names(kept)
-        lost = list(self._lose_from(self._root))
+        lost = list(self._lose_from(self._root, random))
         self.lost = sum(map(bool, lost)), names - kept, sum(lost)
         self._free_at_ns = 0
         if self._hung:
@@ -337,14 +340,14 @@ class Disk:
         self._written += len(self._journal)
         self._journal.clear()
 
-    def _lose_from(self, folder: Folder) -> Iterator[int]:
+    def _lose_from(self, folder: Folder, random: Random | None) -> Iterator[int]:
         """Yield how many bytes each file has lost."""
         for name in sorted(folder.entries):
             node = folder.entries[name]
             if isinstance(node, Folder):
-                yield from self._lose_from(node)
+                yield from self._lose_from(node, random)
             else:
-                yield node.lose(self._random)
+                yield node.lose(random)
 
     def _queue(self, end: Callable[[], None]) -> None:
         pace, draw, cuts = self._pace, self._random.random, self.cuts

@@ -141,11 +141,11 @@ class SimulatedAgent:
 
     # the disk
 
-    async def drop_unsynced(self, seed: int) -> UnsyncedReport:
+    async def drop_unsynced(self, seed: int | None) -> UnsyncedReport:
         def forget() -> UnsyncedReport:
             if running := [name for name, process in self._processes.items() if process.alive]:
                 raise BedFailed(f"{running[0]} is running, and would keep the data in memory")
-            return self.machine.drop_unsynced()
+            return self.machine.drop_unsynced(everything=seed is None)
 
         return await self._in_world(forget)
 

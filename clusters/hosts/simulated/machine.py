@@ -65,8 +65,10 @@ class SimNode:
         for listener in self.on_damage:
             listener()
 
-    def drop_unsynced(self) -> UnsyncedReport:
-        """Lose unsynced data, as in a power cut, on a machine whose processes have ended."""
+    def drop_unsynced(self, everything: bool = False) -> UnsyncedReport:
+        """Lose unsynced data, as in a power cut, on a machine whose processes have ended: a random
+        part of it, or everything."""
+        self.disk.loses_everything = everything
         at_stake = self.disk.waiting(self.folder)
         self.host.world.record(f"{self.node.name} forgets what was not synced")
         for listener in self.host.on_power_cut:

@@ -132,7 +132,7 @@ def test_every_byte_is_one_that_was_there_since_the_sync(
         assert byte in {state[at] for state in padded}, at
 
 
-def after_cut(seed: int) -> bytes:
+def after_cut(seed: int, everything: bool = False) -> bytes:
     """Sixteen sectors of zeros on disk, two writes of four sectors over them, a power cut."""
     d, clock = disk(seed)
     file = d.file("/f", create=True)
@@ -142,8 +142,13 @@ def after_cut(seed: int) -> bytes:
     clock.run()
     d.write(file, b"1" * 4 * SECTOR, 0)
     d.write(file, b"2" * 4 * SECTOR, 4 * SECTOR)
+    d.loses_everything = everything
     d.power_cut()
     return whole(d.file("/f"))[: 8 * SECTOR]
+
+
+def test_a_cut_that_loses_everything_leaves_nothing_to_chance() -> None:
+    assert {after_cut(seed, everything=True) for seed in range(20)} == {bytes(8 * SECTOR)}
 
 
 def shape(data: bytes) -> str:
