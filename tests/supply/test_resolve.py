@@ -158,6 +158,21 @@ def test_a_version_that_no_source_has_leaves_nothing_in_the_cache(
     assert left == ["thing", ".lock"]
 
 
+def test_a_version_that_pypi_has_not_names_the_newest_that_it_has(
+    tmp_path: Path, thing: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    listed = ", ".join(f"1.0.{n}" for n in range(50))
+
+    def refuse(*arguments: object, **more: object) -> None:
+        raise find._NotThere(f"pip says: ERROR: no thing==9.9.9 (from versions: {listed})")
+
+    monkeypatch.setattr(find, "_run", refuse)
+    wheel = replace(thing, sources=(Wheel(project="thing-bin", member="/thing"),))
+    with pytest.raises(BedFailed, match=r"PyPI's thing-bin has 1\.0\.44, .*, 1\.0\.49; name anoth"):
+        resolve(wheel, "9.9.9")
+
+
 def test_jars_that_pyspark_brings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     jars = PythonJars(
