@@ -1,12 +1,13 @@
 """What the answers of etcd, NATS and ZooKeeper mean: outcomes, roles and copies."""
 
+import asyncio
 import struct
 
 import pytest
 
 from clusters.kit import View
 from clusters.systems import etcd, nats, zookeeper
-from harness.contracts.calls import MicroOperation, Refused
+from harness.contracts.calls import LogEntries, MicroOperation, Refused
 
 # ------------------------------------------------------------------------------------------ etcd
 
@@ -59,7 +60,7 @@ def test_a_transaction_on_what_was_read() -> None:
     [
         (10071, Refused),  # wrong last sequence
         (10077, Refused),  # maximum messages exceeded
-        (10059, Refused),  # no such stream
+        (10059, nats.NoStream),
         (10037, nats.NotThere),
         (10008, ConnectionError),  # temporarily unavailable: nothing proves that it was not done
         (10164, ConnectionError),
@@ -67,6 +68,18 @@ def test_a_transaction_on_what_was_read() -> None:
 )
 def test_what_jetstream_answers(code: int, kind: type[Exception]) -> None:
     assert type(nats.error_of({"err_code": code, "description": "why"})) is kind
+
+
+def test_a_stream_that_is_gone_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was created before the load, so all that it had is lost, and reads show that."""
+
+    async def refuse(*_: object) -> None:
+        raise nats.error_of({"err_code": 10059, "description": "stream not found"})
+
+    settings = {"servers": ["198.18.0.1"], "settings": {}}
+    client = nats.NatsClient(settings, 0)
+    monkeypatch.setattr(client, "_api", refuse)
+    assert asyncio.run(client.entries("orders-0", 0, 10)) == LogEntries([], 0)
 
 
 def test_which_streams_a_server_leads() -> None:
