@@ -190,7 +190,11 @@ def _libraries(binaries: Iterable[Path]) -> set[Path]:
         Path(at) for at in re.findall(r"(?:=> |^\s+)(/\S+) \(0x", done.stdout, re.MULTILINE)
     }
     beside = {path.parent for path in libraries if path.name.startswith("libc.so")}
-    unasked = ("libgcc_s.so.1", "libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2")
+    # the last four were parts of their own until glibc 2.34: programs built before ask for them
+    unasked = (
+        *("libgcc_s.so.1", "libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2"),
+        *("libdl.so.2", "libpthread.so.0", "librt.so.1", "libm.so.6"),
+    )
     libraries |= {
         folder / file for folder in beside for file in unasked if (folder / file).exists()
     }
