@@ -223,6 +223,7 @@ class EtcdClient:
             {"key": b64(key), "target": "MOD", "mod_revision": kvs[0]["mod_revision"] if kvs else 0}
             for key, kvs in zip(keys, found, strict=True)
         ]
+        unchanged += [EVERY_KEY] * self._values["compare_all"]
         done, written = carry_out(operations, state)
         puts = [put(key, json.dumps(state[key])) for key in sorted(written)]
         if not (await self._txn(unchanged, puts or reads))[0]:
@@ -255,6 +256,7 @@ class Etcd(Service):
         "serializable": False,  # reads are answered by the member that is asked
         "lease_s": 3,
         "keep_alive": False,  # clients renew their leases, and rely on a lock until they release it
+        "compare_all": 0,  # how often a transaction compares all keys, too: true, but it takes time
         "heartbeat-interval": 100,  # ms
         "election-timeout": 1000,  # ms
         "snapshot-count": 10_000,
@@ -282,6 +284,7 @@ class Etcd(Service):
         ),
         "all",
     )
+    smallest: ClassVar = {"compare_all": 0}
     detection_s = 2.0
     became = r"(?P<role>became leader|became follower) at term (?P<term>\d+)"
     leading = "became leader"
@@ -409,4 +412,9 @@ def absent(key: str) -> Json:
     return {"key": b64(key), "target": "VERSION", "version": 0}
 
 
+# a comparison of all keys, which holds
+EVERY_KEY = {
+    **{"key": b64("\0"), "range_end": b64("\0")},
+    **{"target": "MOD", "result": "LESS", "mod_revision": 1 << 62},
+}
 PLUGIN = plugin(Etcd)
