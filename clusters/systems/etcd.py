@@ -414,7 +414,10 @@ def absent(key: str) -> Json:
 
 # a comparison of all keys, which holds
 EVERY_KEY = {
-    **{"key": b64("\0"), "range_end": b64("\0")},
-    **{"target": "MOD", "result": "LESS", "mod_revision": 1 << 62},
+    "key": b64("\0"),
+    "range_end": b64("\0"),
+    "target": "MOD",
+    "result": "LESS",
+    "mod_revision": 1 << 62,
 }
 PLUGIN = plugin(Etcd)
