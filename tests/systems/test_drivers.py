@@ -2,6 +2,7 @@
 
 import asyncio
 import struct
+from typing import Any
 
 import pytest
 
@@ -50,6 +51,22 @@ def test_a_transaction_on_what_was_read() -> None:
     )
     assert done[1:] == [MicroOperation("read", "list-0", [1, 2]), MicroOperation("read", "list-1")]
     assert (written, state["list-0"]) == ({"list-0"}, [1, 2])
+
+
+def test_a_transaction_compares_all_keys_as_often_as_it_is_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+
+    async def answer(call: str, **more: Any) -> dict[str, Any]:
+        asked.append(more["compare"])
+        return {"succeeded": True, "responses": [{"response_range": {}}]}
+
+    client = etcd.EtcdClient({"servers": ["198.18.0.1"], "settings": {"compare_all": 3}}, 0)
+    monkeypatch.setattr(client, "_call", answer)
+    asyncio.run(client.transact([MicroOperation("append", "list-0", 1)]))
+    assert [len(each) for each in asked] == [0, 1 + 3]
+    assert asked[1][1:] == [etcd.EVERY_KEY] * 3
 
 
 # ------------------------------------------------------------------------------------------ NATS
