@@ -47,7 +47,7 @@ PLUGIN = FaultPlugin(
     params={
         "keeps": Param("part", "what the disk keeps of unsynced data", among=("part", NOTHING)),
     },
-    verify_examples=(("all broker", {}),),
+    verify_examples=(("all broker", {"keeps": NOTHING}),),
     draw=draw,
     check=check,
 )
