@@ -13,7 +13,7 @@ verdict. So does offered load that was never invoked, since clients had no free 
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ from harness.history.faults_and_events import (
     in_force,
     overlap_ns,
 )
-from harness.history.reader import History
+from harness.history.reader import ClientErrors, History
 from harness.judge.verdict import Reason, Result
 from harness.operation import F, Type
 from harness.run.broker_sets import data_nodes, voting_nodes
@@ -36,6 +36,16 @@ from harness.trial import Trial
 ENOUGH = 0.8  # of the planned faults
 NAMESERVERS_MASTER_ID = 0  # in a route the master is broker 0; controllers use its own id
 MIN_IDLE_S, RHYTHMS = 1.0, 20  # an idle time: this long, and this many times the usual interval
+NO_ERRORS: Mapping[str, ClientErrors] = {}
+MANY_CALLS = 10
+MISTAKES = frozenset(
+    f"{name}Error"
+    for name in (
+        *("Assertion", "Attribute", "Import", "Index", "JSONDecode", "Key", "ModuleNotFound"),
+        *("Name", "NotImplemented", "Recursion", "Type", "UnboundLocal", "UnicodeDecode"),
+        *("Value", "ZeroDivision"),
+    )
+)
 OPERATIONS = tuple(f for f in F if f not in (F.SEND, F.POLL, F.READ))
 LONG_GAP = 0.9  # of the rhythm's recovery time; observing the healing takes a part of it
 
@@ -73,7 +83,7 @@ class FaultOutcome:
 
 
 def check(history: History, trial: Trial, spark: Any) -> Result:
-    return judge(facts(history, trial, spark))
+    return judge(facts(history, trial, spark), history.client_errors)
 
 
 PLUGIN = CheckerPlugin(
@@ -82,6 +92,7 @@ PLUGIN = CheckerPlugin(
     decides=frozenset(),
     reasons=frozenset(
         {
+            "CLIENT_BROKEN",
             "FAULTS_MISSING",
             "FAULT_NOT_OBSERVED",
             "IDLE_FAULTS",
@@ -115,16 +126,33 @@ PLUGIN = CheckerPlugin(
 )
 
 
-def judge(known: RunFacts) -> Result:
-    """Judge the run itself."""
+def judge(known: RunFacts, errors: Mapping[str, ClientErrors] = NO_ERRORS) -> Result:
+    """Judge the run itself. `errors`: exceptions in which calls of clients ended."""
     outcomes = tuple(_outcomes(known))
-    reasons = tuple(_reasons(known, outcomes))
+    reasons = (*_reasons(known, outcomes), *_broken(known, errors))
     stats = _stats(known, outcomes) | {"effective": effective(known)}
     if (load := _loaded(known.outline)) and (warning := _warning(known, load)):
         stats["warning"] = warning
     if outcomes and not reasons:
         stats["proved"] = _proved(outcomes)
     return Result("coverage", reasons=reasons, stats=stats)
+
+
+def _broken(known: RunFacts, errors: Mapping[str, ClientErrors]) -> Iterator[Reason]:
+    """Yield a reason if no call of one kind ever succeeded, and calls ended in exceptions that are
+    mistakes in a client's code."""
+    mistakes = {name: errors[name] for name in errors if name in MISTAKES}
+    total = known.timeline.total
+    never = [f for f in F if total(f, Type.INVOKE) >= MANY_CALLS and not total(f, Type.OK)]
+    if not never or sum(each.calls for each in mistakes.values()) < MANY_CALLS:
+        return
+    name, first = next(iter(mistakes.items()))
+    calls = ", ".join(f"{total(f, Type.INVOKE):,} of {f.name.lower()}" for f in never)
+    yield Reason(
+        "CLIENT_BROKEN",
+        f"No call succeeded of {calls}, and {first.calls:,} calls of the client ended in {name}: "
+        f"{first.example or 'without a text'}; correct the client",
+    )
 
 
 def _loaded(outline: Outline) -> TimeWindow | None:

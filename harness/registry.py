@@ -114,6 +114,8 @@ def module(kind: str, name: str) -> ModuleType:
     except Exception as e:
         called = f"the {kind} {name!r} (module {modules[name]})"
         at = _innermost(_lines(e))
+        if at and at.module == __name__:
+            at = None  # the module itself is missing
         raise BadRequest(
             f"{called} cannot be loaded: {f'{at}: ' if at else ''}{error_text(e)}"
         ) from e

@@ -31,7 +31,7 @@ ORDER = (  # columns of evidence
 DUPLICATED = "DUPLICATED"
 LONGEST_CELL = 2000  # letters
 LONG, SHORT = 90, 24  # letters of a headline
-ERRORS_SHOWN = 4  # names of exceptions
+ERRORS_SHOWN, EXAMPLE_SHOWN = 4, 100  # names of exceptions; characters of an example
 
 
 @dataclass(frozen=True)
@@ -245,12 +245,17 @@ def _operations(view: RunView) -> Iterator[Number]:
 
 def _errors(view: RunView) -> Iterator[Number]:
     """Yield how many calls ended in an exception of the client, with the names of the most
-    frequent."""
-    if counts := view.errors:
-        first = list(counts.items())[:ERRORS_SHOWN]
-        words = [f"{count:,} {clip(name, 60)}" for name, count in first]
-        more = [f"{len(counts) - len(first):,} other names"] if len(counts) > len(first) else []
-        yield Number("errors of clients", f"{sum(counts.values()):,}", ", ".join(words + more))
+    frequent, and what the first of them was about."""
+    if errors := view.errors:
+        first = list(errors.items())[:ERRORS_SHOWN]
+        words = [
+            f"{each.calls:,} {clip(name, 60)}"
+            + (f" ({clip(each.example, EXAMPLE_SHOWN)})" if each.example else "")
+            for name, each in first
+        ]
+        more = [f"{len(errors) - len(first):,} other names"] if len(errors) > len(first) else []
+        total = sum(each.calls for each in errors.values())
+        yield Number("errors of clients", f"{total:,}", ", ".join(words + more))
 
 
 def _count(view: RunView, prefix: str) -> int:

@@ -13,10 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pyarrow.compute as pc
-
 from harness.history.faults_and_events import ClusterEvent, FaultInterval
-from harness.history.reader import History
+from harness.history.reader import ClientErrors, History
 from harness.history.rundir import RunDir
 from harness.judge.stored_verdict import BROKEN, load_verdict
 from harness.judge.verdict import Finding, Result, Verdict
@@ -32,7 +30,6 @@ LOGS = (".log", ".jsonl")  # suffixes of nodes' logs
 MAX_DOUBTS = 20  # doubts in a report
 WHEN = ("acked_s", "acked_at_s", "at_s", "sent_s", "seen_s", "there_by_s", "only_invoked_at_s")
 MOMENTS = frozenset((*WHEN, "came_at_s", "lost_from_s", "lost_to_s"))  # s since the run's start
-EXCEPTION = r"^(?P<name>[A-Z]\w*[a-z]\w*)(?::|$)"  # how the note on a call that raised begins
 TRIAL_UNKNOWN = "trial.toml could not be read"
 
 T = TypeVar("T")
@@ -75,10 +72,10 @@ class RunView:
         return words_of(self.state)
 
     @cached_property
-    def errors(self) -> Mapping[str, int]:
-        """How many calls of clients ended in an exception, by its name; the most frequent first."""
-        empty: dict[str, int] = {}
-        return self.part("the errors of clients", lambda: _errors(self.history), empty)
+    def errors(self) -> Mapping[str, ClientErrors]:
+        """The calls of clients that ended in an exception, by its name; the most frequent first."""
+        empty: dict[str, ClientErrors] = {}
+        return self.part("the errors of clients", lambda: self.history.client_errors, empty)
 
     @cached_property
     def end(self) -> int:
@@ -218,14 +215,6 @@ def _result_in(result: Result, words: OwnWords) -> Result:
         reasons=tuple(replace(reason, message=words(reason.message)) for reason in result.reasons),
         stats={**result.stats, **proved},
     )
-
-
-def _errors(history: History) -> dict[str, int]:
-    notes = history.read("notes")
-    texts = pc.filter(notes["text"], pc.is_valid(notes["op"]))
-    names = pc.drop_null(pc.struct_field(pc.extract_regex(texts, EXCEPTION), "name"))
-    counts = [(str(row["values"]), int(row["counts"])) for row in names.value_counts().to_pylist()]
-    return dict(sorted(counts, key=lambda row: (-row[1], row[0])))
 
 
 def _shifted(fault: FaultInterval, zero: int) -> FaultInterval:

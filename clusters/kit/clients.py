@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from harness.contracts import Completion, PollResult, ReceivedMessage, Type
-from harness.contracts.calls import Lease, Stored, call_outcome
+from harness.contracts.calls import CheckedCalls, Lease, Stored, call_outcome
 from harness.operation import NONE
 
 POLL_AGAIN_S = 0.05
@@ -48,7 +48,7 @@ class ServiceClient:
     def calls(self, number: int) -> Any:
         """Return the client of plain calls of one logical process."""
         if number not in self._clients:
-            self._clients[number] = self._make(self._settings, number)
+            self._clients[number] = CheckedCalls(self._make(self._settings, number))
         return self._clients[number]
 
     # registers and locks

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import partial
 from ipaddress import ip_address
 from itertools import groupby
@@ -57,7 +58,9 @@ WALL = "import time; print(time.time_ns() - time.monotonic_ns())"
 
 
 def plugin(service: type[Service]) -> SystemPlugin:
-    """Return the plug-in of a service."""
+    """Return the plug-in of a service. Raises BadRequest if its declaration is wrong."""
+    if wrong := declaration_problem(service):
+        raise BadRequest(f"{service.__name__} {wrong}")
     names = {profile.name: profile for profile in service.profiles}
     return SystemPlugin(
         system=partial(_driver, service),
@@ -70,6 +73,31 @@ def plugin(service: type[Service]) -> SystemPlugin:
         words=_own_words(service),
         digests=_has_digests(service),
     )
+
+
+def declaration_problem(service: type[Service]) -> str:
+    """Return what is wrong with a service's declaration, as the end of a sentence that begins with
+    its name; empty if nothing is."""
+    needed = ("name", "programs", "client", "argv", "ask")
+    known = {*dir(Service), *Service.__annotations__}
+    for name in (name for each in service.__mro__ if each is not Service for name in vars(each)):
+        if not name.startswith("_") and name not in known:
+            near = get_close_matches(name, known, n=1)
+            more = f"; did you mean {near[0]}?" if near else ""
+            return f"has {name!r}, which no service has: begin names of your own with _{more}"
+    for name in needed:
+        if getattr(service, name, None) is getattr(Service, name, None):
+            return f"has no {name!r}, which each service needs"
+    for profile in service.profiles:
+        if not isinstance(profile, Profile):
+            return f"has {profile!r} among its profiles: each must be Profile(name=..., about=...)"
+        if stray := [key for key in profile.settings if key not in service.settings]:
+            known_settings = ", ".join(service.settings) or "none"
+            return (
+                f"has a profile {profile.name!r} with the setting {stray[0]!r}; its settings are: "
+                f"{known_settings}"
+            )
+    return ""
 
 
 def _own_words(service: type[Service]) -> dict[str, str]:
@@ -174,6 +202,7 @@ class ServiceDriver:
         self._service: Service
         self._programs: dict[str, dict[str, str]] = {}  # node -> program -> path
         self._started: set[str] = set()
+        self._last_views: Mapping[str, View | None] = {}
         self._unanswered: dict[str, Exception] = {}  # node -> why the last failed question failed
         self._leaders: dict[str, tuple[str, int]] = {}  # group -> leader and term, last seen
         self.data_role = next(iter(service.roles))
@@ -303,16 +332,21 @@ class ServiceDriver:
         async def ask(node: Node) -> View | None:
             try:
                 async with asyncio.timeout(ANSWER_WITHIN_S):
-                    return await self._service.ask(self._here(bed, node))
+                    view = await self._service.ask(self._here(bed, node))
             except NodeGone:
                 raise
             except (BedFailed, OSError, ValueError, LookupError, TypeError, TimeoutError) as e:
                 self._unanswered[node.name] = e
                 return None  # it is down, or it answers nonsense: a fault may do either
+            if not isinstance(view, View):
+                why = f"is wrong: ask must return a View, not {type(view).__name__}"
+                raise registry.refusal("system", self._trial.system, why)
+            return view
 
         nodes = _cluster(bed)
         views = await asyncio.gather(*map(ask, nodes))
-        return {node.name: view for node, view in zip(nodes, views, strict=True)}
+        self._last_views = {node.name: view for node, view in zip(nodes, views, strict=True)}
+        return self._last_views
 
     async def cluster_state(self, bed: TestBed) -> ClusterState:
         arbiters = {node.name for node in self._nodes if node.role == self._of.arbiter}
@@ -368,7 +402,8 @@ class ServiceDriver:
     ) -> str:
         """Describe a cluster that does not serve, with what its first node that does not serve
         answers, where it listens, and how its log ends."""
-        why = f"{self._of.name} does not serve after {within_s:g} s: {_lacking(now, nodes)}"
+        why = f"{self._of.name} does not serve after {within_s:g} s: "
+        why += lacking(now, nodes, self._last_views)
         waiting = [node for node in nodes if node.name not in now.serving]
         if not waiting:
             return why
@@ -385,17 +420,20 @@ class ServiceDriver:
             if state.state == "exited":
                 raise BedFailed(
                     f"{node.name}: {self._of.name} exited with code {state.code}; "
-                    f"{await self._log_end(self._here(bed, node))}"
+                    f"{await self._log_end(self._here(bed, node), exited=True)}"
                 )
 
-    async def _log_end(self, here: NodeAccess) -> str:
-        """Return the last line of a node's log, and where the run has all of it."""
+    async def _log_end(self, here: NodeAccess, exited: bool = False) -> str:
+        """Return the last line of a node's log, and where the run has all of it. Of a process that
+        has exited also the first line: many programs end with the text of their usage."""
         try:
             log = await here.agent.get(f"{here.folder}/{self.log}")
         except BedFailed:
             return "it has no log"
         lines = [line for line in log.decode(errors="replace").splitlines() if line.strip()]
         last = lines[-1].strip()[:500] if lines else "(it is empty)"
+        if exited and len(lines) > 1:
+            last += f" (it begins: {lines[0].strip()[:300]})"
         return f"its log ends: {last}; to fix it: see nodes/{here.node.name}/{self.log} of the run"
 
     # collecting its history
@@ -589,8 +627,16 @@ def listeners(tables: str) -> list[str]:
     return sorted(found)
 
 
-def _lacking(state: ClusterState, nodes: Sequence[Node]) -> str:
+def lacking(state: ClusterState, nodes: Sequence[Node], views: Mapping[str, View | None]) -> str:
+    """Say why a cluster does not serve: nodes that do not, or no leader."""
     waiting = [node.name for node in nodes if node.name not in state.serving]
+    named = {view.leader for view in views.values() if view and view.leader}
+    owns = [view.own for view in views.values() if view]
+    if named and named.isdisjoint(owns):
+        return (
+            f"its nodes name {', '.join(sorted(map(repr, named)))} as the leader, and none of them "
+            f"calls itself that (View.own: {', '.join(map(repr, owns))})"
+        )
     if waiting:
         return f"{', '.join(waiting)} did not answer as a member that serves"
     return "its nodes do not agree on a leader" if state.masters else "it has no leader"

@@ -17,15 +17,23 @@ class HttpLink:
         self._turn = asyncio.Lock()
 
     async def post(self, path: str, body: Any) -> tuple[int, Any]:
-        """Send JSON; return the status and the answer's JSON. Raises Refused if nothing was sent,
-        and OSError, TimeoutError or ValueError if the outcome is unknown."""
+        """Send JSON; return the status and the answer: its JSON, its text if it is none, or None if
+        it is empty. Raises Refused if nothing was sent, and OSError, TimeoutError or ValueError if
+        the outcome is unknown."""
+        data = json.dumps(body).encode()
+        return await self._request("POST", path, data)
+
+    async def get(self, path: str) -> tuple[int, Any]:
+        """Ask by GET; otherwise as `post`."""
+        return await self._request("GET", path, b"")
+
+    async def _request(self, method: str, path: str, data: bytes) -> tuple[int, Any]:
         async with self._turn:
             reader, writer = await self._connected()
             try:
                 async with asyncio.timeout(self._within_s):
-                    data = json.dumps(body).encode()
                     head = (
-                        f"POST {path} HTTP/1.1\r\nHost: {self._host}:{self._port}\r\n"
+                        f"{method} {path} HTTP/1.1\r\nHost: {self._host}:{self._port}\r\n"
                         f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
                     )
                     writer.write(head.encode() + data)
@@ -52,7 +60,10 @@ class HttpLink:
             data = await _chunks(reader)
         else:
             data = await reader.readexactly(int(fields.get("content-length", 0)))
-        return status, json.loads(data or b"null")
+        try:
+            return status, json.loads(data or b"null")
+        except ValueError:
+            return status, data.decode(errors="replace")
 
     def close(self) -> None:
         if self._open:

@@ -350,16 +350,20 @@ def _from_go(program: Program, source: GoModule, version: str, work: Path) -> Pa
     """Build with what the Go proxy has; binaries go to the folder, not to the user's."""
     env = {"GOBIN": str(work), "GOFLAGS": "-mod=mod -trimpath", "CGO_ENABLED": "0"}
     if not source.main:
-        target = f"{source.package or source.module}@v{version}"
+        target = f"{source.package or source.module}@{_go_version(version)}"
         _run(["go", "install", target], work, **env)
         return work / program.name
     module = work / "build"
     module.mkdir()
     (module / "go.mod").write_text("module build\n")
     (module / "main.go").write_text(source.main)
-    _run(["go", "get", f"{source.module}@v{version}"], module, **env)
+    _run(["go", "get", f"{source.module}@{_go_version(version)}"], module, **env)
     _run(["go", "build", "-o", str(work / program.name), "."], module, **env)
     return work / program.name
+
+
+def _go_version(version: str) -> str:
+    return f"v{version}" if version else "latest"
 
 
 def _from_maven(source: MavenJars, version: str, work: Path) -> Path:

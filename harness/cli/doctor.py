@@ -69,7 +69,11 @@ def _programs(system: str) -> Iterator[Capability]:
                 program,
                 way if ready else f"{way}: not here",
                 f"nodes of {system} run it",
-                "" if ready else f"use {able[0]}" if able else "name its folder with --supply",
+                ""
+                if ready
+                else f"use {able[0]}"
+                if able
+                else "name its folder with --supply of `run`",
                 needed=not able,
             )
 

@@ -9,10 +9,16 @@ Each client serves one logical process; calls of one client never overlap, excep
 several are open at once, and `entries`.
 """
 
-from collections.abc import Awaitable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
+from os.path import basename, dirname
+from sysconfig import get_path
+from traceback import walk_tb
 from typing import Any, NamedTuple, Protocol
 
 from harness.operation import NONE, Completion, Type
+
+STANDARD, THIS_FOLDER = get_path("stdlib"), dirname(__file__)
 
 
 class Refused(Exception):
@@ -100,7 +106,7 @@ class SetCalls(Protocol):
 
     async def add(self, key: str, member: int) -> None: ...
 
-    async def members(self, key: str) -> Iterable[int]: ...
+    async def members(self, key: str) -> Collection[int]: ...
 
 
 class TransactionCalls(Protocol):
@@ -151,5 +157,60 @@ async def call_outcome(asked: Awaitable[Any], *, read: bool = False) -> tuple[Co
     except Refused as e:
         return Completion(Type.FAIL, error=str(e) or "refused"), None
     except Exception as e:
-        error = f"{type(e).__name__}: {e}"
+        error = f"{type(e).__name__}: {e}{_place(e)}"
         return Completion(Type.FAIL if read else Type.INFO, error=error), None
+
+
+def _place(error: Exception) -> str:
+    """Return the line of the client's code that raised, empty for errors of the network."""
+    if isinstance(error, OSError | TimeoutError | EOFError):
+        return ""
+    lines = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    own = [(file, line) for file, line in lines if not file.startswith((STANDARD, THIS_FOLDER))]
+    return f" ({basename(own[-1][0])}:{own[-1][1]})" if own else ""
+
+
+class CheckedCalls:
+    """A client of plain calls whose answers are of the kinds that their callers rely on; any other
+    answer is a TypeError that names the call and the kind."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._client, name)
+        return partial(_checked, name, found) if name in ANSWERS and callable(found) else found
+
+
+async def _checked(name: str, call: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+    answer = await call(*arguments)
+    words, is_right = ANSWERS[name]
+    if not is_right(answer):
+        kind = type(answer).__name__
+        got = answer if answer is None else f"{kind} {str(answer)[:40]!r}"
+        raise TypeError(f"{name} must return {words}, not {got}")
+    return answer
+
+
+def _is_number(answer: Any) -> bool:
+    return isinstance(answer, int) and not isinstance(answer, bool)
+
+
+def _are_numbers(answer: Any) -> bool:
+    return isinstance(answer, Collection) and all(map(_is_number, answer))
+
+
+ANSWERS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "read": ("a whole number or None", lambda answer: answer is None or _is_number(answer)),
+    "cas": ("True or False", lambda answer: isinstance(answer, bool)),
+    "acquire": ("a Lease", lambda answer: isinstance(answer, Lease)),
+    "append": (
+        "an offset, as a whole number, or Stored",
+        lambda answer: _is_number(answer) or isinstance(answer, Stored),
+    ),
+    "entries": ("LogEntries", lambda answer: isinstance(answer, LogEntries)),
+    "end": ("a whole number", _is_number),
+    "members": ("a list or set of whole numbers", _are_numbers),
+    "dequeue": ("a whole number or None", lambda answer: answer is None or _is_number(answer)),
+    "count": ("a whole number", _is_number),
+}

@@ -82,6 +82,9 @@ __all__ = [
 
 READ_AHEAD = ("files", "writers", "faults", "events", "notes", "phases", "complete", "damage")
 READ_ROWS = 1 << 17
+# how the note on a call that raised begins
+EXCEPTION = r"(?s)^(?P<name>[A-Z]\w*[a-z]\w*)(?:: (?P<text>.*)|:|$)"
+NAMED_ERRORS = 8  # names of exceptions whose first example is read
 MAX_GROUP_ROWS, MAX_GROUP_BYTES = 1 << 20, 256 << 20  # of a sealed file's row groups
 MAX_ROWS, MAX_TEXT_BYTES, MAX_BRACKETS = 2_000_000, 128 << 20, 4_000_000  # of a small table
 
@@ -103,6 +106,14 @@ class Note:
     process: int | None
     op: int | None
     text: str
+
+
+class ClientErrors(NamedTuple):
+    """How many calls ended in exceptions of one name, and what the first of them was about; empty
+    for names that are rare."""
+
+    calls: int
+    example: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,6 +216,26 @@ class History:
         for note in sorted(rows, key=lambda n: (n.t, n.text, str(n.process), str(n.op))):
             by_kind[note.text.split(" ", 1)[0]].append(note)
         return by_kind
+
+    @cached_property
+    def client_errors(self) -> Mapping[str, ClientErrors]:
+        """The calls of clients that ended in an exception, by its name; the most frequent first."""
+        notes = self.read("notes")
+        texts = pc.filter(notes["text"], pc.is_valid(notes["op"]))
+        found = pc.drop_null(pc.extract_regex(texts, EXCEPTION))
+        counts = {
+            row["values"]: int(row["counts"])
+            for row in pc.struct_field(found, "name").value_counts().to_pylist()
+        }
+        names = sorted(counts, key=lambda name: (-counts[name], name))
+        first = {name: self._first(found, name) for name in names[:NAMED_ERRORS]}
+        return {name: ClientErrors(counts[name], first.get(name, "")) for name in names}
+
+    @staticmethod
+    def _first(found: Any, name: str) -> str:
+        """Return what the first exception of this name said."""
+        at = pc.index(pc.struct_field(found, "name"), name).as_py()
+        return str(found[at]["text"].as_py() or "")
 
     @cached_property
     def phases(self) -> Mapping[str, int]:

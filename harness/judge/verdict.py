@@ -123,8 +123,8 @@ class Verdict:
 
     @property
     def convicting(self) -> tuple[str, ...]:
-        """Codes of the findings that the contract forbids."""
-        return tuple(f.code for f in self._convicting)
+        """Codes of the findings that the contract forbids, each once."""
+        return tuple(dict.fromkeys(f.code for f in self._convicting))
 
     @property
     def first_finding(self) -> Finding | None:

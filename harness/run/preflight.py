@@ -5,6 +5,7 @@ the machine is checked. A trial that passes fails only for reasons that could no
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from harness import registry
@@ -88,12 +89,21 @@ def missing_calls(trial: Trial) -> list[str]:
     return min((sorted(some - have) for some in needed), key=len, default=[])
 
 
+def _fitting(trial: Trial) -> list[str]:
+    """Return the workloads whose calls the system's clients have."""
+    return [
+        name
+        for name in registry.names("workload")
+        if registry.workload(name).calls and not missing_calls(replace(trial, workload=name))
+    ]
+
+
 def _refuse_unable_clients(trial: Trial) -> None:
     """Raise BadRequest if the clients of the system lack calls that the workload makes."""
     if missing := missing_calls(trial):
         raise BadRequest(
             f"the clients of {trial.system} lack {', '.join(missing)}, which the workload "
-            f"{trial.workload} needs; choose another workload"
+            f"{trial.workload} needs; those that fit are {', '.join(_fitting(trial)) or 'none'}"
         )
 
 

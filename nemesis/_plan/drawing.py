@@ -26,7 +26,7 @@ from nemesis._plan import targets as _targets
 from nemesis._plan.aliases import Alias
 from nemesis._plan.conditions import WHOLE
 from nemesis._plan.kinds import aims_at_clients, alias_of, suitable_targets, with_defaults
-from nemesis._plan.plan import AT_CLIENTS, ONE_CLIENT, Plan, check
+from nemesis._plan.plan import AT_CLIENTS, ONE_CLIENT, SYSTEM_ABILITIES, Plan, check
 
 FIRST_S = 0.5  # of load without faults
 LAST = 1.0  # minimum detection times without faults at the end
@@ -246,7 +246,9 @@ def demo_plan(
     for kind in filter(None, dict.fromkeys(alias_of(name).kind for name in names)):
         plugin = registry.fault(kind)
         if missing := plugin.needs - can:
-            lacking[kind] = f"{hosts} hosts lack: {', '.join(sorted(missing))}"
+            own = missing & SYSTEM_ABILITIES
+            who = "the system lacks" if own else f"{hosts} hosts lack"
+            lacking[kind] = f"{who}: {', '.join(sorted(own or missing))}"
             continue
         for target, params, *min_s in _demo_cases(kind, plugin, nodes):
             after = f"{WHOLE} within {WHOLE_WITHIN_S:g} s" if plan else ""

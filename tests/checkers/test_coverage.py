@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from checkers import coverage
+from harness.history.reader import ClientErrors
 from harness.judge.verdict import Judgement, Reason, Result
 from harness.operation import F, Type
 
@@ -67,6 +68,19 @@ def test_no_load(sketch: Sketch) -> None:
 def test_no_operations(sketch: Sketch) -> None:
     """Nobody invoked anything."""
     assert codes(sketch) == {"NO_OPERATIONS"}
+
+
+def test_a_client_whose_calls_of_one_kind_never_work_proves_nothing(sound: Sketch) -> None:
+    """Mistakes in its code are the cause, and the first is named; errors of the network are not."""
+    for at in range(20):
+        sound.op(F.CAS, 10 + at / 10, kind=Type.INFO)
+    known = sound.facts()
+    text = "'Client' object has no attribute 'got' (driver.py:51)"
+    broken = coverage.judge(known, {"AttributeError": ClientErrors(20, text)})
+    assert [reason.code for reason in broken.reasons] == ["CLIENT_BROKEN"]
+    assert text in broken.reasons[0].message
+    assert not coverage.judge(known, {"ConnectionError": ClientErrors(20)}).reasons
+    assert not coverage.judge(known, {"AttributeError": ClientErrors(3, text)}).reasons
 
 
 def test_nothing_acknowledged(sketch: Sketch) -> None:

@@ -1,6 +1,7 @@
 """The kit: what nodes answer as roles, what logs tell as events, settings, and the client."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -8,15 +9,28 @@ from typing import Any
 
 import pytest
 
-from clusters.kit import View
+from clusters.kit import Profile, Service, View
 from clusters.kit.clients import ServiceClient
-from clusters.kit.driver import cluster_state, listeners, settings_in_force
+from clusters.kit.driver import (
+    cluster_state,
+    declaration_problem,
+    lacking,
+    listeners,
+    settings_in_force,
+)
 from clusters.kit.service import roles_in
 from clusters.systems.etcd import Etcd
 from clusters.systems.nats import Nats
 from harness.cli.options import Request
 from harness.contracts import CommandResult
-from harness.contracts.calls import Lease, LogEntries, Refused, Stored
+from harness.contracts.calls import (
+    CheckedCalls,
+    Lease,
+    LogEntries,
+    Refused,
+    Stored,
+    call_outcome,
+)
 from harness.errors import BadRequest, SeatrialError, UnknownName
 from harness.operation import Completion, Type
 from harness.registry import load
@@ -166,7 +180,7 @@ class Calls:
     async def act(self, *_: Any) -> Any:
         return self._answer()
 
-    read = write = cas = append = entries = acquire = release = act
+    read = write = cas = append = entries = acquire = release = members = act
 
 
 def raising(error: Exception) -> Callable[[], Any]:
@@ -213,6 +227,62 @@ def test_a_log_that_has_become_shorter_is_read_on_where_the_client_says() -> Non
 def test_a_read_never_has_an_unknown_outcome() -> None:
     done, value = ended(raising(TimeoutError()), lambda c: c.registers(1).get("x"))
     assert (done.type, value) == (Type.FAIL, -1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "call", "says"),
+    [
+        (None, "cas", "cas must return True or False, not None"),
+        ([1], "read", "read must return a whole number or None, not list '[1]'"),
+        ("7", "read", "read must return a whole number or None, not str '7'"),
+        (["7"], "members", "members must return a list or set of whole numbers, not list"),
+        (b"7", "append", "append must return an offset, as a whole number, or Stored, not bytes"),
+        ([], "entries", "entries must return LogEntries, not list '[]'"),
+    ],
+)
+def test_an_answer_of_the_wrong_kind_is_an_error_of_the_client(
+    answer: Any, call: str, says: str
+) -> None:
+    """It counts as no answer: a `cas` that returns nothing is no refused comparison."""
+    done, _ = asyncio.run(call_outcome(getattr(CheckedCalls(Calls(lambda: answer)), call)("x")))
+    assert done.type is Type.INFO
+    assert done.error.startswith(f"TypeError: {says}")
+
+
+def test_an_error_of_the_client_names_its_line_and_one_of_the_network_does_not() -> None:
+    mistake, _ = ended(lambda: {}["x"], lambda c: c.registers(1).get("x"))
+    assert re.fullmatch(r"KeyError: 'x' \(test_kit\.py:\d+\)", mistake.error)
+    broken, _ = ended(raising(ConnectionResetError("reset")), lambda c: c.registers(1).get("x"))
+    assert broken.error == "ConnectionResetError: reset"
+
+
+@pytest.mark.parametrize(
+    ("declared", "says"),
+    [
+        ({"claim": {}}, "has 'claim', which no service has: begin names of your own with _; did"),
+        ({"detects_s": 3.0}, "has 'detects_s', which no service has"),
+        ({"ask": Service.ask}, "has no 'ask', which each service needs"),
+        ({"profiles": {"weak": {}}}, "has 'weak' among its profiles: each must be Profile("),
+        (
+            {"profiles": [Profile(name="weak", about="", settings={"raeds": 1})]},
+            "has a profile 'weak' with the setting 'raeds'; its settings are: serializable, ",
+        ),
+        ({"_own": 1}, ""),
+    ],
+)
+def test_a_wrong_declaration_is_refused(declared: dict[str, Any], says: str) -> None:
+    problem = declaration_problem(type("Wrong", (Etcd,), declared))
+    assert problem.startswith(says)
+    assert bool(problem) == bool(says)
+
+
+def test_a_leader_that_no_node_calls_itself_is_named() -> None:
+    views = {"a": View("server-2", 1, "x"), "b": View("server-2", 1, "y")}
+    why = lacking(cluster_state("etcd", views), (), views)
+    assert why == (
+        "its nodes name 'server-2' as the leader, and none of them calls itself that "
+        "(View.own: 'x', 'y')"
+    )
 
 
 def test_a_comparison_that_refused_a_change() -> None:

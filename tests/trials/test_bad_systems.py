@@ -88,8 +88,8 @@ def run(tmp_path: Path) -> Run:
             DIES,
             ANSWERS,
             ASKS,
-            r"server-\d: silent exited with code 3; its log ends: boom; to fix it: see "
-            r"nodes/server-\d/server\.log of the run",
+            r"server-\d: silent exited with code 3; its log ends: boom \(it begins: preparing\); "
+            r"to fix it: see nodes/server-\d/server\.log of the run",
         ),
         (
             WAITS,
@@ -115,9 +115,9 @@ def run(tmp_path: Path) -> Run:
         (
             WAITS,
             ANSWERS,
-            "return here.leader",
-            r"the system 'silent' of the package silent failed at .*silent\.py:\d+: "
-            "AttributeError: .*'leader'",
+            "return {'leader': 1}",
+            r"the system 'silent' \(module silent, .*silent\.py\) is wrong: ask must return a "
+            "View, not dict",
         ),
         (
             WAITS,
@@ -135,7 +135,7 @@ def run(tmp_path: Path) -> Run:
         ),
     ],
     ids=[
-        *("exits", "never healthy", "wrong address", "ask lacks a key", "ask has a bug"),
+        *("exits", "never healthy", "wrong address", "ask lacks a key", "ask returns no view"),
         *("argv has a bug", "argv has no words"),
     ],
 )
