@@ -62,6 +62,7 @@ ADVICE = {
     "NO_OK_BETWEEN": "Lengthen rhythm.recovery_s, or find out why it does not recover.",
     "FAULT_NOT_OBSERVED": "Read the observed effect of the fault, below the table of faults.",
     "FAULTS_MISSING": "Read the observed effect of each fault, below the table of faults.",
+    "CLIENT_BROKEN": "Correct the client of the driver, where the reason says.",
     "IDLE_FAULTS": "Raise the load's rate, or make the faults longer.",
     "NOT_HEALED": "See the cause. On hosts that outlive a run: seatrial heal. Run it again.",
     "HEALING_NOT_OBSERVED": "See harness.log for why its end was not observed.",
