@@ -166,7 +166,11 @@ def _place(error: Exception) -> str:
     if isinstance(error, OSError | TimeoutError | EOFError):
         return ""
     lines = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
-    own = [(file, line) for file, line in lines if not file.startswith((STANDARD, THIS_FOLDER))]
+    own = [
+        (file, line)
+        for file, line in lines
+        if "site-packages" in file or not file.startswith((STANDARD, THIS_FOLDER))
+    ]
     return f" ({basename(own[-1][0])}:{own[-1][1]})" if own else ""
 
 
