@@ -5,11 +5,12 @@ A quorum queue confirms a message when a majority has synced it. A mirrored queu
 all mirrors that the leader believes to be there have it; after a partition two leaders exist, and
 `autoheal` throws away what one of them has. Mirrors are gone from RabbitMQ 4.
 
-The client speaks AMQP 0-9-1 itself: persistent and mandatory messages with publisher confirms, taken
-one by one. A message is taken in one step (`acks = "automatic"`), so that a quorum queue promises
-order, and that each message is taken once; or it is taken and then acknowledged (`"manual"`): one
-whose client is gone before is delivered again, perhaps behind later ones, and so is one whose
-acknowledgement was lost. Leave order-per-queue and at-least-once out of the contract then.
+The client speaks AMQP 0-9-1 itself: persistent and mandatory messages with publisher confirms,
+taken one by one. A message is taken in one step (`acks = "automatic"`), so that a quorum queue
+promises order, and that each message is taken once; or it is taken and then acknowledged
+(`"manual"`): one whose client is gone before is delivered again, perhaps behind later ones, and so
+is one whose acknowledgement was lost. Leave order-per-queue and at-least-once out of the contract
+then.
 
 No node needs epmd, Erlang's name server, which would outlive them: all listen on the same port,
 each on an address of its own. `rabbitmqctl` starts an Erlang VM for each question, so a few lines
@@ -37,6 +38,7 @@ DEBIAN = PurePosixPath("/usr/sbin"), PurePosixPath("/usr/lib/rabbitmq/bin")
 PROGRAM = Program(
     name="rabbitmqctl",
     version_argv=("version",),
+    version_env=("ERL_FLAGS=-start_epmd false -dist_listen false",),
     package="rabbitmq-server",
     by_hand="unpack rabbitmq-server-generic-unix, install Erlang, and name its sbin as supply",
     linked=True,
@@ -53,8 +55,8 @@ PERSISTENT = struct.pack(">HB", 1 << 12, 2)  # the property delivery-mode
 DURABLE, MANDATORY = 2, 1
 # codes that come before anything is done: no access, no queue, locked, another kind of queue
 NEVER = frozenset({403, 404, 405, 406})
-# Answers, on a port, whether the server runs, which servers it is connected to, how many partitions
-# it knows of, and for each queue that it leads its term. `~` becomes a line.
+# Answers, on a port, whether the server runs, which others run as far as it knows, the partitions
+# that it knows of, and its role in each queue, with the term.
 VIEW = r"""
 spawn(fun() ->
   {ok, L} = gen_tcp:listen(PORT, [{active, false}, {reuseaddr, true}, {backlog, 64}]),
@@ -64,10 +66,13 @@ spawn(fun() ->
   Classic = fun() -> [{element(4, amqqueue:get_name(Q)), leader, -1} ||
     Q <- rabbit_amqqueue:list(), amqqueue:get_type(Q) =:= rabbit_classic_queue,
     is_pid(amqqueue:get_pid(Q)), node(amqqueue:get_pid(Q)) =:= node()] end,
+  Running = case erlang:function_exported(rabbit_nodes, list_running, 0) of
+    true -> fun rabbit_nodes:list_running/0;
+    false -> fun rabbit_nodes:all_running/0 end,
   Say = fun(S) ->
     Parts = case catch rabbit_node_monitor:partitions() of P when is_list(P) -> P; _ -> [] end,
     gen_tcp:send(S, [io_lib:format("running ~s~n", [rabbit:is_running()]),
-      [io_lib:format("peer ~s~n", [N]) || N <- [node() | nodes()]],
+      [io_lib:format("peer ~s~n", [N]) || N <- Running()],
       [io_lib:format("partition ~s~n", [N]) || N <- Parts],
       [io_lib:format("queue ~s ~s ~b~n", [N, R, T]) || {N, R, T} <- Quorum() ++ Classic()],
       "end\n"]),
@@ -311,7 +316,7 @@ class RabbitMq(Service):
     settings: ClassVar = {
         "queues": ("quorum", "mirrored", "classic"),
         "cluster_partition_handling": ("pause_minority", "autoheal", "ignore"),
-        "net_ticktime": 8,  # s; RabbitMQ's own default is 60
+        "net_ticktime": 4,  # s; RabbitMQ's own default is 60
         "acks": ("automatic", "manual"),
     }
     smallest: ClassVar = {"net_ticktime": 4}
@@ -333,19 +338,21 @@ class RabbitMq(Service):
         return float(values["net_ticktime"] * 1.25)
 
     def files(self, here: NodeAccess, peers: Sequence[Node]) -> dict[str, str]:
-        nodes = [
-            f"cluster_formation.classic_config.nodes.{n} = {_erlang_name(peer)}"
-            for n, peer in enumerate(peers, start=1)
-        ]
         lines = [
             f"listeners.tcp.1 = {here.node.address}:{PORT}",
             "cluster_formation.peer_discovery_backend = classic_config",
-            *nodes,
+            *(
+                f"cluster_formation.classic_config.nodes.{n} = {_erlang_name(peer)}"
+                for n, peer in enumerate(peers, start=1)
+            ),
+            # the first that has the others' lock finds no cluster, and starts one
+            "cluster_formation.discovery_retry_limit = 4",
+            "cluster_formation.internal_lock_retries = 60",
             f"cluster_partition_handling = {self.values['cluster_partition_handling']}",
             f"load_definitions = {here.folder}/definitions.json",
             "vm_memory_high_watermark.absolute = 300MB",
             "disk_free_limit.absolute = 10MB",
-            *("log.console = true", "log.file = false"),
+            *("log.console = true", "log.console.use_colors = off", "log.file = false"),
         ]
         return {
             "rabbitmq.conf": "\n".join([*lines, ""]),
@@ -421,7 +428,9 @@ def view_of(name: str, answer: str, servers: int) -> View:
     runs = ["running", "true"] in rows
     leader = peers[0] if runs and 2 * len(peers) > servers else ""
     whole = len(peers) == servers and not any(row[0] == "partition" for row in rows)
-    return View(leader, -1, name, whole and all(q[1] in ("leader", "follower") for q in queues), leads)
+    return View(
+        leader, -1, name, whole and all(q[1] in ("leader", "follower") for q in queues), leads
+    )
 
 
 def _erlang_name(node: Node) -> str:
