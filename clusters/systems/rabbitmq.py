@@ -321,17 +321,22 @@ class RabbitMq(Service):
     }
     smallest: ClassVar = {"net_ticktime": 4}
     profiles = (
-        Profile(name="quorum", about="quorum queues; a minority of servers pauses itself"),
+        Profile(
+            name="quorum",
+            about="quorum queues; a server that sees no majority pauses",
+            expected={"rabbitmq-split": "valid"},
+        ),
         Profile(
             name="mirrored",
             about="mirrored classic queues; after a partition one side's data are thrown away",
             settings={"queues": "mirrored", "cluster_partition_handling": "autoheal"},
+            expected={"rabbitmq-split": "ELEMENT_LOST"},
         ),
     )
     claims: ClassVar = dict.fromkeys(
         ("kill", "pause", "partition", "loss", "delay", "bandwidth", "restart", "crash"), "all"
     )
-    start_s = 120.0
+    start_s = 90.0
 
     @classmethod
     def detects_within_s(cls, values: Mapping[str, Any]) -> float:
