@@ -325,6 +325,15 @@ class RabbitMq(Service):
             name="quorum",
             about="quorum queues; a server that sees no majority pauses",
             expected={"rabbitmq-split": "valid"},
+            # a server that was suspended notices no loss of the others, and does not pause: the
+            # documentation of pause_minority names this, and the partition stays
+            claims={"pause": "none"},
+        ),
+        Profile(
+            name="quorum-autoheal",
+            about="quorum queues; after a partition the servers of one side are restarted",
+            settings={"cluster_partition_handling": "autoheal"},
+            expected={"rabbitmq-split": "valid"},
         ),
         Profile(
             name="mirrored",
