@@ -57,8 +57,7 @@ DURABLE, MANDATORY = 2, 1
 NEVER = frozenset({403, 404, 405, 406})
 # Answers, on a port, whether the server runs, which others run as far as it knows, the partitions
 # that it knows of, and its role in each queue, with the term.
-VIEW = r"""
-spawn(fun() ->
+VIEW = r"""spawn(fun() ->
   {ok, L} = gen_tcp:listen(PORT, [{active, false}, {reuseaddr, true}, {backlog, 64}]),
   Term = fun(N) -> case catch ets:lookup(ra_metrics, N) of [M] -> element(2, M); _ -> -1 end end,
   Quorum = fun() -> [{N, S, Term(N)} ||
@@ -371,6 +370,7 @@ class RabbitMq(Service):
         return {
             "rabbitmq.conf": "\n".join([*lines, ""]),
             "plugins": "[].\n",
+            "view.erl": VIEW.replace("PORT", str(VIEW_PORT)),
             "definitions.json": json.dumps(definitions(self.values["queues"] == "mirrored")),
         }
 
@@ -382,7 +382,7 @@ class RabbitMq(Service):
             *("-name", _erlang_name(here.node), "-setcookie", USER),
             *("-start_epmd", "false", "-erl_epmd_port", str(PEER_PORT)),
             *("-kernel", "net_ticktime", str(self.values["net_ticktime"])),
-            *("-eval", VIEW.replace("PORT", str(VIEW_PORT))),
+            *("-eval", f'file:script("{here.folder}/view.erl")'),
         ]
 
     def environment(self, here: NodeAccess) -> dict[str, str]:
