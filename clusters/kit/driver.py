@@ -594,7 +594,8 @@ async def _printed_version(agent: Agent, program: Program, path: str) -> str:
     """Return the version that a program prints on a node; empty if it prints none."""
     if not program.version_argv:
         return ""
-    ran = await agent.run([path, *program.version_argv], timeout_s=PRINT_WITHIN_S)
+    argv = ["env", *program.version_env, path, *program.version_argv]
+    ran = await agent.run(argv, timeout_s=PRINT_WITHIN_S)
     there = re.search(program.version_re, ran.out + ran.err)
     return there[1] if there else ""
 

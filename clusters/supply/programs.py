@@ -63,6 +63,7 @@ class Program:
     sources         where it can be fetched, in the order in which they are tried
     version         the version to fetch if the trial names none
     version_argv    arguments that make it print its version and end; () if there are none
+    version_env     variables of its environment then, as "NAME=value"
     version_re      where the version is in that output, as group 1
     package         Debian's package that has it; `by_hand`: another way to get it, as a sentence
     linked          it needs libraries of its package, so each machine needs the package itself
@@ -72,6 +73,7 @@ class Program:
     sources: Sequence[Source] = ()
     version: str = ""
     version_argv: Sequence[str] = ("--version",)
+    version_env: Sequence[str] = ()
     version_re: str = r"(\d+\.\d+\.\d+\S*)"
     package: str = ""
     by_hand: str = ""

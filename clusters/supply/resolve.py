@@ -139,6 +139,7 @@ def _version_of(program: Program, path: Path) -> str:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            env={**os.environ, **dict(each.split("=", 1) for each in program.version_env)},
         )
     except OSError as e:
         raise BedFailed(f"{path} cannot be run: {_why_not_run(path, e)}") from e

@@ -141,6 +141,15 @@ def test_a_program_that_prints_no_version_and_does_not_end(
     assert resolve(replace(thing, version_argv=()), supply=str(tmp_path)).version == ""
 
 
+def test_a_version_is_asked_in_the_environment_that_the_program_needs(
+    tmp_path: Path, thing: Program
+) -> None:
+    """rabbitmqctl starts a server of names, which stays, unless a variable forbids it."""
+    program(tmp_path, '#!/bin/sh\necho "1.2.3-$FLAGS"\n')
+    asked = replace(thing, version_env=("FLAGS=a=b",))
+    assert resolve(asked, supply=str(tmp_path)).version == "1.2.3-a=b"
+
+
 def test_a_version_that_no_source_has_leaves_nothing_in_the_cache(
     tmp_path: Path, thing: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,190 @@
+"""What RabbitMQ's answers mean: outcomes of what is put in and taken out, and roles."""
+
+import asyncio
+import struct
+from typing import Any
+
+import pytest
+
+from clusters.kit import View
+from clusters.systems import rabbitmq
+from clusters.systems.rabbitmq import frame, method
+from harness.contracts.calls import Refused
+
+ACK = method(rabbitmq.ACK, struct.pack(">QB", 1, 0))
+NACK = method(rabbitmq.NACK, struct.pack(">QB", 1, 0))
+EMPTY = method(rabbitmq.GET_EMPTY, b"\0")
+QOS_OK = method(rabbitmq.QOS_OK)
+
+
+def content(body: bytes) -> bytes:
+    head = struct.pack(">HHQH", 60, 0, len(body), 0)
+    return frame(rabbitmq.HEADER, 1, head) + (frame(rabbitmq.BODY, 1, body) if body else b"")
+
+
+def taken(body: bytes) -> bytes:
+    return method(rabbitmq.GET_OK, struct.pack(">QB", 7, 0)) + content(body)
+
+
+def closed(which: tuple[int, int], code: int, text: str) -> bytes:
+    return method(which, struct.pack(">H", code) + rabbitmq.short(text) + bytes(4))
+
+
+RETURNED = method(rabbitmq.RETURN, struct.pack(">H", 312) + rabbitmq.short("NO_ROUTE"))
+FORCED = closed(rabbitmq.CLOSE, 320, "CONNECTION_FORCED - broker forced connection closure")
+NO_QUEUE = closed(rabbitmq.CHANNEL_CLOSE, 404, "NOT_FOUND - no queue 'queue-0' in vhost '/'")
+HOME_DOWN = closed(rabbitmq.CHANNEL_CLOSE, 404, "NOT_FOUND - home node 'rabbit@a' is down")
+INTERNAL = closed(rabbitmq.CLOSE, 541, "INTERNAL_ERROR - Cannot get a message: timeout")
+BEAT = frame(rabbitmq.HEARTBEAT, 0, b"")
+
+
+class Written:
+    """A writer that keeps what is written; the server answers the first of it, and goes."""
+
+    def __init__(self, reader: asyncio.StreamReader, answers: bytes) -> None:
+        self.data, self.gone = b"", False
+        self._reader, self._answers = reader, answers
+
+    def write(self, data: bytes) -> None:
+        if not self.data:
+            self._reader.feed_data(self._answers)
+            self._reader.feed_eof()
+        self.data += data
+
+    def is_closing(self) -> bool:
+        return self.gone
+
+    def close(self) -> None:
+        self.gone = True
+
+
+def outcome(call: str, answers: bytes, acks: str = "automatic") -> tuple[Any, Written]:
+    """Return what a call returns or raises if the server sends these answers and goes."""
+
+    async def run() -> tuple[Any, Written]:
+        reader = asyncio.StreamReader()
+        writer = Written(reader, answers)
+        settings = {"servers": ["198.18.0.1"], "settings": {"queues": "quorum", "acks": acks}}
+        client = rabbitmq.RabbitClient(settings, 0)
+        client._declared.add("queue-0")
+        client._link = rabbitmq.AmqpLink(reader, writer)  # type: ignore[arg-type]
+        given = (5,) if call == "enqueue" else ()
+        try:
+            return await getattr(client, call)("queue-0", *given), writer
+        except Exception as e:
+            return e, writer
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "kind"),
+    [
+        (403, "ACCESS_REFUSED", Refused),
+        (404, "NOT_FOUND - home node is down", Refused),
+        (404, "NOT_FOUND - no queue 'q' in vhost '/'", rabbitmq.NoQueue),
+        (405, "RESOURCE_LOCKED", Refused),
+        (406, "PRECONDITION_FAILED", Refused),
+        (320, "CONNECTION_FORCED", ConnectionError),
+        (504, "CHANNEL_ERROR", ConnectionError),
+        (541, "INTERNAL_ERROR", ConnectionError),
+    ],
+)
+def test_what_a_close_means(code: int, text: str, kind: type[Exception]) -> None:
+    assert type(rabbitmq.error_of(code, text)) is kind
+
+
+@pytest.mark.parametrize(
+    ("answers", "kind"),
+    [
+        (ACK, type(None)),
+        (BEAT + ACK, type(None)),
+        (RETURNED + content(b"5") + ACK, rabbitmq.NoQueue),
+        (NACK, ConnectionError),
+        (FORCED, ConnectionError),
+        (HOME_DOWN, Refused),
+        (b"", asyncio.IncompleteReadError),
+        (ACK[:9], asyncio.IncompleteReadError),
+        (EMPTY, ValueError),
+    ],
+)
+def test_what_becomes_of_a_message_that_is_put_in(answers: bytes, kind: type) -> None:
+    assert type(outcome("enqueue", answers)[0]) is kind
+
+
+@pytest.mark.parametrize(
+    ("acks", "answers", "kind"),
+    [
+        ("automatic", taken(b"5"), int),
+        ("automatic", EMPTY, type(None)),
+        ("automatic", NO_QUEUE, type(None)),
+        ("automatic", HOME_DOWN, Refused),
+        ("automatic", INTERNAL, ConnectionError),
+        ("automatic", b"", asyncio.IncompleteReadError),
+        ("manual", taken(b"5") + QOS_OK, int),
+        ("manual", EMPTY, type(None)),
+        ("manual", INTERNAL, Refused),  # nothing was acknowledged, so nothing was taken
+        ("manual", b"", Refused),
+        ("manual", taken(b"5")[:40], Refused),
+        ("manual", taken(b"5"), asyncio.IncompleteReadError),
+    ],
+)
+def test_what_becomes_of_a_message_that_is_taken(acks: str, answers: bytes, kind: type) -> None:
+    assert type(outcome("dequeue", answers, acks)[0]) is kind
+
+
+def test_a_message_is_acknowledged_only_by_hand() -> None:
+    value, written = outcome("dequeue", taken(b"5") + QOS_OK, "manual")
+    assert value == 5
+    assert method(rabbitmq.ACK, struct.pack(">QB", 7, 0)) in written.data
+    value, written = outcome("dequeue", taken(b"5"))
+    assert value == 5
+    assert method(rabbitmq.GET, b"\0\0\x07queue-0\x01") == written.data
+
+
+def test_a_message_is_persistent_and_comes_back_if_there_is_no_queue() -> None:
+    assert outcome("enqueue", ACK)[1].data == (
+        b"\x01\x00\x01\x00\x00\x00\x10\x00\x3c\x00\x28\x00\x00\x00\x07queue-0\x01\xce"
+        b"\x02\x00\x01\x00\x00\x00\x0f\x00\x3c\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01\x10\x00\x02\xce"
+        b"\x03\x00\x01\x00\x00\x00\x015\xce"
+    )
+
+
+def test_a_failed_connection_is_not_used_again() -> None:
+    assert outcome("enqueue", b"")[1].gone
+    assert not outcome("enqueue", ACK)[1].gone
+
+
+PEERS = "running true\npeer rabbit@a\npeer rabbit@b\npeer rabbit@c\n"
+
+
+def test_the_views_of_rabbitmqs_servers() -> None:
+    queues = "queue %2F_queue-0 leader 4\nqueue %2F_queue-1 follower 3\nend\n"
+    view = rabbitmq.view_of("rabbit@a", PEERS + queues, 3)
+    assert view == View("rabbit@a", -1, "rabbit@a", True, {"queue-0": 4})
+    assert rabbitmq.view_of("rabbit@b", PEERS + "queue q leader -1\nend\n", 3).leads == {"q": -1}
+
+
+@pytest.mark.parametrize(
+    "more", ["queue %2F_queue-0 candidate 4\n", "partition rabbit@b\n", "partition rabbit@c\n"]
+)
+def test_a_server_that_is_not_ready(more: str) -> None:
+    assert not rabbitmq.view_of("rabbit@a", f"{PEERS}{more}end\n", 3).ready
+
+
+def test_a_server_without_a_majority_knows_no_leader() -> None:
+    alone = rabbitmq.view_of("rabbit@a", "running true\npeer rabbit@a\nend\n", 3)
+    assert (alone.leader, alone.ready) == ("", False)
+    paused = rabbitmq.view_of("rabbit@a", f"{PEERS}end\n".replace("true", "false"), 3)
+    assert paused.leader == ""
+
+
+def test_half_an_answer_is_none() -> None:
+    with pytest.raises(ValueError, match="half"):
+        rabbitmq.view_of("rabbit@a", PEERS, 3)
+
+
+def test_only_mirrored_queues_have_the_policy_of_mirrors() -> None:
+    assert rabbitmq.definitions(False)["policies"] == []
+    policy = rabbitmq.definitions(True)["policies"][0]
+    assert policy["definition"]["ha-mode"] == "all"
