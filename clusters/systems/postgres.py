@@ -26,7 +26,7 @@ from harness.contracts.calls import LogEntries, MicroOperation, Refused
 
 SERVER, CONTROLLER = "server", "controller"
 PORT, REST_PORT, WITHIN_S = 5432, 8008, 4.0
-SCOPE, LEADER, HISTORY = "/service/", "/service/seatrial/leader", "/service/seatrial/history"
+LEADER = "/service/seatrial/leader"
 SAME_TRIES, SAME_EVERY_S = 50, 0.2  # to find servers that have replayed the same
 VERSION_3 = 196608
 # SQLSTATEs of a statement that was aborted, or of a server that took none
@@ -257,11 +257,10 @@ class PostgresClient:
                     rows = (await self._ask(statement(each))).rows
                     seen = value_in(rows) if each.f == "read" else each.value
                     done.append(MicroOperation(each.f, each.key, seen))
-            except Exception as e:
-                self.close()
-                raise Refused(f"not committed: {e}") from e
-            except BaseException:
-                self.close()
+            except BaseException as e:
+                self.close()  # which rolls back
+                if isinstance(e, Exception):
+                    raise Refused(f"not committed: {e}") from e
                 raise
             if (await self._ask("COMMIT")).tag != "COMMIT":
                 raise Refused("rolled back")
@@ -339,7 +338,7 @@ def error_of(fields: Mapping[str, str]) -> Exception:
 def answers(data: bytes) -> list[list[str | None]]:
     """Return the rows in all that a server answered. Raises ConnectionError if it is an error or
     ends too early."""
-    found, at = [], 0
+    found, at, kind = [], 0, b""
     while at + 5 <= len(data):
         kind, length = struct.unpack_from("!ci", data, at)
         body = data[at + 5 : at + 1 + length]
@@ -348,9 +347,7 @@ def answers(data: bytes) -> list[list[str | None]]:
             raise ConnectionError(str(error_of(fields_of(body))))
         if kind == b"D":
             found.append(row(body))
-        if kind == b"C":
-            complete = True
-    if not complete:
+    if at != len(data) or kind != b"Z":
         raise ConnectionError("half an answer")
     return found
 
@@ -365,7 +362,7 @@ class Postgres(Service):
     roles: ClassVar = {CONTROLLER: 3, SERVER: 3}
     names: ClassVar = {CONTROLLER: "etcd"}
     data_role, arbiter, leaves_group = SERVER, CONTROLLER, (SERVER,)
-    words: ClassVar = {"leader": "primary", "follower": "standby", "term": "timeline"}
+    words: ClassVar = {"leader": "primary", "follower": "standby", "term": "revision"}
     settings: ClassVar = {
         "synchronous_mode": True,
         "synchronous_mode_strict": False,  # refuse writes while there is no standby
@@ -430,7 +427,6 @@ class Postgres(Service):
         }
         config = {
             "scope": "seatrial",
-            "namespace": SCOPE,
             "name": here.node.name,
             "restapi": {"listen": f"{own}:{REST_PORT}", "connect_address": f"{own}:{REST_PORT}"},
             "etcd3": {"hosts": [f"{n.address}:{etcd.PORT}" for n in self._controllers()]},
@@ -468,17 +464,12 @@ class Postgres(Service):
     async def ask(self, here: NodeAccess) -> View:
         name = here.node.name
         if here.node.role == CONTROLLER:
-            return controller_view(name, await self._values_of(here, LEADER, HISTORY))
+            asked = {"key": etcd.b64(LEADER)}
+            _, found = await here.http(etcd.PORT, "/v3/kv/range", asked)
+            return controller_view(name, json.loads(found))
         _, status = await here.http(REST_PORT, "/patroni")
         _, cluster = await here.http(REST_PORT, "/cluster")
         return server_view(name, json.loads(status), json.loads(cluster))
-
-    async def _values_of(self, here: NodeAccess, *keys: str) -> list[str]:
-        """Return the values of keys in etcd, asked on its node; empty for those that are not."""
-        reads = [{"request_range": {"key": etcd.b64(key)}} for key in keys]
-        _, body = await here.http(etcd.PORT, "/v3/kv/txn", {"success": reads})
-        found = [each["response_range"].get("kvs", []) for each in json.loads(body)["responses"]]
-        return [etcd.unb64(kvs[0]["value"]).decode() if kvs else "" for kvs in found]
 
     async def rejoin(self, here: NodeAccess, others: Sequence[NodeAccess]) -> None:
         """Do nothing: Patroni copies all data from the primary."""
@@ -501,23 +492,23 @@ class Postgres(Service):
         return before, digest, after
 
 
-def controller_view(name: str, values: Sequence[str]) -> View:
-    """Return what a member of etcd says: who holds the leader's key, and the timeline that the last
-    failover began. Until a server holds it, the member names itself, which is no server."""
-    leader, history = values
-    timelines = [line[0] for line in json.loads(history or "[]")]
-    return View(leader or name, max(timelines, default=0) + 1, name)
+def controller_view(name: str, found: Mapping[str, Any]) -> View:
+    """Return what a member of etcd says: who holds the leader's key, and the revision at which it
+    was created. Until there is a key, the member names itself, which is no server."""
+    if "header" not in found:
+        raise ConnectionError(f"{name} does not answer as a member that serves")
+    if not (kvs := found.get("kvs")):
+        return View(name, -1, name)
+    return View(etcd.unb64(kvs[0]["value"]).decode(), int(kvs[0]["create_revision"]), name)
 
 
 def server_view(name: str, status: Mapping[str, Any], cluster: Mapping[str, Any]) -> View:
     """Return what a server says of itself, and who it thinks leads."""
-    timeline = int(status.get("timeline") or -1)
     if status.get("role") in ("primary", "master") and status.get("state") == "running":
-        return View(name, timeline, name)
-    members = {each["name"]: each for each in cluster.get("members", ())}
-    leaders = [each for each, of in members.items() if of["role"] == "leader"]
+        return View(name, -1, name)
+    leaders = [each["name"] for each in cluster.get("members", ()) if each["role"] == "leader"]
     ready = status.get("replication_state") == "streaming"
-    return View(leaders[0] if leaders else "", timeline, name, ready)
+    return View(leaders[0] if leaders else "", -1, name, ready)
 
 
 PLUGIN = plugin(Postgres)
