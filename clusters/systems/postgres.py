@@ -56,6 +56,7 @@ WITH ends AS (INSERT INTO kv VALUES ({key}, 1)
   ON CONFLICT (k) DO UPDATE SET v = kv.v::bigint + 1 RETURNING v::bigint - 1 AS n)
 INSERT INTO entries SELECT {key}, n, '\\x{body}' FROM ends RETURNING n
 """
+ROLE = "SELECT pg_is_in_recovery()::text, (SELECT status FROM pg_stat_wal_receiver)"
 PLACE = (
     "SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() "
     "END"
@@ -384,13 +385,25 @@ class Postgres(Service):
         Profile(
             name="synchronous",
             about="a commit waits for a standby, and only such a standby is promoted",
-            expected={"postgres-split": "valid"},
+            expected={"postgres-split": "valid", "postgres-isolation": "valid"},
         ),
         Profile(
             name="asynchronous",
             about="a commit waits for no standby",
             settings={"synchronous_mode": False},
             expected={"postgres-split": "LOST_ACKED"},
+        ),
+        Profile(
+            name="repeatable-read",
+            about="transactions are of snapshots, which do not exclude write skew",
+            settings={"isolation": "repeatable read"},
+            expected={"postgres-isolation": "G2_ITEM"},
+        ),
+        Profile(
+            name="read-committed",
+            about="each statement of a transaction sees what was committed before it",
+            settings={"isolation": "read committed"},
+            expected={"postgres-isolation": "G_SINGLE"},
         ),
     )
     claims: ClassVar = dict.fromkeys(
@@ -467,9 +480,16 @@ class Postgres(Service):
             asked = {"key": etcd.b64(LEADER)}
             _, found = await here.http(etcd.PORT, "/v3/kv/range", asked)
             return controller_view(name, json.loads(found))
-        _, status = await here.http(REST_PORT, "/patroni")
+        (role,) = await self._sql(here, ROLE)
         _, cluster = await here.http(REST_PORT, "/cluster")
-        return server_view(name, json.loads(status), json.loads(cluster))
+        return server_view(name, role, json.loads(cluster))
+
+    async def _sql(
+        self, here: NodeAccess, *queries: str, within_s: float = 1.0
+    ) -> list[list[str | None]]:
+        """Return the rows that a server answers, asked on its node."""
+        asked = startup() + b"".join(map(query, queries)) + b"X\0\0\0\4"
+        return answers(await here.agent.ask(PORT, asked, within_s, to_end=True))
 
     async def rejoin(self, here: NodeAccess, others: Sequence[NodeAccess]) -> None:
         """Do nothing: Patroni copies all data from the primary."""
@@ -486,8 +506,7 @@ class Postgres(Service):
 
     async def _tables(self, here: NodeAccess) -> tuple[str, str, str]:
         """Return how far a server's log is, a digest of its tables, and how far it is then."""
-        asked = startup() + query(PLACE) + query(DIGEST) + query(PLACE) + b"X\0\0\0\4"
-        rows = answers(await here.agent.ask(PORT, asked, 20.0, to_end=True))
+        rows = await self._sql(here, PLACE, DIGEST, PLACE, within_s=20.0)
         before, digest, after = (str(cell) for (cell,) in rows)
         return before, digest, after
 
@@ -502,13 +521,14 @@ def controller_view(name: str, found: Mapping[str, Any]) -> View:
     return View(etcd.unb64(kvs[0]["value"]).decode(), int(kvs[0]["create_revision"]), name)
 
 
-def server_view(name: str, status: Mapping[str, Any], cluster: Mapping[str, Any]) -> View:
-    """Return what a server says of itself, and who it thinks leads."""
-    if status.get("role") in ("primary", "master") and status.get("state") == "running":
+def server_view(name: str, role: Sequence[str | None], cluster: Mapping[str, Any]) -> View:
+    """Return what a server says of itself (the answer to `ROLE`), and who its Patroni thinks
+    leads."""
+    standby, receiver = role
+    if standby == "false":
         return View(name, -1, name)
     leaders = [each["name"] for each in cluster.get("members", ()) if each["role"] == "leader"]
-    ready = status.get("replication_state") == "streaming"
-    return View(leaders[0] if leaders else "", -1, name, ready)
+    return View(leaders[0] if leaders else "", -1, name, receiver == "streaming")
 
 
 PLUGIN = plugin(Postgres)

@@ -210,20 +210,20 @@ def key(holder: str, revision: int) -> dict[str, Any]:
 def test_who_leads() -> None:
     """The holder of the key in etcd, whoever else calls itself primary."""
     members = [{"name": "server-1", "role": "replica"}, {"name": "server-2", "role": "leader"}]
-    primary = {"role": "primary", "state": "running"}
-    standby = {"role": "replica", "state": "running"}
-    streaming = {**standby, "replication_state": "streaming"}
+    cluster = {"members": members}
+    primary, streaming = ("false", None), ("true", "streaming")
     views: dict[str, View | None] = {
         "etcd-1": postgres.controller_view("etcd-1", key("server-2", 40)),
-        "server-1": postgres.server_view("server-1", primary, {"members": members}),
-        "server-2": postgres.server_view("server-2", primary, {"members": members}),
-        "server-3": postgres.server_view("server-3", streaming, {"members": members}),
+        "server-1": postgres.server_view("server-1", primary, cluster),
+        "server-2": postgres.server_view("server-2", primary, cluster),
+        "server-3": postgres.server_view("server-3", streaming, cluster),
     }
     state = cluster_state("postgres", views, {"etcd-1"})
     assert (state.masters, state.epochs) == ({"postgres": "server-2"}, {"postgres": 40})
     assert state.in_set == ("server-2", "server-3")
     assert state.detail == {"stale_leaders": ["server-1"]}
-    assert not postgres.server_view("server-3", standby, {"members": members}).ready
+    assert not postgres.server_view("server-3", ("true", None), cluster).ready
+    assert not postgres.server_view("server-3", ("true", "waiting"), cluster).ready
 
 
 def test_a_member_of_etcd_serves_before_there_is_a_primary() -> None:
