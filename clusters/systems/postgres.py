@@ -101,6 +101,7 @@ class PostgresClient:
     def __init__(self, settings: Mapping[str, Any], number: int) -> None:
         self._turn = servers_in_turn(settings, number)
         self._values: Mapping[str, Any] = settings["settings"]
+        self._verify = [VERIFY] if self._values["verified_reads"] else []
         self._open: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._one = asyncio.Lock()
 
@@ -188,9 +189,8 @@ class PostgresClient:
         return QueryResult(rows, tag)
 
     async def _read(self, sql: str) -> Sequence[Sequence[str | None]]:
-        verify = [VERIFY] if self._values["verified_reads"] else []
-        rows = (await self._query(*verify, sql)).rows
-        return rows[len(verify) :]
+        rows = (await self._query(*self._verify, sql)).rows
+        return rows[len(self._verify) :]
 
     # registers
 
@@ -251,9 +251,8 @@ class PostgresClient:
             await self._connect()
             done = []
             try:
-                await self._ask(f"BEGIN ISOLATION LEVEL {self._values['isolation']}")
-                if self._values["verified_reads"]:
-                    await self._ask(VERIFY)
+                begin = f"BEGIN ISOLATION LEVEL {self._values['isolation']}"
+                await self._ask("; ".join([begin, *self._verify]))
                 for each in operations:
                     rows = (await self._ask(statement(each))).rows
                     seen = value_in(rows) if each.f == "read" else each.value
