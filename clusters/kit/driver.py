@@ -50,6 +50,8 @@ STOP_WITHIN_S = 5.0
 COPY_WITHIN_S = 60.0
 PRINT_WITHIN_S = 20.0
 GUARD = "process_tree.py"
+# faults that change the processes of one process group, or trace what it runs
+OF_THE_GROUP = frozenset({"clock", "limits", "disk", "unsynced"})
 LISTENS = "0A"  # the state of a socket in /proc/net/tcp
 DATA = """
 import os, sys
@@ -183,6 +185,7 @@ class ServiceDriver:
         self.detection_s = service.detects_within_s(values)
         self.log, self.data = service.log, service.data
         self.can = frozenset({REJOIN} if service.rejoin is not Service.rejoin else ())
+        self.cannot = OF_THE_GROUP if service.leaves_group else frozenset()
 
     def nodes(self) -> Sequence[Node]:
         return self._nodes

@@ -80,6 +80,7 @@ PATRONI = Program(
     linked=True,
 )
 START = """
+PATH="$PATH:/usr/bin:/bin"
 bin=$(dirname "$(readlink -f "$1")") && export PATRONI_POSTGRESQL_BIN_DIR="$bin" && exec "$2" "$3"
 """
 
