@@ -115,3 +115,29 @@ def test_the_program_is_not_root(tmp_path: Path) -> None:
     assert int((tmp_path / "orphan").read_text().split()[1]) != 0
     os.killpg(run.pid, signal.SIGKILL)
     run.wait()
+
+
+NO_NAMESPACE = """
+import sys
+from types import SimpleNamespace
+import process_tree
+sys.path.pop()
+real = process_tree.libc
+process_tree.libc = SimpleNamespace(prctl=real.prctl, unshare=lambda _: -1)
+process_tree.main()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_root_becomes_another_user_where_user_namespaces_are_not_allowed(tmp_path: Path) -> None:
+    """The user owns the folder, with all that it holds."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "file").touch()
+    code = (
+        f"import sys; sys.path.append({str(Path(process_tree.__file__).parent)!r})" + NO_NAMESPACE
+    )
+    argv = [sys.executable, "-c", code, str(tmp_path), "/usr/bin/id", "-u"]
+    run = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=True)
+    assert run.stdout == "65534\n"
+    owned = {path.stat().st_uid for path in (tmp_path, *tmp_path.rglob("*"))}
+    assert owned == {process_tree.OTHER_ID}
