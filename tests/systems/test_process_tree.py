@@ -137,7 +137,9 @@ def test_root_becomes_another_user_where_user_namespaces_are_not_allowed(tmp_pat
         f"import sys; sys.path.append({str(Path(process_tree.__file__).parent)!r})" + NO_NAMESPACE
     )
     argv = [sys.executable, "-c", code, str(tmp_path), "/usr/bin/id", "-u"]
-    run = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=True)
+    run = subprocess.run(
+        argv, capture_output=True, text=True, timeout=20, check=True, start_new_session=True
+    )
     assert run.stdout == "65534\n"
     owned = {path.stat().st_uid for path in (tmp_path, *tmp_path.rglob("*"))}
     assert owned == {process_tree.OTHER_ID}
