@@ -1,6 +1,7 @@
 """The driver that a service's declaration makes: `harness.contracts.System` for any service."""
 
 import asyncio
+import inspect
 import re
 import signal
 from collections import Counter
@@ -14,6 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from clusters.kit import process_tree
 from clusters.kit.clients import ServiceClient
 from clusters.kit.service import SERVER, Event, NodeAccess, Profile, Service, View, role_events
 from clusters.supply import (
@@ -48,6 +50,9 @@ ANSWER_WITHIN_S = 2.0
 STOP_WITHIN_S = 5.0
 COPY_WITHIN_S = 60.0
 PRINT_WITHIN_S = 20.0
+GUARD = "process_tree.py"
+# faults that change the processes of one process group, or trace what it runs
+OF_THE_GROUP = frozenset({"clock", "limits", "disk", "unsynced"})
 LISTENS = "0A"  # the state of a socket in /proc/net/tcp
 DATA = """
 import os, sys
@@ -205,10 +210,11 @@ class ServiceDriver:
         self._last_views: Mapping[str, View | None] = {}
         self._unanswered: dict[str, Exception] = {}  # node -> why the last failed question failed
         self._leaders: dict[str, tuple[str, int]] = {}  # group -> leader and term, last seen
-        self.data_role = next(iter(service.roles))
+        self.data_role = service.data_role or next(iter(service.roles))
         self.detection_s = service.detects_within_s(values)
         self.log, self.data = service.log, service.data
         self.can = frozenset({REJOIN} if service.rejoin is not Service.rejoin else ())
+        self.cannot = OF_THE_GROUP if service.leaves_group else frozenset()
 
     def nodes(self) -> Sequence[Node]:
         return self._nodes
@@ -255,7 +261,9 @@ class ServiceDriver:
                 supplied[program.name] = replace(there, version=printed)
         self._programs[node.name] = paths
         here = self._here(bed, node)
-        for name, text in self._service.files(here, self._peers(bed)).items():
+        files = self._service.files(here, self._peers(bed))
+        guards = {GUARD: inspect.getsource(process_tree)} if self._guard(bed, here) else {}
+        for name, text in {**files, **guards}.items():
             await agent.put(f"{folder}/{name}", text.encode())
 
     async def _place(self, bed: TestBed, node: Node, program: Program, there: Supplied) -> str:
@@ -306,11 +314,18 @@ class ServiceDriver:
             raise registry.refusal("system", self._trial.system, why)
         await agent.start(
             self._of.name,
-            argv,
+            [*self._guard(bed, here), *argv],
             env=self._service.environment(here),
             cwd=here.folder,
             log=f"{here.folder}/{self.log}",
         )
+
+    def _guard(self, bed: TestBed, here: NodeAccess) -> list[str]:
+        """Return what is before the command line of a node whose processes leave their group."""
+        if here.node.role not in self._of.leaves_group:
+            return []
+        python = bed.hosts.python(here.node.name).executable
+        return [python, "-I", "-S", f"{here.folder}/{GUARD}", f"{here.folder}/{self.data}"]
 
     async def _has_data(self, bed: TestBed, here: NodeAccess) -> bool:
         """Return whether a node's folder of data, which is made if it is not there, holds a file.
@@ -576,7 +591,8 @@ def _serving(views: Mapping[str, View | None]) -> tuple[str, ...]:
 async def _on_path(agent: Agent, node: Node, program: Program, version: str) -> str:
     """Return where the PATH of a node has a program. Raises BedFailed if it has none, or one of
     another version than `version`."""
-    found = await agent.run(["sh", "-c", f"command -v {program.name}"])
+    folders = "".join(f"; ls {folder}/{program.name} | sort -r" for folder in program.folders)
+    found = await agent.run(["sh", "-c", f"(command -v {program.name}{folders}) | grep -m 1 ."])
     if found.code:
         ways = "; or ".join(ways_to_get(program))
         raise BedFailed(f"{node.name} has no {program.name}; to get it: {ways}")

@@ -102,12 +102,14 @@ class Service:
 
     name         of the system, as `--system` takes it
     programs     what its nodes run; the first is the one whose version is the system's
-    roles        role -> number of nodes by default, in the order in which they start; the first
-                 role's nodes hold the data
+    roles        role -> number of nodes by default, in the order in which they start; the nodes of
+                 `data_role`, by default the first, hold the data
     names        role -> what its nodes are called before their number, if not by the role
     arbiter      the role whose nodes name the leader, if it is not the first
     dated        roles whose logs `events` reads, where it is overridden; the nodes' own wall clocks
                  date them
+    leaves_group roles whose programs start processes outside their process group, or refuse to run
+                 as root; `clusters.kit.process_tree` runs them
     settings     settings of a trial with their defaults; a tuple lists the values allowed, the
                  first of them being the default; `smallest`: the smallest value of a number
     profiles     named configurations; the first is the default
@@ -131,6 +133,8 @@ class Service:
     names: ClassVar[Mapping[str, str]] = {}
     arbiter: ClassVar[str] = ""
     dated: ClassVar[Sequence[str]] = ()
+    data_role: ClassVar[str] = ""
+    leaves_group: ClassVar[Sequence[str]] = ()
     settings: ClassVar[Mapping[str, Any]] = {}
     smallest: ClassVar[Mapping[str, int]] = {}
     profiles: ClassVar[Sequence[Profile]] = (Profile(name="default", about="its own defaults"),)

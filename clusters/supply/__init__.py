@@ -17,6 +17,7 @@ from clusters.supply.programs import MavenJars as MavenJars
 from clusters.supply.programs import Program as Program
 from clusters.supply.programs import PythonFile as PythonFile
 from clusters.supply.programs import PythonJars as PythonJars
+from clusters.supply.programs import PythonProgram as PythonProgram
 from clusters.supply.programs import Supplied as Supplied
 from clusters.supply.programs import Wheel as Wheel
 from clusters.supply.programs import ways_to_get as ways_to_get

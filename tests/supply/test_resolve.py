@@ -3,6 +3,8 @@
 import importlib
 import os
 import stat
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import leftovers
 import pytest
 import run_command
 
-from clusters.supply import GoModule, Program, PythonJars, Wheel, built_for, resolve
+from clusters.supply import GoModule, Program, PythonJars, PythonProgram, Wheel, built_for, resolve
 from harness.errors import BadRequest, BedFailed
 
 find = importlib.import_module("clusters.supply.resolve")
@@ -193,6 +195,40 @@ def test_jars_that_pyspark_brings(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert f"zookeeper-{found.version}.jar" in names
     with pytest.raises(BedFailed, match=f"pyspark has zookeeper {found.version}"):
         resolve(Program(name="zookeeper", sources=(jars,)), "1.0.0")
+
+
+def test_a_program_in_a_folder_of_its_package(
+    tmp_path: Path, thing: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Debian does not put PostgreSQL's server on the PATH; the newest version is taken."""
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    program(tmp_path / "14" / "bin")
+    newest = program(tmp_path / "15" / "bin")
+    assert resolve(replace(thing, folders=(f"{tmp_path}/*/bin",))).path == newest
+
+
+def test_a_python_program_runs_from_a_folder_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its script is in the cache, with all that it imports, and of this version of Python."""
+
+    def install(argv: list[str], _: Path) -> None:
+        assert argv[-1] == "thing[fast]==1.2.3"
+        folder = Path(argv[argv.index("--target") + 1])
+        (folder / "bin").mkdir(parents=True)
+        (folder / "of_thing.py").write_text("word = 'imported'")
+        (folder / "bin" / "thing").write_text(
+            "import of_thing, sys; print(of_thing.word, sys.argv[1:])"
+        )
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a cache"))
+    monkeypatch.setattr(find, "_run", install)
+    source = PythonProgram(project="thing", extras=("fast",))
+    found = resolve(Program(name="thing", sources=(source,), version="1.2.3", linked=True))
+    assert found.path is not None
+    printed = subprocess.run([found.path, "a b"], capture_output=True, text=True, check=True)
+    assert printed.stdout == "imported ['a b']\n"
+    assert sys.implementation.cache_tag in found.path.parts
 
 
 def test_what_was_fetched_before_is_not_looked_for_elsewhere(

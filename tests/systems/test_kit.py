@@ -334,3 +334,12 @@ def test_a_node_without_data_is_started_again_where_a_system_has_no_rejoin() -> 
     for _ in range(2):
         asyncio.run(driver.start_node(bed, "server-1"))
     assert agent.started.count("/bin/nats-server") == 2
+
+
+@pytest.mark.parametrize("fault", ["clock", "starve-memory", "disk-full", "unsynced"])
+def test_a_fault_that_would_miss_the_processes_is_refused(fault: str) -> None:
+    """PostgreSQL's processes leave the process group that these faults act on."""
+    trial = Trial(workload="log", system="postgres", faults=(fault,), duration_s=120.0)
+    with pytest.raises(SeatrialError, match="which lack"):
+        make_plan(trial)
+    assert "kill" in make_plan(replace(trial, faults=("kill",)))
