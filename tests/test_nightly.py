@@ -19,7 +19,7 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 NIGHTLY = ROOT / ".github" / "workflows" / "nightly.yml"
 NIGHT = ROOT / ".ci" / "night"
 SUITES = ROOT / "docs" / "suites.md"
-PARTS = ("trials", "published", "campaign", "benchmarks", "hosts", "tables")
+PARTS = ("trials", "published", "systems", "campaign", "benchmarks", "hosts", "tables")
 
 
 def job(workflow: Path = NIGHTLY) -> dict[str, Any]:
@@ -215,7 +215,7 @@ def test_a_part_that_is_not_there_is_refused(bare: Path) -> None:
     """254, and a line that names those that are."""
     ran = _night(bare, "tirals")
     assert ran.returncode == 254
-    assert "trials published campaign benchmarks hosts tables small" in ran.stderr
+    assert "trials published systems campaign benchmarks hosts tables small" in ran.stderr
 
 
 SHORT = """\
@@ -242,7 +242,10 @@ def test_their_steps_work(tmp_path: Path) -> None:
     before = record.read_bytes() if record.exists() else None
     env = {
         **os.environ,
-        **{name: str(_short(tmp_path, name)) for name in ("SUITES", "PUBLISHED", "SMALL")},
+        **{
+            name: str(_short(tmp_path, name))
+            for name in ("SUITES", "PUBLISHED", "SYSTEMS", "SMALL")
+        },
         "CAMPAIGN": "3s",
         "NIGHT": "0",
         "BENCHMARKS": str(_benchmark(tmp_path)),
@@ -258,12 +261,13 @@ def test_their_steps_work(tmp_path: Path) -> None:
             if not step.startswith(NOT_IN_TESTS):
                 _executed(step, {**env, "PART": part})
     finally:
+        (ROOT / "runs" / "short-systems.tsv").unlink(missing_ok=True)
         if before is None:
             record.unlink(missing_ok=True)
         else:
             record.write_bytes(before)
     told = summary.read_text()
-    assert told.count("1 of 1 run of") == 3
+    assert told.count("1 of 1 run of") == 4
     assert "of 10,000 seeds of flotilla" in told
     assert "```\nmeasured\n```" in told
 
