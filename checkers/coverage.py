@@ -83,7 +83,8 @@ class FaultOutcome:
 
 
 def check(history: History, trial: Trial, spark: Any) -> Result:
-    return judge(facts(history, trial, spark), history.client_errors)
+    known = facts(history, trial, spark)
+    return judge(known, history.client_errors if _never_worked(known) else NO_ERRORS)
 
 
 PLUGIN = CheckerPlugin(
@@ -138,15 +139,21 @@ def judge(known: RunFacts, errors: Mapping[str, ClientErrors] = NO_ERRORS) -> Re
     return Result("coverage", reasons=reasons, stats=stats)
 
 
+def _never_worked(known: RunFacts) -> list[F]:
+    """Return the kinds of calls of which there were many, and none succeeded."""
+    total = known.timeline.total
+    return [f for f in F if total(f, Type.INVOKE) >= MANY_CALLS and not total(f, Type.OK)]
+
+
 def _broken(known: RunFacts, errors: Mapping[str, ClientErrors]) -> Iterator[Reason]:
     """Yield a reason if no call of one kind ever succeeded, and calls ended in exceptions that are
     mistakes in a client's code."""
     mistakes = {name: errors[name] for name in errors if name in MISTAKES}
-    total = known.timeline.total
-    never = [f for f in F if total(f, Type.INVOKE) >= MANY_CALLS and not total(f, Type.OK)]
+    never = _never_worked(known)
     if not never or sum(each.calls for each in mistakes.values()) < MANY_CALLS:
         return
     name, first = next(iter(mistakes.items()))
+    total = known.timeline.total
     calls = ", ".join(f"{total(f, Type.INVOKE):,} of {f.name.lower()}" for f in never)
     yield Reason(
         "CLIENT_BROKEN",

@@ -250,7 +250,7 @@ def _errors(view: RunView) -> Iterator[Number]:
         first = list(errors.items())[:ERRORS_SHOWN]
         words = [
             f"{each.calls:,} {clip(name, 60)}"
-            + (f" ({clip(each.example, EXAMPLE_SHOWN)})" if each.example else "")
+            + (f" (first: {clip(each.example, EXAMPLE_SHOWN)})" if each.example else "")
             for name, each in first
         ]
         more = [f"{len(errors) - len(first):,} other names"] if len(errors) > len(first) else []

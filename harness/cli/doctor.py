@@ -64,16 +64,13 @@ def _programs(system: str) -> Iterator[Capability]:
     supply = registry.system(system).supply
     for program, ways in (supply() if supply else {}).items():
         able = [way for way, ready in ways if ready]
+        advice = f"use {able[0]}" if able else "name its folder with --supply of `run`"
         for way, ready in ways:
             yield Capability(
                 program,
                 way if ready else f"{way}: not here",
                 f"nodes of {system} run it",
-                ""
-                if ready
-                else f"use {able[0]}"
-                if able
-                else "name its folder with --supply of `run`",
+                "" if ready else advice,
                 needed=not able,
             )
 

@@ -200,12 +200,16 @@ def _is_number(answer: Any) -> bool:
     return isinstance(answer, int) and not isinstance(answer, bool)
 
 
+def _is_number_or_none(answer: Any) -> bool:
+    return answer is None or _is_number(answer)
+
+
 def _are_numbers(answer: Any) -> bool:
     return isinstance(answer, Collection) and all(map(_is_number, answer))
 
 
 ANSWERS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
-    "read": ("a whole number or None", lambda answer: answer is None or _is_number(answer)),
+    "read": ("a whole number or None", _is_number_or_none),
     "cas": ("True or False", lambda answer: isinstance(answer, bool)),
     "acquire": ("a Lease", lambda answer: isinstance(answer, Lease)),
     "append": (
@@ -215,6 +219,6 @@ ANSWERS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "entries": ("LogEntries", lambda answer: isinstance(answer, LogEntries)),
     "end": ("a whole number", _is_number),
     "members": ("a list or set of whole numbers", _are_numbers),
-    "dequeue": ("a whole number or None", lambda answer: answer is None or _is_number(answer)),
+    "dequeue": ("a whole number or None", _is_number_or_none),
     "count": ("a whole number", _is_number),
 }

@@ -82,8 +82,8 @@ __all__ = [
 
 READ_AHEAD = ("files", "writers", "faults", "events", "notes", "phases", "complete", "damage")
 READ_ROWS = 1 << 17
-# how the note on a call that raised begins
-EXCEPTION = r"(?s)^(?P<name>[A-Z]\w*[a-z]\w*)(?:: (?P<text>.*)|:|$)"
+# how the note on a call that raised begins; of its text no more than that is shown
+EXCEPTION = r"(?s)^(?P<name>[A-Z]\w*[a-z]\w*)(?:: (?P<text>.{0,300})|:|$)"
 NAMED_ERRORS = 8  # names of exceptions whose first example is read
 MAX_GROUP_ROWS, MAX_GROUP_BYTES = 1 << 20, 256 << 20  # of a sealed file's row groups
 MAX_ROWS, MAX_TEXT_BYTES, MAX_BRACKETS = 2_000_000, 128 << 20, 4_000_000  # of a small table

@@ -103,7 +103,7 @@ def _refuse_unable_clients(trial: Trial) -> None:
     if missing := missing_calls(trial):
         raise BadRequest(
             f"the clients of {trial.system} lack {', '.join(missing)}, which the workload "
-            f"{trial.workload} needs; those that fit are {', '.join(_fitting(trial)) or 'none'}"
+            f"{trial.workload} needs; workloads that fit: {', '.join(_fitting(trial)) or 'none'}"
         )
 
 

@@ -1,6 +1,7 @@
 """Coverage: a run that proved nothing must never look valid."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -81,6 +82,18 @@ def test_a_client_whose_calls_of_one_kind_never_work_proves_nothing(sound: Sketc
     assert text in broken.reasons[0].message
     assert not coverage.judge(known, {"ConnectionError": ClientErrors(20)}).reasons
     assert not coverage.judge(known, {"AttributeError": ClientErrors(3, text)}).reasons
+
+
+def test_errors_of_clients_are_read_from_the_history(
+    sound: Sketch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for at in range(20):
+        sound.op(F.CAS, 10 + at / 10, kind=Type.FAIL)
+    known = sound.facts()
+    monkeypatch.setattr(coverage, "facts", lambda *_: known)
+    history: Any = SimpleNamespace(client_errors={"TypeError": ClientErrors(20, "wrong")})
+    result = coverage.check(history, known.outline.trial, None)
+    assert [reason.code for reason in result.reasons] == ["CLIENT_BROKEN"]
 
 
 def test_nothing_acknowledged(sketch: Sketch) -> None:

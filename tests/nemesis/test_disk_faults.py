@@ -121,6 +121,20 @@ def test_what_had_nothing_at_stake_lost_nothing(
     assert 0 in at_stake or len(at_stake) == 1
 
 
+def test_a_disk_that_keeps_nothing_loses_all_that_was_at_stake(tmp_path: Path) -> None:
+    """On every victim, and the observation shows it."""
+    story = [("unsynced", "all broker", {"keeps": "nothing"})]
+    (row,) = rows(played(tmp_path, story, profile="unsafe-default", load={"rate": 200.0}))
+    changes = json.loads(row["observation"])["effect"]["files"].values()
+    assert len(changes) == 3
+    assert any(change["size_bytes"] for change in changes)
+    for change in changes:
+        assert (change["lost_bytes"], change["lost_names"]) == (
+            change["size_bytes"],
+            change["names"],
+        )
+
+
 def test_the_time_of_a_sync_before_is_recorded(outcome: SeedOutcome) -> None:
     """That is what a slow one is compared with."""
     (before_s,) = observed(outcome, 2)["effect"]["sync_s_before"].values()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from clusters.kit import Profile, Service, View
+from clusters.kit import Profile, Service, View, plugin
 from clusters.kit.clients import ServiceClient
 from clusters.kit.driver import (
     cluster_state,
@@ -249,6 +249,11 @@ def test_an_answer_of_the_wrong_kind_is_an_error_of_the_client(
     assert done.error.startswith(f"TypeError: {says}")
 
 
+def test_the_kits_clients_check_their_answers() -> None:
+    done = ended(lambda: None, lambda c: c.registers(1).cas("x", 1, 2))
+    assert (done.type, done.error[:10]) == (Type.INFO, "TypeError:")
+
+
 def test_an_error_of_the_client_names_its_line_and_one_of_the_network_does_not() -> None:
     mistake, _ = ended(lambda: {}["x"], lambda c: c.registers(1).get("x"))
     assert re.fullmatch(r"KeyError: 'x' \(test_kit\.py:\d+\)", mistake.error)
@@ -274,6 +279,11 @@ def test_a_wrong_declaration_is_refused(declared: dict[str, Any], says: str) -> 
     problem = declaration_problem(type("Wrong", (Etcd,), declared))
     assert problem.startswith(says)
     assert bool(problem) == bool(says)
+
+
+def test_a_wrong_declaration_makes_no_plugin() -> None:
+    with pytest.raises(BadRequest, match="Wrong has 'claim', which no service has"):
+        plugin(type("Wrong", (Etcd,), {"claim": {}}))
 
 
 def test_a_leader_that_no_node_calls_itself_is_named() -> None:
