@@ -92,6 +92,8 @@ class Pause(ProcessFault):
         state = await self._state(node)
         if state.state in ("exited", "absent"):
             return GONE
+        if state.threads:
+            return state.threads
         return thread_states((await self._bed.agents[node].run(THREADS)).out, state.pid)
 
 

@@ -2,14 +2,18 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from harness.contracts import Completion, PollResult, ReceivedMessage, Type
-from harness.contracts.calls import CheckedCalls, Lease, Stored, call_outcome
+from harness.contracts.calls import CheckedCalls, Lease, MicroOperation, Stored, call_outcome
 from harness.operation import NONE
 
 POLL_AGAIN_S = 0.05
+OF_A_KEY = (  # calls whose first argument is a key
+    *("read", "write", "cas", "acquire", "release", "append", "entries", "end", "add", "members"),
+    *("enqueue", "dequeue", "increment", "count"),
+)
 SHARED = 0  # the client that carries sends, polls and group offsets
 
 
@@ -48,7 +52,9 @@ class ServiceClient:
     def calls(self, number: int) -> Any:
         """Return the client of plain calls of one logical process."""
         if number not in self._clients:
-            self._clients[number] = CheckedCalls(self._make(self._settings, number))
+            made = self._make(self._settings, number)
+            prefix = self._settings.get("prefix", "")
+            self._clients[number] = CheckedCalls(PrefixedCalls(made, prefix) if prefix else made)
         return self._clients[number]
 
     # registers and locks
@@ -112,6 +118,27 @@ class ServiceClient:
     async def commit(self, group: str, topic: str, queue: int, offset: int) -> Completion:
         key = _group_key(group, topic, queue)
         return (await call_outcome(self.calls(SHARED).write(key, offset)))[0]
+
+
+class PrefixedCalls:
+    """A client of plain calls that puts a prefix before every key, so that objects of this run are
+    none that the cluster had before. Topics have it already."""
+
+    def __init__(self, client: Any, prefix: str) -> None:
+        self._client, self._prefix = client, prefix
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._client, name)
+        if name == "transact":
+            return self._transact
+        own = name in OF_A_KEY and callable(found)
+        return (lambda key, *rest: found(self._prefix + key, *rest)) if own else found
+
+    async def _transact(self, operations: Sequence[MicroOperation]) -> list[MicroOperation]:
+        done = await self._client.transact(
+            [each._replace(key=self._prefix + each.key) for each in operations]
+        )
+        return [each._replace(key=each.key.removeprefix(self._prefix)) for each in done]
 
 
 class _Registers:

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import re
+import secrets
 import signal
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,7 +18,16 @@ from typing import Any
 
 from clusters.kit import process_tree
 from clusters.kit.clients import ServiceClient
-from clusters.kit.service import SERVER, Event, NodeAccess, Profile, Service, View, role_events
+from clusters.kit.service import (
+    SERVER,
+    Copy,
+    Event,
+    NodeAccess,
+    Profile,
+    Service,
+    View,
+    role_events,
+)
 from clusters.supply import (
     Program,
     Supplied,
@@ -32,6 +42,7 @@ from harness import registry
 from harness.contracts import (
     CLIENT,
     Agent,
+    AttachingHosts,
     ClusterState,
     MessageClient,
     Node,
@@ -74,9 +85,10 @@ def plugin(service: type[Service]) -> SystemPlugin:
         in_force=partial(settings_in_force, service),
         calls=lambda trial: [name for name in dir(service.client) if not name.startswith("_")],
         supply=lambda: {program.name: sources_here(program) for program in service.programs},
-        prepare=partial(_supplied, service),
+        prepare=partial(_prepared, service),
         words=_own_words(service),
         digests=_has_digests(service),
+        attachable=True,
     )
 
 
@@ -191,6 +203,18 @@ def _supplied(service: type[Service], trial: Trial) -> dict[str, Supplied]:
     return found | {program.name: resolve(program) for program in others}
 
 
+def _prepared(service: type[Service], trial: Trial) -> None:
+    """Fetch the programs, unless the cluster exists already."""
+    if not registry.hosts(trial.hosts).attach:
+        _supplied(service, trial)
+
+
+def _existing(service: type[Service], trial: Trial) -> dict[str, Supplied]:
+    """Return the programs of a cluster that exists already, of which nothing is known."""
+    names = [program.name for program in service.programs]
+    return {name: Supplied(name, trial.version, "attached") for name in names}
+
+
 class ServiceDriver:
     """Installs, starts, watches and stops the nodes of a service."""
 
@@ -213,6 +237,9 @@ class ServiceDriver:
         self.data_role = service.data_role or next(iter(service.roles))
         self.detection_s = service.detects_within_s(values)
         self.log, self.data = service.log, service.data
+        self._attached = registry.hosts(trial.hosts).attach is not None
+        # what an earlier run left in a cluster that exists already must not be taken for this one's
+        self._prefix = f"seatrial-{secrets.token_hex(4)}-" if self._attached else ""
         self.can = frozenset({REJOIN} if service.rejoin is not Service.rejoin else ())
         self.cannot = OF_THE_GROUP if service.leaves_group else frozenset()
 
@@ -233,7 +260,8 @@ class ServiceDriver:
         return {
             "servers": [node.address for node in nodes if node.role == self.data_role],
             "settings": self._values,
-            "topics": self._topics,
+            "topics": {f"{self._prefix}{topic}": n for topic, n in self._topics.items()},
+            "prefix": self._prefix,
             "nodes": [(node.name, node.role, node.address) for node in nodes],
         }
 
@@ -243,6 +271,10 @@ class ServiceDriver:
     # starting it
 
     async def install(self, bed: TestBed) -> None:
+        if self._attached:
+            existing = _existing(self._of, self._trial)
+            self._service = self._of(self._values, existing, _cluster(bed))
+            return
         supplied = await asyncio.to_thread(_supplied, self._of, self._trial)
         if self._trial.supply == "path" and not bed.hosts.shares_files:
             first = self._of.programs[0]
@@ -292,6 +324,8 @@ class ServiceDriver:
 
     async def start(self, bed: TestBed) -> None:
         """Start the nodes role by role, each when those before it serve."""
+        if self._attached:
+            return
         *first, last = self._of.roles
         for role in first:
             await asyncio.gather(*(self.start_node(bed, n.name) for n in bed.of_role(role)))
@@ -300,6 +334,9 @@ class ServiceDriver:
         await self._wait_whole(bed, self._of.start_s)
 
     async def start_node(self, bed: TestBed, node: str) -> None:
+        if isinstance(bed.hosts, AttachingHosts):
+            await bed.hosts.start_process(node)
+            return
         agent, here = bed.agents[node], self._here(bed, bed.node(node))
         fresh, has_data = True, await self._has_data(bed, here)
         rejoins = REJOIN in self.can and here.node.role == self.data_role
@@ -373,7 +410,8 @@ class ServiceDriver:
         """Record leaders that are seen for the first time, where logs tell none. Where the system
         tells no terms, each change of the leader that is seen counts as one. Where logs tell
         only elections, the first leader and its followers are recorded."""
-        if self._of.became or (self._of.dated and self._leaders):
+        logged = self._of.became or (self._of.dated and self._leaders)
+        if logged and not self._attached:
             return
         for group, leader in state.masters.items():
             last, last_term = self._leaders.get(group, ("", 0))
@@ -397,6 +435,7 @@ class ServiceDriver:
             "epochs": now.epochs,
             "programs": programs,
             "version": version,
+            **({"attached": True, "prefix": self._prefix} if self._attached else {}),
         }
 
     async def _wait_whole(self, bed: TestBed, within_s: float, role: str = "") -> ClusterState:
@@ -459,6 +498,8 @@ class ServiceDriver:
         copies = nodes if self._of.copy is not Service.copy else ()
         if not self._of.copies_stopped:
             await asyncio.gather(*(self._copy(bed, node) for node in copies))
+        if self._attached:
+            return
         for role in [*self._of.roles][::-1]:  # so that no arbiter sees leaders go
             await asyncio.gather(*(self._stop(bed, node.name) for node in bed.of_role(role)))
         if self._of.copies_stopped:
@@ -472,11 +513,16 @@ class ServiceDriver:
         """Record what the digests of the replicas are at the end, if the service has them."""
 
     async def _copy(self, bed: TestBed, node: Node) -> None:
-        keys = [f"{topic}-{n}" for topic, queues in self._topics.items() for n in range(queues)]
+        keys = [
+            f"{self._prefix}{topic}-{n}"
+            for topic, queues in self._topics.items()
+            for n in range(queues)
+        ]
         try:
             async with asyncio.timeout(COPY_WITHIN_S):
                 rows = await self._service.copy(self._here(bed, node), keys)
-            bed.record.replicas(node.name, rows)
+            own = [Copy(row[0].removeprefix(self._prefix), *row[1:]) for row in rows]
+            bed.record.replicas(node.name, own)
         except (BedFailed, OSError, ValueError, LookupError, TimeoutError) as e:
             bed.record.note(f"NO_REPLICA {node.name}: {str(e)[-500:] or type(e).__name__}")
 

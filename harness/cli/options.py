@@ -49,11 +49,13 @@ SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(kB|MB|GB|TB|)")
 
 @dataclass(frozen=True)
 class Request:
-    """A trial and the text of its plan file; without one, the plan is drawn from the seed."""
+    """A trial and the text of its plan file; without one, the plan is drawn from the seed.
+    `attached`: the command line names the cluster that exists already, if the trial has one."""
 
     trial: Trial
     plan_text: str | None = None
     written: tuple[TrialSource, ...] = ()  # sources of its fields, highest precedence first
+    attached: bool = False
 
 
 class Duration(click.ParamType[float]):

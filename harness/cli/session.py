@@ -344,10 +344,10 @@ class HostTrust:
 NO_HOST_TRUST = HostTrust()
 
 
-def replay(run: RunDir, runs: Path, shown: ReportOptions, trusted: HostTrust) -> int:
-    """Run a stored run's trial and plan again. On simulated hosts, print whether the new run has
-    the same events."""
-    ending = _run_single(replay_request(run, trusted), runs, shown)
+def replay(run: RunDir, runs: Path, shown: ReportOptions, request: Request) -> int:
+    """Run a stored run again, as requested. On simulated hosts, print whether the new run has the
+    same events."""
+    ending = _run_single(request, runs, shown)
     again = ending.run.state().get("digest") if ending.run else None
     before = run.state().get("digest")
     if again and before and not (ending.interrupted or run.state().get("interrupted")):

@@ -63,12 +63,14 @@ class ProcessState:
     """The state of a process that an agent started: its `pid`, and what /proc says now.
 
     `state`: running, stopped (SIGSTOP), exited (with `code`; negative: the signal), or absent
-    (never started).
+    (never started). `threads`: the state letters of all threads of a process that existed before;
+    empty for one that the agent started, whose process group has no others.
     """
 
     state: Literal["running", "stopped", "exited", "absent"]
     pid: int = 0
     code: int = 0
+    threads: str = ""
 
 
 class Agent(Protocol):

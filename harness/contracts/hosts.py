@@ -151,6 +151,26 @@ class InterceptingHosts(Protocol):
         ...
 
 
+@runtime_checkable
+class AttachingHosts(Protocol):
+    """Hosts of a cluster that exists already: systems install, start and stop nothing there.
+    `state`, `signal` and `exited` of an agent mean the node's one process, whatever the name."""
+
+    async def start_process(self, node: str) -> None:
+        """Start the node's process again, if it does not run, in its own way. Raises BedFailed if
+        that does not work."""
+        ...
+
+
+@dataclass(frozen=True)
+class AttachedCluster:
+    """A cluster that exists already: how many nodes each role has (empty: the system's first one),
+    and what faults may hit, in words, by role and in the order of the nodes."""
+
+    counts: Mapping[str, int]
+    targets: Sequence[str]
+
+
 Problem = tuple[str, str, str]  # what is wrong, why it matters, what to do about it
 
 
@@ -168,6 +188,8 @@ class HostsPlugin(Plugin):
     swarm       options of the hosts for one seed of a campaign
     must_name   options that `replay` needs from the command line besides those that a stored run
                 has, which it does not trust; None: options of a stored run can do no harm
+    attach      the cluster that exists already which the trial's options name; None: these hosts
+                make nodes of their own
     """
 
     MAIN: ClassVar[str] = "hosts"
@@ -182,3 +204,4 @@ class HostsPlugin(Plugin):
     replayable: Callable[["RunDir"], None] | None = None
     swarm: Callable[..., Mapping[str, Any]] | None = None
     must_name: Sequence[str] | None = ()
+    attach: Callable[["Trial"], AttachedCluster] | None = None

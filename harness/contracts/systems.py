@@ -190,6 +190,8 @@ class SystemPlugin(Plugin):
               BedFailed
     words     its own words for the harness's, which reports use: for `master`, `slave`, `epoch`,
               `broker`, `broker set`, `SyncStateSet`
+    attachable
+              True if its driver can test a cluster that it has not started
     digests   True if its replicas have digests that are compared whatever the workload wrote
     swarm     profile, nodes and settings for one seed of a campaign
     """
@@ -207,4 +209,5 @@ class SystemPlugin(Plugin):
     prepare: Callable[["Trial"], object] | None = None
     words: Mapping[str, str] = field(default_factory=dict)
     digests: bool = False
+    attachable: bool = False
     swarm: Callable[..., Mapping[str, Any]] | None = None

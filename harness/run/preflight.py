@@ -55,6 +55,11 @@ def refuse_impossible(request: Request) -> None:
 def _refuse_impossible(request: Request) -> None:
     trial = request.trial
     refuse_unknown(trial)
+    if registry.hosts(trial.hosts).attach and not request.attached:
+        raise BadRequest(
+            f"{trial.hosts} hosts are a cluster that exists already, which only the command line "
+            "may name: use --attach FILE of `run` or `replay`"
+        )
     registry.nemesis().check_kinds(trial.faults)
     workload = registry.load("workload", trial.workload)(trial)
     workload.check_options()

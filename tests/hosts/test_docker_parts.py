@@ -94,7 +94,7 @@ def test_a_node_that_cannot_be_made_does_not_break_the_leaving_off(late: bool) -
         made: Future[None] = Future()
         if not late:
             made.set_exception(OSError("no such image"))
-        done = await docker._all_done([made], within_s=0.0 if late else 5.0)
+        done = await docker.all_done([made], within_s=0.0 if late else 5.0)
         if late:
             made.set_exception(OSError("no such image"))
             await asyncio.sleep(0)  # the loop's turn to hear of it

@@ -12,7 +12,8 @@ Answers arrive in any order, because requests are served concurrently: a request
 does not delay the one that resumes it.
 
 *Dead man's switch.* When standard input ends, the driver is gone. Then the agent heals its links,
-resumes and kills what it started, and exits.
+resumes and kills what it started, resumes what else it had stopped (`existing`), runs the command
+that the driver left for this moment, and exits.
 
 *Processes.* Each has a session of its own, so that a signal reaches its whole group, and Ctrl-C in
 a terminal reaches none of them.
@@ -32,12 +33,14 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or __package__:
-    from clusters.hosts._agent import network
+    from clusters.hosts._agent import existing, network
 else:  # `-I` removes the folder of the program from the path
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+    import existing
     import network
 
 LINE_LIMIT_BYTES = 64 * 1024 * 1024
+LEAVE_COMMAND_WITHIN_S = 30.0
 MAX_ANSWER_BYTES = 4 << 20  # of a server that is asked for everything until it closes
 SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # often not in an ordinary user's PATH
 
@@ -143,6 +146,8 @@ class NodeAgent:
         self.links = network.LinkChain(self.children.run, self._helper)
         self.probes = network.Probes(probe_port)
         self.processes: dict[str, Child] = {}
+        self.existing = existing.ExistingProcesses()
+        self.last_command: list[str] = []
 
     async def answer(self, request: Json) -> None:
         number, verb = request.pop("id", None), request.pop("do", "")
@@ -160,8 +165,12 @@ class NodeAgent:
 
     async def leave(self) -> None:
         self.children.kill()
+        self.existing.resume()
         with contextlib.suppress(CommandFailed, OSError):
             await self.links.remove()
+        with contextlib.suppress(CommandFailed, OSError):
+            if self.last_command:
+                await self.children.run(self.last_command, b"", LEAVE_COMMAND_WITHIN_S)
 
     async def do_hello(self, secret: str = "") -> Json:
         """Take the secret of the run; datagrams without it are ignored."""
@@ -280,6 +289,15 @@ class NodeAgent:
         if name not in self.processes:
             raise CommandFailed(f"no process {name!r} was started on this node")
         return self.processes[name]
+
+    async def do_look(self, pid: int, started: int, name: str) -> Json:
+        return self.existing.look(pid, started, name)
+
+    async def do_hit(self, pid: int, started: int, number: int) -> None:
+        self.existing.signal(pid, started, number)
+
+    async def do_at_leave(self, argv: list[str]) -> None:
+        self.last_command = argv
 
     # ------------------------------------------------------------------------------------ net
 

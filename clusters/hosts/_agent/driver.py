@@ -18,7 +18,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from harness.contracts import CommandResult, LinkRule, ProcessState, TimedDatagram
 from harness.errors import BedFailed, NodeGone
@@ -43,6 +43,15 @@ class _PendingRequest:
 
     line: bytes
     answer: "asyncio.Future[dict[str, Any]]"
+
+
+class ExistingState(NamedTuple):
+    """A process that the agent did not start. `threads`: the states of all threads of it and of its
+    descendants, a letter each. pid 0: there is none."""
+
+    pid: int
+    started: int
+    threads: str
 
 
 class PipeAgent:
@@ -134,6 +143,28 @@ class PipeAgent:
         return await self._call(
             "exited", lambda found: int(found["code"]), within_s=math.inf, name=name
         )
+
+    async def look(self, pid: int, started: int, name: str) -> ExistingState:
+        """Return the state of a process that the agent did not start: the one with this pid and
+        start time (0: any), else the one that is called `name`."""
+        return await self._call(
+            "look",
+            lambda found: ExistingState(
+                int(found["pid"]), int(found["started"]), str(found["threads"])
+            ),
+            pid=pid,
+            started=started,
+            name=name,
+        )
+
+    async def hit(self, pid: int, started: int, number: int) -> None:
+        """Signal such a process and its descendants; do nothing if it has ended."""
+        await self._call("hit", dict, pid=pid, started=started, number=int(number))
+
+    async def at_leave(self, argv: Sequence[str]) -> None:
+        """Set the command that the agent runs when it leaves because its driver is gone; empty:
+        none."""
+        await self._call("at_leave", dict, argv=list(argv))
 
     async def links(self, rules: Sequence[LinkRule]) -> None:
         await self._call("links", dict, rules=[rule._asdict() for rule in rules])

@@ -77,7 +77,7 @@ def heal(run: RunDir, entries: Sequence[Any]) -> list[str]:
     """Remove what a finished run left on the engine; return a list of it. The run's faults have
     ended before, because agents undo them when their driver is gone."""
     with closing(engine.connect()) as client:
-        return _remove_run(client, run.path)
+        return remove_run(client, run.path)
 
 
 def shell(run: RunDir, node: str, command: Sequence[str]) -> list[str]:
@@ -163,7 +163,7 @@ class DockerHosts(RealHosts):
         self, client: DockerClient, nodes: int, say: ShowMessage
     ) -> tuple[DockerProject, containers.DockerNetwork]:
         """Remove what crashed runs left, and make what all nodes need."""
-        _remove_abandoned(client, self._run)
+        remove_abandoned(client, self._run)
         tag = image.image(client, self._options.base, say)
         yard = DockerProject(client, self._run, tag, self._options)
         with translate_errors("the network of the trial cannot be made"):
@@ -176,11 +176,11 @@ class DockerHosts(RealHosts):
         anything."""
         await asyncio.gather(*(each.release() for each in started))
         homes = [start_thread(partial(self._download, client, each.node)) for each in started]
-        if not await _all_done(homes, DOWNLOAD_WITHIN_S):
+        if not await all_done(homes, DOWNLOAD_WITHIN_S):
             log(f"not all files of the nodes could be copied within {DOWNLOAD_WITHIN_S:g} s")
-        clearing = start_thread(partial(_remove_run, client, self._run))
-        if not await _all_done([clearing], labels.REMOVE_WITHIN_S + LEAVE_WITHIN_S):
-            return f"the engine does not answer; {_heal_command(self._run)}"
+        clearing = start_thread(partial(remove_run, client, self._run))
+        if not await all_done([clearing], labels.REMOVE_WITHIN_S + LEAVE_WITHIN_S):
+            return f"the engine does not answer; {heal_command(self._run)}"
         error = clearing.exception()
         return str(error) if error else ""
 
@@ -225,36 +225,38 @@ class _ContainerNode:
         """Close the stream: the agent ends what it started, and exits."""
         if self._connection:
             await self._connection.hang_up(LEAVE_WITHIN_S)
-        elif await _all_done([self._starting], RAISE_WITHIN_S) and not self._starting.exception():
+        elif await all_done([self._starting], RAISE_WITHIN_S) and not self._starting.exception():
             self._starting.result().close()
 
 
-def _remove_abandoned(client: DockerClient, own: Path) -> None:
+def remove_abandoned(client: DockerClient, own: Path) -> None:
     """Remove what finished runs of this machine left on the engine."""
     with translate_errors("the engine does not list its containers"):
         runs = labels.abandoned_runs(client, own)
     for run in runs:
         try:
-            log(f"removed what {run} left: {', '.join(_remove_run(client, run))}")
+            if started := labels.start_stopped(client, run):
+                log(f"started {', '.join(started)} again, which {run} had stopped")
+            log(f"removed what {run} left: {', '.join(remove_run(client, run))}")
         except BedFailed as e:
             log(str(e))
 
 
-def _remove_run(client: DockerClient, run: Path) -> list[str]:
+def remove_run(client: DockerClient, run: Path) -> list[str]:
     """Remove a run; return a list of what was removed. Raises BedFailed if something could
     not be."""
     try:
         with translate_errors(f"what {run.name} made cannot be removed"):
             return labels.remove(client, run)
     except TimeoutError as e:
-        raise BedFailed(f"the engine did not remove {e} in time; {_heal_command(run)}") from None
+        raise BedFailed(f"the engine did not remove {e} in time; {heal_command(run)}") from None
 
 
-def _heal_command(run: Path) -> str:
+def heal_command(run: Path) -> str:
     return f"once the engine answers again, run: seatrial heal {run}"
 
 
-async def _all_done(futures: "Sequence[Future[Any]]", within_s: float) -> bool:
+async def all_done(futures: "Sequence[Future[Any]]", within_s: float) -> bool:
     """Return whether all futures are done in time.
 
     The caller handles their exceptions. An exception of the wrapping future that is never retrieved

@@ -6,6 +6,7 @@ container. It is complete when the engine lists nothing more.
 """
 
 import hashlib
+import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,7 @@ from harness.history.runs import is_over
 from harness.text.plurals import quantity
 
 KIND, RUN, DRIVER, NODE = "seatrial", "seatrial.run", "seatrial.driver", "seatrial.node"
+TARGETS = "seatrial.attached"  # ids of the containers that faults of an attached run may hit
 REMOVE_WITHIN_S = 60.0
 AGAIN_AFTER_S = 0.2
 STEM_LENGTH = 60
@@ -69,18 +71,41 @@ def remove(client: DockerClient, run: Path, within_s: float = REMOVE_WITHIN_S) -
     return [quantity(len(identities), what) for what, identities in counts.items()]
 
 
+def containers(client: DockerClient, run: Path) -> Sequence[dict[str, Any]]:
+    """Return the containers of a run of this machine."""
+    filters = {"label": [f"{RUN}={run}", f"{DRIVER}={driver_id()}"]}
+    found: Sequence[dict[str, Any]] = client.api.containers(all=True, filters=filters)
+    return found
+
+
+def start_stopped(client: DockerClient, run: Path) -> list[str]:
+    """Start the containers that ran when a run attached to them and do not now; return a list of
+    them. For a run that did not end by itself: a fault may have killed them."""
+    started = []
+    for ours in containers(client, run):
+        for node, identity in json.loads(ours["Labels"].get(TARGETS, "{}")).items():
+            try:
+                now = client.api.inspect_container(identity)
+                if not now["State"]["Running"]:
+                    client.api.start(identity)
+                    started.append(f"{node} ({now['Name'].lstrip('/')})")
+            except NotFound:
+                continue
+    return started
+
+
 Leftover = tuple[str, str, Callable[[], None]]
 
 
 def _leftovers(client: DockerClient, run: Path) -> Sequence[Leftover]:
     """Return what there is of the run and how to remove it: containers before what they use."""
     api, filters = client.api, {"label": [f"{RUN}={run}", f"{DRIVER}={driver_id()}"]}
-    containers: Sequence[Leftover] = [
+    ours: Sequence[Leftover] = [
         ("container", one["Id"], partial(api.remove_container, one["Id"], force=True, v=True))
-        for one in api.containers(all=True, filters=filters)
+        for one in containers(client, run)
     ]
-    if containers:
-        return containers
+    if ours:
+        return ours
     return [
         *(
             ("network", one["Id"], partial(api.remove_network, one["Id"]))

@@ -140,8 +140,8 @@ class SshHosts(RealHosts):
     can = ABILITIES | {"clock"}
     shares_files = False
 
-    def __init__(self, trial: Trial, folder: Path) -> None:
-        self._inventory = inventory(trial.bed)
+    def __init__(self, trial: Trial, folder: Path, listed: Inventory | None = None) -> None:
+        self._inventory = listed or inventory(trial.bed)
         self._accept = accepts_new_host_keys(trial.bed)
         self._run = folder
         self._mark = secrets.token_hex(4)  # other users of a host cannot predict our folder
@@ -149,13 +149,17 @@ class SshHosts(RealHosts):
         self._max_run_s = clock_sync.max_run_s(trial)
 
     def check(self, nodes: Sequence[Node]) -> None:
-        assign(self._inventory, nodes)
+        self._place(nodes)
+
+    def _place(self, nodes: Sequence[Node]) -> Mapping[str, InventoryHost]:
+        """Return the host of each node, by its name."""
+        return assign(self._inventory, nodes)
 
     @asynccontextmanager
     async def start_nodes(
         self, nodes: Sequence[Node]
     ) -> AsyncIterator[tuple[Sequence[Node], Mapping[str, Agent]]]:
-        placed = assign(self._inventory, nodes)
+        placed = self._place(nodes)
         addressed = [_addressed(node, placed[node.name]) for node in nodes]
         connections = HostConnections(accept_new_host_keys=self._accept)
         try:

@@ -72,7 +72,7 @@ def load(path: str | Path) -> Inventory:
     """Return the inventory in a file. Raises BadRequest that names file, line and key."""
     text = _read(Path(path))
     table = parse_toml(text, str(path))
-    file = _SourceFile(str(path), text)
+    file = SourceFile(str(path), text)
     for key in table:
         if key not in ("defaults", "host"):
             file.refuse(f"unknown table {key!r}; known: [defaults], [[host]]", key)
@@ -83,9 +83,9 @@ def load(path: str | Path) -> Inventory:
         file.refuse("each host must be a table of its own: [[host]]", "host")
     if not listed:
         raise BadRequest(f'{path} names no host; add [[host]] and host = "NAME" for each machine')
-    shared = _checked(file, ("defaults",), defaults)
-    hosts = [_host(file, at, shared, entry) for at, entry in enumerate(listed)]
-    _refuse_duplicates(file, hosts)
+    shared = checked(file, ("defaults",), defaults)
+    hosts = [host_of(file, ("host", at), shared, entry) for at, entry in enumerate(listed)]
+    refuse_duplicates(file, [(("host", at), host) for at, host in enumerate(hosts)])
     return Inventory(str(path), tuple(hosts))
 
 
@@ -164,7 +164,7 @@ def _too_few(
 # ----------------------------------------------------------------------------- reading the file
 
 
-class _SourceFile(NamedTuple):
+class SourceFile(NamedTuple):
     """The file and its text."""
 
     name: str
@@ -189,19 +189,24 @@ def _read(path: Path) -> str:
         raise BadRequest(f"the inventory {path} cannot be read: {e.strerror}") from None
 
 
-def _host(
-    file: _SourceFile, at: int, defaults: Mapping[str, Any], entry: Mapping[str, Any]
+def host_of(
+    file: SourceFile,
+    table: tuple[str, int],
+    defaults: Mapping[str, Any],
+    entry: Mapping[str, Any],
 ) -> InventoryHost:
-    values = {**defaults, **_checked(file, ("host", at), entry)}
+    """Return the host that a table of the file describes."""
+    values = {**defaults, **checked(file, table, entry)}
     if not values.get("host"):
-        file.refuse(f'host number {at + 1} has no name; add host = "NAME"', "host", at)
+        kind, at = table
+        file.refuse(f'{kind} number {at + 1} has no name; add host = "NAME"', *table)
     if not values.get("address") and _is_ipv4(values["host"]):
         values["address"] = values["host"]
     return InventoryHost(**values)
 
 
-def _checked(
-    file: _SourceFile, table: tuple[str | int, ...], entry: Mapping[str, Any]
+def checked(
+    file: SourceFile, table: tuple[str | int, ...], entry: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the values of a table of the file as fields of an InventoryHost."""
     known = {field.name: field for field in fields(InventoryHost)}
@@ -258,11 +263,13 @@ def _is_ipv4(text: str) -> bool:
     return True
 
 
-def _refuse_duplicates(file: _SourceFile, hosts: Sequence[InventoryHost]) -> None:
+def refuse_duplicates(
+    file: SourceFile, hosts: Sequence[tuple[tuple[str | int, ...], InventoryHost]]
+) -> None:
+    """Raise BadRequest if two of these hosts, each with its table, are one machine."""
     for key in ("host", "address"):
-        counts = Counter(value for host in hosts if (value := getattr(host, key)))
-        for at, host in reversed(list(enumerate(hosts))):
+        counts = Counter(value for _, host in hosts if (value := getattr(host, key)))
+        for table, host in reversed(hosts):
             value = getattr(host, key)
             if counts[value] > 1:
-                what = f"{key} {value!r} is there twice; list each host once"
-                file.refuse(what, "host", at, key)
+                file.refuse(f"{key} {value!r} is there twice; list each host once", *table, key)

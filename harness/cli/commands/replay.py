@@ -5,12 +5,14 @@ from typing import Any
 
 import click
 
+from harness.cli.attaching import ask_consent, attach_options, attached_request
 from harness.cli.options import merge_tables, runs_option, trust_options
 
 
 @click.command("replay", short_help="Run a stored run's trial and plan again.")
 @click.argument("folder", type=click.Path(), metavar="DIR")
 @trust_options
+@attach_options
 @runs_option()
 @click.option("--json", "as_json", is_flag=True, help="Print only the verdict, as JSON.")
 @click.option("--no-report", is_flag=True, help="Write no report.html.")
@@ -18,6 +20,8 @@ def command(
     folder: str,
     bed: tuple[dict[str, Any], ...],
     trust_run: bool,
+    attach: Path | None,
+    yes: bool,
     runs: Path,
     as_json: bool,
     no_report: bool,
@@ -29,11 +33,16 @@ def command(
 
     A run may come from another person, so its inventory and other options of docker and SSH hosts
     are refused unless you name them with --bed or add --trust-run: an inventory decides which
-    machines are accessed with your keys, and what runs there as root.
+    machines are accessed with your keys, and what runs there as root. A run that was attached to a
+    cluster needs --attach again.
     """
-    from harness.cli.session import HostTrust, ReportOptions, replay
+    from harness.cli.session import HostTrust, ReportOptions, replay, replay_request
     from harness.history.run_files import open_run
 
     with open_run(folder) as run:
-        trusted = HostTrust(merge_tables(bed), trust_run)
-        return replay(run, runs, ReportOptions(as_json=as_json, page=not no_report), trusted)
+        named = [*bed, {"inventory": str(attach)}] if attach else bed
+        request = replay_request(run, HostTrust(merge_tables(named), trust_run))
+        if attach:
+            request, targets = attached_request(request)
+            ask_consent(request, (request.trial.seed,), targets, yes)
+        return replay(run, runs, ReportOptions(as_json=as_json, page=not no_report), request)

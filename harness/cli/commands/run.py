@@ -8,6 +8,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from harness.cli.attaching import ask_consent, attach_options, attached_fields, attached_request
 from harness.cli.commands._names import names_of
 from harness.cli.options import (
     BED,
@@ -224,6 +225,7 @@ def _fields(flags: dict[str, Any]) -> dict[str, Any]:
 @click.option(
     "--dry-run", is_flag=True, help="Print the plan, as TOML for --plan, and run nothing."
 )
+@attach_options
 @runs_option()
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict only, as JSON.")
 @click.option(
@@ -241,6 +243,8 @@ def command(
     repeat: int,
     fail_fast: bool,
     dry_run: bool,
+    attach: Path | None,
+    yes: bool,
     runs: Path,
     as_json: bool,
     junit: Path | None,
@@ -258,8 +262,14 @@ def command(
 
     if seeds and flags["seed"] is not None:
         raise BadRequest("--seed and --seeds exclude each other; give all seeds to --seeds")
-    run_request = request(what, given_fields(flags), defaults=default_fields(flags))
+    given = given_fields(flags)
+    fields = attached_fields(given, attach) if attach else given
+    run_request = request(what, fields, defaults=default_fields(flags))
     chosen = seeds or (run_request.trial.seed,)
+    if attach:
+        run_request, targets = attached_request(run_request)
+        if not dry_run:
+            ask_consent(run_request, chosen, targets, yes)
     if dry_run:
         return _dry_run(run_request, chosen)
     shown = ReportOptions(as_json=as_json, page=not no_report, junit=junit)
