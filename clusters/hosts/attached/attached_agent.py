@@ -86,7 +86,7 @@ async def start_again(process: ExistingProcess) -> None:
             return
         if asyncio.get_running_loop().time() > end_s:
             raise BedFailed(
-                f"{process.node} did not start again within {STARTED_WITHIN_S:g} s; start it by hand"
+                f"{process.node} did not start within {STARTED_WITHIN_S:g} s; start it by hand"
             )
         await asyncio.sleep(LOOK_EVERY_S)
 

@@ -1,9 +1,9 @@
 """Attached nodes that are containers: their engine kills and starts them, a helper does the rest.
 
 A container that exists may have no Python and no privileges. So one helper container of ours, which
-shares the process ids of the engine's machine and is privileged, runs an agent for each of them
-that joins the network of the container's present process: link rules, probes and questions to the
-node work as on hosts of our own. SIGSTOP and SIGCONT go by pid, since the engine would note any
+shares the process ids of the engine's machine and may join networks, runs an agent for each of them
+in the network of the container's present process: link rules, probes and questions to the node work
+as on hosts of our own. SIGSTOP and SIGCONT go by pid, since the engine would note any
 other signal of its own as a stop by hand; SIGKILL and SIGTERM go by the engine, so that no restart
 policy brings the container back before the fault is over.
 
@@ -57,6 +57,7 @@ from harness.run.tasks import run_all
 from harness.trial import Trial
 
 HELPER = "helper"
+HELPER_CAN = ("SYS_ADMIN", "SYS_PTRACE", "NET_ADMIN", "KILL")  # join networks, cut links, signal
 PREPARE_WITHIN_S = 120.0
 LEAVE_WITHIN_S = 3.0
 DOWNLOAD_WITHIN_S = 30.0
@@ -353,7 +354,11 @@ class AttachedContainers(RealHosts):
         tag = image.image(client, self._base, say)
         with translate_errors("the helper container cannot be made"):
             config = client.api.create_host_config(
-                privileged=True, pid_mode="host", network_mode="none"
+                pid_mode="host",
+                network_mode="none",
+                cap_drop=["ALL"],
+                cap_add=list(HELPER_CAN),
+                security_opt=["apparmor=unconfined", "label=disable", "no-new-privileges"],
             )
             ids = json.dumps({name: what.identity for name, what in found.items()})
             helper = self._create(
