@@ -3,14 +3,13 @@
 import asyncio
 import inspect
 import re
-import secrets
 import signal
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
-from functools import partial
+from functools import cached_property, partial
 from ipaddress import ip_address
 from itertools import groupby
 from pathlib import Path
@@ -41,6 +40,7 @@ from clusters.supply import (
 from harness import registry
 from harness.contracts import (
     CLIENT,
+    KEY_PREFIX,
     Agent,
     AttachingHosts,
     ClusterState,
@@ -237,11 +237,15 @@ class ServiceDriver:
         self.data_role = service.data_role or next(iter(service.roles))
         self.detection_s = service.detects_within_s(values)
         self.log, self.data = service.log, service.data
-        self._attached = registry.hosts(trial.hosts).attach is not None
-        # what an earlier run left in a cluster that exists already must not be taken for this one's
-        self._prefix = f"seatrial-{secrets.token_hex(4)}-" if self._attached else ""
+        self._prefix = str(trial.bed.get(KEY_PREFIX, ""))  # of all keys of the run
         self.can = frozenset({REJOIN} if service.rejoin is not Service.rejoin else ())
         self.cannot = OF_THE_GROUP if service.leaves_group else frozenset()
+
+    @cached_property
+    def _attached(self) -> bool:
+        """Whether the cluster exists already. Not asked in client processes, whose nodes lack what
+        hosts need."""
+        return registry.hosts(self._trial.hosts).attach is not None
 
     def nodes(self) -> Sequence[Node]:
         return self._nodes

@@ -64,6 +64,7 @@ from harness.contracts.faults import RecurringInjection as RecurringInjection
 from harness.contracts.faults import ResolveSelector as ResolveSelector
 from harness.contracts.hosts import CLIENT as CLIENT
 from harness.contracts.hosts import HOST_ABILITIES as HOST_ABILITIES
+from harness.contracts.hosts import KEY_PREFIX as KEY_PREFIX
 from harness.contracts.hosts import AttachedCluster as AttachedCluster
 from harness.contracts.hosts import AttachingHosts as AttachingHosts
 from harness.contracts.hosts import ClockComparingHosts as ClockComparingHosts

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from harness.trial import Trial
 
 CLIENT = "client"  # the role of nodes that clients live on
+# An option of hosts whose cluster exists already: what keys of this run begin with, so that none is
+# of an earlier run. Each run gets another.
+KEY_PREFIX = "key_prefix"
 # What hosts can do, by name. A fault declares in `needs` what it needs of these. A system may have
 # abilities of its own, in an attribute `can`: `members`, `handover`.
 HOST_ABILITIES = {

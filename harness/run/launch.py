@@ -8,11 +8,12 @@ kernel ties it to the *thread* that started it: call `run` from a thread that li
 
 import json
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import harness
 from harness import registry
 from harness.cli.hints import recorded_run_hint
 from harness.cli.prog_name import seatrial
-from harness.contracts import Hosts, Node, System
+from harness.contracts import KEY_PREFIX, Hosts, Node, System
 from harness.contracts.membership import REJOIN
 from harness.errors import BedFailed, Unsupported
 from harness.history.rundir import RunDir
@@ -85,6 +86,9 @@ def run(
     test bed failed later, `state()["error"]` of the run says why.
     """
     plan = make_plan(trial, plan_text)
+    if registry.hosts(trial.hosts).attach:
+        prefix = f"seatrial-{secrets.token_hex(4)}-"
+        trial = replace(trial, bed={**trial.bed, KEY_PREFIX: prefix})
     with start_run(trial, plan, runs) as folder, StatusFile(folder) as bulletin:
         running = RunnerProcess(folder)
         with running.interruptible():

@@ -22,12 +22,12 @@ from clusters.hosts.docker.hosts import remove_run
 from clusters.hosts.ssh import claims
 from clusters.hosts.ssh import hosts as ssh
 from clusters.hosts.ssh.connections import HostConnections
-from harness.contracts import CLIENT, AttachedCluster, HostsPlugin
+from harness.contracts import CLIENT, KEY_PREFIX, AttachedCluster, HostsPlugin
 from harness.errors import BadRequest
 from harness.history.rundir import RunDir
 from harness.trial import Trial
 
-OPTIONS = ("inventory", "base", "accept_new_host_keys")
+OPTIONS = ("inventory", "base", "accept_new_host_keys", KEY_PREFIX)
 NEEDS = ("an inventory of what runs already", "its engine, or SSH to its machines")
 
 

@@ -7,6 +7,7 @@ import click
 
 from harness.cli.attaching import ask_consent, attach_options, attached_request
 from harness.cli.options import merge_tables, runs_option, trust_options
+from harness.contracts import KEY_PREFIX
 
 
 @click.command("replay", short_help="Run a stored run's trial and plan again.")
@@ -40,7 +41,7 @@ def command(
     from harness.history.run_files import open_run
 
     with open_run(folder) as run:
-        named = [*bed, {"inventory": str(attach)}] if attach else bed
+        named = [*bed, {"inventory": str(attach), KEY_PREFIX: ""}] if attach else bed
         request = replay_request(run, HostTrust(merge_tables(named), trust_run))
         if attach:
             request, targets = attached_request(request)
