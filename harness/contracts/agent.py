@@ -154,7 +154,8 @@ class Agent(Protocol):
 
     async def lacks(self, ability: str) -> str:
         """Return a sentence that says why this node lacks an ability; empty if it has it. `pace`:
-        hold packets back, for rules that delay a link or limit its bandwidth."""
+        hold packets back, for rules that delay a link or limit its bandwidth; `network`: have one
+        at this moment."""
         ...
 
     async def ask(

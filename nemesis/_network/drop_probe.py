@@ -90,11 +90,20 @@ async def probe_links(scene: FaultContext, links: Iterable[Link]) -> tuple[Probe
     """Probe the links; all receivers at the same time."""
     if isinstance(scene.bed.hosts, Omniscient):
         return tuple(_simulate(scene, scene.bed.hosts, link) for link in sorted(set(links)))
-    by_sink = sources_by_sink(set(links))
+    by_sink = sources_by_sink(await _existing(scene.bed, set(links)))
     groups = await asyncio.gather(
         *(_probe_undisturbed(scene, sink, sources) for sink, sources in by_sink.items())
     )
     return tuple(result for group in groups for result in group)
+
+
+async def _existing(bed: TestBed, links: set[Link]) -> set[Link]:
+    """Return the links without those of nodes that have no network now, on which nothing can be
+    seen: attached containers that are down."""
+    nodes = sorted({node for link in links for node in link})
+    lacks = await asyncio.gather(*(bed.agents[node].lacks("network") for node in nodes))
+    down = {node for node, why in zip(nodes, lacks, strict=True) if why}
+    return {link for link in links if down.isdisjoint(link)}
 
 
 def _simulate(scene: FaultContext, hosts: Omniscient, link: Link) -> ProbeResult:

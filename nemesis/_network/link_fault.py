@@ -64,7 +64,10 @@ class LinkFault:
         return link_observation(own, others, cut, hidden)
 
     async def observe_healed(self) -> Observation:
-        return link_observation(await probe_links(self._scene, self.effects), [], {})
+        results = await probe_links(self._scene, self.effects)
+        if self.effects and not results:
+            return Observation("installed", {"links": 0})  # all have ended with their networks
+        return link_observation(results, [], {})
 
     def _watched(self) -> set[Link]:
         touched = {name for link in self.effects for name in link}

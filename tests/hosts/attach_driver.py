@@ -48,6 +48,7 @@ async def faults(stage: Stage) -> dict[str, Any]:
     seen["cut"] = await stage.arriving("server-1", "server-3", 20)
     await three.signal(NAME, signal.SIGKILL)
     await three.exited(NAME)
+    seen["network"] = not await three.lacks("network")
     await stage.hosts.start_process("server-3")  # type: ignore[attr-defined]
     await three.state(NAME)
     seen["cut after its start"] = await stage.arriving("server-1", "server-3", 20)

@@ -154,7 +154,7 @@ def test_containers_are_hit_and_stay_as_they_were(
     policy brings none back before the fault is over; a cut outlives a restart."""
     before = [facts(one) for one in containers]
     seen = play(docker_lab, "faults", run, named, root)
-    assert seen == {**EXPECTED, "code": 137}
+    assert seen == {**EXPECTED, "code": 137, "network": False}
     after = [facts(one) for one in containers]
     assert [one["restarts"] for one in after] == [0, 0, 0]
     assert [was["started"] == now["started"] for was, now in zip(before, after, strict=True)] == [
@@ -252,7 +252,7 @@ def test_processes_of_machines_are_hit_and_stay_as_they_were(
     machines[0].run("sh", "-c", "cp /bin/sleep /tmp/other && { /tmp/other 99 >/dev/null 2>&1 & }")
     before = [toys(host) for host in machines[:3]]
     seen = play(ssh_lab, "faults", run, by_name, root)
-    assert seen == {**EXPECTED, "code": -9}
+    assert seen == {**EXPECTED, "code": -9, "network": True}
     after = [toys(host) for host in machines[:3]]
     assert [len(each) for each in after] == [1, 1, 1]
     assert (before[0] != after[0], before[1] == after[1], before[2] != after[2]) == (True,) * 3

@@ -320,6 +320,8 @@ class NodeAgent:
         return {"flights": self.probes.flights.get(token, [])}
 
     async def do_lacks(self, ability: str) -> Json:
+        if ability == "network":
+            return {"why": ""}
         return {"why": await self.links.why_no_pace() if ability == "pace" else "it is unknown"}
 
     async def do_ask(self, port: int, frame: str, timeout_s: float, to_end: bool) -> Json:

@@ -37,6 +37,11 @@ class ExistingProcess(Protocol):
         """Signal it and its descendants; do nothing if it has ended."""
         ...
 
+    @property
+    def network_ends_with_process(self) -> bool:
+        """Whether the node has no network while its process does not run."""
+        ...
+
     async def start(self) -> None:
         """Start it again, in its own way."""
         ...
@@ -67,6 +72,14 @@ class AttachedAgent:
             await asyncio.sleep(LOOK_EVERY_S)
             now = await self._process.state()
         return now.code
+
+    async def lacks(self, ability: str) -> str:
+        process = self._process
+        if ability != "network":
+            return await process.agent.lacks(ability)
+        if not process.network_ends_with_process or (await process.state()).state in ALIVE:
+            return ""
+        return f"{process.node} has no network, because its container does not run"
 
     async def links(self, rules: Sequence[LinkRule]) -> None:
         await self._process.links(rules)

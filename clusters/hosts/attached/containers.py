@@ -155,6 +155,8 @@ def _shared_network(inspected: Sequence[Mapping[str, Any]]) -> str:
 class AttachedContainer:
     """A node that is a container, and the agent in its present network."""
 
+    network_ends_with_process = True
+
     def __init__(self, node: str, client: DockerClient, helper: str, what: FoundContainer) -> None:
         self.node, self.what = node, what
         self._client, self._helper = client, helper

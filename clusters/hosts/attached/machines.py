@@ -29,6 +29,8 @@ IN_BACKGROUND = 'umask 022; env -u SEATRIAL_RUN sh -c "$1" </dev/null >/dev/null
 class MachineProcess:
     """The process of a node on its machine."""
 
+    network_ends_with_process = False
+
     def __init__(self, node: str, agent: PipeAgent, target: ExistingMachineProcess) -> None:
         self.node, self.agent, self._target = node, agent, target
         self._last = ExistingState(0, 0, "")
