@@ -22,8 +22,6 @@ from harness.text.plurals import and_list
 from harness.text.sanitize import sanitize
 from harness.trial import Trial
 
-HOSTS = "attached"
-
 
 def attach_options(function: Command) -> Command:
     """Add `--attach` and `--yes`."""
@@ -41,10 +39,11 @@ def attach_options(function: Command) -> Command:
 def attached_fields(given: Mapping[str, Any], file: Path) -> dict[str, Any]:
     """Return fields of a trial, on the hosts of an inventory. Raises BadRequest if they name other
     hosts."""
-    if given.get("hosts", HOSTS) != HOSTS:
+    hosts = next(name for name in registry.names("hosts") if registry.hosts(name).attach)
+    if given.get("hosts", hosts) != hosts:
         raise BadRequest("--attach and --hosts exclude each other; omit one of them")
     bed = {**given.get("bed", {}), "inventory": str(file)}
-    return {**given, "hosts": HOSTS, "bed": bed}
+    return {**given, "hosts": hosts, "bed": bed}
 
 
 def attached_request(request: Request) -> tuple[Request, Sequence[str]]:
@@ -54,7 +53,9 @@ def attached_request(request: Request) -> tuple[Request, Sequence[str]]:
     refuse_unattachable(trial)
     look = registry.hosts(trial.hosts).attach
     if look is None:
-        raise BadRequest(f"--attach needs {HOSTS} hosts, and the trial has {trial.hosts} hosts")
+        raise BadRequest(
+            f"--attach is for a run that was attached, and this one has {trial.hosts} hosts"
+        )
     cluster = look(trial)
     nodes = registry.load("system", trial.system)(trial).nodes()
     counts = _counts(cluster, nodes[0].role)

@@ -15,7 +15,7 @@ from typing import Any
 
 from scenes import Stage
 
-from clusters.hosts.attached import hosts as attached
+from clusters.hosts import attached
 from clusters.hosts.ssh import hosts as ssh
 from harness.contracts import Agent, LinkRule, Node, ProcessState
 from harness.trial import Trial

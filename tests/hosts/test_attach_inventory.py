@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
+from clusters.hosts import attached
 from clusters.hosts._agent.driver import ExistingState, PipeAgent
-from clusters.hosts.attached import hosts as attached
 from clusters.hosts.attached import inventory
 from clusters.hosts.attached.containers import _shared_network
 from clusters.hosts.attached.inventory import ExistingContainer, ExistingMachineProcess, pair
