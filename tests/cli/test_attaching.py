@@ -1,0 +1,193 @@
+"""`--attach`: what is refused before an existing cluster is touched, and what is asked."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clusters.kit.clients import PrefixedCalls
+from harness.cli import attaching
+from harness.cli.options import Request, request
+from harness.cli.session import HostTrust, replay_request
+from harness.contracts import KEY_PREFIX
+from harness.contracts.calls import MicroOperation
+from harness.errors import BadRequest, Unsupported
+from harness.history.rundir import RunDir
+from harness.history.runs import start_run
+from harness.run import launch
+from harness.run.preflight import refuse_impossible
+from harness.trial import Trial
+
+MACHINES = """
+[[node]]
+host = "192.0.2.1"
+unit = "etcd.service"
+[[node]]
+host = "192.0.2.2"
+process = "etcd"
+{start}
+[[client]]
+host = "192.0.2.3"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return written(tmp_path, 'start = "/opt/etcd/run"')
+
+
+def written(folder: Path, start: str) -> Path:
+    path = folder / "cluster.toml"
+    path.write_text(MACHINES.format(start=start))
+    return path
+
+
+def attached(file: Path, **fields: Any) -> tuple[Request, list[str]]:
+    given = attaching.attached_fields({"system": "etcd", **fields}, file)
+    found, targets = attaching.attached_request(request("register", given))
+    return found, list(targets)
+
+
+def test_there_are_as_many_nodes_as_the_file_names(file: Path) -> None:
+    found, targets = attached(file)
+    assert found.trial.nodes == {"server": 2, "client": 1}
+    assert targets == [
+        "server-1: unit etcd.service on 192.0.2.1",
+        "server-2: process 'etcd' on 192.0.2.2",
+    ]
+    with pytest.raises(BadRequest, match=r"nodes\.server is 5, and .* names 2"):
+        attached(file, nodes={"server": 5})
+
+
+@pytest.mark.parametrize("kind", ["wipe", "corrupt", "unsynced", "disk-full", "clock"])
+def test_faults_of_files_disks_and_clocks_are_refused(file: Path, kind: str) -> None:
+    found, _ = attached(file, faults=(kind,))
+    with pytest.raises(Unsupported, match=f"{kind}.*attached hosts"):
+        refuse_impossible(found)
+
+
+def test_kill_is_refused_where_a_process_cannot_be_started_again(tmp_path: Path) -> None:
+    """The reason names the ability, and what gives it; other faults are possible."""
+    file = written(tmp_path, "")
+    found, _ = attached(file, faults=("kill",))
+    with pytest.raises(Unsupported, match="restart"):
+        refuse_impossible(found)
+    refuse_impossible(attached(file, faults=("pause", "partition"))[0])
+
+
+def test_a_system_that_starts_its_clusters_itself_is_refused(file: Path) -> None:
+    with pytest.raises(BadRequest, match=r"flotilla tests only clusters that .* etcd"):
+        attached(file, system="flotilla")
+
+
+def test_only_the_command_line_names_a_cluster(file: Path) -> None:
+    """A trial file, a suite or a stored run that names attached hosts is refused."""
+    trial = Trial(
+        system="etcd", workload="register", hosts="attached", bed={"inventory": str(file)}
+    )
+    with pytest.raises(BadRequest, match="only the command line may name"):
+        refuse_impossible(Request(trial))
+    found, _ = attached(file)
+    with pytest.raises(BadRequest, match="only the command line may name"):
+        refuse_impossible(replace(found, attached=False))
+
+
+def test_other_hosts_exclude_it(file: Path) -> None:
+    with pytest.raises(BadRequest, match="--attach and --hosts exclude each other"):
+        attached(file, hosts="ssh")
+
+
+def test_without_a_terminal_and_without_yes_it_is_refused_with_one_sentence(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    found, targets = attached(file, faults=("pause",))
+    with pytest.raises(BadRequest) as refused:
+        attaching.ask_consent(found, (1,), targets, yes=False)
+    assert "\n" not in str(refused.value)
+    assert "add --yes to hit this with pause: server-1: unit etcd.service" in str(refused.value)
+    attaching.ask_consent(found, (1,), targets, yes=True)
+    assert "server-2: process 'etcd' on 192.0.2.2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_on_a_terminal_the_user_is_asked(
+    file: Path, monkeypatch: pytest.MonkeyPatch, answer: bool
+) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("click.confirm", lambda *_, **__: answer)
+    found, targets = attached(file, faults=("pause",))
+    if answer:
+        attaching.ask_consent(found, (1,), targets, yes=False)
+        return
+    with pytest.raises(BadRequest, match="nothing was touched"):
+        attaching.ask_consent(found, (1,), targets, yes=False)
+
+
+def test_an_impossible_trial_is_refused_before_the_user_is_asked(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("click.confirm", lambda *_, **__: pytest.fail("asked"))
+    found, targets = attached(file, faults=("wipe",))
+    with pytest.raises(Unsupported):
+        attaching.ask_consent(found, (1,), targets, yes=False)
+
+
+def test_a_stored_run_needs_the_file_again(file: Path, tmp_path: Path) -> None:
+    """Neither its own inventory nor --trust-run is enough."""
+    trial = attached(file)[0].trial
+    with start_run(trial, "", tmp_path / "runs") as run:
+        run.plan_file.write_text("")
+    with pytest.raises(BadRequest, match="name them yourself, --bed inventory="):
+        replay_request(run)
+    trusted = replay_request(run, HostTrust(run=True))
+    with pytest.raises(BadRequest, match="only the command line may name"):
+        refuse_impossible(trusted)
+
+
+def test_each_run_has_a_prefix_of_its_own(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that nothing that an earlier run left in the cluster is taken for the run's."""
+    made: list[Trial] = []
+
+    class Stopped(Exception):
+        pass
+
+    def started(trial: Trial, plan: str, runs: Path) -> RunDir:
+        made.append(trial)
+        raise Stopped
+
+    monkeypatch.setattr(launch, "start_run", started)
+    trial = attached(file)[0].trial
+    for _ in range(2):
+        with pytest.raises(Stopped):
+            launch.run(trial, None, runs=tmp_path)
+    one, two = (each.bed[KEY_PREFIX] for each in made)
+    assert one != two
+    assert one.startswith("seatrial-")
+
+
+class PlayedCalls:
+    """A client that returns what it was called with."""
+
+    async def append(self, key: str, body: bytes) -> Any:
+        return key, body
+
+    async def transact(self, operations: list[MicroOperation]) -> list[MicroOperation]:
+        assert all(each.key.startswith("p-") for each in operations)
+        return operations
+
+
+async def prefixed() -> None:
+    calls = PrefixedCalls(PlayedCalls(), "p-")
+    assert await calls.append("orders-0", b"x") == ("p-orders-0", b"x")
+    read = [MicroOperation("read", "list-1")]
+    assert await calls.transact(read) == read
+    assert not hasattr(calls, "set_up")
+
+
+def test_the_prefix_is_before_every_key_and_in_no_answer() -> None:
+    asyncio.run(prefixed())
