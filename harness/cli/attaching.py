@@ -16,7 +16,7 @@ import click
 from harness import registry
 from harness.cli.options import Command, Request
 from harness.contracts import AttachedCluster
-from harness.errors import BadRequest
+from harness.errors import BadRequest, Unsupported
 from harness.plans import planned_kinds
 from harness.text.plurals import and_list
 from harness.text.sanitize import sanitize
@@ -46,9 +46,9 @@ def attached_fields(given: Mapping[str, Any], file: Path) -> dict[str, Any]:
     return {**given, "hosts": hosts, "bed": bed}
 
 
-def attached_request(request: Request) -> tuple[Request, Sequence[str]]:
-    """Return the request with as many nodes as the inventory names, and what faults may hit, in
-    words. Raises BadRequest if the system cannot be attached to."""
+def attached_request(request: Request) -> tuple[Request, AttachedCluster]:
+    """Return the request with as many nodes as the inventory names, and the cluster, with the names
+    of its nodes. Raises BadRequest if the system cannot be attached to."""
     trial = request.trial
     refuse_unattachable(trial)
     look = registry.hosts(trial.hosts).attach
@@ -67,7 +67,7 @@ def attached_request(request: Request) -> tuple[Request, Sequence[str]]:
     sized = replace(trial, nodes={**trial.nodes, **counts})
     names = [n.name for n in registry.load("system", sized.system)(sized).nodes()]
     targets = [f"{name}: {what}" for name, what in zip(names, cluster.targets, strict=False)]
-    return replace(request, trial=sized, attached=True), targets
+    return replace(request, trial=sized, attached=True), replace(cluster, targets=targets)
 
 
 def _counts(cluster: AttachedCluster, first: str) -> dict[str, int]:
@@ -88,24 +88,29 @@ def refuse_unattachable(trial: Trial) -> None:
     )
 
 
-def ask_consent(request: Request, seeds: Sequence[int], targets: Sequence[str], yes: bool) -> None:
+def ask_consent(
+    request: Request, seeds: Sequence[int], cluster: AttachedCluster, yes: bool
+) -> None:
     """Show what faults may hit, and return if the user agrees. Raises BadRequest if a trial is
     impossible, if the user does not agree, or if there is no terminal to ask on."""
     from harness.run.launch import make_plan
     from harness.run.preflight import refuse_impossible
 
-    for seed in seeds:
-        refuse_impossible(replace(request, trial=replace(request.trial, seed=seed)))
+    try:
+        for seed in seeds:
+            refuse_impossible(replace(request, trial=replace(request.trial, seed=seed)))
+    except Unsupported as e:
+        raise Unsupported(f"{e}: {cluster.limits}") from e
     planned = planned_kinds(make_plan(request.trial, request.plan_text))
     kinds = sorted({*request.trial.faults} or {*planned})
     faults = and_list(kinds) if kinds else "no faults"
     if not yes and not sys.stdin.isatty():
         raise BadRequest(
             "--attach needs your consent, and there is no terminal to ask on; add --yes to hit "
-            f"this with {faults}: {'; '.join(targets)}"
+            f"this with {faults}: {'; '.join(cluster.targets)}"
         )
     click.echo(f"This cluster exists already, and will be hit with {faults}:", err=True)
-    for line in targets:
+    for line in cluster.targets:
         click.echo(f"  {sanitize(line)}", err=True)
     if not yes and not click.confirm("Continue?", err=True):
         raise BadRequest("nothing was touched, because you did not agree")

@@ -168,10 +168,12 @@ class AttachingHosts(Protocol):
 @dataclass(frozen=True)
 class AttachedCluster:
     """A cluster that exists already: how many nodes each role has (empty: the system's first one),
-    and what faults may hit, in words, by role and in the order of the nodes."""
+    what faults may hit, in words, by role and in the order of the nodes, and why some faults are
+    impossible there."""
 
     counts: Mapping[str, int]
     targets: Sequence[str]
+    limits: str
 
 
 Problem = tuple[str, str, str]  # what is wrong, why it matters, what to do about it

@@ -11,7 +11,7 @@ from clusters.kit.clients import PrefixedCalls
 from harness.cli import attaching
 from harness.cli.options import Request, request
 from harness.cli.session import HostTrust, replay_request
-from harness.contracts import KEY_PREFIX
+from harness.contracts import KEY_PREFIX, AttachedCluster
 from harness.contracts.calls import MicroOperation
 from harness.errors import BadRequest, Unsupported
 from harness.history.rundir import RunDir
@@ -44,16 +44,15 @@ def written(folder: Path, start: str) -> Path:
     return path
 
 
-def attached(file: Path, **fields: Any) -> tuple[Request, list[str]]:
+def attached(file: Path, **fields: Any) -> tuple[Request, AttachedCluster]:
     given = attaching.attached_fields({"system": "etcd", **fields}, file)
-    found, targets = attaching.attached_request(request("register", given))
-    return found, list(targets)
+    return attaching.attached_request(request("register", given))
 
 
 def test_there_are_as_many_nodes_as_the_file_names(file: Path) -> None:
-    found, targets = attached(file)
+    found, cluster = attached(file)
     assert found.trial.nodes == {"server": 2, "client": 1}
-    assert targets == [
+    assert cluster.targets == [
         "server-1: unit etcd.service on 192.0.2.1",
         "server-2: process 'etcd' on 192.0.2.2",
     ]
@@ -71,9 +70,10 @@ def test_faults_of_files_disks_and_clocks_are_refused(file: Path, kind: str) -> 
 def test_kill_is_refused_where_a_process_cannot_be_started_again(tmp_path: Path) -> None:
     """The reason names the ability, and what gives it; other faults are possible."""
     file = written(tmp_path, "")
-    found, _ = attached(file, faults=("kill",))
-    with pytest.raises(Unsupported, match="restart"):
-        refuse_impossible(found)
+    found, cluster = attached(file, faults=("kill",))
+    why = r"lack: restart.*the process 'etcd' on 192\.0\.2\.2 has neither unit nor start"
+    with pytest.raises(Unsupported, match=why):
+        attaching.ask_consent(found, (1,), cluster, yes=True)
     refuse_impossible(attached(file, faults=("pause", "partition"))[0])
 
 
@@ -103,12 +103,12 @@ def test_without_a_terminal_and_without_yes_it_is_refused_with_one_sentence(
     file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
-    found, targets = attached(file, faults=("pause",))
+    found, cluster = attached(file, faults=("pause",))
     with pytest.raises(BadRequest) as refused:
-        attaching.ask_consent(found, (1,), targets, yes=False)
+        attaching.ask_consent(found, (1,), cluster, yes=False)
     assert "\n" not in str(refused.value)
     assert "add --yes to hit this with pause: server-1: unit etcd.service" in str(refused.value)
-    attaching.ask_consent(found, (1,), targets, yes=True)
+    attaching.ask_consent(found, (1,), cluster, yes=True)
     assert "server-2: process 'etcd' on 192.0.2.2" in capsys.readouterr().err
 
 
@@ -118,21 +118,21 @@ def test_on_a_terminal_the_user_is_asked(
 ) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("click.confirm", lambda *_, **__: answer)
-    found, targets = attached(file, faults=("pause",))
+    found, cluster = attached(file, faults=("pause",))
     if answer:
-        attaching.ask_consent(found, (1,), targets, yes=False)
+        attaching.ask_consent(found, (1,), cluster, yes=False)
         return
     with pytest.raises(BadRequest, match="nothing was touched"):
-        attaching.ask_consent(found, (1,), targets, yes=False)
+        attaching.ask_consent(found, (1,), cluster, yes=False)
 
 
 def test_an_impossible_trial_is_refused_before_the_user_is_asked(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("click.confirm", lambda *_, **__: pytest.fail("asked"))
-    found, targets = attached(file, faults=("wipe",))
+    found, cluster = attached(file, faults=("wipe",))
     with pytest.raises(Unsupported):
-        attaching.ask_consent(found, (1,), targets, yes=False)
+        attaching.ask_consent(found, (1,), cluster, yes=False)
 
 
 def test_a_stored_run_needs_the_file_again(file: Path, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from harness.history.rundir import RunDir
 from harness.trial import Trial
 
 OPTIONS = ("inventory", "base", "accept_new_host_keys", KEY_PREFIX)
+NOT_OURS = "files, disks, limits and clocks of nodes that exist already are never changed"
 NEEDS = ("an inventory of what runs already", "its engine, or SSH to its machines")
 
 
@@ -55,10 +56,17 @@ def attach(trial: Trial) -> AttachedCluster:
     if listed.machines:
         counts = Counter(each.role for each in listed.machines)
         counts[CLIENT] = len(listed.clients)
-        return AttachedCluster(counts, [f"{each} on {each.host}" for each in listed.machines])
+        targets = [f"{each} on {each.host}" for each in listed.machines]
+        ends = [
+            f"the {words} has neither unit nor start, so nothing may end it"
+            for words, each in zip(targets, listed.machines, strict=True)
+            if not each.startable
+        ]
+        return AttachedCluster(counts, targets, "; ".join([*ends, NOT_OURS]))
     with closing(engine.connect()) as client:
         found = find(client, listed)
-    return AttachedCluster(Counter(each.role for each in found), list(map(str, found)))
+    counts = Counter(each.role for each in found)
+    return AttachedCluster(counts, list(map(str, found)), NOT_OURS)
 
 
 def problems(bed: Mapping[str, Any]) -> list[Problem]:

@@ -44,6 +44,6 @@ def command(
         named = [*bed, {"inventory": str(attach), KEY_PREFIX: ""}] if attach else bed
         request = replay_request(run, HostTrust(merge_tables(named), trust_run))
         if attach:
-            request, targets = attached_request(request)
-            ask_consent(request, (request.trial.seed,), targets, yes)
+            request, cluster = attached_request(request)
+            ask_consent(request, (request.trial.seed,), cluster, yes)
         return replay(run, runs, ReportOptions(as_json=as_json, page=not no_report), request)

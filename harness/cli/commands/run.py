@@ -267,9 +267,9 @@ def command(
     run_request = request(what, fields, defaults=default_fields(flags))
     chosen = seeds or (run_request.trial.seed,)
     if attach:
-        run_request, targets = attached_request(run_request)
+        run_request, cluster = attached_request(run_request)
         if not dry_run:
-            ask_consent(run_request, chosen, targets, yes)
+            ask_consent(run_request, chosen, cluster, yes)
     if dry_run:
         return _dry_run(run_request, chosen)
     shown = ReportOptions(as_json=as_json, page=not no_report, junit=junit)
