@@ -43,6 +43,7 @@ class Trial:
     system: str = "flotilla"
     profile: str = ""  # empty: the system's own default
     version: str = ""  # of the system's program; empty: the one that is there, or the driver's
+    mixed: Mapping[str, str] = field(default_factory=dict)  # node -> version that it runs instead
     supply: str = "auto"  # where the program comes from (clusters.supply)
     hosts: str = "local"
     bed: Mapping[str, Any] = field(default_factory=dict)  # options of the hosts

@@ -378,16 +378,19 @@ def _from_pip(source: PythonProgram, version: str, to: Path, work: Path) -> Path
 
 def _from_go(program: Program, source: GoModule, version: str, work: Path) -> Path:
     """Build with what the Go proxy has; binaries go to the folder, not to the user's."""
+    if source.revisions and version not in source.revisions:
+        raise _NotThere(f"{source.module} has {', '.join(source.revisions)}")
+    named = source.revisions.get(version) or _go_version(version)
     env = {"GOBIN": str(work), "GOFLAGS": "-mod=mod -trimpath", "CGO_ENABLED": "0"}
     if not source.main:
-        target = f"{source.package or source.module}@{_go_version(version)}"
+        target = f"{source.package or source.module}@{named}"
         _run(["go", "install", target], work, **env)
         return work / program.name
     module = work / "build"
     module.mkdir()
     (module / "go.mod").write_text("module build\n")
     (module / "main.go").write_text(source.main)
-    _run(["go", "get", f"{source.module}@{_go_version(version)}"], module, **env)
+    _run(["go", "get", f"{source.module}@{named}"], module, **env)
     _run(["go", "build", "-o", str(work / program.name), "."], module, **env)
     return work / program.name
 

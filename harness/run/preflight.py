@@ -4,11 +4,15 @@ Every name is looked up, every option is checked by its owner, the plan is drawn
 the machine is checked. A trial that passes fails only for reasons that could not be known before.
 """
 
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Timer
 
 from harness import registry
+from harness.cli.console import message, output
 from harness.cli.doctor import refuse_unready
 from harness.cli.options import Request
 from harness.contracts.cluster_view import Omniscient
@@ -19,19 +23,41 @@ from harness.run.replica_comparison import ReplicaComparingSystem
 from harness.text.trial_lines import source_position
 from harness.trial import ANY_KIND, DEMANDS, ISOLATION, Trial
 
+SLOW_S = 2.0  # what takes longer than this to fetch is announced
+
 
 def refuse_unrunnable(request: Request, runs: Path) -> None:
     """Raise BadRequest or BedFailed if the trial cannot run as requested."""
     refuse_impossible(request)
     refuse_unready(request.trial.hosts, request.trial.bed, runs)
-    prepare(request.trial)
+    prepare(request)
 
 
-def prepare(trial: Trial) -> None:
-    """Fetch what the nodes will run. Raises BadRequest or BedFailed if it is not to be had."""
+def prepare(request: Request) -> None:
+    """Fetch what the nodes will run, in each version that the trial or its plan names. Raises
+    BadRequest or BedFailed if it is not to be had."""
+    trial = request.trial
     fetch = registry.system(trial.system).prepare
-    if fetch is not None:
-        fetch(trial)
+    if fetch is None:
+        return
+    nemesis = registry.nemesis()
+    plan = nemesis.load(make_plan(trial, request.plan_text), "the plan").faults
+    for version in dict.fromkeys(
+        (trial.version, *trial.mixed.values(), *nemesis.planned_versions(plan))
+    ):
+        words = f"fetching {trial.system} {version}".strip()
+        slow = Timer(SLOW_S, lambda words=words: _say(words))
+        slow.start()
+        try:
+            fetch(replace(trial, version=version))
+        finally:
+            slow.cancel()
+
+
+def _say(words: str) -> None:
+    if not output().quiet:
+        with suppress(OSError):
+            print(message(f"seatrial: {words}"), file=sys.stderr)
 
 
 def refuse_any_unrunnable(requests: Sequence[Request], runs: Path) -> None:
@@ -39,7 +65,7 @@ def refuse_any_unrunnable(requests: Sequence[Request], runs: Path) -> None:
     for one in requests:
         refuse_impossible(one)
     refuse_unready(requests[0].trial.hosts, requests[0].trial.bed, runs)
-    prepare(requests[0].trial)
+    prepare(requests[0])
 
 
 def refuse_impossible(request: Request) -> None:

@@ -1,0 +1,22 @@
+"""Bring nodes back to the version of the system's program that they had when the trial began, or to
+another one.
+
+It is done like an `upgrade`. Not every system can go back: a program that does not start on what a
+newer one has written is replaced by the newer one again, and the fault counts as partial or failed.
+"""
+
+from dataclasses import replace
+
+from harness.contracts import Param
+from nemesis import upgrade
+from nemesis._plan.plan import VERSION
+from nemesis._process.victims import check
+
+PLUGIN = replace(
+    upgrade.PLUGIN,
+    params={
+        **upgrade.PLUGIN.params,
+        "to": Param("", "the version; by default the one that each node had first", unit=VERSION),
+    },
+    check=check,
+)
