@@ -167,6 +167,8 @@ class VersionChange(restart.Restart):
             self._done[node] = {**pids, "version_was": self._was[node], "version": runs}
         elif await self._has_ended(node):
             self._ended[node] = state.code
+            await self._system.set_version(self._bed, node, self._was[node])
+            await self._start(node)
 
     async def _has_ended(self, node: str) -> bool:
         """Return whether a node's process ended, and no other fault did it."""

@@ -340,6 +340,13 @@ class Etcd(Service):
                 why = str(e)
         raise BedFailed(f"etcd does not take {here.node.name} back: {why}")
 
+    async def before_version(self, here: NodeAccess, version: str) -> None:
+        """Announce a downgrade, which members that can be downgraded (3.6) ask for. The first one
+        counts; a member of 3.5 has no such call in its gateway."""
+        if minor_of(version) < minor_of(self.supplied["etcd"].version):
+            body = {"action": "ENABLE", "version": "{}.{}.0".format(*minor_of(version))}
+            await here.http(PORT, "/v3/maintenance/downgrade", body, within_s=5.0)
+
     async def digests(self, nodes: Sequence[NodeAccess]) -> dict[str, str]:
         """Return the members' hashes of all keys up to the lowest of their revisions. Members that
         have applied the same number of entries must have the same revision, too."""
@@ -385,6 +392,11 @@ def error_of(status: int, answer: Any) -> Exception:
     if any(word in text for word in NEVER) or status == 400:
         return Refused(text or f"status {status}")
     return ConnectionError(text or f"status {status}")
+
+
+def minor_of(version: str) -> tuple[int, ...]:
+    """Return major and minor number of a version."""
+    return tuple(int(word) for word in version.split(".")[:2])
 
 
 def value_of_body(body: bytes) -> int:
