@@ -358,7 +358,7 @@ class ServiceDriver(VersionedNodes):
             "epochs": now.epochs,
             "programs": programs,
             "version": version_words(self._installed, [*self._trial.mixed.values()]),
-            **self._versions_in_use(),
+            **await self._versions_in_use(bed),
         }
 
     async def _wait_whole(self, bed: TestBed, within_s: float, role: str = "") -> ClusterState:

@@ -12,6 +12,7 @@ from clusters.kit.placing import place, supplied_to
 from clusters.kit.service import NodeAccess, Service
 from clusters.supply import GoModule, MavenJars, PythonProgram, Supplied, Wheel
 from harness.contracts import CLIENT, Node, TestBed
+from harness.errors import BedFailed
 from harness.trial import Trial
 
 FETCHED = (GoModule, MavenJars, PythonProgram, Wheel)  # sources that have many versions
@@ -89,7 +90,10 @@ class VersionedNodes:
 
     async def before_version(self, bed: TestBed, node: str, version: str) -> None:
         here = self._here(bed, bed.node(node))
-        await self._as_run_by(node).before_version(here, version)
+        try:
+            await self._as_run_by(node).before_version(here, version)
+        except (OSError, ValueError, LookupError) as e:
+            raise BedFailed(f"{node} cannot be prepared for {self._first} {version}: {e}") from e
 
     async def set_version(self, bed: TestBed, node: str, version: str) -> None:
         """Files that the program may have changed since are written only if the version changes
@@ -116,14 +120,16 @@ class VersionedNodes:
 
     # what the run records
 
-    def _versions_in_use(self) -> Mapping[str, Any]:
-        """Return the other versions with their digests, and where they run from the start."""
-        if not self._others:
-            return {}
-        return {
-            "mixed": dict(self._trial.mixed),
-            "other_versions": [_recorded(of.supplied[self._first]) for of in self._others.values()],
-        }
+    async def _versions_in_use(self, bed: TestBed) -> Mapping[str, Any]:
+        """Return the other versions with their digests, and those that nodes of a mixed cluster
+        were observed to run. Raises BedFailed if one runs another."""
+        mixed = {node: await self.running_version(bed, node) for node in self._trial.mixed}
+        for node, version in self._trial.mixed.items():
+            if mixed[node] != version:
+                found = mixed[node] or "none that was installed"
+                raise BedFailed(f"{node} was to run {self._first} {version}, but runs {found}")
+        others = [_recorded(of.supplied[self._first]) for of in self._others.values()]
+        return {"mixed": mixed, "other_versions": others} if others else {}
 
 
 def _recorded(of: Supplied) -> Mapping[str, str]:

@@ -13,9 +13,9 @@ from carried import carried_out, planned
 from harness import registry
 from harness.contracts import PlannedFault
 from harness.errors import BadRequest, Unsupported
-from harness.run.launch import make_plan
+from harness.run.launch import PlanLimits, make_plan
 from harness.trial import Trial
-from nemesis import open_entries, planned_versions
+from nemesis import demo_plan, open_entries, planned_versions
 
 BROKERS = ("broker-1", "broker-2", "broker-3")
 UPGRADE = PlannedFault("upgrade", 1.0, 20.0, "all broker", {"to": "2"})
@@ -31,6 +31,7 @@ class Versions:
         self.at = dict.fromkeys(BROKERS, "1")  # the version that a node is to run
         self.runs = dict.fromkeys(BROKERS, "1")
         self.serves_s = dict.fromkeys(BROKERS, 0.0)
+        self.started: list[tuple[str, float]] = []
         self.least = 3  # nodes that ran whenever one was started
 
     def process(self, _node: str) -> str:
@@ -48,6 +49,7 @@ class Versions:
     async def start_node(self, _bed: Any, node: str) -> None:
         self.least = min(self.least, len(self.running(node)))
         self.world.log.append(f"start {node}")
+        self.started.append((node, asyncio.get_running_loop().time()))
         agent = self.world.agents[node]
         agent.process, agent.pid, self.runs[node] = "running", agent.pid + 100, self.at[node]
         self.serves_s[node] = asyncio.get_running_loop().time() + self.serves_after_s
@@ -109,15 +111,36 @@ def test_all_together(world: Any, system: Versions, tmp_path: Path) -> None:
     assert (world.last(0)["state"], system.least) == ("installed", 1)
 
 
+@pytest.mark.parametrize("node", ["broker-1", "broker-3"])
+def test_it_waits_until_the_cluster_is_whole(
+    world: Any, system: Versions, tmp_path: Path, node: str
+) -> None:
+    """A node that was killed is started with its own version first."""
+    carried_out(world, planned(PlannedFault("kill", 0.5, 3.0, node), UPGRADE), tmp_path)
+    assert [world.last(number)["state"] for number in (0, 1)] == ["installed", "installed"]
+    assert world.log.count(f"start {node}") == 2
+    assert (system.least, system.runs) == (3, dict.fromkeys(BROKERS, "2"))
+
+
 def test_a_node_that_another_fault_holds_comes_later(
     world: Any, system: Versions, tmp_path: Path
 ) -> None:
-    """It is started with its own version when that fault is healed, and then brought to another."""
-    kill = PlannedFault("kill", 0.5, 3.0, "broker-1")
-    carried_out(world, planned(kill, UPGRADE), tmp_path)
+    """Though the cluster is whole."""
+    clock = PlannedFault("clock", 0.5, 5.0, "broker-1")
+    carried_out(world, planned(clock, UPGRADE), tmp_path)
     assert [world.last(number)["state"] for number in (0, 1)] == ["installed", "installed"]
-    assert world.log.count("start broker-1") == 2
-    assert system.runs == dict.fromkeys(BROKERS, "2")
+    assert system.started[0] == ("broker-1", pytest.approx(5.5, abs=0.2))
+
+
+def test_what_another_fault_ended_is_not_started(
+    world: Any, system: Versions, tmp_path: Path
+) -> None:
+    """Even when the upgrade's time is over. The new version stays."""
+    kill = PlannedFault("kill", 1.4, 8.0, "broker-1")
+    carried_out(world, planned(replace(UPGRADE, for_s=5.0), kill), tmp_path)
+    assert [world.last(number)["state"] for number in (0, 1)] == ["failed", "installed"]
+    assert [round(at_s) for node, at_s in system.started if node == "broker-1"] == [1, 9]
+    assert system.runs == {**dict.fromkeys(BROKERS, "1"), "broker-1": "2"}
 
 
 @pytest.mark.parametrize("at_s", [1.05, 1.4, 1.8, 2.3])
@@ -200,6 +223,14 @@ def test_no_version_is_drawn(kind: str) -> None:
         registry.fault(kind).draw(Random(1), ())
     with pytest.raises(BadRequest, match="is not drawn from a seed"):
         make_plan(Trial(system="nats", faults=(kind,)))
+
+
+def test_no_version_is_demonstrated() -> None:
+    """The other kinds are, with the reason for this one."""
+    stage = PlanLimits.of(Trial(system="nats"))
+    found = demo_plan(("upgrade", "kill"), stage.nodes, stage.can, "local", 5.0)
+    assert {fault.kind for fault in found.plan} == {"kill"}
+    assert "is not drawn" in found.lacking["upgrade"]
 
 
 PLAN = """

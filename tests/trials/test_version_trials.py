@@ -216,6 +216,7 @@ def test_brought_to_a_version_and_back_under_load(commands: Commands) -> None:
     assert "server-3" not in up + back
     healthy = run_command.state(done.run)["healthy"]
     assert healthy["version"] == "1.0 with 2.0"
+    assert healthy["mixed"] == {"server-3": "2.0"}
     assert [one["version"] for one in healthy["other_versions"]] == ["2.0"]
 
 
