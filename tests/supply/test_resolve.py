@@ -259,5 +259,5 @@ def test_a_module_whose_versions_have_other_names(
     only = replace(thing, sources=(module,))
     assert resolve(only, "1.0.3").version == "1.0.3"
     assert asked == ["example.com/thing@v0.5.0-dd1b"]
-    with pytest.raises(BedFailed, match="example.com/thing has 1.0.3"):
+    with pytest.raises(BedFailed, match=r"example\.com/thing has 1\.0\.3"):
         resolve(only, "1.0.4")
