@@ -8,7 +8,8 @@
 The scenarios: the smoke trial for its whole 90 s; each fault, verified; each unsafe plan, with as
 many lost messages as the naive count; Redis, without faults and with a partition; a driver of
 another package; etcd, NATS and ZooKeeper, on SSH hosts RabbitMQ and PostgreSQL, too; killed and
-stopped drivers; nodes that die, full disks, clusters that are kept. The exit code is 1 at the first deviation.
+stopped drivers; nodes that die, full disks, clusters that are kept. The exit code is 1 at the first
+deviation.
 """
 
 import argparse

@@ -120,8 +120,8 @@ def other_system(host_lab: HostLab, folder: Path, name: str) -> run_command.Fini
     before = host_lab.left()
     faults = ("--faults", "kill", "--targets", "one follower", "--short-faults")
     times = ("--duration", "23s", "--rhythm", "quiet_s=2,fault_s=15,recovery_s=5")
-    command = ("run", (OTHERS | INSTALLED)[name], "--system", name, *faults, *times, "--load", "rate=100")
-    done = host_lab.seatrial(*command, "--no-report", runs=folder)
+    what = ("run", (OTHERS | INSTALLED)[name], "--system", name, "--load", "rate=100")
+    done = host_lab.seatrial(*what, *faults, *times, "--no-report", runs=folder)
     host_lab.is_as(before)
     return done
 
