@@ -76,5 +76,5 @@ def test_other_names_are_refused_with_what_helps(ask: object, says: str) -> None
 
 
 def test_an_unknown_suite_names_those_that_there_are() -> None:
-    with pytest.raises(UnknownName, match="nightly, postgres, profiles, published, pull-request"):
+    with pytest.raises(UnknownName, match="nightly, profiles, published, pull-request"):
         bundled.path_of("suite", "nothing-like-it")
