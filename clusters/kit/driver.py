@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import re
+import shutil
 import signal
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from clusters.kit import process_tree
+from clusters.kit.client_program import ClientProgram, offered_calls
 from clusters.kit.clients import ServiceClient
 from clusters.kit.service import SERVER, Event, NodeAccess, Profile, Service, View, role_events
 from clusters.supply import (
@@ -38,6 +40,7 @@ from harness.contracts import (
     SystemPlugin,
     TestBed,
 )
+from harness.contracts.calls import CALLS
 from harness.contracts.membership import REJOIN
 from harness.errors import BadRequest, BedFailed, NodeGone, UnknownName
 from harness.history.notes import NOT_COMPARED
@@ -72,12 +75,23 @@ def plugin(service: type[Service]) -> SystemPlugin:
         profiles=lambda: names,
         claims=lambda trial: {**service.claims, **_profile(service, trial).claims},
         in_force=partial(settings_in_force, service),
-        calls=lambda trial: [name for name in dir(service.client) if not name.startswith("_")],
+        calls=partial(_calls, service),
         supply=lambda: {program.name: sources_here(program) for program in service.programs},
         prepare=partial(_supplied, service),
         words=_own_words(service),
         digests=_has_digests(service),
     )
+
+
+def _calls(service: type[Service], trial: Trial) -> Sequence[str]:
+    """Return the calls of the clients: of the trial's program, by its hello, if this machine has
+    it. One that only nodes have is asked there."""
+    if not trial.client:
+        return [name for name in dir(service.client) if not name.startswith("_")]
+    shares_files = registry.load("hosts", trial.hosts)(trial, Path()).shares_files
+    if not shares_files and shutil.which(trial.client[0]) is None:
+        return [*CALLS]
+    return offered_calls(trial.client)
 
 
 def declaration_problem(service: type[Service]) -> str:
@@ -238,7 +252,10 @@ class ServiceDriver:
         }
 
     def client(self, settings: Mapping[str, Any]) -> MessageClient:
-        return ServiceClient(self._of.client, settings)
+        if not (argv := self._trial.client):
+            return ServiceClient(self._of.client, settings)
+        needed = registry.workload(self._trial.workload).calls
+        return ServiceClient(ClientProgram(argv, needed).calls, settings)
 
     # starting it
 
@@ -456,7 +473,8 @@ class ServiceDriver:
     async def collect(self, bed: TestBed) -> None:
         nodes = self._peers(bed)
         await self.compared(bed)
-        copies = nodes if self._of.copy is not Service.copy else ()
+        own = self._of.copy is not Service.copy and not self._trial.client
+        copies = nodes if own else ()  # a client program has keys of its own
         if not self._of.copies_stopped:
             await asyncio.gather(*(self._copy(bed, node) for node in copies))
         for role in [*self._of.roles][::-1]:  # so that no arbiter sees leaders go
