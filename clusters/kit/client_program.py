@@ -40,7 +40,7 @@ HELLO = f'{{"seatrial": {VERSION}, "calls": ["read", ...]}}'
 OUTCOMES = ("ok", "fail", "info")
 
 
-class UnknownOutcome(Exception):
+class UnknownOutcome(ConnectionError):
     """The program answered that it does not know what became of the call."""
 
 
@@ -82,12 +82,12 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     """End its input; kill it if it does not end by itself then."""
     if process.stdin:
         process.stdin.close()
-    with suppress(TimeoutError):
-        async with asyncio.timeout(END_WITHIN_S):
-            await process.wait()
-    if process.returncode is None:
-        with suppress(ProcessLookupError):
-            process.kill()
+    for _ in range(2):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_WITHIN_S):
+                await process.wait()
+        # this kills it if it runs, and closes pipes that its children may hold
+        process._transport.close()  # type: ignore[attr-defined]
 
 
 async def _hello(process: asyncio.subprocess.Process, name: str) -> list[str]:
@@ -300,7 +300,7 @@ def _as_it_is(found: Any) -> Any:
 
 def _done(found: Any) -> None:
     if found is not None and found is not True:
-        raise TypeError("it must be true or null; what did not succeed is \"fail\" or \"info\"")
+        raise TypeError('it must be true or null; what did not succeed is "fail" or "info"')
 
 
 def _lease(found: Any) -> Lease:

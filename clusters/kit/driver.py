@@ -76,6 +76,7 @@ def plugin(service: type[Service]) -> SystemPlugin:
         claims=lambda trial: {**service.claims, **_profile(service, trial).claims},
         in_force=partial(settings_in_force, service),
         calls=partial(_calls, service),
+        client_programs=True,
         supply=lambda: {program.name: sources_here(program) for program in service.programs},
         prepare=partial(_supplied, service),
         words=_own_words(service),

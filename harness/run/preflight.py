@@ -98,7 +98,7 @@ def _fitting(trial: Trial) -> list[str]:
 
 def _refuse_unable_clients(trial: Trial) -> None:
     """Raise BadRequest if the clients of the system lack calls that the workload makes."""
-    _refuse_no_program(trial)
+    refuse_no_program(trial)
     if missing := missing_calls(trial):
         of = f"the clients of {trial.system} lack"
         if trial.client:
@@ -109,7 +109,7 @@ def _refuse_unable_clients(trial: Trial) -> None:
         )
 
 
-def _refuse_no_program(trial: Trial) -> None:
+def refuse_no_program(trial: Trial) -> None:
     """Raise BadRequest or Unsupported if no client program can serve such a trial."""
     if not trial.client:
         return
@@ -117,8 +117,9 @@ def _refuse_no_program(trial: Trial) -> None:
         raise Unsupported(
             f"client: {trial.hosts} hosts run no programs; choose other hosts, or leave client out"
         )
-    if registry.system(trial.system).calls is None:
-        fitting = [name for name in registry.names("system") if registry.system(name).calls]
+    if not registry.system(trial.system).client_programs:
+        systems = registry.names("system")
+        fitting = [name for name in systems if registry.system(name).client_programs]
         raise BadRequest(
             f"client: {trial.system} cannot be tested with a client program, because its clients "
             f"have calls of their own; systems that can be: {', '.join(fitting)}"
