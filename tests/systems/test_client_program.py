@@ -3,9 +3,11 @@
 import asyncio
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from harness.cli.session import HostTrust
 from harness.contracts.calls import CALLS, Lease, LogEntries, MicroOperation, Stored
 from harness.contracts.calls import call_outcome as outcome
 from harness.errors import BadRequest, BedFailed, SeatrialError, Unsupported
+from harness.history.journal import read_stream
 from harness.history.rundir import RunDir
 from harness.operation import Type
 from harness.run.preflight import refuse_impossible
@@ -377,3 +380,85 @@ def test_a_stored_run_never_chooses_a_program(tmp_path: Path) -> None:
         with pytest.raises(BadRequest, match="never trusted to choose; name it yourself: --client"):
             trust.trial(run)
     assert HostTrust(client=("mine",)).trial(run).client == ("mine",)
+
+
+# a client process
+
+STORE = """
+hello("read", "write", "cas")
+next(asked())
+data = {}
+for count, each in enumerate(asked()):
+    key, *values = each["args"]
+    if each["call"] == "read": ok = data.get(key)
+    elif each["call"] == "write": ok = data.__setitem__(key, *values)
+    else:
+        ok = data.get(key) == values[0]
+        if ok: data[key] = values[1]
+    NEXT
+    say(id=each["id"], ok=ok)
+"""
+
+
+def client_process(tmp_path: Path, path: str) -> "subprocess.Popen[str]":
+    """A client process whose program is this one; it is the cluster, too."""
+    run = RunDir(tmp_path)
+    load = {"rate": 200, "clients": 2, "watchers": 0, "registers": 1}
+    trial = Trial(system="etcd", workload="register", client=(path,), load=load)
+    run.trial_file.write_text(trial.to_toml())
+    names = ("server-1", "client-1")
+    roles = {name: name.partition("-")[0] for name in names}
+    keys = ["register-0"]
+    addresses = dict.fromkeys(names, "127.0.0.1")
+    run.write_names({"keys": keys, "nodes": [*names], "roles": roles, "addresses": addresses})
+    with (tmp_path / "clients.log").open("w") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "harness.run.client_process", str(tmp_path), "client-1"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+
+
+def order(process: "subprocess.Popen[str]", do: str, word: str, **fields: Any) -> Any:
+    """Give an order; return the answer with this key, which must come within 20 s."""
+    assert process.stdin
+    assert process.stdout
+    with suppress(BrokenPipeError):
+        process.stdin.write(json.dumps({"do": do, **fields}) + "\n")
+        process.stdin.flush()
+    for line in process.stdout:
+        if (answer := json.loads(line)).get("is", "") in (word, "failed"):
+            return answer
+    raise AssertionError(f"no {word}")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("ends", [False, True], ids=["serves", "exits"])
+def test_a_client_process_with_a_program(tmp_path: Path, ends: bool) -> None:
+    """It carries out the workload, and keeps what the program prints on standard error, however
+    much. One that exits ends the run, with a sentence; nothing is left behind."""
+    act = "if count == 5: sys.exit(7)" if ends else "os.write(2, b'x' * 20_000)"
+    path = program(tmp_path, STORE.replace("NEXT", act))
+    with client_process(tmp_path, path) as process:
+        try:
+            begun = {"epoch_ns": time.monotonic_ns(), "error_ns": 0}
+            assert order(process, "load", "loading", **begun)["is"] == "loading"
+            time.sleep(0.7)
+            last = order(process, "stop", "stopped")
+        finally:
+            with suppress(BrokenPipeError):
+                process.communicate(timeout=20)
+    rows = [
+        row
+        for file in (tmp_path / "journal").glob("ops-*.arrows")
+        for batch in read_stream(file)
+        for row in batch.to_pylist()
+    ]
+    done = [row for row in rows if row["type"] != Type.INVOKE]
+    assert len(done) >= 5
+    assert last["is"] == ("failed" if ends else "stopped")
+    assert ("exited with code 7 during the run" in last.get("why", "")) == ends
+    assert ends or (tmp_path / "clients.log").stat().st_size >= 20_000 * len(done)
+    assert not _running(path)
