@@ -319,9 +319,10 @@ def test_a_file_that_cannot_be_executed(tmp_path: Path) -> None:
 
 
 def test_what_a_program_started_for_its_hello_is_ended(tmp_path: Path) -> None:
-    text = "import subprocess\nsubprocess.Popen(['sleep', '613'])\nhello('read')\n"
+    argv = [sys.executable, "-c", "import time; time.sleep(600)", child := str(tmp_path / "child")]
+    text = f"import subprocess\nsubprocess.Popen({argv})\nhello('read')\n"
     assert offered_calls((program(tmp_path, text),)) == ["read"]
-    run_command.wait(lambda: not _running("613"), 5.0, "the end of what the program started")
+    run_command.wait(lambda: not _running(child), 5.0, "the end of what the program started")
 
 
 def test_a_program_that_cannot_set_up(tmp_path: Path) -> None:
