@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from itertools import count
+from tempfile import TemporaryFile
 from typing import Any
 
 from harness.contracts.calls import (
@@ -55,13 +56,23 @@ def offered_calls(argv: tuple[str, ...]) -> list[str]:
 
 
 async def _offered_calls(argv: Sequence[str]) -> list[str]:
-    process = await _start(argv, stderr=asyncio.subprocess.DEVNULL, start_new_session=True)
-    try:
-        return await _hello(process, argv[0])
-    finally:
-        await _end(process)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # what it has started itself
+    with TemporaryFile() as errors:
+        process = await _start(argv, stderr=errors, start_new_session=True)
+        try:
+            return await _hello(process, argv[0])
+        except BedFailed as e:
+            errors.seek(max(0, errors.seek(0, os.SEEK_END) - MAX_REASON))
+            last = errors.read().decode(errors="replace").strip().rpartition("\n")[2]
+            raise BedFailed(f"{e}{last and f'; its standard error ends: {last}'}") from None
+        finally:
+            await _kill(process)
+
+
+async def _kill(process: asyncio.subprocess.Process) -> None:
+    """End a program that leads a session, and all that it has started."""
+    await _end(process)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 async def _start(argv: Sequence[str], **how: Any) -> asyncio.subprocess.Process:
@@ -161,7 +172,10 @@ class ClientProgram:
     async def start(self, settings: Mapping[str, Any]) -> None:
         """Start it, and let it create what the workload needs. Raises BedFailed."""
         self._process = await _start(self._argv)
-        offered = await _hello(self._process, self.name)
+        try:
+            offered = await _hello(self._process, self.name)
+        except BedFailed as e:
+            raise BedFailed(f"{e}; its standard error is in clients.log of its node") from None
         if lacking := lacking_calls(offered, self._needed):
             raise BedFailed(
                 f"the client program {self.name} lacks {', '.join(lacking)}, which the workload "

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import re
+import shlex
 import shutil
 import signal
 from collections import Counter
@@ -24,6 +25,7 @@ from clusters.supply import (
     Program,
     Supplied,
     built_for,
+    digest,
     on_nodes,
     portable,
     resolve,
@@ -409,6 +411,10 @@ class ServiceDriver:
             name: {"version": of.version, "source": of.source, "sha256": of.sha256}
             for name, of in self._service.supplied.items()
         }
+        if argv := self._trial.client:
+            file = shutil.which(argv[0]) if "/" in argv[0] or bed.hosts.shares_files else None
+            sha256 = digest(Path(file)) if file else ""
+            programs["client"] = {"version": "", "source": shlex.join(argv), "sha256": sha256}
         version = self._service.supplied[self._of.programs[0].name].version
         return {
             "masters": now.masters,
