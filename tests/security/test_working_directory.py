@@ -44,7 +44,6 @@ def started(run: Path, *argv: str, **env: str) -> "subprocess.CompletedProcess[s
     ("command", "code"),
     [
         (("check", "."), 0),
-        (("explain", "."), 0),
         (("replay", ".", "--trust-run"), 254),
         (("shrink", ".", "--trust-run"), 254),
         (("bisect", ".", "--versions", "1", "--trust-run"), 254),
