@@ -78,7 +78,7 @@ def plugin(service: type[Service]) -> SystemPlugin:
         claims=lambda trial: {**service.claims, **_profile(service, trial).claims},
         in_force=partial(settings_in_force, service),
         calls=partial(_calls, service),
-        client_programs=True,
+        program_calls=_program_calls,
         supply=lambda: {program.name: sources_here(program) for program in service.programs},
         prepare=partial(_supplied, service),
         words=_own_words(service),
@@ -87,10 +87,16 @@ def plugin(service: type[Service]) -> SystemPlugin:
 
 
 def _calls(service: type[Service], trial: Trial) -> Sequence[str]:
-    """Return the calls of the clients: of the trial's program, by its hello, if this machine has
-    it. One that only nodes have is asked there."""
-    if not trial.client:
-        return [name for name in dir(service.client) if not name.startswith("_")]
+    """Return the calls of the clients: all that a client program may have, because none may be
+    started to judge a stored run."""
+    if trial.client:
+        return [*CALLS]
+    return [name for name in dir(service.client) if not name.startswith("_")]
+
+
+def _program_calls(trial: Trial) -> Sequence[str]:
+    """Start the trial's client program, if this machine has it; return the calls that its hello
+    names. One that only nodes have is asked there."""
     shares_files = registry.load("hosts", trial.hosts)(trial, Path()).shares_files
     if not shares_files and shutil.which(trial.client[0]) is None:
         return [*CALLS]
@@ -257,7 +263,7 @@ class ServiceDriver:
     def client(self, settings: Mapping[str, Any]) -> MessageClient:
         if not (argv := self._trial.client):
             return ServiceClient(self._of.client, settings)
-        needed = registry.workload(self._trial.workload).calls
+        needed = registry.workload(self._trial.workload).calls[:1]
         return ServiceClient(ClientProgram(argv, needed).calls, settings)
 
     # starting it

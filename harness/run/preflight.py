@@ -83,7 +83,10 @@ def refuse_unknown(trial: Trial) -> None:
 
 def missing_calls(trial: Trial) -> list[str]:
     """Return the calls that the trial's workload makes and the clients of its system lack."""
-    calls, needed = registry.system(trial.system).calls, registry.workload(trial.workload).calls
+    system, needed = registry.system(trial.system), registry.workload(trial.workload).calls
+    calls = system.calls
+    if trial.client:  # of several sets of calls, it needs the first
+        calls, needed = system.program_calls, needed[:1]
     return lacking_calls(calls(trial), needed) if calls is not None else []
 
 
@@ -117,9 +120,9 @@ def refuse_no_program(trial: Trial) -> None:
         raise Unsupported(
             f"client: {trial.hosts} hosts run no programs; choose other hosts, or leave client out"
         )
-    if not registry.system(trial.system).client_programs:
+    if not registry.system(trial.system).program_calls:
         systems = registry.names("system")
-        fitting = [name for name in systems if registry.system(name).client_programs]
+        fitting = [name for name in systems if registry.system(name).program_calls]
         raise BadRequest(
             f"client: {trial.system} cannot be tested with a client program, because its clients "
             f"have calls of their own; systems that can be: {', '.join(fitting)}"

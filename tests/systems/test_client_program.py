@@ -18,6 +18,7 @@ import run_command
 from clusters.kit import client_program
 from clusters.kit.client_program import ClientProgram, offered_calls
 from clusters.kit.clients import ServiceClient
+from harness import registry
 from harness.cli.options import Request, locate_client, request
 from harness.cli.session import HostTrust
 from harness.contracts.calls import CALLS, Lease, LogEntries, MicroOperation, Stored
@@ -357,6 +358,15 @@ def test_what_cannot_be_tested_with_a_program(tmp_path: Path) -> None:
     simulated = Trial(hosts="simulated", workload="register", client=("x",))
     refused(simulated, "client: simulated hosts run no programs", Unsupported)
     refused(Trial(client=("x",)), "client: flotilla cannot be tested .* systems that can be: etcd")
+
+
+@pytest.mark.parametrize("workload", ["log", "set", "messages"])
+def test_replicas_are_compared_with_a_program_only_by_digests(workload: str) -> None:
+    """The program chooses how it stores entries, so the driver does not know them in replicas."""
+    for system, client, compared in (("etcd", "x", True), ("nats", "x", False), ("nats", "", True)):
+        trial = Trial(system=system, workload=workload, client=(client,) if client else ())
+        found = registry.load("workload", workload)(trial).checkers
+        assert ("replicas" in found) == compared
 
 
 def test_the_file_of_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
