@@ -48,6 +48,7 @@ class Trial:
     hosts: str = "local"
     bed: Mapping[str, Any] = field(default_factory=dict)  # options of the hosts
     workload: str = "messages"
+    client: tuple[str, ...] = ()  # command of a client program; empty: the driver's own client
     faults: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()  # selectors that a drawn plan picks from; empty: each kind's own
     plan: str = ""  # plan files, with commas between, instead of one drawn from the seed

@@ -2,6 +2,8 @@
 
 import asyncio
 import inspect
+import shlex
+import shutil
 import signal
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -10,9 +12,11 @@ from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 from clusters.kit import process_tree
+from clusters.kit.client_program import ClientProgram, offered_calls
 from clusters.kit.clients import ServiceClient
 from clusters.kit.placing import place, printed_version, supplied, supplied_to
 from clusters.kit.service import SERVER, Event, NodeAccess, Profile, Service, View, role_events
@@ -22,7 +26,7 @@ from clusters.kit.versions import (
     has_versions,
     version_words,
 )
-from clusters.supply import Supplied, sources_here
+from clusters.supply import Supplied, digest, sources_here
 from harness import registry
 from harness.contracts import (
     CLIENT,
@@ -32,6 +36,7 @@ from harness.contracts import (
     SystemPlugin,
     TestBed,
 )
+from harness.contracts.calls import CALLS
 from harness.contracts.membership import REJOIN, VERSIONS
 from harness.errors import BadRequest, BedFailed, NodeGone, UnknownName
 from harness.history.notes import NOT_COMPARED
@@ -67,12 +72,30 @@ def plugin(service: type[Service]) -> SystemPlugin:
             service, {**service.claims, **_profile(service, trial).claims}
         ),
         in_force=partial(settings_in_force, service),
-        calls=lambda trial: [name for name in dir(service.client) if not name.startswith("_")],
+        calls=partial(_calls, service),
+        program_calls=_program_calls,
         supply=lambda: {program.name: sources_here(program) for program in service.programs},
         prepare=partial(supplied, service),
         words=_own_words(service),
         digests=_has_digests(service),
     )
+
+
+def _calls(service: type[Service], trial: Trial) -> Sequence[str]:
+    """Return the calls of the clients: all that a client program may have, because none may be
+    started to judge a stored run."""
+    if trial.client:
+        return [*CALLS]
+    return [name for name in dir(service.client) if not name.startswith("_")]
+
+
+def _program_calls(trial: Trial) -> Sequence[str]:
+    """Start the trial's client program, if this machine has it; return the calls that its hello
+    names. One that only nodes have is asked there."""
+    shares_files = registry.load("hosts", trial.hosts)(trial, Path()).shares_files
+    if not shares_files and shutil.which(trial.client[0]) is None:
+        return [*CALLS]
+    return offered_calls(trial.client)
 
 
 def declaration_problem(service: type[Service]) -> str:
@@ -226,7 +249,10 @@ class ServiceDriver(VersionedNodes):
         }
 
     def client(self, settings: Mapping[str, Any]) -> MessageClient:
-        return ServiceClient(self._of.client, settings)
+        if not (argv := self._trial.client):
+            return ServiceClient(self._of.client, settings)
+        needed = registry.workload(self._trial.workload).calls[:1]
+        return ServiceClient(ClientProgram(argv, needed).calls, settings)
 
     # starting it
 
@@ -353,6 +379,10 @@ class ServiceDriver(VersionedNodes):
             name: {"version": of.version, "source": of.source, "sha256": of.sha256}
             for name, of in self._service.supplied.items()
         }
+        if argv := self._trial.client:
+            file = shutil.which(argv[0]) if "/" in argv[0] or bed.hosts.shares_files else None
+            sha256 = digest(Path(file)) if file else ""
+            programs["client"] = {"version": "", "source": shlex.join(argv), "sha256": sha256}
         return {
             "masters": now.masters,
             "epochs": now.epochs,
@@ -418,7 +448,8 @@ class ServiceDriver(VersionedNodes):
     async def collect(self, bed: TestBed) -> None:
         nodes = self._peers(bed)
         await self.compared(bed)
-        copies = nodes if self._of.copy is not Service.copy else ()
+        own = self._of.copy is not Service.copy and not self._trial.client
+        copies = nodes if own else ()  # a client program has keys of its own
         if not self._of.copies_stopped:
             await asyncio.gather(*(self._copy(bed, node) for node in copies))
         for role in [*self._of.roles][::-1]:  # so that no arbiter sees leaders go
