@@ -250,7 +250,12 @@ def demo_plan(
             who = "the system lacks" if own else f"{hosts} hosts lack"
             lacking[kind] = f"{who}: {', '.join(sorted(own or missing))}"
             continue
-        for target, params, *min_s in _demo_cases(kind, plugin, nodes):
+        try:
+            cases = [*_demo_cases(kind, plugin, nodes)]
+        except BadRequest as e:  # it is not drawn
+            lacking[kind] = str(e)
+            continue
+        for target, params, *min_s in cases:
             after = f"{WHOLE} within {WHOLE_WITHIN_S:g} s" if plan else ""
             fault = PlannedFault(kind, DEMO_FIRST_S, max([for_s, *min_s]), target, params, after)
             plan.append(with_defaults(fault, plugin))

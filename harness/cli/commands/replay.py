@@ -20,6 +20,7 @@ from harness.contracts import KEY_PREFIX
 def command(
     folder: str,
     bed: tuple[dict[str, Any], ...],
+    client: tuple[str, ...] | None,
     trust_run: bool,
     attach: Path | None,
     yes: bool,
@@ -42,7 +43,7 @@ def command(
 
     with open_run(folder) as run:
         named = [*bed, {"inventory": str(attach), KEY_PREFIX: ""}] if attach else bed
-        request = replay_request(run, HostTrust(merge_tables(named), trust_run))
+        request = replay_request(run, HostTrust(merge_tables(named), trust_run, client))
         if attach:
             request, cluster = attached_request(request)
             ask_consent(request, (request.trial.seed,), cluster, yes)

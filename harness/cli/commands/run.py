@@ -12,6 +12,7 @@ from harness.cli.attaching import ask_consent, attach_options, attached_fields, 
 from harness.cli.commands._names import names_of
 from harness.cli.options import (
     BED,
+    CLIENT_PROGRAM,
     SETTINGS,
     SPARK,
     Duration,
@@ -55,6 +56,7 @@ TRIAL_FLAGS: tuple[Command, ...] = (
         shell_complete=names_of("system"),
         help="System under test.",
     ),
+    CLIENT_PROGRAM,
     click.option("--profile", show_default=PROFILES, help="A named configuration of the system."),
     click.option(
         "--version",
