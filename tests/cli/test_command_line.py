@@ -148,7 +148,7 @@ def test_of_many_names_the_near_ones(seatrial: Script) -> None:
     assert len(ran.stderr.split()) < 30
     few = seatrial("run", "--hosts", "dokcer").stderr
     assert "did you mean docker?" in few
-    assert "there are: docker, local, " in few
+    assert "there are: attached, docker, local, " in few
 
 
 # -------------------------------------------------------------------- the folder of runs, defaults
