@@ -57,9 +57,7 @@ def attached_request(request: Request) -> tuple[Request, AttachedCluster]:
             f"--attach is for a run that was attached, and this one has {trial.hosts} hosts"
         )
     if trial.mixed:
-        raise BadRequest(
-            "mixed is for clusters of our own, whose programs we install; leave it out"
-        )
+        raise BadRequest("mixed is for clusters whose programs Seatrial installs; leave it out")
     cluster = look(trial)
     nodes = registry.load("system", trial.system)(trial).nodes()
     counts = _counts(cluster, nodes[0].role)

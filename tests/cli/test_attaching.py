@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from clusters.kit.clients import PrefixedCalls
+from clusters.kit.clients import PrefixedCalls, ServiceClient
+from harness import registry
 from harness.cli import attaching
 from harness.cli.options import Request, request
 from harness.cli.session import HostTrust, replay_request
@@ -191,3 +192,20 @@ async def prefixed() -> None:
 
 def test_the_prefix_is_before_every_key_and_in_no_answer() -> None:
     asyncio.run(prefixed())
+
+
+def test_the_prefix_of_a_run_reaches_its_clients(file: Path) -> None:
+    """Keys get it in the client, and topics in its settings."""
+    trial = attached(file)[0].trial
+    trial = replace(trial, workload="messages", bed={**trial.bed, KEY_PREFIX: "p-"})
+    driver = registry.load("system", "etcd")(trial)
+    settings = driver.client_settings([])
+    assert settings["topics"]
+    assert all(topic.startswith("p-") for topic in settings["topics"])
+    client = ServiceClient(lambda *_: PlayedCalls(), settings)
+    assert asyncio.run(client.calls(0)._client.append("orders-0", b"")) == ("p-orders-0", b"")
+
+
+def test_a_mixed_cluster_cannot_be_attached_to(file: Path) -> None:
+    with pytest.raises(BadRequest, match="mixed is for clusters whose programs Seatrial installs"):
+        attached(file, mixed={"server-1": "3.5.0"})
