@@ -245,15 +245,19 @@ def demo_plan(
     lacking = {}
     for kind in filter(None, dict.fromkeys(alias_of(name).kind for name in names)):
         plugin = registry.fault(kind)
-        if missing := plugin.needs - can:
-            own = missing & SYSTEM_ABILITIES
-            who = "the system lacks" if own else f"{hosts} hosts lack"
-            lacking[kind] = f"{who}: {', '.join(sorted(own or missing))}"
-            continue
         for target, params, *min_s in _demo_cases(kind, plugin, nodes):
             after = f"{WHOLE} within {WHOLE_WITHIN_S:g} s" if plan else ""
             fault = PlannedFault(kind, DEMO_FIRST_S, max([for_s, *min_s]), target, params, after)
-            plan.append(with_defaults(fault, plugin))
+            fault = with_defaults(fault, plugin)
+            if missing := plugin.needs_for(fault, can) - can:
+                own = missing & SYSTEM_ABILITIES
+                who = "the system lacks" if own else f"{hosts} hosts lack"
+                name = (
+                    kind if missing & plugin.needs else " ".join(map(str, (kind, *params.values())))
+                )
+                lacking[name] = f"{who}: {', '.join(sorted(own or missing))}"
+            else:
+                plan.append(fault)
     return DemoPlan(tuple(plan), lacking)
 
 

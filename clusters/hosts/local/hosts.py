@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,6 +26,7 @@ import clusters
 from clusters.hosts._addresses import address
 from clusters.hosts._agent import agent as agent_program
 from clusters.hosts._agent.driver import PipeAgent, PipeConnection
+from clusters.hosts._faults.own_disk_agent import own_disks
 from clusters.hosts._problems import Problem
 from clusters.hosts._real_hosts import ABILITIES, RealHosts, clock_ability
 from clusters.hosts.local import namespaces, requirements
@@ -69,7 +70,14 @@ def shell(run: RunDir, node: str, command: Sequence[str]) -> list[str]:
     return [*enter, "--wd=/", "--", *command]
 
 
-PLUGIN = HostsPlugin(hosts=hosts, problems=problems, needs=NEEDS, shell=shell)
+def optional() -> dict[str, Problem | None]:
+    """Return why the power of a node's disk cannot be cut, or None if it can."""
+    what, _, fix = requirements.why_no_own_disks(try_it=True).partition("; to fix it: ")
+    matters = 'the fault unsynced with by = "disk" needs it'
+    return {"power cuts of disks": Problem(what, matters, fix) if what else None}
+
+
+PLUGIN = HostsPlugin(hosts=hosts, problems=problems, needs=NEEDS, shell=shell, optional=optional)
 
 
 def _outside_pid(node_address: str, keeper: int) -> int:
@@ -103,13 +111,17 @@ class LocalHosts(RealHosts):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._as_root = False  # stay root of the machine, as own disks need
+        if not requirements.why_no_own_disks():
+            self.can = self.can | {"own-disk"}
 
     def enter(self) -> None:
         """Continue as process 1 of the run's own namespaces; the caller must have one thread."""
         os.environ["PATH"] = requirements.search_path()
         parent = os.getppid()
+        enter = namespaces.unshare if self._as_root else namespaces.enter
         try:
-            namespaces.enter(namespaces.NEWNET | namespaces.NEWNS | namespaces.NEWPID)
+            enter(namespaces.NEWNET | namespaces.NEWNS | namespaces.NEWPID)
         except OSError as e:
             raise BedFailed(requirements.explain(e)) from e
         namespaces.die_with_parent()
@@ -121,6 +133,19 @@ class LocalHosts(RealHosts):
 
     def check(self, nodes: Sequence[Node]) -> None:
         """Accept any number of nodes."""
+
+    def why_no_own_disks(self) -> str:
+        return requirements.why_no_own_disks(try_it=True)
+
+    def prepare_own_disks(self) -> None:
+        self._as_root = not requirements.why_no_own_disks(try_it=True)
+        if not self._as_root:
+            self.can = self.can - {"own-disk"}
+
+    def own_disks(
+        self, nodes: Sequence[Node], agents: Mapping[str, Agent], data: str
+    ) -> AbstractAsyncContextManager[Mapping[str, Agent]]:
+        return own_disks(self, nodes, agents, data)
 
     @asynccontextmanager
     async def start_nodes(
