@@ -177,8 +177,8 @@ def _hosts(kind: str, bed: HostOptions) -> Iterator[Capability]:
     for need in () if found else plugin.needs:
         yield Capability(f"{kind} hosts", f"{need}: tried, works", "nodes run there")
     for name, problem in plugin.optional().items() if plugin.optional else ():
-        found = problem or (f"{name}: tried, works", "some faults need it", "")
-        yield Capability(f"{kind} hosts", *found, needed=False)
+        what, why, remedy = problem or (f"{name}: tried, works", "some faults need it", "")
+        yield Capability(f"{kind} hosts", what, why, remedy, needed=False)
 
 
 def _extras() -> Iterator[Capability]:
