@@ -1,15 +1,17 @@
 """Power cuts of nodes that write through mapped memory: `python mapped_scene.py FOLDER`.
 
 One node for each way in which the fault can take unsynced data. What the nodes hold before and
-after is printed as JSON; the tests say what that must be.
+after is printed as JSON; the tests say what that must be. `mapped_scene.py FOLDER wait` prints a
+line when the first node's disk is in use, and waits.
 """
 
+import asyncio
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fault_stage import Witnesses, played, staged, under
+from fault_stage import Witnesses, loops, played, staged, under
 from mapper import PORT
 
 from clusters.hosts.local import hosts as local
@@ -67,11 +69,16 @@ async def play(hosts: local.LocalHosts, folder: Path) -> dict[str, Any]:
     return seen
 
 
-def loops(folder: Path) -> list[str]:
-    """The loop devices of files below a folder."""
-    backing = Path("/sys/block").glob("loop*/loop/backing_file")
-    return [text for text in (each.read_text() for each in backing) if str(folder) in text]
+async def wait(hosts: local.LocalHosts, _folder: Path) -> dict[str, Any]:
+    async with (
+        hosts.start_nodes(NODES[:1]) as (nodes, plain),
+        hosts.own_disks(nodes, plain, Mappers.data) as agents,
+    ):
+        await staged(hosts, Mappers(nodes, agents, hosts.folder))
+        print("in use", flush=True)
+        await asyncio.Event().wait()
+    return {}
 
 
 if __name__ == "__main__":
-    played(play, own_disks=True)
+    played(wait if sys.argv[2:] else play, own_disks=True)

@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,7 +26,6 @@ import clusters
 from clusters.hosts._addresses import address
 from clusters.hosts._agent import agent as agent_program
 from clusters.hosts._agent.driver import PipeAgent, PipeConnection
-from clusters.hosts._faults.own_disk_agent import own_disks
 from clusters.hosts._problems import Problem
 from clusters.hosts._real_hosts import ABILITIES, RealHosts, clock_ability
 from clusters.hosts.local import namespaces, requirements
@@ -141,11 +140,6 @@ class LocalHosts(RealHosts):
         self._as_root = not requirements.why_no_own_disks(try_it=True)
         if not self._as_root:
             self.can = self.can - {"own-disk"}
-
-    def own_disks(
-        self, nodes: Sequence[Node], agents: Mapping[str, Agent], data: str
-    ) -> AbstractAsyncContextManager[Mapping[str, Agent]]:
-        return own_disks(self, nodes, agents, data)
 
     @asynccontextmanager
     async def start_nodes(

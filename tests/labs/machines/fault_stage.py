@@ -119,6 +119,12 @@ async def under(fault: PlannedFault, bed: TestBed, folder: Path, dice: str) -> A
     await work
 
 
+def loops(folder: Path) -> list[str]:
+    """The loop devices of files below a folder."""
+    backing = Path("/sys/block").glob("loop*/loop/backing_file")
+    return [text for text in (each.read_text() for each in backing) if str(folder) in text]
+
+
 def played(
     scene: Callable[[local.LocalHosts, Path], Awaitable[dict[str, Any]]], own_disks: bool = False
 ) -> None:
