@@ -252,9 +252,8 @@ def demo_plan(
             if missing := plugin.needs_for(fault, can) - can:
                 own = missing & SYSTEM_ABILITIES
                 who = "the system lacks" if own else f"{hosts} hosts lack"
-                name = (
-                    kind if missing & plugin.needs else " ".join(map(str, (kind, *params.values())))
-                )
+                words = () if missing & plugin.needs else sorted(params.items())
+                name = ", ".join([kind, *(f"{key} {value}" for key, value in words)])
                 lacking[name] = f"{who}: {', '.join(sorted(own or missing))}"
             else:
                 plan.append(fault)

@@ -9,7 +9,8 @@ from dataclasses import replace
 from math import inf
 from pathlib import Path
 from random import Random
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -22,7 +23,7 @@ from harness.history.faults_and_events import FaultInterval
 from harness.history.reader import History
 from harness.history.seal import seal
 from harness.judge.claims import destroyed_majorities
-from harness.run.disk_needs import disk_needs
+from harness.run.disk_needs import disk_needs, sync_own_disks
 from harness.run.launch import make_plan
 from harness.trial import Trial
 from nemesis._network.link_rules import LinkRules
@@ -477,6 +478,25 @@ def test_unsynced_needs_the_disk_or_the_interposer_and_never_both(
     if by == "auto":
         assert "own-disk" not in registry.fault("unsynced").needs_for(fault, both - {"own-disk"})
     assert disk_needs(_plan.dump((fault,)), both) == needs & both
+
+
+def test_what_was_installed_is_synced_on_disks_that_can_be_cut_only() -> None:
+    """A simulated disk or the interposer has no need of it, and would forget what it recorded."""
+    synced = []
+
+    class Plain:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        async def keep_unsynced(self) -> None:
+            synced.append(self.name)
+
+    class WithDisk(Plain):
+        async def cut_disk(self, process: str) -> None: ...
+
+    agents = {"broker-1": WithDisk("broker-1"), "broker-2": Plain("broker-2")}
+    asyncio.run(sync_own_disks(cast(Any, SimpleNamespace(agents=agents))))
+    assert synced == ["broker-1"]
 
 
 def test_a_disk_that_keeps_a_part_is_refused() -> None:
