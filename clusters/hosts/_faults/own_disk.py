@@ -278,8 +278,11 @@ def _run(*argv: str) -> None:
 
 
 def _pids() -> Iterator[int]:
-    own = os.getpid()
-    yield from (pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if pid != own)
+    """Yield all processes but this one, the agent that started it, and process 1."""
+    ours = {1, os.getpid(), os.getppid()}
+    yield from (
+        pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if pid not in ours
+    )
 
 
 def _users(folder: str) -> list[int]:

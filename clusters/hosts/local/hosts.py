@@ -4,7 +4,8 @@ The runner enters its own user, network, mount and pid namespaces, where it is p
 is one more network namespace, connected to a bridge by a pair of virtual links, with a real
 address, real TCP and real `iptables`. Everything depends on process 1: when it ends, by whatever
 signal, the kernel kills all processes of the run and removes the namespaces, links, mounts and
-rules. The machine's own network, rules and mounts are never changed.
+rules. The machine's own network, rules and mounts are never changed. A plan that cuts the power of
+disks needs root: a user namespace cannot mount a file system, so the runner enters none then.
 
 Three things tie process 1 to the command that started it: the kernel's death signal to the process
 that waits outside, the same from that one to process 1, and the end of standard input.
