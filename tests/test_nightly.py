@@ -15,6 +15,7 @@ import yaml
 from harness.cli.options import Duration
 
 ROOT = Path(__file__).resolve().parents[1]
+ACTION = ROOT / "action.yml"
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 NIGHTLY = ROOT / ".github" / "workflows" / "nightly.yml"
 NIGHT = ROOT / ".ci" / "night"
@@ -27,17 +28,40 @@ def job(workflow: Path = NIGHTLY) -> dict[str, Any]:
     return dict(only)
 
 
-def steps(workflow: Path = NIGHTLY) -> list[str]:
-    return [step["run"] for step in job(workflow)["steps"] if "run" in step]
+def steps(workflow: Path = NIGHTLY) -> list[dict[str, Any]]:
+    """All steps of a workflow, those of our own action in the place where it is used, with its
+    inputs filled in."""
+    found: list[dict[str, Any]] = []
+    for step in job(workflow)["steps"]:
+        found += _of_the_action(step["with"]) if step.get("uses") == "./" else [step]
+    return found
+
+
+def _of_the_action(given: dict[str, str]) -> list[dict[str, Any]]:
+    action = yaml.safe_load(ACTION.read_text())
+    assert set(given) <= set(action["inputs"])
+    values = {name: about.get("default") for name, about in action["inputs"].items()} | given
+
+    def filled(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {key: filled(value) for key, value in part.items()}
+        if isinstance(part, str):
+            for name, value in values.items():
+                part = part.replace("${{ inputs." + name + " }}", str(value))
+        return part
+
+    return [dict(filled(step)) for step in action["runs"]["steps"]]
+
+
+def runs_the_night(step: dict[str, Any]) -> bool:
+    return ".ci/night" in step.get("run", "") + step.get("env", {}).get("COMMAND", "")
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
 def test_it_installs_runs_and_keeps_the_reports(workflow: Path) -> None:
     """Checkout first, then the steps, then the reports are kept whatever happened."""
-    uses = [step.get("uses", "") for step in job(workflow)["steps"]]
-    assert uses[0].startswith("actions/checkout@")
-    assert uses[-1].startswith("actions/upload-artifact@")
-    kept = job(workflow)["steps"][-1]
+    assert steps(workflow)[0]["uses"].startswith("actions/checkout@")
+    (kept,) = (s for s in steps(workflow) if s.get("uses", "").startswith("actions/upload-artif"))
     assert kept["if"] == "always()"
     for what in ("report.html", "verdict.json", "runs/suites/*"):
         assert what in kept["with"]["path"]
@@ -46,15 +70,15 @@ def test_it_installs_runs_and_keeps_the_reports(workflow: Path) -> None:
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
 def test_actions_are_pinned_by_commit(workflow: Path) -> None:
     """A tag can be moved to other code; the tag that the commit had is in a comment."""
-    used = re.findall(r"uses: (.*)", workflow.read_text())
+    used = re.findall(r"uses: (.*)", workflow.read_text() + ACTION.read_text())
     assert used
     for one in used:
-        assert re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one)
+        assert one == "./" or re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one)
 
 
 def test_a_night_looks_for_known_vulnerabilities() -> None:
     """In every package that make installs; once, not in each part."""
-    (step,) = (step for step in job()["steps"] if "pip-audit" in step.get("run", ""))
+    (step,) = (step for step in steps() if "pip-audit" in step.get("run", ""))
     assert "-r constraints.txt" in step["run"]
     assert step["if"].split("'")[1] in PARTS
 
@@ -62,9 +86,9 @@ def test_a_night_looks_for_known_vulnerabilities() -> None:
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
 def test_it_allows_user_namespaces_on_ubuntu(workflow: Path) -> None:
     """Ubuntu's runners deny them otherwise, and every local trial would be refused."""
-    allow = "sysctl kernel.apparmor_restrict_unprivileged_userns=0"
-    trials = next(i for i, step in enumerate(steps(workflow)) if ".ci/night" in step)
-    assert any(allow in step for step in steps(workflow)[:trials])
+    allow = "kernel.apparmor_restrict_unprivileged_userns"
+    trials = next(i for i, step in enumerate(steps(workflow)) if runs_the_night(step))
+    assert any(allow in step.get("run", "") for step in steps(workflow)[:trials])
 
 
 def test_every_part_of_the_night_is_run() -> None:
@@ -119,9 +143,13 @@ def test_what_was_measured_is_kept_from_night_to_night() -> None:
 
 
 def test_the_systems_of_the_night_are_installed() -> None:
-    """Redis is no part of what a trial needs, and a suite of the night is about it."""
-    installs = next(i for i, step in enumerate(steps()) if ".ci/packages test" in step)
-    assert installs < next(i for i, step in enumerate(steps()) if ".ci/night" in step)
+    """Redis, RabbitMQ and PostgreSQL are no part of what a trial needs, and suites of the night are
+    about them."""
+    installs = next(i for i, step in enumerate(steps()) if "PACKAGES" in step.get("env", {}))
+    assert installs < next(i for i, step in enumerate(steps()) if runs_the_night(step))
+    packages = steps()[installs]["env"]["PACKAGES"].split()
+    assert packages[0] == "test", "the word with which Redis is installed"
+    assert {"rabbitmq-server", "postgresql"} <= set(packages)
     assert "need redis-server" in (ROOT / ".ci" / "packages").read_text().split("= test")[1]
 
 
@@ -228,6 +256,7 @@ SHORT = """\
 
 NOT_IN_TESTS = (
     "sudo sysctl",  # the machine's own settings
+    "key=kernel.apparmor",
     "pipx run --spec pip-audit",  # it asks a public service about all packages
 )
 
@@ -251,14 +280,15 @@ def test_their_steps_work(tmp_path: Path) -> None:
         "BENCHMARKS": str(_benchmark(tmp_path)),
         "TABLES": "tests/checkers/linear/test_set_causes.py",
         "GITHUB_STEP_SUMMARY": str(summary),
+        **_of_a_runner(tmp_path),
     }
     try:
-        asked = [(step, "") for step in steps() if ".ci/night" not in step]
+        asked = [(step, "") for step in steps() if "run" in step and not runs_the_night(step)]
         parts = [part for part in PARTS if part != "hosts"]  # docker, ssh and Spark: minutes
-        asked += [(step, part) for part in parts for step in steps() if ".ci/night" in step]
-        asked += [(step, "small") for step in steps(WORKFLOWS[-1]) if ".ci/night" in step]
+        asked += [(step, part) for part in parts for step in steps() if runs_the_night(step)]
+        asked += [(step, "small") for step in steps(WORKFLOWS[-1]) if runs_the_night(step)]
         for step, part in asked:
-            if not step.startswith(NOT_IN_TESTS):
+            if not step["run"].startswith(NOT_IN_TESTS):
                 _executed(step, {**env, "PART": part})
     finally:
         (ROOT / "runs" / "short-systems.tsv").unlink(missing_ok=True)
@@ -285,7 +315,41 @@ def _benchmark(folder: Path) -> Path:
     return path
 
 
-def _executed(step: str, env: dict[str, str]) -> None:
-    shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step]
-    ran = subprocess.run(shell, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, f"{step}\n{ran.stdout}\n{ran.stderr}"
+def _of_a_runner(folder: Path) -> dict[str, str]:
+    """What GitHub sets for the steps of an action."""
+    (folder / "path").touch()
+    return {
+        "GITHUB_ACTION_PATH": str(ROOT),
+        "GITHUB_PATH": str(folder / "path"),
+        "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
+        "RUNNER_TEMP": str(folder),
+    }
+
+
+def _executed(step: dict[str, Any], env: dict[str, str], code: int = 0) -> None:
+    """Execute the script of a step. Of the packages only those that tests need."""
+    added = Path(env["GITHUB_PATH"]).read_text().split()
+    own = {**step.get("env", {}), "PATH": ":".join([*added, env["PATH"]])}
+    if "PACKAGES" in own:
+        own["PACKAGES"] = own["PACKAGES"].split()[0]
+    shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+    ran = subprocess.run(
+        shell, cwd=ROOT, env=env | own, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == code, f"{step}\n{ran.stdout}\n{ran.stderr}"
+
+
+@pytest.mark.parametrize("code", [0, 2])
+def test_the_action_keeps_the_exit_code_and_shows_what_was_printed(
+    tmp_path: Path, code: int
+) -> None:
+    """On the page of the job, unless the command has written a page of its own."""
+    given = {"command": f"echo valid; exit {code}"}
+    (step,) = (s for s in _of_the_action(given) if "COMMAND" in s.get("env", {}))
+    env = {**os.environ, **_of_a_runner(tmp_path)}
+    page = tmp_path / "summary.md"
+    _executed(step, env, code)
+    assert page.read_text() == "```\nvalid\n```\n"
+    page.write_text("a suite\n")
+    _executed(step, env, code)
+    assert page.read_text() == "a suite\n"

@@ -345,6 +345,9 @@ cluster {{ name: seatrial, listen: "{address}:{ROUTE_PORT}", routes: [ {routes} 
         _, found = await here.http(MONITOR_PORT, "/jsz?accounts=1&streams=1")
         return view_of(here.node.name, json.loads(health), json.loads(found))
 
+    async def rejoin(self, here: NodeAccess, others: Sequence[NodeAccess]) -> None:
+        """Do nothing: a server of the same name is the same peer, and is sent all that it lacks."""
+
     async def copy(self, here: NodeAccess, keys: Sequence[str]) -> list[Copy]:
         rows = []
         for key in keys:

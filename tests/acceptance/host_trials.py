@@ -7,8 +7,9 @@
 
 The scenarios: the smoke trial for its whole 90 s; each fault, verified; each unsafe plan, with as
 many lost messages as the naive count; Redis, without faults and with a partition; a driver of
-another package; etcd, NATS and ZooKeeper; killed and stopped drivers; nodes that die, full disks,
-clusters that are kept. The exit code is 1 at the first deviation.
+another package; etcd, NATS and ZooKeeper, on SSH hosts RabbitMQ and PostgreSQL, too; killed and
+stopped drivers; nodes that die, full disks, clusters that are kept. The exit code is 1 at the first
+deviation.
 """
 
 import argparse
@@ -37,6 +38,7 @@ LABS: Mapping[str, Callable[[], Any]] = {
 }
 UNSAFE = {**dict.fromkeys(LEAST, "unsafe-default"), "shrink-then-kill": "unclean"}
 MADE = {"docker": "12 containers, 1 network and 6 volumes", "ssh": "6 folders"}
+PROGRAMS = {"nats": "nats-server", "rabbitmq": "rabbitmqctl"}
 Shown = tuple[str, Callable[[Path], str]]
 
 
@@ -80,7 +82,7 @@ def shown(host_lab: HostLab, lab: Any) -> Iterator[Shown]:
     def other(name: str) -> Callable[[Path], str]:
         def valid(folder: Path) -> str:
             done = trial_scenarios.other_system(host_lab, folder, name)
-            trial_assertions.ran_outside(done, {"nats": "nats-server"}.get(name, name))
+            trial_assertions.ran_outside(done, PROGRAMS.get(name, name))
             return str(done.verdict["sentence"])
 
         return valid
@@ -102,6 +104,8 @@ def shown(host_lab: HostLab, lab: Any) -> Iterator[Shown]:
     yield "redis-split", redis_split
     yield "outside", outside
     yield from ((name, other(name)) for name in trial_scenarios.OTHERS)
+    if host_lab.kind == "ssh":  # their hosts have what this machine has installed
+        yield from ((name, other(name)) for name in trial_scenarios.INSTALLED)
     yield "killed", killed
     yield "kept", kept
     yield from (of_docker if host_lab.kind == "docker" else of_ssh)(host_lab, lab)

@@ -61,7 +61,7 @@ def ran_outside(done: run_command.FinishedCommand, program: str) -> None:
     assert (done.verdict["verdict"], done.verdict["reasons"]) == ("valid", [])
     assert {fault["state"] for fault in run_command.faults(done.run)} <= {"installed"}
     recorded = run_command.state(done.run)["healthy"]["programs"][program]
-    assert recorded["version"].count(".") == 2
+    assert "." in recorded["version"]
     assert len(recorded["sha256"]) == 64
 
 

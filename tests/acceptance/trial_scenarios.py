@@ -48,6 +48,7 @@ REDIS: Mapping[str, tuple[object, ...]] = {
     "redis-split": ("run", "messages", "--plan", SPLIT, "--duration", "24s"),
 }
 OTHERS = {"etcd": "append", "nats": "log", "zookeeper": "lock"}  # system: workload
+INSTALLED = {"rabbitmq": "queue", "postgres": "register"}  # they need packages of Debian
 OUTSIDE: Mapping[str, tuple[object, ...]] = {
     # a killed leader of NATS would have to be down for three times its detection time
     "docker": (
@@ -115,12 +116,12 @@ def outside(host_lab: HostLab, folder: Path) -> run_command.FinishedCommand:
 
 
 def other_system(host_lab: HostLab, folder: Path, name: str) -> run_command.FinishedCommand:
-    """A trial of another system, by its name in `OTHERS`, in which a follower is killed."""
+    """A trial of another system, by its name in the tables above, in which a follower is killed."""
     before = host_lab.left()
-    faults = ("--faults", "kill", "--targets", "one follower")
+    faults = ("--faults", "kill", "--targets", "one follower", "--short-faults")
     times = ("--duration", "23s", "--rhythm", "quiet_s=2,fault_s=15,recovery_s=5")
-    command = ("run", OTHERS[name], "--system", name, *faults, *times, "--load", "rate=100")
-    done = host_lab.seatrial(*command, "--no-report", runs=folder)
+    what = ("run", (OTHERS | INSTALLED)[name], "--system", name, "--load", "rate=100")
+    done = host_lab.seatrial(*what, *faults, *times, "--no-report", runs=folder)
     host_lab.is_as(before)
     return done
 
