@@ -43,10 +43,12 @@ class Trial:
     system: str = "flotilla"
     profile: str = ""  # empty: the system's own default
     version: str = ""  # of the system's program; empty: the one that is there, or the driver's
+    mixed: Mapping[str, str] = field(default_factory=dict)  # node -> version that it runs instead
     supply: str = "auto"  # where the program comes from (clusters.supply)
     hosts: str = "local"
     bed: Mapping[str, Any] = field(default_factory=dict)  # options of the hosts
     workload: str = "messages"
+    client: tuple[str, ...] = ()  # command of a client program; empty: the driver's own client
     faults: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()  # selectors that a drawn plan picks from; empty: each kind's own
     plan: str = ""  # plan files, with commas between, instead of one drawn from the seed

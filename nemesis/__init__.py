@@ -23,7 +23,7 @@ before anything else.
 
 from nemesis._plan.drawing import DemoPlan, demo_plan, swarm
 from nemesis._plan.kinds import check_kinds
-from nemesis._plan.plan import check, draw, longest_s, plan_for_trial
+from nemesis._plan.plan import check, draw, longest_s, plan_for_trial, planned_versions
 from nemesis._plan.toml import Plan, dump, load
 from nemesis._runner.capabilities import unsupported_reason
 from nemesis._runner.interval import describe_effect
@@ -49,6 +49,7 @@ __all__ = [
     "longest_s",
     "open_entries",
     "plan_for_trial",
+    "planned_versions",
     "swarm",
     "unsupported_reason",
 ]

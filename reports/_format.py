@@ -103,6 +103,11 @@ def programs(view: RunView) -> list[tuple[str, str, str, str]]:
     """Return the programs that ran: name, version, SHA-256, and where each came from."""
     healthy = view.state.get("healthy")
     found = healthy.get("programs") if isinstance(healthy, Mapping) else None
+    others = healthy.get("other_versions") if isinstance(healthy, Mapping) else None
+    rows = [
+        *(found.items() if isinstance(found, Mapping) else ()),
+        *((of.get("program"), of) for of in others or () if isinstance(of, Mapping)),
+    ]
     return [
         (
             str(name),
@@ -110,7 +115,7 @@ def programs(view: RunView) -> list[tuple[str, str, str, str]]:
             str(of.get("sha256") or ""),
             str(of.get("source") or ""),
         )
-        for name, of in (found.items() if isinstance(found, Mapping) else ())
+        for name, of in rows
         if isinstance(of, Mapping)
     ]
 

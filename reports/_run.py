@@ -238,7 +238,8 @@ def rerun_command(view: RunView, seatrial: str = "seatrial") -> str:
     """Return the command that runs the same plan again; for an imported history, the one that
     checks it."""
     verb = "check" if view.trial.system == IMPORTED else "replay"
-    return f"{seatrial} {verb} {run_argument(view.run)}"
+    named = " --client COMMAND" if view.trial.client else ""  # a stored command is not repeated
+    return f"{seatrial} {verb} {run_argument(view.run)}{named}"
 
 
 def explain_command(view: RunView, finding: str = "", seatrial: str = "seatrial") -> str:

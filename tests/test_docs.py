@@ -102,8 +102,8 @@ def _faults_that_fit() -> Iterator[str]:
     yield from ("", "## What fits which system: faults", "")
     yield "`all`, `one`: the default profile claims to survive the fault on so many nodes. `yes`:"
     yield "the fault can be injected, and what it breaks is excused. Empty: it is refused, as the"
-    yield "system cannot do what it needs (`rejoin`, `members`, `handover`). Hosts need the other"
-    yield "abilities that are named ([the table](writing-a-plugin.md#a-fault))."
+    yield "system cannot do what it needs (`rejoin`, `members`, `handover`, `versions`). Hosts need"
+    yield "the other abilities that are named ([the table](writing-a-plugin.md#a-fault))."
     yield from ("", *_head("fault", "needs", *(f"`{name}`" for name in systems)))
     for fault in registry.names("fault"):
         needs = registry.fault(fault).needs

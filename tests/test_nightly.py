@@ -147,10 +147,10 @@ def test_the_systems_of_the_night_are_installed() -> None:
     about them."""
     installs = next(i for i, step in enumerate(steps()) if "PACKAGES" in step.get("env", {}))
     assert installs < next(i for i, step in enumerate(steps()) if runs_the_night(step))
-    packages = steps()[installs]["env"]["PACKAGES"].split()
-    assert packages[0] == "test", "the word with which Redis is installed"
-    assert {"rabbitmq-server", "postgresql"} <= set(packages)
-    assert "need redis-server" in (ROOT / ".ci" / "packages").read_text().split("= test")[1]
+    assert steps()[installs]["env"]["PACKAGES"].split()[0] == "test"
+    of_tests = (ROOT / ".ci" / "packages").read_text().split("= test")[1]
+    for name in ("redis-server", "rabbitmq-server", "postgresql"):
+        assert f"need {name}" in of_tests or f"missing {name}" in of_tests
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)

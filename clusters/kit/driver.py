@@ -2,7 +2,8 @@
 
 import asyncio
 import inspect
-import re
+import shlex
+import shutil
 import signal
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -11,34 +12,32 @@ from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from ipaddress import ip_address
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from clusters.kit import process_tree
+from clusters.kit.client_program import ClientProgram, offered_calls
 from clusters.kit.clients import ServiceClient
+from clusters.kit.placing import place, printed_version, supplied, supplied_to
 from clusters.kit.service import SERVER, Event, NodeAccess, Profile, Service, View, role_events
-from clusters.supply import (
-    Program,
-    Supplied,
-    built_for,
-    on_nodes,
-    portable,
-    resolve,
-    sources_here,
-    ways_to_get,
+from clusters.kit.versions import (
+    VersionedNodes,
+    claims_of_versions,
+    has_versions,
+    version_words,
 )
+from clusters.supply import Supplied, digest, sources_here
 from harness import registry
 from harness.contracts import (
     CLIENT,
-    Agent,
     ClusterState,
     MessageClient,
     Node,
     SystemPlugin,
     TestBed,
 )
-from harness.contracts.membership import REJOIN
+from harness.contracts.calls import CALLS
+from harness.contracts.membership import REJOIN, VERSIONS
 from harness.errors import BadRequest, BedFailed, NodeGone, UnknownName
 from harness.history.notes import NOT_COMPARED
 from harness.run.broker_sets import BrokerSetData
@@ -49,7 +48,6 @@ LOOK_EVERY_S = 0.1
 ANSWER_WITHIN_S = 2.0
 STOP_WITHIN_S = 5.0
 COPY_WITHIN_S = 60.0
-PRINT_WITHIN_S = 20.0
 GUARD = "process_tree.py"
 # faults that change the processes of one process group, or trace what it runs
 OF_THE_GROUP = frozenset({"clock", "limits", "disk", "unsynced"})
@@ -70,14 +68,34 @@ def plugin(service: type[Service]) -> SystemPlugin:
     return SystemPlugin(
         system=partial(_driver, service),
         profiles=lambda: names,
-        claims=lambda trial: {**service.claims, **_profile(service, trial).claims},
+        claims=lambda trial: claims_of_versions(
+            service, {**service.claims, **_profile(service, trial).claims}
+        ),
         in_force=partial(settings_in_force, service),
-        calls=lambda trial: [name for name in dir(service.client) if not name.startswith("_")],
+        calls=partial(_calls, service),
+        program_calls=_program_calls,
         supply=lambda: {program.name: sources_here(program) for program in service.programs},
-        prepare=partial(_supplied, service),
+        prepare=partial(supplied, service),
         words=_own_words(service),
         digests=_has_digests(service),
     )
+
+
+def _calls(service: type[Service], trial: Trial) -> Sequence[str]:
+    """Return the calls of the clients: all that a client program may have, because none may be
+    started to judge a stored run."""
+    if trial.client:
+        return [*CALLS]
+    return [name for name in dir(service.client) if not name.startswith("_")]
+
+
+def _program_calls(trial: Trial) -> Sequence[str]:
+    """Start the trial's client program, if this machine has it; return the calls that its hello
+    names. One that only nodes have is asked there."""
+    shares_files = registry.load("hosts", trial.hosts)(trial, Path()).shares_files
+    if not shares_files and shutil.which(trial.client[0]) is None:
+        return [*CALLS]
+    return offered_calls(trial.client)
 
 
 def declaration_problem(service: type[Service]) -> str:
@@ -183,15 +201,7 @@ def _cluster_nodes(service: type[Service], counts: Mapping[str, Any]) -> list[No
     ]
 
 
-def _supplied(service: type[Service], trial: Trial) -> dict[str, Supplied]:
-    """Return the programs, fetched if need be. The trial's version and supply are those of the
-    first one, which is the system; others are what they need to run."""
-    first, *others = service.programs
-    found = {first.name: resolve(first, trial.version, trial.supply)}
-    return found | {program.name: resolve(program) for program in others}
-
-
-class ServiceDriver:
+class ServiceDriver(VersionedNodes):
     """Installs, starts, watches and stops the nodes of a service."""
 
     def __init__(
@@ -202,10 +212,10 @@ class ServiceDriver:
         values: Mapping[str, Any],
         topics: Mapping[str, int],
     ) -> None:
+        super().__init__()
         self._of, self._trial, self._nodes, self._values = service, trial, nodes, values
         self._topics = topics
-        self._service: Service
-        self._programs: dict[str, dict[str, str]] = {}  # node -> program -> path
+        self._programs = {}
         self._started: set[str] = set()
         self._last_views: Mapping[str, View | None] = {}
         self._unanswered: dict[str, Exception] = {}  # node -> why the last failed question failed
@@ -213,7 +223,8 @@ class ServiceDriver:
         self.data_role = service.data_role or next(iter(service.roles))
         self.detection_s = service.detects_within_s(values)
         self.log, self.data = service.log, service.data
-        self.can = frozenset({REJOIN} if service.rejoin is not Service.rejoin else ())
+        able = {REJOIN: service.rejoin is not Service.rejoin, VERSIONS: has_versions(service)}
+        self.can = frozenset(name for name, is_so in able.items() if is_so)
         self.cannot = OF_THE_GROUP if service.leaves_group else frozenset()
 
     def nodes(self) -> Sequence[Node]:
@@ -238,57 +249,38 @@ class ServiceDriver:
         }
 
     def client(self, settings: Mapping[str, Any]) -> MessageClient:
-        return ServiceClient(self._of.client, settings)
+        if not (argv := self._trial.client):
+            return ServiceClient(self._of.client, settings)
+        needed = registry.workload(self._trial.workload).calls[:1]
+        return ServiceClient(ClientProgram(argv, needed).calls, settings)
 
     # starting it
 
     async def install(self, bed: TestBed) -> None:
-        supplied = await asyncio.to_thread(_supplied, self._of, self._trial)
-        if self._trial.supply == "path" and not bed.hosts.shares_files:
-            first = self._of.programs[0]
-            supplied[first.name] = on_nodes(first, self._trial.version)
-        self._service = self._of(self._values, supplied, _cluster(bed))
-        await asyncio.gather(*(self._install(bed, node, supplied) for node in _cluster(bed)))
+        found = await supplied_to(bed, self._of, self._trial)
+        self._service = self._of(self._values, found, _cluster(bed))
+        await asyncio.gather(*(self._install(bed, node, found) for node in _cluster(bed)))
+        for name, version in self._trial.mixed.items():
+            await self.install_version(bed, version)
+            await self.set_version(bed, name, version)
 
-    async def _install(self, bed: TestBed, node: Node, supplied: dict[str, Supplied]) -> None:
+    async def _install(self, bed: TestBed, node: Node, found: dict[str, Supplied]) -> None:
         agent, folder = bed.agents[node.name], bed.hosts.folder(node.name)
         paths = {}
         for program in self._of.programs:
-            there = supplied[program.name]
-            path = paths[program.name] = await self._place(bed, node, program, there)
+            there = found[program.name]
+            version = self._trial.version if program is self._of.programs[0] else ""
+            path = await place(bed, node, program, there, version, f"{folder}/bin")
+            paths[program.name] = path
             if not there.version and not (there.path and there.path.is_dir()):
-                printed = await _printed_version(agent, program, path)
-                supplied[program.name] = replace(there, version=printed)
+                printed = await printed_version(agent, program, path)
+                found[program.name] = replace(there, version=printed)
         self._programs[node.name] = paths
         here = self._here(bed, node)
         files = self._service.files(here, self._peers(bed))
         guards = {GUARD: inspect.getsource(process_tree)} if self._guard(bed, here) else {}
         for name, text in {**files, **guards}.items():
             await agent.put(f"{folder}/{name}", text.encode())
-
-    async def _place(self, bed: TestBed, node: Node, program: Program, there: Supplied) -> str:
-        """Return the program's path on the node, where it is put if the node lacks it."""
-        agent, folder = bed.agents[node.name], bed.hosts.folder(node.name)
-        if there.path is None or (program.linked and not bed.hosts.shares_files):
-            version = self._trial.version if program is self._of.programs[0] else ""
-            return await _on_path(agent, node, program, version)
-        if bed.hosts.shares_files:
-            return str(there.path)
-        whole, path = there.path, there.path
-        if found := portable(program):
-            with suppress(BedFailed):
-                return await _on_path(agent, node, program, "")
-            whole, path = found
-        if path.is_file():
-            await _refuse_other_machine(agent, node, path)
-        to, above = f"{folder}/bin", whole.parent
-        for below, files in groupby(_files(whole), key=lambda each: each.parent):
-            await agent.run(["mkdir", "-p", f"{to}/{below.relative_to(above)}"])
-            for source in files:
-                data = await asyncio.to_thread(source.read_bytes)
-                await agent.put(f"{to}/{source.relative_to(above)}", data)
-        await agent.run(["chmod", "-R", "755", to])
-        return f"{to}/{path.relative_to(above)}"
 
     async def start(self, bed: TestBed) -> None:
         """Start the nodes role by role, each when those before it serve."""
@@ -305,17 +297,17 @@ class ServiceDriver:
         rejoins = REJOIN in self.can and here.node.role == self.data_role
         if rejoins and node in self._started and not has_data:
             others = [self._here(bed, n) for n in self._peers(bed) if n.name != node]
-            await self._service.rejoin(here, others)
+            await self._as_run_by(node).rejoin(here, others)
             fresh = False
         self._started.add(node)
-        argv = self._service.argv(here, self._peers(bed), fresh)
+        argv = self._as_run_by(node).argv(here, self._peers(bed), fresh)
         if wrong := [word for word in argv if not isinstance(word, str)]:
             why = f"is wrong: argv must return strings, not {wrong[0]!r}"
             raise registry.refusal("system", self._trial.system, why)
         await agent.start(
             self._of.name,
             [*self._guard(bed, here), *argv],
-            env=self._service.environment(here),
+            env=self._as_run_by(node).environment(here),
             cwd=here.folder,
             log=f"{here.folder}/{self.log}",
         )
@@ -337,17 +329,13 @@ class ServiceDriver:
     def _peers(self, bed: TestBed) -> tuple[Node, ...]:
         return bed.of_role(self.data_role)
 
-    def _here(self, bed: TestBed, node: Node) -> NodeAccess:
-        folder, paths = bed.hosts.folder(node.name), self._programs.get(node.name, {})
-        return NodeAccess(node, bed.agents[node.name], folder, paths)
-
     # asking it
 
     async def _views(self, bed: TestBed) -> dict[str, View | None]:
         async def ask(node: Node) -> View | None:
             try:
                 async with asyncio.timeout(ANSWER_WITHIN_S):
-                    view = await self._service.ask(self._here(bed, node))
+                    view = await self._as_run_by(node.name).ask(self._here(bed, node))
             except NodeGone:
                 raise
             except (BedFailed, OSError, ValueError, LookupError, TypeError, TimeoutError) as e:
@@ -391,12 +379,16 @@ class ServiceDriver:
             name: {"version": of.version, "source": of.source, "sha256": of.sha256}
             for name, of in self._service.supplied.items()
         }
-        version = self._service.supplied[self._of.programs[0].name].version
+        if argv := self._trial.client:
+            file = shutil.which(argv[0]) if "/" in argv[0] or bed.hosts.shares_files else None
+            sha256 = digest(Path(file)) if file else ""
+            programs["client"] = {"version": "", "source": shlex.join(argv), "sha256": sha256}
         return {
             "masters": now.masters,
             "epochs": now.epochs,
             "programs": programs,
-            "version": version,
+            "version": version_words(self._installed, [*self._trial.mixed.values()]),
+            **await self._versions_in_use(bed),
         }
 
     async def _wait_whole(self, bed: TestBed, within_s: float, role: str = "") -> ClusterState:
@@ -456,7 +448,8 @@ class ServiceDriver:
     async def collect(self, bed: TestBed) -> None:
         nodes = self._peers(bed)
         await self.compared(bed)
-        copies = nodes if self._of.copy is not Service.copy else ()
+        own = self._of.copy is not Service.copy and not self._trial.client
+        copies = nodes if own else ()  # a client program has keys of its own
         if not self._of.copies_stopped:
             await asyncio.gather(*(self._copy(bed, node) for node in copies))
         for role in [*self._of.roles][::-1]:  # so that no arbiter sees leaders go
@@ -475,7 +468,7 @@ class ServiceDriver:
         keys = [f"{topic}-{n}" for topic, queues in self._topics.items() for n in range(queues)]
         try:
             async with asyncio.timeout(COPY_WITHIN_S):
-                rows = await self._service.copy(self._here(bed, node), keys)
+                rows = await self._as_run_by(node.name).copy(self._here(bed, node), keys)
             bed.record.replicas(node.name, rows)
         except (BedFailed, OSError, ValueError, LookupError, TimeoutError) as e:
             bed.record.note(f"NO_REPLICA {node.name}: {str(e)[-500:] or type(e).__name__}")
@@ -503,7 +496,7 @@ class ServiceDriver:
         except (BedFailed, ValueError) as e:
             bed.record.note(f"NO_EVENTS {node}: {e}")
             return []
-        events = self._service.events(log, node)
+        events = self._as_run_by(node).events(log, node)
         return [(t - begin_ns, source, kind, fields) for t, source, kind, fields in events]
 
 
@@ -588,45 +581,6 @@ def _serving(views: Mapping[str, View | None]) -> tuple[str, ...]:
     return tuple(node for node, view in views.items() if view and view.ready and view.leader)
 
 
-async def _on_path(agent: Agent, node: Node, program: Program, version: str) -> str:
-    """Return where the PATH of a node has a program. Raises BedFailed if it has none, or one of
-    another version than `version`."""
-    folders = "".join(f"; ls {folder}/{program.name} | sort -r" for folder in program.folders)
-    found = await agent.run(["sh", "-c", f"(command -v {program.name}{folders}) | grep -m 1 ."])
-    if found.code:
-        ways = "; or ".join(ways_to_get(program))
-        raise BedFailed(f"{node.name} has no {program.name}; to get it: {ways}")
-    path = found.out.strip()
-    if version and (there := await _printed_version(agent, program, path)) != version:
-        raise BedFailed(
-            f"{node.name} has {program.name} {there or 'of an unknown version'}, and the trial "
-            f"names {version}; to fix it: install {version} there, or name another supply than "
-            "'path'"
-        )
-    return path
-
-
-async def _printed_version(agent: Agent, program: Program, path: str) -> str:
-    """Return the version that a program prints on a node; empty if it prints none."""
-    if not program.version_argv:
-        return ""
-    argv = ["env", *program.version_env, path, *program.version_argv]
-    ran = await agent.run(argv, timeout_s=PRINT_WITHIN_S)
-    there = re.search(program.version_re, ran.out + ran.err)
-    return there[1] if there else ""
-
-
-async def _refuse_other_machine(agent: Agent, node: Node, path: Path) -> None:
-    """Raise BedFailed if a program is built for other machines than the node."""
-    machine = (await agent.run(["uname", "-m"])).out.strip()
-    built = await asyncio.to_thread(built_for, path)
-    if built and machine and built != machine:
-        raise BedFailed(
-            f"{node.name} is {machine}, and {path} is built for {built}; to fix it: install "
-            f"{path.name} there and name supply = 'path'"
-        )
-
-
 async def _listening(here: NodeAccess) -> str:
     """Return the addresses on which TCP connections are taken on a node, by /proc/net/tcp."""
     found = await here.agent.run(["cat", "/proc/net/tcp", "/proc/net/tcp6"])
@@ -662,7 +616,3 @@ def lacking(state: ClusterState, nodes: Sequence[Node], views: Mapping[str, View
 def sort_events(logs: Iterable[Iterable[Event]]) -> list[Event]:
     """Sort events by time and node. Those of one node at one instant keep their order."""
     return sorted((event for log in logs for event in log), key=lambda event: event[:2])
-
-
-def _files(path: Path) -> list[Path]:
-    return [path] if path.is_file() else sorted(each for each in path.rglob("*") if each.is_file())

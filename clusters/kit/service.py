@@ -196,6 +196,11 @@ class Service:
         """
         raise NotImplementedError
 
+    async def before_version(self, here: NodeAccess, version: str) -> None:
+        """Prepare the cluster for this node, which still runs, to be started with another version
+        (`upgrade`, `downgrade`): what an operator has to do first. `files`, `argv` and
+        `environment` have the node's version in `self.supplied`."""
+
     async def digests(self, nodes: Sequence[NodeAccess]) -> Mapping[str, str]:
         """Return a digest of each node's replica at one point of its history that all nodes have
         reached: node -> digest. Empty if there is nothing to compare yet. It is asked at the end,

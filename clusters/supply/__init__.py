@@ -22,6 +22,7 @@ from clusters.supply.programs import Supplied as Supplied
 from clusters.supply.programs import Wheel as Wheel
 from clusters.supply.programs import ways_to_get as ways_to_get
 from clusters.supply.resolve import built_for as built_for
+from clusters.supply.resolve import digest as digest
 from clusters.supply.resolve import on_nodes as on_nodes
 from clusters.supply.resolve import portable as portable
 from clusters.supply.resolve import resolve as resolve

@@ -1,7 +1,7 @@
 """Programs and their sources, as data."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -16,11 +16,13 @@ class Wheel:
 @dataclass(frozen=True, kw_only=True)
 class GoModule:
     """A Go module. `package` is the main package; with `main`, the text of a main program that
-    imports it, because `go install` refuses modules that replace others."""
+    imports it, because `go install` refuses modules that replace others. `revisions`: version ->
+    the module's own name of it, if it has only these."""
 
     module: str
     package: str = ""
     main: str = ""
+    revisions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

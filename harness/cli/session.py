@@ -25,7 +25,7 @@ from harness.cli.console import (
     working,
 )
 from harness.cli.hints import check_command, naming_run, report_command
-from harness.cli.options import Request
+from harness.cli.options import Request, locate_client
 from harness.errors import (
     EXIT_BED_FAILED,
     EXIT_INVALID,
@@ -318,18 +318,27 @@ def report(run: RunDir, formats: Iterable[str]) -> int:
 @dataclass(frozen=True)
 class HostTrust:
     """How far a stored run is trusted: options of hosts (`bed`) come from the command line, unless
-    the user trusts the run."""
+    the user trusts the run, and a client program (`client`) always does."""
 
     bed: Mapping[str, Any] = field(default_factory=dict[str, Any])
     run: bool = False
+    client: Sequence[str] | None = None
 
     def trial(self, run: RunDir) -> Trial:
-        """Return the trial of a stored run, with hosts' options that the user has named.
+        """Return the trial of a stored run, with hosts' options and the client program that the
+        user has named.
 
         Raises BadRequest if the run has others. An inventory says which machines are reached with
         the user's keys, and what is run there as root; an image is run as it is.
         """
         trial = run.trial()
+        if trial.client and not self.client:
+            raise BadRequest(
+                f"the run in {run.path} names a client program, which a stored run is never trusted"
+                " to choose; name it yourself: --client COMMAND"
+            )
+        if self.client:
+            trial = replace(trial, client=locate_client(self.client))
         must_name = registry.hosts(trial.hosts).must_name
         unnamed = {*trial.bed, *(must_name or ())} - self.bed.keys()
         if unnamed and must_name is not None and not self.run:

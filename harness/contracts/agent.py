@@ -112,7 +112,7 @@ class Agent(Protocol):
         ...
 
     async def signal(self, name: str, number: int) -> None:
-        """Signal the process group; do nothing if it has ended."""
+        """Signal the process group, also what is left of it once the process itself has ended."""
         ...
 
     async def state(self, name: str) -> ProcessState:

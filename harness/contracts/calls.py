@@ -136,6 +136,23 @@ class CounterCalls(Protocol):
     async def count(self, key: str) -> int: ...
 
 
+CALLS = frozenset(
+    name
+    for kind in (
+        *(RegisterCalls, LockCalls, LogCalls, SetCalls, TransactionCalls, QueueCalls),
+        CounterCalls,
+    )
+    for name in vars(kind)
+    if not name.startswith("_")
+)
+
+
+def lacking_calls(have: Collection[str], needed: Sequence[Collection[str]]) -> list[str]:
+    """Return the calls that are missing for one of the sets needed: of the one that lacks fewest.
+    Empty if a set is complete, or none is needed."""
+    return min((sorted(set(some).difference(have)) for some in needed), key=len, default=[])
+
+
 def missing_calls(client: object, needed: Collection[str]) -> list[str]:
     """Return the calls that a client (or its class) lacks, of those needed."""
     return sorted(name for name in needed if not callable(getattr(client, name, None)))
@@ -188,12 +205,17 @@ class CheckedCalls:
 
 async def _checked(name: str, call: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
     answer = await call(*arguments)
-    words, is_right = ANSWERS[name]
+    check_answer(name, answer)
+    return answer
+
+
+def check_answer(name: str, answer: Any) -> None:
+    """Raise TypeError if an answer is not of the kind that the callers of the call rely on."""
+    words, is_right = ANSWERS.get(name, ("", lambda answer: True))
     if not is_right(answer):
         kind = type(answer).__name__
         got = answer if answer is None else f"{kind} {str(answer)[:40]!r}"
         raise TypeError(f"{name} must return {words}, not {got}")
-    return answer
 
 
 def _is_number(answer: Any) -> bool:

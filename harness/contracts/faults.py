@@ -277,7 +277,8 @@ class FaultContext:
 class Param:
     """A parameter of a fault, in `FaultPlugin.params`.
 
-    `default` gives its type; `unit` is the unit of a number, or `selector`.
+    `default` gives its type; `unit` is the unit of a number, or `selector`, or `version`
+    (of the system's program, which is fetched and installed before the load).
     """
 
     default: Any

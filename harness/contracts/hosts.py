@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 CLIENT = "client"  # the role of nodes that clients live on
 # What hosts can do, by name. A fault declares in `needs` what it needs of these. A system may have
-# abilities of its own, in an attribute `can`: `members`, `handover`.
+# abilities of its own, in an attribute `can`: `members`, `handover`, `versions`.
 HOST_ABILITIES = {
     "links": "cut links (Agent.links)",
     "loss": "drop a share of the packets of a link",

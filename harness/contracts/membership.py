@@ -1,11 +1,12 @@
-"""What an operator may do to a system while it runs: change its members, hand a mastership over.
+"""What an operator may do to a system while it runs: change its members, hand a mastership over,
+bring nodes to another version.
 
 A system whose members may change has `members` in its `can`, beside what its hosts can, and lists
 in `members` the roles that may leave and join. It executes the operator's commands; a fault says
 when, and observes. Members that vote are removed while they run, so that the others agree without
 them; those that hold copies (`stopped_first`) when their process has ended, since liveness is part
 of their membership. A system whose masters can be replaced by a command has `handover` in its
-`can`.
+`can`; one whose nodes can run several versions of their program has `versions`.
 """
 
 from typing import Protocol
@@ -13,6 +14,8 @@ from typing import Protocol
 from harness.contracts import System, TestBed
 
 REJOIN = "rejoin"  # in a system's `can`: a node that has lost its disk can be started again
+
+VERSIONS = "versions"  # likewise: its nodes can run several versions of their program
 
 
 class MemberSystem(System, Protocol):
@@ -48,4 +51,37 @@ class HandoverSystem(System, Protocol):
     async def hand_over(self, bed: TestBed, node: str) -> str:
         """Have this master hand its mastership over to another node. Return why it was refused;
         empty if another node was elected. Raises BedFailed if no node can be asked."""
+        ...
+
+
+class VersionedSystem(System, Protocol):
+    """A system that can `versions`. Versions are text, as its programs have them: 2.12.1."""
+
+    can: frozenset[str]
+
+    async def install_version(self, bed: TestBed, version: str) -> None:
+        """Put the program in this version on all nodes, beside the one that they run; called after
+        `install`. Raises BedFailed if it is not to be had."""
+        ...
+
+    def version(self, node: str) -> str:
+        """Return the version with which the node is started."""
+        ...
+
+    def first_version(self, node: str) -> str:
+        """Return the version with which the node was started first."""
+        ...
+
+    async def before_version(self, bed: TestBed, node: str, version: str) -> None:
+        """Do what an operator does before a node, which still runs, is started with another
+        version. Raises BedFailed if it fails."""
+        ...
+
+    async def set_version(self, bed: TestBed, node: str, version: str) -> None:
+        """Have the node started with this version from now on, by whatever starts it."""
+        ...
+
+    async def running_version(self, bed: TestBed, node: str) -> str:
+        """Return the version that the node's process really is; empty if it does not run, or is
+        none that was installed."""
         ...

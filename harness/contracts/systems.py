@@ -184,6 +184,8 @@ class SystemPlugin(Plugin):
     in_force  all settings by name as the trial's cluster has them
     calls     names of the calls that its clients have, of `harness.contracts.calls`; None: its
               clients have the harness's own protocols, and it refuses workloads itself
+    program_calls  starts the trial's client program, which stands in for its clients, and returns
+              the calls that it has; called before a run only, for a program that the user named
     supply    the programs of its nodes, each with the ways to get it and whether this machine has
               what each way needs
     prepare   fetches, before anything is started, what nodes will run. Raises BadRequest or
@@ -203,6 +205,7 @@ class SystemPlugin(Plugin):
     mutants: Callable[[], Mapping[str, Any]] = _no_names
     in_force: Callable[["Trial"], Mapping[str, Any]] | None = None
     calls: Callable[["Trial"], Sequence[str]] | None = None
+    program_calls: Callable[["Trial"], Sequence[str]] | None = None
     supply: Callable[[], Mapping[str, Sequence[tuple[str, bool]]]] | None = None
     prepare: Callable[["Trial"], object] | None = None
     words: Mapping[str, str] = field(default_factory=dict)

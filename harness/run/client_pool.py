@@ -26,6 +26,7 @@ import sys
 import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -104,7 +105,7 @@ class ClientProcessHandle:
             self._bed.hosts.folder(self.node.name),
             self._bed.hosts.python(self.node.name),
         )
-        await self._agent.put(f"{folder}/trial.toml", self._run.trial_file.read_bytes())
+        await self._agent.put(f"{folder}/trial.toml", await self._trial_there(folder))
         await self._agent.put(f"{folder}/names.json", json.dumps(self._run.names()).encode())
         self._receiver = RowReceiver(self._run.journal, self.node.name, self._clock.error_ns)
         await self._agent.start(
@@ -117,6 +118,18 @@ class ClientProcessHandle:
             log=f"{folder}/clients.log",
             on_line=self._on_line,
         )
+
+    async def _trial_there(self, folder: str) -> bytes:
+        """Return the trial file for the node. A client program that is a file of this machine is
+        put there, and named by its path there, unless nodes see our files."""
+        trial = self._run.trial()
+        here = Path(trial.client[0]) if trial.client else Path()
+        if self._bed.hosts.shares_files or not (here.is_absolute() and here.is_file()):
+            return self._run.trial_file.read_bytes()
+        there = f"{folder}/client/{here.name}"
+        await self._agent.put(there, await asyncio.to_thread(here.read_bytes))
+        await self._agent.run(["chmod", "755", there])
+        return replace(trial, client=(there, *trial.client[1:])).to_toml().encode()
 
     async def load(self, epoch_ns: int) -> None:
         """Begin the load; the run began at `epoch_ns` on the driver's clock."""
@@ -149,6 +162,7 @@ class ClientProcessHandle:
         await self._agent.tell(NAME, json.dumps({"do": "crash"}))
         await self._wait_for("crashing")
         await self._agent.exited(NAME)
+        await self._kill_rest()
         self._close_receiver()
         self._earlier_counts, self.stats = self.total_counts(), {}
         return pid
@@ -197,8 +211,15 @@ class ClientProcessHandle:
         try:
             if self._watching is not None:
                 await self._end()
+                await self._kill_rest()
         finally:
             self._close_receiver()
+
+    async def _kill_rest(self) -> None:
+        """Kill what a client program left of the process group of the process that has ended."""
+        if self._run.trial().client:
+            with suppress(BedFailed):
+                await self._agent.signal(NAME, signal.SIGKILL)
 
     def _close_receiver(self) -> None:
         intake, self._receiver = self._receiver, None

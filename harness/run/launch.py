@@ -20,9 +20,9 @@ import harness
 from harness import registry
 from harness.cli.hints import recorded_run_hint
 from harness.cli.prog_name import seatrial
-from harness.contracts import Hosts, Node, System
-from harness.contracts.membership import REJOIN
-from harness.errors import BedFailed, Unsupported
+from harness.contracts import CLIENT, Hosts, Node, System
+from harness.contracts.membership import REJOIN, VERSIONS
+from harness.errors import BadRequest, BedFailed, UnknownName, Unsupported
 from harness.history.rundir import RunDir
 from harness.history.runs import start_run
 from harness.run.interrupts import on_stop_signal
@@ -70,7 +70,22 @@ class PlanLimits:
         # a driver that declares nothing starts nodes again as they are, even without their data
         able = getattr(system, "can", frozenset({REJOIN}))
         cannot: frozenset[str] = getattr(system, "cannot", frozenset())
+        _check_mixed(trial, nodes, able)
         return cls(nodes, system.detection_s, (hosts.can | able) - cannot)
+
+
+def _check_mixed(trial: Trial, nodes: Sequence[Node], able: frozenset[str]) -> None:
+    """Raise BadRequest or Unsupported if nodes cannot run the versions that the trial names."""
+    servers = [node.name for node in nodes if node.role != CLIENT]
+    for name, version in trial.mixed.items():
+        if name not in servers:
+            raise UnknownName("node of mixed", name, servers)
+        if not isinstance(version, str) or not version:
+            raise BadRequest(f"mixed.{name} must be a version as a string, not {version!r}")
+    if trial.mixed and VERSIONS not in able:
+        raise Unsupported(
+            f"{trial.system} has no versions of its program to choose from; leave mixed out"
+        )
 
 
 def run(

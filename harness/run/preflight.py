@@ -4,34 +4,61 @@ Every name is looked up, every option is checked by its owner, the plan is drawn
 the machine is checked. A trial that passes fails only for reasons that could not be known before.
 """
 
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Timer
 
 from harness import registry
+from harness.cli.console import message, output
 from harness.cli.doctor import refuse_unready
 from harness.cli.options import Request
+from harness.contracts.calls import lacking_calls
 from harness.contracts.cluster_view import Omniscient
-from harness.errors import BadRequest, UnknownName
+from harness.errors import BadRequest, UnknownName, Unsupported
 from harness.judge.claims import claims_in_force
 from harness.run.launch import make_plan
 from harness.run.replica_comparison import ReplicaComparingSystem
 from harness.text.trial_lines import source_position
 from harness.trial import ANY_KIND, DEMANDS, ISOLATION, Trial
 
+SLOW_S = 2.0  # what takes longer than this to fetch is announced
+
 
 def refuse_unrunnable(request: Request, runs: Path) -> None:
     """Raise BadRequest or BedFailed if the trial cannot run as requested."""
     refuse_impossible(request)
     refuse_unready(request.trial.hosts, request.trial.bed, runs)
-    prepare(request.trial)
+    prepare(request)
 
 
-def prepare(trial: Trial) -> None:
-    """Fetch what the nodes will run. Raises BadRequest or BedFailed if it is not to be had."""
+def prepare(request: Request) -> None:
+    """Fetch what the nodes will run, in each version that the trial or its plan names. Raises
+    BadRequest or BedFailed if it is not to be had."""
+    trial = request.trial
     fetch = registry.system(trial.system).prepare
-    if fetch is not None:
-        fetch(trial)
+    if fetch is None:
+        return
+    nemesis = registry.nemesis()
+    plan = nemesis.load(make_plan(trial, request.plan_text), "the plan").faults
+    for version in dict.fromkeys(
+        (trial.version, *trial.mixed.values(), *nemesis.planned_versions(plan))
+    ):
+        words = f"fetching {trial.system} {version}".strip()
+        slow = Timer(SLOW_S, lambda words=words: _say(words))
+        slow.start()
+        try:
+            fetch(replace(trial, version=version))
+        finally:
+            slow.cancel()
+
+
+def _say(words: str) -> None:
+    if not output().quiet:
+        with suppress(OSError):
+            print(message(f"seatrial: {words}"), file=sys.stderr)
 
 
 def refuse_any_unrunnable(requests: Sequence[Request], runs: Path) -> None:
@@ -39,7 +66,7 @@ def refuse_any_unrunnable(requests: Sequence[Request], runs: Path) -> None:
     for one in requests:
         refuse_impossible(one)
     refuse_unready(requests[0].trial.hosts, requests[0].trial.bed, runs)
-    prepare(requests[0].trial)
+    prepare(requests[0])
 
 
 def refuse_impossible(request: Request) -> None:
@@ -82,11 +109,11 @@ def refuse_unknown(trial: Trial) -> None:
 
 def missing_calls(trial: Trial) -> list[str]:
     """Return the calls that the trial's workload makes and the clients of its system lack."""
-    calls, needed = registry.system(trial.system).calls, registry.workload(trial.workload).calls
-    if calls is None:
-        return []
-    have = set(calls(trial))
-    return min((sorted(some - have) for some in needed), key=len, default=[])
+    system, needed = registry.system(trial.system), registry.workload(trial.workload).calls
+    calls = system.calls
+    if trial.client:  # of several sets of calls, it needs the first
+        calls, needed = system.program_calls, needed[:1]
+    return lacking_calls(calls(trial), needed) if calls is not None else []
 
 
 def _fitting(trial: Trial) -> list[str]:
@@ -100,10 +127,31 @@ def _fitting(trial: Trial) -> list[str]:
 
 def _refuse_unable_clients(trial: Trial) -> None:
     """Raise BadRequest if the clients of the system lack calls that the workload makes."""
+    refuse_no_program(trial)
     if missing := missing_calls(trial):
+        of = f"the clients of {trial.system} lack"
+        if trial.client:
+            of = f"the client program {trial.client[0]} lacks"
         raise BadRequest(
-            f"the clients of {trial.system} lack {', '.join(missing)}, which the workload "
+            f"{of} {', '.join(missing)}, which the workload "
             f"{trial.workload} needs; workloads that fit: {', '.join(_fitting(trial)) or 'none'}"
+        )
+
+
+def refuse_no_program(trial: Trial) -> None:
+    """Raise BadRequest or Unsupported if no client program can serve such a trial."""
+    if not trial.client:
+        return
+    if "commands" not in registry.load("hosts", trial.hosts)(trial, Path()).can:
+        raise Unsupported(
+            f"client: {trial.hosts} hosts run no programs; choose other hosts, or leave client out"
+        )
+    if not registry.system(trial.system).program_calls:
+        systems = registry.names("system")
+        fitting = [name for name in systems if registry.system(name).program_calls]
+        raise BadRequest(
+            f"client: {trial.system} cannot be tested with a client program, because its clients "
+            f"have calls of their own; systems that can be: {', '.join(fitting)}"
         )
 
 

@@ -25,7 +25,7 @@ from contextlib import (
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from harness import registry
 from harness.contracts import (
@@ -42,6 +42,7 @@ from harness.contracts import (
     Workload,
 )
 from harness.contracts.cluster_view import Omniscient
+from harness.contracts.membership import VersionedSystem
 from harness.errors import EXIT_BED_FAILED, EXIT_VALID, BedFailed, NodeGone, SeatrialError
 from harness.history.journal import TableJournal
 from harness.history.notes import FULL, GAVE_UP, GONE
@@ -187,6 +188,8 @@ class TrialRun:
             self.mark("apart", zone_latency=dict(measured))
         async with self.deadlines.required("starting the cluster", within_s=START_WITHIN_S):
             await self.system.install(bed)
+            for version in nemesis.planned_versions(self._plan()):
+                await cast(VersionedSystem, self.system).install_version(bed, version)
             await sync_own_disks(bed)
             await self.system.start(bed)
             evidence = await self.system.healthy(bed, START_WITHIN_S)

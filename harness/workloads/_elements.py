@@ -25,7 +25,7 @@ from harness.operation import NONE, Completion, F, Type
 from harness.run.schedule import values
 from harness.trial import Trial
 from harness.workloads._body import body_of, damaged_part, key_of, value_in
-from harness.workloads._clients import FinalReadsWorkload, ObjectClient, check_load
+from harness.workloads._clients import FinalReadsWorkload, ObjectClient, check_load, checkers_of
 
 CHECKERS = ("objects", "replicas", "invariants", "recovery", "coverage")
 READERS = 2  # of every object, on client nodes of their own if there are two
@@ -71,7 +71,7 @@ class ElementWorkload(FinalReadsWorkload):
         self.topic, self.put = topic, put
         self.within_s = trial.recover_within_s
         self.keys: Sequence[str] = [f"{topic}-{n}" for n in range(self.options.objects)]
-        self.checkers: Sequence[str] = trial.checkers or CHECKERS
+        self.checkers: Sequence[str] = checkers_of(trial, CHECKERS)
         self.operating = self.options.writers
         self.processes = self.operating + READERS
 

@@ -31,6 +31,7 @@ from harness.workloads._body import (
     key_of,
     value_in,
 )
+from harness.workloads._clients import checkers_of
 
 CHECKERS = (
     "loss",
@@ -181,7 +182,7 @@ class MessageWorkload:
         places = [(topic, number) for topic in self._topics for number in range(options.queues)]
         self.queues = [WorkloadQueue(key, *place) for key, place in enumerate(places)]
         self.keys: Sequence[str] = [str(queue) for queue in self.queues]
-        self.checkers: Sequence[str] = trial.checkers or CHECKERS
+        self.checkers: Sequence[str] = checkers_of(trial, CHECKERS)
         self._readers = min(len(self.queues), MAX_READERS)
         self._first_reader = options.producers + options.groups * options.consumers
         self.processes = self._first_reader + self._readers

@@ -245,19 +245,30 @@ def demo_plan(
     lacking = {}
     for kind in filter(None, dict.fromkeys(alias_of(name).kind for name in names)):
         plugin = registry.fault(kind)
-        for target, params, *min_s in _demo_cases(kind, plugin, nodes):
+        if missing := plugin.needs - can:
+            lacking[kind] = _lacking(missing, hosts)
+            continue
+        try:
+            cases = [*_demo_cases(kind, plugin, nodes)]
+        except BadRequest as e:  # it is not drawn
+            lacking[kind] = str(e)
+            continue
+        for target, params, *min_s in cases:
             after = f"{WHOLE} within {WHOLE_WITHIN_S:g} s" if plan else ""
             fault = PlannedFault(kind, DEMO_FIRST_S, max([for_s, *min_s]), target, params, after)
             fault = with_defaults(fault, plugin)
             if missing := plugin.needs_for(fault, can) - can:
-                own = missing & SYSTEM_ABILITIES
-                who = "the system lacks" if own else f"{hosts} hosts lack"
-                words = () if missing & plugin.needs else sorted(params.items())
-                name = ", ".join([kind, *(f"{key} {value}" for key, value in words)])
-                lacking[name] = f"{who}: {', '.join(sorted(own or missing))}"
+                words = (f"{key} {value}" for key, value in sorted(params.items()))
+                lacking[", ".join([kind, *words])] = _lacking(missing, hosts)
             else:
                 plan.append(fault)
     return DemoPlan(tuple(plan), lacking)
+
+
+def _lacking(missing: Collection[str], hosts: str) -> str:
+    own = [name for name in missing if name in SYSTEM_ABILITIES]
+    who = "the system lacks" if own else f"{hosts} hosts lack"
+    return f"{who}: {', '.join(sorted(own or missing))}"
 
 
 def _demo_cases(kind: str, plugin: FaultPlugin, nodes: Sequence[Node]) -> Iterator[DemoCase]:

@@ -21,7 +21,7 @@ from random import Random
 
 from harness import plans, registry
 from harness.contracts import Node, PlannedFault
-from harness.contracts.membership import REJOIN
+from harness.contracts.membership import REJOIN, VERSIONS
 from harness.errors import BadRequest, UnknownName, Unsupported
 from harness.run.disk_needs import OWN_DISK, why_no_own_disks
 from harness.trial import Rhythm, Trial
@@ -49,9 +49,10 @@ Where = Callable[[str], str]  # from a key of a fault to its location, for error
 
 MAX_WINDOWS = 10_000
 AT_CLIENTS, ONE_CLIENT = 0.25, "one client"  # share of drawn faults aimed at clients, and target
-SYSTEM_ABILITIES = frozenset({"handover", "members", REJOIN})  # all others are of hosts
+SYSTEM_ABILITIES = frozenset({"handover", "members", REJOIN, VERSIONS})  # all others are of hosts
 MAX_DRAWS = 200
 GENERAL = ("master", "one slave", "one server", "minority server")  # targets of any system
+VERSION = "version"  # the unit of a parameter that names a version of the system's program
 DETECTIONS = 3  # how many detection times a fault must last
 
 
@@ -227,6 +228,17 @@ def _check_written(plan: Plan, number: int, nodes: Sequence[Node], where: Where)
         f"{where('at_s')} {what} until {first.at_s + first.for_s:g} s; let one end before"
         " the other begins, or name other nodes"
     )
+
+
+def planned_versions(plan: Plan) -> tuple[str, ...]:
+    """Return the versions of the system's program that a plan brings nodes to, each once."""
+    found = (
+        str(fault.params[name])
+        for fault in plan
+        for name, param in registry.fault(fault.kind).params.items()
+        if param.unit == VERSION
+    )
+    return tuple(dict.fromkeys(filter(None, found)))
 
 
 def longest_s(plan: Plan) -> float:

@@ -1,6 +1,7 @@
 """What lies in the working directory is not executed, whatever it is called."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -38,6 +39,31 @@ def started(run: Path, *argv: str, **env: str) -> "subprocess.CompletedProcess[s
     )
     assert not (run.parent / "ran").exists(), done.stderr
     return done
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (("check", "."), 0),
+        (("replay", ".", "--trust-run"), 254),
+        (("shrink", ".", "--trust-run"), 254),
+        (("bisect", ".", "--versions", "1", "--trust-run"), 254),
+    ],
+)
+def test_a_client_program_that_a_run_names_is_not_started(
+    base: Path, tmp_path: Path, command: tuple[str, ...], code: int
+) -> None:
+    """What would run it asks for its name."""
+    shutil.copytree(base, tmp_path / "run")
+    trial, ran = tmp_path / "run" / "trial.toml", tmp_path / "ran"
+    text = trial.read_text().replace('system = "flotilla"', 'system = "etcd"')
+    text = re.sub('workload = ".*"', 'workload = "set"', text)  # it asks which calls there are
+    text = re.sub(r"\[load\][^\[]*", "", text)
+    trial.write_text(text.replace("client = []", f'client = ["/usr/bin/touch", "{ran}"]'))
+    script = str(Path(sys.executable).with_name("seatrial"))
+    done = started(tmp_path / "run", script, *command)
+    assert (done.returncode == 254) == (code == 254), done.stderr
+    assert ("name it yourself: --client COMMAND" in done.stderr) == (code == 254)
 
 
 @pytest.mark.spark

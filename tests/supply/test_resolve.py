@@ -241,3 +241,23 @@ def test_what_was_fetched_before_is_not_looked_for_elsewhere(
     module = GoModule(module="example.com/thing")
     found = resolve(replace(thing, sources=(*thing.sources, module)), "1.2.3")
     assert found.path == there
+
+
+def test_a_module_whose_versions_have_other_names(
+    tmp_path: Path, thing: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only those that are listed are asked for."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    asked: list[str] = []
+
+    def install(argv: list[str], work: Path, **_: str) -> None:
+        asked.append(argv[-1])
+        program(work)
+
+    monkeypatch.setattr(find, "_run", install)
+    module = GoModule(module="example.com/thing", revisions={"1.0.3": "v0.5.0-dd1b"})
+    only = replace(thing, sources=(module,))
+    assert resolve(only, "1.0.3").version == "1.0.3"
+    assert asked == ["example.com/thing@v0.5.0-dd1b"]
+    with pytest.raises(BedFailed, match=r"example\.com/thing has 1\.0\.3"):
+        resolve(only, "1.0.4")

@@ -25,6 +25,7 @@ def command(
     versions: str,
     repeat: int,
     bed: tuple[dict[str, Any], ...],
+    client: tuple[str, ...] | None,
     trust_run: bool,
     runs: Path,
 ) -> int:
@@ -39,4 +40,4 @@ def command(
     from harness.history.run_files import open_run
 
     with open_run(folder) as run:
-        return bisect(run, versions, repeat, runs, HostTrust(merge_tables(bed), trust_run))
+        return bisect(run, versions, repeat, runs, HostTrust(merge_tables(bed), trust_run, client))

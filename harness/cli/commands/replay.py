@@ -17,6 +17,7 @@ from harness.cli.options import merge_tables, runs_option, trust_options
 def command(
     folder: str,
     bed: tuple[dict[str, Any], ...],
+    client: tuple[str, ...] | None,
     trust_run: bool,
     runs: Path,
     as_json: bool,
@@ -35,5 +36,5 @@ def command(
     from harness.history.run_files import open_run
 
     with open_run(folder) as run:
-        trusted = HostTrust(merge_tables(bed), trust_run)
+        trusted = HostTrust(merge_tables(bed), trust_run, client)
         return replay(run, runs, ReportOptions(as_json=as_json, page=not no_report), trusted)

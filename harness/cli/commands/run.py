@@ -11,6 +11,7 @@ from click.core import ParameterSource
 from harness.cli.commands._names import names_of
 from harness.cli.options import (
     BED,
+    CLIENT_PROGRAM,
     SETTINGS,
     SPARK,
     Duration,
@@ -54,6 +55,7 @@ TRIAL_FLAGS: tuple[Command, ...] = (
         shell_complete=names_of("system"),
         help="System under test.",
     ),
+    CLIENT_PROGRAM,
     click.option("--profile", show_default=PROFILES, help="A named configuration of the system."),
     click.option(
         "--version",

@@ -40,6 +40,7 @@ def command(
     luck: int,
     jobs: int,
     bed: tuple[dict[str, Any], ...],
+    client: tuple[str, ...] | None,
     trust_run: bool,
     runs: Path,
 ) -> int:
@@ -61,7 +62,7 @@ def command(
     from harness.shrink.simulated import SearchLimits, failing_case
 
     with open_run(folder) as run:
-        case = failing_case(run, HostTrust(merge_tables(bed), trust_run))
+        case = failing_case(run, HostTrust(merge_tables(bed), trust_run, client))
         check_writable(runs)
         if case.trial.hosts != HOSTS:
             return _on_real_hosts(run, case, SearchLimits(within_s, luck), runs)

@@ -14,7 +14,7 @@ from harness.cli.options import Duration, Seeds, looks_like_file, request, runs_
 
 DURATION_S = 40.0
 # set by a campaign, or without meaning in it: its invariants check every byte
-FIXED = {"hosts", "seed", "name", "short_faults", "rhythm", "compare_replicas"}
+FIXED = {"hosts", "client", "seed", "name", "short_faults", "rhythm", "compare_replicas"}
 
 
 @click.command("simulate", short_help="Run thousands of seeds in simulated worlds.")

@@ -15,8 +15,15 @@ from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.run import client_pool
 from harness.run.client_pool import ClientPool, ClientProcessHandle
+from harness.trial import Trial
 
 WORDS = {"load": "loading", "crash": "crashing"}
+
+
+def run_of(path: Path, **trial: Any) -> RunDir:
+    run = RunDir(path)
+    run.trial_file.write_text(Trial(**trial).to_toml())
+    return run
 
 
 class Agent:
@@ -61,7 +68,7 @@ def told(
         hosts = SimpleNamespace(shares_files=True, clock=lambda name: ClockOffset())
         bed: Any = SimpleNamespace(agents={"client-1": agent}, hosts=hosts)
         failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        handle = ClientProcessHandle(bed, Node("client-1", CLIENT, ""), RunDir(run), failed)
+        handle = ClientProcessHandle(bed, Node("client-1", CLIENT, ""), run_of(run), failed)
         await handle.start()
         await handle.load(0)
         return await story(handle, agent)
@@ -136,7 +143,7 @@ def test_a_client_process_that_did_not_close_its_journal_leaves_gaps(
 ) -> None:
     """Rows that were not written may be missing, so nobody is convicted by what is not there."""
     monkeypatch.setattr(client_pool, "QUIT_WITHIN_S", 0.01)
-    run = RunDir(tmp_path)
+    run = run_of(tmp_path)
     hosts = SimpleNamespace(shares_files=True, clock=lambda name: ClockOffset())
     nodes = [Node("client-1", CLIENT, "")]
     bed: Any = SimpleNamespace(agents={"client-1": agent}, hosts=hosts, of_role=lambda role: nodes)
@@ -152,3 +159,76 @@ def test_a_client_process_that_did_not_close_its_journal_leaves_gaps(
     run.write_names({"roles": {}})
     assert History.open(run).complete == complete
     assert bool(run.state().get("reasons")) != complete
+
+
+class Far(Agent):
+    """A node that does not see our files. `done`: what was asked of it, in order."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.done: list[tuple[Any, ...]] = []
+
+    async def put(self, path: str, data: bytes) -> None:
+        self.files[path] = data
+
+    async def run(self, argv: list[str]) -> None:
+        self.done.append(tuple(argv))
+
+    async def tell(self, name: str, line: str) -> None:
+        self.done.append((json.loads(line)["do"],))
+        if "quit" in line:
+            self.die(0)
+        else:
+            await super().tell(name, line)
+
+    async def exited(self, name: str) -> int:
+        code = await super().exited(name)
+        self.done.append(("exited",))
+        return code
+
+    async def signal(self, name: str, number: int) -> None:
+        self.done.append(("signal", name, number))
+
+
+def use(agent: Far, run: RunDir, *, shares_files: bool = False, crash: bool = False) -> None:
+    async def story() -> None:
+        hosts = SimpleNamespace(
+            shares_files=shares_files,
+            clock=lambda name: ClockOffset(),
+            folder=lambda name: "/far",
+            python=lambda name: SimpleNamespace(executable="python3", packages="/far/packages"),
+        )
+        bed: Any = SimpleNamespace(agents={"client-1": agent}, hosts=hosts)
+        failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        handle = ClientProcessHandle(bed, Node("client-1", CLIENT, ""), run, failed)
+        await handle.start()
+        await (handle.crash() if crash else handle.quit())
+
+    run.write_names({"roles": {}})
+    asyncio.run(story())
+
+
+def test_a_client_program_is_put_on_nodes_that_do_not_see_it(tmp_path: Path) -> None:
+    """The file alone, executable; the node's trial names it there. A word that is looked up on the
+    PATH stays."""
+    mine = tmp_path / "mine"
+    mine.write_bytes(b"program")
+    agent = Far()
+    use(agent, run_of(tmp_path, client=(str(mine), "--flag")))
+    assert agent.files["/far/client/mine"] == b"program"
+    assert agent.done[0] == ("chmod", "755", "/far/client/mine")
+    there = Trial.from_toml(agent.files["/far/trial.toml"].decode())
+    assert there.client == ("/far/client/mine", "--flag")
+
+    use(agent := Far(), run_of(tmp_path, client=("mine",)))
+    assert set(agent.files) == {"/far/trial.toml", "/far/names.json"}
+
+
+@pytest.mark.parametrize("crash", [True, False], ids=["crash", "end"])
+def test_what_is_left_of_a_client_program_is_killed(tmp_path: Path, crash: bool) -> None:
+    """By the process group, once the client process has ended. Others leave nothing."""
+    use(agent := Far(), run_of(tmp_path, client=("mine",)), shares_files=True, crash=crash)
+    assert agent.done[0] == ("crash" if crash else "quit",)
+    assert ("signal", "clients", 9) in agent.done[agent.done.index(("exited",)) :]
+    use(agent := Far(), run_of(tmp_path), shares_files=True, crash=crash)
+    assert ("signal", "clients", 9) not in agent.done
