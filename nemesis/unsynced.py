@@ -9,7 +9,8 @@ On real hosts there are two ways. `by = "calls"`: the system call interposer of 
 every change below the folder of the node's data before it is made, and reverts it. `by = "disk"`:
 the folder is a file system of its own, whose disk loses power while the process is stopped, and is
 mounted again; it loses what was written through mapped memory, too, and slows nothing down. If no
-victim had unsynced data it was an ordinary kill, and is `partial`.
+victim had unsynced data, `calls` was an ordinary kill, and is `partial`; a disk did lose power,
+which is observed by a write that it refuses.
 """
 
 from collections.abc import Mapping, Sequence
@@ -115,11 +116,8 @@ class UnsyncedLoss(OfflineChange):
     def _changed(self, node: str) -> bool:
         return True
 
-    def _measured(self) -> str:
-        return describe_losses(tuple(self.changes.values()))
-
     async def observe(self) -> Observation:
-        seen = await self._observe_changes(self._measured())
+        seen = await self._observe_changes(describe_losses(tuple(self.changes.values())))
         at_stake = any(change["files"] or change["names"] for change in self.changes.values())
         return seen if at_stake or seen.state == "failed" else replace(seen, state="partial")
 
@@ -143,12 +141,15 @@ class DiskLoss(UnsyncedLoss):
         await self._agent(node).restore_disk()  # if applying was interrupted
         await super()._begin_again(node)
 
-    def _measured(self) -> str:
+    async def observe(self) -> Observation:
         changes = self.changes.values()
         size, names = (sum(each[key] for each in changes) for key in ("lost_bytes", "lost_names"))
+        measured = (
+            f"{size:,} bytes and {names} changes of names had not reached the disk, and are gone"
+        )
         if not size and not names:
-            return "the disks had everything, so nothing was at stake"
-        return f"{size:,} bytes and {names} changes of names that had not reached the disk are gone"
+            measured = "the disks lost power; everything that was written had reached them"
+        return await self._observe_changes(measured)
 
     async def observe_healed(self) -> Observation:
         """Observe that the processes run, and that their disks can be written to."""

@@ -17,6 +17,7 @@ import fault_stage
 import pytest
 from fault_stage import loops, seen_by
 
+from clusters.hosts._faults import own_disk
 from clusters.hosts.local.requirements import why_no_own_disks
 from harness.contracts import Unsupported
 from harness.run.launch import make_plan
@@ -75,6 +76,13 @@ def test_what_the_disk_lost_is_measured(scene: dict[str, Any]) -> None:
         *(1, 0),
     )
     assert scene["calls"]["row"]["state"] == "partial"
+
+
+def test_a_disk_whose_power_is_on_takes_files(tmp_path: Path, monkeypatch: Any) -> None:
+    """A shutdown that has no effect is no power cut, whatever the kernel answers."""
+    monkeypatch.setattr(own_disk.fcntl, "ioctl", lambda *_: 0)
+    with pytest.raises(OSError, match="can be written to, though its power was cut"):
+        own_disk.shut_down(str(tmp_path))
 
 
 def test_at_the_end_the_data_is_in_the_folder_of_the_node(scene: dict[str, Any]) -> None:

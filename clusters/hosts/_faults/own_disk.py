@@ -132,11 +132,17 @@ def cut(folder: str, group: int) -> Json:
 
 
 def shut_down(folder: str) -> None:
+    """Cut the power. Raises OSError if the file system takes a file after it."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.ioctl(fd, EXT4_IOC_SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))
     finally:
         os.close(fd)
+    try:
+        os.close(os.open(f"{folder}/.seatrial", os.O_CREAT | os.O_WRONLY))
+    except OSError:
+        return
+    raise OSError(f"{folder} can be written to, though its power was cut")
 
 
 def restore(folder: str) -> Json:
