@@ -89,6 +89,7 @@ NAMED = {
             "replicas",
             "unsynced",
         },  # an event; a table; hosts
+        "harness/run/disk_needs.py": {"unsynced"},  # an ability of hosts
         "harness/run/monitors.py": {"masters"},
         "harness/contracts/hosts.py": {  # abilities of hosts
             *("bandwidth", "clock", "delay", "loss", "power", "restart", "unsynced"),

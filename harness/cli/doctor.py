@@ -176,6 +176,9 @@ def _hosts(kind: str, bed: HostOptions) -> Iterator[Capability]:
         yield Capability(f"{kind} hosts", what, why, remedy)
     for need in () if found else plugin.needs:
         yield Capability(f"{kind} hosts", f"{need}: tried, works", "nodes run there")
+    for name, problem in plugin.optional().items() if plugin.optional else ():
+        what, why, remedy = problem or (f"{name}: tried, works", "some faults need it", "")
+        yield Capability(f"{kind} hosts", what, why, remedy, needed=False)
 
 
 def _extras() -> Iterator[Capability]:

@@ -26,6 +26,7 @@ from harness.contracts.agent import DiskAgent as DiskAgent
 from harness.contracts.agent import DiskFault as DiskFault
 from harness.contracts.agent import DiskProbe as DiskProbe
 from harness.contracts.agent import LinkRule as LinkRule
+from harness.contracts.agent import OwnDiskAgent as OwnDiskAgent
 from harness.contracts.agent import PowerAgent as PowerAgent
 from harness.contracts.agent import ProcessState as ProcessState
 from harness.contracts.agent import TimedDatagram as TimedDatagram
@@ -74,6 +75,7 @@ from harness.contracts.hosts import Hosts as Hosts
 from harness.contracts.hosts import HostsPlugin as HostsPlugin
 from harness.contracts.hosts import InterceptingHosts as InterceptingHosts
 from harness.contracts.hosts import Node as Node
+from harness.contracts.hosts import OwnDiskHosts as OwnDiskHosts
 from harness.contracts.hosts import Problem as Problem
 from harness.contracts.hosts import PythonRuntime as PythonRuntime
 from harness.contracts.plugin import ImporterPlugin as ImporterPlugin

@@ -207,6 +207,27 @@ class UnsyncedAgent(Agent, Protocol):
         ...
 
 
+class OwnDiskAgent(Agent, Protocol):
+    """An agent of a node whose data has a file system of its own, on hosts that can `own-disk`."""
+
+    async def cut_disk(self, process: str) -> None:
+        """Cut the power of the node's disk while the process is stopped, and kill the process."""
+        ...
+
+    async def restore_disk(self) -> UnsyncedReport:
+        """Make the disk readable again as the cut left it, while no process of the node runs;
+        return what it lost. After the first call for a cut, do nothing."""
+        ...
+
+    async def why_disk_fails(self) -> str:
+        """Return why the disk cannot be written to; empty if it can."""
+        ...
+
+    async def keep_unsynced(self) -> None:
+        """Sync everything, after something other than the node changed its files."""
+        ...
+
+
 @dataclass(frozen=True)
 class DiskFault:
     """How a node's disk misbehaves towards the node's process, in the folder `below`.

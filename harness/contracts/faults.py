@@ -340,6 +340,8 @@ class FaultPlugin(Plugin):
                         the targets
     params              its parameters by name
     needs               abilities that the hosts must have: names of HOST_ABILITIES
+    needs_of            what a planned fault needs of what its hosts can, where that follows from
+                        its parameters; None: `needs`
     check               raises BadRequest if target and parameters make no sense together
     check_nodes         raises BadRequest if parameters name nodes that do not exist
     takes_s             how long it must last to do what its parameters say
@@ -361,6 +363,7 @@ class FaultPlugin(Plugin):
     draw: Callable[[Random, Sequence[str]], tuple[str, Mapping[str, Any]]]
     params: Mapping[str, Param] = field(default_factory=dict)
     needs: frozenset[str] = frozenset()
+    needs_of: Callable[[PlannedFault, frozenset[str]], frozenset[str]] | None = None
     check: Callable[[PlannedFault], None] = _any_params
     check_nodes: Callable[[PlannedFault, Sequence[Node]], None] = _no_named_nodes
     takes_s: Callable[[PlannedFault, Sequence[Node]], float] = _no_time
@@ -371,3 +374,7 @@ class FaultPlugin(Plugin):
     unsupported_reason: Callable[[TestBed], Awaitable[str]] = _always_able
     verify_examples: Sequence[Any] = ()
     hits_clients: bool = False
+
+    def needs_for(self, planned: PlannedFault, can: frozenset[str]) -> frozenset[str]:
+        """Return the abilities that a planned fault needs, on hosts that have these."""
+        return self.needs_of(planned, can) if self.needs_of else self.needs

@@ -36,6 +36,7 @@ HOST_ABILITIES = {
     "clock": "give processes a wall clock of their own",
     "disk": "make a disk fail (DiskAgent)",
     "unsynced": "lose what a disk had not synced (UnsyncedAgent)",
+    "own-disk": "cut the power of the disk that has a node's data (OwnDiskAgent)",
     "power": "cut the power of a node (PowerAgent)",
     "events": "report what nodes log as they log it, so that plans can wait for it",
 }
@@ -176,6 +177,26 @@ class AttachedCluster:
     limits: str
 
 
+@runtime_checkable
+class OwnDiskHosts(Protocol):
+    """Hosts that can `own-disk`, where the machine allows it."""
+
+    def why_no_own_disks(self) -> str:
+        """Return why they cannot, and what to do; empty if they can."""
+        ...
+
+    def prepare_own_disks(self) -> None:
+        """Prepare `own_disks` before `enter`. Removes `own-disk` from `can` if it is impossible."""
+        ...
+
+    def own_disks(
+        self, nodes: Sequence[Node], agents: Mapping[str, Agent], data: str
+    ) -> AbstractAsyncContextManager[Mapping[str, Agent]]:
+        """Yield all agents; those of these nodes, once started, are `OwnDiskAgent`s, and the folder
+        `data` in the node's own is a file system of its own. Left: the folder has its files."""
+        ...
+
+
 Problem = tuple[str, str, str]  # what is wrong, why it matters, what to do about it
 
 
@@ -191,6 +212,7 @@ class HostsPlugin(Plugin):
     edition     of the code, where a run is a function of it and of the seed: simulated hosts
     replayable  raises BadRequest if the seed of a stored run means another run now
     swarm       options of the hosts for one seed of a campaign
+    optional    what only some faults need -> why it is not there, or None if it was tried
     must_name   options that `replay` needs from the command line besides those that a stored run
                 has, which it does not trust; None: options of a stored run can do no harm
     attach      the cluster that exists already which the trial's options name; None: these hosts
@@ -208,5 +230,6 @@ class HostsPlugin(Plugin):
     edition: Callable[[], str] | None = None
     replayable: Callable[["RunDir"], None] | None = None
     swarm: Callable[..., Mapping[str, Any]] | None = None
+    optional: Callable[[], Mapping[str, Problem | None]] | None = None
     must_name: Sequence[str] | None = ()
     attach: Callable[["Trial"], AttachedCluster] | None = None

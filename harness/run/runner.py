@@ -15,6 +15,7 @@ from harness.contracts import Hosts
 from harness.errors import EXIT_BAD_REQUEST, SeatrialError
 from harness.history.rundir import RunDir
 from harness.run import story as trial_story
+from harness.run.disk_needs import prepare_own_disks
 from harness.run.parent_pipe import ParentPipe, open_parent_pipe
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def run_in_hosts(
     try:
         trial = run.trial()
         hosts: Hosts = registry.load("hosts", trial.hosts)(trial, run.path)
+        prepare_own_disks(run.plan_text(), hosts)
         hosts.enter()
     except SeatrialError as e:
         run.update_state(error=str(e))

@@ -16,7 +16,12 @@ import random
 import sys
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    suppress,
+)
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +35,7 @@ from harness.contracts import (
     Hosts,
     InterceptingHosts,
     Node,
+    OwnDiskHosts,
     Recorder,
     System,
     TestBed,
@@ -43,10 +49,10 @@ from harness.history.notes import FULL, GAVE_UP, GONE
 from harness.history.rundir import RunDir
 from harness.history.runs import drop_ballast
 from harness.history.schema import FAULTS
-from harness.plans import planned_kinds
 from harness.run import clocks
 from harness.run.broker_sets import broker_sets_entry
 from harness.run.client_pool import ClientPool
+from harness.run.disk_needs import OWN_DISK, disk_needs, sync_own_disks, why_no_own_disks
 from harness.run.monitors import (
     NodeLosses,
     report_cluster_state,
@@ -66,7 +72,6 @@ HEAL_WITHIN_S = 20.0  # after an early end
 RECOVER_HURRY_S = 3.0  # the same
 POLL_EVERY_S = 0.1
 CLOCKS_WITHIN_S = 10.0
-DISK_NEEDS = frozenset({"disk", "unsynced"})  # needs of faults that intercepted system calls meet
 COLLECTED = "collected"  # the phase after which there is nothing more to record
 WORLD_WRITER = "observed"  # of the journal of a simulated world's own events
 
@@ -115,26 +120,38 @@ class TrialRun:
         removed is recorded, and fails a run only if its history is incomplete."""
         try:
             nodes = assign_zones(self.system.nodes(), self.trial.zones)
-            async with self.hosts.start_nodes(nodes) as (nodes, agents):
-                yield self._bed(nodes, await self._with_disk_faults(nodes, agents))
+            async with (
+                self.hosts.start_nodes(nodes) as (nodes, agents),
+                self._with_disk_faults(nodes, agents) as agents,
+            ):
+                yield self._bed(nodes, agents)
         except BedFailed as e:
             if self._phase != COLLECTED:
                 raise
             self.record.note(f"LEFT_BEHIND {e}")
             self.run.update_state(left=str(e))
 
+    @asynccontextmanager
     async def _with_disk_faults(
         self, nodes: Sequence[Node], agents: Mapping[str, Agent]
-    ) -> Mapping[str, Agent]:
-        """Return the agents, able to make disks faulty if the plan needs that. Unsynced data is
-        tracked only if the plan removes it, because tracking is slow."""
-        kinds = planned_kinds(self.run.plan_text())
-        needs = {need for kind in kinds for need in registry.fault(kind).needs}
-        if not needs & DISK_NEEDS or not isinstance(self.hosts, InterceptingHosts):
-            return agents
+    ) -> AsyncIterator[Mapping[str, Agent]]:
+        """Yield the agents, able to make disks faulty if the plan needs that. System calls are
+        intercepted, and unsynced data is tracked, only if the plan needs it, because both are
+        slow."""
+        cannot: frozenset[str] = getattr(self.system, "cannot", frozenset())
+        needs = disk_needs(self.run.plan_text(), self.hosts.can - cannot)
         cluster = [node for node in nodes if node.role != CLIENT]
-        unsynced = self.system.data if "unsynced" in needs else ""
-        return await self.hosts.intercept_syscalls(cluster, agents, unsynced)
+        async with AsyncExitStack() as stack:
+            if OWN_DISK in needs:
+                hosts = self.hosts
+                if OWN_DISK not in hosts.can or not isinstance(hosts, OwnDiskHosts):
+                    raise BedFailed(why_no_own_disks(hosts, self.trial.hosts))
+                disks = hosts.own_disks(cluster, agents, self.system.data)
+                agents = await stack.enter_async_context(disks)
+            if needs - {OWN_DISK} and isinstance(self.hosts, InterceptingHosts):
+                unsynced = self.system.data if "unsynced" in needs else ""
+                agents = await self.hosts.intercept_syscalls(cluster, agents, unsynced)
+            yield agents
 
     def _bed(self, nodes: Sequence[Node], agents: Mapping[str, Agent]) -> TestBed:
         if not self._omniscient:  # a simulated world loses no nodes
@@ -173,6 +190,7 @@ class TrialRun:
             await self.system.install(bed)
             for version in nemesis.planned_versions(self._plan()):
                 await cast(VersionedSystem, self.system).install_version(bed, version)
+            await sync_own_disks(bed)
             await self.system.start(bed)
             evidence = await self.system.healthy(bed, START_WITHIN_S)
         self.mark("raised", healthy=dict(evidence))

@@ -13,7 +13,7 @@ longer than others); for one that does not, a fault is drawn that hits a single 
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple
@@ -246,9 +246,7 @@ def demo_plan(
     for kind in filter(None, dict.fromkeys(alias_of(name).kind for name in names)):
         plugin = registry.fault(kind)
         if missing := plugin.needs - can:
-            own = missing & SYSTEM_ABILITIES
-            who = "the system lacks" if own else f"{hosts} hosts lack"
-            lacking[kind] = f"{who}: {', '.join(sorted(own or missing))}"
+            lacking[kind] = _lacking(missing, hosts)
             continue
         try:
             cases = [*_demo_cases(kind, plugin, nodes)]
@@ -258,8 +256,19 @@ def demo_plan(
         for target, params, *min_s in cases:
             after = f"{WHOLE} within {WHOLE_WITHIN_S:g} s" if plan else ""
             fault = PlannedFault(kind, DEMO_FIRST_S, max([for_s, *min_s]), target, params, after)
-            plan.append(with_defaults(fault, plugin))
+            fault = with_defaults(fault, plugin)
+            if missing := plugin.needs_for(fault, can) - can:
+                words = (f"{key} {value}" for key, value in sorted(params.items()))
+                lacking[", ".join([kind, *words])] = _lacking(missing, hosts)
+            else:
+                plan.append(fault)
     return DemoPlan(tuple(plan), lacking)
+
+
+def _lacking(missing: Collection[str], hosts: str) -> str:
+    own = [name for name in missing if name in SYSTEM_ABILITIES]
+    who = "the system lacks" if own else f"{hosts} hosts lack"
+    return f"{who}: {', '.join(sorted(own or missing))}"
 
 
 def _demo_cases(kind: str, plugin: FaultPlugin, nodes: Sequence[Node]) -> Iterator[DemoCase]:

@@ -16,12 +16,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from random import Random
 
 from harness import plans, registry
 from harness.contracts import Node, PlannedFault
 from harness.contracts.membership import REJOIN, VERSIONS
 from harness.errors import BadRequest, UnknownName, Unsupported
+from harness.run.disk_needs import OWN_DISK, why_no_own_disks
 from harness.trial import Rhythm, Trial
 from nemesis._plan import targets as _targets
 from nemesis._plan.aliases import Alias
@@ -354,11 +356,17 @@ def _check_times(
 def _check_possible(
     fault: PlannedFault, conditions: Conditions, can: frozenset[str], trial: Trial, where: Where
 ) -> None:
-    missing = registry.fault(fault.kind).needs - can
+    missing = registry.fault(fault.kind).needs_for(fault, can) - can
     if missing & SYSTEM_ABILITIES:
         raise Unsupported(
             f"{where('kind')} cannot be done with {trial.system}, which lacks:"
             f" {', '.join(sorted(missing & SYSTEM_ABILITIES))}; choose other faults"
+        )
+    if OWN_DISK in missing:
+        hosts = registry.load("hosts", trial.hosts)(trial, Path())
+        raise Unsupported(
+            f"{where('params')} needs a disk for each node whose power can be cut, but "
+            f"{why_no_own_disks(hosts, trial.hosts)}; or leave `by` out"
         )
     if missing:
         raise Unsupported(

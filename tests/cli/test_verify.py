@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import run_command
 
+from clusters.hosts.local.requirements import why_no_own_disks
 from harness import registry
 from harness.run.preflight import refuse_impossible
 from harness.selftest.faults import verification_plan
 from harness.trial import Trial
 
-KINDS = ("kill", "pause", "loss", "delay")
+KINDS = ("kill", "pause", "loss", "delay", "unsynced")
 
 
 def verify(*arguments: object, runs: Path) -> run_command.FinishedCommand:
@@ -39,6 +40,13 @@ def test_faults_work_on_local_hosts(told: dict[str, Any]) -> None:
     assert (told["works"], told["code"]) == (True, 0)
     kinds = {fault["kind"] for fault in told["faults"]}
     assert kinds == set(KINDS)
+    ways = {fault["params"]["by"] for fault in told["faults"] if fault["kind"] == "unsynced"}
+    if why_no_own_disks(try_it=True):
+        assert ways == {"calls"}
+        by_disk = "unsynced, by disk, keeps nothing"
+        assert told["lacking"].pop(by_disk) == "local hosts lack: own-disk"
+    else:
+        assert ways == {"calls", "disk"}
     assert told["lacking"] == {"power": "local hosts lack: power"}
     assert not [fault["kind"] for fault in told["faults"] if not fault["measured"]]
 

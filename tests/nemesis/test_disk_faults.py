@@ -9,21 +9,25 @@ from dataclasses import replace
 from math import inf
 from pathlib import Path
 from random import Random
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from clusters.hosts._faults.disk_faults import merge
 from harness import registry
 from harness.campaign.simulation import SeedOutcome, simulate
-from harness.contracts import DiskFault, DiskProbe, FaultContext, Observation
-from harness.errors import BedFailed
+from harness.contracts import DiskFault, DiskProbe, FaultContext, Observation, PlannedFault
+from harness.errors import BadRequest, BedFailed, Unsupported
 from harness.history.faults_and_events import FaultInterval
 from harness.history.reader import History
 from harness.history.seal import seal
 from harness.judge.claims import destroyed_majorities
+from harness.run.disk_needs import disk_needs, sync_own_disks
+from harness.run.launch import make_plan
 from harness.trial import Trial
 from nemesis._network.link_rules import LinkRules
+from nemesis._plan import plan as _plan
 from nemesis._process.disk_fault import (
     DiskInjection,
     describe_probe,
@@ -452,3 +456,58 @@ def test_drawn_wipes_hit_a_minority() -> None:
         targets = registry.module("fault", kind).TARGETS
         assert not [t for t in targets if "majority" in t or "all" in t or "controller" in t]
     assert Observation("installed").measured == ""
+
+
+@pytest.mark.parametrize(
+    ("by", "keeps", "disk", "calls"),
+    [
+        ("auto", "nothing", True, False),
+        ("auto", "part", False, True),
+        ("calls", "nothing", False, True),
+        ("disk", "nothing", True, False),
+    ],
+)
+def test_unsynced_needs_the_disk_or_the_interposer_and_never_both(
+    by: str, keeps: str, disk: bool, calls: bool
+) -> None:
+    """The interposer costs time, so it is not under processes that do not need it."""
+    fault = PlannedFault("unsynced", 1.0, 9.0, "one broker", {"by": by, "keeps": keeps})
+    both = frozenset({"own-disk", "unsynced"})
+    needs = registry.fault("unsynced").needs_for(fault, both)
+    assert ("own-disk" in needs, "unsynced" in needs) == (disk, calls)
+    if by == "auto":
+        assert "own-disk" not in registry.fault("unsynced").needs_for(fault, both - {"own-disk"})
+    assert disk_needs(_plan.dump((fault,)), both) == needs & both
+
+
+def test_what_was_installed_is_synced_on_disks_that_can_be_cut_only() -> None:
+    """A simulated disk or the interposer has no need of it, and would forget what it recorded."""
+    synced = []
+
+    class Plain:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        async def keep_unsynced(self) -> None:
+            synced.append(self.name)
+
+    class WithDisk(Plain):
+        async def cut_disk(self, process: str) -> None: ...
+
+    agents = {"broker-1": WithDisk("broker-1"), "broker-2": Plain("broker-2")}
+    asyncio.run(sync_own_disks(cast(Any, SimpleNamespace(agents=agents))))
+    assert synced == ["broker-1"]
+
+
+def test_a_disk_that_keeps_a_part_is_refused() -> None:
+    fault = PlannedFault("unsynced", 1.0, 9.0, "one broker", {"by": "disk", "keeps": "part"})
+    with pytest.raises(BadRequest, match='say keeps = "nothing", too'):
+        registry.fault("unsynced").check(fault)
+
+
+def test_simulated_hosts_have_no_disk_of_the_kernel() -> None:
+    """Refused before a node is raised, in one sentence that says what to do."""
+    fault = PlannedFault("unsynced", 1.0, 9.0, "one broker", {"by": "disk", "keeps": "nothing"})
+    trial = Trial(hosts="simulated", short_faults=True)
+    with pytest.raises(Unsupported, match="choose local hosts, as root; or leave `by` out"):
+        make_plan(trial, _plan.dump((fault,)))

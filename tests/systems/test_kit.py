@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from clusters.hosts.local import requirements
 from clusters.kit import Profile, Service, View, plugin
 from clusters.kit.clients import ServiceClient
 from clusters.kit.driver import (
@@ -353,3 +354,23 @@ def test_a_fault_that_would_miss_the_processes_is_refused(fault: str) -> None:
     with pytest.raises(SeatrialError, match="which lack"):
         make_plan(trial)
     assert "kill" in make_plan(replace(trial, faults=("kill",)))
+
+
+def test_a_power_cut_of_the_disk_needs_no_hold_of_the_processes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So PostgreSQL can have one, where the hosts can."""
+    monkeypatch.setattr(requirements, "why_no_own_disks", lambda **_: "")
+    plan = """
+[[fault]]
+kind = "unsynced"
+at_s = 1.0
+for_s = 70.0
+target = "one server"
+params = { keeps = "nothing" }
+"""
+    trial = Trial(workload="log", system="postgres", duration_s=120.0)
+    assert 'by = "auto"' in make_plan(trial, plan)
+    monkeypatch.setattr(requirements, "why_no_own_disks", lambda **_: "no root")
+    with pytest.raises(SeatrialError, match="which lack"):
+        make_plan(trial, plan)

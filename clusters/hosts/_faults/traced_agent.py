@@ -136,6 +136,14 @@ class TracedAgent:
     async def keep_unsynced(self) -> None:
         if self._unsynced:
             await self._send_order(lambda: {"settle": True})
+        if keep := getattr(self._agent, "keep_unsynced", None):
+            await keep()
+
+    async def restore_disk(self) -> UnsyncedReport:
+        if self._unsynced:  # the tracer holds files open, which keeps the disk in use
+            await self._send_order(lambda: {"settle": True})
+        report: UnsyncedReport = await self.__getattr__("restore_disk")()
+        return report
 
     async def disk_fault(self) -> DiskFault | None:
         return merge(self._disk_faults.values())

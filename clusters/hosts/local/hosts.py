@@ -4,7 +4,8 @@ The runner enters its own user, network, mount and pid namespaces, where it is p
 is one more network namespace, connected to a bridge by a pair of virtual links, with a real
 address, real TCP and real `iptables`. Everything depends on process 1: when it ends, by whatever
 signal, the kernel kills all processes of the run and removes the namespaces, links, mounts and
-rules. The machine's own network, rules and mounts are never changed.
+rules. The machine's own network, rules and mounts are never changed. A plan that cuts the power of
+disks needs root: a user namespace cannot mount a file system, so the runner enters none then.
 
 Three things tie process 1 to the command that started it: the kernel's death signal to the process
 that waits outside, the same from that one to process 1, and the end of standard input.
@@ -69,7 +70,14 @@ def shell(run: RunDir, node: str, command: Sequence[str]) -> list[str]:
     return [*enter, "--wd=/", "--", *command]
 
 
-PLUGIN = HostsPlugin(hosts=hosts, problems=problems, needs=NEEDS, shell=shell)
+def optional() -> dict[str, Problem | None]:
+    """Return why the power of a node's disk cannot be cut, or None if it can."""
+    what, _, fix = requirements.why_no_own_disks(try_it=True).partition("; to fix it: ")
+    matters = 'the fault unsynced with by = "disk" needs it'
+    return {"power cuts of disks": Problem(what, matters, fix) if what else None}
+
+
+PLUGIN = HostsPlugin(hosts=hosts, problems=problems, needs=NEEDS, shell=shell, optional=optional)
 
 
 def _outside_pid(node_address: str, keeper: int) -> int:
@@ -103,13 +111,17 @@ class LocalHosts(RealHosts):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._as_root = False  # stay root of the machine, as own disks need
+        if not requirements.why_no_own_disks():
+            self.can = self.can | {"own-disk"}
 
     def enter(self) -> None:
         """Continue as process 1 of the run's own namespaces; the caller must have one thread."""
         os.environ["PATH"] = requirements.search_path()
         parent = os.getppid()
+        enter = namespaces.unshare if self._as_root else namespaces.enter
         try:
-            namespaces.enter(namespaces.NEWNET | namespaces.NEWNS | namespaces.NEWPID)
+            enter(namespaces.NEWNET | namespaces.NEWNS | namespaces.NEWPID)
         except OSError as e:
             raise BedFailed(requirements.explain(e)) from e
         namespaces.die_with_parent()
@@ -121,6 +133,14 @@ class LocalHosts(RealHosts):
 
     def check(self, nodes: Sequence[Node]) -> None:
         """Accept any number of nodes."""
+
+    def why_no_own_disks(self) -> str:
+        return requirements.why_no_own_disks(try_it=True)
+
+    def prepare_own_disks(self) -> None:
+        self._as_root = not requirements.why_no_own_disks(try_it=True)
+        if not self._as_root:
+            self.can = self.can - {"own-disk"}
 
     @asynccontextmanager
     async def start_nodes(

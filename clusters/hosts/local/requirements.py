@@ -6,19 +6,25 @@ a rule that drops packets at random. A failure is then explained by the few know
 """
 
 import errno
+import fcntl
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 
 from clusters.hosts._agent import agent as agent_program
+from clusters.hosts._faults import own_disk
 from clusters.hosts._problems import Problem
 from clusters.hosts.local import namespaces
 
 PROBE_WITHIN_S = 20.0
+CAP_SYS_ADMIN, ALL_IDS, LOOP_CTL_GET_FREE = 21, "4294967295", 0x4C82
+DISK_PROGRAMS = {"mkfs.ext4": "e2fsprogs", "mount": "mount", "umount": "mount"}
 _KERNEL = Path("/proc/sys/kernel")
 _NAMESPACES_MATTER = (
     "local nodes live in namespaces of their own, so that a trial needs no root and leaves "
@@ -48,6 +54,48 @@ def problems() -> list[Problem]:
         return missing
     failed = _run_attempt()
     return [_explain(failed)] if failed else []
+
+
+def why_no_own_disks(*, try_it: bool = False) -> str:
+    """Return why nodes cannot have file systems of their own, and what to do; empty if they can.
+    `try_it`: make one, cut its power and mount it again, instead of looking only."""
+    return _why_no_disk() or (_why_disk_fails() if try_it else "")
+
+
+@cache
+def _why_no_disk() -> str:
+    rights = _read("/proc/self/status").partition("CapEff:")[2].split()
+    may_mount = bool(rights) and int(rights[0], 16) >> CAP_SYS_ADMIN & 1
+    if not may_mount or _read("/proc/self/uid_map").split() != ["0", "0", ALL_IDS]:
+        return (
+            "a file system of its own for each node's data needs root of the machine itself; to "
+            "fix it: run seatrial as root, outside of unprivileged containers"
+        )
+    for program, package in DISK_PROGRAMS.items():
+        if not shutil.which(program, path=search_path()):
+            return f"the program {program} is missing; to fix it: {_install(package)}"
+    try:
+        with open("/dev/loop-control", "rb") as control:
+            fcntl.ioctl(control, LOOP_CTL_GET_FREE)
+    except OSError as e:
+        return f"there are no loop devices ({e.strerror}); to fix it: sudo modprobe loop"
+    return ""
+
+
+@cache
+def _why_disk_fails() -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        argv = [sys.executable, "-I", "-S", own_disk.__file__, "try", folder]
+        try:
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=PROBE_WITHIN_S)
+            why = json.loads(done.stdout)["why"] if done.stdout else done.stderr.strip()[-300:]
+        except subprocess.TimeoutExpired:
+            why = f"no answer within {PROBE_WITHIN_S:g} s"
+    if not why:
+        return ""
+    return (
+        f"the power of a disk cannot be cut here ({why}); to fix it: load the modules ext4 and loop"
+    )
 
 
 def search_path() -> str:

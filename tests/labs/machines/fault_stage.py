@@ -119,14 +119,24 @@ async def under(fault: PlannedFault, bed: TestBed, folder: Path, dice: str) -> A
     await work
 
 
-def played(scene: Callable[[local.LocalHosts, Path], Awaitable[dict[str, Any]]]) -> None:
-    """What a scene's script does."""
+def loops(folder: Path) -> list[str]:
+    """The loop devices of files below a folder."""
+    backing = Path("/sys/block").glob("loop*/loop/backing_file")
+    return [text for text in (each.read_text() for each in backing) if str(folder) in text]
+
+
+def played(
+    scene: Callable[[local.LocalHosts, Path], Awaitable[dict[str, Any]]], own_disks: bool = False
+) -> None:
+    """What a scene's script does; with `own_disks`, on nodes that can have them."""
 
     async def play() -> dict[str, Any]:
         return await scene(hosts, folder)
 
     folder = Path(sys.argv[1])
     hosts = local.hosts(Trial(), folder)
+    if own_disks:
+        hosts.prepare_own_disks()
     hosts.enter()
     print(json.dumps(asyncio.run(play())))
 
