@@ -67,7 +67,10 @@ def run(tmp_path: Path) -> Run:
         info = site / "silent-1.0.dist-info"
         info.mkdir(parents=True)
         assert old in DRIVER
-        (site / "silent.py").write_text(DRIVER.replace(old, new) if old else DRIVER)
+        driver = DRIVER.replace(old, new) if old else DRIVER
+        if program == ELSEWHERE:  # it has to listen before it is looked at
+            driver = driver.replace("start_s = 1.0", "start_s = 8.0")
+        (site / "silent.py").write_text(driver)
         (site / "silentd").write_text(program)
         (site / "silentd").chmod(0o755)
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: silent\nVersion: 1.0\n")
