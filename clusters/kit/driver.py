@@ -89,7 +89,7 @@ def plugin(service: type[Service]) -> SystemPlugin:
         prepare=partial(_prepared, service),
         words=_own_words(service),
         digests=_has_digests(service),
-        attachable=True,
+        attachable=service.attachable,
     )
 
 

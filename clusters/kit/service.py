@@ -124,6 +124,8 @@ class Service:
                  harness sees when it asks
     words        its words for a leader, a follower and a term, which reports use:
                  {"leader": "primary"}
+    attachable   False if a cluster that exists already cannot be tested (`--attach`), for example
+                 because it is asked by a file that `files` puts there
     data, log    the folder and the file in a node's folder
     """
 
@@ -146,6 +148,7 @@ class Service:
     leading: ClassVar[str] = "leader"
     words: ClassVar[Mapping[str, str]] = {}
     copies_stopped: ClassVar[bool] = False
+    attachable: ClassVar[bool] = True
     data: ClassVar[str] = "data"
     log: ClassVar[str] = "server.log"
 

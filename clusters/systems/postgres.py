@@ -363,6 +363,7 @@ class Postgres(Service):
     roles: ClassVar = {CONTROLLER: 3, SERVER: 3}
     names: ClassVar = {CONTROLLER: "etcd"}
     data_role, arbiter, leaves_group = SERVER, CONTROLLER, (SERVER,)
+    attachable = False  # a kill has to reach processes in sessions of their own
     words: ClassVar = {"leader": "primary", "follower": "standby", "term": "revision"}
     settings: ClassVar = {
         "synchronous_mode": True,

@@ -312,6 +312,7 @@ class RabbitMq(Service):
     """Three servers by default; each queue has a replica on each, unless it is a plain one."""
 
     name, programs, client = "rabbitmq", (PROGRAM,), RabbitClient
+    attachable = False  # it is asked by view.erl
     settings: ClassVar = {
         "queues": ("quorum", "mirrored", "classic"),
         "cluster_partition_handling": ("pause_minority", "autoheal", "ignore"),

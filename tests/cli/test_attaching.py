@@ -78,9 +78,11 @@ def test_kill_is_refused_where_a_process_cannot_be_started_again(tmp_path: Path)
     refuse_impossible(attached(file, faults=("pause", "partition"))[0])
 
 
-def test_a_system_that_starts_its_clusters_itself_is_refused(file: Path) -> None:
-    with pytest.raises(BadRequest, match=r"flotilla tests only clusters that .* etcd"):
-        attached(file, system="flotilla")
+@pytest.mark.parametrize("system", ["flotilla", "rabbitmq"])
+def test_a_system_that_starts_its_clusters_itself_is_refused(file: Path, system: str) -> None:
+    """One with clients of its own, and one that is asked by a file that its driver installs."""
+    with pytest.raises(BadRequest, match=rf"{system} tests only clusters that .* etcd"):
+        attached(file, system=system, workload="queue")
 
 
 def test_only_the_command_line_names_a_cluster(file: Path) -> None:
