@@ -139,7 +139,17 @@ class KeyValues(click.ParamType[dict[str, Any]]):
         for key, equals, _ in pairs:
             if not key.strip() or not equals:
                 self.fail(f"{value!r} is not {self.form}", param, ctx)
-        return {key.strip(): toml_value(raw.strip(), key.strip()) for key, _, raw in pairs}
+        return {key.strip(): self.value_of(raw.strip(), key.strip()) for key, _, raw in pairs}
+
+    def value_of(self, raw: str, key: str) -> Any:
+        return toml_value(raw, key)
+
+
+class KeyTexts(KeyValues):
+    """`key=text,key=text`: 3.10 is no number."""
+
+    def value_of(self, raw: str, key: str) -> str:
+        return raw
 
 
 class CommandWords(click.ParamType[tuple[str, ...]]):

@@ -13,6 +13,7 @@ from harness.run.disk_needs import prepare_own_disks
 from harness.run.trial_run import TrialRun
 
 NODES = (Node("broker-1", "broker"), Node("client-1", "client"))
+SYSTEM_STEPS = ("install", "install_version", "start", "healthy")
 ABLE = frozenset({"disk", "unsynced", "own-disk"})
 FAULT = '[[fault]]\nkind = "{}"\nat_s = 1.0\nfor_s = 9.0\ntarget = "one broker"\n'
 BY = FAULT.format("unsynced") + 'params = {{ keeps = "nothing", by = "{}" }}\n'
@@ -104,15 +105,18 @@ def test_what_was_installed_is_synced_before_the_start(monkeypatch: pytest.Monke
 
         return done
 
-    nemesis = SimpleNamespace(unsupported_reason=step("reason"))
+    planned_versions = ["2.0"]
+    nemesis = SimpleNamespace(
+        unsupported_reason=step("reason"), planned_versions=lambda _: planned_versions
+    )
     monkeypatch.setattr("harness.registry.nemesis", lambda: nemesis)
     node = SimpleNamespace(cut_disk=None, keep_unsynced=step("sync"))
     run = SimpleNamespace(
         _plan=lambda: (),
         deadlines=SimpleNamespace(required=lambda *_, **__: nullcontext()),
-        system=SimpleNamespace(**{name: step(name) for name in ("install", "start", "healthy")}),
+        system=SimpleNamespace(**{name: step(name) for name in SYSTEM_STEPS}),
         mark=lambda *_, **__: None,
     )
     bed = SimpleNamespace(distances={}, agents={"broker-1": node})
     asyncio.run(TrialRun.start_cluster(cast(Any, run), cast(Any, bed)))
-    assert calls == ["reason", "install", "sync", "start", "healthy"]
+    assert calls == ["reason", "install", "install_version", "sync", "start", "healthy"]

@@ -45,13 +45,16 @@ def test_it_ends_when_spark_does_in_the_middle_of_an_import(tmp_path: Path) -> N
 
 
 def test_it_ends_at_once_when_spark_has_ended_before() -> None:
+    closed, end = os.pipe()
+    os.close(end)  # before it starts: while it imports, a signal would end it
     done = subprocess.run(
         (*DAEMON, "pyspark.worker"),
-        input=b"",
+        stdin=closed,
         capture_output=True,
         timeout=ENDS_WITHIN_S,
         check=False,
     )
+    os.close(closed)
     assert (done.returncode, done.stdout) == (1, b"")
 
 

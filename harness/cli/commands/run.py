@@ -16,6 +16,7 @@ from harness.cli.options import (
     SETTINGS,
     SPARK,
     Duration,
+    KeyTexts,
     KeyValues,
     Latency,
     NameList,
@@ -62,6 +63,12 @@ TRIAL_FLAGS: tuple[Command, ...] = (
         "--version",
         show_default="the one that is there, or the driver's",
         help="Version of the system's program.",
+    ),
+    click.option(
+        "--mixed",
+        type=KeyTexts(),
+        show_default=NONE,
+        help="Nodes that run another version: server-3=2.12.1.",
     ),
     click.option(
         "--supply",
