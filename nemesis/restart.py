@@ -7,7 +7,7 @@ back; when its time is over, no further node is restarted.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context
 from random import Random
@@ -87,39 +87,71 @@ class Restart(Kill):
         await self._signal(node, SIGTERM)
 
 
-class RollingRestart(Restart):
+class GradualRestart(Restart):
+    """Restarts that go on in the background until they are done, or the fault's time is over."""
+
+    def __init__(self, scene: FaultContext, victims: Sequence[Node], for_s: float) -> None:
+        super().__init__(scene, victims)
+        self._for_s, self._until_ns = for_s, 0.0
+        self._work: asyncio.Task[None] | None = None
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._until_ns = self._bed.now_ns() + self._for_s * NS
+        # in a context of its own, so that its calls do not count as the time of applying (`timing`)
+        self._work = asyncio.create_task(work, context=Context())
+
+    async def _stop_work(self) -> None:
+        if self._work:
+            self._work.cancel()
+            with suppress(asyncio.CancelledError, Exception):  # `observe` raised it
+                await self._work
+
+    async def _until(self, holds: Callable[[], Awaitable[bool]]) -> bool:
+        return await wait_until(self._bed, holds, self._until_ns, POLL_S)
+
+    async def _whole(self) -> bool:
+        """Ask the nodes themselves, which know more than an observer."""
+        return (await self._bed.system.cluster_state(self._bed)).redundant
+
+    async def _work_is_over(self) -> None:
+        """Wait until all is done, or the time is over. Raises what the work raised."""
+        work = self._work
+        assert work
+
+        async def is_over() -> bool:
+            return work.done()
+
+        await self._until(is_over)
+        if work.done():
+            work.result()
+
+
+class RollingRestart(GradualRestart):
     """Nodes restarted one after the other."""
 
     def __init__(
         self, scene: FaultContext, victims: Sequence[Node], for_s: float, down_s: float
     ) -> None:
-        super().__init__(scene, victims)
-        self._for_s, self._down_s = for_s, down_s
-        self._until_ns = 0.0
+        super().__init__(scene, victims, for_s)
+        self._down_s = down_s
         self._order: Sequence[str] = ()  # nodes that ran at the beginning
         self._done: dict[str, Mapping[str, int]] = {}
-        self._work: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "RollingRestart":
         self._order = await self._take_running()
-        self._until_ns = self._bed.now_ns() + self._for_s * NS
-        # in a context of its own, so that its calls do not count as the time of applying (`timing`)
-        self._work = asyncio.create_task(self._restart_all(), context=Context())
+        self._begin(self._restart_all())
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        if self._work:
-            self._work.cancel()
-            with suppress(asyncio.CancelledError, Exception):  # `observe` raised it
-                await self._work
+        await self._stop_work()
         await super().__aexit__(*exc)
 
     async def _restart_all(self) -> None:
         for node in self._order:
-            if not await wait_until(self._bed, self._whole, self._until_ns, POLL_S):
+            if not await self._until(self._whole):
                 return
             await self._restart(node)
-        await wait_until(self._bed, self._whole, self._until_ns, POLL_S)
+        await self._until(self._whole)
 
     async def _restart(self, node: str) -> None:
         await self._kill(node)
@@ -134,21 +166,9 @@ class RollingRestart(Restart):
             pid = (await self._state(node)).pid
             self._done[node] = {"was": self._killed[node], "pid": pid, "code": ended.code}
 
-    async def _whole(self) -> bool:
-        """Ask the nodes themselves, which know more than an observer."""
-        return (await self._bed.system.cluster_state(self._bed)).redundant
-
     async def observe(self) -> Observation:
         """Wait until all nodes were restarted, or the time is over."""
-        work = self._work
-        assert work
-
-        async def is_over() -> bool:
-            return work.done()
-
-        await wait_until(self._bed, is_over, self._until_ns, POLL_S)
-        if work.done():
-            work.result()
+        await self._work_is_over()
         count, of = len(self._done), len(self._victims)
         words = f"{count} of {of} restarted in turn, the next when the cluster was whole"
         return Observation.graded(count == of, count, {"processes": self._done}, words)

@@ -13,10 +13,8 @@ Other faults may hit a victim at all times but between its stop and its start: i
 Only systems whose programs have versions support this.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from contextvars import Context
+from functools import partial
 from random import Random
 from typing import Any, NoReturn, cast
 
@@ -37,9 +35,9 @@ from nemesis import restart
 from nemesis._plan.plan import VERSION
 from nemesis._process import victims as _victims
 from nemesis._process.victims import NothingToHit, ProcessHold, hit_targets
-from nemesis._runner.waiting import NS, gather_all, wait_until
+from nemesis._runner.waiting import gather_all
 from nemesis.kill import BACK_WITHIN_S
-from nemesis.restart import POLL_S, ROLLING
+from nemesis.restart import ROLLING
 
 EXAMPLE = "params = { to = '2.12.1' }"
 
@@ -83,20 +81,18 @@ PLUGIN = FaultPlugin(
 )
 
 
-class VersionChange(restart.Restart):
+class VersionChange(restart.GradualRestart):
     """Nodes brought to another version."""
 
     def __init__(self, scene: FaultContext, victims: Sequence[Node], planned: PlannedFault) -> None:
-        super().__init__(scene, victims)
+        super().__init__(scene, victims, planned.for_s)
         self._system = cast(VersionedSystem, scene.bed.system)
-        self._claimed, self._params, self._for_s = scene.claimed, planned.params, planned.for_s
+        self._claimed, self._params = scene.claimed, planned.params
         self._mine: set[str] = set()  # nodes that this fault holds
         self._turns: dict[str, str] = {}  # node -> the version that it is brought to
         self._was: dict[str, str] = {}  # node -> the version that it had
         self._done: dict[str, Mapping[str, Any]] = {}
         self._ended: dict[str, int] = {}  # node -> the code with which the new version ended
-        self._until_ns = 0.0
-        self._work: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "VersionChange":
         for node in self._victims:
@@ -106,17 +102,12 @@ class VersionChange(restart.Restart):
         self.targets = hit_targets(self.targets, self._turns)
         if not self._turns:
             raise NothingToHit(f"{', '.join(self._victims)} had this version already")
-        self._until_ns = self._bed.now_ns() + self._for_s * NS
-        # in a context of its own, so that its calls do not count as the time of applying (`timing`)
-        self._work = asyncio.create_task(self._change_all(), context=Context())
+        self._begin(self._change_all())
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         """Start what this fault stopped, with the version before if the new one ended."""
-        if self._work:
-            self._work.cancel()
-            with suppress(asyncio.CancelledError, Exception):  # `observe` raised it
-                await self._work
+        await self._stop_work()
         for node in self._killed.keys() - (self._claimed - self._mine):
             if (await self._state(node)).state == "exited":
                 await self._system.set_version(self._bed, node, self._was[node])
@@ -127,7 +118,7 @@ class VersionChange(restart.Restart):
         for group in [[node] for node in self._turns] if rolling else [[*self._turns]]:
             if rolling and not await self._until(self._whole):
                 return
-            await self._until(lambda group=group: self._free(group))
+            await self._until(partial(self._free, group))
             self._hold, self._mine = ProcessHold(self._claimed, group), set(group)
             self._hold.take()
             if not await self._change(group):
@@ -185,24 +176,9 @@ class VersionChange(restart.Restart):
         self._hold.release()
         self._mine = set()
 
-    async def _whole(self) -> bool:
-        """Ask the nodes themselves, which know more than an observer."""
-        return (await self._system.cluster_state(self._bed)).redundant
-
-    async def _until(self, holds: Any) -> bool:
-        return await wait_until(self._bed, holds, self._until_ns, POLL_S)
-
     async def observe(self) -> Observation:
         """Wait until all nodes were brought to their version, or the time is over."""
-        work = self._work
-        assert work
-
-        async def is_over() -> bool:
-            return work.done()
-
-        await self._until(is_over)
-        if work.done():
-            work.result()
+        await self._work_is_over()
         count = len(self._done)
         evidence = {"processes": self._done, "ended": self._ended}
         return Observation.graded(count == len(self._turns), count, evidence, self._words())

@@ -5,17 +5,15 @@ when it has been observed the diarists are asked, the run is stopped, and they a
 that was seen is printed as JSON; the tests say what must have been seen.
 """
 
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from diary import PORT
-from fault_stage import Witnesses, played, staged, under
+from fault_stage import Writers, played, staged, under
 
 from clusters.hosts.local import hosts as local
-from harness.contracts import ClusterState, Node, PlannedFault, TestBed
-from harness.contracts.agent import Agent
+from harness.contracts import Node, PlannedFault, TestBed
 
 DIARY = Path(__file__).with_name("diary.py")
 NODES = tuple(Node(f"broker-{n}", "broker") for n in (1, 2, 3))
@@ -35,26 +33,13 @@ FAULTS: Mapping[str, PlannedFault] = {
 }
 
 
-class Diarists(Witnesses):
+class Diarists(Writers):
     """A process on each node that writes to its disk on request."""
 
     name, port, answer_within_s = "diary", PORT, 5.0
-    data = "data"
-
-    def __init__(
-        self, nodes: Sequence[Node], agents: Mapping[str, Agent], folder: Callable[[str], str]
-    ) -> None:
-        super().__init__(nodes, agents)
-        self.folder = folder
-
-    async def cluster_state(self, _bed: TestBed) -> ClusterState:
-        return ClusterState(detail=await self.told())
 
     async def start_node(self, _bed: Any, node: str) -> None:
-        address = next(n.address for n in self.nodes if n.name == node)
-        folder = self.folder(node)
-        argv = [sys.executable, "-I", "-S", str(DIARY), address, f"{folder}/{self.data}"]
-        await self.agents[node].start(self.name, argv, log=f"{folder}/log")
+        await self.start_program(node, str(DIARY))
 
 
 async def shown(name: str, bed: TestBed, diarists: Diarists, folder: Path) -> dict[str, Any]:

@@ -7,42 +7,27 @@ line when the first node's disk is in use, and waits.
 
 import asyncio
 import sys
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fault_stage import Witnesses, loops, played, staged, under
+from fault_stage import Writers, loops, played, staged, under
 from mapper import PORT
 
 from clusters.hosts.local import hosts as local
-from harness.contracts import ClusterState, Node, PlannedFault, TestBed
-from harness.contracts.agent import Agent
+from harness.contracts import Node, PlannedFault
 
 MAPPER = Path(__file__).with_name("mapper.py")
 NODES = tuple(Node(f"broker-{n}", "broker") for n in (1, 2))
 
 
-class Mappers(Witnesses):
+class Mappers(Writers):
     """A process on each node that maps its files."""
 
     name, port, answer_within_s = "mapper", PORT, 5.0
-    data = "data"
-
-    def __init__(
-        self, nodes: Sequence[Node], agents: Mapping[str, Agent], folder: Callable[[str], str]
-    ) -> None:
-        super().__init__(nodes, agents)
-        self.folder = folder
-
-    async def cluster_state(self, _bed: TestBed) -> ClusterState:
-        return ClusterState(detail=await self.told())
 
     async def start_node(self, _bed: Any, node: str) -> None:
-        address = next(n.address for n in self.nodes if n.name == node)
-        folder = self.folder(node)
-        await self.agents[node].run(["mkdir", "-p", f"{folder}/{self.data}"])
-        argv = [sys.executable, "-I", "-S", str(MAPPER), address, f"{folder}/{self.data}"]
-        await self.agents[node].start(self.name, argv, log=f"{folder}/log")
+        await self.agents[node].run(["mkdir", "-p", f"{self.folder(node)}/{self.data}"])
+        await self.start_program(node, str(MAPPER))
 
 
 async def play(hosts: local.LocalHosts, folder: Path) -> dict[str, Any]:

@@ -208,7 +208,7 @@ def key(holder: str, revision: int) -> dict[str, Any]:
 
 
 def test_who_leads() -> None:
-    """The holder of the key in etcd, whoever else calls itself primary."""
+    """The holder of the key in etcd, also if another server calls itself primary."""
     members = [{"name": "server-1", "role": "replica"}, {"name": "server-2", "role": "leader"}]
     cluster = {"members": members}
     primary, streaming = ("false", None), ("true", "streaming")

@@ -15,7 +15,6 @@ The load runs in client containers of ours, on the network that all nodes share.
 
 import asyncio
 import json
-import tarfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -27,10 +26,10 @@ from typing import Any, cast
 from docker import DockerClient
 from docker.errors import APIError, NotFound
 
-from clusters.hosts._agent import clock_sync, download
+from clusters.hosts._agent import clock_sync
 from clusters.hosts._agent.driver import PipeAgent
 from clusters.hosts._agent.stream_agent import StreamConnection
-from clusters.hosts._agent.threads import in_thread, start_thread
+from clusters.hosts._agent.threads import in_thread
 from clusters.hosts._real_hosts import RealHosts
 from clusters.hosts.attached.attached_agent import AttachedAgent, refuse_stopped, start_again
 from clusters.hosts.attached.inventory import AttachInventory, ExistingContainer, pair
@@ -39,7 +38,7 @@ from clusters.hosts.docker import engine, image, labels
 from clusters.hosts.docker.containers import AGENT, folder
 from clusters.hosts.docker.engine import translate_errors
 from clusters.hosts.docker.exec_stream import ExecStream
-from clusters.hosts.docker.hosts import all_done, heal_command, remove_abandoned, remove_run
+from clusters.hosts.docker.hosts import remove_abandoned, save_and_remove
 from clusters.hosts.docker.image import PACKAGES, PYTHON
 from harness.contracts import (
     CLIENT,
@@ -51,8 +50,7 @@ from harness.contracts import (
     PythonRuntime,
 )
 from harness.errors import BadRequest, BedFailed, NodeGone
-from harness.history.rundir import RunDir
-from harness.run.parent_pipe import ShowMessage, listener, log
+from harness.run.parent_pipe import ShowMessage, listener
 from harness.run.tasks import run_all
 from harness.trial import Trial
 
@@ -60,7 +58,6 @@ HELPER = "helper"
 HELPER_CAN = ("SYS_ADMIN", "SYS_PTRACE", "NET_ADMIN", "KILL")  # join networks, cut links, signal
 PREPARE_WITHIN_S = 120.0
 LEAVE_WITHIN_S = 3.0
-DOWNLOAD_WITHIN_S = 30.0
 RETIRE_AFTER_S = 30.0
 POLL_S = 0.1
 NOT_RUNNING = 409  # the engine's status for a signal to a container that does not run
@@ -425,23 +422,4 @@ class AttachedContainers(RealHosts):
         be removed, if anything."""
         leaving = [each.hang_up(LEAVE_WITHIN_S) for each in self._clients.values()]
         await asyncio.gather(*(each.leave() for each in self._nodes.values()), *leaving)
-        homes = [start_thread(partial(self._download, client, name)) for name in self._clients]
-        if not await all_done(homes, DOWNLOAD_WITHIN_S):
-            log(f"not all files of the clients could be copied within {DOWNLOAD_WITHIN_S:g} s")
-        clearing = start_thread(partial(remove_run, client, self._run))
-        if not await all_done([clearing], labels.REMOVE_WITHIN_S + LEAVE_WITHIN_S):
-            return f"the engine does not answer; {heal_command(self._run)}"
-        error = clearing.exception()
-        return str(error) if error else ""
-
-    def _download(self, client: DockerClient, node: str) -> None:
-        try:
-            stream, _ = client.api.get_archive(
-                labels.name(self._run, node), folder(node), chunk_size=download.PORTION_BYTES
-            )
-            for left_out in download.unpack(
-                download.IterableReader(stream), RunDir(self._run).node(node)
-            ):
-                log(f"{node}: too large to be copied: {left_out}")
-        except (*engine.FAILURES, tarfile.TarError) as e:
-            log(f"the files of {node} could not be copied: {e}")
+        return await save_and_remove(client, self._run, {name: name for name in self._clients})

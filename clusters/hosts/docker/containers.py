@@ -108,10 +108,14 @@ def start_node(yard: DockerProject, network: DockerNetwork, node: str, address: 
     return ExecStream(api.exec_start(started["Id"], socket=True))
 
 
-def download_folder(client: DockerClient, run: Path, node: str, into: Path) -> list[str]:
-    """Copy the node's folder; return descriptions of the files that were too large."""
-    holder = labels.name(run, f"{node}-holder")
-    stream, _ = client.api.get_archive(holder, folder(node), chunk_size=download.PORTION_BYTES)
+def download_folder(
+    client: DockerClient, run: Path, node: str, holder: str, into: Path
+) -> list[str]:
+    """Copy the node's folder from a container of the run that has it; return descriptions of the
+    files that were too large."""
+    stream, _ = client.api.get_archive(
+        labels.name(run, holder), folder(node), chunk_size=download.PORTION_BYTES
+    )
     return download.unpack(download.IterableReader(stream), into)
 
 

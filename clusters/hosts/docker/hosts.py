@@ -175,22 +175,8 @@ class DockerHosts(RealHosts):
         """Copy the nodes' files and remove all containers; return what could not be removed, if
         anything."""
         await asyncio.gather(*(each.release() for each in started))
-        homes = [start_thread(partial(self._download, client, each.node)) for each in started]
-        if not await all_done(homes, DOWNLOAD_WITHIN_S):
-            log(f"not all files of the nodes could be copied within {DOWNLOAD_WITHIN_S:g} s")
-        clearing = start_thread(partial(remove_run, client, self._run))
-        if not await all_done([clearing], labels.REMOVE_WITHIN_S + LEAVE_WITHIN_S):
-            return f"the engine does not answer; {heal_command(self._run)}"
-        error = clearing.exception()
-        return str(error) if error else ""
-
-    def _download(self, client: DockerClient, node: str) -> None:
-        into = RunDir(self._run).node(node)
-        try:
-            for left_out in containers.download_folder(client, self._run, node, into):
-                log(f"{node}: too large to be copied: {left_out}")
-        except (*engine.FAILURES, tarfile.TarError) as e:
-            log(f"the files of {node} could not be copied: {e}")
+        holders = {each.node: f"{each.node}-holder" for each in started}
+        return await save_and_remove(client, self._run, holders)
 
 
 class _ContainerNode:
@@ -227,6 +213,28 @@ class _ContainerNode:
             await self._connection.hang_up(LEAVE_WITHIN_S)
         elif await all_done([self._starting], RAISE_WITHIN_S) and not self._starting.exception():
             self._starting.result().close()
+
+
+async def save_and_remove(client: DockerClient, run: Path, holders: Mapping[str, str]) -> str:
+    """Copy the nodes' folders into the run's, each from the container named, and remove what the
+    run made on the engine; return what could not be removed, if anything."""
+    homes = [start_thread(partial(_save, client, run, *each)) for each in holders.items()]
+    if not await all_done(homes, DOWNLOAD_WITHIN_S):
+        log(f"not all files of the nodes could be copied within {DOWNLOAD_WITHIN_S:g} s")
+    clearing = start_thread(partial(remove_run, client, run))
+    if not await all_done([clearing], labels.REMOVE_WITHIN_S + LEAVE_WITHIN_S):
+        return f"the engine does not answer; {heal_command(run)}"
+    error = clearing.exception()
+    return str(error) if error else ""
+
+
+def _save(client: DockerClient, run: Path, node: str, holder: str) -> None:
+    into = RunDir(run).node(node)
+    try:
+        for left_out in containers.download_folder(client, run, node, holder, into):
+            log(f"{node}: too large to be copied: {left_out}")
+    except (*engine.FAILURES, tarfile.TarError) as e:
+        log(f"the files of {node} could not be copied: {e}")
 
 
 def remove_abandoned(client: DockerClient, own: Path) -> None:

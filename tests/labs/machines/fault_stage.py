@@ -19,7 +19,7 @@ from random import Random
 from typing import Any
 
 from clusters.hosts.local import hosts as local
-from harness.contracts import Hosts, Node, PlannedFault, TestBed
+from harness.contracts import ClusterState, Hosts, Node, PlannedFault, TestBed
 from harness.contracts.agent import Agent
 from harness.trial import Trial
 from nemesis import carry_out
@@ -66,6 +66,27 @@ class Witnesses:
             if all((await self.told()).values()) or time.monotonic() > deadline:
                 return
             await asyncio.sleep(LOOK_EVERY_S)
+
+
+class Writers(Witnesses):
+    """Processes that write into a folder `data` of their nodes."""
+
+    data = "data"
+
+    def __init__(
+        self, nodes: Sequence[Node], agents: Mapping[str, Agent], folder: Callable[[str], str]
+    ) -> None:
+        super().__init__(nodes, agents)
+        self.folder = folder
+
+    async def cluster_state(self, _bed: TestBed) -> ClusterState:
+        return ClusterState(detail=await self.told())
+
+    async def start_program(self, node: str, program: str) -> None:
+        address = next(n.address for n in self.nodes if n.name == node)
+        folder = self.folder(node)
+        argv = [sys.executable, "-I", "-S", program, address, f"{folder}/{self.data}"]
+        await self.agents[node].start(self.name, argv, log=f"{folder}/log")
 
 
 class Rows:
