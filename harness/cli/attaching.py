@@ -32,7 +32,9 @@ def attach_options(function: Command) -> Command:
         show_default="nodes of our own",
         help="Test the cluster that exists already and that FILE names.",
     )
-    yes = click.option("--yes", is_flag=True, help="Hit what --attach names without asking.")
+    yes = click.option(
+        "--yes", is_flag=True, help="Do not ask before faults hit what --attach names."
+    )
     return file(yes(function))
 
 
