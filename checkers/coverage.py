@@ -46,7 +46,7 @@ MISTAKES = frozenset(
         *("Value", "ZeroDivision"),
     )
 )
-OPERATIONS = tuple(f for f in F if f not in (F.SEND, F.POLL, F.READ))
+OPERATIONS = tuple(f for f in F if f not in (F.SEND, F.POLL, F.READ, F.WATCH))
 LONG_GAP = 0.9  # of the rhythm's recovery time; observing the healing takes a part of it
 
 FINAL_READS = {  # operations that read what was written

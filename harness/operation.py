@@ -55,6 +55,9 @@ class F(IntEnum):
     RELEASE = 22  # a lock released; fail: it was not held
     JOIN = 23  # a consumer joins the group under key
     LEAVE = 24  # a consumer leaves it
+    WATCH = 25  # changes of a key after the version `offset`: one ok row for each, offset = its
+    # version, pos = its index; the operation's ok has arg 1 if only the newest value is promised.
+    # PUT and GET of such a key are ok with the version as offset, 0 if there is no value
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,13 @@ from typing import Any
 
 from harness.contracts.calls import (
     CALLS,
+    Changes,
     Lease,
     LogEntries,
     MicroOperation,
     Refused,
     Stored,
+    Versioned,
     check_answer,
     lacking_calls,
 )
@@ -333,6 +335,18 @@ def _entries(found: Any) -> LogEntries:
     return LogEntries(pairs, _number(found["end"]), _number(found.get("resume", NONE)))
 
 
+def _versioned(found: Any) -> Versioned | None:
+    if found is None:
+        return None
+    version, value = map(_number, found)
+    return Versioned(version, value)
+
+
+def _changes(found: Any) -> Changes:
+    events = [Versioned(_number(version), _number(value)) for version, value in found["events"]]
+    return Changes(events, bool(found.get("newest", False)))
+
+
 def _transaction(found: Any) -> list[MicroOperation]:
     return [MicroOperation(*each) for each in found]
 
@@ -358,5 +372,7 @@ DECODE: Mapping[str, Callable[[Any], Any]] = {
     "acquire": _lease,
     "append": _stored,
     "entries": _entries,
+    "current": _versioned,
+    "watch": _changes,
     "transact": _transaction,
 }

@@ -12,7 +12,7 @@ from harness.operation import NONE
 POLL_AGAIN_S = 0.05
 OF_A_KEY = (  # calls whose first argument is a key
     *("read", "write", "cas", "acquire", "release", "append", "entries", "end", "add", "members"),
-    *("enqueue", "dequeue", "increment", "count"),
+    *("enqueue", "dequeue", "increment", "count", "change", "current", "watch"),
 )
 SHARED = 0  # the client that carries sends, polls and group offsets
 

@@ -16,12 +16,20 @@ from typing import Any, ClassVar
 from zlib import crc32
 
 from clusters.kit import Copy, NodeAccess, Profile, Service, View, plugin, servers_in_turn
-from clusters.kit.http_link import HttpLink
+from clusters.kit.http_link import HttpLink, JsonStream
 from clusters.supply import GoModule, Program, Wheel
 from harness.contracts import BedFailed, Node
-from harness.contracts.calls import Lease, LogEntries, MicroOperation, Refused
+from harness.contracts.calls import (
+    Changes,
+    Lease,
+    LogEntries,
+    MicroOperation,
+    Refused,
+    Versioned,
+)
 
 PORT, PEER_PORT, WITHIN_S = 2379, 2380, 2.0
+SILENT_S = 1.0  # a watch without events is asked for again at the next member
 KEPT_S = 10.0  # how long a client relies on a lock that it keeps alive
 SAME_TRIES, SAME_EVERY_S = 20, 0.1  # to find members that have applied the same
 # what a server answers that did nothing: it refused before it proposed anything
@@ -73,10 +81,14 @@ class EtcdClient:
         self._appending: dict[str, asyncio.Lock] = {}
         self._leases: dict[tuple[str, str], str] = {}
         self._renewals: dict[tuple[str, str], asyncio.Future[None]] = {}
+        self._streams: dict[str, tuple[int, JsonStream]] = {}  # watches, each after a version
+        self._revisions: dict[tuple[str, int], int] = {}  # of versions, where a watch goes on
 
     async def close(self) -> None:
         for renewal in self._renewals.values():
             renewal.cancel()
+        for _, stream in self._streams.values():
+            stream.close()
         for link in self._links:
             link.close()
 
@@ -210,6 +222,69 @@ class EtcdClient:
             there = {"key": first, "target": "VERSION", "result": "GREATER", "version": 0}
             if (await self._txn([there], [{"request_delete_range": {"key": first}}]))[0]:
                 return int(unb64(found[0]["value"]))
+
+    # watches: they go on from a revision, of the whole store; a version is of a key
+
+    async def change(self, key: str, value: int) -> int:
+        read = {"request_range": {"key": b64(key)}}
+        _, answers = await self._txn([], [put(key, value), read])
+        return int(answers[1]["response_range"]["kvs"][0]["version"])
+
+    async def current(self, key: str) -> Versioned | None:
+        own = self._values["serializable"]
+        found = await self._call("kv/range", key=b64(key), serializable=own)
+        return self._version(key, found["kvs"][0]) if found.get("kvs") else None
+
+    async def watch(self, key: str, after: int) -> Changes:
+        at, stream = self._streams.pop(key, (after, None))
+        try:
+            if stream is None or at != after:
+                stream = await self._watching(key, after, stream)
+            try:
+                events = self._events(key, await stream.next(SILENT_S))
+            except TimeoutError:
+                self._next_member(stream)
+                return Changes()
+            while stream.waiting():
+                events += self._events(key, await stream.next(SILENT_S))
+        except BaseException:
+            self._next_member(stream)
+            raise
+        self._streams[key] = (events[-1].version if events else after), stream
+        return Changes(events)
+
+    async def _watching(self, key: str, after: int, old: JsonStream | None) -> JsonStream:
+        """Return a watch that a member says it has begun."""
+        if old:
+            old.close()
+        wanted = {
+            "key": b64(key),
+            "start_revision": self._revisions[key, after] + 1 if after else 1,
+        }
+        stream = await self._links[0].stream("/v3/watch", {"create_request": wanted})
+        try:
+            self._events(key, await stream.next(WITHIN_S))
+        except BaseException:
+            stream.close()
+            raise
+        return stream
+
+    def _next_member(self, stream: JsonStream | None) -> None:
+        if stream:
+            stream.close()
+        self._links.append(self._links.pop(0))
+
+    def _events(self, key: str, answer: Json) -> list[Versioned]:
+        """Return the events of a line. Raises ConnectionError if it ends the watch."""
+        result = answer.get("result", {})
+        if "error" in answer or result.get("canceled"):
+            raise ConnectionError(f"the watch ended: {json.dumps(answer)[:200]}")
+        return [self._version(key, event["kv"]) for event in result.get("events", ())]
+
+    def _version(self, key: str, kv: Json) -> Versioned:
+        version = int(kv.get("version", 0))
+        self._revisions[key, version] = int(kv["mod_revision"])
+        return Versioned(version, int(unb64(kv["value"])) if "value" in kv else -1)
 
     # transactions: read everything at one revision, then write if none of it has changed since
 

@@ -13,21 +13,23 @@ import asyncio
 import base64
 import itertools
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 from zlib import crc32
 
 from clusters.kit import Copy, NodeAccess, Profile, Service, View, plugin, servers_in_turn
 from clusters.supply import GoModule, Program, Wheel
 from harness.contracts import Node
-from harness.contracts.calls import LogEntries, Refused
+from harness.contracts.calls import Changes, LogEntries, Refused, Versioned
 
 PORT, ROUTE_PORT, MONITOR_PORT = 4222, 6222, 8222
 WITHIN_S = 2.0
 SET_UP_S = 30.0
+SILENT_S = 1.0  # a subscription tells more often than this that it is alive
 REGISTERS = "registers"
 NO_RESPONDERS = "503"
 NOT_FOUND, NO_STREAM = 10037, 10059
+LOST = b"LOST"  # stands for a message when the connection was lost; no body of ours is as short
 # err_code of answers that did nothing: wrong last sequence, no such stream, limits
 NEVER = frozenset({10047, NO_STREAM, 10071, 10077, 10122})
 PROGRAM = Program(
@@ -51,6 +53,7 @@ class NatsLink(asyncio.Protocol):
         self._inbox = f"_INBOX.{base64.b32encode(str(id(self)).encode()).decode().strip('=')}"
         self._numbers = itertools.count()
         self._waiting: dict[str, asyncio.Future[tuple[str, bytes]]] = {}
+        self._subscribed: dict[str, asyncio.Queue[tuple[str, bytes]]] = {}
         self._rest = b""
         self._transport: asyncio.WriteTransport
         self.ready: asyncio.Future[None] = loop.create_future()
@@ -79,6 +82,19 @@ class NatsLink(asyncio.Protocol):
         finally:
             self._waiting.pop(reply, None)
 
+    def subscribe(self) -> "Subscription":
+        """Subscribe to a subject that is new."""
+        number = str(next(self._numbers) + 2)
+        queue = self._subscribed[number] = asyncio.Queue()
+        subject = f"{self._inbox}.watch.{number}"
+        self._transport.write(f"SUB {subject} {number}\r\n".encode())
+
+        def end() -> None:
+            if self._subscribed.pop(number, None) and not self.closed:
+                self._transport.write(f"UNSUB {number}\r\n".encode())
+
+        return Subscription(subject, queue, end)
+
     def data_received(self, data: bytes) -> None:
         self._rest += data
         while self._take():
@@ -97,7 +113,11 @@ class NatsLink(asyncio.Protocol):
                     return False
                 cut = int(words[-2]) if words[0] == "HMSG" else 0
                 self._rest = rest[size + 2 :]
-                self._answered(words[1], rest[:cut], rest[cut:size])
+                if subscribed := self._subscribed.get(words[2]):
+                    has_reply = len(words) == (6 if cut else 5)
+                    subscribed.put_nowait((words[3] if has_reply else "", rest[cut:size]))
+                else:
+                    self._answered(words[1], rest[:cut], rest[cut:size])
                 return True
             case "INFO":
                 hello = {
@@ -129,12 +149,22 @@ class NatsLink(asyncio.Protocol):
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(error)
+        for queue in self._subscribed.values():
+            queue.put_nowait(("", LOST))
         if not self.ready.done():
             self.ready.set_exception(error)
 
     def close(self) -> None:
         self.closed = True
         self._transport.abort()
+
+
+class Subscription(NamedTuple):
+    """What comes to a subject: the subject for replies, and the body, of each message."""
+
+    subject: str
+    messages: asyncio.Queue[tuple[str, bytes]]
+    end: Callable[[], None]
 
 
 class NatsClient:
@@ -145,6 +175,7 @@ class NatsClient:
         self._values: Mapping[str, Any] = settings["settings"]
         self._link: NatsLink | None = None
         self._connecting = asyncio.Lock()
+        self._watches: dict[str, StreamWatch] = {}
 
     async def set_up(self, topics: Mapping[str, int]) -> None:
         """Create the streams. Creating one again with the same options does nothing."""
@@ -268,6 +299,99 @@ class NatsClient:
         last = f"Nats-Expected-Last-Subject-Sequence: {found[0] if found else 0}"
         await self._publish(subject_of(key), str(new).encode(), last)
         return True
+
+    # watches: each an ordered consumer, whose messages the server numbers
+
+    async def change(self, key: str, value: int) -> int:
+        return await self._publish(key, value.to_bytes(8))
+
+    async def current(self, key: str) -> Versioned | None:
+        found = await self._message(key, {"last_by_subj": key})
+        return Versioned(found[0], int.from_bytes(found[1])) if found else None
+
+    async def watch(self, key: str, after: int) -> Changes:
+        """Return the next messages. A consumer that is silent, or whose numbers have a gap, is
+        replaced, as the clients of NATS do it."""
+        watch = self._watches.pop(key, None)
+        try:
+            if watch is None or watch.after != after:
+                if watch:
+                    watch.of.end()
+                watch = await self._watching(key, after)
+            events = await watch.next()
+        except BaseException:
+            if watch:
+                watch.of.end()
+            raise
+        self._watches[key] = watch
+        return Changes(events)
+
+    async def _watching(self, key: str, after: int) -> "StreamWatch":
+        of = (await self._connected()).subscribe()
+        config = {
+            "deliver_subject": of.subject,
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": after + 1,
+            "ack_policy": "none",
+            "max_deliver": 1,
+            "replay_policy": "instant",
+            "idle_heartbeat": round(SILENT_S / 2.5 * 1e9),
+            "mem_storage": True,
+            "num_replicas": 1,
+        }
+        try:
+            await self._api(f"CONSUMER.CREATE.{key}", {"stream_name": key, "config": config})
+        except BaseException:
+            of.end()
+            raise
+        return StreamWatch(of, after)
+
+
+class StreamWatch:
+    """A consumer's messages. `after`: the sequence number of the last one that was received."""
+
+    def __init__(self, of: Subscription, after: int) -> None:
+        self.of, self.after, self._number = of, after, 0
+
+    async def next(self) -> list[Versioned]:
+        """Return the messages that are there, once there is one; none if none came for a while.
+        Raises ConnectionError, or TimeoutError if nothing told that the consumer is alive."""
+        events: list[Versioned] = []
+        loop = asyncio.get_running_loop()
+        until_s, alive = loop.time() + SILENT_S, False
+        while not events or not self.of.messages.empty():
+            try:
+                async with asyncio.timeout_at(until_s):
+                    reply, body = await self.of.messages.get()
+            except TimeoutError:
+                if alive:
+                    return []
+                raise
+            alive = True
+            if body == LOST:
+                raise ConnectionError("the connection was lost")
+            if reply.startswith("$JS.ACK."):
+                events.append(self._event(reply, body))
+        return events
+
+    def _event(self, reply: str, body: bytes) -> Versioned:
+        """Return a message's number in the stream, and its value. Raises ConnectionError if it is
+        not the consumer's next one."""
+        sequence, number = numbers_in(reply)
+        self._number += 1
+        if number != self._number:
+            raise ConnectionError(f"message {self._number} of the consumer did not come")
+        self.after = sequence
+        return Versioned(sequence, int.from_bytes(body))
+
+
+def numbers_in(reply: str) -> tuple[int, int]:
+    """Return a message's number in the stream and of the consumer, from the subject for its
+    acknowledgement: ... stream, consumer, deliveries, both numbers, time, messages left; longer
+    ones have domain and account in front, and a token behind."""
+    words = reply.split(".")[2:]
+    words = words if len(words) == 7 else words[2:]
+    return int(words[3]), int(words[4])
 
 
 class NotThere(Exception):

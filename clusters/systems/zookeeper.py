@@ -12,16 +12,19 @@ long as a leader that was replaced stops in time.
 import asyncio
 import struct
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, NamedTuple
 
 from clusters.kit import NodeAccess, Profile, Service, View, plugin, servers_in_turn
 from clusters.kit.java import FLAGS, JAVA
 from clusters.supply import MavenJars, Program, PythonJars
 from harness.contracts import Node
-from harness.contracts.calls import Lease, LogEntries, Refused
+from harness.contracts.calls import Changes, Lease, LogEntries, Refused, Versioned
 
 PORT, PEER_PORT, ELECTION_PORT = 2181, 2888, 3888
 WITHIN_S = 2.0
+SILENT_S = 1.0
+NOTICE = -1  # number of a notification
 SET_UP_S = 30.0
 CREATE2, DELETE, EXISTS, GET_DATA, SET_DATA, SYNC, GET_CHILDREN = 15, 2, 3, 4, 5, 9, 8
 CLOSE_SESSION = -11
@@ -88,15 +91,19 @@ class Session:
         self._reader, self._writer = reader, writer
         self._number = 0
         self._turn = asyncio.Lock()
+        self._size: int | None = None  # of the frame that is being read
+        self._notices: list[str] = []  # paths of nodes that have changed
         self.timeout_s = 0.0
+        self.transaction = 0  # the newest that the server told
 
     @classmethod
-    async def open(cls, address: str, timeout_ms: int) -> "Session":
-        """Raises OSError, TimeoutError or EOFError if there is none."""
+    async def open(cls, address: str, timeout_ms: int, seen: int = 0) -> "Session":
+        """`seen`: a transaction; servers that lack it refuse the session. Raises OSError,
+        TimeoutError or EOFError if there is none."""
         async with asyncio.timeout(WITHIN_S):
             self = cls(*await asyncio.open_connection(address, PORT))
             try:
-                request = struct.pack(">iqiqi", 0, 0, timeout_ms, 0, 16) + bytes(16) + b"\x00"
+                request = struct.pack(">iqiqi", 0, seen, timeout_ms, 0, 16) + bytes(16) + b"\x00"
                 self._writer.write(_framed(request))
                 answer = await self._frame()
                 self.timeout_s = struct.unpack_from(">ii", answer)[1] / 1000
@@ -114,15 +121,40 @@ class Session:
         async with self._turn, asyncio.timeout(WITHIN_S):
             self._number += 1
             self._writer.write(_framed(struct.pack(">ii", self._number, kind) + body))
-            answer = await self._frame()
-        _, _, error = struct.unpack_from(">iqi", answer)
+            while (number := int.from_bytes((answer := await self._frame())[:4], signed=True)) < 0:
+                self._note(answer)
+        if number != self._number:
+            raise ConnectionError("an answer to another request")
+        _, transaction, error = struct.unpack_from(">iqi", answer)
+        self.transaction = max(self.transaction, transaction)
         if error:
             raise ZooKeeperError(error)
         return answer[16:]
 
+    async def changed(self, path: str, within_s: float) -> bool:
+        """Wait for the notification that a node has changed; return whether it came in time."""
+        async with self._turn:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    while path not in self._notices:
+                        self._note(await self._frame())
+            found = path in self._notices
+            self._notices = [each for each in self._notices if each != path]
+            return found
+
+    def _note(self, frame: bytes) -> None:
+        """Keep a notification: header, kind of event, state, path."""
+        if int.from_bytes(frame[:4], signed=True) == NOTICE:
+            size = int.from_bytes(frame[24:28])
+            self._notices.append(frame[28 : 28 + size].decode())
+
     async def _frame(self) -> bytes:
-        size = int.from_bytes(await self._reader.readexactly(4), "big")
-        return await self._reader.readexactly(size)
+        """Return the next frame; nothing is lost if it is cancelled."""
+        if self._size is None:
+            self._size = int.from_bytes(await self._reader.readexactly(4), "big")
+        frame = await self._reader.readexactly(self._size)
+        self._size = None
+        return frame
 
     def close(self) -> None:
         self._writer.close()
@@ -136,6 +168,10 @@ class ZooKeeperClient:
         self._values: Mapping[str, Any] = settings["settings"]
         self._session: Session | None = None
         self._connecting = asyncio.Lock()
+        self._seen = 0  # the newest transaction that a watcher has seen
+        self._armed: dict[
+            str, tuple[Session | None, int]
+        ] = {}  # watches, and the version they follow
 
     async def set_up(self, topics: Mapping[str, int]) -> None:
         """Create the parents of all nodes."""
@@ -180,7 +216,8 @@ class ZooKeeperClient:
         async with self._connecting:
             if self._session is None or self._session.closed:
                 try:
-                    self._session = await Session.open(self._servers[0], self._values["session_ms"])
+                    timeout_ms = self._values["session_ms"]
+                    self._session = await Session.open(self._servers[0], timeout_ms, self._seen)
                 except (OSError, EOFError, TimeoutError) as e:
                     self._servers.append(self._servers.pop(0))
                     raise Refused(f"not connected: {e}") from e
@@ -212,18 +249,21 @@ class ZooKeeperClient:
         return int(found[0]) if found else None
 
     async def write(self, key: str, value: int) -> None:
-        """Set the value, or create the register. Either does nothing if it is refused."""
+        await self.change(key, value)
+
+    async def change(self, key: str, value: int) -> int:
+        """Set the value, or create the register. Either does nothing if it is refused. Return the
+        version, from 1 on."""
         path, data = _register(key), str(value).encode()
         while True:
             try:
-                await self._call(SET_DATA, path, _buffer(data) + struct.pack(">i", ANYTHING))
-                return
+                rest = _buffer(data) + struct.pack(">i", ANYTHING)
+                return _stat(await self._call(SET_DATA, path, rest)).version + 1
             except ZooKeeperError as e:
                 if e.code != NO_NODE:
                     raise
             try:
-                await self._create(path, data)
-                return
+                return (await self._create(path, data))[1].version + 1
             except ZooKeeperError as e:
                 if e.code != NODE_EXISTS:
                     raise
@@ -249,6 +289,62 @@ class ZooKeeperClient:
                 raise Refused(str(e)) from e
             raise
         return True
+
+    # watches: a session never goes back to an older state, and neither does the next session of this
+    # client, since servers that lack what it has seen refuse it
+
+    async def current(self, key: str) -> Versioned | None:
+        found = await self._get(_register(key))
+        self._look()
+        return Versioned(found[1].version + 1, int(found[0])) if found else None
+
+    async def watch(self, key: str, after: int) -> Changes:
+        """Return the newest value, once it is another one. A watch fires once, and is set by a
+        read, so values between two reads are left out."""
+        path = _register(key)
+        session = await self._connected()
+        armed = self._armed.get(key) == (session, after)
+        if armed and not await self._fired(session, path):
+            return Changes(newest=True)
+        now = await self._set_watch(path)
+        self._look()
+        self._armed[key] = self._session, now.version
+        return Changes([now] if now.version != after else [], newest=True)
+
+    async def _fired(self, session: Session, path: str) -> bool:
+        """Wait for a watch; if it is silent, check that the session is alive."""
+        try:
+            if await session.changed(path, SILENT_S):
+                return True
+        except (OSError, EOFError):
+            session.close()
+            self._servers.append(self._servers.pop(0))
+            raise
+        await self._call(EXISTS, "/", b"\x00")
+        return False
+
+    async def _set_watch(self, path: str) -> Versioned:
+        """Read a node and set a watch on it; version 0: it does not exist."""
+        while True:
+            try:
+                answer = await self._call(GET_DATA, path, b"\x01")
+                size = int.from_bytes(answer[:4])
+                version = _stat(answer, 4 + size).version + 1
+                return Versioned(version, int(answer[4 : 4 + size]))
+            except ZooKeeperError as e:
+                if e.code != NO_NODE:
+                    raise
+            try:
+                await self._call(EXISTS, path, b"\x01")
+            except ZooKeeperError as e:
+                if e.code != NO_NODE:
+                    raise
+                return Versioned(0, -1)
+
+    def _look(self) -> None:
+        """Remember how new the state is that was seen."""
+        if self._session:
+            self._seen = max(self._seen, self._session.transaction)
 
     # locks: an ephemeral node, whose creating transaction is the fencing token
 

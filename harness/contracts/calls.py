@@ -51,6 +51,22 @@ class LogEntries(NamedTuple):
     resume: int = NONE
 
 
+class Versioned(NamedTuple):
+    """A value of a key that is watched. The first value that a key ever has is its version 1, and
+    each later one has the next number."""
+
+    version: int
+    value: int
+
+
+class Changes(NamedTuple):
+    """Changes of a key, in the order in which they arrived. `newest`: the system promises only that
+    the newest value is learned, so values before it may be left out."""
+
+    events: Sequence[Versioned] = ()
+    newest: bool = False
+
+
 class MicroOperation(NamedTuple):
     """A part of a transaction. `f`: `read` (a register or list), `write` (a register), `append` (to
     a list). `value`: what is written or appended; of a read, in the answer, an int, None, or the
@@ -136,11 +152,29 @@ class CounterCalls(Protocol):
     async def count(self, key: str) -> int: ...
 
 
+class WatchCalls(Protocol):
+    """Keys whose changes clients follow."""
+
+    async def change(self, key: str, value: int) -> int:
+        """Give the key another value; return its version."""
+        ...
+
+    async def current(self, key: str) -> Versioned | None:
+        """Return the key's value, None if it has none."""
+        ...
+
+    async def watch(self, key: str, after: int) -> Changes:
+        """Return changes that come after a version, as soon as there is one; none if none came for
+        about a second. `after`: 0, or the version of the last event, or of a read, of this client.
+        After an exception the next call is made with the same `after`."""
+        ...
+
+
 CALLS = frozenset(
     name
     for kind in (
         *(RegisterCalls, LockCalls, LogCalls, SetCalls, TransactionCalls, QueueCalls),
-        CounterCalls,
+        *(CounterCalls, WatchCalls),
     )
     for name in vars(kind)
     if not name.startswith("_")
@@ -243,4 +277,10 @@ ANSWERS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "members": ("a list or set of whole numbers", _are_numbers),
     "dequeue": ("a whole number or None", _is_number_or_none),
     "count": ("a whole number", _is_number),
+    "change": ("a version, as a whole number", _is_number),
+    "current": (
+        "Versioned or None",
+        lambda answer: answer is None or isinstance(answer, Versioned),
+    ),
+    "watch": ("Changes", lambda answer: isinstance(answer, Changes)),
 }
