@@ -7,8 +7,8 @@ told. A version has one value, a value one version (`VERSION_CONFLICT`), and eac
 
 *Every event is promised* (etcd, NATS): a watch after version 6 that delivers 8 has left out 7
 (`EVENT_MISSED`), if 7 certainly exists: its write was acknowledged, or another client saw it. A
-version that comes again is `EVENT_TWICE`, one that comes after a later one `EVENT_OUT_OF_ORDER`, one
-from before the version that the watch continues from `EVENT_STALE`. *Only the newest value is
+version that comes again is `EVENT_TWICE`, one that comes after a later one `EVENT_OUT_OF_ORDER`,
+one from before the version that the watch continues from `EVENT_STALE`. *Only the newest value is
 promised* (ZooKeeper): whatever is left out, versions never go back (`EVENT_STALE`).
 
 A read of the watcher itself is never older than what it received or read before (`EVENT_STALE`). An

@@ -5,6 +5,7 @@ import asyncio
 import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from itertools import starmap
 from pathlib import Path
 from time import monotonic, monotonic_ns
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 from clusters.kit.clients import ServiceClient
 from harness import registry
-from harness.contracts.calls import Lease, MicroOperation, Refused
+from harness.contracts.calls import Changes, Lease, MicroOperation, Refused, Versioned
 from harness.history.journal import TableJournal
 from harness.history.reader import History
 from harness.history.rundir import RunDir
@@ -112,6 +113,93 @@ class Store:
             return MicroOperation(f, key, list(self.lists[key]) if listed else self.values.get(key))
         return operation
 
+    async def change(self, key: str, value: int) -> int:
+        await self.moment()
+        self.lists[key].append(value)
+        version = len(self.lists[key])
+        await self.moment()
+        return version
+
+    async def current(self, key: str) -> Versioned | None:
+        await self.moment()
+        versions = self.lists[key]
+        return Versioned(len(versions), versions[-1]) if versions else None
+
+    async def watch(self, key: str, after: int) -> Changes:
+        """A connection is lost now and then; what it had carried is sent again after `after`."""
+        await self.moment()
+        if self.operations % 9 == 0:
+            raise ConnectionError("lost")
+        return Changes(self.events(key, after)[:3])
+
+    def events(self, key: str, after: int) -> list[Versioned]:
+        return list(starmap(Versioned, enumerate(self.lists[key], start=1)))[after:]
+
+
+class NewestOnly(Store):
+    """Watches tell the newest value; what was before it is left out."""
+
+    async def watch(self, key: str, after: int) -> Changes:
+        return (await super().watch(key, after))._replace(newest=True)
+
+    def events(self, key: str, after: int) -> list[Versioned]:
+        return super().events(key, after)[-1:]
+
+
+class DropsAtReconnect(Store):
+    """After a lost connection the event that was on its way does not come again."""
+
+    async def watch(self, key: str, after: int) -> Changes:
+        try:
+            return await super().watch(key, after)
+        except ConnectionError:
+            return Changes(self.events(key, after + 1)[:1])
+
+
+class RepeatsEvents(Store):
+    """Now and then a watch begins with the last event that it had brought."""
+
+    def events(self, key: str, after: int) -> list[Versioned]:
+        return super().events(key, after - (after > 0 and self.operations % 5 == 0))
+
+
+class SwapsEvents(Store):
+    """Now and then two events come in the wrong order."""
+
+    def events(self, key: str, after: int) -> list[Versioned]:
+        first, *rest = super().events(key, after) or [Versioned(0, 0)]
+        if rest and self.operations % 4 == 0:
+            return [rest[0], first]
+        return [first, *rest] if first.version else []
+
+
+class ReadsStaleMember(Store):
+    """Some reads are answered by a member that lags behind."""
+
+    async def current(self, key: str) -> Versioned | None:
+        await self.moment()
+        lags = 5 if self.operations % 2 else 0
+        versions = self.lists[key][: max(1, len(self.lists[key]) - lags)]
+        return Versioned(len(versions), versions[-1]) if versions else None
+
+
+class WatchesStaleMember(NewestOnly):
+    """Some watches are of a member that lags behind."""
+
+    def events(self, key: str, after: int) -> list[Versioned]:
+        lags = after > 9 and self.operations % 4 == 0
+        return Store.events(self, key, after - 5)[:1] if lags else super().events(key, after)
+
+
+class LosesChanges(Store):
+    """Every twentieth change is acknowledged, and the next one takes its place."""
+
+    async def change(self, key: str, value: int) -> int:
+        version = await super().change(key, value)
+        if self.operations % 20 == 0:
+            self.lists[key].remove(value)
+        return version
+
 
 class LosesAdds(Store):
     """Every twentieth element is acknowledged and not kept."""
@@ -180,7 +268,8 @@ class Refuses(Store):
 
 def judged(folder: Path, name: str, store: Store, checker: str) -> Any:
     """Run a workload on a store, and have what was journalled checked."""
-    load = {"rate": 2000.0, "clients": 8, **({"hold_ms": 5} if name == "lock" else {})}
+    load = {"rate": 2000.0, **({} if name == "watch" else {"clients": 8})}
+    load |= {"hold_ms": 5} if name == "lock" else {}
     trial = Trial(system="etcd", workload=name, load=load, recover_within_s=2.0, duration_s=1.0)
     workload = registry.load("workload", name)(trial)
     run = RunDir(folder)
@@ -204,6 +293,7 @@ def judged(folder: Path, name: str, store: Store, checker: str) -> Any:
                 await asyncio.sleep(0.001)
             process.stopping = True
             await loading
+            process.note("drain")
             await workload.drain(process)
         process.close()
 
@@ -220,6 +310,7 @@ SOUND = [
     ("lock", "objects"),
     ("append", "transactions"),
     ("read-write", "transactions"),
+    ("watch", "watches"),
 ]
 
 
@@ -241,6 +332,12 @@ def test_a_sound_store_is_judged_sound(tmp_path: Path, workload: str, checker: s
         ("lock", "objects", RepeatsTokens, "FENCING_BROKEN"),
         ("append", "transactions", ReadsEarly, "G"),
         ("read-write", "transactions", ReadsEarly, "G"),
+        ("watch", "watches", DropsAtReconnect, "EVENT_MISSED"),
+        ("watch", "watches", RepeatsEvents, "EVENT_TWICE"),
+        ("watch", "watches", SwapsEvents, "EVENT_OUT_OF_ORDER"),
+        ("watch", "watches", ReadsStaleMember, "EVENT_STALE"),
+        ("watch", "watches", WatchesStaleMember, "EVENT_STALE"),
+        ("watch", "watches", LosesChanges, "VERSION_CONFLICT"),
     ],
 )
 def test_a_broken_store_is_convicted(
@@ -248,6 +345,14 @@ def test_a_broken_store_is_convicted(
 ) -> None:
     result = judged(tmp_path / "run", workload, store(), checker)
     assert any(finding.code.startswith(code) for finding in result.findings)
+
+
+def test_watches_may_leave_out_all_but_the_newest_value(tmp_path: Path) -> None:
+    """If that is what the system promises."""
+    result = judged(tmp_path / "run", "watch", NewestOnly(), "watches")
+    assert not result.findings
+    assert not result.reasons
+    assert result.stats["events"] > 50
 
 
 def test_refused_and_unknown_calls_are_no_evidence(tmp_path: Path) -> None:
