@@ -290,8 +290,8 @@ class ZooKeeperClient:
             raise
         return True
 
-    # watches: a session never goes back to an older state, nor does this client's next session, since
-    # servers that lack what it has seen refuse it
+    # watches: a session never goes back to an older state, nor does the next session of its client,
+    # since servers that lack what was seen refuse it
 
     async def current(self, key: str) -> Versioned | None:
         found = await self._get(_register(key))

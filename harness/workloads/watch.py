@@ -29,7 +29,7 @@ from harness.workloads._clients import RETRY_S, ObjectClient, check_load, checke
 
 CHECKERS = ("watches", "recovery", "coverage")
 TOPIC = "watched"
-READS = 0.05  # of a watcher's calls: it also reads the key
+READS = 0.1  # of a watcher's calls: it also reads the key
 RESTARTS = 0.3  # of these reads: it continues from what it read
 SILENT_CALLS = 3  # after the last event
 RANGES = {"keys": (1, 1000), "writers": (1, 1000), "watchers": (1, 1000)}

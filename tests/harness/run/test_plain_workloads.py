@@ -174,12 +174,11 @@ class SwapsEvents(Store):
 
 
 class ReadsStaleMember(Store):
-    """Some reads are answered by a member that lags behind."""
+    """Reads are answered by a member that lags behind."""
 
     async def current(self, key: str) -> Versioned | None:
         await self.moment()
-        lags = 5 if self.operations % 2 else 0
-        versions = self.lists[key][: max(1, len(self.lists[key]) - lags)]
+        versions = self.lists[key][:-20]
         return Versioned(len(versions), versions[-1]) if versions else None
 
 
@@ -352,7 +351,7 @@ def test_watches_may_leave_out_all_but_the_newest_value(tmp_path: Path) -> None:
     result = judged(tmp_path / "run", "watch", NewestOnly(), "watches")
     assert not result.findings
     assert not result.reasons
-    assert result.stats["events"] > 50
+    assert result.stats["events"] > 10
 
 
 def test_refused_and_unknown_calls_are_no_evidence(tmp_path: Path) -> None:
