@@ -90,6 +90,8 @@ ADVICE = {
     "NO_OBJECTS": "See whether the history is of this kind.",
     "OBJECTS_NOT_DECIDED": f"{UNIQUE} Count in equal steps; give a process a new number after a "
     "timeout.",
+    "NO_EVENTS": LOOK_AT_LOGS,
+    "WATCH_UNFINISHED": NOT_BACK,
     "OPERATIONS_UNRECORDED": RUN_AGAIN,
     "RECOVERY_UNRECORDED": RUN_AGAIN,
     "SENDING_UNRECORDED": RUN_AGAIN,

@@ -192,7 +192,7 @@ def _invocation(row: Row, names: HistoryNames) -> str:
 
 def _completion(rows: Sequence[Row], names: HistoryNames) -> str:
     last = rows[-1]
-    if last["f"] in READING and last["type"] == Type.OK:
+    if last["f"] in (*READING, F.WATCH) and last["type"] == Type.OK:
         return f"gives {_batch(rows, names)}"
     if last["type"] != Type.OK:
         if last["f"] == F.CAS and last["pos"] is not None:

@@ -21,7 +21,15 @@ from clusters.kit.clients import ServiceClient
 from harness import registry
 from harness.cli.options import Request, locate_client, request
 from harness.cli.session import HostTrust
-from harness.contracts.calls import CALLS, Lease, LogEntries, MicroOperation, Stored
+from harness.contracts.calls import (
+    CALLS,
+    Changes,
+    Lease,
+    LogEntries,
+    MicroOperation,
+    Stored,
+    Versioned,
+)
 from harness.contracts.calls import call_outcome as outcome
 from harness.errors import BadRequest, BedFailed, SeatrialError, Unsupported
 from harness.history.journal import read_stream
@@ -118,6 +126,9 @@ KINDS = {
     "dequeue": (["k"], {"ok": 1}, 1),
     "increment": (["k", 1], {"ok": True}, None),
     "count": (["k"], {"ok": 3}, 3),
+    "change": (["k", 1], {"ok": 3}, 3),
+    "current": (["k"], {"ok": [3, 1]}, Versioned(3, 1)),
+    "watch": (["k", 2], {"ok": {"events": [[3, 1]]}}, Changes([Versioned(3, 1)])),
     "transact": (
         [[MicroOperation("read", "k"), MicroOperation("append", "k", 4)]],
         {"ok": [["read", "k", [1]], ["append", "k", 4]]},
@@ -178,6 +189,8 @@ WRONG_ANSWERS = {
     "append": [{"ok": None}, {"ok": {"at": 1}}],
     "entries": [{"ok": []}, {"ok": {"entries": [[0, "?"]], "end": 1}}],
     "members": [{"ok": {"1": 1}}],
+    "current": [{"ok": 3}],
+    "watch": [{"ok": [[3, 1]]}],
     "transact": [{"ok": [["read", "k", None]]}, {"ok": [["read", "k", "x"], ["append", "k", 4]]}],
     "end": [{"okay": 1}, {"ok": 1, "fail": ""}],
 }

@@ -1,14 +1,16 @@
 """What the answers of etcd, NATS and ZooKeeper mean: outcomes, roles and copies."""
 
 import asyncio
+import json
 import struct
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from clusters.kit import View
 from clusters.systems import etcd, nats, zookeeper
-from harness.contracts.calls import LogEntries, MicroOperation, Refused
+from harness.contracts.calls import LogEntries, MicroOperation, Refused, Versioned
 
 # ------------------------------------------------------------------------------------------ etcd
 
@@ -69,7 +71,86 @@ def test_a_transaction_compares_all_keys_as_often_as_it_is_set(
     assert asked[1][1:] == [etcd.EVERY_KEY] * 3
 
 
+def watch_lines(*versions: int) -> bytes:
+    """The lines of an answer of etcd to /v3/watch: that it has begun, and an event of each version,
+    whose revision is greater by 100."""
+    header = {"header": {"cluster_id": "1", "member_id": "2", "revision": "140", "raft_term": "2"}}
+    lines: list[Any] = [{"result": {**header, "created": True}}]
+    for version in versions:
+        own = {"key": "aw==", "create_revision": "101", "mod_revision": str(100 + version)}
+        kv = {**own, "version": str(version), "value": etcd.b64(version * 7)}
+        lines.append({"result": {**header, "events": [{"kv": kv}]}})
+    return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+
+
+def test_a_watch_of_etcd_goes_on_after_a_lost_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the revision after the last event; lines may be cut anywhere."""
+    answers = [watch_lines(1, 2), watch_lines(3)]
+    asked = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        size = int(head.partition("Content-Length: ")[2].split()[0])
+        asked.append(json.loads(await reader.readexactly(size))["create_request"])
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        data = answers[len(asked) - 1]
+        for part in (data[:30], data[30:]):
+            writer.write(f"{len(part):x}\r\n".encode() + part + b"\r\n")
+        writer.close()
+
+    async def follow() -> list[Any]:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        monkeypatch.setattr(etcd, "PORT", server.sockets[0].getsockname()[1])
+        client = etcd.EtcdClient({"servers": ["127.0.0.1"], "settings": {}}, 0)
+        found: list[Any] = []
+        while len(found) < 3:
+            after = found[-1].version if found else 0
+            with suppress(ConnectionError):
+                found += (await client.watch("k", after)).events
+        await client.close()
+        server.close()
+        return found
+
+    assert asyncio.run(follow()) == [Versioned(1, 7), Versioned(2, 14), Versioned(3, 21)]
+    assert [each["start_revision"] for each in asked] == [1, 103]
+
+
+def test_a_watch_that_etcd_ends_is_no_silence() -> None:
+    client = etcd.EtcdClient({"servers": ["127.0.0.1"], "settings": {}}, 0)
+    compacted = {"result": {"canceled": True, "compact_revision": "90"}}
+    with pytest.raises(ConnectionError, match="compact_revision"):
+        client._events("k", compacted)
+
+
 # ------------------------------------------------------------------------------------------ NATS
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "$JS.ACK.watched-0.x9Yz.1.41.7.1764190000000000000.0",
+        "$JS.ACK.hub.ACCOUNT.watched-0.x9Yz.1.41.7.1764190000000000000.0.token",
+    ],
+)
+def test_the_numbers_of_a_message(reply: str) -> None:
+    assert nats.numbers_in(reply) == (41, 7)
+
+
+def test_a_message_that_did_not_come_ends_the_watch() -> None:
+    """What follows it is asked for again, as the clients of NATS do it."""
+
+    async def follow() -> Any:
+        messages: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
+        watch = nats.StreamWatch(nats.Subscription("s", messages, lambda: None), 40)
+        messages.put_nowait(("$JS.ACK.k.c.1.41.1.0.0", bytes(8)))
+        first = await watch.next()
+        messages.put_nowait(("", b""))  # it is alive
+        messages.put_nowait(("$JS.ACK.k.c.1.43.3.0.0", bytes(8)))
+        with pytest.raises(ConnectionError, match="message 2 of the consumer"):
+            await watch.next()
+        return first
+
+    assert asyncio.run(follow()) == [Versioned(41, 0)]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ LOADS = {
     "postgres": "register",
     "nats": "log",
     "zookeeper": "lock",
+    "nats, watched": "watch",
 }
 PACKAGES = {"rabbitmq": "rabbitmq-server", "postgres": "postgresql"}
 WORDS = ("--faults", "kill,partition", "--targets", "one follower", "--short-faults", "--no-report")
@@ -32,13 +33,13 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
     folder = tmp_path_factory.mktemp("systems")
     with ThreadPoolExecutor(AT_ONCE) as pool:
         yield {
-            system: pool.submit(
+            name: pool.submit(
                 run_command.seatrial,
-                *("run", workload, "--system", system, *WORDS, *TIMES),
-                runs=folder / system,
+                *("run", workload, "--system", name.partition(",")[0], *WORDS, *TIMES),
+                runs=folder / name,
             )
-            for system, workload in LOADS.items()
-            if is_here(system)
+            for name, workload in LOADS.items()
+            if is_here(name)
         }
 
 
