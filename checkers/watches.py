@@ -1,9 +1,9 @@
 """Watchers of a key receive its changes: each once, in order, and nothing that is older than what
 they have seen.
 
-Every change of a key has a version, 1, 2, 3 ..., which the writer, the watchers and readers are
-told. A version has one value, a value one version (`VERSION_CONFLICT`), and each value was written
-(`EVENT_UNWRITTEN`).
+Every change of a key has a version, 1, 2, 3 ..., which the answers to writers, watchers and readers
+contain. A version has one value, a value one version (`VERSION_CONFLICT`), and each value was
+written (`EVENT_UNWRITTEN`).
 
 *Every event is promised* (etcd, NATS): a watch after version 6 that delivers 8 has left out 7
 (`EVENT_MISSED`), if 7 certainly exists: its write was acknowledged, or another client saw it. A
@@ -77,7 +77,7 @@ class Event(NamedTuple):
 
 @dataclass
 class KeyOperation:
-    """An operation on a key that is watched. `version`: as it was told; of a watch, the one that it
+    """An operation on a key that is watched. `version`: of the answer; of a watch, the one that it
     continues from."""
 
     f: F
@@ -308,7 +308,7 @@ def _known(operations: Sequence[KeyOperation], breaches: list[Breach]) -> dict[i
 
 
 def _witnesses(operations: Iterable[KeyOperation]) -> Iterator[tuple[KeyOperation, Event]]:
-    """Yield what writers, readers and watchers were told of versions."""
+    """Yield the versions in the answers to writers, readers and watchers."""
     for each in operations:
         if each.f is not F.WATCH and each.type is Type.OK and each.version > 0:
             yield each, Event(each.ended, each.version, each.value)
