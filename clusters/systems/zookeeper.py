@@ -94,7 +94,7 @@ class Session:
         self._size: int | None = None  # of the frame that is being read
         self._notices: list[str] = []  # paths of nodes that have changed
         self.timeout_s = 0.0
-        self.transaction = 0  # the newest that the server told
+        self.transaction = 0  # the newest in answers
 
     @classmethod
     async def open(cls, address: str, timeout_ms: int, seen: int = 0) -> "Session":
