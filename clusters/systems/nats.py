@@ -355,7 +355,7 @@ class StreamWatch:
 
     async def next(self) -> list[Versioned]:
         """Return the messages that are there, once there is one; none if none came for a while.
-        Raises ConnectionError, or TimeoutError if nothing came that shows that the consumer is alive."""
+        Raises ConnectionError, or TimeoutError if not even a sign of life came."""
         events: list[Versioned] = []
         loop = asyncio.get_running_loop()
         until_s, alive = loop.time() + SILENT_S, False
