@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+from harness import registry
 from harness.history.faults_and_events import ClusterEvent, FaultInterval
 from harness.history.reader import ClientErrors, History
 from harness.history.rundir import RunDir
@@ -238,8 +239,15 @@ def rerun_command(view: RunView, seatrial: str = "seatrial") -> str:
     """Return the command that runs the same plan again; for an imported history, the one that
     checks it."""
     verb = "check" if view.trial.system == IMPORTED else "replay"
-    named = " --client COMMAND" if view.trial.client else ""  # a stored command is not repeated
+    # neither is taken from a stored run
+    named = " --client COMMAND" if view.trial.client else ""
+    named += " --attach FILE" if _attached(view.trial) else ""
     return f"{seatrial} {verb} {run_argument(view.run)}{named}"
+
+
+def _attached(trial: Trial) -> bool:
+    """Return whether the cluster existed before the run."""
+    return trial.hosts in registry.names("hosts") and bool(registry.hosts(trial.hosts).attach)
 
 
 def explain_command(view: RunView, finding: str = "", seatrial: str = "seatrial") -> str:

@@ -12,7 +12,7 @@ from harness.history.rundir import RunDir
 from harness.judge.verdict import Finding
 from reports import summary, terminal
 from reports._format import seconds
-from reports._run import read_run
+from reports._run import read_run, rerun_command, run_argument
 
 Written = Callable[..., RunDir]
 
@@ -31,6 +31,23 @@ def test_piped_output_has_no_escape_codes(
     assert "violates no-loss" in out
     assert "seatrial replay" in out
     assert all(line == line.rstrip() and len(line) <= 160 for line in out.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("changes", "more"),
+    [
+        ({}, ""),
+        ({"hosts": "attached", "bed": {"inventory": "other.toml"}}, " --attach FILE"),
+        ({"client": ("their-client",)}, " --client COMMAND"),
+        ({"hosts": "of-another-version"}, ""),
+    ],
+)
+def test_the_command_that_runs_it_again(
+    written: Written, changes: dict[str, object], more: str
+) -> None:
+    """It has the options that are not taken from a stored run, without their values."""
+    run = written(**changes)
+    assert rerun_command(read_run(run)).endswith(f" replay {run_argument(run)}{more}")
 
 
 @pytest.mark.parametrize(
