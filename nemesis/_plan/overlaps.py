@@ -2,8 +2,8 @@
 
 Two faults of one kind with the same parameters, on the same nodes at the same time, are one fault
 that heals too early, or the second has no effect. The same holds for two partitions that cut the
-same links, and for any two faults that hold a process, because a process belongs to one fault at a
-time. Only certain overlaps are found: roles, random choices and conditions are not known
+same links, for any two faults that hold a process, because a process belongs to one fault at a
+time, and for any two that change the version of a node. Only certain overlaps are found: roles, random choices and conditions are not known
 beforehand.
 """
 
@@ -34,10 +34,16 @@ def hold_processes(*faults: PlannedFault) -> bool:
     return all(SHARING.isdisjoint(registry.fault(fault.kind).needs) for fault in faults)
 
 
+def change_versions(*faults: PlannedFault) -> bool:
+    """Return whether each of the faults brings nodes to another version."""
+    return all(VERSIONS in registry.fault(fault.kind).needs for fault in faults)
+
+
 def _hit_again(one: PlannedFault, other: PlannedFault, nodes: Sequence[Node]) -> bool:
-    """Return whether both do the same to a node, or hold its process."""
+    """Return whether both do the same to a node, hold its process, or change its version."""
     same = one.kind == other.kind and one.params == other.params
-    return (same or hold_processes(one, other)) and not _victims(one, nodes).isdisjoint(
+    clash = same or hold_processes(one, other) or change_versions(one, other)
+    return clash and not _victims(one, nodes).isdisjoint(
         _victims(other, nodes)
     )
 

@@ -38,7 +38,7 @@ from nemesis._plan.kinds import (
     with_defaults,
 )
 from nemesis._plan.kinds import check_kinds as check_kinds
-from nemesis._plan.overlaps import first_overlap
+from nemesis._plan.overlaps import change_versions, first_overlap
 from nemesis._plan.toml import Plan as Plan
 from nemesis._plan.toml import PlanFile as PlanFile
 from nemesis._plan.toml import dump as dump
@@ -219,11 +219,12 @@ def _check_written(plan: Plan, number: int, nodes: Sequence[Node], where: Where)
     if other is None:
         return
     first = plan[other]
-    what = (
-        f"breaks again what fault {other} has broken"
-        if first.kind == fault.kind
-        else f"needs a process that fault {other} ({first.kind}) has hold of"
-    )
+    if change_versions(first, fault):
+        what = f"changes the version of nodes that fault {other} ({first.kind}) may change"
+    elif first.kind == fault.kind:
+        what = f"breaks again what fault {other} has broken"
+    else:
+        what = f"needs a process that fault {other} ({first.kind}) has hold of"
     raise BadRequest(
         f"{where('at_s')} {what} until {first.at_s + first.for_s:g} s; let one end before"
         " the other begins, or name other nodes"

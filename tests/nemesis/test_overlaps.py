@@ -126,3 +126,28 @@ def test_what_is_not_sure_to_overlap_is_not_refused(faults: tuple[PlannedFault, 
 def test_drawn_plans_may_be_as_dense_as_they_are() -> None:
     """Those of a swarm, and their replays, spare what is held already."""
     checked(kill(5.0, "broker-2"), kill(8.0, "broker-2"), plan="")
+
+
+def change(kind: str, at_s: float, target: str, to: str) -> PlannedFault:
+    return PlannedFault(kind, at_s, 30.0, target, {"to": to})
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (change("upgrade", 5.0, "all broker", "2.0"), change("upgrade", 8.0, "broker-1", "3.0")),
+        (change("upgrade", 5.0, "broker-1", "2.0"), change("downgrade", 8.0, "all broker", "")),
+    ],
+)
+def test_a_node_is_brought_to_one_version_at_a_time(
+    first: PlannedFault, second: PlannedFault
+) -> None:
+    """Whichever came last would stay. One after the other, or on other nodes, is allowed."""
+    sentence = (
+        rf"fault 1 \({second.kind} at 8 s\) changes the version of nodes that fault 0 \(upgrade\) "
+        "may change until 35 s; let one end before the other begins, or name other nodes"
+    )
+    with pytest.raises(BadRequest, match=sentence):
+        checked(first, second)
+    checked(replace(first, for_s=3.0), second)
+    checked(change("upgrade", 5.0, "broker-2", "2.0"), replace(second, target="broker-1"))
