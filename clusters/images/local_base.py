@@ -20,7 +20,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,23 +76,26 @@ class Interpreter:
     libraries: tuple[Path, ...]
 
 
-def name() -> str:
-    """Return a short name that changes with every program or library that matters."""
+def name(more: Sequence[str] = ()) -> str:
+    """Return a short name that changes with every program or library that matters. `more`: patterns
+    of further files and folders."""
     telling = hashlib.sha256(Path(__file__).read_bytes())
-    for path in (*_candidates(), *_programs().values(), *_c_library()):
+    for path in (*_candidates(), *_programs().values(), *_c_library(), *_matching(more)):
         real = path.resolve()
         stat = real.stat()
         telling.update(f"{real} {stat.st_size} {stat.st_mtime_ns}\n".encode())
     return telling.hexdigest()[:16]
 
 
-def archive() -> bytes:
-    """Return the image as a tar. Raises BedFailed if a program that a node needs is missing
-    here."""
+def archive(more: Sequence[str] = ()) -> bytes:
+    """Return the image as a tar, with what matches the patterns of `more`. Raises BedFailed if a
+    program that a node needs is missing here."""
     python = _python()
     started = [python.executable, *_programs().values()]
-    plugins = [*_modules(python), *_iptables_plugins()]
+    others = _matching(more)
+    plugins = [*_modules(python), *_iptables_plugins(), *filter(_is_binary, others)]
     files = {*_library_files(python), *started, *plugins, *_libraries([*started, *plugins])}
+    files |= {*others}
     links = {"usr/bin/python3": str(python.executable), **_links_to(_programs())}
     return _pack({entry for path in files for entry in _with_links(path)}, links)
 
@@ -173,6 +176,18 @@ def _iptables_plugins() -> list[Path]:
     """Return the matches and targets of iptables (`-m statistic`, `-j DROP`)."""
     folders = ("/usr/lib/*/xtables", "/usr/lib/xtables", "/usr/lib64/xtables", "/lib/xtables")
     return [plugin for folder in folders for plugin in Path("/").glob(f"{folder[1:]}/lib*.so")]
+
+
+def _matching(patterns: Sequence[str]) -> list[Path]:
+    """Return the files that match, and those below folders that match."""
+    found = {Path("/", path) for pattern in patterns for path in Path("/").glob(pattern[1:])}
+    below = (each for path in found for each in (path.rglob("*") if path.is_dir() else [path]))
+    return sorted({path for path in below if path.is_file()})
+
+
+def _is_binary(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"
 
 
 def _c_library() -> list[Path]:

@@ -42,6 +42,7 @@ from harness.contracts import (
     KEY_PREFIX,
     AttachingHosts,
     ClusterState,
+    ContainerNeeds,
     MessageClient,
     Node,
     SystemPlugin,
@@ -60,6 +61,8 @@ ANSWER_WITHIN_S = 2.0
 STOP_WITHIN_S = 5.0
 COPY_WITHIN_S = 60.0
 GUARD = "process_tree.py"
+# what root needs to start, kill and read what another user runs and writes
+OTHER_USERS = ("CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID")
 # faults that change the processes of one process group, or trace what it runs
 OF_THE_GROUP = frozenset({"clock", "limits", "disk", "unsynced"})
 LISTENS = "0A"  # the state of a socket in /proc/net/tcp
@@ -90,6 +93,22 @@ def plugin(service: type[Service]) -> SystemPlugin:
         words=_own_words(service),
         digests=_has_digests(service),
         attachable=service.attachable,
+        containers=_container_needs(service),
+    )
+
+
+def _container_needs(service: type[Service]) -> ContainerNeeds:
+    """Return what containers need for programs that come with their packages. Processes that leave
+    their group also leave root, and the guard that kills them is root's."""
+    linked = [program for program in service.programs if program.linked]
+    return ContainerNeeds(
+        {
+            program.package: (program.name, *(f"{at}/{program.name}" for at in program.folders))
+            for program in linked
+            if program.package
+        },
+        [pattern for program in linked for pattern in program.files],
+        OTHER_USERS if service.leaves_group else (),
     )
 
 
@@ -98,7 +117,8 @@ def _calls(service: type[Service], trial: Trial) -> Sequence[str]:
     started to judge a stored run."""
     if trial.client:
         return [*CALLS]
-    return [name for name in dir(service.client) if not name.startswith("_")]
+    client = service.client_of(settings_in_force(service, trial))
+    return [name for name in dir(client) if not name.startswith("_")]
 
 
 def _program_calls(trial: Trial) -> Sequence[str]:
@@ -276,7 +296,7 @@ class ServiceDriver(VersionedNodes):
 
     def client(self, settings: Mapping[str, Any]) -> MessageClient:
         if not (argv := self._trial.client):
-            return ServiceClient(self._of.client, settings)
+            return ServiceClient(self._of.client_of(self._values), settings)
         needed = registry.workload(self._trial.workload).calls[:1]
         return ServiceClient(ClientProgram(argv, needed).calls, settings)
 

@@ -163,6 +163,11 @@ class Service:
         self.values, self.supplied, self.nodes = values, supplied, nodes
 
     @classmethod
+    def client_of(cls, values: Mapping[str, Any]) -> type[Any]:
+        """Return `client`, where it follows from the settings."""
+        return cls.client
+
+    @classmethod
     def detects_within_s(cls, values: Mapping[str, Any]) -> float:
         """Return `detection_s`, where it follows from the settings."""
         return cls.detection_s

@@ -79,6 +79,8 @@ class Program:
     package         Debian's package that has it; `by_hand`: another way to get it, as a sentence
     folders         patterns of folders where it may be, if it is not on the PATH
     linked          it needs libraries of its package, so each machine needs the package itself
+    files           patterns of the files and folders of its package, beside libraries: an image of
+                    nodes that is made of this machine's own programs gets them
     """
 
     name: str
@@ -91,6 +93,7 @@ class Program:
     by_hand: str = ""
     folders: Sequence[str] = ()
     linked: bool = False
+    files: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

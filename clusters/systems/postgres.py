@@ -65,12 +65,23 @@ DIGEST = "SELECT " + " || ".join(
     f"md5((SELECT coalesce(string_agg(t::text, ';' ORDER BY t), '') FROM {table} t))"
     for table in ("kv", "members", "entries")
 )
+MODULES = (  # of Patroni, and what it imports
+    *("patroni*", "cdiff*", "click*", "dateutil", "dns", "etcd", "pkg_resources", "prettytable*"),
+    *("psutil*", "psycopg2*", "six*", "urllib3*", "wcwidth*", "yaml", "_yaml"),
+)
 POSTGRES = Program(
     name="postgres",
     version_re=r"PostgreSQL\) (\d+(?:\.\d+|\w+))",
     package="postgresql",
     folders=("/usr/lib/postgresql/*/bin",),
     linked=True,
+    files=(
+        "/usr/lib/postgresql/*/bin",
+        "/usr/lib/postgresql/*/lib/lib*.so",
+        "/usr/lib/postgresql/*/lib/[!l]*.so",  # without its compiler, llvmjit.so
+        "/usr/share/postgresql",
+        "/usr/share/zoneinfo",
+    ),
 )
 PATRONI = Program(
     name="patroni",
@@ -78,6 +89,7 @@ PATRONI = Program(
     version="4.1.5",
     package="patroni",
     linked=True,
+    files=("/usr/bin/patroni", *(f"/usr/lib/python3/dist-packages/{name}" for name in MODULES)),
 )
 START = """
 PATH="$PATH:/usr/bin:/bin"

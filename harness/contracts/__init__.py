@@ -83,6 +83,7 @@ from harness.contracts.plugin import Plugin as Plugin
 from harness.contracts.reports import Render as Render
 from harness.contracts.reports import ReportPlugin as ReportPlugin
 from harness.contracts.systems import ClientProcesses as ClientProcesses
+from harness.contracts.systems import ContainerNeeds as ContainerNeeds
 from harness.contracts.systems import Recorder as Recorder
 from harness.contracts.systems import System as System
 from harness.contracts.systems import SystemPlugin as SystemPlugin

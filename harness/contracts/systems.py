@@ -172,6 +172,21 @@ def _no_claims(_trial: "Trial") -> Mapping[str, str]:
     return {}
 
 
+@dataclass(frozen=True)
+class ContainerNeeds:
+    """What containers of a system's nodes need, beside Python and the programs of all nodes.
+
+    packages      Debian's packages, each with a program that it has: a name, or patterns of paths
+    files         patterns of files and folders of the driver's machine, for an image that is made
+                  of that machine's programs
+    capabilities  of Linux: `KILL`
+    """
+
+    packages: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    files: Sequence[str] = ()
+    capabilities: Sequence[str] = ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class SystemPlugin(Plugin):
     """What the module of a system declares as `PLUGIN`.
@@ -195,6 +210,8 @@ class SystemPlugin(Plugin):
     attachable
               True if its driver can test a cluster that it has not started
     digests   True if its replicas have digests that are compared whatever the workload wrote
+    containers
+              what containers of its nodes need
     swarm     profile, nodes and settings for one seed of a campaign
     """
 
@@ -213,4 +230,5 @@ class SystemPlugin(Plugin):
     words: Mapping[str, str] = field(default_factory=dict)
     digests: bool = False
     attachable: bool = False
+    containers: ContainerNeeds = field(default_factory=ContainerNeeds)
     swarm: Callable[..., Mapping[str, Any]] | None = None

@@ -7,9 +7,8 @@
 
 The scenarios: the smoke trial for its whole 90 s; each fault, verified; each unsafe plan, with as
 many lost messages as the naive count; Redis, without faults and with a partition; a driver of
-another package; etcd, NATS and ZooKeeper, on SSH hosts RabbitMQ and PostgreSQL, too; killed and
-stopped drivers; nodes that die, full disks, clusters that are kept. The exit code is 1 at the first
-deviation.
+another package; etcd, NATS, ZooKeeper, RabbitMQ and PostgreSQL; killed and stopped drivers; nodes
+that die, full disks, clusters that are kept. The exit code is 1 at the first deviation.
 """
 
 import argparse
@@ -104,8 +103,6 @@ def shown(host_lab: HostLab, lab: Any) -> Iterator[Shown]:
     yield "redis-split", redis_split
     yield "outside", outside
     yield from ((name, other(name)) for name in trial_scenarios.OTHERS)
-    if host_lab.kind == "ssh":  # their hosts have what this machine has installed
-        yield from ((name, other(name)) for name in trial_scenarios.INSTALLED)
     yield "killed", killed
     yield "kept", kept
     yield from (of_docker if host_lab.kind == "docker" else of_ssh)(host_lab, lab)

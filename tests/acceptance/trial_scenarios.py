@@ -47,8 +47,13 @@ REDIS: Mapping[str, tuple[object, ...]] = {
     ),
     "redis-split": ("run", "messages", "--plan", SPLIT, "--duration", "24s"),
 }
-OTHERS = {"etcd": "append", "nats": "log", "zookeeper": "lock"}  # system: workload
-INSTALLED = {"rabbitmq": "queue", "postgres": "register"}  # they need packages of Debian
+OTHERS = {  # system: workload
+    "etcd": "append",
+    "nats": "log",
+    "zookeeper": "lock",
+    "rabbitmq": "queue",
+    "postgres": "register",
+}
 OUTSIDE: Mapping[str, tuple[object, ...]] = {
     # a killed leader of NATS would have to be down for three times its detection time
     "docker": (
@@ -120,7 +125,7 @@ def other_system(host_lab: HostLab, folder: Path, name: str) -> run_command.Fini
     before = host_lab.left()
     faults = ("--faults", "kill", "--targets", "one follower", "--short-faults")
     times = ("--duration", "23s", "--rhythm", "quiet_s=2,fault_s=15,recovery_s=5")
-    what = ("run", (OTHERS | INSTALLED)[name], "--system", name, "--load", "rate=100")
+    what = ("run", OTHERS[name], "--system", name, "--load", "rate=100")
     done = host_lab.seatrial(*what, *faults, *times, "--no-report", runs=folder)
     host_lab.is_as(before)
     return done

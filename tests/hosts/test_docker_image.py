@@ -8,6 +8,7 @@ import contextlib
 import gzip
 import hashlib
 import io
+import re
 import subprocess
 import sys
 import tarfile
@@ -22,6 +23,8 @@ from docker_lab import DockerLab
 from clusters.hosts._agent import archive as _archive
 from clusters.hosts.docker import image as _docker_image
 from clusters.images import local_base
+from harness import registry
+from harness.contracts import ContainerNeeds
 from harness.errors import BedFailed
 
 pytestmark = pytest.mark.bed
@@ -32,6 +35,8 @@ LOSS = """*filter
 -A SEATRIAL -s 198.18.0.9 -m statistic --mode random --probability 0.8 -j DROP
 COMMIT
 """
+NOTHING = ContainerNeeds()
+ALONE = "ERL_FLAGS='-start_epmd false -dist_listen false' HOME=/tmp"
 Serve = Callable[..., str]
 
 
@@ -42,9 +47,9 @@ class Client:
         self.docker = docker
         self.said: list[str] = []
 
-    def image(self, base: str = "") -> str:
+    def image(self, base: str = "", needs: ContainerNeeds = NOTHING) -> str:
         self.said.clear()
-        return _docker_image.image(self.docker, base, self.said.append)
+        return _docker_image.image(self.docker, base, self.said.append, needs)
 
     def ids(self) -> set[str]:
         return {str(image.id) for image in self.docker.images.list()}
@@ -213,6 +218,27 @@ def test_the_interpreter_that_runs_this_will_do(
     assert client.run(name, f"cd /opt/seatrial && python3 -S -s -c '{started}'") == ""
 
 
+def test_programs_of_packages_come_with_their_files(client: Client, node: str) -> None:
+    """They run, and are in the images of no other system."""
+    name = client.image(needs=registry.system("rabbitmq").containers)
+    assert name != node
+    command = "/usr/lib/rabbitmq/bin/rabbitmqctl version"
+    assert re.search(r"\d+\.\d+\.\d+", client.run(name, f"export {ALONE}; {command}"))
+    assert client.run(node, "ls /usr/lib | grep erlang || true") == ""
+
+
+def test_programs_of_packages_come_with_their_libraries(local: bytes) -> None:
+    """Those of libraries that they load while they run, too."""
+    files = registry.system("postgres").containers.files
+    with tarfile.open(fileobj=io.BytesIO(local_base.archive(files))) as tar:
+        names = {Path(name).name for name in tar.getnames()}
+    with tarfile.open(fileobj=io.BytesIO(local)) as tar:
+        names -= {Path(name).name for name in tar.getnames()}
+    assert {"postgres", "initdb", "postgres.bki", "plpgsql.so", "libpqwalreceiver.so"} <= names
+    assert [name for name in names if name.startswith("libpq.so")]  # of libpqwalreceiver
+    assert not [name for name in names if "llvm" in name.lower()]
+
+
 # -------------------------------------------------------------------------------- other bases
 
 
@@ -259,4 +285,7 @@ def test_a_base_that_lacks_something(client: Client, node: str, local: bytes) ->
     lacks = "this base has no iproute2 procps, and no apt-get to install them"
     with pytest.raises(BedFailed, match=f"cannot be built on poor:1: {lacks}; to fix it: choose"):
         client.image("poor:1")
+    needs = ContainerNeeds({"sh-there": ["no-sh", "/bin/s[h]"], "queues": ["q", "/opt/*/q"]})
+    with pytest.raises(BedFailed, match="this base has no iproute2 procps queues, and no apt-get"):
+        client.image("poor:1", needs)
     assert client.docker.containers.list(all=True) == []

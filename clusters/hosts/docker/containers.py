@@ -6,8 +6,9 @@ past them. The holder has the node's folder as well, which can thus be copied af
 container was removed.
 
 *The node* runs the agent, and what the agent starts. It has one privilege, NET_ADMIN, for the rules
-of its own namespace, and cannot gain others. Its process 1 is the engine's init, which reaps
-orphans. IPv6 is off: links are cut by IPv4 address, and there must be no other path.
+of its own namespace, and cannot gain others, but for those that the system under test declares. Its
+process 1 is the engine's init, which reaps orphans. IPv6 is off: links are cut by IPv4 address, and
+there must be no other path.
 
 *The network* is internal: the engine forwards nothing to other networks. The driver assigns all
 addresses.
@@ -51,12 +52,13 @@ class DockerNetwork:
 
 @dataclass(frozen=True)
 class DockerProject:
-    """What the nodes of a run are made with."""
+    """What the nodes of a run are made with. `capabilities`: beside NET_ADMIN."""
 
     client: DockerClient
     run: Path
     image: str
     options: DockerOptions
+    capabilities: Sequence[str] = ()
 
 
 def folder(node: str) -> str:
@@ -177,7 +179,7 @@ def _container(yard: DockerProject, node: str, holder: str) -> str:
         limits |= {"nano_cpus": round(options.cpus * 1e9)}
     host_config = yard.client.api.create_host_config(
         network_mode=f"container:{holder}",
-        cap_add=["NET_ADMIN"],
+        cap_add=["NET_ADMIN", *yard.capabilities],
         **limits,
         **_common_config(yard, node),
     )

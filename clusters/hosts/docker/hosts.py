@@ -34,6 +34,7 @@ from clusters.hosts.docker.containers import DockerProject
 from clusters.hosts.docker.engine import translate_errors
 from clusters.hosts.docker.exec_stream import ExecStream
 from clusters.hosts.docker.options import options
+from harness import registry
 from harness.contracts import Agent, ClockOffset, HostsPlugin, Node, PythonRuntime
 from harness.errors import BedFailed, NodeGone
 from harness.history.rundir import RunDir
@@ -98,6 +99,7 @@ class DockerHosts(RealHosts):
 
     def __init__(self, trial: Trial, folder: Path) -> None:
         self._options = options(trial.bed)
+        self._needs = registry.system(trial.system).containers
         self._run = folder
         self._clocks: dict[str, ClockOffset] = {}
         self._agents: dict[str, PipeAgent] = {}
@@ -164,8 +166,8 @@ class DockerHosts(RealHosts):
     ) -> tuple[DockerProject, containers.DockerNetwork]:
         """Remove what crashed runs left, and make what all nodes need."""
         remove_abandoned(client, self._run)
-        tag = image.image(client, self._options.base, say)
-        yard = DockerProject(client, self._run, tag, self._options)
+        tag = image.image(client, self._options.base, say, self._needs)
+        yard = DockerProject(client, self._run, tag, self._options, self._needs.capabilities)
         with translate_errors("the network of the trial cannot be made"):
             return yard, containers.create_network(yard, nodes)
 

@@ -15,7 +15,7 @@ import queue
 import re
 import tarfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from docker.utils import parse_repository_tag
 from clusters.hosts._agent import archive
 from clusters.hosts.docker.engine import FAILURES, translate_errors
 from clusters.images import local_base
+from harness.contracts import ContainerNeeds
 from harness.errors import BedFailed
 
 DEFAULT_BASE = "python:3.11-slim"
@@ -36,24 +37,34 @@ DOCKERFILE = Path(local_base.__file__).with_name("Dockerfile")
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 BUILDERS_OWN = ("Step ", "--->", "Removing intermediate", "Removal intermediate")
 
+NOTHING = ContainerNeeds()
 Say = Callable[[str], None]
 
 
-def image(client: DockerClient, base: str, say: Say) -> str:
+def image(client: DockerClient, base: str, say: Say, needs: ContainerNeeds = NOTHING) -> str:
     """Return the tag of an image for nodes; build it if it is missing. `base`: empty for the
-    default.
+    default; `needs`: of the system that nodes run.
 
     Raises BedFailed if there is no base, or if the build fails.
     """
-    chosen = _base(client, base, say)
-    tag = f"{NODE}:{_content_hash(chosen)}"
+    chosen = _base(client, base, say, needs.files)
+    ours = _name_of(chosen).startswith(f"{LOCAL_BASE}:")
+    packages = "" if ours else _packages(needs)
+    tag = f"{NODE}:{_content_hash(chosen, packages)}"
     if _find(client, tag) is None:
-        _build(client, chosen, tag, say)
+        _build(client, chosen, tag, say, packages)
     return tag
 
 
-def _content_hash(base: Any) -> str:
-    parts = (DOCKERFILE.read_bytes(), str(base.id).encode(), archive.archive())
+def _packages(needs: ContainerNeeds) -> str:
+    """Return the packages as the Dockerfile takes them: PACKAGE:PROGRAM:PROGRAM, with spaces
+    between them."""
+    return " ".join(":".join([package, *having]) for package, having in needs.packages.items())
+
+
+def _content_hash(base: Any, packages: str) -> str:
+    code = archive.archive()
+    parts = (DOCKERFILE.read_bytes(), str(base.id).encode(), packages.encode(), code)
     digests = b"".join(hashlib.sha256(part).digest() for part in parts)
     return hashlib.sha256(digests).hexdigest()[:16]
 
@@ -69,12 +80,12 @@ def _find(client: DockerClient, name: str) -> Any | None:
 # ------------------------------------------------------------------------------------ the base
 
 
-def _base(client: DockerClient, named: str, say: Say) -> Any:
+def _base(client: DockerClient, named: str, say: Say, files: Sequence[str]) -> Any:
     """Return the image to build on: an existing one before one that has to be pulled or made."""
     wanted = named or DEFAULT_BASE
     if image := _find(client, wanted):
         return image
-    if not named and (made := _local_base_if_made(client)):
+    if not named and (made := _local_base_if_made(client, files)):
         return made
     refused = _pull(client, wanted, say)
     if not refused and (image := _find(client, wanted)):
@@ -85,7 +96,7 @@ def _base(client: DockerClient, named: str, say: Say) -> Any:
             "to fix it: correct its name, load it with `docker load`, or leave out --bed base"
         )
     say(f"{wanted} cannot be pulled ({refused}): making a base of this machine's own programs")
-    return _make_local_base(client)
+    return _make_local_base(client, files)
 
 
 def _pull(client: DockerClient, name: str, say: Say) -> str:
@@ -142,17 +153,17 @@ def _each_within(
         yield event
 
 
-def _local_base_if_made(client: DockerClient) -> Any | None:
+def _local_base_if_made(client: DockerClient, files: Sequence[str]) -> Any | None:
     try:
-        return _find(client, f"{LOCAL_BASE}:{local_base.name()}")
+        return _find(client, f"{LOCAL_BASE}:{local_base.name(files)}")
     except (BedFailed, OSError):  # it cannot be made here; fail only if it is needed
         return None
 
 
-def _make_local_base(client: DockerClient) -> Any:
+def _make_local_base(client: DockerClient, files: Sequence[str]) -> Any:
     _check_architecture(client)
     try:
-        name, packed = local_base.name(), local_base.archive()
+        name, packed = local_base.name(files), local_base.archive(files)
     except OSError as e:
         raise BedFailed(
             f"no registry can be reached, and reading this machine's own programs failed: {e}; "
@@ -179,7 +190,7 @@ def _check_architecture(client: DockerClient) -> None:
 # --------------------------------------------------------------------------------- building
 
 
-def _build(client: DockerClient, base: Any, tag: str, say: Say) -> None:
+def _build(client: DockerClient, base: Any, tag: str, say: Say, packages: str) -> None:
     say(f"building the node image {tag}, once for this version of the code")
     ours = _name_of(base).startswith(f"{LOCAL_BASE}:")
     with translate_errors(f"the node image cannot be built on {_name_of(base)}"):
@@ -187,7 +198,7 @@ def _build(client: DockerClient, base: Any, tag: str, say: Say) -> None:
             client.images.build(
                 fileobj=io.BytesIO(_context()),
                 custom_context=True,
-                buildargs={"BASE": base.id},
+                buildargs={"BASE": base.id, "PACKAGES": packages},
                 tag=tag,
                 rm=True,
                 forcerm=True,
