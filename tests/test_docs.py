@@ -80,19 +80,26 @@ def _workloads_that_fit() -> Iterator[str]:
     systems = registry.names("system")
     yield from ("", "## What fits which system: workloads", "")
     yield "A workload fits a system whose clients have its calls; the others are refused before"
-    yield "anything is started. `or` separates alternatives."
+    yield "anything is started. `or` separates alternatives; where only some profiles fit, they are"
+    yield "named."
     yield from ("", *_head("workload", "calls", *(f"`{name}`" for name in systems)))
     for workload in registry.names("workload"):
         needed = registry.workload(workload).calls
-        fits = ["yes" if _has_calls(system, needed) else "" for system in systems]
+        fits = [_fits(system, needed) for system in systems]
         calls = " or ".join(", ".join(f"`{c}`" for c in sorted(each)) for each in needed)
         yield _row(f"`{workload}`", calls, *fits)
 
 
-def _has_calls(system: str, needed: Iterable[Collection[str]]) -> bool:
-    calls = registry.system(system).calls
-    there = set(calls(Trial(name="x", system=system))) if calls else set()
-    return calls is None or any(there >= set(each) for each in needed)
+def _fits(system: str, needed: Collection[Collection[str]]) -> str:
+    """Return whether a system's clients have one of the sets of calls, or the profiles that do."""
+    plugin = registry.system(system)
+
+    def has(profile: str = "") -> bool:
+        trial = Trial(name="x", system=system, profile=profile)
+        there = set(plugin.calls(trial)) if plugin.calls else set()
+        return plugin.calls is None or any(there >= set(each) for each in needed)
+
+    return "yes" if has() else ", ".join(f"`{name}`" for name in plugin.profiles() if has(name))
 
 
 def _faults_that_fit() -> Iterator[str]:
@@ -133,7 +140,7 @@ def _checkers_that_fit() -> Iterator[str]:
         systems = [
             system
             for system in registry.names("system")
-            if any(_has_calls(system, registry.workload(name).calls) for name in workloads)
+            if any(_fits(system, registry.workload(name).calls) for name in workloads)
         ]
         names = (", ".join(f"`{name}`" for name in each) for each in (workloads, systems))
         yield _row(f"`{checker}`", *(cell or "none by default" for cell in names))

@@ -1,5 +1,5 @@
 """RabbitMQ: servers of Erlang that keep queues, each a Raft group of its own (quorum queues) or a
-queue with mirrors (classic ones).
+queue with mirrors (classic ones), and streams, which are logs.
 
 A quorum queue confirms a message when a majority has synced it. A mirrored queue confirms it when
 all mirrors that the leader believes to be there have it; after a partition two leaders exist, and
@@ -12,6 +12,11 @@ promises order, and that each message is taken once; or it is taken and then ack
 is one whose acknowledgement was lost. Leave order-per-queue and at-least-once out of the contract
 then.
 
+A stream's entries have offsets and stay when they are read. A majority has an entry when it is
+confirmed, without its offset; each server answers reads from its own copy, which may be behind, and
+none tells where the stream ends. So a client that asks for the end appends a marker, and reads
+until it comes: what was confirmed before is before it. Offsets in the history do not count markers.
+
 No node needs epmd, Erlang's name server, which would outlive them: all listen on the same port,
 each on an address of its own. `rabbitmqctl` starts an Erlang VM for each question, so a few lines
 of Erlang in the server itself answer who leads.
@@ -21,18 +26,22 @@ import asyncio
 import base64
 import hashlib
 import json
+import os
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from pathlib import PurePosixPath
 from typing import Any, ClassVar
+from zlib import crc32
 
-from clusters.kit import NodeAccess, Profile, Service, View, plugin, servers_in_turn
+from clusters.kit import Copy, NodeAccess, Profile, Service, View, plugin, servers_in_turn
 from clusters.supply import Program
 from harness.contracts import Node
-from harness.contracts.calls import Refused
+from harness.contracts.calls import LogEntries, Refused, Stored
+from harness.operation import NONE
 
 PORT, PEER_PORT, VIEW_PORT = 5672, 25672, 25673
-WITHIN_S, DECLARE_WITHIN_S = 3.0, 10.0
+WITHIN_S, DECLARE_WITHIN_S, READ_WITHIN_S = 3.0, 10.0, 10.0
 USER = "seatrial"
 DEBIAN = PurePosixPath("/usr/sbin"), PurePosixPath("/usr/lib/rabbitmq/bin")
 PROGRAM = Program(
@@ -41,7 +50,9 @@ PROGRAM = Program(
     version_env=("ERL_FLAGS=-start_epmd false -dist_listen false",),
     package="rabbitmq-server",
     by_hand="unpack rabbitmq-server-generic-unix, install Erlang, and name its sbin as supply",
+    folders=(str(DEBIAN[1]),),
     linked=True,
+    files=("/usr/lib/rabbitmq", "/usr/lib/erlang", "/usr/bin/erl"),
 )
 # methods of AMQP 0-9-1: class and number
 START, START_OK, TUNE, TUNE_OK = (10, 10), (10, 11), (10, 30), (10, 31)
@@ -49,10 +60,17 @@ OPEN, OPEN_OK, CLOSE, CLOSE_OK = (10, 40), (10, 41), (10, 50), (10, 51)
 CHANNEL_OPEN, CHANNEL_OPEN_OK, CHANNEL_CLOSE = (20, 10), (20, 11), (20, 40)
 DECLARE, DECLARE_OK, SELECT, SELECT_OK = (50, 10), (50, 11), (85, 10), (85, 11)
 QOS, QOS_OK, PUBLISH, RETURN = (60, 10), (60, 11), (60, 40), (60, 50)
+CONSUME, CONSUME_OK, DELIVER = (60, 20), (60, 21), (60, 60)
 GET, GET_OK, GET_EMPTY, ACK, NACK = (60, 70), (60, 71), (60, 72), (60, 80), (60, 120)
 METHOD, HEADER, BODY, HEARTBEAT, FRAME_END = 1, 2, 3, 8, b"\xce"
 PERSISTENT = struct.pack(">HB", 1 << 12, 2)  # the property delivery-mode
+QUEUE_TYPES = {"quorum": "quorum", "mirrored": "classic", "classic": "classic", "stream": "stream"}
 DURABLE, MANDATORY = 2, 1
+CHUNK = struct.Struct(">BBHI8xQQ4xII4x")
+OFFSET = b"\x0fx-stream-offsetl"  # in a table: the name, and the type of a long
+WINDOW = 200  # entries of a stream that are sent before an acknowledgement
+MARKER = b"marker "
+SET_UP_TRIES, SET_UP_EVERY_S = 50, 0.2
 # codes that come before anything is done: no access, no queue, locked, another kind of queue
 NEVER = frozenset({403, 404, 405, 406})
 # Answers, on a port, whether the server runs, which others run as far as it knows, the partitions
@@ -65,6 +83,15 @@ VIEW = r"""spawn(fun() ->
   Classic = fun() -> [{element(4, amqqueue:get_name(Q)), leader, -1} ||
     Q <- rabbit_amqqueue:list(), amqqueue:get_type(Q) =:= rabbit_classic_queue,
     is_pid(amqqueue:get_pid(Q)), node(amqqueue:get_pid(Q)) =:= node()] end,
+  Streams = fun() -> [begin
+      #{name := Id} = Has = amqqueue:get_type_state(Q),
+      Role = case catch rabbit_stream_coordinator:members(Id) of
+        {ok, #{Node := {P, writer}}} when is_pid(P) -> leader;
+        {ok, #{Node := {P, replica}}} when is_pid(P) -> follower;
+        _ -> down end,
+      {element(4, amqqueue:get_name(Q)), Role, maps:get(epoch, Has, -1)} end ||
+    Node <- [node()], Q <- rabbit_amqqueue:list(),
+    amqqueue:get_type(Q) =:= rabbit_stream_queue] end,
   Running = case erlang:function_exported(rabbit_nodes, list_running, 0) of
     true -> fun rabbit_nodes:list_running/0;
     false -> fun rabbit_nodes:all_running/0 end,
@@ -73,7 +100,8 @@ VIEW = r"""spawn(fun() ->
     gen_tcp:send(S, [io_lib:format("running ~s~n", [rabbit:is_running()]),
       [io_lib:format("peer ~s~n", [N]) || N <- Running()],
       [io_lib:format("partition ~s~n", [N]) || N <- Parts],
-      [io_lib:format("queue ~s ~s ~b~n", [N, R, T]) || {N, R, T} <- Quorum() ++ Classic()],
+      [io_lib:format("queue ~s ~s ~b~n", [N, R, T]) ||
+        {N, R, T} <- Quorum() ++ Classic() ++ Streams()],
       "end\n"]),
     gen_tcp:close(S) end,
   (fun Next() ->
@@ -192,17 +220,39 @@ class AmqpLink:
             return None
         return int.from_bytes(arguments[:8], "big"), await self._content()
 
+    async def stream(self, queue: str, offset: int) -> AsyncGenerator[tuple[int, bytes], None]:
+        """Yield the entries of a stream from an offset on, each with its offset."""
+        await self.call(method(QOS, bytes(4) + struct.pack(">HB", WINDOW, 0)), QOS_OK)
+        at = long(OFFSET + struct.pack(">q", offset))
+        await self.call(
+            method(CONSUME, bytes(2) + short(queue) + short("") + b"\0" + at), CONSUME_OK
+        )
+        while True:
+            _, arguments = await self._expect(DELIVER)
+            tag = int.from_bytes(arguments[1 + arguments[0] :][:8], "big")
+            found, body = await self._offset_and_content()
+            if tag % (WINDOW // 2) == 0:
+                self._writer.write(method(ACK, struct.pack(">QB", tag, 1)))
+            yield found, body
+
     async def ack(self, tag: int) -> None:
         """Acknowledge a message. The server answers what comes behind it."""
         self._writer.write(method(ACK, struct.pack(">QB", tag, 0)))
         await self.call(method(QOS, bytes(7)), QOS_OK)
 
     async def _content(self) -> bytes:
-        size = int.from_bytes((await self._frame(HEADER))[4:12], "big")
+        return (await self._offset_and_content())[1]
+
+    async def _offset_and_content(self) -> tuple[int, bytes]:
+        """Return a message's offset, -1 if it is of no stream, and its body."""
+        header = await self._frame(HEADER)
+        size = int.from_bytes(header[4:12], "big")
+        _, of_stream, rest = header.partition(OFFSET)
+        offset = int.from_bytes(rest[:8], "big") if of_stream else -1
         body = b""
         while len(body) < size:
             body += await self._frame(BODY)
-        return body
+        return offset, body
 
     async def _expect(self, *expected: tuple[int, int]) -> tuple[Any, bytes]:
         payload = await self._frame(METHOD)
@@ -226,42 +276,44 @@ class AmqpLink:
                 raise ValueError(f"the server sends a frame of type {kind}")
 
 
-class RabbitClient:
-    """A client of one logical process: one server at a time, the next one after a failure."""
+class AmqpClient:
+    """What clients have in common: one server at a time, the next one after a failure."""
 
     def __init__(self, settings: Mapping[str, Any], number: int) -> None:
         self._servers = servers_in_turn(settings, number)
         self._home: str = settings["servers"][0]
         self._values: Mapping[str, Any] = settings["settings"]
-        self._link: AmqpLink | None = None
+        self._links: list[AmqpLink] = []  # that no call uses
         self._declared: set[str] = set()
 
     async def close(self) -> None:
-        if self._link:
-            self._link.close()
+        for link in self._links:
+            link.close()
 
-    async def _connected(self) -> AmqpLink:
-        if self._link is None or self._link.closed:
-            try:
-                self._link = await AmqpLink.open(self._servers[0])
-            except Refused:
-                self._next()
-                raise
-        return self._link
-
-    def _next(self) -> None:
-        """Give up the connection; the next server is tried."""
-        if self._link:
-            self._link.close()
-            self._link = None
-        self._servers.append(self._servers.pop(0))
+    @asynccontextmanager
+    async def _link(self, within_s: float = WITHIN_S) -> AsyncIterator[AmqpLink]:
+        """Lend a connection, for a limited time. One that failed is closed, and the next server is
+        tried. Raises Refused if there is none."""
+        link = None
+        while self._links and (link is None or link.closed):
+            link = self._links.pop()
+        try:
+            if link is None or link.closed:
+                link = await AmqpLink.open(self._servers[0])
+            async with asyncio.timeout(within_s):
+                yield link
+        except BaseException:
+            if link:
+                link.close()
+            self._servers.append(self._servers.pop(0))
+            raise
+        self._links.append(link)
 
     async def _declare(self, key: str) -> None:
         """Create the queue on the first server, which leads it at first. Raises Refused."""
         if key in self._declared:
             return
-        kind = "quorum" if self._values["queues"] == "quorum" else "classic"
-        arguments = table({"x-queue-type": kind})
+        arguments = table({"x-queue-type": QUEUE_TYPES[self._values["queues"]]})
         home = await AmqpLink.open(self._home)
         try:
             async with asyncio.timeout(DECLARE_WITHIN_S):
@@ -273,22 +325,24 @@ class RabbitClient:
             home.close()
         self._declared.add(key)
 
-    async def enqueue(self, key: str, value: int) -> None:
+    async def _publish(self, key: str, body: bytes) -> None:
         await self._declare(key)
-        link = await self._connected()
-        try:
-            async with asyncio.timeout(WITHIN_S):
-                await link.publish(key, str(value).encode())
-        except BaseException:
-            self._next()
-            raise
+        async with self._link() as link:
+            await link.publish(key, body)
+
+
+class QueueClient(AmqpClient):
+    """A client of queues."""
+
+    async def enqueue(self, key: str, value: int) -> None:
+        await self._publish(key, str(value).encode())
 
     async def dequeue(self, key: str) -> int | None:
         await self._declare(key)
-        link, manual = await self._connected(), self._values["acks"] == "manual"
+        manual = self._values["acks"] == "manual"
         acking = not manual
         try:
-            async with asyncio.timeout(WITHIN_S):
+            async with self._link() as link:
                 if (found := await link.get(key, acked=not manual)) is None:
                     return None
                 tag, body = found
@@ -296,13 +350,93 @@ class RabbitClient:
                     await link.ack(tag)
                 return int(body)
         except NoQueue:
-            self._next()
             return None  # it was declared, and all of it is gone
         except Exception as e:
-            self._next()
             if acking or isinstance(e, Refused):
                 raise
             raise Refused(f"it was not acknowledged: {type(e).__name__} {e}") from e
+
+
+class StreamClient(AmqpClient):
+    """A client of streams. It reads each once, from its beginning to the last marker."""
+
+    def __init__(self, settings: Mapping[str, Any], number: int) -> None:
+        super().__init__(settings, number)
+        self._logs: dict[str, StreamLog] = {}
+
+    async def set_up(self, topics: Mapping[str, int]) -> None:
+        """Create the streams. One that is declared may not be there yet, so wait until it takes an
+        entry."""
+        for key in (f"{topic}-{n}" for topic, count in topics.items() for n in range(count)):
+            for left in reversed(range(SET_UP_TRIES)):
+                try:
+                    await self._publish(key, marker())
+                    break
+                except (OSError, EOFError, TimeoutError, ValueError, Refused):
+                    if not left:
+                        raise
+                    await asyncio.sleep(SET_UP_EVERY_S)
+
+    async def append(self, key: str, body: bytes) -> Stored:
+        await self._publish(key, body)
+        return Stored(NONE)
+
+    async def end(self, key: str) -> int:
+        last = marker()
+        await self._publish(key, last)
+        log = self._logs.setdefault(key, StreamLog())
+        async with log.one:
+            while last not in log.markers:
+                await self._read(key, log)
+        return log.end
+
+    async def _read(self, key: str, log: "StreamLog") -> None:
+        """Read on up to the next marker, on a connection of its own, which is the subscription."""
+        link = await AmqpLink.open(self._servers[0])
+        try:
+            async with (
+                asyncio.timeout(READ_WITHIN_S),
+                aclosing(link.stream(key, log.next)) as found,
+            ):
+                async for offset, body in found:
+                    log.add(offset, body)
+                    if body.startswith(MARKER):
+                        return
+        except BaseException:
+            self._servers.append(self._servers.pop(0))
+            raise
+        finally:
+            link.close()
+
+    async def entries(self, key: str, offset: int, limit: int) -> LogEntries:
+        log = self._logs.setdefault(key, StreamLog())
+        if offset >= log.end:
+            await self.end(key)
+        found = [each for each in log.entries if each[0] >= offset]
+        return LogEntries(found[:limit], log.end, log.end)
+
+
+def marker() -> bytes:
+    return MARKER + os.urandom(8).hex().encode()
+
+
+class StreamLog:
+    """What a client has read of a stream. `next`: the offset to read on from; `entries`: with
+    offsets that do not count markers; `end`: behind the last entry before the last marker."""
+
+    def __init__(self) -> None:
+        self.next = self.end = 0
+        self.entries: list[tuple[int, bytes]] = []
+        self.markers: set[bytes] = set()
+        self.one = asyncio.Lock()
+
+    def add(self, offset: int, body: bytes) -> None:
+        place, self.next = offset - len(self.markers), offset + 1
+        if body.startswith(MARKER):
+            self.markers.add(body)
+            self.end = place
+        else:
+            self.entries.append((place, body))
 
 
 # ------------------------------------------------------------------------------------- the service
@@ -311,10 +445,11 @@ class RabbitClient:
 class RabbitMq(Service):
     """Three servers by default; each queue has a replica on each, unless it is a plain one."""
 
-    name, programs, client = "rabbitmq", (PROGRAM,), RabbitClient
+    name, programs, client = "rabbitmq", (PROGRAM,), QueueClient
     attachable = False  # it is asked by view.erl
+    copies_stopped = True
     settings: ClassVar = {
-        "queues": ("quorum", "mirrored", "classic"),
+        "queues": ("quorum", "mirrored", "classic", "stream"),
         "cluster_partition_handling": ("pause_minority", "autoheal", "ignore"),
         "net_ticktime": 4,  # s; RabbitMQ's own default is 60
         "acks": ("automatic", "manual"),
@@ -336,6 +471,11 @@ class RabbitMq(Service):
             expected={"rabbitmq-split": "valid"},
         ),
         Profile(
+            name="streams",
+            about="streams instead of queues; after a partition as quorum-autoheal",
+            settings={"queues": "stream", "cluster_partition_handling": "autoheal"},
+        ),
+        Profile(
             name="mirrored",
             about="mirrored classic queues; after a partition one side's data are thrown away",
             settings={"queues": "mirrored", "cluster_partition_handling": "autoheal"},
@@ -348,8 +488,28 @@ class RabbitMq(Service):
     start_s = 90.0
 
     @classmethod
+    def client_of(cls, values: Mapping[str, Any]) -> type[AmqpClient]:
+        return StreamClient if values["queues"] == "stream" else QueueClient
+
+    @classmethod
     def detects_within_s(cls, values: Mapping[str, Any]) -> float:
         return float(values["net_ticktime"] * 1.25)
+
+    async def copy(self, here: NodeAccess, keys: Sequence[str]) -> list[Copy]:
+        """Return the entries of a server's copies of streams, from its files."""
+        rows = []
+        for key in keys:
+            log = StreamLog()
+            pattern = f"*/stream/__{key}_*/*.segment"
+            listed = await here.agent.run(["find", f"{here.folder}/{self.data}", "-path", pattern])
+            for name in sorted(listed.out.split()):
+                for offset, epoch, body in entries_in(await here.agent.get(name)):
+                    place = offset - len(log.markers)
+                    log.add(offset, body)
+                    if not body.startswith(MARKER):
+                        value = int.from_bytes(body[:8], "big", signed=True)
+                        rows.append(Copy(key, place, max(value, -1), epoch, crc32(body)))
+        return rows
 
     def files(self, here: NodeAccess, peers: Sequence[Node]) -> dict[str, str]:
         lines = [
@@ -407,6 +567,28 @@ class RabbitMq(Service):
         return view_of(_erlang_name(here.node), answer, len(self.nodes))
 
 
+def entries_in(segment: bytes) -> list[tuple[int, int, bytes]]:
+    """Return the entries of a stream's file: offset, epoch and body, up to the first chunk that is
+    incomplete. Layout (osiris, src/osiris_log.erl): 8 bytes; chunks with a header of 48 bytes that
+    tells how long its entries and its trailer are; an entry is u32 size, then sections of AMQP 1.0,
+    of which the last, 0x75, is the body. All big-endian."""
+    found, at = [], 8
+    while at + CHUNK.size <= len(segment):
+        _, kind, count, _, epoch, first, size, trailer = CHUNK.unpack_from(segment, at)
+        at += CHUNK.size
+        if at + size > len(segment):
+            break
+        place = at
+        for offset in range(first, first + count) if kind == 0 else ():
+            length = int.from_bytes(segment[place : place + 4], "big")
+            entry = segment[place + 4 : place + 4 + length]
+            _, _, body = entry.partition(b"\x00\x53\x75")
+            found.append((offset, epoch, body[2 if body[:1] == b"\xa0" else 5 :]))
+            place += 4 + length
+        at += size + trailer
+    return found
+
+
 def definitions(mirrored: bool) -> dict[str, Any]:
     """Return the user, and the policy of mirrors, that servers load when they start."""
     salt = b"salt"
@@ -438,7 +620,9 @@ def view_of(name: str, answer: str, servers: int) -> View:
     peers = sorted(row[1] for row in rows if row[0] == "peer")
     queues = [row[1:] for row in rows if row[0] == "queue"]
     leads = {
-        queue.removeprefix("%2F_"): int(term) for queue, role, term in queues if role == "leader"
+        queue.removeprefix("%2F_"): int(term)
+        for queue, role, term in queues
+        if role == "leader" and queue != "rabbit_stream_coordinator"
     }
     runs = ["running", "true"] in rows
     leader = peers[0] if runs and 2 * len(peers) > servers else ""

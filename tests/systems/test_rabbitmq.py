@@ -9,7 +9,9 @@ import pytest
 from clusters.kit import View
 from clusters.systems import rabbitmq
 from clusters.systems.rabbitmq import frame, method
+from harness import registry
 from harness.contracts.calls import Refused
+from harness.trial import Trial
 
 ACK = method(rabbitmq.ACK, struct.pack(">QB", 1, 0))
 NACK = method(rabbitmq.NACK, struct.pack(">QB", 1, 0))
@@ -65,9 +67,9 @@ def outcome(call: str, answers: bytes, acks: str = "automatic") -> tuple[Any, Wr
         reader = asyncio.StreamReader()
         writer = Written(reader, answers)
         settings = {"servers": ["198.18.0.1"], "settings": {"queues": "quorum", "acks": acks}}
-        client = rabbitmq.RabbitClient(settings, 0)
+        client = rabbitmq.QueueClient(settings, 0)
         client._declared.add("queue-0")
-        client._link = rabbitmq.AmqpLink(reader, writer)  # type: ignore[arg-type]
+        client._links = [rabbitmq.AmqpLink(reader, writer)]  # type: ignore[arg-type]
         given = (5,) if call == "enqueue" else ()
         try:
             return await getattr(client, call)("queue-0", *given), writer
@@ -188,3 +190,92 @@ def test_only_mirrored_queues_have_the_policy_of_mirrors() -> None:
     assert rabbitmq.definitions(False)["policies"] == []
     policy = rabbitmq.definitions(True)["policies"][0]
     assert policy["definition"]["ha-mode"] == "all"
+
+
+def chunk(first: int, *bodies: bytes, kind: int = 0, epoch: int = 3) -> bytes:
+    """A chunk of a stream's file: its entries have sections before their body."""
+    before = b"\x00\x53\x72\xc1\x03\x02\xa1\x00"
+    entries = [
+        before + b"\x00\x53\x75" + b"\xa0" + bytes([len(body)]) + body
+        if len(body) < 256
+        else before + b"\x00\x53\x75" + b"\xb0" + struct.pack(">I", len(body)) + body
+        for body in bodies
+    ]
+    data = b"".join(struct.pack(">I", len(entry)) + entry for entry in entries)
+    counts = kind, len(bodies), len(bodies)
+    return (
+        struct.pack(">BBHIQQQIIII", 0x50, *counts, 0, epoch, first, 0, len(data), 5, 0)
+        + data
+        + b"bloom"
+    )
+
+
+LONG = bytes(300)
+SEGMENT = b"OSIL\0\0\0\1" + chunk(0, b"a", b"b") + chunk(2, b"x", kind=1) + chunk(2, LONG, epoch=4)
+
+
+def test_the_entries_of_a_streams_file() -> None:
+    """With offsets and epochs, without what is not written by clients, and without a chunk that is
+    cut off."""
+    found = [(0, 3, b"a"), (1, 3, b"b"), (2, 4, LONG)]
+    assert rabbitmq.entries_in(SEGMENT) == found
+    assert rabbitmq.entries_in(SEGMENT[:-6]) == found[:2]
+    assert rabbitmq.entries_in(SEGMENT[:70]) == []
+    assert rabbitmq.entries_in(b"") == []
+
+
+def test_offsets_do_not_count_markers() -> None:
+    log, marker = rabbitmq.StreamLog(), rabbitmq.marker()
+    for offset, body in enumerate((marker, b"a", b"b", rabbitmq.marker(), b"c")):
+        log.add(offset, body)
+    assert (log.entries, log.end, log.next) == ([(0, b"a"), (1, b"b"), (2, b"c")], 2, 5)
+    log.add(7, b"behind a gap")
+    assert log.entries[-1] == (5, b"behind a gap")
+    assert marker in log.markers
+
+
+def delivered(tag: int, offset: int, body: bytes) -> bytes:
+    arguments = rabbitmq.short("c") + struct.pack(">QB", tag, 0)
+    fields = rabbitmq.long(rabbitmq.OFFSET + struct.pack(">q", offset))
+    head = struct.pack(">HHQH", 60, 0, len(body), 1 << 13) + fields
+    content = frame(rabbitmq.HEADER, 1, head) + frame(rabbitmq.BODY, 1, body)
+    return method(rabbitmq.DELIVER, arguments) + content
+
+
+def test_a_stream_is_read_from_an_offset_on() -> None:
+    """It asks for the offset, and acknowledges before the window is full."""
+    sent = [(offset, b"%d" % offset) for offset in range(40, 145)]
+
+    async def run() -> tuple[list[tuple[int, bytes]], bytes]:
+        reader = asyncio.StreamReader()
+        answers = method(rabbitmq.QOS_OK) + method(rabbitmq.CONSUME_OK, rabbitmq.short("c"))
+        answers += b"".join(delivered(tag, *each) for tag, each in enumerate(sent, start=1))
+        writer = Written(reader, answers)
+        link = rabbitmq.AmqpLink(reader, writer)  # type: ignore[arg-type]
+        entries = link.stream("logs-0", 40)
+        found = [await anext(entries) for _ in sent]
+        with pytest.raises(asyncio.IncompleteReadError):
+            await anext(entries)
+        return found, writer.data
+
+    found, written = asyncio.run(run())
+    assert found == sent
+    assert b"\x0fx-stream-offsetl" + struct.pack(">q", 40) in written
+    assert written.endswith(method(rabbitmq.ACK, struct.pack(">QB", 100, 1)))
+
+
+def test_what_the_clients_of_streams_and_of_queues_can_do() -> None:
+    """A queue cannot be read from an offset, nor can an entry of a stream be taken."""
+    calls = registry.system("rabbitmq").calls
+    assert calls
+    assert {"append", "entries", "end"} <= {*calls(Trial(system="rabbitmq", profile="streams"))}
+    assert "dequeue" not in calls(Trial(system="rabbitmq", profile="streams"))
+    assert "append" not in calls(Trial(system="rabbitmq"))
+
+
+def test_the_views_of_streams() -> None:
+    """The Raft group that creates streams is no part of the data."""
+    rows = "queue rabbit_stream_coordinator leader 1\nqueue logs-0 leader 2\nqueue logs-1 "
+    view = rabbitmq.view_of("rabbit@a", f"{PEERS}{rows}follower 2\nend\n", 3)
+    assert (view.leads, view.ready) == ({"logs-0": 2}, True)
+    assert not rabbitmq.view_of("rabbit@a", f"{PEERS}{rows}down 2\nend\n", 3).ready
