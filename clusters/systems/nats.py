@@ -21,6 +21,7 @@ from clusters.kit import Copy, NodeAccess, Profile, Service, View, plugin, serve
 from clusters.supply import GoModule, Program, Wheel
 from harness.contracts import Node
 from harness.contracts.calls import Changes, LogEntries, Refused, Versioned
+from harness.operation import NONE
 
 PORT, ROUTE_PORT, MONITOR_PORT = 4222, 6222, 8222
 WITHIN_S = 2.0
@@ -263,12 +264,14 @@ class NatsClient:
             return 0  # the stream was created, and all of it is gone
 
     async def entries(self, key: str, offset: int, limit: int) -> LogEntries:
-        """Return what the stream's leader has; a message that is not there is left out."""
+        """Return what the stream's leader has; a message that is not there is left out. If none of
+        them is there, and the leader still has a later end, reading goes on behind them."""
         end = await self.end(key)
         places = range(offset, min(offset + limit, end))
         found = await asyncio.gather(*(self._message(key, {"seq": at + 1}) for at in places))
         entries = [(at, one[1]) for at, one in zip(places, found, strict=True) if one]
-        return LogEntries(entries, end)
+        gone = not entries and len(places) > 0 and await self.end(key) >= places.stop
+        return LogEntries(entries, end, places.stop if gone else NONE)
 
     async def _message(self, stream: str, which: Mapping[str, Any]) -> tuple[int, bytes] | None:
         try:
@@ -501,8 +504,9 @@ def view_of(name: str, health: Mapping[str, Any], found: Mapping[str, Any]) -> V
 def messages_in(block: bytes) -> list[tuple[int, bytes]]:
     """Return the messages of a block file with their sequence numbers, up to the first record that
     is incomplete. Layout (nats-server, server/filestore.go): u32 size of the record, its top bit
-    tells headers; u64 sequence; i64 time; u16 length of the subject; subject; with headers u32
-    length and headers; body; 8 bytes checksum. All little-endian."""
+    tells headers; u64 sequence, whose top two bits tell that a message was erased, or removed; i64
+    time; u16 length of the subject; subject; with headers u32 length and headers; body; 8 bytes
+    checksum. All little-endian."""
     found, at = [], 0
     while at + 22 <= len(block):
         size = int.from_bytes(block[at : at + 4], "little")
@@ -514,7 +518,7 @@ def messages_in(block: bytes) -> list[tuple[int, bytes]]:
         body_at = at + 22 + subject
         if has_headers:
             body_at += 4 + int.from_bytes(block[body_at : body_at + 4], "little")
-        if not sequence >> 63:  # else a record that erases another
+        if not sequence >> 62:  # else it is no message
             found.append((sequence, block[body_at : at + size - 8]))
         at += size
     return found

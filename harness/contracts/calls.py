@@ -44,7 +44,8 @@ class Stored(NamedTuple):
 
 class LogEntries(NamedTuple):
     """Entries of a log, each with its offset, in order, and the offset behind the log's last entry.
-    `resume`: where to read on if there are none and the log has become shorter."""
+    `resume`: where to read on if there are none, since the log has become shorter, or does not have
+    these."""
 
     entries: Sequence[tuple[int, bytes]]
     end: int

@@ -216,8 +216,29 @@ def test_a_block_that_ends_in_the_middle_of_a_record() -> None:
         assert nats.messages_in(block[:length]) == [(1, b"one")]
 
 
-def test_a_record_that_erases_another_is_no_message() -> None:
-    assert nats.messages_in(record(1, b"one") + record(1 << 63 | 1, b"")) == [(1, b"one")]
+@pytest.mark.parametrize("mark", [1 << 63, 1 << 62])
+def test_a_record_of_an_erased_or_removed_message_is_no_message(mark: int) -> None:
+    assert nats.messages_in(record(1, b"one") + record(mark | 1, b"")) == [(1, b"one")]
+
+
+@pytest.mark.parametrize(
+    ("end_later", "resume"),
+    [(9, 5), (4, -1)],
+    ids=["the leader has lost them", "another leader has a shorter log"],
+)
+def test_reading_goes_on_behind_messages_that_are_gone(
+    monkeypatch: pytest.MonkeyPatch, end_later: int, resume: int
+) -> None:
+    ends = iter((9, end_later))
+
+    async def answer(call: str, _: object = None) -> Any:
+        if call.startswith("STREAM.INFO"):
+            return {"state": {"last_seq": next(ends)}}
+        raise nats.error_of({"err_code": 10037, "description": "no message found"})
+
+    client = nats.NatsClient({"servers": ["198.18.0.1"], "settings": {}}, 0)
+    monkeypatch.setattr(client, "_api", answer)
+    assert asyncio.run(client.entries("orders-0", 2, 3)) == LogEntries([], 9, resume)
 
 
 # ------------------------------------------------------------------------------------- ZooKeeper
