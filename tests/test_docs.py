@@ -7,7 +7,7 @@ docs/files.md. Links inside the documentation lead somewhere.
 import ast
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import click

@@ -331,7 +331,7 @@ class AmqpClient:
             await link.publish(key, body)
 
 
-class QueueClient(AmqpClient):
+class RabbitClient(AmqpClient):
     """A client of queues."""
 
     async def enqueue(self, key: str, value: int) -> None:
@@ -445,7 +445,7 @@ class StreamLog:
 class RabbitMq(Service):
     """Three servers by default; each queue has a replica on each, unless it is a plain one."""
 
-    name, programs, client = "rabbitmq", (PROGRAM,), QueueClient
+    name, programs, client = "rabbitmq", (PROGRAM,), RabbitClient
     attachable = False  # it is asked by view.erl
     copies_stopped = True
     settings: ClassVar = {
@@ -489,7 +489,7 @@ class RabbitMq(Service):
 
     @classmethod
     def client_of(cls, values: Mapping[str, Any]) -> type[AmqpClient]:
-        return StreamClient if values["queues"] == "stream" else QueueClient
+        return StreamClient if values["queues"] == "stream" else RabbitClient
 
     @classmethod
     def detects_within_s(cls, values: Mapping[str, Any]) -> float:

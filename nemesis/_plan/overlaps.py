@@ -3,8 +3,8 @@
 Two faults of one kind with the same parameters, on the same nodes at the same time, are one fault
 that heals too early, or the second has no effect. The same holds for two partitions that cut the
 same links, for any two faults that hold a process, because a process belongs to one fault at a
-time, and for any two that change the version of a node. Only certain overlaps are found: roles, random choices and conditions are not known
-beforehand.
+time, and for any two that change the version of a node. Only certain overlaps are found: roles,
+random choices and conditions are not known beforehand.
 """
 
 from collections.abc import Sequence
@@ -43,9 +43,7 @@ def _hit_again(one: PlannedFault, other: PlannedFault, nodes: Sequence[Node]) ->
     """Return whether both do the same to a node, hold its process, or change its version."""
     same = one.kind == other.kind and one.params == other.params
     clash = same or hold_processes(one, other) or change_versions(one, other)
-    return clash and not _victims(one, nodes).isdisjoint(
-        _victims(other, nodes)
-    )
+    return clash and not _victims(one, nodes).isdisjoint(_victims(other, nodes))
 
 
 def _cut_again(one: PlannedFault, other: PlannedFault, nodes: Sequence[Node]) -> bool:

@@ -67,7 +67,7 @@ def outcome(call: str, answers: bytes, acks: str = "automatic") -> tuple[Any, Wr
         reader = asyncio.StreamReader()
         writer = Written(reader, answers)
         settings = {"servers": ["198.18.0.1"], "settings": {"queues": "quorum", "acks": acks}}
-        client = rabbitmq.QueueClient(settings, 0)
+        client = rabbitmq.RabbitClient(settings, 0)
         client._declared.add("queue-0")
         client._links = [rabbitmq.AmqpLink(reader, writer)]  # type: ignore[arg-type]
         given = (5,) if call == "enqueue" else ()
