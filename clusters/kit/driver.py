@@ -163,7 +163,7 @@ def _own_words(service: type[Service]) -> dict[str, str]:
         "slave": follower,
         "epoch": term,
         "broker": SERVER,
-        "broker set": "group",
+        "broker set": service.words.get("group", "group"),
         "SyncStateSet": f"set of {follower}s",
     }
 
@@ -281,9 +281,14 @@ class ServiceDriver(VersionedNodes):
     def broker_sets(
         self, nodes: Sequence[Node], keys: Sequence[str]
     ) -> Mapping[str, BrokerSetData]:
-        """Return the one group of replicas."""
-        names = tuple(node.name for node in nodes if node.role == self.data_role)
-        return {self._of.name: BrokerSetData(names, len(names), tuple(keys))}
+        """Return the service's groups of replicas."""
+        names = [node.name for node in nodes if node.role == self.data_role]
+        own = {f"{self._prefix}{key}": key for key in keys}
+        groups = self._of.groups(self._values, names, [*own])
+        return {
+            group: BrokerSetData(tuple(members), len(members), tuple(own[key] for key in held))
+            for group, (members, held) in groups.items()
+        }
 
     def client_settings(self, nodes: Sequence[Node]) -> Mapping[str, Any]:
         return {

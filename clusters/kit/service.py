@@ -122,7 +122,7 @@ class Service:
     became       a regular expression for log lines that tell a role: groups `role` and `term`;
                  `leading` is the word of a leader. Without it, elections are those that the
                  harness sees when it asks
-    words        its words for a leader, a follower and a term, which reports use:
+    words        its words for a leader, a follower, a term and a group, which reports use:
                  {"leader": "primary"}
     attachable   False if a cluster that exists already cannot be tested (`--attach`), for example
                  because it is asked by a file that `files` puts there
@@ -171,6 +171,14 @@ class Service:
     def detects_within_s(cls, values: Mapping[str, Any]) -> float:
         """Return `detection_s`, where it follows from the settings."""
         return cls.detection_s
+
+    @classmethod
+    def groups(
+        cls, values: Mapping[str, Any], nodes: Sequence[str], keys: Sequence[str]
+    ) -> Mapping[str, tuple[Sequence[str], Sequence[str]]]:
+        """Return the groups of replicas: name -> its nodes and its keys. By default each node has
+        all keys; in a system of shards, `View.leads` has the names of these groups."""
+        return {cls.name: (nodes, keys)}
 
     def files(self, here: NodeAccess, peers: Sequence[Node]) -> Mapping[str, str]:
         """Return the configuration files of a node: path in its folder -> text."""

@@ -35,9 +35,12 @@ MAIN = "main"  # the sentinels' name for the servers
 WITHIN_S, SEEK_AGAIN_S, WAIT_MS = 1.0, 0.1, 500
 COPY_WITHIN_S, CHUNK = 30.0, 10_000  # messages of a replica per read
 ASK_EACH_OTHER_S = 1.0  # a sentinel asks the others about its suspicion
-# first words of errors that come before anything is done
+# first words of errors that come before anything is done; the last ones are of Redis Cluster
 NEVER = frozenset(
-    {"READONLY", "NOREPLICAS", "MISCONF", "LOADING", "MASTERDOWN", "OOM", "NOAUTH", "NOPERM"}
+    {
+        *("READONLY", "NOREPLICAS", "MISCONF", "LOADING", "MASTERDOWN", "OOM", "NOAUTH", "NOPERM"),
+        *("MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "CROSSSLOT"),
+    }
 )
 PROGRAM = Program(name="redis-server", version_re=r"v=(\S+)", package="redis-server", linked=True)
 OF_SENTINEL = ("down-after-milliseconds", "failover-timeout")
@@ -211,6 +214,11 @@ async def _epoch(sentinel: RedisConnection) -> int:
     return int(pairs(await sentinel.request("SENTINEL", "MASTER", MAIN))["config-epoch"])
 
 
+def key_of(command: Sequence[bytes | str | int]) -> str:
+    """Return the key of a command that has one."""
+    return str(command[3 if command[0] == "EVAL" else 1])
+
+
 def pairs(reply: Sequence[bytes]) -> dict[str, str]:
     words = [word.decode() for word in reply]
     return dict(zip(words[::2], words[1::2], strict=True))
@@ -234,8 +242,8 @@ class RedisClient:
         if self._primary:
             self._primary.link.close()
 
-    async def _connected(self) -> Primary:
-        """Return the primary; one search serves all calls that wait for it."""
+    async def _connected(self, key: str) -> Primary:
+        """Return the primary that has a key; one search serves all calls that wait for it."""
         if self._primary is None or self._primary.link.closed:
             if self._seeking is None or self._seeking.done():
                 self._seeking = asyncio.create_task(self._seek())
@@ -253,23 +261,23 @@ class RedisClient:
 
     async def _ask(self, *words: bytes | str | int) -> tuple[Any, Primary]:
         """Return the primary's reply, and the primary."""
-        primary = await self._connected()
+        primary = await self._connected(key := key_of(words))
         name = self._names.get(primary.address, primary.address)
         try:
             reply = await primary.link.request(*words)
         except Refused as e:
             raise Refused(f"{name}: {e}") from e
         try:
-            await self._settle(primary.link)
+            await self._settle(primary.link, key)
         except (Refused, ConnectionError) as e:
             raise ConnectionError(f"{name}: {e}") from e
         return reply, primary
 
-    async def _settle(self, link: RedisConnection) -> None:
+    async def _settle(self, link: RedisConnection, key: str) -> None:
         """Wait until replicas have all that came before, as a write of its own proves: a server
         that replicas no longer follow may be a primary of the past."""
         if wanted := self._values["wait-replicas"]:
-            await link.request("INCR", "settled")
+            await link.request("INCR", f"{{{key}}}settled")  # in the slot of the key
             have = await link.request("WAIT", wanted, WAIT_MS)
             if have < wanted:
                 raise ConnectionError(f"{have} of {wanted} replicas have it")
@@ -336,10 +344,12 @@ class Redis(Service):
     """Three servers and three sentinels by default. A sentinel leads the others only for a single
     failover, so no controller leads."""
 
-    name, programs, client = "redis", (PROGRAM,), RedisClient
+    name, client = "redis", RedisClient
+    programs: ClassVar[Sequence[Program]] = (PROGRAM,)
     roles: ClassVar = {BROKER: 3, CONTROLLER: 3}
     names: ClassVar = {BROKER: "redis", CONTROLLER: "sentinel"}
-    arbiter, dated = CONTROLLER, (CONTROLLER,)
+    arbiter = CONTROLLER
+    dated: ClassVar[Sequence[str]] = (CONTROLLER,)
     words: ClassVar = {"leader": "master", "follower": "replica", "term": "epoch"}
     log = "redis.log"
     settings: ClassVar = {
@@ -357,7 +367,9 @@ class Redis(Service):
         for key, value in settings.items()
         if isinstance(value, int)
     }
-    profiles = (
+    _not_of_server: ClassVar[Sequence[str]] = (*OF_SENTINEL, *OF_CLIENT)
+    _before_reading: ClassVar[Sequence[Sequence[str | int]]] = ()  # commands, for a replica's data
+    profiles: ClassVar[Sequence[Profile]] = (
         Profile(
             name="default",
             about="acknowledged as soon as the primary has it in memory",
@@ -395,10 +407,8 @@ class Redis(Service):
         """Return redis.conf, or sentinel.conf, which the sentinel rewrites as it learns and
         votes."""
         node, first = here.node, peers[0]
-        folder = here.folder if node.role == CONTROLLER else f"{here.folder}/{self.data}"
-        common = [f"bind {node.address}", f"port {PORTS[node.role]}", "protected-mode no"]
-        common += [f'dir "{folder}"', 'logfile ""', "daemonize no"]
         if node.role == CONTROLLER:
+            common = lines_of(node, here.folder)
             own = [
                 f"sentinel announce-ip {node.address}",
                 f"sentinel monitor {MAIN} {first.address} {PORTS[BROKER]} {self._quorum()}",
@@ -406,18 +416,30 @@ class Redis(Service):
                 f"sentinel parallel-syncs {MAIN} {len(peers)}",
             ]
             return {"sentinel.conf": "\n".join([*common, *own, ""])}
-        of_server = [key for key in self.values if key not in (*OF_SENTINEL, *OF_CLIENT)]
-        own = [
+        own = [f"replicaof {first.address} {PORTS[BROKER]}"] if node != first else []
+        return {self._config: "\n".join([*self._server_lines(here), *own, ""])}
+
+    @property
+    def _config(self) -> str:
+        """The file of a server's configuration: redis.conf."""
+        return f"{self.names[BROKER]}.conf"
+
+    def _server_lines(self, here: NodeAccess) -> list[str]:
+        """Return the lines of a server's redis.conf that do not say what it is to others."""
+        return [
+            *lines_of(here.node, f"{here.folder}/{self.data}"),
             'save ""',
-            f"replica-announce-ip {node.address}",
+            f"replica-announce-ip {here.node.address}",
             "repl-diskless-sync-delay 0",  # serve a new replica at once
             "repl-ping-replica-period 1",
             *("crash-log-enabled no", "crash-memcheck-enabled no"),  # end at once, as a fault may
             "repl-timeout 10",
-            *(f"{key} {self.values[key]}" for key in of_server),
-            *([f"replicaof {first.address} {PORTS[BROKER]}"] if node != first else []),
+            *(
+                f"{key} {value}"
+                for key, value in self.values.items()
+                if key not in self._not_of_server
+            ),
         ]
-        return {"redis.conf": "\n".join([*common, *own, ""])}
 
     def _quorum(self) -> int:
         return self._count(CONTROLLER) // 2 + 1
@@ -426,9 +448,10 @@ class Redis(Service):
         return sum(node.role == role for node in self.nodes)
 
     def argv(self, here: NodeAccess, peers: Sequence[Node], fresh: bool) -> list[str]:
+        program = here.program[self.programs[0].name]
         if here.node.role == CONTROLLER:
-            return [here.program["redis-server"], f"{here.folder}/sentinel.conf", "--sentinel"]
-        return [here.program["redis-server"], f"{here.folder}/redis.conf"]
+            return [program, f"{here.folder}/sentinel.conf", "--sentinel"]
+        return [program, f"{here.folder}/{self._config}"]
 
     async def rejoin(self, here: NodeAccess, others: Sequence[NodeAccess]) -> None:
         """Do nothing: a replica takes all data from the primary."""
@@ -446,7 +469,8 @@ class Redis(Service):
         return sentinel_view(here.node.name, pairs(master), primary, others)
 
     def events(self, log: str, node: str) -> Iterator[Event]:
-        return sentinel_events(log, node, {node.address: node.name for node in self.nodes})
+        names = {node.address: node.name for node in self.nodes}
+        return sentinel_events(log, node, names, self.name)
 
     async def copy(self, here: NodeAccess, keys: Sequence[str]) -> list[Copy]:
         return [row for key in keys for row in await self._copy_of(here, key)]
@@ -456,10 +480,19 @@ class Redis(Service):
         while True:
             at = len(rows)
             command: list[str | int] = ["EVAL", COPY, 1, key, at, at + CHUNK - 1]
-            (found,) = await replies(here, command, within_s=COPY_WITHIN_S)
+            commands = [*self._before_reading, command]
+            found = (await replies(here, *commands, within_s=COPY_WITHIN_S))[-1]
             rows += copies(found, key, at)
             if len(rows) < at + CHUNK:
                 return rows
+
+
+def lines_of(node: Node, folder: str) -> list[str]:
+    """Return the lines that configure any process: where it listens, and its folder."""
+    return [
+        *(f"bind {node.address}", f"port {PORTS[node.role]}", "protected-mode no"),
+        *(f'dir "{folder}"', 'logfile ""', "daemonize no"),
+    ]
 
 
 async def replies(
@@ -500,7 +533,9 @@ def sentinel_view(
     return View(primary, int(fields["config-epoch"]), name, ready)
 
 
-def sentinel_events(log: str, sentinel: str, names: Mapping[str, str]) -> Iterator[Event]:
+def sentinel_events(
+    log: str, sentinel: str, names: Mapping[str, str], group: str = "redis"
+) -> Iterator[Event]:
     """Yield the events of a sentinel's log, at its wall clock in ns. `names`: address -> server.
 
     The epoch of an election is the one that the sentinel began just before it tried: other
@@ -517,15 +552,15 @@ def sentinel_events(log: str, sentinel: str, names: Mapping[str, str]) -> Iterat
         elif kind == "+try-failover":
             tried = begun
         elif kind == "+sdown" and words[0] == "master" and who:
-            yield at_ns, sentinel, "expired", _member(who)
+            yield at_ns, sentinel, "expired", _member(group, who)
         elif kind == "+promoted-slave" and who:
-            yield from role_events(at_ns, Redis.name, who, tried, True, sentinel)
+            yield from role_events(at_ns, group, who, tried, True, sentinel)
         elif kind == "+convert-to-slave" and who:
-            yield at_ns, who, "role", {**_member(who), "role": "slave"}
+            yield at_ns, who, "role", {**_member(group, who), "role": "slave"}
 
 
-def _member(name: str) -> dict[str, Any]:
-    return {"brokerName": Redis.name, "brokerId": int(name.rpartition("-")[2])}
+def _member(group: str, name: str) -> dict[str, Any]:
+    return {"brokerName": group, "brokerId": int(name.rpartition("-")[2])}
 
 
 def copies(found: Sequence[bytes], key: str, at: int) -> list[Copy]:
