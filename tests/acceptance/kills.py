@@ -47,7 +47,11 @@ quiet_s = 1.0
 fault_s = 5.0
 recovery_s = 3.0
 """
-SYSTEMS = {"etcd": "register", "nats": "messages", "zookeeper": "lock", "redis": "messages"}
+SYSTEMS = {
+    "etcd": "register",
+    "zookeeper": "lock",
+    **dict.fromkeys(("nats", "redis", "redis-cluster", "valkey-cluster"), "messages"),
+}
 OF_SYSTEM = """\
 system = "{system}"
 workload = "{workload}"

@@ -39,6 +39,7 @@ CUT_OFF = r"fault 0: partition on .*: observed"
 ENDS_WITHIN_S = 60.0  # a lease is 20 s
 FEW = ("--nodes", "controller=1,broker=2")  # quicker to raise
 SPLIT = run_command.PLANS / "redis-split.toml"
+CLUSTER_SPLIT = run_command.PLANS / "redis-cluster-split.toml"
 REDIS: Mapping[str, tuple[object, ...]] = {
     # nothing is broken, so nobody may be taken for dead, however busy the machine is
     "redis-quiet": (
@@ -46,6 +47,7 @@ REDIS: Mapping[str, tuple[object, ...]] = {
         *("--set", "down-after-milliseconds=20000"),
     ),
     "redis-split": ("run", "messages", "--plan", SPLIT, "--duration", "24s"),
+    "redis-cluster-split": ("run", "messages", "--plan", CLUSTER_SPLIT, "--duration", "20s"),
 }
 OTHERS = {  # system: workload
     "etcd": "append",

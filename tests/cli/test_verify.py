@@ -68,7 +68,10 @@ def test_what_can_not_be_verified_is_refused(
     assert words in done.err, done.words
 
 
-@pytest.mark.parametrize("system", ["etcd", "nats", "zookeeper", "redis", "rabbitmq", "flotilla"])
+@pytest.mark.parametrize(
+    "system",
+    ["etcd", "nats", "zookeeper", "redis", "redis-cluster", "valkey", "rabbitmq", "flotilla"],
+)
 def test_every_system_has_a_plan_of_its_own_targets(system: str) -> None:
     """A target of brokers becomes one of servers where there are none."""
     request, lacking = verification_plan(Trial(system=system), ())

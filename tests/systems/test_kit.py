@@ -149,7 +149,7 @@ def test_nodes_are_named_by_their_roles() -> None:
     ]
 
 
-@pytest.mark.parametrize("system", ["etcd", "nats", "redis", "zookeeper"])
+@pytest.mark.parametrize("system", ["etcd", "nats", "redis", "redis-cluster", "zookeeper"])
 def test_drawn_plans_aim_at_no_leader_that_a_system_never_has(system: str) -> None:
     """No node of the kit's systems leads controllers, so such a fault would wait in vain."""
     for seed in range(20):

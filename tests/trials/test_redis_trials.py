@@ -1,10 +1,12 @@
-"""Software that Seatrial was not written for: Redis with Sentinel, on local hosts.
+"""Software that Seatrial was not written for: Redis with Sentinel, and Redis Cluster, on local
+hosts.
 
-It loses what it acknowledged when its primary is cut off, and nothing otherwise. Both trials are
+It loses what it acknowledged when its primary is cut off, and nothing otherwise. All trials are
 under way at once, since they mostly wait. `tests/acceptance/host_trials.py --only redis-split`
 shows the same on Docker and SSH hosts.
 """
 
+import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -57,6 +59,22 @@ def test_a_primary_that_is_cut_off_loses_what_it_acknowledges(commands: Voyages)
     story = run_command.seatrial("explain", done.run, runs=done.runs)
     assert story.code == 0, story.words
     assert "elected for epoch 1" in story.out
+
+
+def test_a_shard_whose_primary_is_cut_off_loses_what_it_acknowledges(commands: Voyages) -> None:
+    """By the election of its replica, while the cut was on; the copies of all shards are compared,
+    each with those of its own."""
+    done = commands["redis-cluster-split"].result()
+    trial_assertions.lost_what_was_acknowledged(done, least=10)
+    (fault,) = run_command.faults(done.run)
+    elections = [row for row in run_command.table(done.run, "events") if row["kind"] == "election"]
+    hit = {node for nodes in json.loads(fault["targets"]).values() for node in nodes}
+    sets = json.loads((done.run / "names.json").read_text())["sets"]
+    shards = [name for name, of in sets.items() if hit & {*of["nodes"]}]
+    fields = [json.loads(row["fields"]) for row in elections if row["t"] > fault["begin"]]
+    assert shards[0] in [each["brokerName"] for each in fields]
+    stats = {row["checker"]: row["stats"] for row in done.verdict["checkers"]}
+    assert stats["replicas"]["compared"] >= 100
 
 
 def test_a_missing_redis_is_one_sentence(tmp_path: Path) -> None:
