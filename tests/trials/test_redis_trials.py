@@ -1,5 +1,5 @@
-"""Software that Seatrial was not written for: Redis with Sentinel, and Redis Cluster, on local
-hosts.
+"""Software that Seatrial was not written for: Redis with Sentinel, and Valkey as a cluster, on
+local hosts.
 
 It loses what it acknowledged when its primary is cut off, and nothing otherwise. All trials are
 under way at once, since they mostly wait. `tests/acceptance/host_trials.py --only redis-split`
@@ -64,7 +64,7 @@ def test_a_primary_that_is_cut_off_loses_what_it_acknowledges(commands: Voyages)
 def test_a_shard_whose_primary_is_cut_off_loses_what_it_acknowledges(commands: Voyages) -> None:
     """By the election of its replica, while the cut was on; the copies of all shards are compared,
     each with those of its own."""
-    done = commands["redis-cluster-split"].result()
+    done = commands["valkey-cluster-split"].result()
     trial_assertions.lost_what_was_acknowledged(done, least=10)
     (fault,) = run_command.faults(done.run)
     elections = [row for row in run_command.table(done.run, "events") if row["kind"] == "election"]
