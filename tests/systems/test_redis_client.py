@@ -1,13 +1,14 @@
 """Redis's protocol, and what the client makes of answers, errors and silence."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
+import redis_scene
 from hypothesis import given
 from hypothesis import strategies as st
+from redis_scene import spoken
 
 from clusters.systems import redis
 from clusters.systems.redis import (
@@ -26,18 +27,6 @@ answers = st.recursive(
     lambda items: st.lists(items, max_size=4),
     max_leaves=12,
 )
-
-
-def spoken(answer: Any) -> bytes:
-    """An answer as a server writes it."""
-    match answer:
-        case None:
-            return b"$-1\r\n"
-        case int():
-            return b":%d\r\n" % answer
-        case bytes():
-            return b"$%d\r\n%s\r\n" % (len(answer), answer)
-    return b"*%d\r\n%s" % (len(answer), b"".join(map(spoken, answer)))
 
 
 @given(answers, st.binary(max_size=5))
@@ -200,7 +189,7 @@ def test_a_replica_is_left() -> None:
 
 NODES = [("redis-1", "broker", "127.0.0.2"), ("sentinel-1", "controller", "127.0.0.1")]
 MASTER = [b"name", b"main", b"config-epoch", b"4"]
-Answers = Callable[[list[bytes]], bytes]
+Answers = Callable[[Sequence[bytes]], bytes]
 
 
 def asked(
@@ -211,9 +200,7 @@ def asked(
 ) -> Any:
     """Return what a call answers or raises, with one server as sentinel and primary."""
 
-    serving: list[Any] = []
-
-    def answer(words: list[bytes]) -> bytes:
+    def answer(address: str, words: Sequence[bytes]) -> bytes:
         match words[0], words[1:2]:
             case b"SENTINEL", [b"MASTER"]:
                 return spoken(MASTER)
@@ -223,34 +210,12 @@ def asked(
                 return spoken([b"master", 0, []])
         return answers(words)
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        serving.append(asyncio.current_task())
-        data = b""
-        with suppress(ConnectionError):
-            while part := await reader.read(1 << 16):
-                data += part
-                while found := decode(data):
-                    words, end = found
-                    data = data[end:]
-                    writer.write(answer(words))
-        writer.close()
-
-    async def play() -> Any:
-        server = await asyncio.start_server(serve, "0.0.0.0", 0)
-        port = server.sockets[0].getsockname()[1]
+    def make(port: int) -> RedisClient:
         monkeypatch.setattr(redis, "PORTS", {"broker": port, "controller": port})
         values = {"wait-replicas": 0, "lease_s": 3} | settings
-        client = RedisClient({"nodes": NODES, "settings": values}, 0)
-        try:
-            return await call(client)
-        except (Refused, OSError) as e:
-            return e
-        finally:
-            await client.close()
-            server.close()
-            await asyncio.gather(*serving)
+        return RedisClient({"nodes": NODES, "settings": values}, 0)
 
-    return asyncio.run(play())
+    return redis_scene.asked(answer, make, call)
 
 
 def test_an_acknowledged_entry_has_its_offset_epoch_and_node(
@@ -271,7 +236,7 @@ def test_errors_name_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_log_that_has_become_shorter_is_read_on_from_its_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def answers(words: list[bytes]) -> bytes:
+    def answers(words: Sequence[bytes]) -> bytes:
         return spoken(5) if words[0] == b"LLEN" else spoken([])
 
     entries = asked(monkeypatch, answers, lambda c: c.entries("orders-0", 9, 10))
@@ -285,11 +250,11 @@ def test_a_write_that_too_few_replicas_have_is_unknown(
     """So is one whose proof was refused: the write itself was not."""
     commands = []
 
-    def answers(words: list[bytes]) -> bytes:
+    def answers(words: Sequence[bytes]) -> bytes:
         commands.append(words[0])
         return spoken(have) if words[0] == b"WAIT" else b"+OK\r\n"
 
-    def refusing(words: list[bytes]) -> bytes:
+    def refusing(words: Sequence[bytes]) -> bytes:
         return b"-NOREPLICAS no\r\n" if words[0] == b"INCR" else b"+OK\r\n"
 
     settings = {"wait-replicas": 2}

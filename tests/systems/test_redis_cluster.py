@@ -3,11 +3,11 @@ makes of redirections, on real sockets."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import redis_scene
 
 from clusters.kit import NodeAccess, View
 from clusters.kit.driver import cluster_state, settings_in_force
@@ -165,7 +165,7 @@ class Others:
 
     async def ask(self, port: int, frame: bytes, timeout_s: float, *, to_end: bool) -> bytes:
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        return b"$%d\r\n%s\r\n" % (len(answer), answer.encode())
+        return redis_scene.spoken(answer.encode())
 
     async def put(self, path: str, data: bytes) -> None:
         assert path == "/folder/data/nodes.conf"
@@ -209,8 +209,6 @@ def test_valkey_is_configured_as_redis() -> None:
 
 # ------------------------------------------------------------------------------------ the client
 
-Answers = Callable[[str, Sequence[bytes]], bytes]
-
 
 def table(**epochs: int) -> str:
     """CLUSTER NODES where 127.0.0.2 (`one`) or 127.0.0.3 (`two`) has all slots, the later wins."""
@@ -224,49 +222,27 @@ def table(**epochs: int) -> str:
 
 def asked(
     monkeypatch: pytest.MonkeyPatch,
-    answers: Answers,
+    answers: redis_scene.Answers,
     tables: Mapping[str, str],
     call: Callable[[RedisClusterClient], Awaitable[Any]],
 ) -> Any:
     """Return what a call of a client answers or raises; `tables`: what a server says of all."""
-    serving: list[Any] = []
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        serving.append(asyncio.current_task())
-        address = writer.get_extra_info("sockname")[0]
-        data = b""
-        with suppress(ConnectionError):
-            while part := await reader.read(1 << 16):
-                data += part
-                while found := decode(data):
-                    words, end = found
-                    data = data[end:]
-                    if words[0] == b"CLUSTER":
-                        own = tables[address].replace(f" {address}:1@2 ", f" {address}:1@2 myself,")
-                        writer.write(b"$%d\r\n%s\r\n" % (len(own), own.encode()))
-                    else:
-                        writer.write(answers(address, words))
-        writer.close()
+    def answer(address: str, words: Sequence[bytes]) -> bytes:
+        if words[0] == b"CLUSTER":
+            own = tables[address].replace(f" {address}:1@2 ", f" {address}:1@2 myself,")
+            return redis_scene.spoken(own.encode())
+        return answers(address, words)
 
-    async def play() -> Any:
-        server = await asyncio.start_server(serve, "0.0.0.0", 0)
-        port = server.sockets[0].getsockname()[1]
+    def make(port: int) -> RedisClusterClient:
         monkeypatch.setattr(redis, "SEEK_AGAIN_S", 0.0)
         monkeypatch.setitem(redis.PORTS, BROKER, port)
         addresses = ["127.0.0.2", "127.0.0.3"]
         nodes = [("redis-1", BROKER, "127.0.0.2"), ("redis-2", BROKER, "127.0.0.3")]
         values = {"wait-replicas": 0, "lease_s": 3}
-        client = RedisClusterClient({"servers": addresses, "nodes": nodes, "settings": values}, 1)
-        try:
-            return await call(client)
-        except (Refused, OSError) as e:
-            return e
-        finally:
-            await client.close()
-            server.close()
-            await asyncio.gather(*serving)
+        return RedisClusterClient({"servers": addresses, "nodes": nodes, "settings": values}, 1)
 
-    return asyncio.run(play())
+    return redis_scene.asked(answer, make, call)
 
 
 def test_a_command_goes_to_the_slots_primary(monkeypatch: pytest.MonkeyPatch) -> None:
