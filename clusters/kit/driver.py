@@ -609,12 +609,15 @@ def cluster_state(
     if not (found := claims if arbiters else leads):
         return ClusterState(slaves=tuple(views), serving=_serving(everything))
     term, leader, own = max(found, key=lambda claim: claim[0])
-    follow = tuple(node for node, v in there.items() if v.leader == own and v.ready)
     agree = [view for view in named if view.leader == own and view.ready]
     stale = [node for _, node, _ in leads if node != leader]
-    masters, epochs = {name: leader}, {name: term}
+    masters, epochs, old = {name: leader}, {name: term}, set()
     if groups := {group for view in there.values() for group in view.leads}:
         masters, epochs = _leaders_of(groups, there)
+        old = {n for n, v in there.items() if any(v.leads[g] < epochs[g] for g in v.leads)}
+        stale = sorted(old)
+    in_step = (node for node, v in there.items() if v.leader == own and v.ready)
+    follow = tuple(node for node in in_step if node not in old)
     return ClusterState(
         masters=masters,
         slaves=_followers(tuple(views), masters),

@@ -29,6 +29,7 @@ from harness.contracts.calls import Refused
 
 SLOTS, BUS = 16_384, 10_000  # the port between servers is the other one and this
 MAX_HOPS = 5
+MAJORITY = "majority"  # the leader of all servers that reach most primaries
 ELECTION_S = 1.0  # a replica waits 0.5 to 1 s before it asks for votes
 REJOIN_LOOK_S, REJOIN_WITHIN = 0.2, 5  # looks for another primary, for so many times the detection
 GONE = frozenset({"fail", "fail?", "handshake", "noaddr"})  # flags of servers that are not reached
@@ -280,10 +281,9 @@ class RedisCluster(Redis):
         nodes, state, replication = await redis.replies(
             here, ["CLUSTER", "NODES"], ["CLUSTER", "INFO"], ["INFO", "replication"]
         )
-        names = {node.address: node.name for node in self.nodes}
         shard = _shard(self.nodes.index(here.node) % self._shards)
         fields = {**_fields(state), **_fields(replication)}
-        return member_view(members_in(nodes.decode()), fields, names, shard)
+        return member_view(members_in(nodes.decode()), fields, shard)
 
     async def copy(self, here: NodeAccess, keys: Sequence[str]) -> list[Copy]:
         groups = self.groups(self.values, [node.name for node in self.nodes], keys)
@@ -327,25 +327,21 @@ def _id_of(node: Node) -> str:
     return hashlib.sha1(node.name.encode(), usedforsecurity=False).hexdigest()
 
 
-def member_view(
-    members: Sequence[Member], fields: Mapping[str, str], names: Mapping[str, str], shard: str
-) -> View:
+def member_view(members: Sequence[Member], fields: Mapping[str, str], shard: str) -> View:
     """Return a server's view, of CLUSTER NODES, and of CLUSTER INFO and INFO replication in one.
 
-    No server leads the others, so the first of those that it reaches counts as their leader, if it
-    reaches most primaries.
+    No server leads the others, so those that reach most primaries count as their own leader.
     """
     own = own_of(members)
     there = [member for member in members if not member.flags & GONE]
     primaries = [member for member in members if member.slots]
     reached = sum(member in there for member in primaries)
-    known = sorted(names[member.address] for member in there if member.address in names)
-    leader = known[0] if 2 * reached > len(primaries) else ""
+    leader = MAJORITY if 2 * reached > len(primaries) else ""
     ready = fields["cluster_state"] == "ok"
     if not own.slots:
         ready = ready and fields.get("master_link_status") == "up"
     leads = {shard: own.epoch} if own.slots else {}
-    return View(leader, int(fields["cluster_current_epoch"]), names[own.address], ready, leads)
+    return View(leader, int(fields["cluster_current_epoch"]), MAJORITY, ready, leads)
 
 
 PLUGIN = plugin(RedisCluster)

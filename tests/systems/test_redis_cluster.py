@@ -33,7 +33,6 @@ WHOLE, ELECTED = (
     (RECORDED / name).read_text() for name in ("nodes-primary.txt", "nodes-elected.txt")
 )
 SERVERS = tuple(Node(f"redis-{n}", BROKER, f"127.1.0.{n}") for n in range(1, 7))
-NAMES = {node.address: node.name for node in SERVERS}
 NODES = [node.name for node in SERVERS]
 
 
@@ -58,7 +57,7 @@ def view(number: int, nodes: str = WHOLE, **fields: str) -> View:
         *(f"127.1.0.{number}:6379@16379 {new}" for new in ("", "myself,"))
     )
     own = {"cluster_state": "ok", "cluster_current_epoch": "3", "master_link_status": "up"}
-    return member_view(members_in(text), {**own, **fields}, NAMES, f"shard-{(number - 1) % 3 + 1}")
+    return member_view(members_in(text), {**own, **fields}, f"shard-{(number - 1) % 3 + 1}")
 
 
 def state(**changes: View | None) -> ClusterState:
@@ -92,17 +91,26 @@ def test_an_elected_replica_leads_its_shard() -> None:
     assert not now.redundant
 
 
+def test_an_old_primary_that_has_not_heard_of_it_is_not_in_step() -> None:
+    """It reaches the others again, and has the slots by what it knows."""
+    now = state(redis_1=view(1), **{f"redis_{n}": elected(n) for n in range(2, 7)})
+    assert now.masters["shard-1"] == "redis-4"
+    assert now.detail == {"stale_leaders": ["redis-1"]}
+    assert "redis-1" in now.out_of_set
+    assert not now.redundant
+
+
 @pytest.mark.parametrize(
     ("name", "changed"),
     [
         ("redis_2", None),
         ("redis_2", view(2, cluster_state="fail")),
         ("redis_5", view(5, master_link_status="down")),
-        ("redis_5", elected(5)),
+        ("redis_6", view(6, WHOLE.replace(" master - ", " master,fail? - "))),
     ],
 )
 def test_what_makes_a_cluster_less_than_redundant(name: str, changed: View | None) -> None:
-    """A server that is down, that refuses commands, or that is not in step or knows others."""
+    """A server that is down, that refuses commands, is not in step, or reaches no majority."""
     now = state(**{name: changed})
     assert not now.redundant
     assert name.replace("_", "-") in now.out_of_set
