@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 from clusters.kit import NodeAccess, Profile, Service, View, plugin, servers_in_turn
 from clusters.kit.java import FLAGS, JAVA
 from clusters.supply import MavenJars, Program, PythonJars
-from harness.contracts import Node
+from harness.contracts import BedFailed, Node
 from harness.contracts.calls import Changes, Lease, LogEntries, Refused, Versioned
 
 PORT, PEER_PORT, ELECTION_PORT = 2181, 2888, 3888
@@ -464,7 +464,10 @@ class ZooKeeper(Service):
 
     async def ask(self, here: NodeAccess) -> View:
         answer = await here.text(PORT, b"mntr")
-        epoch = await here.agent.get(f"{here.folder}/{self.data}/version-2/currentEpoch")
+        try:
+            epoch = await here.agent.get(f"{here.folder}/{self.data}/version-2/currentEpoch")
+        except BedFailed:  # the folder of an attached server is not known
+            epoch = b"-1"
         return view_of(here.node.name, answer, int(epoch))
 
     async def digests(self, nodes: Sequence[NodeAccess]) -> dict[str, str]:

@@ -4,12 +4,13 @@ import asyncio
 import json
 import struct
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from clusters.kit import View
+from clusters.kit import NodeAccess, View
 from clusters.systems import etcd, nats, zookeeper
+from harness.contracts import Agent, BedFailed, Node
 from harness.contracts.calls import LogEntries, MicroOperation, Refused, Versioned
 
 # ------------------------------------------------------------------------------------------ etcd
@@ -264,6 +265,35 @@ def test_the_views_of_zookeepers_servers() -> None:
         False,
         {},
     )
+
+
+class AttachedServer:
+    """A server whose folder is not known."""
+
+    def __init__(self, answer: str) -> None:
+        self._answer = answer
+
+    async def ask(self, *_: object, **__: object) -> bytes:
+        return self._answer.encode()
+
+    async def get(self, path: str) -> bytes:
+        raise BedFailed(f"{path}: No such file or directory")
+
+
+def test_an_attached_zookeeper_is_asked_without_its_files() -> None:
+    """Its epoch is not known, and its followers follow the one that leads."""
+    service = zookeeper.ZooKeeper({}, {}, ())
+
+    def view(state: str, peer: str) -> View:
+        server = cast(Agent, AttachedServer(told(state, peer)))
+        return asyncio.run(service.ask(NodeAccess(Node("server-1", "server"), server, "", {})))
+
+    leader, follower = (
+        view("leader", "leading - broadcast"),
+        view("follower", "following - broadcast"),
+    )
+    assert leader.leader == leader.own == follower.leader
+    assert (leader.term, leader.ready, follower.ready) == (-1, True, True)
 
 
 def test_the_digests_of_a_zookeeper_server() -> None:
