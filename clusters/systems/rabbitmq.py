@@ -551,6 +551,8 @@ class RabbitMq(Service):
             **super().environment(here),
             "HOME": here.folder,
             "LANG": "C.UTF-8",
+            # each minute the server makes sure that epmd runs, by an Erlang VM that starts it
+            "ERL_FLAGS": "-start_epmd false",
             "RUNNING_UNDER_SYSTEMD": "true",  # the script becomes the server
             "RABBITMQ_NODENAME": _erlang_name(here.node),
             "RABBITMQ_USE_LONGNAME": "true",

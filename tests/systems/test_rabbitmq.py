@@ -1,15 +1,20 @@
 """What RabbitMQ's answers mean: outcomes of what is put in and taken out, and roles."""
 
 import asyncio
+import os
+import shutil
+import socket
 import struct
-from typing import Any
+import subprocess
+from typing import Any, cast
 
 import pytest
 
-from clusters.kit import View
+from clusters.kit import NodeAccess, View
 from clusters.systems import rabbitmq
 from clusters.systems.rabbitmq import frame, method
 from harness import registry
+from harness.contracts import Agent, Node
 from harness.contracts.calls import Refused
 from harness.trial import Trial
 
@@ -184,6 +189,22 @@ def test_a_server_without_a_majority_knows_no_leader() -> None:
 def test_half_an_answer_is_none() -> None:
     with pytest.raises(ValueError, match="half"):
         rabbitmq.view_of("rabbit@a", PEERS, 3)
+
+
+@pytest.mark.skipif(not shutil.which("erl"), reason="Erlang is missing; install rabbitmq-server")
+def test_no_server_starts_epmd() -> None:
+    """Each minute a server runs this command, so that epmd runs, which would outlive it."""
+    here = NodeAccess(Node("server-1", "server", "198.18.0.1"), cast(Agent, None), "/folder", {})
+    given = rabbitmq.RabbitMq({}, {}, ()).environment(here)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    env = {**os.environ, "ERL_FLAGS": given["ERL_FLAGS"], "ERL_EPMD_PORT": port}
+    starter = ["erl", "-boot", "no_dot_erlang", "-sname", "epmd-starter-1", "-noinput"]
+    subprocess.run([*starter, "-s", "erlang", "halt"], env=env, capture_output=True, timeout=60)
+    names = subprocess.run(["epmd", "-names"], env=env, capture_output=True, text=True)
+    subprocess.run(["epmd", "-kill"], env=env, capture_output=True)
+    assert "Cannot connect to local epmd" in names.stdout + names.stderr
 
 
 def test_only_mirrored_queues_have_the_policy_of_mirrors() -> None:
