@@ -92,6 +92,7 @@ def plugin(service: type[Service]) -> SystemPlugin:
         prepare=partial(_prepared, service),
         words=_own_words(service),
         digests=_has_digests(service),
+        copies_stopped=service.copies_stopped,
         attachable=service.attachable,
         containers=_container_needs(service),
     )

@@ -210,6 +210,8 @@ class SystemPlugin(Plugin):
     attachable
               True if its driver can test a cluster that it has not started
     digests   True if its replicas have digests that are compared whatever the workload wrote
+    copies_stopped
+              True if its replicas' copies are read from files of nodes that have been stopped
     containers
               what containers of its nodes need
     swarm     profile, nodes and settings for one seed of a campaign
@@ -229,6 +231,7 @@ class SystemPlugin(Plugin):
     prepare: Callable[["Trial"], object] | None = None
     words: Mapping[str, str] = field(default_factory=dict)
     digests: bool = False
+    copies_stopped: bool = False
     attachable: bool = False
     containers: ContainerNeeds = field(default_factory=ContainerNeeds)
     swarm: Callable[..., Mapping[str, Any]] | None = None

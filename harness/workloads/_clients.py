@@ -30,11 +30,13 @@ Ranges = Mapping[str, tuple[int, int]]
 def checkers_of(trial: Trial, usual: Sequence[str]) -> Sequence[str]:
     """Return the trial's checkers: those it names, or the workload's usual ones, and `replicas` if
     the system has digests to compare. Without digests there is nothing to compare where a client
-    program chooses how it stores entries."""
+    program chooses how it stores entries, or where copies are files of nodes that are attached."""
     if trial.checkers:
         return trial.checkers
-    digests = registry.system(trial.system).digests
-    if trial.client and not digests:
+    system = registry.system(trial.system)
+    digests = system.digests
+    unread = system.copies_stopped and registry.hosts(trial.hosts).attach
+    if (trial.client or unread) and not digests:
         return tuple(name for name in usual if name != REPLICAS)
     return (*usual, REPLICAS) if digests and REPLICAS not in usual else usual
 

@@ -211,3 +211,16 @@ def test_the_prefix_of_a_run_reaches_its_clients(file: Path) -> None:
 def test_a_mixed_cluster_cannot_be_attached_to(file: Path) -> None:
     with pytest.raises(BadRequest, match="mixed is for clusters whose programs Seatrial installs"):
         attached(file, mixed={"server-1": "3.5.0"})
+
+
+@pytest.mark.parametrize(
+    ("system", "hosts", "compared"),
+    [("nats", "attached", False), ("nats", "local", True), ("redis", "attached", True)],
+)
+def test_copies_that_are_files_of_attached_nodes_are_not_compared(
+    system: str, hosts: str, compared: bool
+) -> None:
+    """Else no run of such a system could be valid. What the nodes answer is compared."""
+    trial = Trial(system=system, workload="messages", hosts=hosts, bed={"inventory": "c.toml"})
+    checkers = registry.load("workload", "messages")(trial).checkers
+    assert ("replicas" in checkers) is compared
