@@ -49,7 +49,7 @@ from harness.contracts import (
     TestBed,
 )
 from harness.contracts.calls import CALLS
-from harness.contracts.membership import REJOIN, VERSIONS
+from harness.contracts.membership import HANDOVER, REJOIN, VERSIONS
 from harness.errors import BadRequest, BedFailed, NodeGone, UnknownName
 from harness.history.notes import NOT_COMPARED
 from harness.run.broker_sets import BrokerSetData
@@ -263,7 +263,11 @@ class ServiceDriver(VersionedNodes):
         self.detection_s = service.detects_within_s(values)
         self.log, self.data = service.log, service.data
         self._prefix = str(trial.bed.get(KEY_PREFIX, ""))  # of all keys of the run
-        able = {REJOIN: service.rejoin is not Service.rejoin, VERSIONS: has_versions(service)}
+        able = {
+            REJOIN: service.rejoin is not Service.rejoin,
+            VERSIONS: has_versions(service),
+            HANDOVER: service.hand_over is not Service.hand_over,
+        }
         self.can = frozenset(name for name, is_so in able.items() if is_so)
         self.cannot = OF_THE_GROUP if service.leaves_group else frozenset()
 
@@ -358,8 +362,7 @@ class ServiceDriver(VersionedNodes):
         fresh, has_data = True, await self._has_data(bed, here)
         rejoins = REJOIN in self.can and here.node.role == self.data_role
         if rejoins and node in self._started and not has_data:
-            others = [self._here(bed, n) for n in self._peers(bed) if n.name != node]
-            await self._as_run_by(node).rejoin(here, others)
+            await self._as_run_by(node).rejoin(here, self._other_nodes(bed, node))
             fresh = False
         self._started.add(node)
         argv = self._as_run_by(node).argv(here, self._peers(bed), fresh)
@@ -390,6 +393,17 @@ class ServiceDriver(VersionedNodes):
 
     def _peers(self, bed: TestBed) -> tuple[Node, ...]:
         return bed.of_role(self.data_role)
+
+    def _other_nodes(self, bed: TestBed, node: str) -> list[NodeAccess]:
+        return [self._here(bed, other) for other in self._peers(bed) if other.name != node]
+
+    async def hand_over(self, bed: TestBed, node: str) -> str:
+        """Have a node hand over what it leads (`harness.contracts.membership`)."""
+        here = self._here(bed, bed.node(node))
+        try:
+            return await self._as_run_by(node).hand_over(here, self._other_nodes(bed, node))
+        except (OSError, ValueError, LookupError) as e:
+            raise BedFailed(f"{node} cannot be asked to hand over: {e}") from e
 
     # asking it
 

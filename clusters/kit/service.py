@@ -212,6 +212,14 @@ class Service:
         """
         raise NotImplementedError
 
+    async def hand_over(self, here: NodeAccess, others: Sequence[NodeAccess]) -> str:
+        """Have this node hand over what it leads to another (`handover`), as an operator does
+        before maintenance. Return why it was refused; empty if another is to lead.
+
+        A service that does not override it has no such command.
+        """
+        raise NotImplementedError
+
     async def before_version(self, here: NodeAccess, version: str) -> None:
         """Prepare the cluster for this node, which still runs, to be started with another version
         (`upgrade`, `downgrade`): what an operator has to do first. `files`, `argv` and

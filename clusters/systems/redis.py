@@ -69,6 +69,9 @@ CRLF = b"\r\n"
 class ErrorReply(NamedTuple):
     text: str
 
+    def __str__(self) -> str:
+        return self.text
+
 
 def encode(*words: bytes | str | int) -> bytes:
     """Encode a command."""

@@ -248,10 +248,14 @@ class RedisCluster(Redis):
     def _shards(self) -> int:
         return min(int(self.values["shards"]), len(self.nodes))
 
+    def _number(self, node: Node) -> int:
+        """Return the number of a server's shard."""
+        return self.nodes.index(node) % self._shards
+
     async def rejoin(self, here: NodeAccess, others: Sequence[NodeAccess]) -> None:
         """Come back as a replica of the server that has the shard's slots, as soon as it is
         another one. If none becomes that, come back as at the beginning: the shard is lost."""
-        number = self.nodes.index(here.node) % self._shards
+        number = self._number(here.node)
         addresses = {node.address: node for node in self.nodes}
         leads: dict[int, Node] = {}
         detection_s = self.detects_within_s(self.values)
@@ -277,11 +281,26 @@ class RedisCluster(Redis):
                 continue  # it is down
         return max(views, key=lambda view: max(each.epoch for each in view), default=[])
 
+    async def hand_over(self, here: NodeAccess, others: Sequence[NodeAccess]) -> str:
+        """Ask a replica of the shard to take its place. It answers at once; meanwhile the primary
+        holds its clients' commands, until the replica has all of its data and was elected."""
+        why = "it has no replica"
+        for other in others:
+            if self._number(other.node) != self._number(here.node):
+                continue
+            try:
+                await redis.replies(other, ["CLUSTER", "FAILOVER"])
+            except (BedFailed, OSError, ValueError) as e:
+                why = f"{other.node.name}: {e}"
+            else:
+                return ""
+        return why
+
     async def ask(self, here: NodeAccess) -> View:
         nodes, state, replication = await redis.replies(
             here, ["CLUSTER", "NODES"], ["CLUSTER", "INFO"], ["INFO", "replication"]
         )
-        shard = _shard(self.nodes.index(here.node) % self._shards)
+        shard = _shard(self._number(here.node))
         fields = {**_fields(state), **_fields(replication)}
         return member_view(members_in(nodes.decode()), fields, shard)
 

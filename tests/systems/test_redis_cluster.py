@@ -202,6 +202,32 @@ def test_a_server_without_its_disk_comes_back_as_a_replica(monkeypatch: pytest.M
     assert rejoined(SERVERS[0], [WHOLE]) == ["1", "2", "3", "master", "myself"]
 
 
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (b"+OK\r\n", ""),
+        (b"-ERR You should send CLUSTER FAILOVER to a replica\r\n", "redis-5: ERR Yo"),
+    ],
+)
+def test_the_replica_of_the_shard_is_asked_to_take_over(answer: bytes, says: str) -> None:
+    asked = []
+
+    class Replica:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        async def ask(self, port: int, frame: bytes, timeout_s: float, *, to_end: bool) -> bytes:
+            asked.append((self.name, frame))
+            return answer
+
+    values = settings_in_force(RedisCluster, Trial(system="redis-cluster"))
+    access = [NodeAccess(n, cast(Agent, Replica(n.name)), "/folder", {}) for n in SERVERS]
+    here = access.pop(1)
+    why = asyncio.run(RedisCluster(values, {}, SERVERS).hand_over(here, access))
+    assert why.startswith(says or "!") == bool(says)
+    assert asked == [("redis-5", encode("CLUSTER", "FAILOVER") + redis.END)]
+
+
 def test_valkey_is_configured_as_redis() -> None:
     values = settings_in_force(Valkey, Trial(system="valkey"))
     here = NodeAccess(
