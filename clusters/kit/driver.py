@@ -394,17 +394,6 @@ class ServiceDriver(VersionedNodes):
     def _peers(self, bed: TestBed) -> tuple[Node, ...]:
         return bed.of_role(self.data_role)
 
-    def _other_nodes(self, bed: TestBed, node: str) -> list[NodeAccess]:
-        return [self._here(bed, other) for other in self._peers(bed) if other.name != node]
-
-    async def hand_over(self, bed: TestBed, node: str) -> str:
-        """Have a node hand over what it leads (`harness.contracts.membership`)."""
-        here = self._here(bed, bed.node(node))
-        try:
-            return await self._as_run_by(node).hand_over(here, self._other_nodes(bed, node))
-        except (OSError, ValueError, LookupError) as e:
-            raise BedFailed(f"{node} cannot be asked to hand over: {e}") from e
-
     # asking it
 
     async def _views(self, bed: TestBed) -> dict[str, View | None]:

@@ -33,7 +33,8 @@ def claims_of_versions(service: type[Service], claims: Mapping[str, str]) -> dic
 
 
 class VersionedNodes:
-    """The part of a driver that knows the versions (`harness.contracts.membership`)."""
+    """The part of a driver that knows the versions, and carries out an operator's commands
+    (`harness.contracts.membership`)."""
 
     _of: type[Service]
     _trial: Trial
@@ -53,6 +54,9 @@ class VersionedNodes:
 
     def _peers(self, bed: TestBed) -> tuple[Node, ...]:
         raise NotImplementedError
+
+    def _other_nodes(self, bed: TestBed, node: str) -> list[NodeAccess]:
+        return [self._here(bed, other) for other in self._peers(bed) if other.name != node]
 
     def _as_run_by(self, node: str) -> Service:
         """Return the service with the programs that a node runs."""
@@ -117,6 +121,14 @@ class VersionedNodes:
         pairs = [word for pair in paths.items() for word in pair]
         found = await here.run(python, "-I", "-S", "-c", script, str(process.pid), *pairs)
         return found.strip()
+
+    async def hand_over(self, bed: TestBed, node: str) -> str:
+        """Have a node hand over what it leads (`harness.contracts.membership`)."""
+        here = self._here(bed, bed.node(node))
+        try:
+            return await self._as_run_by(node).hand_over(here, self._other_nodes(bed, node))
+        except (OSError, ValueError, LookupError) as e:
+            raise BedFailed(f"{node} cannot be asked to hand over: {e}") from e
 
     # what the run records
 
