@@ -19,6 +19,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from harness import registry
+from harness.cli.options import Request
 from harness.cli.session import (
     Engines,
     ReportOptions,
@@ -31,6 +32,7 @@ from harness.cli.session import (
 from harness.errors import SeatrialError
 from harness.history.rundir import RunDir
 from harness.history.runs import size_bytes
+from harness.run.preflight import prepare
 from harness.suite.expected import EXCUSED_RUN, ExpectedRun, is_excused
 from harness.suite.figures import measured
 from harness.suite.log import RunStart, SuiteLog, interrupted_run, is_recorded, ran_s, remove_run
@@ -171,7 +173,7 @@ def _run_one(
     else:
         when = log.begin(turn.key)
         try:
-            ending = _attempt(cell, lambda: run_one(cell.request, runs, spark))
+            ending = _attempt(cell, lambda: _run_prepared(cell.request, runs, spark))
         except KeyboardInterrupt:  # a complete recording is judged next time
             return STOPPED
     if code_changed():  # it is unknown which code ran or judged it
@@ -187,6 +189,12 @@ def _run_one(
     row = row_of(cell, turn.number, ending, when, spent)
     log.done(turn.key, row)
     return row
+
+
+def _run_prepared(request: Request, runs: Path, spark: "SparkLauncher") -> RunEnd:
+    """Fetch what the nodes will run, since the trial itself may be cut off from the network."""
+    prepare(request)
+    return run_one(request, runs, spark)
 
 
 def _attempt(cell: ExpectedRun, ended: Callable[[], RunEnd], run: RunDir | None = None) -> RunEnd:

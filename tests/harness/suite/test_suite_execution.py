@@ -10,7 +10,7 @@ from suite_rows import row, turn
 
 from harness.cli.options import Request
 from harness.cli.session import RunEnd
-from harness.errors import BadRequest
+from harness.errors import BadRequest, BedFailed
 from harness.history.rundir import RunDir
 from harness.history.runs import start_run
 from harness.suite import execution
@@ -73,6 +73,29 @@ def test_what_was_recorded_when_it_was_stopped_is_judged_with_the_time_it_took(
     assert [row.came for row in again.table] == ["no cluster came up", "it was judged"]
     assert again.table[1].took_s >= 90.0
     assert made == ["calm", "storm"]
+
+
+def test_programs_are_fetched_before_each_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The nodes of a run have no way to the package registries; one that has no program costs no
+    other run."""
+    done = []
+
+    def prepare(asked: Request) -> None:
+        done.append(f"fetched for {asked.trial.name}")
+        if asked is CALM.request:
+            raise BedFailed("no registry answers")
+
+    def run_one(asked: Request, runs: Path, spark: object) -> RunEnd:
+        done.append(f"ran {asked.trial.name}")
+        return RunEnd(1, error="it ran")
+
+    for name, stand_in in (("Engines", Engines), ("prepare", prepare), ("run_one", run_one)):
+        monkeypatch.setattr(execution, name, stand_in)
+    state = _conducted(tmp_path)
+    assert done == ["fetched for calm", "fetched for storm", "ran storm"]
+    assert [row.came for row in state.table] == ["no registry answers", "it ran"]
 
 
 def test_what_can_not_be_judged_is_told_and_the_suite_goes_on(
