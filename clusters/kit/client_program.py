@@ -21,6 +21,7 @@ from typing import Any
 from harness.contracts.calls import (
     CALLS,
     Changes,
+    Delivery,
     Lease,
     LogEntries,
     MicroOperation,
@@ -347,6 +348,13 @@ def _changes(found: Any) -> Changes:
     return Changes(events, bool(found.get("newest", False)))
 
 
+def _deliveries(found: Any) -> list[Delivery]:
+    return [
+        Delivery(_number(at), base64.b64decode(body, validate=True), str(handle))
+        for at, body, handle in found
+    ]
+
+
 def _transaction(found: Any) -> list[MicroOperation]:
     return [MicroOperation(*each) for each in found]
 
@@ -368,11 +376,12 @@ def _number(value: Any) -> Any:
 
 
 DECODE: Mapping[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("write", "release", "add", "enqueue", "increment"), _done),
+    **dict.fromkeys(("write", "release", "add", "enqueue", "increment", "acknowledge"), _done),
     "acquire": _lease,
     "append": _stored,
     "entries": _entries,
     "current": _versioned,
+    "fetch": _deliveries,
     "watch": _changes,
     "transact": _transaction,
 }

@@ -13,6 +13,7 @@ POLL_AGAIN_S = 0.05
 OF_A_KEY = (  # calls whose first argument is a key
     *("read", "write", "cas", "acquire", "release", "append", "entries", "end", "add", "members"),
     *("enqueue", "dequeue", "increment", "count", "change", "current", "watch"),
+    *("fetch", "acknowledge"),
 )
 SHARED = 0  # the client that carries sends, polls and group offsets
 

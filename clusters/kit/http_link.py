@@ -124,7 +124,7 @@ class JsonStream:
             if head.split()[1] != "200":
                 raise ValueError(f"status {head.split()[1]}")
             rest = b""
-            while size := int(await reader.readline(), 16):
+            while size := int(await reader.readuntil(b"\r\n"), 16):
                 *lines, rest = (rest + await reader.readexactly(size)).split(b"\n")
                 await reader.readexactly(2)
                 for line in filter(None, lines):

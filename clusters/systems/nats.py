@@ -20,17 +20,18 @@ from zlib import crc32
 from clusters.kit import Copy, NodeAccess, Profile, Service, View, plugin, servers_in_turn
 from clusters.supply import GoModule, Program, Wheel
 from harness.contracts import Node
-from harness.contracts.calls import Changes, LogEntries, Refused, Versioned
+from harness.contracts.calls import Changes, Delivery, LogEntries, Refused, Versioned
 from harness.operation import NONE
 
 PORT, ROUTE_PORT, MONITOR_PORT = 4222, 6222, 8222
 WITHIN_S = 2.0
 SET_UP_S = 30.0
+FETCH_S = 0.5  # how long a fetch waits for a message
 SILENT_S = 1.0  # a subscription tells more often than this that it is alive
 REGISTERS = "registers"
 NO_RESPONDERS = "503"
+ENDS = ("404", "408")  # no messages, or no more of them in time
 NOT_FOUND, NO_STREAM = 10037, 10059
-LOST = b"LOST"  # stands for a message when the connection was lost; no body of ours is as short
 # err_code of answers that did nothing: wrong last sequence, no such stream, limits
 NEVER = frozenset({10047, NO_STREAM, 10071, 10077, 10122})
 PROGRAM = Program(
@@ -46,6 +47,18 @@ PROGRAM = Program(
 )
 
 
+class NatsMessage(NamedTuple):
+    """A message of a subscription: the subject for replies, and the status, empty if it has
+    none."""
+
+    reply: str
+    status: str
+    body: bytes
+
+
+LOST = NatsMessage("", "lost", b"")  # comes when the connection is lost
+
+
 class NatsLink(asyncio.Protocol):
     """A connection to one server: requests, and their answers by number."""
 
@@ -54,7 +67,7 @@ class NatsLink(asyncio.Protocol):
         self._inbox = f"_INBOX.{base64.b32encode(str(id(self)).encode()).decode().strip('=')}"
         self._numbers = itertools.count()
         self._waiting: dict[str, asyncio.Future[tuple[str, bytes]]] = {}
-        self._subscribed: dict[str, asyncio.Queue[tuple[str, bytes]]] = {}
+        self._subscribed: dict[str, asyncio.Queue[NatsMessage]] = {}
         self._rest = b""
         self._transport: asyncio.WriteTransport
         self.ready: asyncio.Future[None] = loop.create_future()
@@ -82,6 +95,9 @@ class NatsLink(asyncio.Protocol):
                 return await answer
         finally:
             self._waiting.pop(reply, None)
+
+    def publish(self, subject: str, reply: str, body: bytes) -> None:
+        self._transport.write(f"PUB {subject} {reply} {len(body)}\r\n".encode() + body + b"\r\n")
 
     def subscribe(self) -> "Subscription":
         """Subscribe to a subject that is new."""
@@ -116,7 +132,9 @@ class NatsLink(asyncio.Protocol):
                 self._rest = rest[size + 2 :]
                 if subscribed := self._subscribed.get(words[2]):
                     has_reply = len(words) == (6 if cut else 5)
-                    subscribed.put_nowait((words[3] if has_reply else "", rest[cut:size]))
+                    reply = words[3] if has_reply else ""
+                    status = _status(rest[:cut])
+                    subscribed.put_nowait(NatsMessage(reply, status, rest[cut:size]))
                 else:
                     self._answered(words[1], rest[:cut], rest[cut:size])
                 return True
@@ -139,10 +157,9 @@ class NatsLink(asyncio.Protocol):
         return True
 
     def _answered(self, reply: str, head: bytes, body: bytes) -> None:
-        status = head.decode(errors="replace").partition("\r\n")[0].split(" ")[1:2]
         answer = self._waiting.get(reply)
         if answer and not answer.done():
-            answer.set_result((status[0] if status else "", body))
+            answer.set_result((_status(head), body))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
@@ -151,7 +168,7 @@ class NatsLink(asyncio.Protocol):
             if not answer.done():
                 answer.set_exception(error)
         for queue in self._subscribed.values():
-            queue.put_nowait(("", LOST))
+            queue.put_nowait(LOST)
         if not self.ready.done():
             self.ready.set_exception(error)
 
@@ -161,10 +178,10 @@ class NatsLink(asyncio.Protocol):
 
 
 class Subscription(NamedTuple):
-    """What comes to a subject: the subject for replies, and the body, of each message."""
+    """What comes to a subject."""
 
     subject: str
-    messages: asyncio.Queue[tuple[str, bytes]]
+    messages: asyncio.Queue[NatsMessage]
     end: Callable[[], None]
 
 
@@ -177,6 +194,7 @@ class NatsClient:
         self._link: NatsLink | None = None
         self._connecting = asyncio.Lock()
         self._watches: dict[str, StreamWatch] = {}
+        self._groups: set[tuple[str, str]] = set()  # streams and groups whose consumers exist
 
     async def set_up(self, topics: Mapping[str, int]) -> None:
         """Create the streams. Creating one again with the same options does nothing."""
@@ -349,6 +367,61 @@ class NatsClient:
             raise
         return StreamWatch(of, after)
 
+    # consumer groups: each a durable consumer of the stream
+
+    async def fetch(self, key: str, group: str, limit: int) -> list[Delivery]:
+        """Return what there is at once; if that is nothing, wait for a message."""
+        link = await self._consuming(key, group)
+        return await self._pull(link, key, group, {"batch": limit, "no_wait": True}) or (
+            await self._pull(link, key, group, {"batch": 1, "expires": round(FETCH_S * 1e9)})
+        )
+
+    async def acknowledge(self, key: str, group: str, handles: Sequence[str]) -> None:
+        """Acknowledge, and wait for the server's answer that it has taken the acknowledgements."""
+        await asyncio.gather(*(self._request(handle, b"+ACK") for handle in handles))
+
+    async def _consuming(self, key: str, group: str) -> NatsLink:
+        """Return a connection, once the consumer exists. Creating it again does nothing."""
+        if (key, group) not in self._groups:
+            config = {
+                "durable_name": group,
+                "name": group,
+                "deliver_policy": "all",
+                "ack_policy": "explicit",
+                "ack_wait": round(self._values["ack_wait_s"] * 1e9),
+                "max_deliver": -1,
+                "max_ack_pending": -1,
+            }
+            body = {"stream_name": key, "config": config}
+            await self._api(f"CONSUMER.DURABLE.CREATE.{key}.{group}", body)
+            self._groups.add((key, group))
+        return await self._connected()
+
+    async def _pull(
+        self, link: NatsLink, key: str, group: str, wanted: Mapping[str, Any]
+    ) -> list[Delivery]:
+        of = link.subscribe()
+        found: list[Delivery] = []
+        try:
+            subject = f"$JS.API.CONSUMER.MSG.NEXT.{key}.{group}"
+            link.publish(subject, of.subject, json.dumps(wanted).encode())
+            async with asyncio.timeout(WITHIN_S):
+                while len(found) < wanted["batch"]:
+                    message = await of.messages.get()
+                    if message.status in ENDS:
+                        break
+                    if message.status:
+                        raise ConnectionError(f"status {message.status}")
+                    at = numbers_in(message.reply)[0] - 1
+                    found.append(Delivery(at, message.body, message.reply))
+        except (OSError, TimeoutError):
+            link.close()
+            self._servers.append(self._servers.pop(0))
+            raise
+        finally:
+            of.end()
+        return found
+
 
 class StreamWatch:
     """A consumer's messages. `after`: the sequence number of the last one that was received."""
@@ -365,16 +438,16 @@ class StreamWatch:
         while not events or not self.of.messages.empty():
             try:
                 async with asyncio.timeout_at(until_s):
-                    reply, body = await self.of.messages.get()
+                    message = await self.of.messages.get()
             except TimeoutError:
                 if alive:
                     return []
                 raise
             alive = True
-            if body == LOST:
+            if message == LOST:
                 raise ConnectionError("the connection was lost")
-            if reply.startswith("$JS.ACK."):
-                events.append(self._event(reply, body))
+            if message.reply.startswith("$JS.ACK."):
+                events.append(self._event(message.reply, message.body))
         return events
 
     def _event(self, reply: str, body: bytes) -> Versioned:
@@ -386,6 +459,12 @@ class StreamWatch:
             raise ConnectionError(f"message {self._number} of the consumer did not come")
         self.after = sequence
         return Versioned(sequence, int.from_bytes(body))
+
+
+def _status(head: bytes) -> str:
+    """Return the status that the headers of a message begin with, empty if there is none."""
+    words = head.decode(errors="replace").partition("\r\n")[0].split(" ")
+    return words[1] if len(words) > 1 else ""
 
 
 def numbers_in(reply: str) -> tuple[int, int]:
@@ -428,6 +507,7 @@ class Nats(Service):
         "replicas": 3,
         "storage": ("file", "memory"),
         "sync_interval": "2m",  # "always": before each acknowledgement
+        "ack_wait_s": 3,  # before a message that a consumer did not acknowledge is given again
     }
     profiles = (
         Profile(

@@ -68,6 +68,15 @@ class Changes(NamedTuple):
     newest: bool = False
 
 
+class Delivery(NamedTuple):
+    """A message of a log that a consumer group was given: its offset, its body, and what
+    `acknowledge` takes: the system's name for this delivery."""
+
+    offset: int
+    body: bytes
+    handle: str
+
+
 class MicroOperation(NamedTuple):
     """A part of a transaction. `f`: `read` (a register or list), `write` (a register), `append` (to
     a list). `value`: what is written or appended; of a read, in the answer, an int, None, or the
@@ -171,11 +180,25 @@ class WatchCalls(Protocol):
         ...
 
 
+class GroupCalls(Protocol):
+    """Consumer groups that the system keeps: each message of a log is given to one of the clients
+    that fetch for the group, and after a while to another one, until it is acknowledged."""
+
+    async def fetch(self, key: str, group: str, limit: int) -> Sequence[Delivery]:
+        """Return messages for the group, as soon as there is one; none if none came for a while,
+        half a second or so."""
+        ...
+
+    async def acknowledge(self, key: str, group: str, handles: Sequence[str]) -> None:
+        """Acknowledge messages. Once this returns, the group is given none of them again."""
+        ...
+
+
 CALLS = frozenset(
     name
     for kind in (
         *(RegisterCalls, LockCalls, LogCalls, SetCalls, TransactionCalls, QueueCalls),
-        *(CounterCalls, WatchCalls),
+        *(CounterCalls, WatchCalls, GroupCalls),
     )
     for name in vars(kind)
     if not name.startswith("_")
@@ -265,6 +288,10 @@ def _are_numbers(answer: Any) -> bool:
     return isinstance(answer, Collection) and all(map(_is_number, answer))
 
 
+def _are_deliveries(answer: Any) -> bool:
+    return isinstance(answer, Sequence) and all(isinstance(each, Delivery) for each in answer)
+
+
 ANSWERS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "read": ("a whole number or None", _is_number_or_none),
     "cas": ("True or False", lambda answer: isinstance(answer, bool)),
@@ -283,5 +310,6 @@ ANSWERS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
         "Versioned or None",
         lambda answer: answer is None or isinstance(answer, Versioned),
     ),
+    "fetch": ("a list of Delivery", _are_deliveries),
     "watch": ("Changes", lambda answer: isinstance(answer, Changes)),
 }

@@ -15,7 +15,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from random import Random
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from harness.contracts import PollResult, SelectingClient, WorkloadContext, WorkloadPlugin
 from harness.errors import BadRequest
@@ -109,14 +109,14 @@ class MessageOptions:
     client_selects: bool = False  # the client, not the load, selects the queue of each send
 
     @classmethod
-    def of(cls, load: Mapping[str, Any]) -> "MessageOptions":
+    def of(cls, load: Mapping[str, Any], workload: str = "messages") -> Self:
         """Return the options of a trial. Raises BadRequest with the key."""
         defaults = {f.name: f.default for f in fields(cls)}
         for key, raw in load.items():
             if key not in defaults:
                 names = ", ".join(sorted(defaults))
                 raise BadRequest(
-                    f"load.{key} is not an option of the workload messages; it has: {names}"
+                    f"load.{key} is not an option of the workload {workload}; it has: {names}"
                 )
             _check(key, defaults[key], raw)
         options = cls(**load)
@@ -215,7 +215,7 @@ class MessageWorkload:
         if process >= self._first_reader:
             return f"reader {process - self._first_reader}"
         group, consumer = divmod(process - self._options.producers, self._options.consumers)
-        return f"consumer {consumer} of {_group(group)}"
+        return f"consumer {consumer} of {group_name(group)}"
 
     async def load(self, context: WorkloadContext) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -258,7 +258,7 @@ class MessageWorkload:
         self, context: WorkloadContext, process: int, f: F, queue: WorkloadQueue
     ) -> "QueueReader":
         group = (process - self._options.producers) // self._options.consumers
-        name = _group(group) if f is F.POLL else ""
+        name = group_name(group) if f is F.POLL else ""
         return QueueReader(context, process, f, queue, name, self._options.poll_limit)
 
 
@@ -281,7 +281,7 @@ def partial_context(context: WorkloadContext, wanted: Callable[[int], bool]) -> 
     )
 
 
-def _group(number: int) -> str:
+def group_name(number: int) -> str:
     return f"group-{number}"
 
 

@@ -24,6 +24,7 @@ from harness.cli.session import HostTrust
 from harness.contracts.calls import (
     CALLS,
     Changes,
+    Delivery,
     Lease,
     LogEntries,
     MicroOperation,
@@ -129,6 +130,8 @@ KINDS = {
     "change": (["k", 1], {"ok": 3}, 3),
     "current": (["k"], {"ok": [3, 1]}, Versioned(3, 1)),
     "watch": (["k", 2], {"ok": {"events": [[3, 1]]}}, Changes([Versioned(3, 1)])),
+    "fetch": (["k", "g", 9], {"ok": [[4, "eA==", "h"]]}, [Delivery(4, b"x", "h")]),
+    "acknowledge": (["k", "g", ["h"]], {"ok": True}, None),
     "transact": (
         [[MicroOperation("read", "k"), MicroOperation("append", "k", 4)]],
         {"ok": [["read", "k", [1]], ["append", "k", 4]]},
@@ -190,6 +193,7 @@ WRONG_ANSWERS = {
     "entries": [{"ok": []}, {"ok": {"entries": [[0, "?"]], "end": 1}}],
     "members": [{"ok": {"1": 1}}],
     "current": [{"ok": 3}],
+    "fetch": [{"ok": [[4, "?", "h"]]}],
     "watch": [{"ok": [[3, 1]]}],
     "transact": [{"ok": [["read", "k", None]]}, {"ok": [["read", "k", "x"], ["append", "k", 4]]}],
     "end": [{"okay": 1}, {"ok": 1, "fail": ""}],

@@ -141,12 +141,12 @@ def test_a_message_that_did_not_come_ends_the_watch() -> None:
     """What follows it is asked for again, as the clients of NATS do it."""
 
     async def follow() -> Any:
-        messages: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
+        messages: asyncio.Queue[nats.NatsMessage] = asyncio.Queue()
         watch = nats.StreamWatch(nats.Subscription("s", messages, lambda: None), 40)
-        messages.put_nowait(("$JS.ACK.k.c.1.41.1.0.0", bytes(8)))
+        messages.put_nowait(nats.NatsMessage("$JS.ACK.k.c.1.41.1.0.0", "", bytes(8)))
         first = await watch.next()
-        messages.put_nowait(("", b""))  # it is alive
-        messages.put_nowait(("$JS.ACK.k.c.1.43.3.0.0", bytes(8)))
+        messages.put_nowait(nats.NatsMessage("", "100", b""))  # it is alive
+        messages.put_nowait(nats.NatsMessage("$JS.ACK.k.c.1.43.3.0.0", "", bytes(8)))
         with pytest.raises(ConnectionError, match="message 2 of the consumer"):
             await watch.next()
         return first

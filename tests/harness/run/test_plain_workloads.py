@@ -5,7 +5,7 @@ import asyncio
 import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from itertools import starmap
+from itertools import islice, starmap
 from pathlib import Path
 from time import monotonic, monotonic_ns
 from typing import Any
@@ -14,7 +14,15 @@ import pytest
 
 from clusters.kit.clients import ServiceClient
 from harness import registry
-from harness.contracts.calls import Changes, Lease, MicroOperation, Refused, Versioned
+from harness.contracts.calls import (
+    Changes,
+    Delivery,
+    Lease,
+    LogEntries,
+    MicroOperation,
+    Refused,
+    Versioned,
+)
 from harness.history.journal import TableJournal
 from harness.history.reader import History
 from harness.history.rundir import RunDir
@@ -32,6 +40,9 @@ class Store:
         self.values: dict[str, Any] = {}
         self.lists: defaultdict[str, list[int]] = defaultdict(list)
         self.holders: dict[str, tuple[str, float]] = {}  # lock -> owner, and end of its lease
+        self.logs: defaultdict[str, list[bytes]] = defaultdict(list)
+        # queue and group -> offset -> until when the group is not given it
+        self.given: defaultdict[tuple[str, str], dict[int, float]] = defaultdict(dict)
         self.tokens = 0
         self.chance = random.Random(1)
         self.operations = 0
@@ -134,6 +145,52 @@ class Store:
 
     def events(self, key: str, after: int) -> list[Versioned]:
         return list(starmap(Versioned, enumerate(self.lists[key], start=1)))[after:]
+
+    async def append(self, key: str, body: bytes) -> int:
+        await self.moment()
+        self.logs[key].append(body)
+        at = len(self.logs[key]) - 1
+        await self.moment()
+        return at
+
+    async def end(self, key: str) -> int:
+        await self.moment()
+        return len(self.logs[key])
+
+    async def entries(self, key: str, offset: int, limit: int) -> LogEntries:
+        end = await self.end(key)
+        return LogEntries([*enumerate(self.logs[key][:end])][offset : offset + limit], end)
+
+    async def fetch(self, key: str, group: str, limit: int) -> list[Delivery]:
+        """Messages come again when they were not acknowledged in time."""
+        await self.moment()
+        until = self.given[key, group]
+        now = monotonic()
+        free = (at for at in range(len(self.logs[key])) if until.get(at, 0.0) < now)
+        found = [Delivery(at, self.logs[key][at], str(at)) for at in islice(free, limit)]
+        until |= {each.offset: now + LEASE_S for each in found}
+        await self.moment()
+        return found
+
+    async def acknowledge(self, key: str, group: str, handles: Sequence[str]) -> None:
+        await self.moment()
+        self.given[key, group] |= {int(handle): float("inf") for handle in handles}
+        await self.moment()
+
+
+class ForgetsAcknowledgements(Store):
+    """Now and then an acknowledgement is answered and not kept."""
+
+    async def acknowledge(self, key: str, group: str, handles: Sequence[str]) -> None:
+        await super().acknowledge(key, group, handles if self.operations % 5 else ())
+
+
+class PassesOver(Store):
+    """A group is never given every seventh message."""
+
+    async def fetch(self, key: str, group: str, limit: int) -> list[Delivery]:
+        self.given[key, group] |= {at: float("inf") for at in range(0, len(self.logs[key]), 7)}
+        return await super().fetch(key, group, limit)
 
 
 class NewestOnly(Store):
@@ -265,9 +322,15 @@ class Refuses(Store):
             raise TimeoutError
 
 
+@pytest.fixture(autouse=True)
+def _soon_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages of this store come again after LEASE_S."""
+    monkeypatch.setattr("harness.workloads.consume.QUIET_S", 4 * LEASE_S)
+
+
 def judged(folder: Path, name: str, store: Store, checker: str) -> Any:
     """Run a workload on a store, and have what was journalled checked."""
-    load = {"rate": 2000.0, **({} if name == "watch" else {"clients": 8})}
+    load = {"rate": 2000.0, **({} if name in ("watch", "consume") else {"clients": 8})}
     load |= {"hold_ms": 5} if name == "lock" else {}
     trial = Trial(system="etcd", workload=name, load=load, recover_within_s=2.0, duration_s=1.0)
     workload = registry.load("workload", name)(trial)
@@ -310,6 +373,8 @@ SOUND = [
     ("append", "transactions"),
     ("read-write", "transactions"),
     ("watch", "watches"),
+    ("consume", "acknowledged"),
+    ("consume", "loss"),
 ]
 
 
@@ -331,6 +396,8 @@ def test_a_sound_store_is_judged_sound(tmp_path: Path, workload: str, checker: s
         ("lock", "objects", RepeatsTokens, "FENCING_BROKEN"),
         ("append", "transactions", ReadsEarly, "G"),
         ("read-write", "transactions", ReadsEarly, "G"),
+        ("consume", "acknowledged", ForgetsAcknowledgements, "ACKED_AGAIN"),
+        ("consume", "loss", PassesOver, "UNREAD_ACKED"),
         ("watch", "watches", DropsAtReconnect, "EVENT_MISSED"),
         ("watch", "watches", RepeatsEvents, "EVENT_TWICE"),
         ("watch", "watches", SwapsEvents, "EVENT_OUT_OF_ORDER"),
