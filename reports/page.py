@@ -90,6 +90,7 @@ ADVICE = {
     "NO_OBJECTS": "See whether the history is of this kind.",
     "OBJECTS_NOT_DECIDED": f"{UNIQUE} Count in equal steps; give a process a new number after a "
     "timeout.",
+    "NO_ACKNOWLEDGEMENTS": LONGER,
     "NO_EVENTS": LOOK_AT_LOGS,
     "WATCH_UNFINISHED": NOT_BACK,
     "OPERATIONS_UNRECORDED": RUN_AGAIN,
