@@ -25,8 +25,8 @@ from harness.trial import Trial
 from harness.workloads._body import claimed_value, damaged_part, value_in
 from harness.workloads._clients import RETRY_S, ObjectClient, checkers_of
 from harness.workloads.messages import (
+    MessageConsumer,
     MessageOptions,
-    MessageProducer,
     MessageWorkload,
     WorkloadQueue,
     group_name,
@@ -75,28 +75,12 @@ class ConsumeWorkload(MessageWorkload):
         if self._options.client_selects:
             raise BadRequest("load.client_selects is of the workload messages alone; leave it out")
 
-    async def load(self, context: WorkloadContext) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for process in context.processes:
-                if process < self._options.producers:
-                    producer = MessageProducer(context, process, self._options, self.queues)
-                    tasks.create_task(producer.run())
-                elif process < self._first_reader:
-                    tasks.create_task(self._consumer(context, process).follow())
-
-    async def drain(self, context: WorkloadContext) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for process in context.processes:
-                for queue in self._read_by(process):
-                    reader = self._reader(context, process, F.READ, queue)
-                    tasks.create_task(reader.drain(self._drain_within_s))
-                if self._options.producers <= process < self._first_reader:
-                    consumer = self._consumer(context, process)
-                    tasks.create_task(consumer.drain(self._drain_within_s))
-
-    def _consumer(self, context: WorkloadContext, process: int) -> "GroupFetcher":
-        group = (process - self._options.producers) // self._options.consumers
-        return GroupFetcher(context, process, group, self.queues, self._options.poll_limit)
+    def consumers(self, context: WorkloadContext, process: int) -> Sequence[MessageConsumer]:
+        options = self._options
+        if not options.producers <= process < self._first_reader:
+            return []
+        group = (process - options.producers) // options.consumers
+        return [GroupFetcher(context, process, group, self.queues, options.poll_limit)]
 
 
 class GroupFetcher(ObjectClient):

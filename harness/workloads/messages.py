@@ -15,7 +15,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from random import Random
-from typing import Any, Self, cast
+from typing import Any, Protocol, Self, cast
 
 from harness.contracts import PollResult, SelectingClient, WorkloadContext, WorkloadPlugin
 from harness.errors import BadRequest
@@ -172,6 +172,18 @@ class WorkloadQueue:
         return f"{self.topic}-{self.number}"
 
 
+class MessageConsumer(Protocol):
+    """A part of what a process consumes for its group."""
+
+    async def follow(self) -> None:
+        """Consume until the load is over."""
+        ...
+
+    async def drain(self, within_s: float) -> None:
+        """Consume what is left, and note whether that was all."""
+        ...
+
+
 class MessageWorkload:
     """The workload; the same value in every client process."""
 
@@ -223,8 +235,7 @@ class MessageWorkload:
                 if process < self._options.producers:
                     producer = MessageProducer(context, process, self._options, self.queues)
                     tasks.create_task(producer.run())
-                for queue in self._consumed_by(process):
-                    consumer = self._reader(context, process, F.POLL, queue)
+                for consumer in self.consumers(context, process):
                     tasks.create_task(consumer.follow())
         if self._options.client_selects:
             client = cast(SelectingClient, context.client)
@@ -236,15 +247,16 @@ class MessageWorkload:
                 for queue in self._read_by(process):
                     reader = self._reader(context, process, F.READ, queue)
                     tasks.create_task(reader.drain(self._drain_within_s))
-                for queue in self._consumed_by(process):
-                    consumer = self._reader(context, process, F.POLL, queue)
+                for consumer in self.consumers(context, process):
                     tasks.create_task(consumer.drain(self._drain_within_s))
 
-    def _consumed_by(self, process: int) -> list[WorkloadQueue]:
+    def consumers(self, context: WorkloadContext, process: int) -> Sequence["MessageConsumer"]:
+        """Return what a process consumes for its group; nothing, if it is no consumer."""
         if not self._options.producers <= process < self._first_reader:
             return []
         consumers = self._options.consumers
-        return self._queues((process - self._options.producers) % consumers, consumers)
+        queues = self._queues((process - self._options.producers) % consumers, consumers)
+        return [self._reader(context, process, F.POLL, queue) for queue in queues]
 
     def _read_by(self, process: int) -> list[WorkloadQueue]:
         if process < self._first_reader:
