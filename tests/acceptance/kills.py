@@ -48,7 +48,10 @@ fault_s = 5.0
 recovery_s = 3.0
 """
 SYSTEMS = {
-    **{"etcd": "register", "postgres": "register", "zookeeper": "lock", "rabbitmq": "queue"},
+    "etcd": "register",
+    "postgres": "register",
+    "zookeeper": "lock",
+    "rabbitmq": "queue",
     **dict.fromkeys(("nats", "redis", "redis-cluster", "valkey-cluster"), "messages"),
 }
 OF_SYSTEM = """\
