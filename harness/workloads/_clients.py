@@ -12,7 +12,7 @@ from dataclasses import fields
 from typing import Any, cast
 
 from harness import registry
-from harness.contracts import WorkloadContext
+from harness.contracts import KEY_PREFIX, WorkloadContext
 from harness.contracts.calls import PlainClient, call_outcome
 from harness.errors import BadRequest
 from harness.operation import Completion, F, Type
@@ -30,12 +30,15 @@ Ranges = Mapping[str, tuple[int, int]]
 def checkers_of(trial: Trial, usual: Sequence[str]) -> Sequence[str]:
     """Return the trial's checkers: those it names, or the workload's usual ones, and `replicas` if
     the system has digests to compare. Without digests there is nothing to compare where a client
-    program chooses how it stores entries, or where copies are files of nodes that are attached."""
+    program chooses how it stores entries, or where copies are files of nodes that are attached.
+
+    Client processes ask this, too, and their nodes lack what the modules of hosts need.
+    """
     if trial.checkers:
         return trial.checkers
     system = registry.system(trial.system)
     digests = system.digests
-    unread = system.copies_stopped and registry.hosts(trial.hosts).attach
+    unread = system.copies_stopped and trial.bed.get(KEY_PREFIX)
     if (trial.client or unread) and not digests:
         return tuple(name for name in usual if name != REPLICAS)
     return (*usual, REPLICAS) if digests and REPLICAS not in usual else usual
