@@ -302,3 +302,55 @@ def test_the_digests_of_a_zookeeper_server() -> None:
         0x100: "545469569557",
     }
     assert zookeeper.digests_in("This ZooKeeper instance is not currently serving requests") == {}
+
+
+def test_a_watch_of_zookeeper_fires_once_and_is_set_by_a_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A notification may come before the answer to a request; the next session shows its server the
+    newest transaction that was seen."""
+    monkeypatch.setattr(zookeeper, "SILENT_S", 0.05)
+    seen, versions, served = [], iter([4, 6, 9]), []
+
+    def framed(data: bytes) -> bytes:
+        return struct.pack(">i", len(data)) + data
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(asyncio.current_task())
+        first = await reader.readexactly(int.from_bytes(await reader.readexactly(4)))
+        seen.append(int.from_bytes(first[4:12]))
+        writer.write(framed(struct.pack(">iiqi", 0, 4000, 7, 16) + bytes(17)))
+        with suppress(EOFError):
+            while size := int.from_bytes(await reader.readexactly(4)):
+                number, kind = struct.unpack_from(">ii", await reader.readexactly(size))
+                if kind == zookeeper.EXISTS:  # what a silent watch asks; the node has changed
+                    path = b"/registers/k"
+                    notice = struct.pack(">iqiiii", -1, -1, 0, 3, 3, len(path)) + path
+                    writer.write(framed(notice))
+                version = next(versions) if kind == zookeeper.GET_DATA else 0
+                stat = zookeeper.STAT.pack(1, 1, 0, 0, version - 1, 0, 0, 0, 1, 0, 1)
+                data = framed(b"70") if kind == zookeeper.GET_DATA else b""
+                writer.write(framed(struct.pack(">iqi", number, 100 + version, 0) + data + stat))
+                if version == 6:
+                    break
+        writer.close()
+        await writer.wait_closed()
+
+    async def follow() -> list[Any]:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        monkeypatch.setattr(zookeeper, "PORT", server.sockets[0].getsockname()[1])
+        settings = {"servers": ["127.0.0.1"], "settings": {"session_ms": 4000}}
+        client = zookeeper.ZooKeeperClient(settings, 0)
+        found: list[Any] = []
+        while len(found) < 3:
+            with suppress(EOFError, OSError):
+                changes = await client.watch("k", found[-1].version if found else 0)
+                assert changes.newest
+                found += changes.events
+        await client.close()
+        server.close()
+        await asyncio.gather(*served)
+        return found
+
+    assert asyncio.run(follow()) == [Versioned(4, 70), Versioned(6, 70), Versioned(9, 70)]
+    assert seen == [0, 106]
