@@ -49,7 +49,7 @@ from harness.contracts import (
     TestBed,
 )
 from harness.contracts.calls import CALLS
-from harness.contracts.membership import HANDOVER, REJOIN, VERSIONS
+from harness.contracts.membership import REJOIN, VERSIONS
 from harness.errors import BadRequest, BedFailed, NodeGone, UnknownName
 from harness.history.notes import NOT_COMPARED
 from harness.run.broker_sets import BrokerSetData
@@ -266,7 +266,7 @@ class ServiceDriver(VersionedNodes):
         able = {
             REJOIN: service.rejoin is not Service.rejoin,
             VERSIONS: has_versions(service),
-            HANDOVER: service.hand_over is not Service.hand_over,
+            "handover": service.hand_over is not Service.hand_over,
         }
         self.can = frozenset(name for name, is_so in able.items() if is_so)
         self.cannot = OF_THE_GROUP if service.leaves_group else frozenset()

@@ -17,8 +17,6 @@ REJOIN = "rejoin"  # in a system's `can`: a node that has lost its disk can be s
 
 VERSIONS = "versions"  # likewise: its nodes can run several versions of their program
 
-HANDOVER = "handover"  # likewise: a master can be replaced by a command
-
 
 class MemberSystem(System, Protocol):
     """A system that can `members`."""

@@ -33,7 +33,7 @@ from harness.workloads.messages import (
 )
 
 CHECKERS = (
-    *("loss", "phantom", "duplicates", "order", "offsets", "acknowledged"),
+    *("loss", "phantom", "duplicates", "order", "offsets", "redelivery"),
     *("replicas", "recovery", "availability", "coverage"),
 )
 FORGETS = 0.02  # of the messages that a consumer was given

@@ -8,7 +8,7 @@ letters are of another group.
 import numpy as np
 import pytest
 
-from checkers import acknowledged
+from checkers import redelivery
 from harness.operation import NONE, F, Type
 
 ENDS = {".": Type.OK, "?": Type.INFO}
@@ -30,7 +30,7 @@ def rows(text: str) -> dict[str, np.ndarray]:
             own = {"process": 0, "op": t, "f": f, "key": 0, "t": t}
             begun[letter] = {**own, "offset": int(rest)}
             found.append({**own, "type": Type.INVOKE, "arg": int(letter.isupper())})
-    names = acknowledged.COLUMNS
+    names = redelivery.COLUMNS
     return {name: np.array([row.get(name, NONE) for row in found]) for name in names}
 
 
@@ -47,5 +47,5 @@ def rows(text: str) -> dict[str, np.ndarray]:
     ],
 )
 def test_what_comes_again(text: str, redelivered: int, again: int) -> None:
-    found = acknowledged.judge(rows(text), 20)
+    found = redelivery.judge(rows(text), 20)
     assert (found["redelivered"], found["again"], len(found["rows"])) == (redelivered, again, again)

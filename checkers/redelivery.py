@@ -48,7 +48,7 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     if not acknowledged:
         why = "no acknowledgement of a message was answered, so nothing is proven"
         reasons.append(Reason("NO_ACKNOWLEDGEMENTS", why))
-    return Result("acknowledged", tuple(found), tuple(reasons), stats, {DEMAND: acknowledged})
+    return Result("redelivery", tuple(found), tuple(reasons), stats, {DEMAND: acknowledged})
 
 
 PLUGIN = CheckerPlugin(
