@@ -428,29 +428,46 @@ class Etcd(Service):
         have applied the same number of entries must have the same revision, too. Before 3.5.12 a
         member answers with a hash of all that it keeps, which only members of one version that have
         applied the same have in common: those of the commonest version are compared."""
-        for _ in range(SAME_TRIES):
-            states = [await self._maintenance(node, "status") for node in nodes]
-            same = len({state.get("raftAppliedIndex") for state in states}) == 1
-            if same:
-                break
-            await asyncio.sleep(SAME_EVERY_S)
+        states, same = await self._states(nodes)
         revisions = [int(state["header"]["revision"]) for state in states]
         at = min(revisions)
         try:
             hashes = [await self._maintenance(node, "hashkv", revision=at) for node in nodes]
         except ConnectionError:
-            if not same:
-                return {}
-            hashes = [await self._maintenance(node, "hash") for node in nodes]
-            versions = [state["version"] for state in states]
-            commonest = max(versions, key=versions.count)
-            compared = [version == commonest for version in versions]
-        else:
-            compared = [True] * len(nodes)
+            return await self._whole_digests(nodes)
         return {
             node.node.name: f"{found['hash']} at {at}" + (f" of {own}" if same else "")
-            for node, found, own in compress(zip(nodes, hashes, revisions, strict=True), compared)
+            for node, found, own in zip(nodes, hashes, revisions, strict=True)
         }
+
+    async def _whole_digests(self, nodes: Sequence[NodeAccess]) -> dict[str, str]:
+        """Return hashes of all that members keep, if they have applied the same before and after:
+        a lease that ends changes it without a new revision."""
+        for _ in range(SAME_TRIES):
+            states, same = await self._states(nodes)
+            if not same:
+                break
+            hashes = [await self._maintenance(node, "hash") for node in nodes]
+            later, _ = await self._states(nodes)
+            if _applied(states) == _applied(later):
+                versions = [state["version"] for state in states]
+                commonest = max(versions, key=versions.count)
+                return {
+                    node.node.name: f"{found['hash']} at {state['header']['revision']}"
+                    for node, found, state in zip(nodes, hashes, states, strict=True)
+                    if state["version"] == commonest
+                }
+        return {}
+
+    async def _states(self, nodes: Sequence[NodeAccess]) -> tuple[list[Json], bool]:
+        """Return what members say of themselves, and whether they have applied the same; it waits
+        a moment for that."""
+        for _ in range(SAME_TRIES):
+            states = [await self._maintenance(node, "status") for node in nodes]
+            if len(_applied(states)) == 1:
+                return states, True
+            await asyncio.sleep(SAME_EVERY_S)
+        return states, False
 
     async def _maintenance(self, here: NodeAccess, what: str, **body: Any) -> Json:
         status, answer = await here.http(PORT, f"/v3/maintenance/{what}", body, within_s=20.0)
@@ -470,6 +487,10 @@ class Etcd(Service):
                 at = int(unb64(kv["key"])[-12:])
                 rows.append(Copy(key, at, value_of_body(entry_body), 0, crc32(entry_body)))
         return rows
+
+
+def _applied(states: Sequence[Json]) -> set[Any]:
+    return {state.get("raftAppliedIndex") for state in states}
 
 
 def error_of(status: int, answer: Any) -> Exception:

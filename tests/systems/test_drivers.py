@@ -123,6 +123,39 @@ def test_a_watch_that_etcd_ends_is_no_silence() -> None:
         client._events("k", compacted)
 
 
+class Member:
+    """A member of etcd 3.5.1: one entry is applied between two of its answers of hashes, `ends`
+    times; then it does not change."""
+
+    def __init__(self, name: str, ends: int) -> None:
+        self.node, self._applied, self._ends = Node(name, "server"), 7, ends
+
+    async def http(self, port: int, path: str, body: object, within_s: float) -> tuple[int, bytes]:
+        if path.endswith("/hashkv"):
+            return 404, b"{}"
+        if path.endswith("/status"):
+            state = {"raftAppliedIndex": str(self._applied), "version": "3.5.1"}
+            return 200, json.dumps({**state, "header": {"revision": "4"}}).encode()
+        found = json.dumps({"hash": self._applied}).encode()
+        if self._ends:
+            self._applied, self._ends = self._applied + 1, self._ends - 1
+        return 200, found
+
+
+def test_a_lease_that_ends_between_two_hashes_convicts_no_member(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It changes what a member keeps, and not the revision."""
+    monkeypatch.setattr(etcd, "SAME_EVERY_S", 0.0)
+    service = etcd.Etcd.__new__(etcd.Etcd)
+    still = [Member("a", 0), Member("b", 0)]
+    assert asyncio.run(service.digests(cast(Any, still))) == {"a": "7 at 4", "b": "7 at 4"}
+    both = [Member("a", 1), Member("b", 1)]
+    assert asyncio.run(service.digests(cast(Any, both))) == {"a": "8 at 4", "b": "8 at 4"}
+    one = [Member("a", 1), Member("b", 0)]  # the other is behind for good
+    assert asyncio.run(service.digests(cast(Any, one))) == {}
+
+
 # ------------------------------------------------------------------------------------------ NATS
 
 
