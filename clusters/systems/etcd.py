@@ -11,7 +11,6 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import compress
 from typing import Any, ClassVar
 from zlib import crc32
 
@@ -452,8 +451,9 @@ class Etcd(Service):
             if _applied(states) == _applied(later):
                 versions = [state["version"] for state in states]
                 commonest = max(versions, key=versions.count)
+                at = min(int(state["header"]["revision"]) for state in states)
                 return {
-                    node.node.name: f"{found['hash']} at {state['header']['revision']}"
+                    node.node.name: f"{found['hash']} at {at} of {state['header']['revision']}"
                     for node, found, state in zip(nodes, hashes, states, strict=True)
                     if state["version"] == commonest
                 }

@@ -123,7 +123,7 @@ def test_a_watch_that_etcd_ends_is_no_silence() -> None:
         client._events("k", compacted)
 
 
-class Member:
+class MemberWithLeases:
     """A member of etcd 3.5.1: one entry is applied between two of its answers of hashes, `ends`
     times; then it does not change."""
 
@@ -148,11 +148,14 @@ def test_a_lease_that_ends_between_two_hashes_convicts_no_member(
     """It changes what a member keeps, and not the revision."""
     monkeypatch.setattr(etcd, "SAME_EVERY_S", 0.0)
     service = etcd.Etcd.__new__(etcd.Etcd)
-    still = [Member("a", 0), Member("b", 0)]
-    assert asyncio.run(service.digests(cast(Any, still))) == {"a": "7 at 4", "b": "7 at 4"}
-    both = [Member("a", 1), Member("b", 1)]
-    assert asyncio.run(service.digests(cast(Any, both))) == {"a": "8 at 4", "b": "8 at 4"}
-    one = [Member("a", 1), Member("b", 0)]  # the other is behind for good
+    still = [MemberWithLeases("a", 0), MemberWithLeases("b", 0)]
+    assert asyncio.run(service.digests(cast(Any, still))) == {
+        "a": "7 at 4 of 4",
+        "b": "7 at 4 of 4",
+    }
+    both = [MemberWithLeases("a", 1), MemberWithLeases("b", 1)]
+    assert asyncio.run(service.digests(cast(Any, both))) == {"a": "8 at 4 of 4", "b": "8 at 4 of 4"}
+    one = [MemberWithLeases("a", 1), MemberWithLeases("b", 0)]  # the other is behind for good
     assert asyncio.run(service.digests(cast(Any, one))) == {}
 
 
