@@ -60,9 +60,8 @@ ONE_CRASH_NS = 5_000_000_000  # a fatal event and the exit that follows it are o
 MISSED_WITHIN_NS = 60_000_000_000  # a node that is gone may have been alive so long ago
 SENDS = (F.SEND,)
 READS = (F.POLL, F.READ)
-OWN: tuple[F, ...] = tuple(
-    f for f in F if f not in (*SENDS, *READS, F.WATCH)
-)  # of workloads without sends
+# of workloads without sends
+OWN: tuple[F, ...] = tuple(f for f in F if f not in (*SENDS, *READS, F.WATCH))
 LEASES = (F.LOCK, F.UNLOCK, F.ACQUIRE, F.RELEASE)
 
 

@@ -9,12 +9,10 @@ delivered at all is judged by `loss`.
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
-from checkers._linear.buckets import map_buckets
+from checkers._linear.buckets import Rows, map_buckets, rows_of
 from checkers._run.evidence import SAMPLE, name_of, rows_kept, seconds
-from checkers._spark.spark_stages import column
 from harness.contracts import CheckerPlugin
 from harness.history.reader import History
 from harness.judge.verdict import Finding, Reason, Result
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 
 AGAIN, DEMAND = "ACKED_AGAIN", "keeps-metadata"
 Place = tuple[int, int, int]  # key, group, offset
-COLUMNS = ("t", "process", "op", "type", "f", "key", "value", "arg", "offset", "pos")
+COLUMNS = ("t", "process", "op", "type", "f", "key", "arg", "offset", "pos")
 
 
 def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
@@ -81,10 +79,8 @@ def _row(
     }
 
 
-def _select_rows(batch: pa.RecordBatch, place: int) -> dict[str, Any]:
-    rows = {name: column(batch, name).astype(np.int64) for name in COLUMNS}
-    mine = np.isin(rows["f"], (F.POLL, F.ACKNOWLEDGE)) & (rows["key"] >= 0)
-    return {name: values[mine] for name, values in rows.items()}
+def _select_rows(batch: pa.RecordBatch, place: int) -> Rows:
+    return rows_of(batch, COLUMNS, (F.POLL, F.ACKNOWLEDGE))
 
 
 def judge(rows: Mapping[str, Any], most: int) -> dict[str, Any]:
@@ -93,13 +89,11 @@ def judge(rows: Mapping[str, Any], most: int) -> dict[str, Any]:
     invoked: dict[int, tuple[int, int]] = {}  # operation -> time, group
     acked: dict[Place, int] = {}  # when that was certain
     given: list[tuple[int, int, Place, int, int]] = []  # also: when the fetch began
-    times, kinds = rows["t"].tolist(), rows["type"].tolist()
-    for op, t, kind, arg in zip(
-        rows["op"].tolist(), times, kinds, rows["arg"].tolist(), strict=True
-    ):
-        if kind == Type.INVOKE:
-            invoked[op] = t, arg
-    for t, process, op, f, key, offset in _messages(rows):
+    for op, t, group in _columns(rows, rows["type"] == Type.INVOKE, "op", "t", "arg"):
+        invoked[op] = t, group
+    messages = (rows["type"] == Type.OK) & (rows["pos"] >= 0)
+    of_messages = _columns(rows, messages, "t", "process", "op", "f", "key", "offset")
+    for t, process, op, f, key, offset in of_messages:
         begun, group = invoked.get(op, (t, -1))
         if group < 0:
             continue
@@ -121,8 +115,6 @@ def judge(rows: Mapping[str, Any], most: int) -> dict[str, Any]:
     return {**counts, "rows": some}
 
 
-def _messages(rows: Mapping[str, Any]) -> Iterator[tuple[int, ...]]:
-    """Yield the rows of single messages."""
-    mine = (rows["type"] == Type.OK) & (rows["pos"] >= 0)
-    names = ("t", "process", "op", "f", "key", "offset")
+def _columns(rows: Mapping[str, Any], mine: Any, *names: str) -> Iterator[tuple[int, ...]]:
+    """Yield these columns of some rows."""
     return zip(*(rows[name][mine].tolist() for name in names), strict=True)

@@ -24,12 +24,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
-from checkers._linear.buckets import map_buckets
+from checkers._linear.buckets import Rows, map_buckets, rows_of
 from checkers._run.evidence import SAMPLE, name_of, rows_kept, seconds
-from checkers._spark.spark_stages import column
 from harness.contracts import CheckerPlugin
 from harness.history.reader import History
 from harness.judge.verdict import Finding, Reason, Result
@@ -197,10 +195,8 @@ def _reasons(events: int, unfinished: int, doubtful: int) -> Iterator[Reason]:
 # ------------------------------------------------------------------------------------ one bucket
 
 
-def _select_rows(batch: pa.RecordBatch, place: int) -> dict[str, Any]:
-    rows = {name: column(batch, name).astype(np.int64) for name in COLUMNS}
-    mine = np.isin(rows["f"], KINDS) & (rows["key"] >= 0)
-    return {name: values[mine] for name, values in rows.items()}
+def _select_rows(batch: pa.RecordBatch, place: int) -> Rows:
+    return rows_of(batch, COLUMNS, KINDS)
 
 
 class _BucketJudge:
@@ -279,8 +275,8 @@ def judge_key(operations: Sequence[KeyOperation], drained: int) -> KeyVerdict:
 
 
 def _known(operations: Sequence[KeyOperation], breaches: list[Breach]) -> dict[int, Event]:
-    """Return what certainly exists: version -> when it was first known, and its value. Yield what
-    contradicts it, each once."""
+    """Return what certainly exists: version -> when it was first known, and its value. Add what
+    contradicts it to the breaches, each once."""
     writes = {each.value: each for each in operations if each.f is F.PUT}
     known: dict[int, Event] = {}
     versions: dict[int, int] = {}

@@ -14,8 +14,17 @@ import pyarrow as pa
 
 from checkers._cycles.arrays import Ints, concat_packs, pack
 from checkers._cycles.blocks import by_block
-from checkers._spark.spark_stages import PARTIALS, Batches, Step, Unit, reduced, units_of
+from checkers._spark.spark_stages import (
+    PARTIALS,
+    Batches,
+    Step,
+    Unit,
+    column,
+    reduced,
+    units_of,
+)
 from harness.history.reader import OPS, History, batches
+from harness.operation import F
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,6 +58,13 @@ def map_buckets(
     table = reduced(spark, units, scan, PARTIALS, merge, PARTIALS, ("block",), ("block",))
     rows = zip(table.column("block").to_pylist(), table.column("packed").to_pylist(), strict=True)
     return [json.loads(line) for _, line in sorted(rows)]
+
+
+def rows_of(batch: pa.RecordBatch, names: Sequence[str], kinds: Sequence[F]) -> Rows:
+    """Return these columns of a batch, of operations of these kinds that have a key."""
+    rows = {name: column(batch, name).astype(np.int64) for name in names}
+    mine = np.isin(rows["f"], kinds) & (rows["key"] >= 0)
+    return {name: values[mine] for name, values in rows.items()}
 
 
 def row_location(history: History, place: int) -> str:

@@ -107,6 +107,8 @@ class JsonStream:
             value = await self._values.get()
         if isinstance(value, Exception):
             self._values.put_nowait(value)
+            if isinstance(value, EOFError):
+                raise ConnectionError("the server ended the answer")
             raise ConnectionError(f"the answer is over: {type(value).__name__} {value}")
         return value
 

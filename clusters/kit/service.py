@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
+from zlib import crc32
 
 from clusters.supply import Program, Supplied
 from harness.contracts import Agent, BedFailed, CommandResult, Node
@@ -39,6 +40,12 @@ class Copy(NamedTuple):
     value: int
     term: int = 0
     crc: int = 0
+
+    @classmethod
+    def of(cls, key: str, offset: int, body: bytes, term: int = 0) -> Self:
+        """Return the copy of a message, whose body begins with its value (else -1)."""
+        value = int.from_bytes(body[:8], "big", signed=True)
+        return cls(key, offset, max(value, -1), term, crc32(body))
 
 
 @dataclass(frozen=True, kw_only=True)

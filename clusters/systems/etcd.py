@@ -12,7 +12,6 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
-from zlib import crc32
 
 from clusters.kit import Copy, NodeAccess, Profile, Service, View, plugin, servers_in_turn
 from clusters.kit.http_link import HttpLink, JsonStream
@@ -427,7 +426,7 @@ class Etcd(Service):
         have applied the same number of entries must have the same revision, too. Before 3.5.12 a
         member answers with a hash of all that it keeps, which only members of one version that have
         applied the same have in common: those of the commonest version are compared."""
-        states, same = await self._states(nodes)
+        states = await self._states(nodes)
         revisions = [int(state["header"]["revision"]) for state in states]
         at = min(revisions)
         try:
@@ -435,7 +434,8 @@ class Etcd(Service):
         except ConnectionError:
             return await self._whole_digests(nodes)
         return {
-            node.node.name: f"{found['hash']} at {at}" + (f" of {own}" if same else "")
+            node.node.name: f"{found['hash']} at {at}"
+            + (f" of {own}" if len(_applied(states)) == 1 else "")
             for node, found, own in zip(nodes, hashes, revisions, strict=True)
         }
 
@@ -443,12 +443,11 @@ class Etcd(Service):
         """Return hashes of all that members keep, if they have applied the same before and after:
         a lease that ends changes it without a new revision."""
         for _ in range(SAME_TRIES):
-            states, same = await self._states(nodes)
-            if not same:
+            states = await self._states(nodes)
+            if len(_applied(states)) > 1:
                 break
             hashes = [await self._maintenance(node, "hash") for node in nodes]
-            later, _ = await self._states(nodes)
-            if _applied(states) == _applied(later):
+            if _applied(states) == _applied(await self._states(nodes)):
                 versions = [state["version"] for state in states]
                 commonest = max(versions, key=versions.count)
                 at = min(int(state["header"]["revision"]) for state in states)
@@ -459,15 +458,15 @@ class Etcd(Service):
                 }
         return {}
 
-    async def _states(self, nodes: Sequence[NodeAccess]) -> tuple[list[Json], bool]:
-        """Return what members say of themselves, and whether they have applied the same; it waits
-        a moment for that."""
+    async def _states(self, nodes: Sequence[NodeAccess]) -> list[Json]:
+        """Return what members say of themselves, once they have applied the same; at the latest
+        after a moment."""
         for _ in range(SAME_TRIES):
             states = [await self._maintenance(node, "status") for node in nodes]
             if len(_applied(states)) == 1:
-                return states, True
+                break
             await asyncio.sleep(SAME_EVERY_S)
-        return states, False
+        return states
 
     async def _maintenance(self, here: NodeAccess, what: str, **body: Any) -> Json:
         status, answer = await here.http(PORT, f"/v3/maintenance/{what}", body, within_s=20.0)
@@ -483,13 +482,13 @@ class Etcd(Service):
             span = {"key": b64(f"{key}/"), "range_end": b64(f"{key}0"), "serializable": True}
             _, body = await here.http(PORT, "/v3/kv/range", span, within_s=20.0)
             for kv in json.loads(body).get("kvs", ()):
-                entry_body = unb64(kv["value"])
                 at = int(unb64(kv["key"])[-12:])
-                rows.append(Copy(key, at, value_of_body(entry_body), 0, crc32(entry_body)))
+                rows.append(Copy.of(key, at, unb64(kv["value"])))
         return rows
 
 
 def _applied(states: Sequence[Json]) -> set[Any]:
+    """Return how much members have applied: one number if it is the same."""
     return {state.get("raftAppliedIndex") for state in states}
 
 
@@ -506,12 +505,6 @@ def error_of(status: int, answer: Any) -> Exception:
 def minor_of(version: str) -> tuple[int, ...]:
     """Return major and minor number of a version."""
     return tuple(int(word) for word in version.split(".")[:2])
-
-
-def value_of_body(body: bytes) -> int:
-    """Return the value that a message of the harness begins with, -1 if it is none."""
-    value = int.from_bytes(body[:8], "big", signed=True)
-    return value if value >= 0 else -1
 
 
 def b64(what: bytes | str | int) -> str:

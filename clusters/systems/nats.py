@@ -15,7 +15,6 @@ import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
-from zlib import crc32
 
 from clusters.kit import Copy, NodeAccess, Profile, Service, View, plugin, servers_in_turn
 from clusters.supply import GoModule, Program, Wheel
@@ -563,8 +562,7 @@ cluster {{ name: seatrial, listen: "{address}:{ROUTE_PORT}", routes: [ {routes} 
             blocks = sorted(listed.out.split(), key=lambda name: int(name.rpartition("/")[2][:-4]))
             for name in blocks:
                 for sequence, body in messages_in(await here.agent.get(name)):
-                    value = int.from_bytes(body[:8], "big", signed=True)
-                    rows.append(Copy(key, sequence - 1, max(value, -1), 0, crc32(body)))
+                    rows.append(Copy.of(key, sequence - 1, body))
         return rows
 
 

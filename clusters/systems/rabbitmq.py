@@ -32,7 +32,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import PurePosixPath
 from typing import Any, ClassVar
-from zlib import crc32
 
 from clusters.kit import Copy, NodeAccess, Profile, Service, View, plugin, servers_in_turn
 from clusters.supply import Program
@@ -399,8 +398,7 @@ class StreamClient(AmqpClient):
                 aclosing(link.stream(key, log.next)) as found,
             ):
                 async for offset, body in found:
-                    log.add(offset, body)
-                    if body.startswith(MARKER):
+                    if not log.add(offset, body):
                         return
         except BaseException:
             self._servers.append(self._servers.pop(0))
@@ -430,13 +428,15 @@ class StreamLog:
         self.markers: set[bytes] = set()
         self.one = asyncio.Lock()
 
-    def add(self, offset: int, body: bytes) -> None:
+    def add(self, offset: int, body: bytes) -> bool:
+        """Take what is next in the stream; return whether it is an entry, and no marker."""
         place, self.next = offset - len(self.markers), offset + 1
         if body.startswith(MARKER):
             self.markers.add(body)
             self.end = place
-        else:
-            self.entries.append((place, body))
+            return False
+        self.entries.append((place, body))
+        return True
 
 
 # ------------------------------------------------------------------------------------- the service
@@ -504,11 +504,8 @@ class RabbitMq(Service):
             listed = await here.agent.run(["find", f"{here.folder}/{self.data}", "-path", pattern])
             for name in sorted(listed.out.split()):
                 for offset, epoch, body in entries_in(await here.agent.get(name)):
-                    place = offset - len(log.markers)
-                    log.add(offset, body)
-                    if not body.startswith(MARKER):
-                        value = int.from_bytes(body[:8], "big", signed=True)
-                        rows.append(Copy(key, place, max(value, -1), epoch, crc32(body)))
+                    if log.add(offset, body):
+                        rows.append(Copy.of(key, *log.entries[-1], epoch))
         return rows
 
     def files(self, here: NodeAccess, peers: Sequence[Node]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What watchers of a key are told, and what follows from it.
+"""What watchers of a key receive, and what follows from it.
 
 A history is a line of words about one key. `a:1` is a write of value a that was acknowledged as
 version 1; `a?` has no answer, `a-` was refused. `W0<` are the events that process 0 received after

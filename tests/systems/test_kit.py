@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from clusters.hosts.local import requirements
-from clusters.kit import Profile, Service, View, plugin
+from clusters.kit import Copy, Profile, Service, View, plugin
 from clusters.kit.clients import ServiceClient
 from clusters.kit.driver import (
     cluster_state,
@@ -375,3 +375,8 @@ params = { keeps = "nothing" }
     monkeypatch.setattr(requirements, "why_no_own_disks", lambda **_: "no root")
     with pytest.raises(SeatrialError, match="which lack"):
         make_plan(trial, plan)
+
+
+def test_a_copy_has_the_value_that_its_message_begins_with() -> None:
+    assert Copy.of("q", 3, (7).to_bytes(8, "big") + b"rest", 2)[:4] == ("q", 3, 7, 2)
+    assert Copy.of("q", 3, b"\xfe" * 16).value == -1, "it is no message of ours"
