@@ -2,7 +2,9 @@
 
 The probe is another process on the node: it writes a few bytes where the node's data is, syncs
 them, and reports the errors and how long the sync took. A node may exit on such a disk; healing
-starts it again, unless another fault holds it and will do so.
+starts it again, unless another fault holds it and will do so. A process that has seen an error may
+exit only at its next write, when the disk is well again: a replica of Redis 7.0 does. So healing is
+over once clients were acknowledged something, and each node runs then.
 
 Where faults of disks meet they are merged: the worst of all is in force, and the probe's result is
 compared with that. A fault that a worse one of the same kind hides was not observed: all writes to
@@ -34,6 +36,7 @@ from nemesis._runner.waiting import NS, gather_all, wait_until
 SEEN_WITHIN_S = 5.0
 HEALED_WITHIN_S = 15.0  # a slow disk may have a queue of syncs
 BACK_WITHIN_S = 10.0
+WRITTEN_WITHIN_S = 10.0  # clients may be served by none meanwhile
 POLL_S = 0.1
 PROBE_TIMEOUT_S = 0.5  # for a sync that hangs
 EXITED = ("exited", "absent")
@@ -83,6 +86,8 @@ class DiskInjection:
             good = await self._probe_all(HEALED_WITHIN_S)
             ours = [node for node in self._victims if await self._has_run(node)]
             await gather_all(*map(self._bring_back, ours))
+            await self._write_passed()
+            await gather_all(*map(self._bring_back, ours))
             down = [node for node in ours if (await self._state(node)).state in EXITED]
             healed = [node for node in good if node not in down]
             if len(healed) == len(self._victims) or not self._held_by_others():
@@ -129,6 +134,17 @@ class DiskInjection:
 
         if await wait_until(self._bed, as_wanted, deadline_ns, POLL_S):
             good.add(node)
+
+    async def _write_passed(self) -> None:
+        """Wait until clients were acknowledged something more, if they ever were."""
+        if acknowledged := self._bed.acknowledged():
+
+            async def is_more() -> bool:
+                return self._bed.acknowledged() > acknowledged
+
+            deadline_ns = self._bed.now_ns() + WRITTEN_WITHIN_S * NS
+            await wait_until(self._bed, is_more, deadline_ns, POLL_S)
+            await self._bed.sleep(POLL_S)  # replicas get it a little later
 
     async def _bring_back(self, node: str) -> None:
         """Wait until the node runs; start it if it exited."""

@@ -7,8 +7,9 @@
 
 The scenarios: the smoke trial for its whole 90 s; each fault, verified; each unsafe plan, with as
 many lost messages as the naive count; Redis, without faults and with a partition; a driver of
-another package; etcd, NATS, ZooKeeper, RabbitMQ and PostgreSQL; killed and stopped drivers; nodes
-that die, full disks, clusters that are kept. The exit code is 1 at the first deviation.
+another package; etcd, NATS, ZooKeeper, RabbitMQ, PostgreSQL, Redis Cluster and Valkey; killed and
+stopped drivers; nodes that die, full disks, clusters that are kept. The exit code is 1 at the first
+deviation.
 """
 
 import argparse
@@ -37,7 +38,12 @@ LABS: Mapping[str, Callable[[], Any]] = {
 }
 UNSAFE = {**dict.fromkeys(LEAST, "unsafe-default"), "shrink-then-kill": "unclean"}
 MADE = {"docker": "12 containers, 1 network and 6 volumes", "ssh": "6 folders"}
-PROGRAMS = {"nats": "nats-server", "rabbitmq": "rabbitmqctl"}
+PROGRAMS = {
+    "nats": "nats-server",
+    **dict.fromkeys(("rabbitmq", "rabbitmq:streams"), "rabbitmqctl"),
+    "redis-cluster": "redis-server",
+    **dict.fromkeys(("valkey", "valkey-cluster"), "valkey-server"),
+}
 Shown = tuple[str, Callable[[Path], str]]
 
 

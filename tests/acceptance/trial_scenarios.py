@@ -53,12 +53,14 @@ REDIS: Mapping[str, tuple[object, ...]] = {
         *("--duration", "20s"),
     ),
 }
-OTHERS = {  # system: workload
+OTHERS = {  # system, or system:profile -> workload
     "etcd": "append",
     "nats": "log",
     "zookeeper": "lock",
     "rabbitmq": "queue",
     "postgres": "register",
+    "rabbitmq:streams": "log",
+    **dict.fromkeys(("redis-cluster", "valkey", "valkey-cluster"), "messages"),
 }
 OUTSIDE: Mapping[str, tuple[object, ...]] = {
     # a killed leader of NATS would have to be down for three times its detection time
@@ -131,7 +133,9 @@ def other_system(host_lab: HostLab, folder: Path, name: str) -> run_command.Fini
     before = host_lab.left()
     faults = ("--faults", "kill", "--targets", "one follower", "--short-faults")
     times = ("--duration", "23s", "--rhythm", "quiet_s=2,fault_s=15,recovery_s=5")
-    what = ("run", OTHERS[name], "--system", name, "--load", "rate=100")
+    system, _, profile = name.partition(":")
+    what = ("run", OTHERS[name], "--system", system, "--load", "rate=100")
+    what += ("--profile", profile) if profile else ()
     done = host_lab.seatrial(*what, *faults, *times, "--no-report", runs=folder)
     host_lab.is_as(before)
     return done
