@@ -235,6 +235,46 @@ def test_two_that_end_together_start_a_node_once(world: Any) -> None:
     assert (agent.process, begun) == ("running", ["broker-1"])
 
 
+def test_a_process_that_ends_at_its_next_write_is_started_again(world: Any) -> None:
+    """As a replica of Redis 7.0 does after a sync that failed, though the disk is well by then."""
+    agent, started = world.agents["broker-1"], []
+
+    async def disk(_owner: str, _fault: DiskFault | None) -> None: ...
+
+    async def wanted() -> None: ...
+
+    async def seen(_below: str, _timeout_s: float) -> DiskProbe:
+        return DiskProbe("", "", 0.001)
+
+    async def write() -> None:
+        await world.bed.sleep(2.0)
+        agent.end(1)
+        world.acknowledged += 1
+
+    async def start(_bed: Any, node: str) -> None:
+        started.append(node)
+        agent.process = "running"
+
+    async def story(world: Any) -> Observation:
+        agent.disk, agent.disk_fault, agent.probe_disk = disk, wanted, seen
+        world.bed.system.data, world.bed.system.start_node = "store", start
+        world.bed.hosts.folder = lambda _node: "/x"
+        world.acknowledged = 7
+        fabric = LinkRules(world.bed.nodes, world.agents)
+        scene = FaultContext(world.bed, fabric, lambda *_: (), lambda n: n.role, set(), Random(1))
+        fault = DiskInjection(
+            scene, "fsync", [world.bed.node("broker-1")], DiskFault("", sync_fails=True)
+        )
+        async with fault:
+            pass
+        observed, _ = await asyncio.gather(fault.observe_healed(), write())
+        return observed
+
+    observation = world.run(story)
+    assert (observation.state, started) == ("installed", ["broker-1"])
+    assert observation.evidence["started_again"] == ["broker-1"]
+
+
 def test_only_disks_that_were_damaged_count_as_destroyed(tmp_path: Path) -> None:
     """Of a wipe and a corruption that found a victim's process ended by itself, and of one whose
     pattern met no file."""
