@@ -29,7 +29,7 @@ test: check
 
 # What needs neither a test bed nor Spark: half of all tests, and planted bugs that must be caught.
 pure: develop
-	$(BIN)/pytest -q -n auto --timeout 900 -m "not bed and not spark"
+	$(BIN)/pytest -q -n auto -m "not bed and not spark"
 	$(BIN)/seatrial selftest --quick
 
 check: develop packages

@@ -258,7 +258,6 @@ target = "one slave"
 """
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("effects", "code"), [(KILLS, 0), (NOTHING, 1)], ids=["that it kills", "nothing"]
 )

@@ -18,7 +18,7 @@ import pytest
 from harness.history.rundir import RunDir
 from harness.operation import F, Type
 
-pytestmark = [pytest.mark.bed, pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.bed, pytest.mark.spark]
 
 SCRIPT = Path(sys.executable).with_name("seatrial")
 TRIAL = """\

@@ -14,6 +14,7 @@ import paramiko
 import pytest
 
 from clusters.hosts.ssh import claims as _ssh_taken
+from clusters.hosts.ssh import connections
 from clusters.hosts.ssh.claims import HostClaim
 from clusters.hosts.ssh.hosts import problems
 from clusters.hosts.ssh.inventory import InventoryHost, load
@@ -79,7 +80,8 @@ class Stranger:
 
 
 @pytest.fixture
-def stranger() -> Iterator[Stranger]:
+def stranger(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stranger]:
+    monkeypatch.setattr(connections, "AUTHENTICATE_WITHIN_S", 120)  # both ends are this process
     stranger = Stranger()
     yield stranger
     stranger.close()

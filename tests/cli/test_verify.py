@@ -33,7 +33,6 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.bed
-@pytest.mark.timeout(400)
 def test_faults_work_on_local_hosts(told: dict[str, Any]) -> None:
     """Applied, seen in effect, measured, healed and seen healed; the rest is named."""
     assert not [fault for fault in told["faults"] if not fault["works"]], told["error"]

@@ -24,7 +24,6 @@ EVERYBODY = {
 }
 
 
-@pytest.mark.timeout(900)
 def test_an_upgrade_under_load_loses_nothing(tmp_path: Path) -> None:
     """Every node is replaced once, under load, and the mastership is handed over as planned: what
     was acknowledged is read, replicas are equal, and no send fails at the handover."""

@@ -462,7 +462,6 @@ def order(process: "subprocess.Popen[str]", do: str, word: str, **fields: Any) -
     raise AssertionError(f"no {word}")
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("ends", [False, True], ids=["serves", "exits"])
 def test_a_client_process_with_a_program(tmp_path: Path, ends: bool) -> None:
     """It carries out the workload, and keeps what the program prints on standard error, however

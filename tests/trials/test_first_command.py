@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.bed, pytest.mark.spark, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.bed, pytest.mark.spark]
 
 SYSTEM = Path("/usr/bin/python3")
 SUPPORTED = "import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 15))"

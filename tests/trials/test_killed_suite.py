@@ -10,7 +10,7 @@ import leftovers
 import pytest
 import run_command
 
-pytestmark = [pytest.mark.bed, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.bed, pytest.mark.spark]
 
 SUITE = """
 [[trial]]

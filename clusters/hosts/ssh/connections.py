@@ -324,7 +324,7 @@ def _connection(
         connect_timeout=AUTHENTICATE_WITHIN_S,  # of the handshake; many in parallel are slow
         connect_kwargs={
             "auth_strategy": _KeyAuthentication(way),
-            "banner_timeout": CONNECT_WITHIN_S,
+            "banner_timeout": AUTHENTICATE_WITHIN_S,  # a busy host starts its sshd late
             "auth_timeout": AUTHENTICATE_WITHIN_S,
             "channel_timeout": CHANNEL_WITHIN_S,
         },
