@@ -9,7 +9,9 @@ acknowledged in between is lost. Redis is designed this way, which is why it is 
 does not find this loss finds nothing. The setting `wait-replicas` makes clients wait (WAIT) until
 replicas have a write, and verify reads likewise.
 
-A log is a list: RPUSH answers with its new length, so the client knows the offset. A client asks a
+A log is a list: RPUSH answers with its new length, so the client knows the offset. With the setting
+`logs = "streams"` it is a stream, whose groups of consumers the server keeps: XREADGROUP gives new
+messages, XAUTOCLAIM those that another consumer left unacknowledged for too long. A client asks a
 sentinel for the primary, verifies it with ROLE, and asks again when the connection ends, when an
 answer takes too long, or when the server has become a replica.
 
@@ -27,7 +29,7 @@ from typing import Any, ClassVar, NamedTuple, cast
 from clusters.kit import Copy, Event, NodeAccess, Profile, Service, View, plugin, role_events
 from clusters.supply import Program
 from harness.contracts import BedFailed, Node
-from harness.contracts.calls import Lease, LogEntries, Refused, Stored
+from harness.contracts.calls import Delivery, Lease, LogEntries, Refused, Stored
 
 BROKER, CONTROLLER = "broker", "controller"
 PORTS = {BROKER: 6379, CONTROLLER: 26379}
@@ -35,26 +37,42 @@ MAIN = "main"  # the sentinels' name for the servers
 WITHIN_S, SEEK_AGAIN_S, WAIT_MS = 1.0, 0.1, 500
 COPY_WITHIN_S, CHUNK = 30.0, 10_000  # messages of a replica per read
 ASK_EACH_OTHER_S = 1.0  # a sentinel asks the others about its suspicion
+FETCH_MS = 500  # how long a fetch waits for a message; less than WITHIN_S
 # first words of errors that come before anything is done; the last ones are of Redis Cluster
 NEVER = frozenset(
     {
         *("READONLY", "NOREPLICAS", "MISCONF", "LOADING", "MASTERDOWN", "OOM", "NOAUTH", "NOPERM"),
+        *("NOGROUP", "BUSYGROUP"),
         *("MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "CROSSSLOT"),
     }
 )
 PROGRAM = Program(name="redis-server", version_re=r"v=(\S+)", package="redis-server", linked=True)
 OF_SENTINEL = ("down-after-milliseconds", "failover-timeout")
-OF_CLIENT = ("wait-replicas", "lease_s")
+OF_CLIENT = ("wait-replicas", "lease_s", "logs", "ack_wait_s")
+WAIT_ALL = {"wait-replicas": 2, "min-replicas-to-write": 2, "appendfsync": "always"}
+STREAMS = {"logs": "streams"}
+KEY_AT = {"EVAL": 3, "XGROUP": 2, "XREADGROUP": -2}  # where commands have their key, if not at 1
 CAS = """local now = redis.call('GET', KEYS[1])
 if now ~= (ARGV[1] ~= '' and ARGV[1]) then return 0 end
 redis.call('SET', KEYS[1], ARGV[2])
 return 1"""
 RELEASE = "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0"
-# returns for each message its first eight bytes and a digest of the whole
-COPY = """local rows = {}
-for n, body in ipairs(redis.call('LRANGE', KEYS[1], ARGV[1], ARGV[2])) do
+# return for each message its offset, its first eight bytes and a digest of the whole
+DESCRIBE = """local rows = {}
+local function add(at, body)
   local hex = body:sub(1, 8):gsub('.', function(c) return ('%02x'):format(c:byte()) end)
-  rows[n] = hex .. redis.sha1hex(body):sub(1, 15)
+  rows[#rows + 1] = {at, hex .. redis.sha1hex(body):sub(1, 15)}
+end
+"""
+COPY = f"""{DESCRIBE}
+for n, body in ipairs(redis.call('LRANGE', KEYS[1], ARGV[1], ARGV[1] + ARGV[2] - 1)) do
+  add(ARGV[1] + n - 1, body)
+end
+return rows"""
+COPY_STREAM = f"""{DESCRIBE}
+local from = ('0-%d'):format(ARGV[1] + 1)
+for _, entry in ipairs(redis.call('XRANGE', KEYS[1], from, '+', 'COUNT', ARGV[2])) do
+  add(tonumber(entry[1]:match('%d+$')) - 1, entry[2][2])
 end
 return rows"""
 END = b"*?\r\n"  # no command: the server answers what came before, and closes the connection
@@ -219,7 +237,7 @@ async def _epoch(sentinel: RedisConnection) -> int:
 
 def key_of(command: Sequence[bytes | str | int]) -> str:
     """Return the key of a command that has one."""
-    return str(command[3 if command[0] == "EVAL" else 1])
+    return str(command[KEY_AT.get(str(command[0]), 1)])
 
 
 def pairs(reply: Sequence[bytes]) -> dict[str, str]:
@@ -236,6 +254,7 @@ class RedisClient:
         self._sentinels = deque(address for _, role, address in nodes if role == CONTROLLER)
         self._sentinels.rotate(-number)
         self._values: Mapping[str, Any] = settings["settings"]
+        self._number = number
         self._primary: Primary | None = None
         self._seeking: asyncio.Task[Primary] | None = None
 
@@ -340,6 +359,63 @@ class RedisClient:
             raise Refused("this owner does not have it")
 
 
+class RedisStreamClient(RedisClient):
+    """A client whose logs are streams, with entries 0-1, 0-2 and so on, and groups of consumers."""
+
+    async def append(self, key: str, body: bytes) -> Stored:
+        """Append with the next id, which XADD chooses for `0-*` from Redis 7.0 on."""
+        added, primary = await self._ask("XADD", key, "0-*", "body", body)
+        return Stored(offset_of(added), primary.epoch, self._names.get(primary.address, ""))
+
+    async def end(self, key: str) -> int:
+        last, _ = await self._ask("XREVRANGE", key, "+", "-", "COUNT", 1)
+        return offset_of(last[0][0]) + 1 if last else 0
+
+    async def entries(self, key: str, offset: int, limit: int) -> LogEntries:
+        end = await self.end(key)
+        found, _ = await self._ask("XRANGE", key, f"0-{offset + 1}", "+", "COUNT", limit)
+        entries = [(offset_of(entry), body) for entry, (_, body) in found]
+        # after a failover the stream may be shorter, as with a list
+        return LogEntries(entries, max(end, entries[-1][0] + 1 if entries else 0), min(offset, end))
+
+    async def fetch(self, key: str, group: str, limit: int) -> list[Delivery]:
+        """Take over what others left unacknowledged for too long; if that is nothing, wait for a
+        new message."""
+        consumer, idle_ms = f"consumer-{self._number}", self._values["ack_wait_s"] * 1000
+        try:
+            claim = ("XAUTOCLAIM", key, group, consumer, idle_ms, "0-0", "COUNT", limit)
+            (_, found, *_), _ = await self._ask(*claim)
+            if not found:
+                read = ("XREADGROUP", "GROUP", group, consumer, "COUNT", limit, "BLOCK", FETCH_MS)
+                streams, _ = await self._ask(*read, "STREAMS", key, ">")
+                found = streams[0][1] if streams else ()
+        except Refused as e:
+            if "NOGROUP" not in str(e):
+                raise
+            await self._create(key, group)
+            return []
+        return [Delivery(offset_of(at), body, at.decode()) for at, (_, body) in found]
+
+    async def _create(self, key: str, group: str) -> None:
+        try:
+            await self._ask("XGROUP", "CREATE", key, group, "0", "MKSTREAM")
+        except Refused as e:
+            if "BUSYGROUP" not in str(e):  # else another consumer has created it
+                raise
+
+    async def acknowledge(self, key: str, group: str, handles: Sequence[str]) -> None:
+        """Acknowledge. Raises ConnectionError if a message did not wait for it: another consumer
+        has acknowledged it since, or the server no longer knows that it was given."""
+        count, _ = await self._ask("XACK", key, group, *handles)
+        if count < len(handles):
+            raise ConnectionError(f"{count} of {len(handles)} waited for an acknowledgement")
+
+
+def offset_of(entry: bytes) -> int:
+    """Return the offset of a stream's entry from its id."""
+    return int(entry.partition(b"-")[2]) - 1
+
+
 # ------------------------------------------------------------------------------------- the service
 
 
@@ -348,6 +424,7 @@ class Redis(Service):
     failover, so no controller leads."""
 
     name, client = "redis", RedisClient
+    _stream_client: ClassVar[type[RedisClient]] = RedisStreamClient
     programs: ClassVar[Sequence[Program]] = (PROGRAM,)
     roles: ClassVar = {BROKER: 3, CONTROLLER: 3}
     names: ClassVar = {BROKER: "redis", CONTROLLER: "sentinel"}
@@ -364,9 +441,11 @@ class Redis(Service):
         "failover-timeout": 5000,
         "wait-replicas": 0,
         "lease_s": 3,
+        "logs": ("lists", "streams"),
+        "ack_wait_s": 3,  # before a message that a consumer did not acknowledge is given again
     }
     smallest: ClassVar = {
-        key: int(key in (*OF_SENTINEL, "lease_s"))
+        key: int(key in (*OF_SENTINEL, "lease_s", "ack_wait_s"))
         for key, value in settings.items()
         if isinstance(value, int)
     }
@@ -387,7 +466,19 @@ class Redis(Service):
         Profile(
             name="wait",
             about="clients wait until both replicas have it; reads are verified likewise",
-            settings={"wait-replicas": 2, "min-replicas-to-write": 2, "appendfsync": "always"},
+            settings=WAIT_ALL,
+            expected={"redis-split": "valid"},
+        ),
+        Profile(
+            name="streams",
+            about="logs are streams with groups of consumers; acknowledged as in `default`",
+            settings=STREAMS,
+            expected={"redis-split": "LOST_ACKED"},
+        ),
+        Profile(
+            name="streams-wait",
+            about="logs are streams with groups of consumers; clients wait as in `wait`",
+            settings={**STREAMS, **WAIT_ALL},
             expected={"redis-split": "valid"},
         ),
     )
@@ -401,6 +492,10 @@ class Redis(Service):
         ),
         "all",
     )
+
+    @classmethod
+    def client_of(cls, values: Mapping[str, Any]) -> type[RedisClient]:
+        return cls._stream_client if values["logs"] == "streams" else cls.client
 
     @classmethod
     def detects_within_s(cls, values: Mapping[str, Any]) -> float:
@@ -479,14 +574,15 @@ class Redis(Service):
         return [row for key in keys for row in await self._copy_of(here, key)]
 
     async def _copy_of(self, here: NodeAccess, key: str) -> list[Copy]:
+        script = COPY_STREAM if self.values["logs"] == "streams" else COPY
         rows: list[Copy] = []
         while True:
-            at = len(rows)
-            command: list[str | int] = ["EVAL", COPY, 1, key, at, at + CHUNK - 1]
+            at = rows[-1].offset + 1 if rows else 0
+            command: list[str | int] = ["EVAL", script, 1, key, at, CHUNK]
             commands = [*self._before_reading, command]
-            found = (await replies(here, *commands, within_s=COPY_WITHIN_S))[-1]
-            rows += copies(found, key, at)
-            if len(rows) < at + CHUNK:
+            found = copies((await replies(here, *commands, within_s=COPY_WITHIN_S))[-1], key)
+            rows += found
+            if len(found) < CHUNK:
                 return rows
 
 
@@ -566,11 +662,11 @@ def _member(group: str, name: str) -> dict[str, Any]:
     return {"brokerName": group, "brokerId": int(name.rpartition("-")[2])}
 
 
-def copies(found: Sequence[bytes], key: str, at: int) -> list[Copy]:
-    """Return the rows of the script `COPY`, from offset `at` on. Raises BedFailed if one is
+def copies(found: Sequence[tuple[int, bytes]], key: str) -> list[Copy]:
+    """Return the rows of the scripts `COPY` and `COPY_STREAM`. Raises BedFailed if one is
     malformed."""
     rows = []
-    for offset, row in enumerate(found, at):
+    for offset, row in found:
         match = COPY_ROW.fullmatch(row)
         if match is None:
             raise BedFailed(f"{key} has a message of fewer than 8 bytes at {offset}")

@@ -23,7 +23,15 @@ from typing import Any, ClassVar, NamedTuple
 
 from clusters.kit import Copy, NodeAccess, Profile, View, plugin, servers_in_turn
 from clusters.systems import redis
-from clusters.systems.redis import BROKER, PORTS, Primary, Redis, RedisClient, RedisConnection
+from clusters.systems.redis import (
+    BROKER,
+    PORTS,
+    Primary,
+    Redis,
+    RedisClient,
+    RedisConnection,
+    RedisStreamClient,
+)
 from harness.contracts import BedFailed, Node
 from harness.contracts.calls import Refused
 
@@ -35,6 +43,7 @@ REJOIN_LOOK_S, REJOIN_WITHIN = 0.2, 5  # looks for another primary, for so many 
 GONE = frozenset({"fail", "fail?", "handshake", "noaddr"})  # flags of servers that are not reached
 REDIRECT = re.compile(r"MOVED \d+ (\S+):\d+")
 OF_SHARDS = ("shards",)
+WAIT_ONE = {"wait-replicas": 1, "min-replicas-to-write": 1, "appendfsync": "always"}
 
 
 # ------------------------------------------------------------------------------------ its protocol
@@ -156,6 +165,10 @@ class RedisClusterClient(RedisClient):
             self._moved.update({slot: moved} if moved else {})
 
 
+class RedisClusterStreamClient(RedisStreamClient, RedisClusterClient):
+    """A client of one logical process whose logs are streams."""
+
+
 def _is_open(task: asyncio.Task[Any]) -> bool:
     """Return whether a connection is open, or being opened."""
     if not task.done():
@@ -182,6 +195,7 @@ class RedisCluster(Redis):
     """Three primaries and a replica of each by default: servers 1 and 4 are the first shard."""
 
     name, client = "redis-cluster", RedisClusterClient
+    _stream_client = RedisClusterStreamClient
     roles: ClassVar = {BROKER: 6}
     names: ClassVar = {BROKER: "redis"}
     arbiter, dated = "", ()  # elections are those that servers report when they are asked
@@ -195,7 +209,7 @@ class RedisCluster(Redis):
         "shards": 3,
     }
     smallest: ClassVar = {
-        key: int(key in ("cluster-node-timeout", "lease_s", "shards"))
+        key: int(key in ("cluster-node-timeout", "lease_s", "ack_wait_s", "shards"))
         for key, value in settings.items()
         if isinstance(value, int)
     }
@@ -210,7 +224,19 @@ class RedisCluster(Redis):
         Profile(
             name="wait",
             about="clients wait until a replica has it; reads are verified likewise",
-            settings={"wait-replicas": 1, "min-replicas-to-write": 1, "appendfsync": "always"},
+            settings=WAIT_ONE,
+            expected={"redis-cluster-split": "valid"},
+        ),
+        Profile(
+            name="streams",
+            about="logs are streams with groups of consumers; acknowledged as in `default`",
+            settings=redis.STREAMS,
+            expected={"redis-cluster-split": "LOST_ACKED"},
+        ),
+        Profile(
+            name="streams-wait",
+            about="logs are streams with groups of consumers; clients wait as in `wait`",
+            settings={**redis.STREAMS, **WAIT_ONE},
             expected={"redis-cluster-split": "valid"},
         ),
     )
