@@ -151,7 +151,9 @@ class GroupFetcher(ObjectClient):
         for pos, each in enumerate(deliveries if done.type is Type.OK else ()):
             message = ReceivedMessage(each.offset, NONE, b"")
             self.context.received(self.process, op, f, key, pos, NONE, message)
-        self.complete(op, f, key, NONE, done)
+        # it keeps its number, by which its messages count for the group; an acknowledgement that
+        # takes effect late breaks no promise
+        self.context.complete(self.process, op, f, key, NONE, done)
 
     def _report_damage(self, queue: WorkloadQueue, op: int, each: Delivery) -> None:
         if damaged := damaged_part(each.body, None):

@@ -176,6 +176,8 @@ class Store:
         await self.moment()
         self.given[key, group] |= {int(handle): float("inf") for handle in handles}
         await self.moment()
+        if self.operations % 7 == 0:
+            raise TimeoutError
 
 
 class ForgetsAcknowledgements(Store):
