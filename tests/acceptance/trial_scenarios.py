@@ -47,6 +47,10 @@ REDIS: Mapping[str, tuple[object, ...]] = {
         *("--set", "down-after-milliseconds=20000"),
     ),
     "redis-split": ("run", "messages", "--plan", SPLIT, "--duration", "24s"),
+    "redis-streams-split": (
+        *("run", "consume", "--plan", SPLIT, "--duration", "24s", "--profile", "streams"),
+        *("--load", "rate=100"),
+    ),
     # the driver of Redis Cluster, with a program from PyPI
     "valkey-cluster-split": (
         *("run", "messages", "--plan", CLUSTER_SPLIT, "--system", "valkey-cluster"),

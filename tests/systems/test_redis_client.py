@@ -15,12 +15,14 @@ from clusters.systems.redis import (
     ErrorReply,
     RedisClient,
     RedisConnection,
+    RedisStreamClient,
     connect,
     decode,
     encode,
     error_of,
+    key_of,
 )
-from harness.contracts.calls import LogEntries, Refused, Stored
+from harness.contracts.calls import Delivery, LogEntries, Refused, Stored
 
 answers = st.recursive(
     st.none() | st.integers(-(1 << 63), (1 << 63) - 1) | st.binary(max_size=40),
@@ -76,9 +78,12 @@ def test_what_is_no_answer_is_refused(written: bytes) -> None:
         ("TRYAGAIN Multiple keys request during rehashing of slot", True),
         ("CLUSTERDOWN The cluster is down", True),
         ("CROSSSLOT Keys in request don't hash to the same slot", True),
+        ("NOGROUP No such key 'a' or consumer group 'g' in XREADGROUP with GROUP option", True),
+        ("BUSYGROUP Consumer Group name already exists", True),
         ("ERR something else", False),
         ("EXECABORT Transaction discarded", False),
         ("UNBLOCKED force unblock from blocking operation, instance state changed", False),
+        ("UNBLOCKED the stream key no longer exists", False),
         ("BUSY Redis is busy running a script.", False),
         ("", False),
     ],
@@ -195,7 +200,8 @@ Answers = Callable[[Sequence[bytes]], bytes]
 def asked(
     monkeypatch: pytest.MonkeyPatch,
     answers: Answers,
-    call: Callable[[RedisClient], Awaitable[Any]],
+    call: Callable[[Any], Awaitable[Any]],
+    of: type[RedisClient] = RedisClient,
     **settings: Any,
 ) -> Any:
     """Return what a call answers or raises, with one server as sentinel and primary."""
@@ -212,8 +218,8 @@ def asked(
 
     def make(port: int) -> RedisClient:
         monkeypatch.setattr(redis, "PORTS", {"broker": port, "controller": port})
-        values = {"wait-replicas": 0, "lease_s": 3} | settings
-        return RedisClient({"nodes": NODES, "settings": values}, 0)
+        values = {"wait-replicas": 0, "lease_s": 3, "ack_wait_s": 3} | settings
+        return of({"nodes": NODES, "settings": values}, 0)
 
     return redis_scene.asked(answer, make, call)
 
@@ -271,3 +277,117 @@ def test_a_lock_is_taken_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert mine.held_s == 3
     not_mine = asked(monkeypatch, lambda words: b":0\r\n", lambda c: c.release("lock", "me"))
     assert isinstance(not_mine, Refused)
+
+
+# ------------------------------------------------------------------- streams, as 7.0.15 answers
+
+ENTRY_2, ENTRY_3 = [b"0-2", [b"body", b"two"]], [b"0-3", [b"body", b"three"]]
+TWO, THREE = Delivery(1, b"two", "0-2"), Delivery(2, b"three", "0-3")
+NO_GROUP = b"-NOGROUP No such key 'a' or consumer group 'g'\r\n"
+NO_GROUP_READ = NO_GROUP[:-2] + b" in XREADGROUP with GROUP option\r\n"
+BUSY_GROUP = b"-BUSYGROUP Consumer Group name already exists\r\n"
+UNBLOCKED = b"-UNBLOCKED force unblock from blocking operation, instance state changed\r\n"
+CLAIMED_NONE = spoken([b"0-0", [], []])
+
+
+def streamed(
+    monkeypatch: pytest.MonkeyPatch,
+    answers: Sequence[bytes],
+    call: Callable[[RedisStreamClient], Awaitable[Any]],
+) -> tuple[Any, list[list[bytes]]]:
+    """What a call of a client of streams answers or raises, and the commands that it sent."""
+    commands: list[list[bytes]] = []
+
+    def answer(words: Sequence[bytes]) -> bytes:
+        commands.append([*words])
+        return answers[len(commands) - 1]
+
+    return asked(monkeypatch, answer, call, RedisStreamClient), commands
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("XADD", "a", "0-*", "body", b""),
+        ("XACK", "a", "g", "0-1"),
+        ("XGROUP", "CREATE", "a", "g", "0", "MKSTREAM"),
+        ("XAUTOCLAIM", "a", "g", "c", 3000, "0-0", "COUNT", 9),
+        ("XREADGROUP", "GROUP", "g", "c", "COUNT", 9, "BLOCK", 500, "STREAMS", "a", ">"),
+        ("EVAL", redis.CAS, 1, "a", "", 7),
+    ],
+)
+def test_where_a_command_has_its_key(command: Sequence[bytes | str | int]) -> None:
+    """By which Redis Cluster's client chooses the server."""
+    assert key_of(command) == "a"
+
+
+@pytest.mark.parametrize(
+    ("answers", "found"),
+    [
+        ([spoken([b"0-0", [ENTRY_2], []])], [TWO]),  # another left it
+        ([CLAIMED_NONE, spoken([[b"a", [ENTRY_2, ENTRY_3]]])], [TWO, THREE]),
+        ([CLAIMED_NONE, b"*-1\r\n"], []),  # nothing came in time
+        ([NO_GROUP, b"+OK\r\n"], []),
+        ([NO_GROUP, BUSY_GROUP], []),  # another consumer was faster
+        ([CLAIMED_NONE, NO_GROUP_READ, b"+OK\r\n"], []),
+        ([CLAIMED_NONE, UNBLOCKED], ConnectionError),
+        ([b"-READONLY You can't write against a read only replica.\r\n"], Refused),
+        ([NO_GROUP, b"-OOM full\r\n"], Refused),
+    ],
+)
+def test_what_a_group_is_given(
+    monkeypatch: pytest.MonkeyPatch, answers: Sequence[bytes], found: Any
+) -> None:
+    """First what others left for too long; the group is made when the server does not have it."""
+    given, commands = streamed(monkeypatch, answers, lambda c: c.fetch("a", "g", 9))
+    if isinstance(found, type):
+        assert isinstance(given, found)
+    else:
+        assert given == found
+    assert commands[0] == b"XAUTOCLAIM a g consumer-0 3000 0-0 COUNT 9".split()
+    assert len(commands) == len(answers)
+    read = b"XREADGROUP GROUP g consumer-0 COUNT 9 BLOCK 500 STREAMS a >".split()
+    assert (read in commands) == (answers[0] == CLAIMED_NONE)
+    assert (b"XGROUP CREATE a g 0 MKSTREAM".split() in commands) == (
+        NO_GROUP[:8] in b"".join(answers)
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (b":2\r\n", type(None)),
+        (
+            b":1\r\n",
+            ConnectionError,
+        ),  # one did not wait: the server does not know that it was given
+        (b":0\r\n", ConnectionError),  # so does a server without the group
+        (b"-READONLY no\r\n", Refused),
+        (b"-ERR what\r\n", ConnectionError),
+    ],
+)
+def test_only_what_waited_is_acknowledged(
+    monkeypatch: pytest.MonkeyPatch, answer: bytes, kind: type[object]
+) -> None:
+    done, commands = streamed(
+        monkeypatch, [answer], lambda c: c.acknowledge("a", "g", ["0-2", "0-3"])
+    )
+    assert isinstance(done, kind)
+    assert commands == [b"XACK a g 0-2 0-3".split()]
+
+
+def test_a_stream_is_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entry 0-1 is offset 0; behind its end, reading goes on there."""
+    done, commands = streamed(monkeypatch, [spoken(b"0-8")], lambda c: c.append("a", b"body"))
+    assert done == Stored(7, 4, "redis-1")
+    assert commands == [b"XADD a 0-* body body".split()]
+    answers = [spoken([ENTRY_3]), spoken([ENTRY_2, ENTRY_3])]
+    found, commands = streamed(monkeypatch, answers, lambda c: c.entries("a", 1, 9))
+    assert found == LogEntries([(1, b"two"), (2, b"three")], 3, 1)
+    assert commands[1] == b"XRANGE a 0-2 + COUNT 9".split()
+    beyond, _ = streamed(
+        monkeypatch, [spoken([ENTRY_3]), b"*0\r\n"], lambda c: c.entries("a", 7, 9)
+    )
+    assert beyond == LogEntries([], 3, 3)
+    none, _ = streamed(monkeypatch, [b"*0\r\n"], lambda c: c.end("a"))
+    assert none == 0

@@ -180,13 +180,13 @@ def test_a_sentinel_that_is_not_elected_elects_nobody() -> None:
 def test_a_copy_is_read_row_by_row() -> None:
     """Values and digests, with offsets from where the reading began; anything else is refused."""
     one, two = 7 << 32 | 1, 7 << 32 | 2
-    found = [f"{one:016x}{'a' * 15}".encode(), f"{two:016x}{'b' * 15}".encode()]
-    rows = copies(found, "orders-0", 10)
+    found = [(10, f"{one:016x}{'a' * 15}".encode()), (11, f"{two:016x}{'b' * 15}".encode())]
+    rows = copies(found, "orders-0")
     assert [row[:3] for row in rows] == [("orders-0", 10, one), ("orders-0", 11, two)]
     assert rows[0].crc == int("a" * 15, 16)
-    assert copies([], "orders-0", 0) == []
+    assert copies([], "orders-0") == []
     with pytest.raises(BedFailed, match="fewer than 8 bytes at 10"):
-        copies([b"7f" + b"c" * 15], "orders-0", 10)
+        copies([(10, b"7f" + b"c" * 15)], "orders-0")
 
 
 class Server:

@@ -61,6 +61,16 @@ def test_a_primary_that_is_cut_off_loses_what_it_acknowledges(commands: Voyages)
     assert "elected for epoch 1" in story.out
 
 
+def test_so_do_streams_and_their_groups(commands: Voyages) -> None:
+    """And a group is given again what it had acknowledged to the primary that was cut off."""
+    done = commands["redis-streams-split"].result()
+    trial_assertions.lost_what_was_acknowledged(done, least=50)
+    assert done.findings["ACKED_AGAIN"]
+    stats = {row["checker"]: row["stats"] for row in done.verdict["checkers"]}
+    assert stats["redelivery"]["acknowledged"] >= 100
+    assert stats["replicas"]["compared"] >= 100
+
+
 def test_a_shard_whose_primary_is_cut_off_loses_what_it_acknowledges(commands: Voyages) -> None:
     """By the election of its replica, while the cut was on; the copies of all shards are compared,
     each with those of its own."""
