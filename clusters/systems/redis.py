@@ -50,7 +50,6 @@ PROGRAM = Program(name="redis-server", version_re=r"v=(\S+)", package="redis-ser
 OF_SENTINEL = ("down-after-milliseconds", "failover-timeout")
 OF_CLIENT = ("wait-replicas", "lease_s", "logs", "ack_wait_s")
 WAIT_ALL = {"wait-replicas": 2, "min-replicas-to-write": 2, "appendfsync": "always"}
-STREAMS = {"logs": "streams"}
 KEY_AT = {"EVAL": 3, "XGROUP": 2, "XREADGROUP": -2}  # where commands have their key, if not at 1
 CAS = """local now = redis.call('GET', KEYS[1])
 if now ~= (ARGV[1] ~= '' and ARGV[1]) then return 0 end
@@ -419,6 +418,26 @@ def offset_of(entry: bytes) -> int:
 # ------------------------------------------------------------------------------------- the service
 
 
+def stream_profiles(plan: str, wait: Mapping[str, Any]) -> tuple[Profile, Profile]:
+    """Return the profiles `default` and `wait` with streams. `plan`: the one that cuts a primary
+    off."""
+    about, streams = "logs are streams with groups of consumers", {"logs": "streams"}
+    return (
+        Profile(
+            name="streams",
+            about=f"{about}; acknowledged as in `default`",
+            settings=streams,
+            expected={plan: "LOST_ACKED"},
+        ),
+        Profile(
+            name="streams-wait",
+            about=f"{about}; clients wait as in `wait`",
+            settings={**streams, **wait},
+            expected={plan: "valid"},
+        ),
+    )
+
+
 class Redis(Service):
     """Three servers and three sentinels by default. A sentinel leads the others only for a single
     failover, so no controller leads."""
@@ -469,18 +488,7 @@ class Redis(Service):
             settings=WAIT_ALL,
             expected={"redis-split": "valid"},
         ),
-        Profile(
-            name="streams",
-            about="logs are streams with groups of consumers; acknowledged as in `default`",
-            settings=STREAMS,
-            expected={"redis-split": "LOST_ACKED"},
-        ),
-        Profile(
-            name="streams-wait",
-            about="logs are streams with groups of consumers; clients wait as in `wait`",
-            settings={**STREAMS, **WAIT_ALL},
-            expected={"redis-split": "valid"},
-        ),
+        *stream_profiles("redis-split", WAIT_ALL),
     )
     # Sentinel's manual promises failover when a primary fails or is cut off. It also states that
     # acknowledged writes may be lost in it; a trial shows how many. So failovers are claimed.

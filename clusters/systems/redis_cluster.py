@@ -227,18 +227,7 @@ class RedisCluster(Redis):
             settings=WAIT_ONE,
             expected={"redis-cluster-split": "valid"},
         ),
-        Profile(
-            name="streams",
-            about="logs are streams with groups of consumers; acknowledged as in `default`",
-            settings=redis.STREAMS,
-            expected={"redis-cluster-split": "LOST_ACKED"},
-        ),
-        Profile(
-            name="streams-wait",
-            about="logs are streams with groups of consumers; clients wait as in `wait`",
-            settings={**redis.STREAMS, **WAIT_ONE},
-            expected={"redis-cluster-split": "valid"},
-        ),
+        *redis.stream_profiles("redis-cluster-split", WAIT_ONE),
     )
 
     @classmethod
