@@ -33,7 +33,7 @@ from harness.contracts.calls import (
 )
 from harness.errors import BadRequest, BedFailed
 from harness.operation import NONE
-from harness.text.parsing import parse_json
+from harness.text.parsing import is_number, parse_json
 
 VERSION = 1  # of the protocol
 SET_UP = "set_up"
@@ -128,13 +128,17 @@ async def _hello(process: asyncio.subprocess.Process, name: str) -> list[str]:
             f"Seatrial speaks {VERSION}; its first line must be {HELLO}"
         )
     known = {*CALLS, SET_UP}
-    if not isinstance(calls, list) or (wrong := [each for each in calls if each not in known]):
+    if not isinstance(calls, list) or (wrong := [c for c in calls if not _is_one_of(c, known)]):
         what = repr(wrong[0]) if isinstance(calls, list) else "no list of calls"
         raise BedFailed(
             f"the client program {name} names {what:.60} in its hello; the calls are: "
             f"{', '.join(sorted(known))}"
         )
     return calls
+
+
+def _is_one_of(call: Any, known: Collection[str]) -> bool:
+    return isinstance(call, str) and call in known
 
 
 async def _line(process: asyncio.subprocess.Process, name: str) -> dict[str, Any] | None:
@@ -213,6 +217,8 @@ class ClientProgram:
                 answer = await answered
         except TimeoutError:
             self._expired.add(at)
+            if self._process and self._process.returncode is not None:  # a child has its output
+                self.fail(self._ended())
             raise TimeoutError(f"no answer within {CALL_WITHIN_S:g} s") from None
         finally:
             self._open.pop(at, None)
@@ -233,14 +239,21 @@ class ClientProgram:
         try:
             while (answer := await _line(self._process, self.name)) is not None:
                 self._take(answer)
-            code = await self._process.wait()
-            raise BedFailed(
-                f"the client program {self.name} exited with code {code} during the run, which "
-                "says nothing of the system; what it printed on standard error is in clients.log "
-                "of its node"
-            )
+            with suppress(TimeoutError):
+                async with asyncio.timeout(END_WITHIN_S):
+                    await self._process.wait()
+            self.fail(self._ended())
         except BedFailed as e:
             self.fail(str(e))
+
+    def _ended(self) -> str:
+        """Return how the program ended, as a sentence."""
+        code = self._process and self._process.returncode
+        how = "closed its standard output" if code is None else f"exited with code {code}"
+        return (
+            f"the client program {self.name} {how} during the run, which says nothing of the "
+            "system; what it printed on standard error is in clients.log of its node"
+        )
 
     def _take(self, answer: Mapping[str, Any]) -> None:
         at, outcomes = answer.get("id"), [word for word in OUTCOMES if word in answer]
@@ -321,7 +334,7 @@ def _done(found: Any) -> None:
 
 
 def _lease(found: Any) -> Lease:
-    return Lease(_number(found["held_s"]), _number(found.get("token", NONE)))
+    return Lease(_seconds(found["held_s"]), _number(found.get("token", NONE)))
 
 
 def _stored(found: Any) -> int | Stored:
@@ -370,8 +383,14 @@ def _check_transaction(answer: Sequence[MicroOperation], asked: Sequence[MicroOp
 
 
 def _number(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"it must be a number, not {value!r:.40}")
+    if not is_number(value) or isinstance(value, float):
+        raise TypeError(f"it must be a whole number of 64 bits, not {value!r:.40}")
+    return value
+
+
+def _seconds(value: Any) -> Any:
+    if not is_number(value):
+        raise TypeError(f"it must be a number of seconds, not {value!r:.40}")
     return value
 
 

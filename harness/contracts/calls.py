@@ -17,6 +17,7 @@ from traceback import walk_tb
 from typing import Any, NamedTuple, Protocol
 
 from harness.operation import NONE, Completion, Type
+from harness.text.parsing import is_number
 
 STANDARD, THIS_FOLDER = get_path("stdlib"), dirname(__file__)
 
@@ -277,7 +278,7 @@ def check_answer(name: str, answer: Any) -> None:
 
 
 def _is_number(answer: Any) -> bool:
-    return isinstance(answer, int) and not isinstance(answer, bool)
+    return is_number(answer) and isinstance(answer, int)
 
 
 def _is_number_or_none(answer: Any) -> bool:
@@ -293,7 +294,7 @@ def _are_deliveries(answer: Any) -> bool:
 
 
 ANSWERS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
-    "read": ("a whole number or None", _is_number_or_none),
+    "read": ("a whole number of 64 bits or None", _is_number_or_none),
     "cas": ("True or False", lambda answer: isinstance(answer, bool)),
     "acquire": ("a Lease", lambda answer: isinstance(answer, Lease)),
     "append": (
@@ -303,7 +304,7 @@ ANSWERS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "entries": ("LogEntries", lambda answer: isinstance(answer, LogEntries)),
     "end": ("a whole number", _is_number),
     "members": ("a list or set of whole numbers", _are_numbers),
-    "dequeue": ("a whole number or None", _is_number_or_none),
+    "dequeue": ("a whole number of 64 bits or None", _is_number_or_none),
     "count": ("a whole number", _is_number),
     "change": ("a version, as a whole number", _is_number),
     "current": (

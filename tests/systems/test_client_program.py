@@ -185,16 +185,16 @@ def test_outcomes(tmp_path: Path, answer: Any, read: bool, kind: Type) -> None:
 
 
 WRONG_ANSWERS = {
-    "read": [{"ok": "7"}, {"ok": 7.5}],
+    "read": [{"ok": "7"}, {"ok": 7.5}, {"ok": 2**70}],
     "write": [{"ok": False}, {"ok": 7}],
     "cas": [{"ok": None}],
-    "acquire": [{"ok": True}, {"ok": {"held_s": "3"}}],
-    "append": [{"ok": None}, {"ok": {"at": 1}}],
+    "acquire": [{"ok": True}, {"ok": {"held_s": "3"}}, {"ok": {"held_s": float("nan")}}],
+    "append": [{"ok": None}, {"ok": {"at": 1}}, {"ok": {"offset": 1.5}}],
     "entries": [{"ok": []}, {"ok": {"entries": [[0, "?"]], "end": 1}}],
     "members": [{"ok": {"1": 1}}],
     "current": [{"ok": 3}],
     "fetch": [{"ok": [[4, "?", "h"]]}],
-    "watch": [{"ok": [[3, 1]]}],
+    "watch": [{"ok": [[3, 1]]}, {"ok": {"events": [[2**70, 1]]}}],
     "transact": [{"ok": [["read", "k", None]]}, {"ok": [["read", "k", "x"], ["append", "k", 4]]}],
     "end": [{"okay": 1}, {"ok": 1, "fail": ""}],
 }
@@ -272,6 +272,31 @@ for each in asked():
     assert "no answer within 0.2 s" in done.error
 
 
+GONE = {
+    "output": ("os.close(1); time.sleep(600)", "closed its standard output during the run"),
+    "child": ("os.fork() and os._exit(5); time.sleep(3)", "exited with code 5 during the run"),
+}
+
+
+@pytest.mark.parametrize("how", GONE)
+def test_a_program_that_will_not_answer_again_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """It closed its output and runs on, or it is gone and a child of its has its output."""
+    monkeypatch.setattr(client_program, "CALL_WITHIN_S", 0.2)
+    monkeypatch.setattr(client_program, "END_WITHIN_S", 0.1)
+    act, sentence = GONE[how]
+    bench = Bench(program(tmp_path, f'hello("read")\nnext(asked())\nnext(asked())\n{act}\n'))
+
+    async def use(calls: Any) -> None:
+        while not bench.failed:
+            await outcome(calls.read("k"), read=True)
+
+    bench.use(use)
+    assert len(bench.failed) == 1
+    assert sentence in bench.failed[0]
+
+
 def test_a_program_that_ignores_the_end_of_its_input_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,6 +322,7 @@ BAD_STARTS = {
     "chatty": ("print('hi')", "'hi', which is not a JSON object"),
     "version": ("say(seatrial=2, calls=[])", "speaks version 2 of the protocol"),
     "no calls": ("say(seatrial=1)", "no list of calls"),
+    "no name": ("hello(['read'])", "in its hello; the calls are"),
     "unknown": ("hello('reed')", "names 'reed' in its hello"),
     "long": ("print('x' * (17 << 20), flush=True)", "printed a line of over 16 MiB"),
 }
