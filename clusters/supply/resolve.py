@@ -61,7 +61,8 @@ def resolve(program: Program, version: str = "", supply: str = "auto") -> Suppli
     if supply not in ("auto", "path", *WORDS):
         known = ", ".join(("auto", "path", *WORDS))
         raise BadRequest(f"supply must be one of {known} or a path, not {supply!r}")
-    if supply == "path" or (supply == "auto" and not version and path_here(program)):
+    only_here = not version or not program.sources
+    if supply == "path" or (supply == "auto" and only_here and path_here(program)):
         found = path_here(program)
         if supply == "auto" or found:
             return _on_path(program, Path(str(found)), version)

@@ -58,8 +58,11 @@ def attached_request(request: Request) -> tuple[Request, AttachedCluster]:
         raise BadRequest(
             f"--attach is for a run that was attached, and this one has {trial.hosts} hosts"
         )
-    if trial.mixed:
-        raise BadRequest("mixed is for clusters whose programs Seatrial installs; leave it out")
+    for name in ("version", "supply", "mixed"):
+        if getattr(trial, name) != getattr(Trial(), name):
+            raise BadRequest(
+                f"{name} is for clusters whose programs Seatrial installs; leave it out"
+            )
     cluster = look(trial)
     nodes = registry.load("system", trial.system)(trial).nodes()
     counts = _counts(cluster, nodes[0].role)
@@ -107,7 +110,7 @@ def ask_consent(
         raise Unsupported(f"{e}: {cluster.limits}") from e
     planned = planned_kinds(make_plan(request.trial, request.plan_text))
     kinds = sorted({*request.trial.faults} or {*planned})
-    faults = and_list(kinds) if kinds else "no faults"
+    faults = and_list(kinds) if kinds else "the load alone, without faults"
     if not yes and not sys.stdin.isatty():
         raise BadRequest(
             "--attach needs your consent, and there is no terminal to ask on; add --yes to hit "

@@ -71,8 +71,19 @@ class PlanLimits:
         # a driver that declares nothing starts nodes again as they are, even without their data
         able = getattr(system, "can", frozenset({REJOIN}))
         cannot: frozenset[str] = getattr(system, "cannot", frozenset())
+        _check_programs(trial)
         _check_mixed(trial, nodes, able)
         return cls(nodes, system.detection_s, (hosts.can | able) - cannot)
+
+
+def _check_programs(trial: Trial) -> None:
+    """Raise Unsupported if the trial selects programs of a system that has none to select."""
+    for name in ("version", "supply"):
+        chosen = getattr(trial, name) != getattr(Trial(), name)
+        if chosen and registry.system(trial.system).supply is None:
+            raise Unsupported(
+                f"{trial.system} has no programs that {name} could select; leave {name} out"
+            )
 
 
 def _check_mixed(trial: Trial, nodes: Sequence[Node], able: frozenset[str]) -> None:

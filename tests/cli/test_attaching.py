@@ -208,9 +208,15 @@ def test_the_prefix_of_a_run_reaches_its_clients(file: Path) -> None:
     assert asyncio.run(client.calls(0)._client.append("orders-0", b"")) == ("p-orders-0", b"")
 
 
-def test_a_mixed_cluster_cannot_be_attached_to(file: Path) -> None:
-    with pytest.raises(BadRequest, match="mixed is for clusters whose programs Seatrial installs"):
-        attached(file, mixed={"server-1": "3.5.0"})
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("mixed", {"server-1": "3.5.0"}), ("version", "3.5.0"), ("supply", "/opt/etcd")],
+)
+def test_programs_of_an_attached_cluster_are_not_selected(
+    file: Path, field: str, value: Any
+) -> None:
+    with pytest.raises(BadRequest, match=f"{field} is for clusters whose programs Seatrial"):
+        attached(file, **{field: value})
 
 
 @pytest.mark.parametrize(

@@ -269,3 +269,9 @@ def test_what_makes_no_sense_is_refused(system_name: str, hosts: str, plan: str,
 def test_a_mixed_cluster_that_cannot_be(system_name: str, mixed: Any, why: str) -> None:
     with pytest.raises((BadRequest, Unsupported), match=why):
         make_plan(Trial(system=system_name, mixed=mixed))
+
+
+@pytest.mark.parametrize(("field", "value"), [("version", "1.0"), ("supply", "/opt/flotilla")])
+def test_a_system_without_programs_to_select(field: str, value: str) -> None:
+    with pytest.raises(Unsupported, match=f"flotilla has no programs that {field} could select"):
+        make_plan(replace(Trial(), **{field: value}))  # type: ignore[arg-type]

@@ -48,6 +48,15 @@ def test_the_path_if_no_version_is_named(
     assert resolve(thing).version == "1.2.3"
 
 
+def test_a_version_of_a_program_without_sources_is_that_of_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{program(tmp_path).parent}:/usr/bin:/bin")
+    assert resolve(Program(name="thing"), "1.2.3").path == tmp_path / "thing"
+    with pytest.raises(BedFailed, match=r"is thing 1\.2\.3, and the trial names 9\.0"):
+        resolve(Program(name="thing"), "9.0")
+
+
 def test_a_program_that_acts_by_the_name_of_its_link(tmp_path: Path, thing: Program) -> None:
     """Debian's redis-server is a link to redis-check-rdb, which is another program by that name."""
     there = program(tmp_path / "real").rename(tmp_path / "thing-check")

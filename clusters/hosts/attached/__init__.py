@@ -46,7 +46,9 @@ def inventory_of(bed: Mapping[str, Any]) -> AttachInventory:
             raise BadRequest(f"attached hosts have no option bed.{key}; known: {known}")
     path = bed.get("inventory")
     if not isinstance(path, str) or not path:
-        raise BadRequest("attached hosts need an inventory; name it with --attach FILE")
+        raise BadRequest(
+            "attached hosts need an inventory; name it with --attach FILE of `run` or `replay`"
+        )
     return load(path)
 
 
