@@ -89,7 +89,14 @@ class LockWorkload:
         return {"topics": {TOPIC: self.options.locks}, "body_bytes": 0, "strict": ("locks",)}
 
     def process_name(self, process: int) -> str:
-        return f"client {process // self.options.locks} of {TOPIC}-{process % self.options.locks}"
+        lock, client = self.place(process)
+        return f"client {client} of {TOPIC}-{lock}"
+
+    def place(self, process: int) -> tuple[int, int]:
+        """Return the lock of a process, and its number among the clients of that lock. These have
+        successive numbers, so they are spread over the client nodes: while one node is paused,
+        clients on the others can take its locks."""
+        return divmod(process, self.options.clients)
 
     async def load(self, context: WorkloadContext) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -107,7 +114,7 @@ class LockHolder(ObjectClient):
         super().__init__(context, process)
         self._options = workload.options
         self._client = cast(MetadataClient, context.client)
-        self._key = process % workload.options.locks
+        self._key, _ = workload.place(process)
 
     async def run(self) -> None:
         while await self.due(self._options.rate / (self._options.locks * self._options.clients)):

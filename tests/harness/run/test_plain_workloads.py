@@ -414,6 +414,14 @@ def test_a_broken_store_is_convicted(
     assert any(finding.code.startswith(code) for finding in result.findings)
 
 
+@pytest.mark.parametrize("locks", [1, 2, 3, 4])
+def test_clients_of_a_lock_run_on_several_nodes(locks: int) -> None:
+    """So the pause of one node never stops all clients of a lock."""
+    workload = registry.load("workload", "lock")(Trial(workload="lock", load={"locks": locks}))
+    homes = {(workload.place(p)[0], p % 2) for p in range(workload.processes)}
+    assert homes == {(lock, node) for lock in range(locks) for node in (0, 1)}
+
+
 def test_watches_may_leave_out_all_but_the_newest_value(tmp_path: Path) -> None:
     """If that is what the system promises."""
     result = judged(tmp_path / "run", "watch", NewestOnly(), "watches")
