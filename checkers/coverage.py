@@ -206,10 +206,12 @@ def _reasons(known: RunFacts, outcomes: tuple[FaultOutcome, ...]) -> Iterator[Re
     if not any(known.timeline.total(f, Type.INVOKE) for f in F):
         yield Reason("NO_OPERATIONS", "No operation was invoked; check the load's options")
         return
-    if known.timeline.total(F.SEND, Type.OK) == 0 and known.timeline.total(F.SEND, Type.INVOKE):
+    needed = (F.SEND,) if known.timeline.total(F.SEND, Type.INVOKE) else F
+    if not any(known.timeline.total(f, Type.OK) for f in needed):
         yield Reason(
             "NO_OPERATIONS",
-            "No operation was acknowledged; check whether the cluster was ever healthy",
+            "No operation was acknowledged; check whether the cluster was healthy, and whether "
+            "its clients work",
         )
     if not _final_read(known):
         yield Reason(

@@ -95,9 +95,10 @@ def judge(known: RunFacts) -> Result:
             findings += _unrecovered(known, since, certain)
             reasons += _unrecorded(perhaps)
             stats |= _times(known, since)
-            if not findings and not reasons and known.outline.applied:
+            if not findings and not reasons and known.outline.applied and _ever_answered(known):
                 stats["proved"] = "the cluster recovered by itself after every fault was healed"
     judged = known.outline.load is not None and known.outline.alone_since is not None
+    judged = judged and _ever_answered(known)
     decided = {DEMAND: len(known.outline.sets) if judged else 0}
     return Result("recovery", tuple(findings), tuple(reasons), stats, decided)
 
@@ -225,7 +226,10 @@ def _unanswered(
     known: RunFacts, name: str, group: int | None, deadline: int
 ) -> Iterator[MissingRecovery]:
     """Yield what was requested of this broker set in time, and not answered in time. Readers
-    receive nothing if nothing was sent. A workload without sends has other operations."""
+    receive nothing if nothing was sent. A workload without sends has other operations. If nothing
+    ever succeeded, the clients may be wrong: NO_OPERATIONS."""
+    if not _ever_answered(known):
+        return
     demands = [("acknowledged operation", OWN, OWN)]
     if known.timeline.total(F.SEND, Type.INVOKE):
         demands = [("acknowledged send", SENDS, SENDS), ("message read", READS, SENDS)]
@@ -234,6 +238,10 @@ def _unanswered(
         late = came is None or came > deadline
         if late and _was_requested(known, fs, group) and _was_requested(known, needed, group):
             yield MissingRecovery(name, what, came, frozenset({"ops"}))
+
+
+def _ever_answered(known: RunFacts) -> bool:
+    return any(known.timeline.total(f, Type.OK) for f in F)
 
 
 def redundant_at(outline: Outline, name: str, since: int) -> int | None:

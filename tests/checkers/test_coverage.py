@@ -98,7 +98,11 @@ def test_errors_of_clients_are_read_from_the_history(
 
 def test_nothing_acknowledged(sketch: Sketch) -> None:
     """A load of which nothing succeeded proves nothing."""
-    sketch.ops(1, 31, kind=Type.FAIL)
+    sketch.op(F.CAS, 1, kind=Type.FAIL)
+    assert "NO_OPERATIONS" in codes(sketch)
+    sketch.op(F.CAS, 2)
+    assert "NO_OPERATIONS" not in codes(sketch)
+    sketch.ops(2, 31, kind=Type.FAIL)
     sketch.op(F.READ, 32)
     assert "NO_OPERATIONS" in codes(sketch)
 

@@ -96,6 +96,20 @@ def test_clients_that_hang_have_tried(sketch: Sketch) -> None:
     assert not judged(sketch).findings, "its answer may be in the part that is missing"
 
 
+def test_clients_that_never_succeed_convict_nobody(sketch: Sketch) -> None:
+    """They may have a wrong address. After one success, the cluster has to answer."""
+    sketch.fault("pause", 10, 16)
+    sketch.event(0.7, "controller-1", "set", brokerName="a", set=[1, 2, 3], setEpoch=3)
+    for at in range(1, 31):
+        sketch.op(F.CAS, at, kind=Type.FAIL)
+    result = judged(sketch)
+    assert (result.findings, dict(result.decided)) == ((), {"recovers": 0})
+    assert "proved" not in result.stats
+    sketch.op(F.CAS, 0.8)
+    (row,) = only(sketch).evidence
+    assert row["missing"] == "acknowledged operation"
+
+
 def test_healing_that_nobody_saw_is_unknown(sound: Sketch) -> None:
     """Only then can nothing be said."""
     sound.faults[0] = replace(sound.faults[0], healed=None)
