@@ -11,8 +11,9 @@ version that comes again is `EVENT_TWICE`, one that comes after a later one `EVE
 one from before the version that the watch continues from `EVENT_STALE`. *Only the newest value is
 promised* (ZooKeeper): whatever is left out, versions never go back (`EVENT_STALE`).
 
-A read of the watcher itself is never older than what it received or read before (`EVENT_STALE`). An
-event may be older than such a read: watches lag behind, and promise no more than their order.
+A read of the watcher itself is never older than what it received or read before (`EVENT_STALE`);
+where events may come *early* (NATS: from a server that is ahead of the leader), than what it read.
+An event may be older than such a read: watches lag behind, and promise no more than their order.
 
 In the final phase nothing is written. A watcher that has not received the newest version by then,
 and to which several calls brought nothing, has missed it, and so has each watcher if what was
@@ -87,6 +88,7 @@ class KeyOperation:
     version: int = NONE
     value: int = NONE
     newest: bool = False
+    early: bool = False
     events: list[tuple[int, Event]] = field(default_factory=list)  # with their positions
 
 
@@ -240,8 +242,10 @@ def operations_of(
             mine.begun = t
             mine.version, mine.value = max(mine.version, offset), max(mine.value, value)
         else:
-            mine.ended, mine.type, mine.newest = t, Type(kind), arg == 1
-            if f != F.WATCH:
+            mine.ended, mine.type = t, Type(kind)
+            if f == F.WATCH:
+                mine.newest, mine.early = arg in (1, 3), arg in (2, 3)
+            else:
                 mine.version, mine.value = offset, max(mine.value, value)
     for key, operations in sorted(keys.items()):
         if any(each.f is F.WATCH for each in operations.values()):
@@ -318,7 +322,7 @@ class _Watcher:
         self._process, self._known, self._breaches = process, known, breaches
         self._received: dict[int, int] = {}  # version -> operation
         self._newest = False
-        self._top = 0  # the greatest version that it received or read
+        self._top = 0  # the greatest version that it received or read, and what it reads must have
         self._reached = 0  # the greatest that it received, or continued from
         self._covered: list[tuple[int, int, int, int]] = []  # after, up to, when, operation
 
@@ -341,7 +345,9 @@ class _Watcher:
                 self._take_next(each, event, last)
             last = max(last, event.version)
             self._received.setdefault(event.version, each.op)
-            self._top, self._reached = max(self._top, last), max(self._reached, last)
+            self._reached = max(self._reached, last)
+            if not each.early:
+                self._top = max(self._top, last)
         if last > each.version and not each.newest:
             self._covered.append((each.version, last, each.ended or each.events[-1][1].t, each.op))
 

@@ -56,8 +56,9 @@ class F(IntEnum):
     JOIN = 23  # a consumer joins the group under key
     LEAVE = 24  # a consumer leaves it
     WATCH = 25  # changes of a key after the version `offset`: one ok row for each, offset = its
-    # version, pos = its index; the operation's ok has arg 1 if only the newest value is promised.
-    # PUT and GET of such a key are ok with the version as offset, 0 if there is no value
+    # version, pos = its index; the operation's ok has arg 1 if only the newest value is promised,
+    # and 2 more if an event may come before reads show its value. PUT and GET of such a key are ok
+    # with the version as offset, 0 if there is no value
     ACKNOWLEDGE = 26  # messages that a group was given, which it is not given again once this is
     # ok: one ok row for each, offset, pos = its index. Its arg, and that of the group's POLL, is
     # the number of the group

@@ -358,7 +358,7 @@ def _versioned(found: Any) -> Versioned | None:
 
 def _changes(found: Any) -> Changes:
     events = [Versioned(_number(version), _number(value)) for version, value in found["events"]]
-    return Changes(events, bool(found.get("newest", False)))
+    return Changes(events, bool(found.get("newest", False)), bool(found.get("early", False)))
 
 
 def _deliveries(found: Any) -> list[Delivery]:

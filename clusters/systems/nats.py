@@ -320,7 +320,8 @@ class NatsClient:
         await self._publish(subject_of(key), str(new).encode(), last)
         return True
 
-    # watches: each an ordered consumer, whose messages the server numbers
+    # watches: each an ordered consumer, whose messages the server numbers. Its server may have a
+    # message before the stream's leader, which answers reads and writes, has it
 
     async def change(self, key: str, value: int) -> int:
         return await self._publish(key, value.to_bytes(8))
@@ -344,7 +345,7 @@ class NatsClient:
                 watch.of.end()
             raise
         self._watches[key] = watch
-        return Changes(events)
+        return Changes(events, early=True)
 
     async def _watching(self, key: str, after: int) -> "StreamWatch":
         of = (await self._connected()).subscribe()

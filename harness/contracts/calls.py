@@ -63,10 +63,17 @@ class Versioned(NamedTuple):
 
 class Changes(NamedTuple):
     """Changes of a key, in the order in which they arrived. `newest`: the system promises only that
-    the newest value is learned, so values before it may be left out."""
+    the newest value is learned, so values before it may be left out. `early`: an event may arrive
+    before reads show its value."""
 
     events: Sequence[Versioned] = ()
     newest: bool = False
+    early: bool = False
+
+    @property
+    def promise(self) -> int:
+        """Return what the history has of it: 1 if `newest`, and 2 more if `early`."""
+        return self.newest + 2 * self.early
 
 
 class Delivery(NamedTuple):

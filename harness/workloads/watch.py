@@ -172,7 +172,7 @@ class WatchingClient(ObjectClient):
             event = ReceivedMessage(version, NONE, b"")
             self.context.received(self.process, op, F.WATCH, self._key, pos, value, event)
             self._after = version if changes.newest else max(version, self._after)
-        arg = int(changes.newest) if changes else NONE
+        arg = changes.promise if changes else NONE
         self.complete(op, F.WATCH, self._key, NONE, replace(done, arg=arg))
         if not changes:
             await asyncio.sleep(RETRY_S)

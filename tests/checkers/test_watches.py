@@ -2,8 +2,8 @@
 
 A history is a line of words about one key. `a:1` is a write of value a that was acknowledged as
 version 1; `a?` has no answer, `a-` was refused. `W0<` are the events that process 0 received after
-version 0: `W0< 1a 2b;`, or `N0<`, of which only the newest is promised; `R0 2b` is its read. `|`
-begins the final phase.
+version 0: `W0< 1a 2b;`, or `N0<`, of which only the newest is promised, or `E0<`, which may come
+before reads show them; `R0 2b` is its read. `|` begins the final phase.
 """
 
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def rows(op: int, t: int, word: str, words: Iterator[str]) -> Iterator[tuple[int
         version, value = placed(next(words))
         yield row(Type.INVOKE, F.GET, int(word[1:]))
         yield row(Type.OK, F.GET, int(word[1:]), offset=version, value=value)
-    elif word[0] in "WN":
+    elif word[0] in "WNE":
         process, after = map(int, word[1:].split("<"))
         yield row(Type.INVOKE, F.WATCH, process, offset=after)
         events = [] if (first := next(words)) == ";" else [first, *iter(words.__next__, ";")]
@@ -52,7 +52,7 @@ def rows(op: int, t: int, word: str, words: Iterator[str]) -> Iterator[tuple[int
         for pos, event in enumerate(events):
             version, value = placed(event)
             yield row(Type.OK, F.WATCH, process, offset=version, value=value, pos=pos)
-        yield row(Type.OK, F.WATCH, process, arg=int(word[0] == "N"))
+        yield row(Type.OK, F.WATCH, process, arg="WNE".index(word[0]))
     else:
         value, version = ord(word[0]), word[2:]
         yield row(Type.INVOKE, F.PUT, 9, value=value)
@@ -100,6 +100,8 @@ SILENT = "W0<1 ; W0<1 ; W0<1 ;"
         (ABC + "W0<0 1a ; R0 0", ["EVENT_STALE"]),
         (ABC + "W0<0 1a 2b ; R1 1a", []),  # another client
         (ABC + "R0 3c R0 2b W0<2 3c ;", ["EVENT_STALE"]),
+        (ABC + "E0<0 1a 2b ; R0 1a E0<2 3c ;", []),  # it came early
+        (ABC + "E0<0 1a ; R0 2b E0<1 2b 3c ; R0 1a", ["EVENT_STALE"]),
         # only the newest is promised
         (ABC + "N0<0 1a ; N0<1 3c ;", []),
         (ABC + "N0<0 3c ; N0<3 2b ;", ["EVENT_STALE"]),

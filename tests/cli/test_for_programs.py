@@ -15,7 +15,9 @@ def test_plug_ins_are_listed(seatrial: Script) -> None:
     told = json.loads(ran.stdout)
     assert list(told) == ["system", "report"]
     systems = {each["name"]: each for each in told["system"]}
-    assert systems["redis"]["profiles"].keys() == {"default", "min-replicas", "wait"}
+    assert systems["redis"]["profiles"].keys() == {
+        *("default", "min-replicas", "wait", "streams", "streams-wait")
+    }
     assert "mutants" in systems["flotilla"]
     assert {each["name"] for each in told["report"]} >= {"page", "junit", "badge"}
     assert all(each["about"].endswith(".") for each in told["report"])

@@ -235,8 +235,8 @@ def test_a_read_never_has_an_unknown_outcome() -> None:
     ("answer", "call", "says"),
     [
         (None, "cas", "cas must return True or False, not None"),
-        ([1], "read", "read must return a whole number or None, not list '[1]'"),
-        ("7", "read", "read must return a whole number or None, not str '7'"),
+        ([1], "read", "read must return a whole number of 64 bits or None, not list '[1]'"),
+        ("7", "read", "read must return a whole number of 64 bits or None, not str '7'"),
         (["7"], "members", "members must return a list or set of whole numbers, not list"),
         (b"7", "append", "append must return an offset, as a whole number, or Stored, not bytes"),
         ([], "entries", "entries must return LogEntries, not list '[]'"),
