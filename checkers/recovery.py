@@ -97,8 +97,8 @@ def judge(known: RunFacts) -> Result:
             stats |= _times(known, since)
             if not findings and not reasons and known.outline.applied and _ever_answered(known):
                 stats["proved"] = "the cluster recovered by itself after every fault was healed"
-    judged = known.outline.load is not None and known.outline.alone_since is not None
-    judged = judged and _ever_answered(known)
+    loaded = known.outline.load is not None and _ever_answered(known)
+    judged = loaded and known.outline.alone_since is not None
     decided = {DEMAND: len(known.outline.sets) if judged else 0}
     return Result("recovery", tuple(findings), tuple(reasons), stats, decided)
 

@@ -322,7 +322,7 @@ class _Watcher:
         self._process, self._known, self._breaches = process, known, breaches
         self._received: dict[int, int] = {}  # version -> operation
         self._newest = False
-        self._top = 0  # the greatest version that it received or read, and what it reads must have
+        self._top = 0  # a read that shows an older version than this is stale
         self._reached = 0  # the greatest that it received, or continued from
         self._covered: list[tuple[int, int, int, int]] = []  # after, up to, when, operation
 

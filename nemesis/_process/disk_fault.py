@@ -36,7 +36,7 @@ from nemesis._runner.waiting import NS, gather_all, wait_until
 SEEN_WITHIN_S = 5.0
 HEALED_WITHIN_S = 15.0  # a slow disk may have a queue of syncs
 BACK_WITHIN_S = 10.0
-WRITTEN_WITHIN_S = 10.0  # clients may be served by none meanwhile
+WRITTEN_WITHIN_S = 10.0  # clients may get no answers meanwhile
 POLL_S = 0.1
 PROBE_TIMEOUT_S = 0.5  # for a sync that hangs
 EXITED = ("exited", "absent")

@@ -96,7 +96,7 @@ def test_clients_that_hang_have_tried(sketch: Sketch) -> None:
     assert not judged(sketch).findings, "its answer may be in the part that is missing"
 
 
-def test_clients_that_never_succeed_convict_nobody(sketch: Sketch) -> None:
+def test_clients_that_never_succeed_prove_nothing(sketch: Sketch) -> None:
     """They may have a wrong address. After one success, the cluster has to answer."""
     sketch.fault("pause", 10, 16)
     sketch.event(0.7, "controller-1", "set", brokerName="a", set=[1, 2, 3], setEpoch=3)

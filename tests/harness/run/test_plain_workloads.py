@@ -205,6 +205,22 @@ class NewestOnly(Store):
         return super().events(key, after)[-1:]
 
 
+class EarlyEvents(Store):
+    """Reads lack the newest value, which watches tell already; `early`: it says so."""
+
+    def __init__(self, early: bool) -> None:
+        super().__init__()
+        self.early = early
+
+    async def watch(self, key: str, after: int) -> Changes:
+        return (await super().watch(key, after))._replace(early=self.early)
+
+    async def current(self, key: str) -> Versioned | None:
+        await self.moment()
+        before = super().events(key, 0)[:-1]
+        return before[-1] if before else None
+
+
 class DropsAtReconnect(Store):
     """After a lost connection the event that was on its way does not come again."""
 
@@ -428,6 +444,16 @@ def test_watches_may_leave_out_all_but_the_newest_value(tmp_path: Path) -> None:
     assert not result.findings
     assert not result.reasons
     assert result.stats["events"] > 10
+
+
+@pytest.mark.parametrize(("early", "codes"), [(True, set()), (False, {"EVENT_STALE"})])
+def test_events_may_come_before_reads_show_them(
+    tmp_path: Path, early: bool, codes: set[str]
+) -> None:
+    """If the answers of the watch say so."""
+    result = judged(tmp_path / "run", "watch", EarlyEvents(early), "watches")
+    assert {finding.code for finding in result.findings} == codes
+    assert result.stats["reads"] > 10
 
 
 def test_refused_and_unknown_calls_are_no_evidence(tmp_path: Path) -> None:
