@@ -9,6 +9,7 @@ import signal
 from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import pytest
 from docker_lab import docker_lab as docker_lab  # a fixture
@@ -16,6 +17,7 @@ from hypothesis import settings
 from ssh_lab import ssh_lab as ssh_lab  # another
 
 from harness.history import run_files
+from harness.spark.master import NONE, VARIABLE
 
 if TYPE_CHECKING:
     from kafka_table import Table
@@ -69,6 +71,15 @@ def small_messages(tmp_path_factory: pytest.TempPathFactory) -> "Table":
     import small_histories
 
     return small_histories.messages(Path(tmp_path_factory.mktemp("messages")))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Commands start no Spark, save in tests marked with it: its start takes most of their time."""
+    if item.get_closest_marker("spark"):
+        return (yield)
+    with patch.dict(os.environ, {VARIABLE: NONE}):
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)

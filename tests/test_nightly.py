@@ -262,7 +262,6 @@ NOT_IN_TESTS = (
 
 
 @pytest.mark.bed
-@pytest.mark.spark
 def test_their_steps_work(tmp_path: Path) -> None:
     """Each `run:` step, in order, as the shell of a runner would execute it; for each part of the
     night, on short suites."""

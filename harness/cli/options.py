@@ -22,7 +22,7 @@ from harness import registry
 from harness.cli.prog_name import seatrial
 from harness.errors import BadRequest, UnknownName
 from harness.plans import join_plans
-from harness.spark.master import DEFAULT, Master
+from harness.spark.master import DEFAULT, VARIABLE, Master
 from harness.suite import bundled
 from harness.text.parsing import (
     MAX_SECONDS,
@@ -250,8 +250,11 @@ SPARK = click.option(
     "--spark",
     metavar="MASTER",
     default=DEFAULT,
+    envvar=VARIABLE,
+    show_envvar=True,
     callback=_master,
-    help="Where checkers run: local[N], spark://HOST:PORT, yarn, k8s://..., sc://HOST.",
+    help="Where checkers run: local[N], spark://HOST:PORT, yarn, k8s://..., sc://HOST; or none: in"
+    " this process, for small histories.",
 )
 
 

@@ -37,7 +37,7 @@ from harness.errors import (
 )
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Judgement, Verdict
-from harness.spark.master import DEFAULT
+from harness.spark.master import DEFAULT, NONE, default_master
 from harness.text.sanitize import sanitize
 from harness.trial import Trial
 
@@ -133,7 +133,7 @@ def run_all(
     several: RunSeries,
     runs: Path,
     shown: ReportOptions,
-    master: str = DEFAULT,
+    master: str | None = None,
 ) -> int:
     """Run the trial for each seed, show the results, and return the worst exit code."""
     from harness.run.preflight import refuse_any_unrunnable
@@ -178,7 +178,7 @@ def run_series(
 
 
 def _run_single(
-    request: Request, runs: Path, shown: ReportOptions, master: str = DEFAULT
+    request: Request, runs: Path, shown: ReportOptions, master: str | None = None
 ) -> RunEnd:
     """Carry out one run, and show its whole summary."""
     from harness.run.preflight import refuse_unrunnable
@@ -191,16 +191,19 @@ def _run_single(
     return ending
 
 
-def needs_java(trial: Trial, master: str = DEFAULT) -> bool:
-    """Return whether Spark judges: always, except for simulated runs, which are small."""
-    return trial.hosts != SIMULATED or master != DEFAULT
+def needs_java(trial: Trial, master: str | None = None) -> bool:
+    """Return whether Spark judges: always, except for simulated runs, which are small, and where
+    the master is none."""
+    master = master or default_master()
+    return master != NONE and (trial.hosts != SIMULATED or master != DEFAULT)
 
 
 @contextmanager
-def engine(trial: Trial, master: str = DEFAULT) -> Iterator["SparkLauncher"]:
+def engine(trial: Trial, master: str | None = None) -> Iterator["SparkLauncher"]:
     """Yield Spark, which starts while trials run."""
     from harness.spark import session as spark
 
+    master = master or default_master()
     begun = (
         spark.launch_in_background(master)
         if needs_java(trial, master)
@@ -214,12 +217,11 @@ class Engines:
     """Spark for many runs, one after another. If it does not start, or dies, one run has no
     verdict, and Spark is started again for the next."""
 
-    def __init__(self, master: str = DEFAULT, at_once: bool = True) -> None:
+    def __init__(self, master: str | None = None, at_once: bool = True) -> None:
         from harness.spark import session as spark
 
-        self._prepare = partial(
-            spark.launch_in_background if at_once else spark.LazyLauncher, master
-        )
+        launch = spark.launch_in_background if at_once else spark.LazyLauncher
+        self._prepare = partial(launch, master or default_master())
         self._spark = self._prepare()
 
     def ready(self) -> "SparkLauncher":
@@ -258,7 +260,7 @@ def judge_run(
     run: RunDir,
     seed: int,
     spark: "SparkLauncher | None" = None,
-    master: str = DEFAULT,
+    master: str | None = None,
     on_progress: Callable[[str], None] = lambda checker: None,
 ) -> RunEnd:
     """Judge what a run recorded."""
@@ -272,17 +274,21 @@ def judge_run(
 
 
 def _verdict(
-    run: RunDir, spark: "SparkLauncher | None", master: str, on_progress: Callable[[str], None]
+    run: RunDir,
+    spark: "SparkLauncher | None",
+    master: str | None,
+    on_progress: Callable[[str], None],
 ) -> Verdict:
-    """Judge by Spark. A simulated run, and one for which Java does not start, is judged by the same
-    checkers in this process if its history is small."""
+    """Judge by Spark. A simulated run, and one for which Spark is not wanted or does not start, is
+    judged by the same checkers in this process if its history is small."""
     from harness.judge.judge import IN_PROCESS_BYTES, history_bytes, judge, judge_in_process
 
     size, limit = history_bytes(run), f"{IN_PROCESS_BYTES >> 20} MiB"
     if size <= IN_PROCESS_BYTES and not needs_java(run.trial(), master):
         return judge_in_process(run, on_progress)
     try:
-        return judge(run, spark.session() if spark else None, on_progress, master)
+        session = spark.session() if spark else None
+        return judge(run, session, on_progress, master or default_master())
     except SparkUnavailable as e:
         history = f"its history of {size / (1 << 20):,.1f} MiB"
         if size > IN_PROCESS_BYTES:
@@ -292,7 +298,7 @@ def _verdict(
         return judge_in_process(run, on_progress)
 
 
-def check(run: RunDir, shown: ReportOptions, master: str = DEFAULT) -> int:
+def check(run: RunDir, shown: ReportOptions, master: str | None = None) -> int:
     """Judge a stored run again."""
     run.plan_text()  # raises, before anything is judged, if it is unreadable
     with working(f"checking {run.path.name}") as step:

@@ -4,6 +4,7 @@
     spark://HOST:PORT   a standalone cluster
     yarn, k8s://...     as the files in HADOOP_CONF_DIR and SPARK_CONF_DIR configure it
     sc://HOST:PORT      a Spark Connect server: no JVM here at all
+    none                no Spark: small histories are judged by the same kernels in this process
 
 Executors read the run's folder themselves, so it has to exist where they run, under the same path.
 The code that they run is sent: our packages as one archive. Python and the libraries (numpy,
@@ -26,16 +27,18 @@ from harness import registry
 from harness.errors import BadRequest, BedFailed
 from harness.text.parsing import read_text
 
-LOCAL, STANDALONE, YARN, K8S, CONNECT = "local", "spark", "yarn", "k8s", "sc"
+LOCAL, STANDALONE, YARN, K8S, CONNECT, NONE = "local", "spark", "yarn", "k8s", "sc", "none"
 FORMS = {
     LOCAL: r"local(\[(\*|[1-9]\d*)(,\s*[1-9]\d*)?\])?",
     STANDALONE: r"spark://[^/,:\s]+:\d+(,[^/,:\s]+:\d+)*",
     YARN: "yarn",
     K8S: r"k8s://\S+",
     CONNECT: r"sc://[^/:;\s]+(:\d+)?(/;?\S*)?",
+    NONE: "none",
 }
-FORMS_TEXT = "local[N], spark://HOST:PORT, yarn, k8s://ADDRESS or sc://HOST:PORT"
+FORMS_TEXT = "local[N], spark://HOST:PORT, yarn, k8s://ADDRESS, sc://HOST:PORT or none"
 DEFAULT = "local[2]"
+VARIABLE = "SEATRIAL_SPARK"
 CONNECT_PORT = 15002
 CONNECT_WITHIN_S = 5.0
 CODE = ("harness", "checkers")  # packages with functions that executors run
@@ -114,6 +117,12 @@ class Master:
         if self.kind == YARN:
             own["spark.yarn.isPython"] = "true"  # so that executors are given PySpark too
         return {**own, **_defaults()}
+
+
+def default_master() -> str:
+    """Return the master of a command that is given none. Raises BadRequest if the variable names no
+    master."""
+    return Master.of(os.environ.get(VARIABLE) or DEFAULT).url
 
 
 def _addresses(url: str) -> Iterator[tuple[str, int]]:

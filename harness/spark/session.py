@@ -30,7 +30,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 from harness import registry
 from harness.errors import BadRequest, BedFailed, SeatrialError, SparkUnavailable
 from harness.spark import java
-from harness.spark.master import CONNECT, DEFAULT, SAFE_PATH, Master, pack_code
+from harness.spark.master import CONNECT, DEFAULT, NONE, SAFE_PATH, Master, pack_code
 from harness.spark.probe import finishes_within
 from harness.spark.worker_daemon import AHEAD, PRELOAD
 
@@ -180,7 +180,9 @@ def start_within_s() -> float:
 
 def launch(master: str = DEFAULT, compiler: bool = False) -> SparkLauncher:
     """Begin to start Spark; with the compiler of kernels, which large histories need. Raises
-    BadRequest or BedFailed if there can be no such master."""
+    BadRequest or BedFailed if there can be no such master, and SparkUnavailable if it is none."""
+    if master == NONE:
+        raise SparkUnavailable("Spark was not started, because its master is none")
     if Master.of(master).kind == CONNECT:
         return _connect_launcher(master)
     return JvmLauncher(master, compiler=compiler)

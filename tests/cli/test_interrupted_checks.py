@@ -67,8 +67,9 @@ def simulated(recorded: RunDir, tmp_path: Path) -> RunDir:
 
 
 @pytest.fixture
-def local(simulated: RunDir) -> RunDir:
+def local(simulated: RunDir, monkeypatch: pytest.MonkeyPatch) -> RunDir:
     """The same history as of local hosts, which Spark judges."""
+    monkeypatch.delenv("SEATRIAL_SPARK", raising=False)
     text = simulated.trial_file.read_text()
     assert 'hosts = "simulated"' in text
     simulated.trial_file.write_text(text.replace('hosts = "simulated"', 'hosts = "local"'))
@@ -144,14 +145,18 @@ def test_java_that_does_not_start_in_time_costs_no_verdict(
 def test_both_ways_write_the_same_bytes(
     local: RunDir, hanging_java: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark and this process run the same kernels: verdict.json does not differ in a byte."""
-    monkeypatch.setenv("SEATRIAL_JAVA_WITHIN_S", "1")
-    assert "without Spark" in check(local).stderr
+    """Spark and this process run the same kernels: verdict.json does not differ in a byte. Where
+    the master is none, by option or variable, no Java is started."""
+    assert check(local, "--spark", "none").stderr == ""
     here = local.verdict_file.read_bytes()
     local.verdict_file.unlink()
-    monkeypatch.delenv("JAVA_HOME")
-    monkeypatch.delenv("SEATRIAL_JAVA_WITHIN_S")
+    monkeypatch.setenv("SEATRIAL_SPARK", "none")
     assert check(local).stderr == ""
+    assert local.verdict_file.read_bytes() == here
+    assert not hanging_java.exists()
+    local.verdict_file.unlink()
+    monkeypatch.delenv("JAVA_HOME")
+    assert check(local, "--spark", "local[1]").stderr == ""
     assert local.verdict_file.read_bytes() == here
 
 
@@ -166,6 +171,21 @@ def test_a_large_history_waits_for_java(
     assert ran.returncode == 255
     assert "is larger than the limit of 32 MiB for judging without Spark" in ran.stderr
     assert names_the_run(ran.stderr, local)
+    without = check(local, "--spark", "none")
+    assert without.returncode == 255
+    assert without.stderr.startswith("seatrial: Spark was not started, because its master is none;")
+    assert "is larger than the limit of 32 MiB for judging without Spark" in without.stderr
+
+
+@pytest.mark.parametrize("command", [("check", "."), ("suite", "nightly", "--only", "blackout")])
+def test_a_variable_that_names_no_master_is_refused(
+    local: RunDir, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    """Whether the command has the option or not."""
+    monkeypatch.setenv("SEATRIAL_SPARK", "local(2)")
+    ran = subprocess.run([SCRIPT, *command], cwd=local.path, capture_output=True, text=True)
+    assert ran.returncode == 254
+    assert ran.stderr.startswith("seatrial: 'local(2)' is not a Spark master; write local[N], ")
 
 
 def test_a_bound_that_is_no_number_is_refused(

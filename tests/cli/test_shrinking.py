@@ -72,7 +72,6 @@ def test_a_shrunk_run_fails_with_less_and_tells_why(sunk: RunDir, tmp_path: Path
 
 
 @pytest.mark.bed
-@pytest.mark.spark
 def test_a_shrunk_run_can_be_replayed(sunk: RunDir, tmp_path: Path) -> None:
     """It fails again, event by event, and can be shrunk no more by the beginnings of a search."""
     done = shrink(sunk.path, "--luck", 1, runs=tmp_path)

@@ -5,6 +5,7 @@ folder, if any selected test needs them, and such a test waits for its own trial
 and on SSH hosts follow each other, because there is one lab for each kind.
 """
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +19,8 @@ import pytest
 import run_command
 import ssh_lab as ssh_labs
 import trial_scenarios
+
+from harness.spark.master import DEFAULT, VARIABLE
 
 PLAN = "isolate-then-kill"
 PROFILES = ("unsafe-default", "allack-min2")
@@ -84,7 +87,8 @@ class Fleet:
 
 def _killed(moment: str, runs: Path) -> Killed:
     argv = [sys.executable, str(KILLS), "1", "--at", moment]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=240, check=False)
+    env = {**os.environ, VARIABLE: DEFAULT}  # whichever test is running meanwhile
+    return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=240, check=False)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -152,7 +152,6 @@ def test_a_system_that_does_not_start_is_one_sentence(
     assert re.search(f"^seatrial: .*{says}", last), last
 
 
-@pytest.mark.spark
 def test_an_unknown_error_of_a_client_is_an_unknown_outcome_and_counted(run: Run) -> None:
     """By the exception's name, on the terminal and in the page; the run goes on."""
     done = run(WAITS, "", "", "--duration", "3s", "--load", "rate=50")

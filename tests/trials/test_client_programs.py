@@ -96,7 +96,6 @@ def test_every_call_of_an_example(
     assert asyncio.run(use()) == [None, True, False, 1 << 52, None, False, True, 6]
 
 
-@pytest.mark.spark
 def test_a_client_program_serves_a_trial(go: str, tmp_path: Path) -> None:
     done = run_command.seatrial(
         *("run", "register", "--system", "etcd", "--client", go, "--faults", "kill,crash"),

@@ -17,7 +17,7 @@ import trial_scenarios
 from docker_lab import DockerLab
 from host_labs import HostLab
 
-pytestmark = [pytest.mark.bed, pytest.mark.spark]
+pytestmark = pytest.mark.bed
 
 MADE = "12 containers, 1 network and 6 volumes"
 TAKEN = "198.19.77.0/24"

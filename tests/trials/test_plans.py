@@ -17,7 +17,6 @@ from nemesis import dump, load
 
 
 @pytest.mark.bed
-@pytest.mark.spark
 def test_defaults_lose_what_was_acknowledged(fleet) -> None:
     """Exit code 1, LOST_ACKED, and exactly as many as a script counts that shares no code."""
     done = fleet["isolate-then-kill unsafe-default"]
@@ -29,7 +28,6 @@ def test_defaults_lose_what_was_acknowledged(fleet) -> None:
 
 
 @pytest.mark.bed
-@pytest.mark.spark
 def test_waiting_for_the_whole_set_loses_nothing(fleet) -> None:
     """Exit code 0, and nothing lost by either count, though the faults were at work."""
     done = fleet["isolate-then-kill allack-min2"]

@@ -6,7 +6,7 @@ import pytest
 import run_command
 from naive_loss import lost
 
-pytestmark = [pytest.mark.bed, pytest.mark.spark]
+pytestmark = pytest.mark.bed
 
 
 def test_a_safe_cluster_weathers_every_kind_of_fault(storm: run_command.FinishedCommand) -> None:

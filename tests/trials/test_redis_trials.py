@@ -18,7 +18,7 @@ import run_command
 import trial_assertions
 import trial_scenarios
 
-pytestmark = [pytest.mark.bed, pytest.mark.spark]
+pytestmark = pytest.mark.bed
 
 PROGRAMS = ("sh", "ip", "mkdir", "df", "env")  # all that nodes need of a PATH
 Voyages = Mapping[str, "Future[run_command.FinishedCommand]"]

@@ -17,7 +17,7 @@ import trial_scenarios
 from host_labs import HostLab, left_on
 from ssh_lab import LabHost, SshLab
 
-pytestmark = [pytest.mark.bed, pytest.mark.spark]
+pytestmark = pytest.mark.bed
 
 
 def test_the_trial_of_all_hosts_is_valid_over_ssh(smoke: run_command.FinishedCommand) -> None:

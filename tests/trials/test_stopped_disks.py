@@ -11,7 +11,7 @@ import run_command
 
 from nemesis import open_entries
 
-pytestmark = [pytest.mark.bed, pytest.mark.spark]
+pytestmark = pytest.mark.bed
 
 SPOILT = """
 fault = [

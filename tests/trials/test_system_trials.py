@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import run_command
 
-pytestmark = [pytest.mark.bed, pytest.mark.spark]
+pytestmark = pytest.mark.bed
 
 LOADS = {
     "etcd": "append",

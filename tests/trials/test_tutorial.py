@@ -26,7 +26,6 @@ VERDICTS = (0, 1, 2)  # a command that makes no sense, or cannot, ends with anot
 
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.bed
-@pytest.mark.spark
 def test_the_pages_commands_do_what_they_say(root: Path, tmp_path: Path, name: str) -> None:
     """Whoever types what stands there sees what stands there."""
     clone = tmp_path / "clone"

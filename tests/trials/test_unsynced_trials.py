@@ -7,7 +7,7 @@ import pytest
 import run_command
 from naive_loss import lost
 
-pytestmark = [pytest.mark.bed, pytest.mark.spark]
+pytestmark = pytest.mark.bed
 
 # Syncs that take their time leave something at stake under SYNC_FLUSH, too, once they do. With
 # this seed no disk keeps any of it.

@@ -15,7 +15,7 @@ import run_command
 
 from harness.errors import EXIT_BED_FAILED
 
-pytestmark = [pytest.mark.bed, pytest.mark.spark]
+pytestmark = pytest.mark.bed
 
 # Each node keeps the numbers of its own keys. What another version has written is only read by one
 # that was announced before; DROPS: it is not read at all.
