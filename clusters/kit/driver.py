@@ -179,7 +179,9 @@ def _driver(service: type[Service], trial: Trial) -> "ServiceDriver":
     topics = wanted.get("topics", {})
     nodes = _cluster_nodes(service, trial.nodes)
     driver = DigestDriver if _has_digests(service) else ServiceDriver
-    return driver(service, trial, nodes, settings_in_force(service, trial), topics)
+    driven = driver(service, trial, nodes, settings_in_force(service, trial), topics)
+    driven.broker_sets(nodes, ())  # refuses what the settings do not allow
+    return driven
 
 
 def _has_digests(service: type[Service]) -> bool:

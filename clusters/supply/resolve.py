@@ -18,6 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+from click import unstyle
+
 from clusters.supply.programs import (
     GoModule,
     MavenJars,
@@ -41,7 +43,7 @@ WORDS: dict[str, tuple[type, ...]] = {
 }
 FETCH_WITHIN_S = 1200.0
 PRINT_WITHIN_S = 60.0  # on a busy machine an Erlang takes 20
-VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]{0,63}")
+VERSION = re.compile(r"(?=\D*\d)[0-9A-Za-z][0-9A-Za-z.+_-]{0,63}")
 MAX_PROGRAM_BYTES = 1 << 30
 MAX_NAMED = 6  # versions in a message
 MAX_ERROR = 2000  # characters of what a package client says
@@ -324,7 +326,8 @@ def _run(argv: Sequence[str], work: Path, **env: str) -> None:
     except subprocess.TimeoutExpired:
         raise _NotThere(f"{argv[0]} did not end within {FETCH_WITHIN_S:g} s") from None
     if done.returncode:
-        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        printed = unstyle(done.stdout + done.stderr)
+        lines = [line for line in printed.splitlines() if line.strip()]
         errors = [line for line in lines if "ERROR" in line or "error" in line] or lines
         client = "pip" if "pip" in argv else argv[0]
         raise _NotThere(f"{client} says: {(errors or ['nothing'])[0].strip()[:MAX_ERROR]}")

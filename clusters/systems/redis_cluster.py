@@ -32,7 +32,7 @@ from clusters.systems.redis import (
     RedisConnection,
     RedisStreamClient,
 )
-from harness.contracts import BedFailed, Node
+from harness.contracts import BadRequest, BedFailed, Node
 from harness.contracts.calls import Refused
 
 SLOTS, BUS = 16_384, 10_000  # the port between servers is the other one and this
@@ -238,7 +238,13 @@ class RedisCluster(Redis):
     def groups(
         cls, values: Mapping[str, Any], nodes: Sequence[str], keys: Sequence[str]
     ) -> dict[str, tuple[Sequence[str], Sequence[str]]]:
-        shards = min(values["shards"], len(nodes))
+        """Return the shards. Raises BadRequest if there are fewer nodes than shards."""
+        shards = values["shards"]
+        if len(nodes) < shards:
+            raise BadRequest(
+                f"{shards} shards need at least {shards} nodes, and the trial has {len(nodes)}; "
+                f"use more, or the setting shards = {len(nodes)}"
+            )
         return {
             _shard(number): (
                 nodes[number::shards],
@@ -261,7 +267,7 @@ class RedisCluster(Redis):
 
     @property
     def _shards(self) -> int:
-        return min(int(self.values["shards"]), len(self.nodes))
+        return int(self.values["shards"])
 
     def _number(self, node: Node) -> int:
         """Return the number of a server's shard."""

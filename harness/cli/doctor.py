@@ -20,6 +20,7 @@ from harness.cli.console import standard_output
 from harness.cli.prog_name import seatrial
 from harness.errors import EXIT_BED_FAILED, EXIT_VALID, BedFailed, SeatrialError
 from harness.spark import java
+from harness.spark.master import NONE, default_master
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,7 +57,7 @@ def examine(hosts: str, bed: HostOptions, runs: Path, system: str = "") -> tuple
     """Probe everything for one kind of hosts, and one system if it is named. Raises UnknownName for
     an unknown kind or system."""
     programs = _programs(system) if system else ()
-    return (*_machine(hosts, runs), *_hosts(hosts, bed), *programs, *_extras())
+    return (*_machine(hosts, runs, default_master()), *_hosts(hosts, bed), *programs, *_extras())
 
 
 def _programs(system: str) -> Iterator[Capability]:
@@ -75,9 +76,10 @@ def _programs(system: str) -> Iterator[Capability]:
             )
 
 
-def refuse_unready(hosts: str, bed: HostOptions, runs: Path) -> None:
-    """Raise BedFailed if a trial on these hosts, written to `runs`, would lack something."""
-    for part in (_machine(hosts, runs), _hosts(hosts, bed)):
+def refuse_unready(hosts: str, bed: HostOptions, runs: Path, master: str | None = None) -> None:
+    """Raise BedFailed if a trial on these hosts, written to `runs` and judged by this Spark, would
+    lack something."""
+    for part in (_machine(hosts, runs, master or default_master()), _hosts(hosts, bed)):
         if lacking := [capability.sentence for capability in _lacking(part)]:
             raise unready(lacking, hosts)
 
@@ -89,7 +91,7 @@ def unready(lacking: Sequence[str], hosts: str) -> BedFailed:
     return BedFailed("\n".join([*lacking[:MAX_NAMED], *(also if more > 0 else [])]))
 
 
-def show(capabilities: tuple[Capability, ...], options: str = "") -> int:
+def show(capabilities: tuple[Capability, ...], trial: str = "demo", options: str = "") -> int:
     """Print the table and the command that runs a trial, and return the exit code."""
     from rich.markup import escape
     from rich.table import Column, Table
@@ -106,7 +108,8 @@ def show(capabilities: tuple[Capability, ...], options: str = "") -> int:
         _print_stacked(console, capabilities)
     else:
         console.print(table)
-    console.print(_conclusion(_lacking(capabilities), options), soft_wrap=True, markup=False)
+    ran = f"{seatrial()} run {trial} {options}".rstrip()
+    console.print(_conclusion(_lacking(capabilities), ran), soft_wrap=True, markup=False)
     return ending(capabilities)
 
 
@@ -128,15 +131,15 @@ def _lacking(capabilities: Iterable[Capability]) -> list[Capability]:
     return [c for c in capabilities if c.needed and not c.ready]
 
 
-def _conclusion(lacking: list[Capability], options: str) -> str:
+def _conclusion(lacking: list[Capability], command: str) -> str:
     if not lacking:
-        return f"A trial can run here: {seatrial()} run demo {options}".rstrip()
+        return f"A trial can run here: {command}"
     return f"No trial can run here yet: {', '.join(dict.fromkeys(c.name for c in lacking))}."
 
 
-def _machine(hosts: str, runs: Path) -> Iterator[Capability]:
+def _machine(hosts: str, runs: Path, master: str) -> Iterator[Capability]:
     yield _python()
-    yield _java(needed=hosts != SIMULATED)
+    yield _java(needed=hosts != SIMULATED and master != NONE)
     yield _disk(runs)
 
 

@@ -144,7 +144,7 @@ def run_all(
     each_s = likely_s(request.trial)
     if several.number == 1:
         return _run_single(requests[0], runs, shown, master).exit_code
-    refuse_any_unrunnable(requests, runs)
+    refuse_any_unrunnable(requests, runs, master)
     announce(several.number * each_s, f"{several.number:,} runs of about {format_duration(each_s)}")
     requests = [request for request in requests for _ in range(several.repeat)]
     with closing(Engines(master, needs_java(request.trial, master))) as engines:
@@ -183,7 +183,7 @@ def _run_single(
     """Carry out one run, and show its whole summary."""
     from harness.run.preflight import refuse_unrunnable
 
-    refuse_unrunnable(request, runs)
+    refuse_unrunnable(request, runs, master)
     announce(likely_s(request.trial))
     with engine(request.trial, master) as spark:
         ending = _show(run_one(request, runs, spark), shown)

@@ -27,10 +27,11 @@ from harness.trial import ANY_KIND, DEMANDS, ISOLATION, Trial
 SLOW_S = 2.0  # what takes longer than this to fetch is announced
 
 
-def refuse_unrunnable(request: Request, runs: Path) -> None:
-    """Raise BadRequest or BedFailed if the trial cannot run as requested."""
+def refuse_unrunnable(request: Request, runs: Path, master: str | None = None) -> None:
+    """Raise BadRequest or BedFailed if the trial cannot run as requested, and be judged by this
+    Spark."""
     refuse_impossible(request)
-    refuse_unready(request.trial.hosts, request.trial.bed, runs)
+    refuse_unready(request.trial.hosts, request.trial.bed, runs, master)
     prepare(request)
 
 
@@ -61,11 +62,13 @@ def _say(words: str) -> None:
             print(message(f"seatrial: {words}"), file=sys.stderr)
 
 
-def refuse_any_unrunnable(requests: Sequence[Request], runs: Path) -> None:
+def refuse_any_unrunnable(
+    requests: Sequence[Request], runs: Path, master: str | None = None
+) -> None:
     """Do the same for trials that differ in their seeds: the machine is checked once."""
     for one in requests:
         refuse_impossible(one)
-    refuse_unready(requests[0].trial.hosts, requests[0].trial.bed, runs)
+    refuse_unready(requests[0].trial.hosts, requests[0].trial.bed, runs, master)
     prepare(requests[0])
 
 
@@ -121,7 +124,7 @@ def missing_calls(trial: Trial) -> list[str]:
     return lacking_calls(calls(trial), needed) if calls is not None else []
 
 
-def _fitting(trial: Trial) -> list[str]:
+def fitting_workloads(trial: Trial) -> list[str]:
     """Return the workloads whose calls the system's clients have."""
     return [
         name
@@ -137,9 +140,10 @@ def _refuse_unable_clients(trial: Trial) -> None:
         of = f"the clients of {trial.system} lack"
         if trial.client:
             of = f"the client program {trial.client[0]} lacks"
+        fitting = ", ".join(fitting_workloads(trial)) or "none"
         raise BadRequest(
             f"{of} {', '.join(missing)}, which the workload "
-            f"{trial.workload} needs; workloads that fit: {', '.join(_fitting(trial)) or 'none'}"
+            f"{trial.workload} needs; workloads that fit: {fitting}"
         )
 
 

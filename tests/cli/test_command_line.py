@@ -1,6 +1,7 @@
 """What every command line offers: defaults, completion, quiet and colored output, dry runs."""
 
 import fcntl
+import json
 import os
 import pty
 import re
@@ -149,6 +150,28 @@ def test_of_many_names_the_near_ones(seatrial: Script) -> None:
     few = seatrial("run", "--hosts", "dokcer").stderr
     assert "did you mean docker?" in few
     assert "there are: attached, docker, local, " in few
+
+
+def test_workloads_of_a_system_are_listed(seatrial: Script) -> None:
+    """Those that the clients of one of its profiles can serve, which `run` accepts."""
+    systems = json.loads(seatrial("list", "systems", "--json").stdout)["system"]
+    workloads = {each["name"]: each["workloads"] for each in systems}
+    assert workloads["rabbitmq"] == ["log", "queue", "set"]
+    assert "consume" in workloads["redis"]
+    assert "    workloads  " in seatrial("list", "systems").stdout
+    for name in ("messages", "queue"):
+        ran = seatrial("run", name, "--system", "rabbitmq", "--dry-run")
+        assert (ran.returncode == 0) == (name in workloads["rabbitmq"]), ran.stderr
+
+
+@pytest.mark.bed
+def test_the_trial_that_doctor_names_tests_that_system(seatrial: Script) -> None:
+    """With a workload that its clients can serve; the demo tests another one."""
+    said = seatrial("doctor", "--system", "zookeeper").stdout.splitlines()[-1]
+    command = re.fullmatch(r"A trial can run here: \S*seatrial (run .*)", said)
+    assert command, said
+    assert "--system zookeeper" in said
+    assert seatrial(*command[1].split(), "--dry-run").returncode == 0
 
 
 # -------------------------------------------------------------------- the folder of runs, defaults

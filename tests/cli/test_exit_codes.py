@@ -62,6 +62,14 @@ def sentence(ran: "CompletedProcess[str]") -> str:
         (["run", "--system", "flotila"], "unknown system 'flotila' (did you mean flotilla?)"),
         (["run", "--hosts", "cloud"], "unknown hosts 'cloud'"),
         (["run", "--faults", "kil,pause"], "unknown fault 'kil' (did you mean kill?)"),
+        (
+            ["run", "register", "--system", "valkey-cluster", "--nodes", "broker=2"],
+            "3 shards need at least 3 nodes, and the trial has 2",
+        ),
+        (
+            ["run", "register", "--system", "valkey", "--version", "banana"],
+            "version must read like 3.5.0, not 'banana'",
+        ),
         (["run", "--faults", "none"], "for a trial without faults omit --faults"),
         (["run", "--faults", "kill,none"], "there is no fault 'none'"),
         (["run", "--profile", "unsafe"], "unknown profile 'unsafe' (did you mean unsafe-default?)"),

@@ -28,17 +28,22 @@ def command(
     """Check what trials need on this machine; with --system, list every way to get its programs.
     Exit code 0 if a trial on these hosts can run, else 255."""
     from harness.cli.doctor import ending, examine, show
+    from harness.run.preflight import fitting_workloads
+    from harness.trial import Trial
 
     options = merge_tables(bed)
     capabilities = examine(hosts, options, runs, system)
     if as_json:
         print(json.dumps([{**asdict(one), "ready": one.ready} for one in capabilities], indent=2))
         return ending(capabilities)
-    return show(capabilities, shlex.join(_as_typed(hosts, options, runs)))
+    trial = (fitting_workloads(Trial(system=system)) or ["demo"])[0] if system else "demo"
+    return show(capabilities, trial, shlex.join(_as_typed(hosts, system, options, runs)))
 
 
-def _as_typed(hosts: str, bed: Mapping[str, Any], runs: Path) -> Iterator[str]:
+def _as_typed(hosts: str, system: str, bed: Mapping[str, Any], runs: Path) -> Iterator[str]:
     """Yield the same options for `seatrial run`."""
+    if system:
+        yield from ("--system", system)
     if hosts != HOSTS:
         yield from ("--hosts", hosts)
     for key, value in bed.items():

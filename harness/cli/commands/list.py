@@ -75,6 +75,8 @@ def _entries(kind: str) -> Iterator[tuple[str, str]]:
     """Yield the indented names of a kind, and of what belongs to each, with a sentence."""
     for name, sentence in describe(kind):
         yield f"  {name}", sentence
+        if fitting := workloads(kind, name):
+            yield "    workloads", ", ".join(fitting)
         yield from ((f"    {profile}", about) for profile, about in profiles(kind, name))
         yield from ((f"    mutant={mutant}", about) for mutant, about in mutants(kind, name))
 
@@ -92,7 +94,11 @@ def describe(kind: str) -> Iterator[tuple[str, str]]:
 def _plain(kind: str) -> Iterator[dict[str, Any]]:
     """Yield the plug-ins of a kind for JSON."""
     for name, sentence in describe(kind):
-        below = {"profiles": dict(profiles(kind, name)), "mutants": dict(mutants(kind, name))}
+        below = {
+            "workloads": workloads(kind, name),
+            "profiles": dict(profiles(kind, name)),
+            "mutants": dict(mutants(kind, name)),
+        }
         yield {"name": name, "about": sentence, **{key: at for key, at in below.items() if at}}
 
 
@@ -115,6 +121,17 @@ def _verify(faults: tuple[str, ...] | None, runs: Path, as_json: bool, **flags: 
     else:
         show(seen)
     return seen.exit_code
+
+
+def workloads(kind: str, name: str) -> list[str]:
+    """Return the workloads whose calls a system's clients have, in one of its profiles."""
+    from harness.run.preflight import fitting_workloads
+    from harness.trial import Trial
+
+    if kind != "system":
+        return []
+    trials = [Trial(system=name, profile=profile) for profile, _ in profiles(kind, name)]
+    return sorted({workload for trial in trials for workload in fitting_workloads(trial)})
 
 
 def profiles(kind: str, name: str) -> Iterator[tuple[str, str]]:
