@@ -283,12 +283,12 @@ def _verdict(
     judged by the same checkers in this process if its history is small."""
     from harness.judge.judge import IN_PROCESS_BYTES, history_bytes, judge, judge_in_process
 
+    master = spark.master.url if spark else master or default_master()
     size, limit = history_bytes(run), f"{IN_PROCESS_BYTES >> 20} MiB"
     if size <= IN_PROCESS_BYTES and not needs_java(run.trial(), master):
         return judge_in_process(run, on_progress)
     try:
-        session = spark.session() if spark else None
-        return judge(run, session, on_progress, master or default_master())
+        return judge(run, spark.session() if spark else None, on_progress, master)
     except SparkUnavailable as e:
         history = f"its history of {size / (1 << 20):,.1f} MiB"
         if size > IN_PROCESS_BYTES:

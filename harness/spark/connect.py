@@ -33,7 +33,7 @@ class ConnectLauncher:
 
     def __init__(self, master: Master) -> None:
         check_server(master)
-        self._master = master
+        self.master = master
         self._session: Any = None
         self._failure: Exception | None = None
         self._ready = threading.Thread(target=self._start, name="spark-connect", daemon=True)
@@ -46,7 +46,7 @@ class ConnectLauncher:
             if self._failure is not None:
                 why = error_line(self._failure)
             raise BedFailed(
-                f"{self._master.url} did not accept the session: {why}; check that it is a "
+                f"{self.master.url} did not accept the session: {why}; check that it is a "
                 "Spark Connect server of the same version"
             ) from self._failure
         return self._session  # type: ignore[no-any-return]
@@ -61,7 +61,7 @@ class ConnectLauncher:
         from pyspark.sql.connect.session import SparkSession
 
         try:
-            session: Any = SparkSession.builder.remote(self._master.url).create()
+            session: Any = SparkSession.builder.remote(self.master.url).create()
             with tempfile.TemporaryDirectory(prefix="seatrial-") as folder:
                 session.addArtifacts(str(pack_code(Path(folder))), pyfile=True)
             for name, value in RUNTIME_OPTIONS.items():

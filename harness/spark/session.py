@@ -51,6 +51,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class SparkLauncher(Protocol):
     """A Spark that is starting. `session()` waits for it; `close()` ends it."""
 
+    master: Master
+
     def session(self) -> "SparkSession": ...
 
     def close(self) -> None: ...
@@ -71,11 +73,9 @@ class JvmLauncher:
         archive_to: Path | None = None,
         compiler: bool = False,
     ) -> None:
-        self._master, self._warm_up = Master.of(master), warm_up
-        self._within_s = start_within_s() * (
-            2 if self._master.is_local else 1
-        )  # its first job, too
-        self._address = self._master.local_address()
+        self.master, self._warm_up = Master.of(master), warm_up
+        self._within_s = start_within_s() * (2 if self.master.is_local else 1)  # its first job, too
+        self._address = self.master.local_address()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 as long as the JVM
         self._folder = tempfile.TemporaryDirectory(prefix="seatrial-spark-")
         self._runtime = java.find_java()
@@ -84,12 +84,12 @@ class JvmLauncher:
         )
         options = [*self._runtime.options(heap), *archive]
         folder = Path(self._folder.name)
-        environment = _environment(self._master, self._address, folder, _preloaded(compiler))
+        environment = _environment(self.master, self._address, folder, _preloaded(compiler))
         jvm = [str(self._runtime.executable), *options, f"-Djava.io.tmpdir={folder}", GATEWAY]
         self._jvm = _launch(jvm, self._output, nice, environment)
         self._daemon: subprocess.Popen[bytes] | None = None
-        if self._master.is_local:  # it imports what workers need while the JVM starts
-            daemon = [self._master.python, "-P", "-m", DAEMON, "ahead", environment[AHEAD]]
+        if self.master.is_local:  # it imports what workers need while the JVM starts
+            daemon = [self.master.python, "-P", "-m", DAEMON, "ahead", environment[AHEAD]]
             self._daemon = _launch(daemon, self._output, nice, environment)
         self._session: SparkSession | None = None
         self._failure: BaseException | None = None
@@ -102,13 +102,13 @@ class JvmLauncher:
         self._ready.join(self._within_s)
         if self._session is not None and not self._ready.is_alive():
             return self._session
-        if self._master.is_local:
+        if self.master.is_local:
             raise SparkUnavailable(
                 f"Spark did not start on {self._runtime.executable}: {self._failure_text()}; "
                 "`seatrial doctor` shows the Java it uses"
             ) from self._failure
         raise BedFailed(
-            f"the Spark master {self._master.url} did not accept the session: "
+            f"the Spark master {self.master.url} did not accept the session: "
             f"{self._failure_text()}; check its log, and that it is Spark of the same version"
         ) from self._failure
 
@@ -127,7 +127,7 @@ class JvmLauncher:
         if orderly and self._session is not None:
             self._session.stop()
         else:
-            if not self._master.is_local and self._session is not None:
+            if not self.master.is_local and self._session is not None:
                 finishes_within(LEAVE_WITHIN_S, self._session.sparkContext.stop)
             _ignore_shutdown_errors(self._session)
             self._jvm.kill()
@@ -143,12 +143,12 @@ class JvmLauncher:
         try:
             connection = Path(self._folder.name) / "gateway"
             _wait_for_gateway(connection, self._jvm)
-            with _gateway_in_environment(connection, self._master.python, self._address):
-                session = _build(self._master, self._address, Path(self._folder.name))
-            if not self._master.is_local:
+            with _gateway_in_environment(connection, self.master.python, self._address):
+                session = _build(self.master, self._address, Path(self._folder.name))
+            if not self.master.is_local:
                 session.sparkContext.addPyFile(str(pack_code(Path(self._folder.name))))
             self._session = session
-            if self._warm_up and self._master.is_local:
+            if self._warm_up and self.master.is_local:
                 warm_up(session)
         except Exception as e:
             self._failure = e
@@ -160,7 +160,7 @@ class JvmLauncher:
         self._output.seek(0)
         lines = [line for line in self._output.read().decode(errors="replace").splitlines() if line]
         failure = f"{self._failure}".splitlines() or [repr(self._failure)]
-        if not self._master.is_local and "stopped SparkContext" in "".join(failure):
+        if not self.master.is_local and "stopped SparkContext" in "".join(failure):
             return "it does not answer as a master of this version does"
         java_said = [line[2:] for line in failure if line.startswith(": ")]
         cause = (java_said or failure)[0]
@@ -201,13 +201,13 @@ class LazyLauncher:
     runs."""
 
     def __init__(self, master: str) -> None:
-        self._master = master
+        self.master = Master.of(master)
         self._engine: SparkLauncher | None = None
-        check_reachable(Master.of(master))
+        check_reachable(self.master)
 
     def session(self) -> "SparkSession":
         if self._engine is None:
-            self._engine = launch(self._master)
+            self._engine = launch(self.master.url)
         return self._engine.session()
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
 """All brokers of real hosts lose at one instant what they had written and not synced."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -36,11 +37,15 @@ SEED = 86
 
 
 def sailed(folder: Path, profile: str) -> run_command.FinishedCommand:
+    """One trial on a machine without Java, where it is judged without Spark."""
+    env = {**os.environ, "JAVA_HOME": str(folder / "no-java")}
+    env.pop("SEATRIAL_SPARK", None)
     (folder / "forget.toml").write_text(FORGET)
     asked = ("--profile", profile, "--duration", "8s", "--seed", SEED)
-    return run_command.seatrial(
-        "run", "messages", "--plan", folder / "forget.toml", *asked, runs=folder / "runs"
-    )
+    command = ("run", "messages", "--plan", folder / "forget.toml", "--spark", "none", *asked)
+    done = run_command.seatrial(*command, runs=folder / "runs", env=env)
+    assert "Spark" not in done.err
+    return done
 
 
 def taken(done: run_command.FinishedCommand) -> list[int]:
