@@ -34,6 +34,7 @@ def test_whoever_judges_says_so(run: RunDir, monkeypatch: pytest.MonkeyPatch) ->
         return VERDICT
 
     monkeypatch.setattr(judge, "judge", slowly)
+    monkeypatch.delenv("SEATRIAL_SPARK", raising=False)
     before = sorted(run.path.iterdir())
     assert session.judge_run(run, 1).verdict == VERDICT
     assert seen == [(True, False)]
