@@ -18,8 +18,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from click import unstyle
-
 from clusters.supply.programs import (
     GoModule,
     MavenJars,
@@ -33,6 +31,7 @@ from clusters.supply.programs import (
     ways_to_get,
 )
 from harness.errors import BadRequest, BedFailed
+from harness.text.sanitize import STYLES
 from harness.user_folders import cache_folder
 
 WORDS: dict[str, tuple[type, ...]] = {
@@ -326,7 +325,7 @@ def _run(argv: Sequence[str], work: Path, **env: str) -> None:
     except subprocess.TimeoutExpired:
         raise _NotThere(f"{argv[0]} did not end within {FETCH_WITHIN_S:g} s") from None
     if done.returncode:
-        printed = unstyle(done.stdout + done.stderr)
+        printed = STYLES.sub("", done.stdout + done.stderr)
         lines = [line for line in printed.splitlines() if line.strip()]
         errors = [line for line in lines if "ERROR" in line or "error" in line] or lines
         client = "pip" if "pip" in argv else argv[0]

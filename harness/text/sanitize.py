@@ -15,6 +15,7 @@ UNPRINTABLE = re.compile(
     "[\0-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff"  # control letters, halves
     "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"  # directions, ends of lines
 )
+STYLES = re.compile(r"\x1b\[[0-9;]*m")  # what sets the colors of a terminal
 
 MASK = "***"
 MIN_SECRET = 8  # letters: a shorter value may be a word of any sentence

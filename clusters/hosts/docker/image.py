@@ -12,7 +12,6 @@ network. A run leaves nothing on an engine but these images; all carry the label
 import hashlib
 import io
 import queue
-import re
 import tarfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -28,13 +27,13 @@ from clusters.hosts.docker.engine import FAILURES, translate_errors
 from clusters.images import local_base
 from harness.contracts import ContainerNeeds
 from harness.errors import BedFailed
+from harness.text.sanitize import STYLES
 
 DEFAULT_BASE = "python:3.11-slim"
 NODE, LOCAL_BASE = "seatrial-node", "seatrial-base"  # repositories
 PYTHON, PACKAGES = "python3", "/opt/seatrial"  # of `harness.contracts.Python`, in a container
 PULL_SILENCE_S = 20.0  # without an event from the registry
 DOCKERFILE = Path(local_base.__file__).with_name("Dockerfile")
-ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 BUILDERS_OWN = ("Step ", "--->", "Removing intermediate", "Removal intermediate")
 
 NOTHING = ContainerNeeds()
@@ -229,7 +228,7 @@ def _name_of(base: Any) -> str:
 def _why_not_built(e: BuildError, base: Any) -> str:
     """Return an error message with the last line that the build printed."""
     printed = "".join(str(line.get("stream", "")) for line in e.build_log)
-    lines = [line.strip() for line in ESCAPES.sub("", printed).splitlines()]
+    lines = [line.strip() for line in STYLES.sub("", printed).splitlines()]
     output = [line for line in lines if line and not line.startswith(BUILDERS_OWN)]
     last = output[-1] if output else str(e.msg)
     return (
