@@ -9,7 +9,6 @@ import signal
 from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
-from unittest.mock import patch
 
 import pytest
 from docker_lab import docker_lab as docker_lab  # a fixture
@@ -76,10 +75,15 @@ def small_messages(tmp_path_factory: pytest.TempPathFactory) -> "Table":
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Commands start no Spark, save in tests marked with it: its start takes most of their time."""
-    if item.get_closest_marker("spark"):
+    given = os.environ.get(VARIABLE)
+    if not item.get_closest_marker("spark"):
+        os.environ[VARIABLE] = NONE
+    try:
         return (yield)
-    with patch.dict(os.environ, {VARIABLE: NONE}):
-        return (yield)
+    finally:  # this variable alone: fixtures of a module set others for several tests
+        os.environ.pop(VARIABLE, None)
+        if given is not None:
+            os.environ[VARIABLE] = given
 
 
 @pytest.hookimpl(wrapper=True)

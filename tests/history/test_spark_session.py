@@ -113,6 +113,7 @@ def test_one_that_is_lost_does_not_end_a_night(
     executable = a_java(tmp_path, "17.0.1")
     executable.write_text("#!/bin/sh\nexec sleep 60\n")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.delenv("SEATRIAL_SPARK", raising=False)
     engines = Engines()
     first = engines.ready()
     assert isinstance(first, spark.JvmLauncher)
