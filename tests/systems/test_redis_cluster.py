@@ -135,7 +135,7 @@ def test_slots_that_are_moved_count_for_none() -> None:
 # ----------------------------------------------------------------------------- its configuration
 
 
-@pytest.mark.parametrize(("servers", "shards"), [(6, 3), (9, 3), (4, 3), (3, 1), (2, 7)])
+@pytest.mark.parametrize(("servers", "shards"), [(6, 3), (9, 3), (4, 3), (3, 1), (7, 7)])
 def test_nodes_conf_has_every_slot_once(servers: int, shards: int) -> None:
     """And each key is in the shard whose primary has its slot there."""
     nodes = [Node(f"redis-{n}", BROKER, f"127.1.0.{n}") for n in range(1, servers + 1)]
