@@ -74,7 +74,8 @@ def small_messages(tmp_path_factory: pytest.TempPathFactory) -> "Table":
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Commands start no Spark, save in tests marked with it: its start takes most of their time."""
+    """Commands start no Spark, save in tests with the mark `spark`: its start takes most of their
+    time."""
     given = os.environ.get(VARIABLE)
     if not item.get_closest_marker("spark"):
         os.environ[VARIABLE] = NONE

@@ -14,9 +14,11 @@ import pytest
 from py4j.java_gateway import GatewayClient
 from py4j.protocol import ERROR_ON_RECEIVE, Py4JNetworkError
 
+from harness.cli.doctor import refuse_unready
 from harness.errors import BedFailed
 from harness.spark import java
 from harness.spark import session as spark
+from harness.spark.master import DEFAULT, NONE
 
 if TYPE_CHECKING:
     from harness.spark.session import JvmLauncher
@@ -101,6 +103,18 @@ def test_a_java_that_can_not_run_is_a_sentence(
     with pytest.raises(BedFailed, match=r"Spark did not start on .*broken runtime"):
         engine.session()
     engine.close()
+
+
+def test_only_spark_needs_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is none, trials that Spark does not judge are not refused for it."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(java, "find_spec", lambda name: None)
+    with pytest.raises(BedFailed, match="there is no Java at all"):
+        refuse_unready("local", {}, tmp_path, DEFAULT)
+    with pytest.raises(BedFailed) as lacking:  # the programs that local hosts need
+        refuse_unready("local", {}, tmp_path, NONE)
+    assert "Java" not in str(lacking.value)
 
 
 def test_one_that_is_lost_does_not_end_a_night(

@@ -36,7 +36,8 @@ def command(
     if as_json:
         print(json.dumps([{**asdict(one), "ready": one.ready} for one in capabilities], indent=2))
         return ending(capabilities)
-    trial = (fitting_workloads(Trial(system=system)) or ["demo"])[0] if system else "demo"
+    fitting = fitting_workloads(Trial(system=system)) if system else []
+    trial = fitting[0] if fitting else "demo"
     return show(capabilities, trial, shlex.join(_as_typed(hosts, system, options, runs)))
 
 
