@@ -45,6 +45,7 @@ or a value that the option does not accept, is refused with its line.
 | --- | --- |
 | `SEATRIAL_RUNS` | the folder for runs, if `--runs` is not given |
 | `SEATRIAL_RUNS_CAP_GB` | the maximum size of all runs together |
+| `SEATRIAL_SPARK` | the Spark master of every command, if `--spark` is not given |
 | `SEATRIAL_JAVA_WITHIN_S` | how long Java may take to start; default: 90 s |
 | `SEATRIAL_DEBUG` | 1: print the traceback of an error, as with `-v` |"""
 TRIAL = {
