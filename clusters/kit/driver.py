@@ -35,7 +35,7 @@ from clusters.kit.versions import (
     has_versions,
     version_words,
 )
-from clusters.supply import Supplied, digest, sources_here
+from clusters.supply import Supplied, choices, digest, sources_here
 from harness import registry
 from harness.contracts import (
     CLIENT,
@@ -329,11 +329,13 @@ class ServiceDriver(VersionedNodes):
 
     async def _install(self, bed: TestBed, node: Node, found: dict[str, Supplied]) -> None:
         agent, folder = bed.agents[node.name], bed.hosts.folder(node.name)
+        chosen = choices(self._of.programs, self._trial.version, self._trial.supply)
         paths = {}
         for program in self._of.programs:
             there = found[program.name]
-            version = self._trial.version if program is self._of.programs[0] else ""
-            path = await place(bed, node, program, there, version, f"{folder}/bin")
+            version, supply = chosen[program.name]
+            asked = version or ("" if supply in ("auto", "path") else there.version)
+            path = await place(bed, node, program, there, asked, f"{folder}/bin")
             paths[program.name] = path
             if not there.version and not (there.path and there.path.is_dir()):
                 printed = await printed_version(agent, program, path)

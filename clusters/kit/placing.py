@@ -7,7 +7,16 @@ from itertools import groupby
 from pathlib import Path
 
 from clusters.kit.service import Service
-from clusters.supply import Program, Supplied, built_for, on_nodes, portable, resolve, ways_to_get
+from clusters.supply import (
+    Program,
+    Supplied,
+    built_for,
+    choices,
+    on_nodes,
+    portable,
+    resolve,
+    ways_to_get,
+)
 from harness.contracts import Agent, Node, TestBed
 from harness.errors import BedFailed
 from harness.trial import Trial
@@ -16,20 +25,21 @@ PRINT_WITHIN_S = 20.0
 
 
 def supplied(service: type[Service], trial: Trial) -> dict[str, Supplied]:
-    """Return the programs, fetched if need be. The trial's version and supply are those of the
-    first one, which is the system; others are what they need to run."""
-    first, *others = service.programs
-    found = {first.name: resolve(first, trial.version, trial.supply)}
-    return found | {program.name: resolve(program) for program in others}
+    """Return the programs, fetched if need be. The first one is the system; others are what it
+    needs to run."""
+    chosen = choices(service.programs, trial.version, trial.supply)
+    return {each.name: resolve(each, *chosen[each.name]) for each in service.programs}
 
 
 async def supplied_to(bed: TestBed, service: type[Service], trial: Trial) -> dict[str, Supplied]:
     """Return the programs as the nodes of this bed get them: with the supply `path`, nodes
-    elsewhere have the first one by themselves."""
+    elsewhere have them by themselves."""
     found = await asyncio.to_thread(supplied, service, trial)
-    if trial.supply == "path" and not bed.hosts.shares_files:
-        first = service.programs[0]
-        found[first.name] = on_nodes(first, trial.version)
+    chosen = choices(service.programs, trial.version, trial.supply)
+    for program in service.programs if not bed.hosts.shares_files else ():
+        version, supply = chosen[program.name]
+        if supply == "path":
+            found[program.name] = on_nodes(program, version)
     return found
 
 

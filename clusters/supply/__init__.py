@@ -8,6 +8,9 @@ registry into the user's cache, many versions side by side.
     supply = "maven"     the jars of Maven coordinates
     supply = "/opt/x"    a folder or program that the user has
 
+A system of several programs: these words are about the first, which is the system itself, and
+`NAME=WORD` or `NAME=WORD@VERSION`, with commas between, about others: "patroni=wheel@4.1.5".
+
 Nothing is fetched by an address of its own: where no source has a program, the message says how to
 get it by hand. A program in the cache is used as it is; the run records its digest.
 """
@@ -22,6 +25,7 @@ from clusters.supply.programs import Supplied as Supplied
 from clusters.supply.programs import Wheel as Wheel
 from clusters.supply.programs import ways_to_get as ways_to_get
 from clusters.supply.resolve import built_for as built_for
+from clusters.supply.resolve import choices as choices
 from clusters.supply.resolve import digest as digest
 from clusters.supply.resolve import on_nodes as on_nodes
 from clusters.supply.resolve import portable as portable

@@ -30,7 +30,7 @@ from clusters.supply.programs import (
     Wheel,
     ways_to_get,
 )
-from harness.errors import BadRequest, BedFailed
+from harness.errors import BadRequest, BedFailed, UnknownName
 from harness.text.sanitize import STYLES
 from harness.user_folders import cache_folder
 
@@ -74,6 +74,30 @@ def resolve(program: Program, version: str = "", supply: str = "auto") -> Suppli
     if not wanted:
         raise _not_to_be_had(program, f"supply = {supply!r} has no {program.name}")
     return _first_of(program, wanted, version or program.version)
+
+
+def choices(programs: Sequence[Program], version: str, supply: str) -> dict[str, tuple[str, str]]:
+    """Return the version and the supply of each program of a system, of which a trial names those
+    of the first by themselves, and those of others as "patroni=wheel@4.1.5".
+
+    Raises UnknownName if the system has no program of a name, and BadRequest if one is named twice.
+    """
+    first, *others = (program.name for program in programs)
+    found = {first: (version, "auto")} | dict.fromkeys(others, ("", "auto"))
+    named = set[str]()
+    for part in re.split(r",(?=[a-z][a-z0-9-]*=)", supply):
+        match = re.fullmatch(r"([a-z][a-z0-9-]*)=(.*)", part)
+        name, word = match.groups() if match else (first, part)
+        if name not in found:
+            raise UnknownName("program of supply", name, list(found))
+        if name in named:
+            raise BadRequest(f"supply names {name} twice: {supply!r}; leave one out")
+        named.add(name)
+        of = version
+        if name != first:
+            word, _, of = (word, "", "") if "/" in word else word.partition("@")
+        found[name] = (of, word)
+    return found
 
 
 def path_here(program: Program) -> str | None:

@@ -12,7 +12,16 @@ import leftovers
 import pytest
 import run_command
 
-from clusters.supply import GoModule, Program, PythonJars, PythonProgram, Wheel, built_for, resolve
+from clusters.supply import (
+    GoModule,
+    Program,
+    PythonJars,
+    PythonProgram,
+    Wheel,
+    built_for,
+    choices,
+    resolve,
+)
 from harness.errors import BadRequest, BedFailed
 
 find = importlib.import_module("clusters.supply.resolve")
@@ -108,6 +117,38 @@ def test_what_makes_no_sense_is_one_sentence(
 ) -> None:
     with pytest.raises(BadRequest, match=words):
         resolve(thing, version, supply)
+
+
+@pytest.mark.parametrize(
+    ("supply", "first", "second"),
+    [
+        ("auto", ("15", "auto"), ("", "auto")),
+        ("/opt/a=b", ("15", "/opt/a=b"), ("", "auto")),
+        ("two=wheel", ("15", "auto"), ("", "wheel")),
+        ("two=wheel@4.1.5", ("15", "auto"), ("4.1.5", "wheel")),
+        ("path,two=go", ("15", "path"), ("", "go")),
+        ("/opt/x,two=/opt/y@1", ("15", "/opt/x"), ("", "/opt/y@1")),
+        ("two=path,one=go", ("15", "go"), ("", "path")),
+    ],
+)
+def test_each_program_of_a_system_has_a_supply(
+    supply: str, first: tuple[str, str], second: tuple[str, str]
+) -> None:
+    programs = (Program(name="one"), Program(name="two"))
+    assert choices(programs, "15", supply) == {"one": first, "two": second}
+
+
+@pytest.mark.parametrize(
+    ("supply", "words"),
+    [
+        ("three=go", "unknown program of supply 'three'"),
+        ("two=go,two=path", "supply names two twice"),
+        ("go,one=path", "supply names one twice"),
+    ],
+)
+def test_a_supply_of_no_program_or_given_twice_is_one_sentence(supply: str, words: str) -> None:
+    with pytest.raises(BadRequest, match=words):
+        choices((Program(name="one"), Program(name="two")), "", supply)
 
 
 def test_a_program_that_cannot_run_here(tmp_path: Path, thing: Program) -> None:

