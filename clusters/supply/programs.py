@@ -57,10 +57,12 @@ class PythonFile:
 @dataclass(frozen=True, kw_only=True)
 class PythonProgram:
     """A program in Python on PyPI, fetched with all that it needs into a folder of its own.
-    `extras`: those of the project that it needs."""
+    `extras`: those of the project that it needs; `others`: what it needs besides, as pip names
+    it."""
 
     project: str
     extras: Sequence[str] = ()
+    others: Sequence[str] = ()
 
 
 Source = Wheel | PythonProgram | GoModule | MavenJars | PythonJars | PythonFile

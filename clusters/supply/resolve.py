@@ -391,7 +391,7 @@ def _from_pip(source: PythonProgram, version: str, to: Path, work: Path) -> Path
     pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     wanted = f"{source.project}[{','.join(source.extras)}]=={version}"
     libraries = work / "libraries"
-    _run([*pip, "--prefer-binary", "--target", str(libraries), wanted], work)
+    _run([*pip, "--prefer-binary", "--target", str(libraries), wanted, *source.others], work)
     shutil.rmtree(there := to.with_name("libraries"), ignore_errors=True)
     to.parent.mkdir(parents=True, exist_ok=True)
     libraries.rename(there)

@@ -85,7 +85,7 @@ POSTGRES = Program(
 )
 PATRONI = Program(
     name="patroni",
-    sources=(PythonProgram(project="patroni", extras=("etcd3", "psycopg3")),),
+    sources=(PythonProgram(project="patroni", extras=("etcd3",), others=("psycopg[binary]",)),),
     version="4.1.5",
     package="patroni",
     linked=True,
