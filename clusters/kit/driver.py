@@ -229,7 +229,7 @@ def _cluster_nodes(service: type[Service], counts: Mapping[str, Any]) -> list[No
             f"{service.names.get(role, role)}-{n + 1}",
             role,
             own_wall_clock=role in service.dated,
-            leads_controllers=False,
+            leads_controllers=role in service.own_leader,
         )
         for role, count in wanted.items()
         for n in range(count)
@@ -421,7 +421,7 @@ class ServiceDriver(VersionedNodes):
         return self._last_views
 
     async def cluster_state(self, bed: TestBed) -> ClusterState:
-        arbiters = {node.name for node in self._nodes if node.role == self._of.arbiter}
+        arbiters = {node.name for node in self._nodes if node.role in self._of.arbiters}
         state = cluster_state(self._of.name, await self._views(bed), arbiters)
         self._record_leaders(bed, state)
         return state
@@ -615,9 +615,15 @@ def cluster_state(
     leads = [(v.term, node, v.own) for node, v in there.items() if v.leader and v.leader == v.own]
     claims = [(v.term, v.leader, v.leader) for v in named if v.leader in views]
     if not (found := claims if arbiters else leads):
-        return ClusterState(slaves=tuple(views), serving=_serving(everything))
+        return ClusterState(
+            slaves=tuple(views),
+            controller_leader=_arbiters_leader(everything),
+            serving=_serving(everything),
+        )
     term, leader, own = max(found, key=lambda claim: claim[0])
-    agree = [view for view in named if view.leader == own and view.ready]
+    agree = [view for view in named if (view.leader == own or view.defers) and view.ready]
+    known = [v.members for v in named if (v.term, v.leader) == (term, leader) and v.members]
+    members = known[0] if known else views
     stale = [node for _, node, _ in leads if node != leader]
     masters, epochs, old = {name: leader}, {name: term}, set()
     if groups := {group for view in there.values() for group in view.leads}:
@@ -625,12 +631,13 @@ def cluster_state(
         old = {n for n, v in there.items() if any(v.leads[g] < epochs[g] for g in v.leads)}
         stale = sorted(old)
     in_step = (node for node, v in there.items() if v.leader == own and v.ready)
-    follow = tuple(node for node in in_step if node not in old)
+    follow = tuple(node for node in in_step if node in members and node not in old)
     return ClusterState(
         masters=masters,
         slaves=_followers(tuple(views), masters),
         in_set=follow,
         out_of_set=tuple(node for node in views if node not in follow),
+        controller_leader=_arbiters_leader(everything),
         epochs={group: term for group, term in epochs.items() if term >= 0},
         redundant=len(follow) + len(agree) == len(everything),
         serving=_serving(everything),
@@ -658,8 +665,15 @@ def _followers(nodes: Sequence[str], masters: Mapping[str, str]) -> tuple[str, .
     return tuple(node for node in nodes if leads[node] <= fewest)
 
 
+def _arbiters_leader(views: Mapping[str, View | None]) -> str:
+    """Return the node that leads the arbiters; of several that say so, the one of the highest
+    term."""
+    found = [(view.term, node) for node, view in views.items() if view and view.leads_arbiters]
+    return max(found)[1] if found else ""
+
+
 def _serving(views: Mapping[str, View | None]) -> tuple[str, ...]:
-    return tuple(node for node, view in views.items() if view and view.ready and view.leader)
+    return tuple(node for node, v in views.items() if v and v.ready and (v.leader or v.defers))
 
 
 async def _listening(here: NodeAccess) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
@@ -23,13 +23,18 @@ class View(NamedTuple):
     `leader` equals the leader's `own`; None or empty: it knows no leader. `term`: -1 if the system
     tells none. `ready`: False while the node catches up or does not serve. `leads`: where parts of
     the data have leaders of their own, the names of those that this node leads, with their terms;
-    their leaders are the targets of faults then."""
+    their leaders are the targets of faults then. Of an arbiter, `defers`: it names no leader, since
+    there are no data yet, or since that is for the arbiters' own leader (`leads_arbiters`) to say;
+    `members`: the nodes whose copies count, if it knows that."""
 
     leader: Any
     term: int
     own: Any
     ready: bool = True
     leads: Mapping[str, int] = MappingProxyType({})
+    defers: bool = False
+    leads_arbiters: bool = False
+    members: Collection[str] | None = None
 
 
 class Copy(NamedTuple):
@@ -112,7 +117,8 @@ class Service:
     roles        role -> number of nodes by default, in the order in which they start; the nodes of
                  `data_role`, by default the first, hold the data
     names        role -> what its nodes are called before their number, if not by the role
-    arbiter      the role whose nodes name the leader, if it is not the first
+    arbiters     roles whose nodes name the leader, if those with the data do not; of those in
+                 `own_leader`, one leads the others (`View.leads_arbiters`)
     dated        roles whose logs `events` reads, where it is overridden; the nodes' own wall clocks
                  date them
     leaves_group roles whose programs start processes outside their process group, or refuse to run
@@ -140,7 +146,8 @@ class Service:
     programs: ClassVar[Sequence[Program]]
     roles: ClassVar[Mapping[str, int]] = {SERVER: 3}
     names: ClassVar[Mapping[str, str]] = {}
-    arbiter: ClassVar[str] = ""
+    arbiters: ClassVar[Sequence[str]] = ()
+    own_leader: ClassVar[Sequence[str]] = ()
     dated: ClassVar[Sequence[str]] = ()
     data_role: ClassVar[str] = ""
     leaves_group: ClassVar[Sequence[str]] = ()
@@ -201,7 +208,7 @@ class Service:
 
     async def ask(self, here: NodeAccess) -> View:
         """Ask a node on the node itself. Raises BedFailed, ConnectionError or ValueError if it does
-        not answer as it should. With an `arbiter`, `leader` and `own` are names of nodes."""
+        not answer as it should. With `arbiters`, `leader` and `own` are names of nodes."""
         raise NotImplementedError
 
     def events(self, log: str, node: str) -> Iterable[Event]:

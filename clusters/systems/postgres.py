@@ -374,7 +374,7 @@ class Postgres(Service):
     name, programs, client = "postgres", (POSTGRES, PATRONI, etcd.PROGRAM), PostgresClient
     roles: ClassVar = {CONTROLLER: 3, SERVER: 3}
     names: ClassVar = {CONTROLLER: "etcd"}
-    data_role, arbiter, leaves_group = SERVER, CONTROLLER, (SERVER,)
+    data_role, arbiters, leaves_group = SERVER, (CONTROLLER,), (SERVER,)
     attachable = False  # a kill has to reach processes in sessions of their own
     words: ClassVar = {"leader": "primary", "follower": "standby", "term": "revision"}
     settings: ClassVar = {

@@ -447,7 +447,7 @@ class Redis(Service):
     programs: ClassVar[Sequence[Program]] = (PROGRAM,)
     roles: ClassVar = {BROKER: 3, CONTROLLER: 3}
     names: ClassVar = {BROKER: "redis", CONTROLLER: "sentinel"}
-    arbiter = CONTROLLER
+    arbiters: ClassVar[Sequence[str]] = (CONTROLLER,)
     dated: ClassVar[Sequence[str]] = (CONTROLLER,)
     words: ClassVar = {"leader": "master", "follower": "replica", "term": "epoch"}
     log = "redis.log"

@@ -198,7 +198,7 @@ class RedisCluster(Redis):
     _stream_client = RedisClusterStreamClient
     roles: ClassVar = {BROKER: 6}
     names: ClassVar = {BROKER: "redis"}
-    arbiter, dated = "", ()  # elections are those that servers report when they are asked
+    arbiters, dated = (), ()  # elections are those that servers report when they are asked
     attachable = False  # its shards are those that nodes.conf makes
     words: ClassVar = {**Redis.words, "group": "shard"}
     settings: ClassVar = {

@@ -87,6 +87,28 @@ def test_a_cluster_without_a_leader_has_no_master() -> None:
     assert cluster_state("etcd", {"a": View("", 1, "A"), "b": None}).masters == {}
 
 
+def test_arbiters_that_leave_the_answer_to_their_leader() -> None:
+    """Two brokers, three controllers of which one leads and knows the members, and a nameserver."""
+    arbiters = {"c1", "c2", "c3", "names"}
+    defers = View(None, 3, "c2", defers=True)
+    views: dict[str, View | None] = {
+        **{"a": View("a", 7, "a"), "b": View("a", 7, "b")},
+        "c1": View("a", 7, "c1", leads_arbiters=True, members=("a", "b")),
+        **{"c2": defers, "c3": defers, "names": View("a", -1, "names")},
+    }
+    state = cluster_state("rocketmq", views, arbiters)
+    assert (state.redundant, state.controller_leader, state.epochs) == (True, "c1", {"rocketmq": 7})
+    assert (state.masters, state.slaves, state.in_set) == ({"rocketmq": "a"}, ("b",), ("a", "b"))
+    assert set(state.serving) == set(views)
+    alone = views | {"c1": View("a", 7, "c1", leads_arbiters=True, members=("a",))}
+    state = cluster_state("rocketmq", alone, arbiters)
+    assert (state.redundant, state.in_set, state.out_of_set) == (False, ("a",), ("b",))
+    old_names = views | {"names": View("b", -1, "names")}
+    assert not cluster_state("rocketmq", old_names, arbiters).redundant
+    before = cluster_state("rocketmq", dict.fromkeys("ab") | {"c1": defers}, {"c1"})
+    assert (before.masters, before.serving) == ({}, ("c1",))
+
+
 def test_roles_that_a_log_tells() -> None:
     log = """{"level":"info","ts":"2026-11-26T04:00:00.250Z","msg":"a became leader at term 7"}
 no date: a became leader at term 8
