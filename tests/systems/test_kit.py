@@ -92,9 +92,12 @@ def test_arbiters_that_leave_the_answer_to_their_leader() -> None:
     arbiters = {"c1", "c2", "c3", "names"}
     defers = View(None, 3, "c2", defers=True)
     views: dict[str, View | None] = {
-        **{"a": View("a", 7, "a"), "b": View("a", 7, "b")},
+        "a": View("a", 7, "a"),
+        "b": View("a", 7, "b"),
         "c1": View("a", 7, "c1", leads_arbiters=True, members=("a", "b")),
-        **{"c2": defers, "c3": defers, "names": View("a", -1, "names")},
+        "c2": defers,
+        "c3": defers,
+        "names": View("a", -1, "names"),
     }
     state = cluster_state("rocketmq", views, arbiters)
     assert (state.redundant, state.controller_leader, state.epochs) == (True, "c1", {"rocketmq": 7})
