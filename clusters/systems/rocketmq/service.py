@@ -1,0 +1,340 @@
+"""RocketMQ's nodes: nameservers, controllers and brokers, which controllers elect a master of.
+
+Controllers agree by Raft (DLedger, or JRaft) on the master of the brokers, its epoch, and the
+SyncStateSet: the brokers whose copies count. All settings have RocketMQ's own names; times are
+shorter than its defaults, so that faults are noticed within seconds.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from clusters.kit import Copy, NodeAccess, Profile, Service, View, plugin
+from clusters.kit.java import FLAGS, JAVA
+from clusters.supply import MavenJars, Program
+from clusters.systems.rocketmq.client import (
+    BROKER,
+    BROKER_PORT,
+    NAMES_PORT,
+    NAMESERVER,
+    RocketClient,
+    master_of,
+)
+from clusters.systems.rocketmq.commit_log import TRANSACTION, records
+from clusters.systems.rocketmq.remoting import (
+    CLUSTER,
+    CONTROLLERS,
+    EPOCHS,
+    HA_STATUS,
+    RUNTIME,
+    SYNC_STATE,
+    Answer,
+    checked,
+    decode,
+    request,
+)
+from harness.contracts import Node
+
+CONTROLLER = "controller"
+CONTROLLER_PORT, RAFT_PORT, HA_PORT = 9878, 9880, 10912
+SET, GROUP = "rocketmq", "controllers"  # names of the broker set and of the controllers' group
+PROGRAM = Program(
+    name="rocketmq",
+    sources=(
+        MavenJars(
+            coordinates=(
+                "org.apache.rocketmq:rocketmq-namesrv",
+                "org.apache.rocketmq:rocketmq-controller",
+                "org.apache.rocketmq:rocketmq-broker",
+            )
+        ),
+    ),
+    version="5.4.0",
+    version_argv=(),
+    by_hand="unpack a binary release of apache/rocketmq and name its folder as supply",
+)
+MAIN = {
+    NAMESERVER: "org.apache.rocketmq.namesrv.NamesrvStartup",
+    CONTROLLER: "org.apache.rocketmq.controller.ControllerStartup",
+    BROKER: "org.apache.rocketmq.broker.BrokerStartup",
+}
+HEAP = {NAMESERVER: "namesrv_heap_mb", CONTROLLER: "controller_heap_mb", BROKER: "broker_heap_mb"}
+OF_BROKERS = (
+    *("allAckInSyncStateSet", "minInSyncReplicas", "inSyncReplicas", "flushDiskType"),
+    *("enableAutoInSyncReplicas", "syncFlushTimeout", "haSendHeartbeatInterval"),
+    *("haHousekeepingInterval", "haMaxTimeSlaveNotCatchup", "controllerHeartBeatTimeoutMills"),
+    *("brokerHeartbeatInterval", "syncBrokerMetadataPeriod", "checkSyncStateSetPeriod"),
+    *("syncControllerMetadataPeriod", "registerNameServerPeriod", "mappedFileSizeCommitLog"),
+    *("transientStorePoolEnable", "brokerNotActiveTimeoutMillis"),
+)
+QUOTELESS = re.compile(rb"([{,])(\d+):")
+OF_CONTROLLERS = ("enableElectUncleanMaster", "scanNotActiveBrokerInterval")
+FIXED = {  # of brokers: small files, room on a disk, and what a machine of two cores can do
+    "autoCreateTopicEnable": True,
+    "autoCreateSubscriptionGroup": True,
+    "mappedFileSizeConsumeQueue": 600_000,
+    "maxHashSlotNum": 10_000,
+    "maxIndexNum": 40_000,
+    "timerWheelEnable": False,
+    "diskMaxUsedSpaceRatio": 95,
+    "sendMessageThreadPoolNums": 4,
+    "waitTimeMillsInSendQueue": 1000,
+    "useEpollNativeSelector": False,
+}
+
+
+class RocketMq(Service):
+    """One nameserver, three controllers, and three brokers of one set by default."""
+
+    name, programs, client = "rocketmq", (PROGRAM, JAVA), RocketClient
+    roles: ClassVar = {NAMESERVER: 1, CONTROLLER: 3, BROKER: 3}
+    data_role = BROKER
+    arbiters: ClassVar = (NAMESERVER, CONTROLLER)
+    own_leader: ClassVar = (CONTROLLER,)
+    words: ClassVar = {"leader": "master", "follower": "slave", "term": "epoch"}
+    settings: ClassVar = {
+        "controllerType": ("DLedger", "jRaft"),
+        "allAckInSyncStateSet": True,
+        "minInSyncReplicas": 2,
+        "inSyncReplicas": 1,
+        "enableAutoInSyncReplicas": False,
+        "flushDiskType": ("SYNC_FLUSH", "ASYNC_FLUSH"),
+        "enableElectUncleanMaster": False,
+        "transientStorePoolEnable": False,
+        # ms
+        "syncFlushTimeout": 2000,
+        "haSendHeartbeatInterval": 1000,
+        "haHousekeepingInterval": 3000,
+        "haMaxTimeSlaveNotCatchup": 3000,
+        "controllerHeartBeatTimeoutMills": 3000,
+        "brokerHeartbeatInterval": 500,
+        "brokerNotActiveTimeoutMillis": 3000,
+        "scanNotActiveBrokerInterval": 1000,
+        "syncBrokerMetadataPeriod": 1000,
+        "checkSyncStateSetPeriod": 1000,
+        "syncControllerMetadataPeriod": 2000,
+        "registerNameServerPeriod": 10_000,
+        "jRaftElectionTimeoutMs": 1000,
+        "pollNameServerInterval": 1000,  # of the clients
+        "mappedFileSizeCommitLog": 16 << 20,  # bytes
+        "namesrv_heap_mb": 96,
+        "controller_heap_mb": 128,
+        "broker_heap_mb": 320,
+    }
+    profiles = (
+        Profile(
+            name="safe",
+            about="a message is synced by all brokers of the SyncStateSet, which are at least two",
+        ),
+        Profile(
+            name="jraft",
+            about="the same, with controllers that agree by JRaft",
+            settings={"controllerType": "jRaft"},
+        ),
+        Profile(
+            name="async-flush",
+            about="all brokers of the SyncStateSet have a message in memory",
+            settings={"flushDiskType": "ASYNC_FLUSH"},
+        ),
+        Profile(
+            name="defaults",
+            about="RocketMQ's own defaults: the master alone acknowledges, from memory",
+            settings={
+                "allAckInSyncStateSet": False,
+                "minInSyncReplicas": 1,
+                "flushDiskType": "ASYNC_FLUSH",
+            },
+        ),
+        Profile(
+            name="unclean",
+            about="a broker outside the SyncStateSet may become master",
+            settings={"enableElectUncleanMaster": True, "minInSyncReplicas": 1},
+        ),
+    )
+    claims: ClassVar = dict.fromkeys(
+        ("kill", "pause", "partition", "loss", "delay", "bandwidth", "restart", "crash"), "all"
+    )
+    start_s = 180.0
+
+    @classmethod
+    def detects_within_s(cls, values: Mapping[str, Any]) -> float:
+        """Return how long controllers may need to notice a silent master."""
+        waits = values["controllerHeartBeatTimeoutMills"] + values["scanNotActiveBrokerInterval"]
+        return float(waits / 1000)
+
+    def _of(self, role: str) -> list[Node]:
+        return [node for node in self.nodes if node.role == role]
+
+    def files(self, here: NodeAccess, peers: Sequence[Node]) -> dict[str, str]:
+        make = {NAMESERVER: _nameserver, CONTROLLER: self._controller, BROKER: self._broker}
+        fields = make[here.node.role](here)
+        lines = (f"{key}={_text(value)}" for key, value in fields.items())
+        return {"node.conf": "".join(f"{line}\n" for line in lines)}
+
+    def _controller(self, here: NodeAccess) -> dict[str, Any]:
+        controllers, store = self._of(CONTROLLER), f"{here.folder}/{self.data}"
+        n = controllers.index(here.node)
+        common = {
+            **{key: self.values[key] for key in OF_CONTROLLERS},
+            "controllerType": self.values["controllerType"],
+            "controllerStorePath": store,
+            "notifyBrokerRoleChanged": True,
+        }
+        if self.values["controllerType"] == "DLedger":
+            peers = (f"n{i}-{c.address}:{CONTROLLER_PORT}" for i, c in enumerate(controllers))
+            return {
+                **common,
+                "controllerDLegerGroup": GROUP,
+                "controllerDLegerPeers": ";".join(peers),
+                "controllerDLegerSelfId": f"n{n}",
+                "mappedFileSize": 4 << 20,
+                "listenPort": CONTROLLER_PORT + 1,  # of nothing that is asked
+            }
+        own = here.node.address
+        return {
+            **common,
+            "jRaftGroupId": GROUP,
+            "jRaftServerId": f"{own}:{RAFT_PORT}",
+            "jRaftInitConf": ",".join(f"{c.address}:{RAFT_PORT}" for c in controllers),
+            "jRaftControllerRPCAddr": ",".join(
+                f"{c.address}:{CONTROLLER_PORT}" for c in controllers
+            ),
+            "jRaftElectionTimeoutMs": self.values["jRaftElectionTimeoutMs"],
+            "listenPort": CONTROLLER_PORT,
+        }
+
+    def _broker(self, here: NodeAccess) -> dict[str, Any]:
+        store, own = f"{here.folder}/{self.data}", here.node.address
+        return {
+            **FIXED,
+            **{key: self.values[key] for key in OF_BROKERS},
+            "brokerClusterName": "seatrial",
+            "brokerName": SET,
+            "brokerId": -1,
+            "brokerRole": "SLAVE",
+            "brokerIP1": own,
+            "brokerIP2": own,
+            "listenPort": BROKER_PORT,
+            "haListenPort": HA_PORT,
+            "namesrvAddr": ";".join(f"{n.address}:{NAMES_PORT}" for n in self._of(NAMESERVER)),
+            "enableControllerMode": True,
+            "controllerAddr": ";".join(
+                f"{n.address}:{CONTROLLER_PORT}" for n in self._of(CONTROLLER)
+            ),
+            "storePathRootDir": store,
+            "storePathCommitLog": f"{store}/commitlog",
+            "storePathEpochFile": f"{store}/epochFileCheckpoint",
+            "storePathBrokerIdentity": f"{store}/brokerIdentity",
+        }
+
+    def argv(self, here: NodeAccess, peers: Sequence[Node], fresh: bool) -> list[str]:
+        role = here.node.role
+        return [
+            *(here.program["java"], *FLAGS, f"-Xmx{self.values[HEAP[role]]}m", "-Xms32m"),
+            *("-XX:MaxDirectMemorySize=256m", "-Dio.netty.allocator.maxOrder=9"),
+            *(f"-Djava.io.tmpdir={here.folder}", f"-Duser.home={here.folder}"),
+            *("-cp", f"{here.program['rocketmq']}/*", MAIN[role], "-c", f"{here.folder}/node.conf"),
+        ]
+
+    def environment(self, here: NodeAccess) -> dict[str, str]:
+        return {**super().environment(here), "ROCKETMQ_HOME": here.folder, "HOME": here.folder}
+
+    # asking nodes
+
+    async def _asked(
+        self, here: NodeAccess, port: int, code: int, body: bytes = b"", **fields: Any
+    ) -> Answer:
+        frame = await here.agent.ask(port, request(code, fields, body), 1.0)
+        return checked(decode(frame)[2])
+
+    def _node_at(self, address: str) -> str:
+        """Return the name of the broker at an `address:port`."""
+        host = address.rpartition(":")[0]
+        return next((node.name for node in self._of(BROKER) if node.address == host), "")
+
+    async def ask(self, here: NodeAccess) -> View:
+        name = here.node.name
+        if here.node.role == NAMESERVER:
+            answer = await self._asked(here, NAMES_PORT, CLUSTER)
+            return self.nameserver_view(name, _json(answer.body))
+        if here.node.role == CONTROLLER:
+            asked = await self._asked(here, CONTROLLER_PORT, CONTROLLERS)
+            if asked.fields.get("isLeader") != "true":
+                led = bool(asked.fields.get("controllerLeaderAddress"))
+                return View(None, -1, name, led, defers=led)
+            names = json.dumps([SET]).encode()
+            answer = await self._asked(here, CONTROLLER_PORT, SYNC_STATE, names)
+            return self.controller_view(name, _json(answer.body))
+        status = await self._asked(here, BROKER_PORT, HA_STATUS)
+        epochs = await self._asked(here, BROKER_PORT, EPOCHS)
+        return self.broker_view(name, _json(status.body), _json(epochs.body))
+
+    def nameserver_view(self, name: str, cluster: Mapping[str, Any]) -> View:
+        """Return the view of a nameserver from its table of brokers."""
+        table = cluster.get("brokerAddrTable") or {}
+        if not table:
+            return View(None, -1, name, defers=True)
+        master = master_of({"brokerDatas": table.values()})
+        return View(self._node_at(f"{master}:"), -1, name)
+
+    def controller_view(self, name: str, found: Mapping[str, Any]) -> View:
+        """Return the view of the controllers' leader, which knows the SyncStateSet."""
+        if not (state := (found.get("replicasInfoTable") or {}).get(SET)):
+            return View(None, -1, name, defers=True, leads_arbiters=True)
+        members = [self._node_at(each["brokerAddress"]) for each in state["inSyncReplicas"]]
+        master = self._node_at(state.get("masterAddress") or "")
+        epoch = int(state.get("masterEpoch") or -1)
+        return View(master, epoch, name, leads_arbiters=True, members=members)
+
+    def broker_view(self, name: str, ha: Mapping[str, Any], epochs: Mapping[str, Any]) -> View:
+        """Return the view of a broker from its role, and from the epochs of its log."""
+        begun = [each["epoch"] for each in epochs.get("epochList") or ()]
+        term = begun[-1] if begun else -1
+        if ha.get("master"):
+            return View(name, term, name)
+        own = ha.get("haClientRuntimeInfo") or {}
+        return View(self._node_at(own.get("masterAddr") or ""), term, name)
+
+    async def rejoin(self, here: NodeAccess, others: Sequence[NodeAccess]) -> None:
+        """Do nothing: a broker without data asks for another number, and copies all of the log."""
+
+    async def copy(self, here: NodeAccess, keys: Sequence[str]) -> list[Copy]:
+        """Return what a broker's log has of the queues, from its files up to where it says that
+        the log ends: bytes behind that may be of a log that was cut."""
+        table = _json((await self._asked(here, BROKER_PORT, RUNTIME)).body)["table"]
+        first, end = int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"])
+        epochs = _json((await self._asked(here, BROKER_PORT, EPOCHS)).body)["epochList"]
+        wanted, rows = set(keys), []
+        size = self.values["mappedFileSizeCommitLog"]
+        for begin in range(first - first % size, end, size):
+            file = f"{here.folder}/{self.data}/commitlog/{begin:020d}"
+            data = (await here.agent.get(file))[: end - begin]
+            for each in await asyncio.to_thread(list, records(data)):
+                key = f"{each.topic}-{each.queue}"
+                if key in wanted and not each.sysflag & TRANSACTION:
+                    terms = [e["epoch"] for e in epochs if e["startOffset"] <= each.place]
+                    term = max(terms, default=0)
+                    rows.append(Copy.of(key, each.offset, each.body, term))
+        return rows
+
+
+def _nameserver(here: NodeAccess) -> dict[str, Any]:
+    return {"listenPort": NAMES_PORT}
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _json(body: bytes) -> dict[str, Any]:
+    """Return an object that a node answers; keys may be numbers without quotes. Raises
+    ValueError."""
+    found = json.loads(QUOTELESS.sub(rb'\1"\2":', body))
+    if not isinstance(found, dict):
+        raise ValueError("it answers no object")
+    return found
+
+
+PLUGIN = plugin(RocketMq)
