@@ -7,8 +7,8 @@
 
 The scenarios: the smoke trial for its whole 90 s; each fault, verified; each unsafe plan, with as
 many lost messages as the naive count; Redis, without faults and with a partition; a driver of
-another package; etcd, NATS, ZooKeeper, RabbitMQ, PostgreSQL, Redis Cluster and Valkey; killed and
-stopped drivers; nodes that die, full disks, clusters that are kept. The exit code is 1 at the first
+another package; etcd, NATS, ZooKeeper, Kafka, RabbitMQ, PostgreSQL, Redis Cluster and Valkey; killed
+and stopped drivers; nodes that die, full disks, clusters that are kept. The exit code is 1 at the first
 deviation.
 """
 
@@ -41,6 +41,7 @@ MADE = {"docker": "12 containers, 1 network and 6 volumes", "ssh": "6 folders"}
 PROGRAMS = {
     "nats": "nats-server",
     **dict.fromkeys(("rabbitmq", "rabbitmq:streams"), "rabbitmqctl"),
+    "kafka": "mvn",
     "redis-cluster": "redis-server",
     **dict.fromkeys(("valkey", "valkey-cluster"), "valkey-server"),
 }

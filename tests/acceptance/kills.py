@@ -52,6 +52,7 @@ SYSTEMS = {
     "postgres": "register",
     "zookeeper": "lock",
     "rabbitmq": "queue",
+    "kafka": "messages",
     **dict.fromkeys(("nats", "redis", "redis-cluster", "valkey-cluster"), "messages"),
 }
 OF_SYSTEM = """\

@@ -64,6 +64,7 @@ OTHERS = {  # system, or system:profile -> workload
     "rabbitmq": "queue",
     "postgres": "register",
     "rabbitmq:streams": "log",
+    "kafka": "messages",
     **dict.fromkeys(("redis-cluster", "valkey", "valkey-cluster"), "messages"),
 }
 OUTSIDE: Mapping[str, tuple[object, ...]] = {

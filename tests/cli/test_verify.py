@@ -69,7 +69,17 @@ def test_what_can_not_be_verified_is_refused(
 
 @pytest.mark.parametrize(
     "system",
-    ["etcd", "nats", "zookeeper", "redis", "redis-cluster", "valkey", "rabbitmq", "flotilla"],
+    [
+        "etcd",
+        "nats",
+        "zookeeper",
+        "redis",
+        "redis-cluster",
+        "valkey",
+        "rabbitmq",
+        "kafka",
+        "flotilla",
+    ],
 )
 def test_every_system_has_a_plan_of_its_own_targets(system: str) -> None:
     """A target of brokers becomes one of servers where there are none."""

@@ -1,6 +1,7 @@
 """Other systems as they are, on local hosts: one short trial of each, valid while a minority is
-killed and cut off. etcd, NATS and Patroni come from PyPI, ZooKeeper's jars from PySpark, RabbitMQ
-and PostgreSQL from Debian. Three trials are under way at once, since they mostly wait.
+killed and cut off. etcd, NATS and Patroni come from PyPI, ZooKeeper's jars from PySpark, Kafka's
+from Maven, RabbitMQ and PostgreSQL from Debian. Three trials are under way at once, since they
+mostly wait.
 """
 
 import shutil
@@ -19,9 +20,11 @@ LOADS = {
     "postgres": "register",
     "nats": "log",
     "zookeeper": "lock",
+    "kafka": "messages",
     "nats, watched": "watch",
 }
-PACKAGES = {"rabbitmq": "rabbitmq-server", "postgres": "postgresql"}
+PACKAGES = {"rabbitmq": "rabbitmq-server", "postgres": "postgresql", "kafka": "maven"}
+PROGRAMS = {"rabbitmq": "rabbitmq-server", "kafka": "mvn"}
 WORDS = ("--faults", "kill,partition", "--targets", "one follower", "--short-faults", "--no-report")
 AT_ONCE = 3
 TIMES = ("--duration", "23s", "--rhythm", "quiet_s=2,fault_s=15,recovery_s=5")
@@ -47,7 +50,7 @@ def is_here(system: str) -> bool:
     """Whether the packages of a system are installed, where it needs any."""
     if system == "postgres":
         return any(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
-    return system not in PACKAGES or bool(shutil.which(PACKAGES[system]))
+    return system not in PROGRAMS or bool(shutil.which(PROGRAMS[system]))
 
 
 @pytest.mark.parametrize("system", LOADS)
@@ -69,9 +72,10 @@ def test_the_program_that_ran_is_recorded(commands: Commands) -> None:
 
 
 def test_replicas_are_compared_by_their_own_files(commands: Commands) -> None:
-    done = commands["nats"].result()
-    stats = {row["checker"]: row["stats"] for row in done.verdict["checkers"]}
-    assert stats["replicas"]["compared"] >= 50
+    for system in {"nats", "kafka"} & {*commands}:
+        done = commands[system].result()
+        stats = {row["checker"]: row["stats"] for row in done.verdict["checkers"]}
+        assert stats["replicas"]["compared"] >= 50, system
 
 
 def test_replicas_are_compared_by_their_digests(commands: Commands) -> None:

@@ -1,0 +1,128 @@
+"""Record batches of Kafka (magic 2): what a broker stores, sends and takes.
+
+Layout (Kafka's documentation, "Record Batch"): i64 base offset, i32 length of the rest, i32 epoch
+of the partition's leader, i8 magic, u32 CRC-32C of all that follows: i16 attributes, i32 last
+offset delta, i64 first and i64 last timestamp, i64 producer, i16 its epoch, i32 sequence, i32
+number of records. A record is a varint of its length, i8 attributes, varints of timestamp and
+offset, relative to the batch's, key and value with their lengths as varints, and a varint of its
+headers' number. Varints are zigzag-encoded. All other numbers are big-endian.
+
+The standard library has no CRC-32C.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+BATCH = struct.Struct(">qiibIhiqqqhii")
+PREFIX = struct.Struct(">qi")  # base offset and length, which are not counted in the length
+CRC_FROM = 21  # of the attributes
+MAGIC, COMPRESSION, CONTROL = 2, 0x07, 0x20
+NO_TIME = -1
+POLYNOMIAL = 0x82F63B78  # of Castagnoli, reflected
+
+
+def _table() -> list[int]:
+    table = []
+    for crc in range(256):
+        for _ in range(8):
+            crc = crc >> 1 ^ (POLYNOMIAL if crc & 1 else 0)
+        table.append(crc)
+    return table
+
+
+TABLE = _table()
+
+
+def crc32c(data: bytes) -> int:
+    """Return the CRC-32C (RFC 3720, appendix B.4)."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ TABLE[(crc ^ byte) & 0xFF]
+    return crc ^ 0xFFFFFFFF
+
+
+class Entry(NamedTuple):
+    """A record of a partition: its offset, the epoch of the leader that appended it, its value."""
+
+    offset: int
+    epoch: int
+    value: bytes
+
+
+def varint(number: int) -> bytes:
+    """Encode a number of up to 64 bits."""
+    return unsigned_varint(number << 1 ^ number >> 63)
+
+
+def unsigned_varint(number: int) -> bytes:
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
+
+
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return a number and the offset behind it."""
+    number, at = read_unsigned_varint(data, at)
+    return number >> 1 ^ -(number & 1), at
+
+
+def read_unsigned_varint(data: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+        shift += 7
+
+
+def encode_batch(values: Sequence[bytes]) -> bytes:
+    """Return a batch of records without keys, as a producer without a number sends it."""
+    records = b""
+    for delta, value in enumerate(values):
+        body = b"\x00" + varint(0) + varint(delta) + varint(-1)
+        body += varint(len(value)) + value + varint(0)
+        records += varint(len(body)) + body
+    count = len(values)
+    length = BATCH.size - PREFIX.size + len(records)
+    fields = (0, count - 1, NO_TIME, NO_TIME, -1, -1, -1, count)  # from the attributes on
+    batch = BATCH.pack(0, length, -1, MAGIC, 0, *fields) + records
+    crc = crc32c(batch[CRC_FROM:])
+    return batch[: CRC_FROM - 4] + crc.to_bytes(4) + batch[CRC_FROM:]
+
+
+def entries_in(data: bytes) -> list[Entry]:
+    """Return the records of batches in a row, up to the first batch that is incomplete, as at the
+    end of an answer, or whose checksum is wrong. Raises ValueError if one is compressed."""
+    found: list[Entry] = []
+    at = 0
+    while at + BATCH.size <= len(data):
+        base, length, epoch, magic, crc, attributes, *_, count = BATCH.unpack_from(data, at)
+        end = at + PREFIX.size + length
+        if end > len(data) or magic != MAGIC or crc32c(data[at + CRC_FROM : end]) != crc:
+            break
+        if attributes & COMPRESSION:
+            raise ValueError("a batch is compressed")
+        if not attributes & CONTROL:
+            found += _records_in(data, at + BATCH.size, count, base, epoch)
+        at = end
+    return found
+
+
+def _records_in(data: bytes, at: int, count: int, base: int, epoch: int) -> list[Entry]:
+    found = []
+    for _ in range(count):
+        length, at = read_varint(data, at)
+        end = at + length
+        _, place = read_varint(data, at + 1)
+        delta, place = read_varint(data, place)
+        key, place = read_varint(data, place)
+        size, place = read_varint(data, place + max(key, 0))
+        found.append(Entry(base + delta, epoch, data[place : place + max(size, 0)]))
+        at = end
+    return found
