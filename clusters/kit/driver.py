@@ -5,8 +5,7 @@ import inspect
 import shlex
 import shutil
 import signal
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
@@ -19,6 +18,7 @@ from clusters.kit import process_tree
 from clusters.kit.client_program import ClientProgram, offered_calls
 from clusters.kit.clients import ServiceClient
 from clusters.kit.placing import place, printed_version, supplied, supplied_to
+from clusters.kit.roles import cluster_state, lacking, with_quorum
 from clusters.kit.service import (
     SERVER,
     Copy,
@@ -421,8 +421,13 @@ class ServiceDriver(VersionedNodes):
         return self._last_views
 
     async def cluster_state(self, bed: TestBed) -> ClusterState:
+        views = await self._views(bed)
         arbiters = {node.name for node in self._nodes if node.role in self._of.arbiters}
-        state = cluster_state(self._of.name, await self._views(bed), arbiters)
+        voters = {node.name for node in self._nodes if node.role in self._of.own_leader}
+        if voters and not arbiters:
+            state = with_quorum(self._of.name, views, voters)
+        else:
+            state = cluster_state(self._of.name, views, arbiters)
         self._record_leaders(bed, state)
         return state
 
@@ -604,78 +609,6 @@ def _cluster(bed: TestBed) -> list[Node]:
     return [node for node in bed.nodes if node.role != CLIENT]
 
 
-def cluster_state(
-    name: str, everything: Mapping[str, View | None], arbiters: Collection[str] = ()
-) -> ClusterState:
-    """Return the roles of all nodes. Of several that call themselves leader, or that arbiters name,
-    the one of the highest term leads."""
-    views = {node: view for node, view in everything.items() if node not in arbiters}
-    there = {node: view for node, view in views.items() if view is not None}
-    named = [view for node in arbiters if (view := everything[node])]
-    leads = [(v.term, node, v.own) for node, v in there.items() if v.leader and v.leader == v.own]
-    claims = [(v.term, v.leader, v.leader) for v in named if v.leader in views]
-    if not (found := claims if arbiters else leads):
-        return ClusterState(
-            slaves=tuple(views),
-            controller_leader=_arbiters_leader(everything),
-            serving=_serving(everything),
-        )
-    term, leader, own = max(found, key=lambda claim: claim[0])
-    agree = [view for view in named if (view.leader == own or view.defers) and view.ready]
-    known = [v.members for v in named if (v.term, v.leader) == (term, leader) and v.members]
-    members = known[0] if known else views
-    stale = [node for _, node, _ in leads if node != leader]
-    masters, epochs, old = {name: leader}, {name: term}, set()
-    if groups := {group for view in there.values() for group in view.leads}:
-        masters, epochs = _leaders_of(groups, there)
-        old = {n for n, v in there.items() if any(v.leads[g] < epochs[g] for g in v.leads)}
-        stale = sorted(old)
-    in_step = (node for node, v in there.items() if v.leader == own and v.ready)
-    follow = tuple(node for node in in_step if node in members and node not in old)
-    return ClusterState(
-        masters=masters,
-        slaves=_followers(tuple(views), masters),
-        in_set=follow,
-        out_of_set=tuple(node for node in views if node not in follow),
-        controller_leader=_arbiters_leader(everything),
-        epochs={group: term for group, term in epochs.items() if term >= 0},
-        redundant=len(follow) + len(agree) == len(everything),
-        serving=_serving(everything),
-        detail={"stale_leaders": stale} if stale else {},
-    )
-
-
-def _leaders_of(
-    groups: Collection[str], views: Mapping[str, View]
-) -> tuple[dict[str, str], dict[str, int]]:
-    """Return the leader of each group, and its term."""
-    masters, epochs = {}, {}
-    for group in sorted(groups):
-        claims = {node: view.leads[group] for node, view in views.items() if group in view.leads}
-        masters[group] = max(claims, key=lambda node: claims[node])
-        epochs[group] = claims[masters[group]]
-    return masters, epochs
-
-
-def _followers(nodes: Sequence[str], masters: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the nodes that lead nothing; if each leads a part of the data, those that lead the
-    fewest parts, since each of them follows in the others."""
-    leads = Counter(masters.values())
-    fewest = min(leads[node] for node in nodes) if len(masters) > 1 else 0
-    return tuple(node for node in nodes if leads[node] <= fewest)
-
-
-def _arbiters_leader(views: Mapping[str, View | None]) -> str:
-    """Return the node that leads the arbiters; of several that say so, the one of the highest
-    term."""
-    found = [(view.term, node) for node, view in views.items() if view and view.leads_arbiters]
-    return max(found)[1] if found else ""
-
-
-def _serving(views: Mapping[str, View | None]) -> tuple[str, ...]:
-    return tuple(node for node, v in views.items() if v and v.ready and (v.leader or v.defers))
-
-
 async def _listening(here: NodeAccess) -> str:
     """Return the addresses on which TCP connections are taken on a node, by /proc/net/tcp."""
     found = await here.agent.run(["cat", "/proc/net/tcp", "/proc/net/tcp6"])
@@ -691,21 +624,6 @@ def listeners(tables: str) -> list[str]:
         words = [bytes.fromhex(address[n : n + 8])[::-1] for n in range(0, len(address), 8)]
         found.append(f"{ip_address(b''.join(words))}:{int(port, 16)}")
     return sorted(found)
-
-
-def lacking(state: ClusterState, nodes: Sequence[Node], views: Mapping[str, View | None]) -> str:
-    """Say why a cluster does not serve: nodes that do not, or no leader."""
-    waiting = [node.name for node in nodes if node.name not in state.serving]
-    named = {view.leader for view in views.values() if view and view.leader}
-    owns = [view.own for view in views.values() if view]
-    if named and named.isdisjoint(owns):
-        return (
-            f"its nodes name {', '.join(sorted(map(repr, named)))} as the leader, and none of them "
-            f"calls itself that (View.own: {', '.join(map(repr, owns))})"
-        )
-    if waiting:
-        return f"{', '.join(waiting)} did not answer as a member that serves"
-    return "its nodes do not agree on a leader" if state.masters else "it has no leader"
 
 
 def sort_events(logs: Iterable[Iterable[Event]]) -> list[Event]:

@@ -119,6 +119,10 @@ class Service:
     names        role -> what its nodes are called before their number, if not by the role
     arbiters     roles whose nodes name the leader, if those with the data do not; of those in
                  `own_leader`, one leads the others (`View.leads_arbiters`)
+    own_leader   roles whose nodes elect a leader among themselves, the target `controller-leader`.
+                 Where they are no arbiters, that is their `View.leader`, and the data's leaders
+                 are those that `View.leads` of the other nodes names, whose `View.leader` is their
+                 own name while they serve
     dated        roles whose logs `events` reads, where it is overridden; the nodes' own wall clocks
                  date them
     leaves_group roles whose programs start processes outside their process group, or refuse to run

@@ -12,13 +12,8 @@ import pytest
 from clusters.hosts.local import requirements
 from clusters.kit import Copy, Profile, Service, View, plugin
 from clusters.kit.clients import ServiceClient
-from clusters.kit.driver import (
-    cluster_state,
-    declaration_problem,
-    lacking,
-    listeners,
-    settings_in_force,
-)
+from clusters.kit.driver import declaration_problem, listeners, settings_in_force
+from clusters.kit.roles import cluster_state, lacking
 from clusters.kit.service import roles_in
 from clusters.systems.etcd import Etcd
 from clusters.systems.nats import Nats

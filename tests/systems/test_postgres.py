@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clusters.kit import View
-from clusters.kit.driver import cluster_state
+from clusters.kit.roles import cluster_state
 from clusters.systems import etcd, postgres
 from harness.contracts.calls import MicroOperation, Refused
 

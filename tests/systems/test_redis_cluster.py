@@ -10,7 +10,8 @@ import pytest
 import redis_scene
 
 from clusters.kit import NodeAccess, View
-from clusters.kit.driver import cluster_state, settings_in_force
+from clusters.kit.driver import settings_in_force
+from clusters.kit.roles import cluster_state
 from clusters.systems import redis
 from clusters.systems.redis import BROKER, decode, encode
 from clusters.systems.redis_cluster import (

@@ -8,7 +8,8 @@ from typing import Any, cast
 import pytest
 
 from clusters.kit import Event, NodeAccess, View
-from clusters.kit.driver import cluster_state, settings_in_force, sort_events
+from clusters.kit.driver import settings_in_force, sort_events
+from clusters.kit.roles import cluster_state
 from clusters.systems.redis import (
     BROKER,
     CONTROLLER,

@@ -60,7 +60,7 @@ class Kafka(Service):
 
     name, programs, client = "kafka", (PROGRAM, JAVA), KafkaClient
     roles: ClassVar = {CONTROLLER: 3, BROKER: 3}
-    data_role, quorum = BROKER, CONTROLLER
+    data_role, own_leader = BROKER, (CONTROLLER,)
     copies_stopped = True
     settings: ClassVar = {
         "acks": ("all", "1"),
