@@ -17,9 +17,11 @@ from typing import Any
 from clusters.kit import servers_in_turn
 from clusters.systems.rocketmq.commit_log import records
 from clusters.systems.rocketmq.remoting import (
+    CREATE_GROUP,
     CREATE_TOPIC,
     GET_TOPIC,
     MAX_OFFSET,
+    NO_GROUP,
     NOT_STORED,
     NOT_STORED_REMARKS,
     OFFSET_NOT_FOUND,
@@ -124,11 +126,7 @@ class RocketClient:
         within_s: float = WITHIN_S,
     ) -> Answer:
         link = await self._link(address, port)
-        try:
-            return await link.call(code, fields, body, within_s=within_s)
-        except TimeoutError:
-            await link.close()  # it may be to a node that is gone
-            raise
+        return await link.call(code, fields, body, within_s=within_s)
 
     async def _master(self, topic: str) -> str:
         """Return the master's address, as the nameservers know it. Raises Refused if they know
@@ -218,13 +216,18 @@ class RocketClient:
         _, answer = await self._ask_master(
             key.rpartition("/")[2], QUERY_OFFSET, fields | {"setZeroIfNotFound": False}
         )
-        if answer.code == OFFSET_NOT_FOUND:
+        if answer.code in (OFFSET_NOT_FOUND, NO_GROUP):
             return None
         return int(checked(answer).fields["offset"])
 
     async def write(self, key: str, value: int) -> None:
         fields = _of_group(key) | {"commitOffset": value}
-        _, answer = await self._ask_master(key.rpartition("/")[2], UPDATE_OFFSET, fields)
+        queue = key.rpartition("/")[2]
+        _, answer = await self._ask_master(queue, UPDATE_OFFSET, fields)
+        if answer.code == NO_GROUP:
+            group = json.dumps({"groupName": fields["consumerGroup"]}).encode()
+            checked((await self._ask_master(queue, CREATE_GROUP, {}, group))[1])
+            _, answer = await self._ask_master(queue, UPDATE_OFFSET, fields)
         checked(answer)
 
 

@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 
 # requests
 SEND, PULL, GET_TOPIC, CREATE_TOPIC = 310, 11, 351, 17
-QUERY_OFFSET, UPDATE_OFFSET = 14, 15
+QUERY_OFFSET, UPDATE_OFFSET, CREATE_GROUP = 14, 15, 200
 RUNTIME, MAX_OFFSET, ROUTE, CLUSTER = 28, 30, 105, 106
 HA_STATUS, CONTROLLERS, SYNC_STATE, EPOCHS, ELECT = 907, 1005, 1006, 1007, 1002
 # answers
 SUCCESS, SYSTEM_ERROR, BUSY = 0, 1, 2
 PULL_NOT_FOUND, PULL_AGAIN, PULL_MOVED, OFFSET_NOT_FOUND = 19, 20, 21, 22
+NO_GROUP = 26
 # answers to a message that was not stored, and will not be: busy, illegal, not available (a slave,
 # or a broker that ends), no permission, no such topic, a broker that goes away
 NOT_STORED = frozenset({BUSY, 13, 14, 16, 17, 1500})
@@ -97,6 +98,7 @@ class RemotingLink:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self._numbers = count(1)
+        self._heard = 0  # frames
         self._open: dict[int, asyncio.Future[Answer]] = {}
         self._reading = asyncio.ensure_future(self._read())
 
@@ -114,7 +116,7 @@ class RemotingLink:
         self, code: int, fields: Mapping[str, Any], body: bytes = b"", *, within_s: float
     ) -> Answer:
         """Raises ConnectionError or TimeoutError if no answer comes."""
-        number = next(self._numbers)
+        number, heard = next(self._numbers), self._heard
         done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._open[number] = done
         try:
@@ -122,6 +124,10 @@ class RemotingLink:
                 self._writer.write(request(code, fields, body, number))
                 await self._writer.drain()
                 return await done
+        except TimeoutError:
+            if self._heard == heard:  # it may be to a node that is gone
+                self._writer.close()
+            raise
         finally:
             self._open.pop(number, None)
 
@@ -133,6 +139,7 @@ class RemotingLink:
                 if size > MAX_FRAME:
                     raise ValueError("a frame of remoting that is too long")
                 number, answers, said = decode(await self._reader.readexactly(size))
+                self._heard += 1
                 done = self._open.get(number)
                 if answers and done and not done.done():
                     done.set_result(said)

@@ -29,9 +29,9 @@ from clusters.systems.rocketmq.remoting import (
     EPOCHS,
     HA_STATUS,
     RUNTIME,
+    SUCCESS,
     SYNC_STATE,
     Answer,
-    checked,
     decode,
     request,
 )
@@ -233,7 +233,7 @@ class RocketMq(Service):
         role = here.node.role
         return [
             *(here.program["java"], *FLAGS, f"-Xmx{self.values[HEAP[role]]}m", "-Xms32m"),
-            *("-XX:MaxDirectMemorySize=256m", "-Dio.netty.allocator.maxOrder=9"),
+            *("-XX:MaxDirectMemorySize=256m", "-Dtls.server.mode=disabled"),
             *(f"-Djava.io.tmpdir={here.folder}", f"-Duser.home={here.folder}"),
             *("-cp", f"{here.program['rocketmq']}/*", MAIN[role], "-c", f"{here.folder}/node.conf"),
         ]
@@ -247,18 +247,19 @@ class RocketMq(Service):
         self, here: NodeAccess, port: int, code: int, body: bytes = b"", **fields: Any
     ) -> Answer:
         frame = await here.agent.ask(port, request(code, fields, body), 1.0)
-        return checked(decode(frame)[2])
+        answer = decode(frame)[2]
+        if answer.code != SUCCESS:
+            raise ConnectionError(f"code {answer.code}: {answer.remark[:200]}")
+        return answer
 
-    def _node_at(self, address: str) -> str:
-        """Return the name of the broker at an `address:port`."""
-        host = address.rpartition(":")[0]
-        return next((node.name for node in self._of(BROKER) if node.address == host), "")
+    def _names(self) -> dict[str, str]:
+        return {node.address: node.name for node in self._of(BROKER)}
 
     async def ask(self, here: NodeAccess) -> View:
         name = here.node.name
         if here.node.role == NAMESERVER:
             answer = await self._asked(here, NAMES_PORT, CLUSTER)
-            return self.nameserver_view(name, _json(answer.body))
+            return nameserver_view(name, _json(answer.body), self._names())
         if here.node.role == CONTROLLER:
             asked = await self._asked(here, CONTROLLER_PORT, CONTROLLERS)
             if asked.fields.get("isLeader") != "true":
@@ -266,36 +267,10 @@ class RocketMq(Service):
                 return View(None, -1, name, led, defers=led)
             names = json.dumps([SET]).encode()
             answer = await self._asked(here, CONTROLLER_PORT, SYNC_STATE, names)
-            return self.controller_view(name, _json(answer.body))
+            return controller_view(name, _json(answer.body), self._names())
         status = await self._asked(here, BROKER_PORT, HA_STATUS)
         epochs = await self._asked(here, BROKER_PORT, EPOCHS)
-        return self.broker_view(name, _json(status.body), _json(epochs.body))
-
-    def nameserver_view(self, name: str, cluster: Mapping[str, Any]) -> View:
-        """Return the view of a nameserver from its table of brokers."""
-        table = cluster.get("brokerAddrTable") or {}
-        if not table:
-            return View(None, -1, name, defers=True)
-        master = master_of({"brokerDatas": table.values()})
-        return View(self._node_at(f"{master}:"), -1, name)
-
-    def controller_view(self, name: str, found: Mapping[str, Any]) -> View:
-        """Return the view of the controllers' leader, which knows the SyncStateSet."""
-        if not (state := (found.get("replicasInfoTable") or {}).get(SET)):
-            return View(None, -1, name, defers=True, leads_arbiters=True)
-        members = [self._node_at(each["brokerAddress"]) for each in state["inSyncReplicas"]]
-        master = self._node_at(state.get("masterAddress") or "")
-        epoch = int(state.get("masterEpoch") or -1)
-        return View(master, epoch, name, leads_arbiters=True, members=members)
-
-    def broker_view(self, name: str, ha: Mapping[str, Any], epochs: Mapping[str, Any]) -> View:
-        """Return the view of a broker from its role, and from the epochs of its log."""
-        begun = [each["epoch"] for each in epochs.get("epochList") or ()]
-        term = begun[-1] if begun else -1
-        if ha.get("master"):
-            return View(name, term, name)
-        own = ha.get("haClientRuntimeInfo") or {}
-        return View(self._node_at(own.get("masterAddr") or ""), term, name)
+        return broker_view(name, _json(status.body), _json(epochs.body), self._names())
 
     async def rejoin(self, here: NodeAccess, others: Sequence[NodeAccess]) -> None:
         """Do nothing: a broker without data asks for another number, and copies all of the log."""
@@ -318,6 +293,40 @@ class RocketMq(Service):
                     term = max(terms, default=0)
                     rows.append(Copy.of(key, each.offset, each.body, term))
         return rows
+
+
+def nameserver_view(name: str, cluster: Mapping[str, Any], names: Mapping[str, str]) -> View:
+    """Return the view of a nameserver from its table of brokers. `names`: address -> broker."""
+    table = cluster.get("brokerAddrTable") or {}
+    if not table:
+        return View(None, -1, name, defers=True)
+    return View(names.get(master_of({"brokerDatas": table.values()})), -1, name)
+
+
+def controller_view(name: str, found: Mapping[str, Any], names: Mapping[str, str]) -> View:
+    """Return the view of the controllers' leader, which knows the SyncStateSet."""
+    if not (state := (found.get("replicasInfoTable") or {}).get(SET)):
+        return View(None, -1, name, defers=True, leads_arbiters=True)
+    members = [_named(each["brokerAddress"], names) for each in state["inSyncReplicas"]]
+    master, epoch = _named(state.get("masterAddress"), names), state.get("masterEpoch")
+    return View(master, int(epoch or -1), name, leads_arbiters=True, members=members)
+
+
+def broker_view(
+    name: str, ha: Mapping[str, Any], epochs: Mapping[str, Any], names: Mapping[str, str]
+) -> View:
+    """Return the view of a broker from its role, and from the epochs of its log."""
+    begun = [each["epoch"] for each in epochs.get("epochList") or ()]
+    term = begun[-1] if begun else -1
+    if ha.get("master"):
+        return View(name, term, name)
+    own = ha.get("haClientRuntimeInfo") or {}
+    return View(_named(own.get("masterAddr"), names), term, name)
+
+
+def _named(address: str | None, names: Mapping[str, str]) -> str:
+    """Return the name of the broker at `address:port`."""
+    return names.get((address or "").rpartition(":")[0], "")
 
 
 def _nameserver(here: NodeAccess) -> dict[str, Any]:
