@@ -259,7 +259,7 @@ class RocketMq(Service):
         name = here.node.name
         if here.node.role == NAMESERVER:
             answer = await self._asked(here, NAMES_PORT, CLUSTER)
-            return nameserver_view(name, _json(answer.body), self._names())
+            return nameserver_view(name, answered_object(answer.body), self._names())
         if here.node.role == CONTROLLER:
             asked = await self._asked(here, CONTROLLER_PORT, CONTROLLERS)
             if asked.fields.get("isLeader") != "true":
@@ -267,10 +267,12 @@ class RocketMq(Service):
                 return View(None, -1, name, led, defers=led)
             names = json.dumps([SET]).encode()
             answer = await self._asked(here, CONTROLLER_PORT, SYNC_STATE, names)
-            return controller_view(name, _json(answer.body), self._names())
+            return controller_view(name, answered_object(answer.body), self._names())
         status = await self._asked(here, BROKER_PORT, HA_STATUS)
         epochs = await self._asked(here, BROKER_PORT, EPOCHS)
-        return broker_view(name, _json(status.body), _json(epochs.body), self._names())
+        return broker_view(
+            name, answered_object(status.body), answered_object(epochs.body), self._names()
+        )
 
     async def rejoin(self, here: NodeAccess, others: Sequence[NodeAccess]) -> None:
         """Do nothing: a broker without data asks for another number, and copies all of the log."""
@@ -278,9 +280,9 @@ class RocketMq(Service):
     async def copy(self, here: NodeAccess, keys: Sequence[str]) -> list[Copy]:
         """Return what a broker's log has of the queues, from its files up to where it says that
         the log ends: bytes behind that may be of a log that was cut."""
-        table = _json((await self._asked(here, BROKER_PORT, RUNTIME)).body)["table"]
+        table = answered_object((await self._asked(here, BROKER_PORT, RUNTIME)).body)["table"]
         first, end = int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"])
-        epochs = _json((await self._asked(here, BROKER_PORT, EPOCHS)).body)["epochList"]
+        epochs = answered_object((await self._asked(here, BROKER_PORT, EPOCHS)).body)["epochList"]
         wanted, rows = set(keys), []
         size = self.values["mappedFileSizeCommitLog"]
         for begin in range(first - first % size, end, size):
@@ -337,7 +339,7 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _json(body: bytes) -> dict[str, Any]:
+def answered_object(body: bytes) -> dict[str, Any]:
     """Return an object that a node answers; keys may be numbers without quotes. Raises
     ValueError."""
     found = json.loads(QUOTELESS.sub(rb'\1"\2":', body))
