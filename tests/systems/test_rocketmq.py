@@ -260,7 +260,10 @@ def test_several_requests_on_a_connection_and_a_server_that_ends() -> None:
 
 def test_only_offsets_of_groups_are_registers() -> None:
     nodes = [("nameserver-1", "nameserver", "127.0.0.1"), ("broker-1", "broker", "127.0.0.1")]
-    settings: Mapping[str, Any] = {"nodes": nodes, "settings": {"pollNameServerInterval": 1000}}
+    settings: Mapping[str, Any] = {
+        "nodes": nodes,
+        "settings": {"pollNameServerInterval": 1000, "timeScale": 0.1},
+    }
     client = RocketClient(settings, 0)
     with pytest.raises(Refused, match="RocketMQ has no registers"):
         asyncio.run(client.read("key-1"))

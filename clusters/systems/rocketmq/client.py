@@ -63,7 +63,8 @@ class RocketClient:
         self._names = {address: name for name, role, address in nodes if role == BROKER}
         self._links: dict[tuple[str, int], RemotingLink] = {}
         self._opening = asyncio.Lock()
-        self._route_s: float = settings["settings"]["pollNameServerInterval"] / 1000
+        values = settings["settings"]
+        self._route_s: float = values["pollNameServerInterval"] * values["timeScale"] / 1000
         self._routes: dict[str, tuple[str, float]] = {}  # topic -> master, and until when
 
     async def set_up(self, topics: Mapping[str, int]) -> None:

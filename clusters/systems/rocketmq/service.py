@@ -67,9 +67,22 @@ OF_BROKERS = (
     *("haHousekeepingInterval", "haMaxTimeSlaveNotCatchup", "controllerHeartBeatTimeoutMills"),
     *("brokerHeartbeatInterval", "syncBrokerMetadataPeriod", "checkSyncStateSetPeriod"),
     *("syncControllerMetadataPeriod", "registerNameServerPeriod", "mappedFileSizeCommitLog"),
-    *("transientStorePoolEnable", "brokerNotActiveTimeoutMillis"),
+    *("transientStorePoolEnable", "slaveReadEnable", "brokerNotActiveTimeoutMillis"),
 )
 QUOTELESS = re.compile(rb"([{,])(\d+):")
+TIMES = {  # ms, by RocketMQ's own defaults
+    "haSendHeartbeatInterval": 5000,
+    "haHousekeepingInterval": 20_000,
+    "haMaxTimeSlaveNotCatchup": 15_000,
+    "controllerHeartBeatTimeoutMills": 10_000,
+    "brokerHeartbeatInterval": 1000,
+    "brokerNotActiveTimeoutMillis": 10_000,
+    "scanNotActiveBrokerInterval": 5000,
+    "syncBrokerMetadataPeriod": 5000,
+    "checkSyncStateSetPeriod": 5000,
+    "syncControllerMetadataPeriod": 10_000,
+    "pollNameServerInterval": 3000,  # of the clients; RocketMQ's 30 s would be the failover time
+}
 OF_CONTROLLERS = ("enableElectUncleanMaster", "scanNotActiveBrokerInterval")
 FIXED = {  # of brokers: small files, room on a disk, and what a machine of two cores can do
     "autoCreateTopicEnable": True,
@@ -103,6 +116,8 @@ class RocketMq(Service):
         "flushDiskType": ("SYNC_FLUSH", "ASYNC_FLUSH"),
         "enableElectUncleanMaster": False,
         "transientStorePoolEnable": False,
+        "slaveReadEnable": False,
+        "timeScale": 1.0,  # of the times that RocketMQ's defaults give in whole seconds
         # ms
         "syncFlushTimeout": 2000,
         "haSendHeartbeatInterval": 1000,
@@ -148,6 +163,11 @@ class RocketMq(Service):
             },
         ),
         Profile(
+            name="published",
+            about="the published trial: all of the SyncStateSet, and RocketMQ's own times",
+            settings={**TIMES, "minInSyncReplicas": 1, "flushDiskType": "ASYNC_FLUSH"},
+        ),
+        Profile(
             name="unclean",
             about="a broker outside the SyncStateSet may become master",
             settings={"enableElectUncleanMaster": True, "minInSyncReplicas": 1},
@@ -162,7 +182,13 @@ class RocketMq(Service):
     def detects_within_s(cls, values: Mapping[str, Any]) -> float:
         """Return how long controllers may need to notice a silent master."""
         waits = values["controllerHeartBeatTimeoutMills"] + values["scanNotActiveBrokerInterval"]
-        return float(waits / 1000)
+        return float(waits / 1000 * values["timeScale"])
+
+    def _in_force(self, keys: Sequence[str]) -> dict[str, Any]:
+        """Return settings, with the times scaled."""
+        scale = self.values["timeScale"]
+        own = {key: self.values[key] for key in keys}
+        return {key: max(round(v * scale), 1) if key in TIMES else v for key, v in own.items()}
 
     def _of(self, role: str) -> list[Node]:
         return [node for node in self.nodes if node.role == role]
@@ -177,7 +203,7 @@ class RocketMq(Service):
         controllers, store = self._of(CONTROLLER), f"{here.folder}/{self.data}"
         n = controllers.index(here.node)
         common = {
-            **{key: self.values[key] for key in OF_CONTROLLERS},
+            **self._in_force(OF_CONTROLLERS),
             "controllerType": self.values["controllerType"],
             "controllerStorePath": store,
             "notifyBrokerRoleChanged": True,
@@ -209,7 +235,7 @@ class RocketMq(Service):
         store, own = f"{here.folder}/{self.data}", here.node.address
         return {
             **FIXED,
-            **{key: self.values[key] for key in OF_BROKERS},
+            **self._in_force(OF_BROKERS),
             "brokerClusterName": "seatrial",
             "brokerName": SET,
             "brokerId": -1,
