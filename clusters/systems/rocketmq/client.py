@@ -9,8 +9,6 @@ the outcome is unknown. So it is after other errors than those that come before 
 
 import asyncio
 import json
-import os
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -133,7 +131,7 @@ class RocketClient:
         """Return the master's address, as the nameservers know it. Raises Refused if they know
         none."""
         address, until = self._routes.get(topic, ("", 0.0))
-        if time.monotonic() < until:
+        if _now() < until:
             return address
         why: Exception = Refused("there are no nameservers")
         for server in list(self._nameservers):
@@ -141,7 +139,7 @@ class RocketClient:
             try:
                 answer = await self._ask(server, NAMES_PORT, ROUTE, fields, b"", ROUTE_WITHIN_S)
                 if found := master_of(json.loads(checked(answer).body)):
-                    self._routes[topic] = found, time.monotonic() + self._route_s
+                    self._routes[topic] = found, _now() + self._route_s
                     return found
                 raise Refused(f"{topic} has no master")
             except (OSError, TimeoutError, ValueError, RemotingError, Refused) as e:
@@ -169,7 +167,7 @@ class RocketClient:
 
     async def append(self, key: str, body: bytes) -> Stored:
         topic, _, queue = key.rpartition("-")
-        properties = f"UNIQ_KEY\x01{os.urandom(16).hex().upper()}\x02WAIT\x01true\x02"
+        properties = f"UNIQ_KEY\x01{body[:16].hex()}\x02WAIT\x01true\x02"
         fields = {
             "a": GROUP,
             "b": topic,
@@ -177,7 +175,7 @@ class RocketClient:
             "d": 4,
             "e": queue,
             "f": 0,
-            "g": time.time_ns() // 1_000_000,
+            "g": 0,
             "h": 0,
             "i": properties,
             "j": 0,
@@ -230,6 +228,10 @@ class RocketClient:
             checked((await self._ask_master(queue, CREATE_GROUP, {}, group))[1])
             _, answer = await self._ask_master(queue, UPDATE_OFFSET, fields)
         checked(answer)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _of_group(key: str) -> dict[str, str]:
