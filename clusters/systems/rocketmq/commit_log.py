@@ -18,7 +18,7 @@ BORN_6, STORED_6 = 1 << 4, 1 << 5
 TRANSACTION = 3 << 2  # bits of sysflag: not 0 for the parts of a transaction
 
 
-class StoredMessage(NamedTuple):
+class RocketRecord(NamedTuple):
     """A message in a broker's log."""
 
     topic: str
@@ -29,7 +29,7 @@ class StoredMessage(NamedTuple):
     body: bytes
 
 
-def records(data: bytes) -> Iterator[StoredMessage]:
+def records(data: bytes) -> Iterator[RocketRecord]:
     """Yield the records, up to the first that is incomplete or has a wrong checksum."""
     at = 0
     while at + HEAD.size <= len(data):
@@ -42,7 +42,7 @@ def records(data: bytes) -> Iterator[StoredMessage]:
         topic, found = _sized(data, found, 1 if magic == MAGIC else 2)
         if found > end or crc32(body) & 0x7FFFFFFF != crc & 0x7FFFFFFF:
             return
-        yield StoredMessage(topic.decode(errors="replace"), queue, offset, place, sysflag, body)
+        yield RocketRecord(topic.decode(errors="replace"), queue, offset, place, sysflag, body)
         at = end
 
 
