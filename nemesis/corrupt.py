@@ -31,7 +31,7 @@ from nemesis._process.victims import check
 from nemesis._runner.waiting import NS, gather_all, wait_until
 
 TARGETS = ("one slave", "one broker", "minority broker")
-SETTLE_S = 10.0  # within which a node answers, or refuses its files and exits
+SETTLE_S = 30.0  # within which a node, maybe a JVM, answers, or refuses its files and exits
 
 
 def draw(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:

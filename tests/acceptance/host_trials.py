@@ -41,7 +41,6 @@ MADE = {"docker": "12 containers, 1 network and 6 volumes", "ssh": "6 folders"}
 PROGRAMS = {
     "nats": "nats-server",
     **dict.fromkeys(("rabbitmq", "rabbitmq:streams"), "rabbitmqctl"),
-    "kafka": "mvn",
     "redis-cluster": "redis-server",
     **dict.fromkeys(("valkey", "valkey-cluster"), "valkey-server"),
 }

@@ -10,7 +10,7 @@ import pytest
 
 from clusters.kit import View
 from clusters.kit.roles import with_quorum
-from clusters.systems.kafka import wire
+from clusters.systems.kafka import shares, wire
 from clusters.systems.kafka.driver import broker_view
 from clusters.systems.kafka.kafka_client import KafkaClient, error_of
 from clusters.systems.kafka.records import (
@@ -110,6 +110,20 @@ def test_nothing_is_sent_while_no_broker_answers() -> None:
             await client.write("offsets/g/orders-0", 7)
 
     asyncio.run(refuse())
+
+
+def test_answers_about_share_groups_are_understood() -> None:
+    shares.altered(answer("altered"))
+    assert shares.begins_at_first(answer("begins at first"))
+    assert not shares.begins_at_first(answer("begins at last"))
+    assert shares.heartbeat_epoch(answer("joined", wire.SHARE_HEARTBEAT)) == 2
+    records = shares.acquired(answer("acquired", wire.SHARE_FETCH))
+    assert records == [(0, b"00000000"), (1, b"00000001")]
+    shares.acknowledged(answer("acknowledged", wire.SHARE_ACKNOWLEDGE))
+    with pytest.raises(KafkaError, match="UNKNOWN_MEMBER_ID"):
+        shares.heartbeat_epoch(answer("no member", wire.SHARE_HEARTBEAT))
+    with pytest.raises(KafkaError, match="SHARE_SESSION_NOT_FOUND"):
+        shares.acquired(answer("no session", wire.SHARE_FETCH))
 
 
 # record batches

@@ -42,6 +42,11 @@ PROGRAM = Program(
 FIXED = {
     "offsets.topic.num.partitions": 3,
     "offsets.topic.replication.factor": 3,
+    "share.coordinator.state.topic.num.partitions": 3,
+    "share.coordinator.state.topic.replication.factor": 3,
+    "share.coordinator.state.topic.min.isr": 2,
+    "group.share.min.record.lock.duration.ms": 1000,
+    "group.share.delivery.count.limit": 10,
     "num.network.threads": 1,
     "num.io.threads": 2,
     "background.threads": 2,
@@ -62,6 +67,7 @@ class Kafka(Service):
     roles: ClassVar = {CONTROLLER: 3, BROKER: 3}
     data_role, own_leader = BROKER, (CONTROLLER,)
     copies_stopped = True
+    attachable = False  # its nodes have the numbers that the driver gives them
     settings: ClassVar = {
         "acks": ("all", "1"),
         "replication.factor": 3,
@@ -73,6 +79,7 @@ class Kafka(Service):
         "broker.heartbeat.interval.ms": 500,
         "controller.quorum.election.timeout.ms": 1000,
         "controller.quorum.fetch.timeout.ms": 2000,
+        "group.share.record.lock.duration.ms": 3000,  # before a record is given again
         "heap_mb": 256,
     }
     smallest: ClassVar = {
@@ -111,6 +118,7 @@ class Kafka(Service):
     claims: ClassVar = dict.fromkeys(
         ("kill", "pause", "partition", "loss", "delay", "bandwidth", "restart", "crash"), "all"
     )
+    words: ClassVar = {"term": "epoch"}
     start_s = 120.0
 
     @classmethod

@@ -6,15 +6,16 @@ one broker after the other, and again after each failure.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 from clusters.kit import servers_in_turn
-from clusters.systems.kafka import wire
+from clusters.systems.kafka import shares, wire
 from clusters.systems.kafka.records import encode_batch, entries_in
 from clusters.systems.kafka.wire import AnswerReader, KafkaError
-from harness.contracts.calls import LogEntries, Refused, Stored
+from harness.contracts.calls import Delivery, LogEntries, Refused, Stored
 from harness.operation import NONE
 
 PORT = 9092
@@ -25,6 +26,9 @@ SET_UP_S = 60.0
 MAX_FETCHED = 1 << 20  # bytes
 ACKS = {"all": -1, "1": 1}
 OUT_OF_RANGE, ALREADY_EXISTS = 1, 36
+NO_MEMBER = frozenset({25, 110})  # the coordinator does not know it, or it has another epoch
+BEAT_EVERY_S = 1.0
+FETCH_MS = 500  # how long a fetch of a share group waits for a record
 # codes that come before anything is appended; with the offset of the record, they come after it
 NEVER = frozenset({2, 3, 5, 6, 9, 10, 17, 18, 19, 21, 29, 37, 38, 41, 74, 87})
 COORDINATOR_NEVER = frozenset({14, 24})  # it loads its groups; the name of a group is wrong
@@ -58,6 +62,24 @@ class KafkaLink:
         self._writer.close()
 
 
+class ShareMember:
+    """A consumer of a share group that takes records of one partition. `session`: the number of the
+    next request on its connection to the leader."""
+
+    def __init__(self) -> None:
+        self.name = str(uuid4())
+        self.epoch = shares.JOIN
+        self.beat_s = 0.0  # when the coordinator last answered it
+        self.session = shares.FIRST
+        self.link: KafkaLink | None = None
+        self.topic = b""  # its identifier
+
+    def end_session(self) -> None:
+        if self.link:
+            self.link.close()
+        self.link = None
+
+
 class KafkaClient:
     """A client of one logical process."""
 
@@ -69,6 +91,9 @@ class KafkaClient:
         self._leaders: dict[str, str] = {}  # key -> address
         self._coordinators: dict[str, str] = {}  # group -> address
         self._seeking = asyncio.Lock()
+        self._topic_ids: dict[str, bytes] = {}
+        self._members: dict[tuple[str, str], ShareMember] = {}  # key, group
+        self._configured: set[str] = set()  # groups that begin with the first record
 
     async def set_up(self, topics: Mapping[str, int]) -> None:
         """Create the topics, and wait until each partition has all of its replicas, and groups of
@@ -110,6 +135,8 @@ class KafkaClient:
         for links in self._idle.values():
             for link in links:
                 link.close()
+        for member in self._members.values():
+            member.end_session()
 
     async def _call(self, address: str, kind: int, body: bytes) -> AnswerReader:
         """Return a broker's answer. Raises Refused if nothing was sent."""
@@ -151,6 +178,7 @@ class KafkaClient:
             try:
                 known = await self._metadata(topic)
                 state = known.partitions[topic, int(number)]
+                self._topic_ids.update(known.topic_ids)
                 self._leaders[key] = known.brokers[state.leader]
             except (Refused, OSError, EOFError, TimeoutError, LookupError) as e:
                 await asyncio.sleep(SEEK_AGAIN_S)  # so that a caller who retries does not spin
@@ -245,6 +273,77 @@ class KafkaClient:
         except BaseException:
             self._coordinators.pop(group, None)
             raise
+
+    # share groups: handles are offsets
+
+    async def fetch(self, key: str, group: str, limit: int) -> list[Delivery]:
+        member = await self._joined(key, group)
+        address = await self._leader(key)
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                if member.link is None or member.link.closed:
+                    member.link, member.session = await KafkaLink.open(address), shares.FIRST
+                    member.topic = self._topic_ids[key.rpartition("-")[0]]
+                of = group, member.name, member.session, member.topic, _partition(key)[1]
+                member.session += 1
+                asked = shares.share_fetch(*of, limit, FETCH_MS)
+                records = shares.acquired(await member.link.request(wire.SHARE_FETCH, asked))
+        except BaseException:
+            member.end_session()
+            self._leaders.pop(key, None)
+            raise
+        return [Delivery(offset, body, str(offset)) for offset, body in records]
+
+    async def acknowledge(self, key: str, group: str, handles: Sequence[str]) -> None:
+        """Acknowledge in the session in which the records were taken. Raises Refused if it has
+        ended."""
+        member = self._members[key, group]
+        if member.link is None or member.link.closed:
+            raise Refused("the session has ended")
+        of = group, member.name, member.session, member.topic, _partition(key)[1]
+        member.session += 1
+        asked = shares.acknowledge(*of, [int(handle) for handle in handles])
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                found = await member.link.request(wire.SHARE_ACKNOWLEDGE, asked)
+            shares.acknowledged(found)
+        except BaseException:
+            member.end_session()
+            self._leaders.pop(key, None)
+            raise
+
+    async def _joined(self, key: str, group: str) -> ShareMember:
+        """Return the member, after its heartbeat was answered."""
+        await self._configure(key, group)
+        member = self._members.setdefault((key, group), ShareMember())
+        now_s = asyncio.get_running_loop().time()
+        if member.epoch != shares.JOIN and now_s < member.beat_s + BEAT_EVERY_S:
+            return member
+        topic = key.rpartition("-")[0]
+        asked = shares.heartbeat(group, member.name, member.epoch, topic)
+        try:
+            found = await self._of_group(group, wire.SHARE_HEARTBEAT, asked)
+            member.epoch, member.beat_s = shares.heartbeat_epoch(found), now_s
+        except KafkaError as e:
+            self._coordinators.pop(group, None)
+            member.epoch = shares.JOIN if e.code in NO_MEMBER else member.epoch
+            raise
+        return member
+
+    async def _configure(self, key: str, group: str) -> None:
+        """Have a group begin with the first record of each partition. Raises Refused until the
+        partition's leader knows that."""
+        if (key, group) in self._members:
+            return
+        if group not in self._configured:
+            asked = shares.begin_at_first(group)
+            shares.altered(await self._call(self._servers[0], wire.ALTER_CONFIGS, asked))
+            self._configured.add(group)
+        asked = shares.describe_begin(group)
+        found, _ = await self._of_leader(key, wire.DESCRIBE_CONFIGS, asked)
+        if not shares.begins_at_first(found):
+            await asyncio.sleep(SEEK_AGAIN_S)
+            raise Refused(f"the leader of {key} does not know the configuration of {group} yet")
 
 
 def _partition(key: str) -> tuple[str, int]:

@@ -14,6 +14,8 @@ from clusters.systems.kafka.records import read_unsigned_varint, unsigned_varint
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, CREATE_TOPICS = 8, 9, 10, 19
+DESCRIBE_CONFIGS, ALTER_CONFIGS = 32, 44
+SHARE_HEARTBEAT, SHARE_FETCH, SHARE_ACKNOWLEDGE = 76, 78, 79
 VERSIONS: Mapping[int, int] = {
     PRODUCE: 7,
     FETCH: 11,
@@ -23,8 +25,15 @@ VERSIONS: Mapping[int, int] = {
     OFFSET_FETCH: 5,
     FIND_COORDINATOR: 2,
     CREATE_TOPICS: 4,
+    DESCRIBE_CONFIGS: 1,
+    ALTER_CONFIGS: 0,
+    SHARE_HEARTBEAT: 1,
+    SHARE_FETCH: 1,
+    SHARE_ACKNOWLEDGE: 1,
 }
-FLEXIBLE = frozenset({METADATA})  # kinds whose version here is compact
+FLEXIBLE = frozenset(
+    {METADATA, SHARE_HEARTBEAT, SHARE_FETCH, SHARE_ACKNOWLEDGE}
+)  # kinds whose version here is compact
 QUORUM_FETCH = 13  # the version in which a controller tells the leader of the quorum
 QUORUM_TOPIC = (1).to_bytes(16)  # the identifier of the topic of the metadata
 CLIENT_ID = "seatrial"
@@ -50,6 +59,7 @@ ERRORS = {
     19: "NOT_ENOUGH_REPLICAS",
     20: "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
     21: "INVALID_REQUIRED_ACKS",
+    25: "UNKNOWN_MEMBER_ID",
     29: "TOPIC_AUTHORIZATION_FAILED",
     36: "TOPIC_ALREADY_EXISTS",
     37: "INVALID_PARTITIONS",
@@ -59,6 +69,10 @@ ERRORS = {
     74: "FENCED_LEADER_EPOCH",
     78: "OFFSET_NOT_AVAILABLE",
     87: "INVALID_RECORD",
+    110: "FENCED_MEMBER_EPOCH",
+    121: "INVALID_RECORD_STATE",
+    122: "SHARE_SESSION_NOT_FOUND",
+    123: "INVALID_SHARE_SESSION_EPOCH",
 }
 
 
