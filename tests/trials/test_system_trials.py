@@ -1,7 +1,7 @@
 """Other systems as they are, on local hosts: one short trial of each, valid while a minority is
 killed and cut off. etcd, NATS and Patroni come from PyPI, ZooKeeper's jars from PySpark, Kafka's
-and RocketMQ's from Maven, RabbitMQ and PostgreSQL from Debian. Three trials are under way at once, since they
-mostly wait.
+and RocketMQ's from Maven, RabbitMQ and PostgreSQL from Debian. Three trials are under way at once,
+since they mostly wait.
 """
 
 import shutil
