@@ -66,7 +66,7 @@ from harness.run.tasks import in_background, run_all
 from harness.text.own_words import IN_STATE
 from harness.zones import assign_zones, distances
 
-START_WITHIN_S = 90.0
+START_WITHIN_S = 300.0  # drivers have limits of their own
 PLAN_GRACE_S = 60.0  # for observations that take long
 HEAL_WITHIN_S = 20.0  # after an early end
 RECOVER_HURRY_S = 3.0  # the same

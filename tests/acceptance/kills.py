@@ -53,6 +53,7 @@ SYSTEMS = {
     "zookeeper": "lock",
     "rabbitmq": "queue",
     "kafka": "messages",
+    "rocketmq": "messages",
     **dict.fromkeys(("nats", "redis", "redis-cluster", "valkey-cluster"), "messages"),
 }
 OF_SYSTEM = """\
