@@ -23,7 +23,7 @@ WITHIN_S = 3.0
 ACKED_WITHIN_MS = 2500  # the broker's limit for an acknowledgement, less than WITHIN_S
 SEEK_AGAIN_S = 0.1
 SET_UP_S = 60.0
-MAX_FETCHED = 1 << 20  # bytes
+FETCHED = 256  # bytes asked for each record that is wanted; a larger one comes all the same
 ACKS = {"all": -1, "1": 1}
 OUT_OF_RANGE, ALREADY_EXISTS = 1, 36
 NO_MEMBER = frozenset({25, 110})  # the coordinator does not know it, or it has another epoch
@@ -220,7 +220,7 @@ class KafkaClient:
     async def entries(self, key: str, offset: int, limit: int) -> LogEntries:
         """Return records up to the high watermark."""
         topic, number = _partition(key)
-        asked = wire.fetch(topic, number, offset, MAX_FETCHED)
+        asked = wire.fetch(topic, number, offset, limit * FETCHED)
         found, address = await self._of_leader(key, wire.FETCH, asked)
         try:
             end, records = wire.fetched(found)
