@@ -218,7 +218,8 @@ class KafkaClient:
             raise error_of(e, self._name(address)) from e
 
     async def entries(self, key: str, offset: int, limit: int) -> LogEntries:
-        """Return records up to the high watermark."""
+        """Return records up to the high watermark. Their bodies have checksums of their own, which the
+        workload verifies."""
         topic, number = _partition(key)
         asked = wire.fetch(topic, number, offset, limit * FETCHED)
         found, address = await self._of_leader(key, wire.FETCH, asked)
@@ -230,7 +231,7 @@ class KafkaClient:
                 return LogEntries([], end, min(offset, end))
             self._leaders.pop(key, None)
             raise error_of(e, self._name(address)) from e
-        whole = [each for each in entries_in(records) if each.offset >= offset]
+        whole = [each for each in entries_in(records, verify=False) if each.offset >= offset]
         return LogEntries([(each.offset, each.value) for each in whole[:limit]], end)
 
     # offsets that groups commit: keys are offsets/GROUP/TOPIC-N
