@@ -218,8 +218,7 @@ class KafkaClient:
             raise error_of(e, self._name(address)) from e
 
     async def entries(self, key: str, offset: int, limit: int) -> LogEntries:
-        """Return records up to the high watermark. Their bodies have checksums of their own, which the
-        workload verifies."""
+        """Return records up to the high watermark. The workload verifies checksums of its own."""
         topic, number = _partition(key)
         asked = wire.fetch(topic, number, offset, limit * FETCHED)
         found, address = await self._of_leader(key, wire.FETCH, asked)
