@@ -211,11 +211,13 @@ def settings_in_force(service: type[Service], trial: Trial) -> dict[str, Any]:
                 raise BadRequest(
                     f"the trial's settings: {key} must be one of {words}, not {value!r}"
                 )
+        elif type(value) is int and type(allowed) is float:
+            given[key] = float(value)
         elif type(value) is not type(allowed):
             kind = {bool: "true or false", int: "a whole number", float: "a number"}
             words = kind.get(type(allowed), "a string")
             raise BadRequest(f"the trial's settings: {key} must be {words}, not {value!r}")
-        elif key in service.smallest and value < service.smallest[key]:
+        if key in service.smallest and value < service.smallest[key]:
             words = f"a number from {service.smallest[key]}"
             raise BadRequest(f"the trial's settings: {key} must be {words}, not {value!r}")
     return defaults | given

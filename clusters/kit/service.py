@@ -156,7 +156,7 @@ class Service:
     data_role: ClassVar[str] = ""
     leaves_group: ClassVar[Sequence[str]] = ()
     settings: ClassVar[Mapping[str, Any]] = {}
-    smallest: ClassVar[Mapping[str, int]] = {}
+    smallest: ClassVar[Mapping[str, float]] = {}
     profiles: ClassVar[Sequence[Profile]] = (Profile(name="default", about="its own defaults"),)
     claims: ClassVar[Mapping[str, str]] = {}
     detection_s: ClassVar[float] = 2.0

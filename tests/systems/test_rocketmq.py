@@ -5,21 +5,27 @@ import asyncio
 import json
 import struct
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from clusters.kit.driver import cluster_state
+from clusters.kit import NodeAccess
+from clusters.kit.driver import settings_in_force
+from clusters.kit.roles import cluster_state
 from clusters.systems.rocketmq import commit_log, remoting
 from clusters.systems.rocketmq.client import RocketClient, master_of, pulled, stored_at
 from clusters.systems.rocketmq.remoting import Answer, RemotingError, RemotingLink
 from clusters.systems.rocketmq.service import (
+    RocketMq,
     answered_object,
     broker_view,
     controller_view,
     nameserver_view,
 )
+from harness.contracts import Node
 from harness.contracts.calls import LogEntries, Refused
+from harness.errors import BadRequest
+from harness.trial import Trial
 
 NAMES = {f"198.18.1.{n + 14}": f"broker-{n}" for n in (1, 2, 3)}
 COMMON = '"flag":1,"language":"JAVA","opaque":7,"serializeTypeCurrentRPC":"JSON","version":493}'
@@ -256,6 +262,30 @@ def test_several_requests_on_a_connection_and_a_server_that_ends() -> None:
     codes, error = asyncio.run(talk())
     assert codes == [1, 2]
     assert "closed the connection" in str(error)
+
+
+def test_the_pace_of_all_times_is_a_number() -> None:
+    values = settings_in_force(RocketMq, Trial(profile="published", settings={"timeScale": 1}))
+    assert (values["timeScale"], values["controllerHeartBeatTimeoutMills"]) == (1.0, 10_000)
+    assert RocketMq.detects_within_s({**values, "timeScale": 0.1}) == pytest.approx(1.5)
+    with pytest.raises(BadRequest, match=r"timeScale must be a number from 0\.01, not 0"):
+        settings_in_force(RocketMq, Trial(settings={"timeScale": 0}))
+    with pytest.raises(BadRequest, match="minInSyncReplicas must be a number from 1, not 0"):
+        settings_in_force(RocketMq, Trial(settings={"minInSyncReplicas": 0}))
+
+
+def test_the_times_that_nodes_are_given_are_to_scale() -> None:
+    """A tenth of RocketMQ's own; what is no time stays."""
+    trial = Trial(profile="published", settings={"timeScale": 0.1})
+    names = [("nameserver", 11), ("controller", 12), ("broker", 15)]
+    nodes = [Node(f"{role}-1", role, address=f"198.18.1.{n}") for role, n in names]
+    service = RocketMq(settings_in_force(RocketMq, trial), {}, nodes)
+    here = NodeAccess(nodes[2], cast(Any, None), "/node", {})
+    lines = service.files(here, nodes)["node.conf"].splitlines()
+    assert "controllerHeartBeatTimeoutMills=1000" in lines
+    assert "mappedFileSizeCommitLog=16777216" in lines
+    assert "allAckInSyncStateSet=true" in lines
+    assert "controllerAddr=198.18.1.12:9878" in lines
 
 
 def test_only_offsets_of_groups_are_registers() -> None:

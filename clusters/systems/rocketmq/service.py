@@ -138,6 +138,12 @@ class RocketMq(Service):
         "controller_heap_mb": 128,
         "broker_heap_mb": 320,
     }
+    smallest: ClassVar = {
+        **dict.fromkeys(("minInSyncReplicas", "inSyncReplicas", *TIMES), 1),
+        "timeScale": 0.01,
+        "mappedFileSizeCommitLog": 1 << 20,
+        **dict.fromkeys(HEAP.values(), 32),
+    }
     profiles = (
         Profile(
             name="safe",
