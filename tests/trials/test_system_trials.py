@@ -34,6 +34,7 @@ PROGRAMS = {"rabbitmq": "rabbitmq-server", "kafka": "mvn", "rocketmq": "mvn"}
 WORDS = ("--faults", "kill,partition", "--targets", "one follower", "--short-faults", "--no-report")
 AT_ONCE = 3
 TIMES = ("--duration", "23s", "--rhythm", "quiet_s=2,fault_s=15,recovery_s=5")
+RECOVERS = ("--recover-within", "90s")  # JVMs start slowly beside two other trials
 # its topics are there when the slaves have asked the master for them
 SLOWER = ("--duration", "31s", "--rhythm", "quiet_s=10,fault_s=15,recovery_s=5")
 Commands = Mapping[str, "Future[run_command.FinishedCommand]"]
@@ -46,7 +47,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
         yield {
             name: pool.submit(
                 run_command.seatrial,
-                *("run", workload, "--system", name.partition(",")[0], *WORDS),
+                *("run", workload, "--system", name.partition(",")[0], *WORDS, *RECOVERS),
                 *(SLOWER if name == "rocketmq" else TIMES),
                 runs=folder / name,
             )
