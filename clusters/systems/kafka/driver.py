@@ -78,7 +78,7 @@ class Kafka(Service):
         "broker.session.timeout.ms": 3000,
         "broker.heartbeat.interval.ms": 500,
         "controller.quorum.election.timeout.ms": 1000,
-        "controller.quorum.fetch.timeout.ms": 2000,
+        "controller.quorum.fetch.timeout.ms": 4000,
         "group.share.record.lock.duration.ms": 3000,  # before a record is given again
         "heap_mb": 256,
     }
