@@ -65,6 +65,7 @@ OTHERS = {  # system, or system:profile -> workload
     "postgres": "register",
     "rabbitmq:streams": "log",
     "kafka": "messages",
+    "rocketmq": "messages",
     **dict.fromkeys(("redis-cluster", "valkey", "valkey-cluster"), "messages"),
 }
 OUTSIDE: Mapping[str, tuple[object, ...]] = {
@@ -137,7 +138,7 @@ def other_system(host_lab: HostLab, folder: Path, name: str) -> run_command.Fini
     """A trial of another system, by its name in the tables above, in which a follower is killed."""
     before = host_lab.left()
     faults = ("--faults", "kill", "--targets", "one follower", "--short-faults")
-    times = ("--duration", "23s", "--rhythm", "quiet_s=2,fault_s=15,recovery_s=5")
+    times = ("--duration", "29s", "--rhythm", "quiet_s=8,fault_s=15,recovery_s=5")
     system, _, profile = name.partition(":")
     what = ("run", OTHERS[name], "--system", system, "--load", "rate=100")
     what += ("--profile", profile) if profile else ()
