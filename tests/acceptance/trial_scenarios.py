@@ -139,6 +139,7 @@ def other_system(host_lab: HostLab, folder: Path, name: str) -> run_command.Fini
     before = host_lab.left()
     faults = ("--faults", "kill", "--targets", "one follower", "--short-faults")
     times = ("--duration", "29s", "--rhythm", "quiet_s=8,fault_s=15,recovery_s=5")
+    times += ("--recover-within", "90s")  # JVMs start slowly
     system, _, profile = name.partition(":")
     what = ("run", OTHERS[name], "--system", system, "--load", "rate=100")
     what += ("--profile", profile) if profile else ()
