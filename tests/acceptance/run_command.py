@@ -65,7 +65,7 @@ def seatrial(
     """One command to its end. Those that make runs write below `runs`, which `doctor` judges."""
     runs = runs.absolute()  # the command has another working folder
     argv = [str(a) for a in (*wrapper, SCRIPT, *arguments)]
-    if arguments[0] in ("run", "replay", "list", "doctor"):
+    if arguments[0] in ("run", "replay", "list", "doctor", "differ"):
         argv += ["--runs", str(runs)]
     done = subprocess.run(
         argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=LONGEST_S, check=False

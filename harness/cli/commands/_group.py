@@ -26,6 +26,7 @@ COMMANDS = (
     "serve",
     "replay",
     "bisect",
+    "differ",
     "import",
     "list",
     "doctor",
