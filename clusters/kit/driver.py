@@ -177,9 +177,10 @@ def _driver(service: type[Service], trial: Trial) -> "ServiceDriver":
             "the trial"
         )
     topics = wanted.get("topics", {})
-    nodes = _cluster_nodes(service, trial.nodes)
+    values = settings_in_force(service, trial)
+    nodes = _cluster_nodes(service, service.roles_in(values), trial.nodes)
     driver = DigestDriver if _has_digests(service) else ServiceDriver
-    driven = driver(service, trial, nodes, settings_in_force(service, trial), topics)
+    driven = driver(service, trial, nodes, values, topics)
     driven.broker_sets(nodes, ())  # refuses what the settings do not allow
     return driven
 
@@ -223,9 +224,11 @@ def settings_in_force(service: type[Service], trial: Trial) -> dict[str, Any]:
     return defaults | given
 
 
-def _cluster_nodes(service: type[Service], counts: Mapping[str, Any]) -> list[Node]:
+def _cluster_nodes(
+    service: type[Service], roles: Mapping[str, int], counts: Mapping[str, Any]
+) -> list[Node]:
     """Return the nodes, without addresses. Raises BadRequest if a count is invalid."""
-    wanted = node_counts({**service.roles, CLIENT: CLIENTS}, counts)
+    wanted = node_counts({**roles, CLIENT: CLIENTS}, counts)
     return [
         Node(
             f"{service.names.get(role, role)}-{n + 1}",
@@ -263,7 +266,8 @@ class ServiceDriver(VersionedNodes):
         self._last_views: Mapping[str, View | None] = {}
         self._unanswered: dict[str, Exception] = {}  # node -> why the last failed question failed
         self._leaders: dict[str, tuple[str, int]] = {}  # group -> leader and term, last seen
-        self.data_role = service.data_role or next(iter(service.roles))
+        self._roles = [*service.roles_in(values)]  # in the order in which they start
+        self.data_role = service.data_role or self._roles[0]
         self.detection_s = service.detects_within_s(values)
         self.log, self.data = service.log, service.data
         self._prefix = str(trial.bed.get(KEY_PREFIX, ""))  # of all keys of the run
@@ -353,7 +357,7 @@ class ServiceDriver(VersionedNodes):
         """Start the nodes role by role, each when those before it serve."""
         if self._attached:
             return
-        *first, last = self._of.roles
+        *first, last = self._roles
         for role in first:
             await asyncio.gather(*(self.start_node(bed, n.name) for n in bed.of_role(role)))
             await self._wait_whole(bed, self._of.start_s, role)
@@ -532,7 +536,7 @@ class ServiceDriver(VersionedNodes):
             await asyncio.gather(*(self._copy(bed, node) for node in copies))
         if self._attached:
             return
-        for role in [*self._of.roles][::-1]:  # so that no arbiter sees leaders go
+        for role in reversed(self._roles):  # so that no arbiter sees leaders go
             await asyncio.gather(*(self._stop(bed, node.name) for node in bed.of_role(role)))
         if self._of.copies_stopped:
             await asyncio.gather(*(self._copy(bed, node) for node in copies))

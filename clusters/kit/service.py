@@ -186,6 +186,11 @@ class Service:
         return cls.client
 
     @classmethod
+    def roles_in(cls, values: Mapping[str, Any]) -> Mapping[str, int]:
+        """Return `roles`, where they follow from the settings."""
+        return cls.roles
+
+    @classmethod
     def detects_within_s(cls, values: Mapping[str, Any]) -> float:
         """Return `detection_s`, where it follows from the settings."""
         return cls.detection_s

@@ -103,6 +103,9 @@ def test_arbiters_that_leave_the_answer_to_their_leader() -> None:
     assert (state.redundant, state.in_set, state.out_of_set) == (False, ("a",), ("b",))
     old_names = views | {"names": View("b", -1, "names")}
     assert not cluster_state("rocketmq", old_names, arbiters).redundant
+    alone = views | {"c1": None, "names": View(None, -1, "names", defers=True)}
+    state = cluster_state("rocketmq", alone, arbiters)
+    assert (state.masters, state.redundant) == ({"rocketmq": "a"}, False)
     before = cluster_state("rocketmq", dict.fromkeys("ab") | {"c1": defers}, {"c1"})
     assert (before.masters, before.serving) == ({}, ("c1",))
 

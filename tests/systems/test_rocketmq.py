@@ -21,6 +21,7 @@ from clusters.systems.rocketmq.service import (
     broker_view,
     controller_view,
     nameserver_view,
+    raft_view,
 )
 from harness.contracts import Node
 from harness.contracts.calls import LogEntries, Refused
@@ -143,6 +144,30 @@ def test_records_of_each_layout(magic: int, sysflag: int) -> None:
 )
 def test_records_end_where_the_log_does(behind: bytes) -> None:
     assert [each.offset for each in commit_log.records(record(1) + behind)] == [1]
+
+
+def entry(term: int, body: bytes, *, magic: int = commit_log.ENTRY_MAGIC) -> bytes:
+    """Return an entry of DLedger's log."""
+    size = commit_log.ENTRY.size + len(body)
+    return commit_log.ENTRY.pack(magic, size, 0, term, 0, 0, 0, 0, len(body)) + body
+
+
+def test_the_terms_of_records() -> None:
+    data = record(1, place=0) + record(2, place=100) + record(3, place=200)
+    found = commit_log.terms_in(data, [(0, 1), (100, 2), (150, 5)], raft=False)
+    assert [(term, each.offset) for term, each in found] == [(1, 1), (2, 2), (5, 3)]
+    log = entry(3, record(1)) + entry(4, record(2) + record(3)) + entry(9, b"", magic=-1)
+    found = commit_log.terms_in(log + entry(9, record(9)), [], raft=True)
+    assert [(term, each.offset) for term, each in found] == [(3, 1), (4, 2), (4, 3)]
+    assert list(commit_log.raft_entries(entry(3, record(1))[:-1])) == []
+
+
+def test_a_broker_with_raft_in_its_log() -> None:
+    brokers = [Node(f"broker-{n}", "broker") for n in (1, 2, 3)]
+    found = {"leaderId": "n2", "term": 7, "peers": {}}
+    view = raft_view("broker-1", found, brokers)
+    assert (view.leader, view.term, view.own) == ("broker-3", 7, "broker-1")
+    assert raft_view("broker-1", {"leaderId": None, "term": 8}, brokers).leader == ""
 
 
 def said(code: int, remark: str = "", **fields: str) -> Answer:

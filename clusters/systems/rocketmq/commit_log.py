@@ -8,13 +8,14 @@ of another magic number. Source: MessageDecoder and CommitLog of apache/rocketmq
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 from zlib import crc32
 
 MAGIC, MAGIC_2, BLANK = -626843481, -626843477, -875286124
 HEAD = struct.Struct(">iiIiiqqiq")  # up to the time of birth
 BORN_6, STORED_6 = 1 << 4, 1 << 5
+ENTRY, ENTRY_MAGIC = struct.Struct(">iiqqqiiii"), 1
 TRANSACTION = 3 << 2  # bits of sysflag: not 0 for the parts of a transaction
 
 
@@ -44,6 +45,33 @@ def records(data: bytes) -> Iterator[RocketRecord]:
             return
         yield RocketRecord(topic.decode(errors="replace"), queue, offset, place, sysflag, body)
         at = end
+
+
+def terms_in(
+    data: bytes, begun: Sequence[tuple[int, int]], *, raft: bool
+) -> Iterator[tuple[int, RocketRecord]]:
+    """Yield the records of a file, each with its term. `begun`: the places in the log at which
+    epochs begin, with the epochs; `raft`: the file is one of DLedger's, which tells the term."""
+    if raft:
+        for term, body in raft_entries(data):
+            yield from ((term, each) for each in records(body))
+        return
+    for each in records(data):
+        yield max((term for at, term in begun if at <= each.place), default=0), each
+
+
+def raft_entries(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the term and the body of each entry of a file of DLedger: `i32 magic | i32 size | i64
+    index | i64 term | i64 place | i32 channel | i32 crc of the chain | i32 crc of the body | i32
+    size of the body | body`. Source: DLedgerEntryCoder of openmessaging/dledger."""
+    at = 0
+    while at + ENTRY.size <= len(data):
+        magic, size, _, term, _, _, _, _, length = ENTRY.unpack_from(data, at)
+        begin = at + ENTRY.size
+        if magic != ENTRY_MAGIC or length < 0 or begin + length > len(data) or size < ENTRY.size:
+            return
+        yield term, data[begin : begin + length]
+        at += size
 
 
 def _sized(data: bytes, at: int, width: int) -> tuple[bytes, int]:

@@ -22,12 +22,13 @@ from clusters.systems.rocketmq.client import (
     RocketClient,
     master_of,
 )
-from clusters.systems.rocketmq.commit_log import TRANSACTION, records
+from clusters.systems.rocketmq.commit_log import TRANSACTION, terms_in
 from clusters.systems.rocketmq.remoting import (
     CLUSTER,
     CONTROLLERS,
     EPOCHS,
     HA_STATUS,
+    LOG_METADATA,
     RUNTIME,
     SUCCESS,
     SYNC_STATE,
@@ -38,7 +39,7 @@ from clusters.systems.rocketmq.remoting import (
 from harness.contracts import Node
 
 CONTROLLER = "controller"
-CONTROLLER_PORT, RAFT_PORT, HA_PORT = 9878, 9880, 10912
+CONTROLLER_PORT, RAFT_PORT, HA_PORT, LOG_PORT = 9878, 9880, 10912, 40911
 SET, GROUP = "rocketmq", "controllers"  # names of the broker set and of the controllers' group
 PROGRAM = Program(
     name="rocketmq",
@@ -108,6 +109,7 @@ class RocketMq(Service):
     own_leader: ClassVar = (CONTROLLER,)
     words: ClassVar = {"leader": "master", "follower": "slave", "term": "epoch"}
     settings: ClassVar = {
+        "mode": ("controller", "dledger", "master-slave"),
         "controllerType": ("DLedger", "jRaft"),
         "allAckInSyncStateSet": True,
         "minInSyncReplicas": 2,
@@ -174,6 +176,16 @@ class RocketMq(Service):
             settings={**TIMES, "minInSyncReplicas": 1, "flushDiskType": "ASYNC_FLUSH"},
         ),
         Profile(
+            name="dledger",
+            about="no controllers: Raft in the log, and a majority has a message in memory",
+            settings={"mode": "dledger"},
+        ),
+        Profile(
+            name="master-slave",
+            about="no elections: the first broker is the master, and one slave has a message too",
+            settings={"mode": "master-slave", "inSyncReplicas": 2},
+        ),
+        Profile(
             name="unclean",
             about="a broker outside the SyncStateSet may become master",
             settings={"enableElectUncleanMaster": True, "minInSyncReplicas": 1},
@@ -195,6 +207,11 @@ class RocketMq(Service):
         scale = self.values["timeScale"]
         own = {key: self.values[key] for key in keys}
         return {key: max(round(v * scale), 1) if key in TIMES else v for key, v in own.items()}
+
+    @classmethod
+    def roles_in(cls, values: Mapping[str, Any]) -> Mapping[str, int]:
+        """Only in the mode `controller` are there controllers."""
+        return cls.roles if values["mode"] == "controller" else {NAMESERVER: 1, BROKER: 3}
 
     def _of(self, role: str) -> list[Node]:
         return [node for node in self.nodes if node.role == role]
@@ -244,22 +261,39 @@ class RocketMq(Service):
             **self._in_force(OF_BROKERS),
             "brokerClusterName": "seatrial",
             "brokerName": SET,
-            "brokerId": -1,
-            "brokerRole": "SLAVE",
+            **self._of_mode(here),
             "brokerIP1": own,
             "brokerIP2": own,
             "listenPort": BROKER_PORT,
             "haListenPort": HA_PORT,
             "namesrvAddr": ";".join(f"{n.address}:{NAMES_PORT}" for n in self._of(NAMESERVER)),
-            "enableControllerMode": True,
-            "controllerAddr": ";".join(
-                f"{n.address}:{CONTROLLER_PORT}" for n in self._of(CONTROLLER)
-            ),
             "storePathRootDir": store,
             "storePathCommitLog": f"{store}/commitlog",
             "storePathEpochFile": f"{store}/epochFileCheckpoint",
             "storePathBrokerIdentity": f"{store}/brokerIdentity",
         }
+
+    def _of_mode(self, here: NodeAccess) -> dict[str, Any]:
+        """Return how a broker finds its role: from controllers, by Raft in the log, or for good."""
+        brokers = self._of(BROKER)
+        number = brokers.index(here.node)
+        if self.values["mode"] == "controller":
+            controllers = (f"{n.address}:{CONTROLLER_PORT}" for n in self._of(CONTROLLER))
+            return {
+                "brokerId": -1,
+                "brokerRole": "SLAVE",
+                "enableControllerMode": True,
+                "controllerAddr": ";".join(controllers),
+            }
+        if self.values["mode"] == "dledger":
+            peers = (f"n{n}-{broker.address}:{LOG_PORT}" for n, broker in enumerate(brokers))
+            return {
+                "enableDLegerCommitLog": True,
+                "dLegerGroup": SET,
+                "dLegerSelfId": f"n{number}",
+                "dLegerPeers": ";".join(peers),
+            }
+        return {"brokerId": number, "brokerRole": "SLAVE" if number else "SYNC_MASTER"}
 
     def argv(self, here: NodeAccess, peers: Sequence[Node], fresh: bool) -> list[str]:
         role = here.node.role
@@ -291,7 +325,10 @@ class RocketMq(Service):
         name = here.node.name
         if here.node.role == NAMESERVER:
             answer = await self._asked(here, NAMES_PORT, CLUSTER)
-            return nameserver_view(name, answered_object(answer.body), self._names())
+            view = nameserver_view(name, answered_object(answer.body), self._names())
+            if self.values["mode"] == "dledger":  # brokers know more: the term
+                view = View(None, -1, name, view.defers or bool(view.leader), defers=True)
+            return view
         if here.node.role == CONTROLLER:
             asked = await self._asked(here, CONTROLLER_PORT, CONTROLLERS)
             if asked.fields.get("isLeader") != "true":
@@ -300,7 +337,13 @@ class RocketMq(Service):
             names = json.dumps([SET]).encode()
             answer = await self._asked(here, CONTROLLER_PORT, SYNC_STATE, names)
             return controller_view(name, answered_object(answer.body), self._names())
+        if self.values["mode"] == "dledger":
+            group = json.dumps({"group": SET, "remoteId": ""}).encode()
+            answer = await self._asked(here, LOG_PORT, LOG_METADATA, group)
+            return raft_view(name, answered_object(answer.body), self._of(BROKER))
         status = await self._asked(here, BROKER_PORT, HA_STATUS)
+        if self.values["mode"] == "master-slave":
+            return broker_view(name, answered_object(status.body), {}, self._names())
         epochs = await self._asked(here, BROKER_PORT, EPOCHS)
         return broker_view(
             name, answered_object(status.body), answered_object(epochs.body), self._names()
@@ -314,17 +357,21 @@ class RocketMq(Service):
         the log ends: bytes behind that may be of a log that was cut."""
         table = answered_object((await self._asked(here, BROKER_PORT, RUNTIME)).body)["table"]
         first, end = int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"])
-        epochs = answered_object((await self._asked(here, BROKER_PORT, EPOCHS)).body)["epochList"]
+        begun = []  # place in the log, and the epoch that begins there
+        if self.values["mode"] == "controller":
+            epochs = answered_object((await self._asked(here, BROKER_PORT, EPOCHS)).body)
+            begun = [(each["startOffset"], each["epoch"]) for each in epochs["epochList"]]
+        folder, raft = f"{here.folder}/{self.data}/commitlog", self.values["mode"] == "dledger"
+        if raft:
+            folder += f"/dledger-n{self._of(BROKER).index(here.node)}/data"
         wanted, rows = set(keys), []
         size = self.values["mappedFileSizeCommitLog"]
         for begin in range(first - first % size, end, size):
-            file = f"{here.folder}/{self.data}/commitlog/{begin:020d}"
-            data = (await here.agent.get(file))[: end - begin]
-            for each in await asyncio.to_thread(list, records(data)):
+            data = (await here.agent.get(f"{folder}/{begin:020d}"))[: end - begin]
+            found = await asyncio.to_thread(list, terms_in(data, begun, raft=raft))
+            for term, each in found:
                 key = f"{each.topic}-{each.queue}"
                 if key in wanted and not each.sysflag & TRANSACTION:
-                    terms = [e["epoch"] for e in epochs if e["startOffset"] <= each.place]
-                    term = max(terms, default=0)
                     rows.append(Copy.of(key, each.offset, each.body, term))
         return rows
 
@@ -356,6 +403,14 @@ def broker_view(
         return View(name, term, name)
     own = ha.get("haClientRuntimeInfo") or {}
     return View(_named(own.get("masterAddr"), names), term, name)
+
+
+def raft_view(name: str, found: Mapping[str, Any], brokers: Sequence[Node]) -> View:
+    """Return the view of a broker with Raft in its log, from DLedger's metadata: its term, and the
+    leader, `n0` for the first."""
+    leader = str(found.get("leaderId") or "")
+    names = {f"n{number}": broker.name for number, broker in enumerate(brokers)}
+    return View(names.get(leader, ""), int(found.get("term", -1)), name)
 
 
 def _named(address: str | None, names: Mapping[str, str]) -> str:
