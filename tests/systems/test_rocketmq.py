@@ -164,10 +164,10 @@ def test_the_terms_of_records() -> None:
 
 def test_a_broker_with_raft_in_its_log() -> None:
     brokers = [Node(f"broker-{n}", "broker") for n in (1, 2, 3)]
-    found = {"leaderId": "n2", "term": 7, "peers": {}}
-    view = raft_view("broker-1", found, brokers)
+    found, stored = {"leaderId": "n2", "peers": {}}, b"#Fri\nvoteLeader=n2\ncurrTerm=7\n"
+    view = raft_view("broker-1", found, stored, brokers)
     assert (view.leader, view.term, view.own) == ("broker-3", 7, "broker-1")
-    assert raft_view("broker-1", {"leaderId": None, "term": 8}, brokers).leader == ""
+    assert raft_view("broker-1", {"leaderId": None}, b"", brokers).leader == ""
 
 
 def said(code: int, remark: str = "", **fields: str) -> Answer:

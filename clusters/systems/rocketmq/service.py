@@ -29,6 +29,7 @@ from clusters.systems.rocketmq.remoting import (
     EPOCHS,
     HA_STATUS,
     LOG_METADATA,
+    LOG_SUCCESS,
     RUNTIME,
     SUCCESS,
     SYNC_STATE,
@@ -295,6 +296,10 @@ class RocketMq(Service):
             }
         return {"brokerId": number, "brokerRole": "SLAVE" if number else "SYNC_MASTER"}
 
+    def _raft_id(self, here: NodeAccess) -> str:
+        """Return what a broker's peers call it, where Raft is in the log."""
+        return f"n{self._of(BROKER).index(here.node)}"
+
     def argv(self, here: NodeAccess, peers: Sequence[Node], fresh: bool) -> list[str]:
         role = here.node.role
         return [
@@ -314,7 +319,7 @@ class RocketMq(Service):
     ) -> Answer:
         frame = await here.agent.ask(port, request(code, fields, body), 1.0)
         answer = decode(frame)[2]
-        if answer.code != SUCCESS:
+        if answer.code not in (SUCCESS, LOG_SUCCESS):
             raise ConnectionError(f"code {answer.code}: {answer.remark[:200]}")
         return answer
 
@@ -338,9 +343,11 @@ class RocketMq(Service):
             answer = await self._asked(here, CONTROLLER_PORT, SYNC_STATE, names)
             return controller_view(name, answered_object(answer.body), self._names())
         if self.values["mode"] == "dledger":
-            group = json.dumps({"group": SET, "remoteId": ""}).encode()
+            own = self._raft_id(here)
+            group = json.dumps({"group": SET, "remoteId": own}).encode()
             answer = await self._asked(here, LOG_PORT, LOG_METADATA, group)
-            return raft_view(name, answered_object(answer.body), self._of(BROKER))
+            term = await here.agent.get(f"{here.folder}/{self.data}/dledger-{own}/currterm")
+            return raft_view(name, answered_object(answer.body), term, self._of(BROKER))
         status = await self._asked(here, BROKER_PORT, HA_STATUS)
         if self.values["mode"] == "master-slave":
             return broker_view(name, answered_object(status.body), {}, self._names())
@@ -361,9 +368,9 @@ class RocketMq(Service):
         if self.values["mode"] == "controller":
             epochs = answered_object((await self._asked(here, BROKER_PORT, EPOCHS)).body)
             begun = [(each["startOffset"], each["epoch"]) for each in epochs["epochList"]]
-        folder, raft = f"{here.folder}/{self.data}/commitlog", self.values["mode"] == "dledger"
-        if raft:
-            folder += f"/dledger-n{self._of(BROKER).index(here.node)}/data"
+        raft = self.values["mode"] == "dledger"
+        log = f"dledger-{self._raft_id(here)}/data" if raft else "commitlog"
+        folder = f"{here.folder}/{self.data}/{log}"
         wanted, rows = set(keys), []
         size = self.values["mappedFileSizeCommitLog"]
         for begin in range(first - first % size, end, size):
@@ -405,12 +412,13 @@ def broker_view(
     return View(_named(own.get("masterAddr"), names), term, name)
 
 
-def raft_view(name: str, found: Mapping[str, Any], brokers: Sequence[Node]) -> View:
-    """Return the view of a broker with Raft in its log, from DLedger's metadata: its term, and the
-    leader, `n0` for the first."""
+def raft_view(name: str, found: Mapping[str, Any], stored: bytes, brokers: Sequence[Node]) -> View:
+    """Return the view of a broker with Raft in its log: the leader from DLedger's metadata, `n0` for
+    the first, which do not have the term, and the term from its file."""
     leader = str(found.get("leaderId") or "")
     names = {f"n{number}": broker.name for number, broker in enumerate(brokers)}
-    return View(names.get(leader, ""), int(found.get("term", -1)), name)
+    term = re.search(rb"currTerm=(\d+)", stored)
+    return View(names.get(leader, ""), int(term[1]) if term else -1, name)
 
 
 def _named(address: str | None, names: Mapping[str, str]) -> str:
