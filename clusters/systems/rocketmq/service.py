@@ -413,8 +413,8 @@ def broker_view(
 
 
 def raft_view(name: str, found: Mapping[str, Any], stored: bytes, brokers: Sequence[Node]) -> View:
-    """Return the view of a broker with Raft in its log: the leader from DLedger's metadata, `n0` for
-    the first, which do not have the term, and the term from its file."""
+    """Return the view of a broker with Raft in its log: the leader from DLedger's metadata, `n0`
+    for the first, and the term, which these do not have, from its file."""
     leader = str(found.get("leaderId") or "")
     names = {f"n{number}": broker.name for number, broker in enumerate(brokers)}
     term = re.search(rb"currTerm=(\d+)", stored)
