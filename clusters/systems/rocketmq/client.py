@@ -19,9 +19,9 @@ from clusters.systems.rocketmq.remoting import (
     CREATE_TOPIC,
     GET_TOPIC,
     MAX_OFFSET,
+    NO_FILE,
     NO_GROUP,
     NOT_STORED,
-    NOT_STORED_REMARKS,
     OFFSET_NOT_FOUND,
     PULL,
     PULL_AGAIN,
@@ -32,6 +32,7 @@ from clusters.systems.rocketmq.remoting import (
     SEND,
     SUCCESS,
     SYSTEM_ERROR,
+    TOO_FEW_REPLICAS,
     UPDATE_OFFSET,
     Answer,
     RemotingError,
@@ -62,6 +63,7 @@ class RocketClient:
         self._links: dict[tuple[str, int], RemotingLink] = {}
         self._opening = asyncio.Lock()
         values = settings["settings"]
+        self._raft = values["mode"] == "dledger"
         self._route_s: float = values["pollNameServerInterval"] * values["timeScale"] / 1000
         self._routes: dict[str, tuple[str, float]] = {}  # topic -> master, and until when
 
@@ -183,7 +185,7 @@ class RocketClient:
             "m": False,
         }
         address, answer = await self._ask_master(key, SEND, fields, body)
-        return Stored(stored_at(answer), node=self._names.get(address, ""))
+        return Stored(stored_at(answer, raft=self._raft), node=self._names.get(address, ""))
 
     async def entries(self, key: str, offset: int, limit: int) -> LogEntries:
         topic, _, queue = key.rpartition("-")
@@ -250,13 +252,15 @@ def master_of(route: Mapping[str, Any]) -> str:
     return ""
 
 
-def stored_at(answer: Answer) -> int:
+def stored_at(answer: Answer, *, raft: bool = False) -> int:
     """Return the queue offset of a message that was stored. Raises Refused if it certainly was not,
-    and RemotingError if its outcome is unknown."""
+    and RemotingError if its outcome is unknown. `raft`: the log has Raft in it; then it is stored
+    first, and too few replicas are what it has waited for."""
     if answer.code == SUCCESS:
         return int(answer.fields["queueOffset"])
     never = answer.code in NOT_STORED or (
-        answer.code == SYSTEM_ERROR and answer.remark.startswith(NOT_STORED_REMARKS)
+        answer.code == SYSTEM_ERROR
+        and answer.remark.startswith(NO_FILE if raft else (NO_FILE, TOO_FEW_REPLICAS))
     )
     if never:
         raise Refused(f"code {answer.code}: {answer.remark[:200]}")

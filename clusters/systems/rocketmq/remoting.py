@@ -26,7 +26,7 @@ NO_GROUP = 26
 # answers to a message that was not stored, and will not be: busy, illegal, not available (a slave,
 # or a broker that ends), no permission, no such topic, a broker that goes away
 NOT_STORED = frozenset({BUSY, 13, 14, 16, 17, 1500})
-NOT_STORED_REMARKS = ("in-sync replicas not enough", "create mapped file failed")
+NO_FILE, TOO_FEW_REPLICAS = "create mapped file failed", "in-sync replicas not enough"  # remarks
 ANSWER = 1  # flag
 HEAD = struct.Struct(">ii")
 MAX_FRAME = 64 << 20
