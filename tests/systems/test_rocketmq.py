@@ -206,6 +206,13 @@ def test_the_outcome_of_a_message(code: int, remark: str, outcome: type[Exceptio
     assert type(raised.value) is outcome
 
 
+def test_too_few_replicas_of_a_log_with_raft_leave_the_outcome_unknown() -> None:
+    with pytest.raises(RemotingError):
+        stored_at(said(1, "in-sync replicas not enough"), raft=True)
+    with pytest.raises(Refused):
+        stored_at(said(1, "create mapped file failed, server is busy"), raft=True)
+
+
 def test_what_a_pull_answers() -> None:
     _, _, answer = remoting.decode(frame(PULLED, RECORD))
     assert pulled(answer, 0) == LogEntries([(0, bytes(8) + b"x")], 1, 1)
