@@ -322,10 +322,8 @@ def test_the_times_that_nodes_are_given_are_to_scale() -> None:
 
 def test_only_offsets_of_groups_are_registers() -> None:
     nodes = [("nameserver-1", "nameserver", "127.0.0.1"), ("broker-1", "broker", "127.0.0.1")]
-    settings: Mapping[str, Any] = {
-        "nodes": nodes,
-        "settings": {"pollNameServerInterval": 1000, "timeScale": 0.1},
-    }
+    values = settings_in_force(RocketMq, Trial())
+    settings: Mapping[str, Any] = {"nodes": nodes, "settings": values}
     client = RocketClient(settings, 0)
     with pytest.raises(Refused, match="RocketMQ has no registers"):
         asyncio.run(client.read("key-1"))
