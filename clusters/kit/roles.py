@@ -17,7 +17,7 @@ def cluster_state(
     named = [view for node in arbiters if (view := everything[node])]
     leads = [(v.term, node, v.own) for node, v in there.items() if v.leader and v.leader == v.own]
     claims = [(v.term, v.leader, v.leader) for v in named if v.leader in views]
-    silent = named and all(view.defers for view in named)  # nobody is there to name a leader
+    silent = named and all(view.defers for view in named)  # none of them names a leader
     if not (found := claims if arbiters and not silent else leads):
         return ClusterState(
             slaves=tuple(views),
