@@ -17,7 +17,7 @@ from typing import Any
 from clusters.kit import process_tree
 from clusters.kit.client_program import ClientProgram, offered_calls
 from clusters.kit.clients import ServiceClient
-from clusters.kit.placing import place, printed_version, supplied, supplied_to
+from clusters.kit.placing import chosen, place, printed_version, supplied, supplied_to
 from clusters.kit.roles import cluster_state, lacking, with_quorum
 from clusters.kit.service import (
     SERVER,
@@ -35,7 +35,7 @@ from clusters.kit.versions import (
     has_versions,
     version_words,
 )
-from clusters.supply import Supplied, choices, digest, sources_here
+from clusters.supply import Supplied, digest, sources_here
 from harness import registry
 from harness.contracts import (
     CLIENT,
@@ -335,11 +335,11 @@ class ServiceDriver(VersionedNodes):
 
     async def _install(self, bed: TestBed, node: Node, found: dict[str, Supplied]) -> None:
         agent, folder = bed.agents[node.name], bed.hosts.folder(node.name)
-        chosen = choices(self._of.programs, self._trial.version, self._trial.supply)
+        named = chosen(self._of, self._trial)
         paths = {}
         for program in self._of.programs:
             there = found[program.name]
-            version, supply = chosen[program.name]
+            version, supply = named[program.name]
             asked = version or ("" if supply in ("auto", "path") else there.version)
             path = await place(bed, node, program, there, asked, f"{folder}/bin")
             paths[program.name] = path

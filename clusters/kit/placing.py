@@ -24,20 +24,25 @@ from harness.trial import Trial
 PRINT_WITHIN_S = 20.0
 
 
+def chosen(service: type[Service], trial: Trial) -> dict[str, tuple[str, str]]:
+    """Return the version and the supply of each program, as the trial names them."""
+    return choices(service.programs, trial.version, trial.supply)
+
+
 def supplied(service: type[Service], trial: Trial) -> dict[str, Supplied]:
     """Return the programs, fetched if need be. The first one is the system; others are what it
     needs to run."""
-    chosen = choices(service.programs, trial.version, trial.supply)
-    return {each.name: resolve(each, *chosen[each.name]) for each in service.programs}
+    named = chosen(service, trial)
+    return {each.name: resolve(each, *named[each.name]) for each in service.programs}
 
 
 async def supplied_to(bed: TestBed, service: type[Service], trial: Trial) -> dict[str, Supplied]:
     """Return the programs as the nodes of this bed get them: with the supply `path`, nodes
     elsewhere have them by themselves."""
     found = await asyncio.to_thread(supplied, service, trial)
-    chosen = choices(service.programs, trial.version, trial.supply)
+    named = chosen(service, trial)
     for program in service.programs if not bed.hosts.shares_files else ():
-        version, supply = chosen[program.name]
+        version, supply = named[program.name]
         if supply == "path":
             found[program.name] = on_nodes(program, version)
     return found

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from harness.cli.console import announce, format_duration, standard_output
+from harness.cli.console import announce, folded_table, format_duration, standard_output
 from harness.cli.options import Request
 from harness.cli.session import (
     Engines,
@@ -104,9 +104,7 @@ def _run_version(
 
 
 def _table(system: str, results: Sequence[VersionResult]) -> Table:
-    table = Table(title=None, box=None, header_style="bold", pad_edge=False)
-    for heading in (system, "verdict", "found", "run"):
-        table.add_column(heading, overflow="fold")
+    table = folded_table(system, "verdict", "found", "run")
     for result in results:
         folders = [end.run.path.name for end in result.ends if end.run]
         table.add_row(

@@ -20,6 +20,7 @@ from harness.text.sanitize import mask_secrets, sanitize
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.segment import Segment
+    from rich.table import Table
 
 NOT_WRAPPED = 10_000  # columns, where the output is not a terminal
 COLORS = ("auto", "always", "never")
@@ -122,6 +123,16 @@ def standard_output() -> "Console":
     if not console.is_terminal:
         console.width = NOT_WRAPPED
     return console
+
+
+def folded_table(*headings: str) -> "Table":
+    """Return a table without lines, whose long cells are folded."""
+    from rich.table import Table
+
+    table = Table(title=None, box=None, header_style="bold", pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table
 
 
 def standard_error() -> "Console":

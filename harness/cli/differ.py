@@ -3,7 +3,8 @@
 Runs of the same trial differ by chance, so a figure counts as apart only if the two systems' values
 do not overlap: all of one are below all of the other. Of `n` and `m` runs that differ by chance
 alone, this happens with a probability of 2 n! m! / (n + m)!: 10 % of three and three, 0.8 % of five
-and five. With fewer than three runs of a system nothing is said.
+and five. With fewer than three runs of a system no figure is
+called apart.
 """
 
 import json
@@ -19,7 +20,13 @@ from typing import Any
 import click
 from rich.table import Table
 
-from harness.cli.console import announce, format_duration, message, standard_output
+from harness.cli.console import (
+    announce,
+    folded_table,
+    format_duration,
+    message,
+    standard_output,
+)
 from harness.cli.options import Request
 from harness.cli.session import (
     Engines,
@@ -38,7 +45,7 @@ from harness.errors import (
     EXIT_VALID,
     BadRequest,
 )
-from harness.run.preflight import refuse_impossible, refuse_unrunnable
+from harness.run.preflight import refuse_unrunnable
 from harness.suite.figures import measured
 
 FEWEST = 3  # runs of each system
@@ -156,8 +163,7 @@ def differ(
     """Run the trial of each system with each seed, in turn, and print where they are apart. Return
     0 if nowhere, 1 if somewhere, 2 if that cannot be said, and 255 if a cluster failed."""
     for _, request in requests:
-        refuse_impossible(request)
-        refuse_unrunnable(request, runs)
+        refuse_unrunnable(request, runs, spark)
     number = len(seeds) * len(requests)
     each_s = sum(likely_s(request.trial) for _, request in requests) / len(requests)
     announce(number * each_s, f"{number} runs of about {format_duration(each_s)}")
@@ -256,9 +262,7 @@ def _json_of(result: SystemResult) -> dict[str, Any]:
 
 
 def _table(first: SystemResult, second: SystemResult, found: Sequence[Difference]) -> Table:
-    table = Table(title=None, box=None, header_style="bold", pad_edge=False)
-    for heading in ("", str(first.of), str(second.of), ""):
-        table.add_column(heading, overflow="fold")
+    table = folded_table("", str(first.of), str(second.of), "")
     counted = (("verdict", "verdicts"), ("found", "codes"))
     for word, name in counted:
         table.add_row(word, *(_counts(getattr(result, name)) for result in (first, second)), "")

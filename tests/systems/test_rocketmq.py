@@ -289,7 +289,7 @@ def test_several_requests_on_a_connection_and_a_server_that_ends() -> None:
                 assert link.closed
                 await link.close()
                 return codes, e
-        raise AssertionError("an answer of nobody")
+        raise AssertionError("an answer, though the server has ended")
 
     codes, error = asyncio.run(talk())
     assert codes == [1, 2]

@@ -37,7 +37,7 @@ SEED = 86
 
 
 def sailed(folder: Path, profile: str) -> run_command.FinishedCommand:
-    """One trial, for which no Spark is started, and of which nothing is said."""
+    """One trial, for which no Spark is started, and no message about Spark is printed."""
     env = {name: text for name, text in os.environ.items() if name != "SEATRIAL_SPARK"}
     (folder / "forget.toml").write_text(FORGET)
     asked = ("--profile", profile, "--duration", "8s", "--seed", SEED)

@@ -68,8 +68,8 @@ class RocketClient:
         self._routes: dict[str, tuple[str, float]] = {}  # topic -> master, and until when
 
     async def set_up(self, topics: Mapping[str, int]) -> None:
-        """Create the topics on the master, and wait until all brokers have them: slaves ask for
-        them now and then, and one that became master before would not have them."""
+        """Create the topics, and wait until all brokers have them: a slave that refuses to create
+        one asks the master for it now and then."""
         async with asyncio.timeout(SET_UP_S):
             for topic, queues in topics.items():
                 while True:
@@ -188,11 +188,9 @@ class RocketClient:
         return Stored(stored_at(answer, raft=self._raft), node=self._names.get(address, ""))
 
     async def entries(self, key: str, offset: int, limit: int) -> LogEntries:
-        topic, _, queue = key.rpartition("-")
         fields = {
+            **_queue(key),
             "consumerGroup": GROUP,
-            "topic": topic,
-            "queueId": queue,
             "queueOffset": offset,
             "maxMsgNums": min(limit, MOST),
             "sysFlag": SUBSCRIBED,
@@ -206,8 +204,7 @@ class RocketClient:
         return pulled(answer, offset)
 
     async def end(self, key: str) -> int:
-        topic, _, queue = key.rpartition("-")
-        _, answer = await self._ask_master(key, MAX_OFFSET, {"topic": topic, "queueId": queue})
+        _, answer = await self._ask_master(key, MAX_OFFSET, _queue(key))
         return int(checked(answer).fields["offset"])
 
     # offsets of groups, which brokers keep: `offsets/GROUP/TOPIC-QUEUE`
@@ -240,8 +237,13 @@ def _of_group(key: str) -> dict[str, str]:
     if not key.startswith(OFFSETS):
         raise Refused("RocketMQ has no registers")
     group, _, rest = key.removeprefix(OFFSETS).partition("/")
-    topic, _, queue = rest.rpartition("-")
-    return {"consumerGroup": group, "topic": topic, "queueId": queue}
+    return {"consumerGroup": group, **_queue(rest)}
+
+
+def _queue(key: str) -> dict[str, str]:
+    """Return `TOPIC-QUEUE` as the fields of a request."""
+    topic, _, queue = key.rpartition("-")
+    return {"topic": topic, "queueId": queue}
 
 
 def master_of(route: Mapping[str, Any]) -> str:

@@ -120,7 +120,7 @@ class RocketMq(Service):
         "enableElectUncleanMaster": False,
         "transientStorePoolEnable": False,
         "slaveReadEnable": False,
-        "timeScale": 1.0,  # of the times that RocketMQ's defaults give in whole seconds
+        "timeScale": 1.0,  # of the times in TIMES
         # ms
         "syncFlushTimeout": 2000,
         "haSendHeartbeatInterval": 1000,
@@ -173,7 +173,7 @@ class RocketMq(Service):
         ),
         Profile(
             name="published",
-            about="the published trial: all of the SyncStateSet, and RocketMQ's own times",
+            about="as the published trial: all of the SyncStateSet, and RocketMQ's own times",
             settings={**TIMES, "minInSyncReplicas": 1, "flushDiskType": "ASYNC_FLUSH"},
         ),
         Profile(
@@ -291,7 +291,7 @@ class RocketMq(Service):
             return {
                 "enableDLegerCommitLog": True,
                 "dLegerGroup": SET,
-                "dLegerSelfId": f"n{number}",
+                "dLegerSelfId": self._raft_id(here),
                 "dLegerPeers": ";".join(peers),
             }
         return {"brokerId": number, "brokerRole": "SLAVE" if number else "SYNC_MASTER"}

@@ -10,6 +10,8 @@ from harness.cli.commands.run import default_fields, given_fields, trial_flags
 from harness.cli.options import SPARK, Seeds, request, runs_option
 from harness.errors import BadRequest
 
+OF_ONE = ("system", "profile", "version")  # flags that are refused: --systems names two
+
 
 @click.command("differ", short_help="Run a trial on two systems and compare them.")
 @click.argument(
@@ -54,7 +56,7 @@ def command(
 
     if flags["seed"] is not None:
         raise BadRequest("--seed is for one run of each; give all seeds to --seeds")
-    for name in ("system", "profile", "version"):
+    for name in OF_ONE:
         if flags[name] is not None:
             raise BadRequest(f"--{name} is for one system, and here are two; write it in --systems")
     fields, defaults = given_fields(flags), default_fields(flags)
@@ -64,3 +66,8 @@ def command(
     ]
     shown = ReportOptions(as_json=as_json, page=not no_report)
     return differ(requests, seeds, runs, shown, spark)
+
+
+for parameter in command.params:
+    if isinstance(parameter, click.Option) and parameter.name in (*OF_ONE, "seed"):
+        parameter.hidden = True
