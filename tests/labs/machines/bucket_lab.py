@@ -18,6 +18,7 @@ from pyarrow import fs
 BUCKET = "host_lab"
 DENIED = b"<Error><Code>AccessDenied</Code><Message>not for you</Message></Error>"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "sailor", "AWS_SECRET_ACCESS_KEY": "secret"}
+ANSWER_WITHIN_S = 120.0  # by itself 3 s; at its first question moto loads its parts for S3
 
 
 @dataclass
@@ -79,7 +80,10 @@ def storage() -> Iterator[Storage]:
             for name, text in {**CREDENTIALS, "AWS_ENDPOINT_URL": endpoint}.items():
                 patch.setenv(name, text)
             files = fs.S3FileSystem(
-                endpoint_override=endpoint, region="us-east-1", allow_bucket_creation=True
+                endpoint_override=endpoint,
+                region="us-east-1",
+                allow_bucket_creation=True,
+                request_timeout=ANSWER_WITHIN_S,
             )
             files.create_dir(BUCKET)
             kept = Storage(endpoint, files)
