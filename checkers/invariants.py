@@ -230,7 +230,7 @@ def _claim(event: ClusterEvent, process: str, alone: bool) -> tuple[str, str, st
         case "election":
             what = f"the master of {fields['brokerName']} in epoch {fields['epoch']}"
             return COMMITTED, what, f"broker {fields['masterId']}"
-        case "set" if fields.get("brokerName"):
+        case "set" if fields.get("brokerName") and "setEpoch" in fields:
             what = f"SyncStateSet {fields['setEpoch']} of {fields['brokerName']}"
             return COMMITTED, what, json.dumps(fields["set"])
     return None

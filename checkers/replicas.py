@@ -2,8 +2,8 @@
 
 Two replicas that hold different messages at one offset of a queue (`REPLICAS_DIFFER`) have diverged
 without noticing it. Readers see nothing of that: they read the master's log, until another replica
-is elected, and then what they read changes. A copy with another checksum, or of another epoch, is
-different too. One replica that holds two messages at an offset is checked by `offsets`.
+is elected, and then what they read changes. A copy with another checksum is different too. One
+replica that holds two messages at an offset is checked by `offsets`.
 
 Logs may differ while a deposed master has not yet learned of its successor. So nothing is concluded
 unless the runner saw full redundancy at the end. An entry that a replica lacks is no violation,
@@ -21,7 +21,7 @@ because its laws compare the logs at every step.
 Each epoch begins at one byte of the log (`EPOCHS_DIFFER`), according to the master that begins it
 and to each slave that copies it. With tables that differ, the next handshake finds no common point,
 or a wrong one. Brokers' event logs contain their epochs and their broker set; each set numbers its
-epochs from 1.
+epochs from 1. Where no event tells, the copies at the end do: one message with two epochs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -73,7 +73,10 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     if found.files:
         stats["lacking"] = found.lacking
     if found.differing:
-        findings.append(_finding(found, history, _times(found, history, trial, spark)))
+        times = _times(found.differing_rows, history, trial, spark)
+        findings.append(_finding(found, history, times))
+    if found.dated and not any(finding.code == "EPOCHS_DIFFER" for finding in findings):
+        findings.append(_epochs_of_copies(found, history, trial, spark))
     digests = sum(1 for end in ends for _ in _in_pairs(end))
     stats |= {"digests": digests} if digests else {}
     decided = {INTEGRITY: found.compared + digests}
@@ -172,14 +175,17 @@ def _recovered(history: History, event_log: Sequence[ClusterEvent]) -> bool:
 
 
 def _times(
-    found: ReplicaLogs, history: History, trial: Trial, spark: "SparkSession | None"
+    rows: Sequence[ReplicaLogEntry],
+    history: History,
+    trial: Trial,
+    spark: "SparkSession | None",
 ) -> dict[str, Any]:
     """Return when clients first learned of each entry, and when the logs were read, if a fault was
     unclaimed."""
     if not unclaimed_faults(history, trial):
         return {}
-    rows = op_rows(history, spark, (), [(row.key, row.offset) for row in found.differing_rows])
-    first = {row.place: row.t for row in reversed(rows) if is_certain(row)}
+    ops = op_rows(history, spark, (), [(row.key, row.offset) for row in rows])
+    first = {row.place: row.t for row in reversed(ops) if is_certain(row)}
     end = max(history.phases.values(), default=0)
     return span_fields(history.names, (((at[0],), (t, max(t, end))) for at, t in first.items()))
 
@@ -189,6 +195,16 @@ def _finding(found: ReplicaLogs, history: History, times: dict[str, Any]) -> Fin
     message = f"{what} different messages in the logs of different replicas at the end"
     evidence = entry_rows(found.differing_rows[:SAMPLE], history.names)
     return Finding("REPLICAS_DIFFER", found.differing, message, INTEGRITY, evidence, **times)
+
+
+def _epochs_of_copies(
+    found: ReplicaLogs, history: History, trial: Trial, spark: "SparkSession | None"
+) -> Finding:
+    what = quantity(found.dated, "offset holds a message", "offsets hold messages")
+    message = f"{what} of different epochs in the logs of different replicas at the end"
+    evidence = entry_rows(found.dated_rows[:SAMPLE], history.names)
+    times = _times(found.dated_rows, history, trial, spark)
+    return Finding("EPOCHS_DIFFER", found.dated, message, INTEGRITY, evidence, **times)
 
 
 def entry_rows(

@@ -1,9 +1,10 @@
 """Comparison of the replicas' logs at the end of a run: one job that replicas and offsets share.
 
 An entry is an offset of a queue. For each are kept: the first copy, which replicas have one (a bit
-for each node), whether two replicas hold different messages there (*differs*), and whether one
-replica holds two entries there (*doubled*): an offset that was assigned twice. A doubled entry is
-not a difference between replicas, since each of them may have both.
+for each node), whether two replicas hold different messages there (*differs*), or one message with
+different epochs (*dated*), and whether one replica holds two entries there (*doubled*): an offset
+that was assigned twice. A doubled entry is not a difference between replicas, since each of them
+may have both.
 """
 
 from collections.abc import Iterator
@@ -43,11 +44,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MAX_NODES = 64
-HELD = ("value", "crc", "epoch")  # what two copies of an entry have in common
+CONTENT = ("value", "crc")
+HELD = (*CONTENT, "epoch")  # what two copies of an entry have in common
 ENTRY_FIELDS: dict[str, tuple[Any, int]] = {
     **dict.fromkeys(HELD, (np.int64, -1)),
     "holders": (np.uint64, 0),  # a bit for each node
     "differs": (np.bool_, 0),
+    "dated": (np.bool_, 0),
     "doubled": (np.bool_, 0),
 }
 COLUMNS = ("key", "offset", *HELD)
@@ -86,8 +89,10 @@ REPORT = pa.schema(
         ("twice", INT),  # of these, those that two replicas hold
         ("lacking", INT),  # ... and that some replica lacks
         ("differing", INT),
+        ("dated", INT),
         ("doubled", INT),
         ("differing_rows", ENTRIES),
+        ("dated_rows", ENTRIES),
         ("doubled_rows", ENTRIES),
         ("extents", pa.list_(row_type(NodeExtent))),
     ]
@@ -108,8 +113,10 @@ class ReplicaLogs:
     twice: frozenset[int] = frozenset()
     lacking: int = 0
     differing: int = 0
+    dated: int = 0
     doubled: int = 0
     differing_rows: tuple[ReplicaLogEntry, ...] = ()
+    dated_rows: tuple[ReplicaLogEntry, ...] = ()
     doubled_rows: tuple[ReplicaLogEntry, ...] = ()
     gaps: tuple[NodeGap, ...] = ()
 
@@ -158,14 +165,17 @@ class ReplicaJob:
         held = np.bitwise_count(block["holders"])
         doubled = np.flatnonzero(block["doubled"])
         differing = np.flatnonzero(block["differs"] & ~block["doubled"])
+        dated = np.flatnonzero(block["dated"] & ~block["differs"] & ~block["doubled"])
         return {
             "block": number,
             "compared": int((held > 0).sum()),
             "twice": int((held > 1).sum()),
             "lacking": int(((held > 0) & (held < replicas)).sum()),
             "differing": len(differing),
+            "dated": len(dated),
             "doubled": len(doubled),
             "differing_rows": _entries(number, block, differing[: self.rows]),
+            "dated_rows": _entries(number, block, dated[: self.rows]),
             "doubled_rows": _entries(number, block, doubled[: self.rows]),
             "extents": [extent._asdict() for extent in _extents(number, block)],
         }
@@ -180,11 +190,12 @@ def observe(blocks: Blocks, node: int, key: Ints, offset: Ints, *held: Ints) -> 
     bit, holders = np.uint64(1 << node), blocks["holders"][at]
     again = (holders & bit) != 0
     blocks["doubled"][at[again | (times > 1)]] = True
-    known, same = holders != 0, np.ones(len(at), np.bool_)
+    known, equal = holders != 0, {name: blocks[name][at] == values[name] for name in HELD}
+    same = np.logical_and.reduce([equal[name] for name in CONTENT])
     for name, column in values.items():
-        same &= blocks[name][at] == column
         blocks[name][at] = np.where(known, blocks[name][at], column)
     blocks["differs"][at[known & ~again & ~same]] = True
+    blocks["dated"][at[known & ~again & same & ~equal["epoch"]]] = True
     blocks["holders"][at] = holders | bit
 
 
@@ -192,8 +203,10 @@ def absorb(mine: Block, other: Block) -> None:
     """Merge another task's version of the same block into `mine`."""
     ours, theirs = mine["holders"], other["holders"]
     both, same = (ours != 0) & (theirs != 0), _same(mine, other)
+    redated = mine["epoch"] != other["epoch"]
     mine["doubled"] |= other["doubled"] | ((ours & theirs) != 0)
     mine["differs"] |= other["differs"] | (both & ~same)
+    mine["dated"] |= other["dated"] | (both & same & redated)
     take = (theirs != 0) & (~both | (other["value"] < mine["value"]))
     for name in HELD:
         mine[name] = np.where(take, other[name], mine[name])
@@ -201,7 +214,7 @@ def absorb(mine: Block, other: Block) -> None:
 
 
 def _same(mine: Block, other: Block) -> Bools:
-    equal: Bools = np.logical_and.reduce([mine[name] == other[name] for name in HELD])
+    equal: Bools = np.logical_and.reduce([mine[name] == other[name] for name in CONTENT])
     return equal
 
 
@@ -249,8 +262,10 @@ def added_up(files: int, reports: pa.Table, most: int = SAMPLE) -> ReplicaLogs:
         keys("twice"),
         total("lacking"),
         total("differing"),
+        total("dated"),
         total("doubled"),
         entries("differing_rows"),
+        entries("dated_rows"),
         entries("doubled_rows"),
         _gaps(reports),
     )

@@ -19,3 +19,4 @@ from clusters.kit.service import Profile as Profile
 from clusters.kit.service import Service as Service
 from clusters.kit.service import View as View
 from clusters.kit.service import role_events as role_events
+from clusters.kit.service import time_of_line as time_of_line

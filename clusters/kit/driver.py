@@ -441,7 +441,8 @@ class ServiceDriver(VersionedNodes):
         """Record leaders that are seen for the first time, where logs tell none. Where the system
         tells no terms, each change of the leader that is seen counts as one. Where logs tell
         only elections, the first leader and its followers are recorded."""
-        logged = self._of.became or (self._of.dated and self._leaders)
+        dated = self._of.dated_in(self._values)
+        logged = self._of.logs_roles(self._values) or (dated and self._leaders)
         if logged and not self._attached:
             return
         for group, leader in state.masters.items():
@@ -451,7 +452,7 @@ class ServiceDriver(VersionedNodes):
                 self._leaders[group] = leader, term
                 for event in role_events(bed.now_ns(), group, leader, term, True):
                     bed.record.event(*event)
-                for node in state.slaves if self._of.dated else ():
+                for node in state.slaves if dated else ():
                     bed.record.event(*role_events(bed.now_ns(), group, node, term, False)[0])
 
     async def healthy(self, bed: TestBed, within_s: float) -> Mapping[str, Any]:
@@ -540,7 +541,8 @@ class ServiceDriver(VersionedNodes):
             await asyncio.gather(*(self._stop(bed, node.name) for node in bed.of_role(role)))
         if self._of.copies_stopped:
             await asyncio.gather(*(self._copy(bed, node) for node in copies))
-        dated = self._of.dated or ((self.data_role,) if self._of.became else ())
+        dated = self._of.dated_in(self._values)
+        dated = dated or ((self.data_role,) if self._of.became else ())
         logs = (self._log_events(bed, node.name) for node in bed.nodes if node.role in dated)
         for event in sort_events(await asyncio.gather(*logs)):
             bed.record.event(*event)

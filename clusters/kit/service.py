@@ -220,6 +220,17 @@ class Service:
         not answer as it should. With `arbiters`, `leader` and `own` are names of nodes."""
         raise NotImplementedError
 
+    @classmethod
+    def dated_in(cls, values: Mapping[str, Any]) -> Sequence[str]:
+        """Return `dated`, where it follows from the settings."""
+        return cls.dated
+
+    @classmethod
+    def logs_roles(cls, values: Mapping[str, Any]) -> bool:
+        """Return whether logs tell all roles and elections, so that none is to be recorded from
+        answers; where it follows from the settings."""
+        return bool(cls.became)
+
     def events(self, log: str, node: str) -> Iterable[Event]:
         """Return the events that a node's log tells, at its wall clock in ns."""
         return [
@@ -271,13 +282,19 @@ def roles_in(log: str, became: str) -> list[tuple[int, str, int]]:
     found = []
     pattern = re.compile(became)
     for line in log.splitlines():
-        match, date = pattern.search(line), LINE_TIME.search(line)
-        if match and date:
-            text = date[0].replace(",", ".").replace("Z", "+00:00")
-            text += "" if ZONE.search(text) else "+00:00"
-            when = datetime.fromisoformat(text)
-            found.append((round(when.timestamp() * 1e6) * 1000, match["role"], int(match["term"])))
+        match, t = pattern.search(line), time_of_line(line)
+        if match and t is not None:
+            found.append((t, match["role"], int(match["term"])))
     return found
+
+
+def time_of_line(line: str) -> int | None:
+    """Return the first date in a line of a log, as wall clock in ns; without a zone it is UTC."""
+    if (date := LINE_TIME.search(line)) is None:
+        return None
+    text = date[0].replace(",", ".").replace("Z", "+00:00")
+    text += "" if ZONE.search(text) else "+00:00"
+    return round(datetime.fromisoformat(text).timestamp() * 1e6) * 1000
 
 
 def role_events(

@@ -77,11 +77,17 @@ def election_count(events: Iterable[ClusterEvent]) -> int:
 
 def set_change_count(events: Iterable[ClusterEvent]) -> int:
     """Return the number of changes of SyncStateSets other than by elections: each counted once, as
-    the controllers decided it, else as brokers logged it."""
-    logged = [event.fields for event in events if event.kind == "set"]
-    decided = [fields for fields in logged if fields.get("brokerName")]
-    changed = decided or [fields for fields in logged if fields.get("why") != "election"]
-    return len({(str(fields.get("brokerName", "")), fields.get("setEpoch")) for fields in changed})
+    the controllers decided it, else as brokers logged it. Where changes have no number, the master
+    alone logs them, and each counts."""
+    logged = [event for event in events if event.kind == "set"]
+    decided = [event for event in logged if event.fields.get("brokerName")]
+    changed = decided or [event for event in logged if event.fields.get("why") != "election"]
+    return len(
+        {
+            (str(event.fields.get("brokerName", "")), event.fields.get("setEpoch", (event.t,)))
+            for event in changed
+        }
+    )
 
 
 def _spans_of(

@@ -18,6 +18,7 @@ from clusters.systems.rocketmq.remoting import Answer, RemotingError, RemotingLi
 from clusters.systems.rocketmq.service import (
     RocketMq,
     answered_object,
+    broker_events,
     broker_view,
     controller_view,
     nameserver_view,
@@ -327,3 +328,48 @@ def test_only_offsets_of_groups_are_registers() -> None:
     client = RocketClient(settings, 0)
     with pytest.raises(Refused, match="RocketMQ has no registers"):
         asyncio.run(client.read("key-1"))
+
+
+BROKER_LOG = """\
+2026-11-27 12:36:14.408Z INFO main - SyncStateSet changed from [] to [1]
+2026-11-27 12:36:19.171Z INFO ReplicasManager_ExecutorService_3 - Change broker \
+[id:1][address:198.18.1.16:10911] to SYNC_MASTER, newMasterBrokerId:1, \
+newMasterAddress:198.18.1.16:10911, newMasterEpoch:5, syncStateSetEpoch:2
+2026-11-27 12:36:23.857Z INFO AutoSwitchHAService_Executor_1 - SyncStateSet changed \
+from [1, 2] to [1, 2, 3]
+\tat a line of a stack, to which no date belongs
+2026-11-27 12:36:58.340Z INFO ReplicasManager_ExecutorService_2 - Change broker \
+[id:1][address:198.18.1.16:10911] to SLAVE, newMasterBrokerId:2, \
+newMasterAddress:198.18.1.15:10911, newMasterEpoch:6, syncStateSetEpoch:4
+2026-11-27 12:36:58.400Z INFO AdminBrokerThread_4 - SyncStateSet changed from [1, 2, 3] to [2]
+2026-11-27 12:36:58.423Z INFO AutoSwitchHAClient - local epoch entries is \
+[EpochEntry{epoch=1, startOffset=0, endOffset=300}, \
+EpochEntry{epoch=5, startOffset=300, endOffset=390857}]
+2026-11-27 12:36:58.425Z INFO AutoSwitchHAClient - truncate dirty files to 383594
+2026-11-27 12:36:59.001Z INFO AutoSwitchHAClient - local epoch entries is \
+[EpochEntry{epoch=1, startOffset=0, endOffset=383594}]
+2026-11-27 12:36:59.002Z INFO AutoSwitchHAClient - truncate dirty files to 383594
+"""
+
+
+def test_what_the_log_of_a_broker_tells() -> None:
+    """Recorded from 5.4.0. What a slave believes of the set, and a cut of nothing, are no
+    events."""
+    found = list(broker_events(BROKER_LOG, "broker-2", "rocketmq"))
+    who = {"brokerName": "rocketmq"}
+    assert [(kind, fields) for _, _, kind, fields in found] == [
+        ("role", {**who, "brokerId": 1, "epoch": 5, "role": "master"}),
+        ("election", {**who, "masterId": 1, "epoch": 5, "set": [1]}),
+        ("set", {**who, "set": [1, 2, 3]}),
+        ("role", {**who, "brokerId": 1, "epoch": 6, "role": "slave"}),
+        ("truncate", {"point": 383594, "before": 390857}),
+    ]
+    assert {node for _, node, _, _ in found} == {"broker-2"}
+    assert [t // 10**6 % 100_000 for t, *_ in found] == [79171, 79171, 83857, 18340, 18425]
+
+
+def test_events_come_from_logs_only_where_controllers_give_roles() -> None:
+    modes = {"controller": True, "dledger": False, "master-slave": False}
+    assert {mode: RocketMq.logs_roles({"mode": mode}) for mode in modes} == modes
+    assert RocketMq.dated_in({"mode": "dledger"}) == ()
+    assert RocketMq.dated_in({"mode": "controller"}) == ("broker",)

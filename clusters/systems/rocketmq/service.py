@@ -8,10 +8,10 @@ shorter than its defaults, so that faults are noticed within seconds.
 import asyncio
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from clusters.kit import Copy, NodeAccess, Profile, Service, View, plugin
+from clusters.kit import Copy, Event, NodeAccess, Profile, Service, View, plugin, time_of_line
 from clusters.kit.java import FLAGS, JAVA
 from clusters.supply import MavenJars, Program
 from clusters.systems.rocketmq.client import (
@@ -99,6 +99,28 @@ FIXED = {  # of brokers: small files, room on a disk, and what a machine of two 
     "useEpollNativeSelector": False,
 }
 
+# By themselves nodes log to many files, to the second and at China's time.
+LOGBACK = """<configuration>
+  <statusListener class="org.apache.rocketmq.logging.ch.qos.logback.core.status.NopStatusListener"/>
+  <appender name="output" class="org.apache.rocketmq.logging.ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%d{yyyy-MM-dd HH:mm:ss.SSS,UTC}Z %p %t - %m%n</pattern></encoder>
+  </appender>
+  <logger name="RocketmqStats" level="WARN"/>
+  <logger name="RocketmqTraffic" level="WARN"/>
+  <logger name="RocketmqWaterMark" level="WARN"/>
+  <logger name="RocketmqRemoting" level="WARN"/>
+  <logger name="ROOT" level="INFO"><appender-ref ref="output"/></logger>
+</configuration>
+"""
+# of ReplicasManager and DefaultMessageStore, the same from 5.1.1 to 5.5.0
+NEW_ROLE = re.compile(
+    r"Change broker \[id:(?P<id>\d+)\].* to (?P<role>\w+), newMasterBrokerId:(?P<master>\d+), "
+    r".*newMasterEpoch:(?P<epoch>\d+)"
+)
+NEW_SET = re.compile(r"SyncStateSet changed from \[.*\] to \[(?P<ids>[\d, ]*)\]")
+LOG_END = re.compile(r"local epoch entries is \[.*endOffset=(?P<end>\d+)\}\]")
+CUT_TO = re.compile(r"truncate dirty files to (?P<point>\d+)")
+
 
 class RocketMq(Service):
     """One nameserver, three controllers, and three brokers of one set by default."""
@@ -108,6 +130,7 @@ class RocketMq(Service):
     data_role = BROKER
     arbiters: ClassVar = (NAMESERVER, CONTROLLER)
     own_leader: ClassVar = (CONTROLLER,)
+    dated: ClassVar = (BROKER,)
     words: ClassVar = {"leader": "master", "follower": "slave", "term": "epoch"}
     settings: ClassVar = {
         "mode": ("controller", "dledger", "master-slave"),
@@ -221,7 +244,7 @@ class RocketMq(Service):
         make = {NAMESERVER: _nameserver, CONTROLLER: self._controller, BROKER: self._broker}
         fields = make[here.node.role](here)
         lines = (f"{key}={_text(value)}" for key, value in fields.items())
-        return {"node.conf": "".join(f"{line}\n" for line in lines)}
+        return {"node.conf": "".join(f"{line}\n" for line in lines), "logback.xml": LOGBACK}
 
     def _controller(self, here: NodeAccess) -> dict[str, Any]:
         controllers, store = self._of(CONTROLLER), f"{here.folder}/{self.data}"
@@ -306,11 +329,24 @@ class RocketMq(Service):
             *(here.program["java"], *FLAGS, f"-Xmx{self.values[HEAP[role]]}m", "-Xms32m"),
             *("-XX:MaxDirectMemorySize=256m", "-Dtls.server.mode=disabled"),
             *(f"-Djava.io.tmpdir={here.folder}", f"-Duser.home={here.folder}"),
+            f"-Drmq.logback.configurationFile={here.folder}/logback.xml",
             *("-cp", f"{here.program['rocketmq']}/*", MAIN[role], "-c", f"{here.folder}/node.conf"),
         ]
 
     def environment(self, here: NodeAccess) -> dict[str, str]:
         return {**super().environment(here), "ROCKETMQ_HOME": here.folder, "HOME": here.folder}
+
+    @classmethod
+    def dated_in(cls, values: Mapping[str, Any]) -> Sequence[str]:
+        return cls.dated if cls.logs_roles(values) else ()
+
+    @classmethod
+    def logs_roles(cls, values: Mapping[str, Any]) -> bool:
+        """Only brokers that controllers give roles log all of them."""
+        return bool(values["mode"] == "controller")
+
+    def events(self, log: str, node: str) -> Iterator[Event]:
+        return broker_events(log, node, self.name)
 
     # asking nodes
 
@@ -381,6 +417,31 @@ class RocketMq(Service):
                 if key in wanted and not each.sysflag & TRANSACTION:
                     rows.append(Copy.of(key, each.offset, each.body, term))
         return rows
+
+
+def broker_events(log: str, node: str, name: str) -> Iterator[Event]:
+    """Yield the events of a broker's log, as `Service.events`; brokers have the ids that
+    controllers gave them. An election is what the broker that won it tells, and its set has that
+    broker alone. `name`: of the broker set."""
+    master, end = False, 0
+    for line in log.splitlines():
+        if (t := time_of_line(line)) is None:
+            continue
+        if found := NEW_ROLE.search(line):
+            own, epoch = int(found["id"]), int(found["epoch"])
+            master = found["role"].endswith("MASTER")
+            role = {"brokerName": name, "brokerId": own, "epoch": epoch}
+            yield t, node, "role", {**role, "role": "master" if master else "slave"}
+            if master:
+                won = {"brokerName": name, "masterId": own, "epoch": epoch, "set": [own]}
+                yield t, node, "election", won
+        elif (found := NEW_SET.search(line)) and master:
+            ids = sorted(int(number) for number in found["ids"].split(","))
+            yield t, node, "set", {"brokerName": name, "set": ids}
+        elif found := LOG_END.search(line):
+            end = int(found["end"])
+        elif (found := CUT_TO.search(line)) and (point := int(found["point"])) < end:
+            yield t, node, "truncate", {"point": point, "before": end}
 
 
 def nameserver_view(name: str, cluster: Mapping[str, Any], names: Mapping[str, str]) -> View:

@@ -246,9 +246,12 @@ def test_digests_at_the_end_decide(
 
 
 def test_one_message_of_two_epochs_convicts(written: Any) -> None:
-    """The same bytes, written again by another master: the copies are not the same record."""
+    """The same bytes, written again by another master, or by replicas that do not agree on where an
+    epoch began: either way the replicas' logs part at the next election."""
     told = history(written, [*SAME, (0, 0, 5, 15, 1, 77), (1, 0, 5, 15, 2, 77)])
-    assert [finding.code for finding in judged(told).findings] == ["REPLICAS_DIFFER"]
+    (finding,) = judged(told).findings
+    assert (finding.code, finding.count) == ("EPOCHS_DIFFER", 1)
+    assert finding.evidence == ({"queue": "orders-0", "offset": 5, "value": 15},)
 
 
 @pytest.mark.parametrize(("other", "codes"), [("set-1", ["EPOCHS_DIFFER"]), ("set-2", [])])

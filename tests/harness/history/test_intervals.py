@@ -194,3 +194,12 @@ def test_where_only_brokers_tell_of_their_set_what_an_election_brought_is_no_cha
         )
     ]
     assert set_change_count(told) == 1
+
+
+def test_changes_of_a_set_without_numbers_each_count() -> None:
+    """Only the master tells of them; a broker's log has no number of the set."""
+    told = [
+        ClusterEvent(t, "broker-1", "set", {"set": members, "brokerName": "a"})
+        for t, members in ((1, [1]), (2, [1, 2]), (3, [1]))
+    ]
+    assert set_change_count(told) == 3
