@@ -1,10 +1,10 @@
 """OpenMessaging DLedger by itself: servers that agree by Raft on one log, which clients append to.
 
 An entry is acknowledged when a majority has it in mapped memory; a thread syncs the files every
-10 ms. A group has one log, so all logs of a trial are in it, and the offsets of each have gaps. The
-leader answers what is in its own log, committed or not: what a client reads before the end may be
-gone later. Source: DLedgerServer, DLedgerEntryPusher and DLedgerMmapFileStore of
-openmessaging/dledger 0.2.7, the last version whose jar has a program to start.
+10 ms. A group of servers has one log, and a trial one group. The leader answers what is in its own
+log, committed or not: what a client reads before the end may be gone later. Source: DLedgerServer,
+DLedgerEntryPusher and DLedgerMmapFileStore of openmessaging/dledger 0.2.7, the last version whose
+jar has a program to start.
 """
 
 import asyncio
@@ -33,17 +33,17 @@ from clusters.systems.rocketmq.remoting import (
 from clusters.systems.rocketmq.service import answered_object, raft_view
 from harness.contracts import Node
 from harness.contracts.calls import LogEntries, Refused, Stored
+from harness.errors import BadRequest
 
 PORT, GROUP = 20911, "seatrial"
 APPEND, GET = 50001, 50002  # requests; LOG_METADATA is the third
-OUT_OF_RANGE, BEFORE_BEGIN = 410, 419
+OUT_OF_RANGE = 410
 # answers to an entry that was not appended: another group or member; no leader, or no longer, which
 # is asked once more under the lock of the append; the disk is full; too many are waited for; the
 # leader hands over
 NOT_APPENDED = frozenset({400, 401, 404, 415, 503, 506})
 CONNECT_WITHIN_S, WITHIN_S, METADATA_WITHIN_S = 1.0, 3.0, 1.0
 AT_ONCE = 64  # requests for entries, each of which answers one
-KEY = struct.Struct(">H")
 PLACE = struct.Struct(">iqi")  # of the index: magic, place and size of an entry
 INDEX_UNIT = 32
 FILE = f"{0:020d}"
@@ -62,6 +62,8 @@ appender.out.layout.type = PatternLayout
 appender.out.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSSX} %p %c{1} - %m%n
 rootLogger.level = info
 rootLogger.appenderRef.out.ref = out
+logger.remoting.name = RocketmqRemoting
+logger.remoting.level = warn
 """
 
 
@@ -134,28 +136,23 @@ class DLedgerClient:
             self._turn.append(self._turn.pop(0))
 
     async def append(self, key: str, body: bytes) -> Stored:
-        entry = base64.b64encode(packed(key, body)).decode()
+        entry = base64.b64encode(body).decode()
         leader, answer = await self._ask_leader(APPEND, body=entry)
         return Stored(*appended(answer), self._names[leader])
 
     async def entries(self, key: str, offset: int, limit: int) -> LogEntries:
-        """Return entries of this key among those from the offset on."""
         behind = offset + min(limit, AT_ONCE)
-        asked = [self._entry(index) for index in range(offset, behind)]
-        found: list[tuple[int, bytes]] = []
-        for index, entry in enumerate(await asyncio.gather(*asked), offset):
-            if entry is None:
-                return LogEntries(found, index, index)
-            name, body = entry
-            found += [(index, body)] if name == key else []
-        return LogEntries(found, behind, behind)
+        asked = await asyncio.gather(*(self._entry(index) for index in range(offset, behind)))
+        found = [(index, body) for index, body in enumerate(asked, offset) if body is not None]
+        end = asked.index(None) if None in asked else len(asked)
+        return LogEntries(found[:end], offset + end)
 
-    async def _entry(self, index: int) -> tuple[str, bytes] | None:
-        """Return the key and the body of an entry, or None if the log ends before it."""
+    async def _entry(self, index: int) -> bytes | None:
+        """Return the body of an entry, or None if the log ends before it."""
         return got((await self._ask_leader(GET, beginIndex=index, maxSize=1))[1])
 
     async def end(self, key: str) -> int:
-        """Return the end of the one log, which is found by halving: no request asks for it."""
+        """Return the log's end, which is found by halving: no request asks for it."""
         there, step = -1, 1
         while await self._entry(there + step) is not None:
             there, step = there + step, step * 2
@@ -195,28 +192,14 @@ def appended(answer: Mapping[str, Any]) -> tuple[int, int]:
     raise RemotingError(Answer(int(answer["code"]), "", {}, b""))
 
 
-def got(answer: Mapping[str, Any]) -> tuple[str, bytes] | None:
-    """Return the key and the body of the entry that was asked for; None behind the end. Raises
+def got(answer: Mapping[str, Any]) -> bytes | None:
+    """Return the body of the entry that was asked for; None behind the end. Raises
     RemotingError."""
     if answer["code"] == OUT_OF_RANGE or (answer["code"] == LOG_SUCCESS and not answer["entries"]):
         return None
     if answer["code"] != LOG_SUCCESS:
         raise RemotingError(Answer(int(answer["code"]), "", {}, b""))
-    return unpacked(base64.b64decode(answer["entries"][0]["body"]))
-
-
-def packed(key: str, body: bytes) -> bytes:
-    """Return an entry: `u16 size, key | body`."""
-    name = key.encode()
-    return KEY.pack(len(name)) + name + body
-
-
-def unpacked(entry: bytes) -> tuple[str, bytes]:
-    """Return the key and the body of an entry. Raises ValueError."""
-    if len(entry) < KEY.size:
-        raise ValueError("an entry without a key")
-    behind = KEY.size + KEY.unpack_from(entry)[0]
-    return entry[KEY.size : behind].decode(), entry[behind:]
+    return base64.b64decode(answer["entries"][0]["body"])
 
 
 class DLedger(Service):
@@ -242,6 +225,15 @@ class DLedger(Service):
     detection_s = 8.0  # three heartbeats of 2 s, and an election
     start_s = 120.0
 
+    @classmethod
+    def groups(
+        cls, values: Mapping[str, Any], nodes: Sequence[str], keys: Sequence[str]
+    ) -> Mapping[str, tuple[Sequence[str], Sequence[str]]]:
+        """Raises BadRequest if there are several logs."""
+        if len(keys) > 1:
+            raise BadRequest(f"dledger has one log, not {len(keys)}: use --load queues=1")
+        return super().groups(values, nodes, keys)
+
     def files(self, here: NodeAccess, peers: Sequence[Node]) -> dict[str, str]:
         return {"log4j2.properties": LOGGING}
 
@@ -252,6 +244,7 @@ class DLedger(Service):
             # so that a disk that is 85 % full takes entries
             *("-Ddledger.disk.ratio.check=0.99", "-Ddledger.disk.ratio.clean=0.99"),
             f"-Dlog4j.configurationFile={here.folder}/log4j2.properties",
+            "-Dtls.server.mode=disabled",
             *(f"-Djava.io.tmpdir={here.folder}", f"-Duser.home={here.folder}"),
             *("-cp", f"{here.program['dledger']}/*", "io.openmessaging.storage.dledger.DLedger"),
             *("--group", GROUP, "--id", self._id(here)),
@@ -273,7 +266,7 @@ class DLedger(Service):
         return raft_view(here.node.name, found, term, self.nodes)
 
     async def copy(self, here: NodeAccess, keys: Sequence[str]) -> list[Copy]:
-        """Return what a server's log has of the keys, up to the end that its checkpoint names:
+        """Return what a server's log has, up to the end that its checkpoint names:
         bytes behind that may be of entries that were cut."""
         store, out = self._store(here), f"{here.folder}/copied"
         last = last_index(await here.agent.get(f"{store}/checkpoint"))
@@ -283,7 +276,7 @@ class DLedger(Service):
         await here.run("sh", "-c", f'{head} > "{out}"')
         _, place, size = PLACE.unpack_from(await here.agent.get(out))
         await here.run("sh", "-c", f'head -c {place + size} "{store}/data/{FILE}" > "{out}"')
-        return copies_in(await here.agent.get(out), last, keys)
+        return copies_in(await here.agent.get(out), last, keys[0])
 
 
 def last_index(checkpoint: bytes) -> int:
@@ -292,14 +285,10 @@ def last_index(checkpoint: bytes) -> int:
     return int(found[1]) if found else -1
 
 
-def copies_in(data: bytes, last: int, keys: Sequence[str]) -> list[Copy]:
+def copies_in(data: bytes, last: int, key: str) -> list[Copy]:
     """Return the entries of a file of a server's log, up to the one of index `last`."""
-    rows = []
-    for index, (term, entry) in enumerate(islice(raft_entries(data), last + 1)):
-        key, body = unpacked(entry)
-        if key in keys:
-            rows.append(Copy.of(key, index, body, term))
-    return rows
+    entries = enumerate(islice(raft_entries(data), last + 1))
+    return [Copy.of(key, index, body, term) for index, (term, body) in entries]
 
 
 PLUGIN = plugin(DLedger)
