@@ -181,7 +181,8 @@ def _driver(service: type[Service], trial: Trial) -> "ServiceDriver":
     nodes = _cluster_nodes(service, service.roles_in(values), trial.nodes)
     driver = DigestDriver if _has_digests(service) else ServiceDriver
     driven = driver(service, trial, nodes, values, topics)
-    driven.broker_sets(nodes, ())  # refuses what the settings do not allow
+    keys = [f"{topic}-{n}" for topic, queues in topics.items() for n in range(queues)]
+    driven.broker_sets(nodes, keys)  # refuses what the settings do not allow
     return driven
 
 
