@@ -181,8 +181,7 @@ def _driver(service: type[Service], trial: Trial) -> "ServiceDriver":
     nodes = _cluster_nodes(service, service.roles_in(values), trial.nodes)
     driver = DigestDriver if _has_digests(service) else ServiceDriver
     driven = driver(service, trial, nodes, values, topics)
-    keys = [f"{topic}-{n}" for topic, queues in topics.items() for n in range(queues)]
-    driven.broker_sets(nodes, keys)  # refuses what the settings do not allow
+    driven.broker_sets(nodes, ())  # refuses what the settings do not allow
     return driven
 
 
@@ -243,7 +242,10 @@ def _cluster_nodes(
 
 
 def _prepared(service: type[Service], trial: Trial) -> None:
-    """Fetch the programs, unless the cluster exists already."""
+    """Refuse logs that the service cannot have, and fetch the programs, unless the cluster exists
+    already."""
+    driver = _driver(service, trial)
+    driver.broker_sets(driver.nodes(), driver.keys())
     if not registry.hosts(trial.hosts).attach:
         supplied(service, trial)
 
@@ -291,6 +293,10 @@ class ServiceDriver(VersionedNodes):
 
     def process(self, node: str) -> str:
         return self._of.name
+
+    def keys(self) -> list[str]:
+        """Return the logs of the workload, without the prefix of an existing cluster."""
+        return [f"{topic}-{n}" for topic, queues in self._topics.items() for n in range(queues)]
 
     def broker_sets(
         self, nodes: Sequence[Node], keys: Sequence[str]
@@ -552,11 +558,7 @@ class ServiceDriver(VersionedNodes):
         """Record what the digests of the replicas are at the end, if the service has them."""
 
     async def _copy(self, bed: TestBed, node: Node) -> None:
-        keys = [
-            f"{self._prefix}{topic}-{n}"
-            for topic, queues in self._topics.items()
-            for n in range(queues)
-        ]
+        keys = [f"{self._prefix}{key}" for key in self.keys()]
         try:
             async with asyncio.timeout(COPY_WITHIN_S):
                 rows = await self._as_run_by(node.name).copy(self._here(bed, node), keys)

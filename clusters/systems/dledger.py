@@ -214,7 +214,7 @@ class DLedger(Service):
         Profile(
             name="default",
             about="acknowledged when a majority has an entry in memory; synced every 10 ms",
-            expected={"dledger-power": "LOST_ACKED"},
+            expected={"dledger-power": "ONE_MASTER"},
         ),
     )
     claims: ClassVar = dict.fromkeys(

@@ -146,8 +146,9 @@ currTerm: 2
 def test_several_logs_are_refused() -> None:
     nodes = [name for name, _, _ in NODES]
     assert dledger.DLedger.groups({}, nodes, ["logs-0"]) == {"dledger": (nodes, ["logs-0"])}
-    with pytest.raises(BadRequest, match=r"one log, not 2: set load\.objects"):
-        dledger.DLedger.groups({}, nodes, ["logs-0", "logs-1"])
+    with pytest.raises(BadRequest, match=r"one log, not 4: set load\.objects"):
+        assert dledger.PLUGIN.prepare
+        dledger.PLUGIN.prepare(Trial(system="dledger", workload="log"))
 
 
 def test_a_request_names_the_server_that_it_is_for() -> None:
