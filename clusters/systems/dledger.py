@@ -231,10 +231,7 @@ class DLedger(Service):
     ) -> Mapping[str, tuple[Sequence[str], Sequence[str]]]:
         """Raises BadRequest if there are several logs."""
         if len(keys) > 1:
-            raise BadRequest(
-                f"dledger has one log, not {len(keys)}: set load.objects (of log and set) or "
-                "load.queues (of messages) to 1"
-            )
+            raise BadRequest(f"dledger has one log, not {len(keys)}: set load.objects to 1")
         return super().groups(values, nodes, keys)
 
     def files(self, here: NodeAccess, peers: Sequence[Node]) -> dict[str, str]:

@@ -146,8 +146,8 @@ currTerm: 2
 def test_several_logs_are_refused() -> None:
     nodes = [name for name, _, _ in NODES]
     assert dledger.DLedger.groups({}, nodes, ["logs-0"]) == {"dledger": (nodes, ["logs-0"])}
+    assert dledger.PLUGIN.prepare
     with pytest.raises(BadRequest, match=r"one log, not 4: set load\.objects"):
-        assert dledger.PLUGIN.prepare
         dledger.PLUGIN.prepare(Trial(system="dledger", workload="log"))
 
 
