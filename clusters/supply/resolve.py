@@ -17,6 +17,7 @@ from glob import glob
 from importlib.util import find_spec
 from pathlib import Path
 from xml.sax.saxutils import escape
+from zlib import crc32
 
 from clusters.supply.programs import (
     GoModule,
@@ -235,6 +236,8 @@ def _place(program: Program, source: Source, version: str) -> Path:
     home = cache_folder() / "programs" / program.name / version / _word_of(source)
     if isinstance(source, PythonProgram):  # compiled for one version of Python
         home /= str(sys.implementation.cache_tag)
+    if isinstance(source, MavenJars):  # a later driver may name more jars
+        home /= f"{crc32(' '.join(source.coordinates).encode()):08x}"
     return home / ("lib" if isinstance(source, MavenJars | PythonJars) else program.name)
 
 

@@ -14,6 +14,7 @@ import run_command
 
 from clusters.supply import (
     GoModule,
+    MavenJars,
     Program,
     PythonJars,
     PythonProgram,
@@ -245,6 +246,21 @@ def test_jars_that_pyspark_brings(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert f"zookeeper-{found.version}.jar" in names
     with pytest.raises(BedFailed, match=f"pyspark has zookeeper {found.version}"):
         resolve(Program(name="zookeeper", sources=(jars,)), "1.0.0")
+
+
+def test_jars_that_a_later_driver_names_are_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was fetched for an earlier driver lacks the jar that it now names, too."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "")  # no mvn
+    jars = MavenJars(coordinates=("org.example:broker",))
+    there = find._place(Program(name="thing", sources=(jars,)), jars, "1.2.3")
+    program(there)
+    assert resolve(Program(name="thing", sources=(jars,)), "1.2.3", "maven").path == there
+    more = MavenJars(coordinates=(*jars.coordinates, "org.example:container"))
+    with pytest.raises(BedFailed, match="mvn"):
+        resolve(Program(name="thing", sources=(more,)), "1.2.3", "maven")
 
 
 def test_a_program_in_a_folder_of_its_package(

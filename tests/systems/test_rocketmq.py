@@ -307,18 +307,46 @@ def test_the_pace_of_all_times_is_a_number() -> None:
         settings_in_force(RocketMq, Trial(settings={"minInSyncReplicas": 0}))
 
 
-def test_the_times_that_nodes_are_given_are_to_scale() -> None:
-    """A tenth of RocketMQ's own; what is no time stays."""
-    trial = Trial(profile="published", settings={"timeScale": 0.1})
+def files_of(node: str, trial: Trial) -> Mapping[str, str]:
+    """The files and the command line of a node, where there is one of each role."""
     names = [("nameserver", 11), ("controller", 12), ("broker", 15)]
     nodes = [Node(f"{role}-1", role, address=f"198.18.1.{n}") for role, n in names]
     service = RocketMq(settings_in_force(RocketMq, trial), {}, nodes)
-    here = NodeAccess(nodes[2], cast(Any, None), "/node", {})
-    lines = service.files(here, nodes)["node.conf"].splitlines()
+    own = next(each for each in nodes if each.role == node)
+    here = NodeAccess(own, cast(Any, None), "/node", {"java": "java", "rocketmq": "/jars"})
+    return {**service.files(here, nodes), "argv": " ".join(service.argv(here, nodes, True))}
+
+
+def test_the_times_that_nodes_are_given_are_to_scale() -> None:
+    """A tenth of RocketMQ's own; what is no time stays."""
+    trial = Trial(profile="published", settings={"timeScale": 0.1})
+    lines = files_of("broker", trial)["node.conf"].splitlines()
     assert "controllerHeartBeatTimeoutMills=1000" in lines
     assert "mappedFileSizeCommitLog=16777216" in lines
     assert "allAckInSyncStateSet=true" in lines
     assert "controllerAddr=198.18.1.12:9878" in lines
+
+
+def test_a_broker_in_a_container_is_started_by_it() -> None:
+    """A container refuses a broker that demands more copies than it waits for."""
+    found = files_of("broker", Trial(settings={"mode": "container"}))
+    assert found["container.conf"].splitlines() == [
+        "brokerConfigPaths=/node/node.conf",
+        "namesrvAddr=198.18.1.11:9876",
+    ]
+    assert found["argv"].endswith("BrokerContainerStartup -c /node/container.conf")
+    assert {"inSyncReplicas=2", "totalReplicas=1"} <= set(found["node.conf"].splitlines())
+    alone = files_of("broker", Trial())
+    assert alone["argv"].endswith("BrokerStartup -c /node/node.conf")
+    assert "container.conf" not in alone
+
+
+def test_a_slave_acts_for_the_master_only_where_the_nameserver_knows_it() -> None:
+    wanted = {"broker": "enableSlaveActingMaster", "nameserver": "supportActingMaster"}
+    for node, key in wanted.items():
+        for mode, word in (("acting", "true"), ("master-slave", "false")):
+            conf = files_of(node, Trial(settings={"mode": mode}))["node.conf"]
+            assert f"{key}={word}" in conf.splitlines()
 
 
 def test_only_offsets_of_groups_are_registers() -> None:

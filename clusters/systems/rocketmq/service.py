@@ -50,6 +50,7 @@ PROGRAM = Program(
                 "org.apache.rocketmq:rocketmq-namesrv",
                 "org.apache.rocketmq:rocketmq-controller",
                 "org.apache.rocketmq:rocketmq-broker",
+                "org.apache.rocketmq:rocketmq-container",
             )
         ),
     ),
@@ -62,6 +63,8 @@ MAIN = {
     CONTROLLER: "org.apache.rocketmq.controller.ControllerStartup",
     BROKER: "org.apache.rocketmq.broker.BrokerStartup",
 }
+CONTAINER_MAIN = "org.apache.rocketmq.container.BrokerContainerStartup"
+CONTROLLED = ("controller", "container")  # modes in which controllers elect the master
 HEAP = {NAMESERVER: "namesrv_heap_mb", CONTROLLER: "controller_heap_mb", BROKER: "broker_heap_mb"}
 OF_BROKERS = (
     *("allAckInSyncStateSet", "minInSyncReplicas", "inSyncReplicas", "flushDiskType"),
@@ -133,7 +136,7 @@ class RocketMq(Service):
     dated: ClassVar = (BROKER,)
     words: ClassVar = {"leader": "master", "follower": "slave", "term": "epoch"}
     settings: ClassVar = {
-        "mode": ("controller", "dledger", "master-slave"),
+        "mode": ("controller", "container", "dledger", "master-slave", "acting"),
         "controllerType": ("DLedger", "jRaft"),
         "allAckInSyncStateSet": True,
         "minInSyncReplicas": 2,
@@ -210,6 +213,16 @@ class RocketMq(Service):
             settings={"mode": "master-slave", "inSyncReplicas": 2},
         ),
         Profile(
+            name="acting",
+            about="the same, and a slave stands in for a master that is gone: for readers only",
+            settings={"mode": "acting", "inSyncReplicas": 2},
+        ),
+        Profile(
+            name="container",
+            about="as safe, with each broker in a container of brokers",
+            settings={"mode": "container"},
+        ),
+        Profile(
             name="unclean",
             about="a broker outside the SyncStateSet may become master",
             settings={"enableElectUncleanMaster": True, "minInSyncReplicas": 1},
@@ -234,17 +247,29 @@ class RocketMq(Service):
 
     @classmethod
     def roles_in(cls, values: Mapping[str, Any]) -> Mapping[str, int]:
-        """Only in the mode `controller` are there controllers."""
-        return cls.roles if values["mode"] == "controller" else {NAMESERVER: 1, BROKER: 3}
+        """Return the roles: not in each mode are there controllers."""
+        return cls.roles if values["mode"] in CONTROLLED else {NAMESERVER: 1, BROKER: 3}
 
     def _of(self, role: str) -> list[Node]:
         return [node for node in self.nodes if node.role == role]
 
     def files(self, here: NodeAccess, peers: Sequence[Node]) -> dict[str, str]:
-        make = {NAMESERVER: _nameserver, CONTROLLER: self._controller, BROKER: self._broker}
-        fields = make[here.node.role](here)
-        lines = (f"{key}={_text(value)}" for key, value in fields.items())
-        return {"node.conf": "".join(f"{line}\n" for line in lines), "logback.xml": LOGBACK}
+        make = {NAMESERVER: self._nameserver, CONTROLLER: self._controller, BROKER: self._broker}
+        found = {"node.conf": _lines(make[here.node.role](here)), "logback.xml": LOGBACK}
+        if self._contained(here):
+            container = {"brokerConfigPaths": f"{here.folder}/node.conf"}
+            found["container.conf"] = _lines({**container, "namesrvAddr": self._nameservers()})
+        return found
+
+    def _contained(self, here: NodeAccess) -> bool:
+        return here.node.role == BROKER and self.values["mode"] == "container"
+
+    def _nameservers(self) -> str:
+        return ";".join(f"{n.address}:{NAMES_PORT}" for n in self._of(NAMESERVER))
+
+    def _nameserver(self, here: NodeAccess) -> dict[str, Any]:
+        acting = self.values["mode"] == "acting"
+        return {"listenPort": NAMES_PORT, "supportActingMaster": acting}
 
     def _controller(self, here: NodeAccess) -> dict[str, Any]:
         controllers, store = self._of(CONTROLLER), f"{here.folder}/{self.data}"
@@ -290,7 +315,7 @@ class RocketMq(Service):
             "brokerIP2": own,
             "listenPort": BROKER_PORT,
             "haListenPort": HA_PORT,
-            "namesrvAddr": ";".join(f"{n.address}:{NAMES_PORT}" for n in self._of(NAMESERVER)),
+            "namesrvAddr": self._nameservers(),
             "storePathRootDir": store,
             "storePathCommitLog": f"{store}/commitlog",
             "storePathEpochFile": f"{store}/epochFileCheckpoint",
@@ -301,9 +326,14 @@ class RocketMq(Service):
         """Return how a broker finds its role: from controllers, by Raft in the log, or for good."""
         brokers = self._of(BROKER)
         number = brokers.index(here.node)
-        if self.values["mode"] == "controller":
+        if self.values["mode"] in CONTROLLED:
             controllers = (f"{n.address}:{CONTROLLER_PORT}" for n in self._of(CONTROLLER))
+            found: dict[str, Any] = {}
+            if self._contained(here):  # it refuses to wait for fewer than it demands
+                fewest = max(self.values[key] for key in ("inSyncReplicas", "minInSyncReplicas"))
+                found = {"totalReplicas": len(brokers), "inSyncReplicas": fewest}
             return {
+                **found,
                 "brokerId": -1,
                 "brokerRole": "SLAVE",
                 "enableControllerMode": True,
@@ -317,7 +347,13 @@ class RocketMq(Service):
                 "dLegerSelfId": self._raft_id(here),
                 "dLegerPeers": ";".join(peers),
             }
-        return {"brokerId": number, "brokerRole": "SLAVE" if number else "SYNC_MASTER"}
+        acting = self.values["mode"] == "acting"
+        return {
+            "brokerId": number,
+            "brokerRole": "SLAVE" if number else "SYNC_MASTER",
+            "enableSlaveActingMaster": acting,
+            "enableRemoteEscape": acting,
+        }
 
     def _raft_id(self, here: NodeAccess) -> str:
         """Return what a broker's peers call it, where Raft is in the log."""
@@ -325,12 +361,14 @@ class RocketMq(Service):
 
     def argv(self, here: NodeAccess, peers: Sequence[Node], fresh: bool) -> list[str]:
         role = here.node.role
+        inside = self._contained(here)
+        start = (CONTAINER_MAIN, "container.conf") if inside else (MAIN[role], "node.conf")
         return [
             *(here.program["java"], *FLAGS, f"-Xmx{self.values[HEAP[role]]}m", "-Xms32m"),
             *("-XX:MaxDirectMemorySize=256m", "-Dtls.server.mode=disabled"),
             *(f"-Djava.io.tmpdir={here.folder}", f"-Duser.home={here.folder}"),
             f"-Drmq.logback.configurationFile={here.folder}/logback.xml",
-            *("-cp", f"{here.program['rocketmq']}/*", MAIN[role], "-c", f"{here.folder}/node.conf"),
+            *("-cp", f"{here.program['rocketmq']}/*", start[0], "-c", f"{here.folder}/{start[1]}"),
         ]
 
     def environment(self, here: NodeAccess) -> dict[str, str]:
@@ -343,7 +381,7 @@ class RocketMq(Service):
     @classmethod
     def logs_roles(cls, values: Mapping[str, Any]) -> bool:
         """Only brokers that controllers give roles log all of them."""
-        return bool(values["mode"] == "controller")
+        return values["mode"] in CONTROLLED
 
     def events(self, log: str, node: str) -> Iterator[Event]:
         return broker_events(log, node, self.name)
@@ -385,7 +423,7 @@ class RocketMq(Service):
             term = await here.agent.get(f"{here.folder}/{self.data}/dledger-{own}/currterm")
             return raft_view(name, answered_object(answer.body), term, self._of(BROKER))
         status = await self._asked(here, BROKER_PORT, HA_STATUS)
-        if self.values["mode"] == "master-slave":
+        if self.values["mode"] not in CONTROLLED:
             return broker_view(name, answered_object(status.body), {}, self._names())
         epochs = await self._asked(here, BROKER_PORT, EPOCHS)
         return broker_view(
@@ -401,7 +439,7 @@ class RocketMq(Service):
         table = answered_object((await self._asked(here, BROKER_PORT, RUNTIME)).body)["table"]
         first, end = int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"])
         begun = []  # place in the log, and the epoch that begins there
-        if self.values["mode"] == "controller":
+        if self.values["mode"] in CONTROLLED:
             epochs = answered_object((await self._asked(here, BROKER_PORT, EPOCHS)).body)
             begun = [(each["startOffset"], each["epoch"]) for each in epochs["epochList"]]
         raft = self.values["mode"] == "dledger"
@@ -487,8 +525,9 @@ def _named(address: str | None, names: Mapping[str, str]) -> str:
     return names.get((address or "").rpartition(":")[0], "")
 
 
-def _nameserver(here: NodeAccess) -> dict[str, Any]:
-    return {"listenPort": NAMES_PORT}
+def _lines(fields: Mapping[str, Any]) -> str:
+    """Return fields as a file of properties."""
+    return "".join(f"{key}={_text(value)}\n" for key, value in fields.items())
 
 
 def _text(value: Any) -> str:
