@@ -23,7 +23,7 @@ from clusters.hosts.local.hosts import LocalHosts
 from clusters.systems.flotilla.driver import Flotilla
 from clusters.systems.flotilla.layout import CONTROLLER, NAMESERVER, address
 from clusters.systems.flotilla.profiles import settings
-from harness.contracts import CLIENT, ClusterState, TestBed
+from harness.contracts import CLIENT, ClusterState, System, TestBed
 from harness.trial import Trial
 
 LOOK_EVERY_S = 0.005
@@ -39,13 +39,18 @@ def alone(main: Callable[[Path], Coroutine[Any, Any, int]]) -> int:
         return asyncio.run(main(folder))
 
 
-async def until(holds: Callable[[], Awaitable[bool]], what: str) -> None:
+async def until(
+    holds: Callable[[], Awaitable[bool]],
+    what: str,
+    within_s: float = WITHIN_S,
+    every_s: float = LOOK_EVERY_S,
+) -> None:
     """Wait for it. SystemExit says what did not come."""
-    deadline_s = time.monotonic() + WITHIN_S
+    deadline_s = time.monotonic() + within_s
     while not await holds():
         if time.monotonic() > deadline_s:
-            raise SystemExit(f"not within {WITHIN_S:g} s: {what}")
-        await asyncio.sleep(LOOK_EVERY_S)
+            raise SystemExit(f"not within {within_s:g} s: {what}")
+        await asyncio.sleep(every_s)
 
 
 class Silent:
@@ -61,6 +66,8 @@ class Silent:
         print(text)
 
     alarm = note
+
+    def event(self, *_fields: object) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -120,10 +127,9 @@ class Cluster:
 
 
 @asynccontextmanager
-async def raised(folder: Path, trial: Trial, topics: Mapping[str, int]) -> AsyncIterator[Cluster]:
-    """A cluster with full redundancy that has these topics, and a client that knows them."""
+async def bed_of(folder: Path, system: System) -> AsyncIterator[TestBed]:
+    """A system's nodes without clients, that serve."""
     hosts, record = LocalHosts(folder), Silent()
-    system = Flotilla(trial, settings(trial), topics)
     wanted = [node for node in system.nodes() if node.role != CLIENT]
     async with hosts.start_nodes(wanted) as (nodes, agents):
         recorder: Any = record
@@ -139,7 +145,21 @@ async def raised(folder: Path, trial: Trial, topics: Mapping[str, int]) -> Async
         )
         await system.install(bed)
         await system.start(bed)
-        client = ClusterClient(ClientSettings.of(system.client_settings(nodes)))
+        yield bed
+    await until(_no_links, "the end of all links")
+
+
+async def _no_links() -> bool:
+    """The kernel removes those to namespaces that are gone when it has time."""
+    return "node" not in Path("/proc/self/net/dev").read_text()
+
+
+@asynccontextmanager
+async def raised(folder: Path, trial: Trial, topics: Mapping[str, int]) -> AsyncIterator[Cluster]:
+    """A cluster with full redundancy that has these topics, and a client that knows them."""
+    system = Flotilla(trial, settings(trial), topics)
+    async with bed_of(folder, system) as bed:
+        client = ClusterClient(ClientSettings.of(system.client_settings(bed.nodes)))
         admin = Admin([address(node) for node in bed.of_role(CONTROLLER)])
         client.start()
         cluster = Cluster(bed, system, client, admin)
