@@ -163,9 +163,9 @@ def _own_words(service: type[Service]) -> dict[str, str]:
         "master": leader,
         "slave": follower,
         "epoch": term,
-        "broker": SERVER,
+        "broker": service.words.get("server", SERVER),
         "broker set": service.words.get("group", "group"),
-        "SyncStateSet": f"set of {follower}s",
+        "SyncStateSet": service.words.get("set", f"set of {follower}s"),
     }
 
 

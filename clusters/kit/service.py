@@ -139,8 +139,8 @@ class Service:
     became       a regular expression for log lines that tell a role: groups `role` and `term`;
                  `leading` is the word of a leader. Without it, elections are those that the
                  harness sees when it asks
-    words        its words for a leader, a follower, a term and a group, which reports use:
-                 {"leader": "primary"}
+    words        its words for a leader, a follower, a term, a server, a group, and the set of those
+                 whose copies count, which reports use: {"leader": "primary", "set": "ISR"}
     attachable   False if a cluster that exists already cannot be tested (`--attach`), for example
                  because it is asked by a file that `files` puts there
     data, log    the folder and the file in a node's folder

@@ -12,7 +12,8 @@ import pytest
 from clusters.kit import NodeAccess
 from clusters.kit.driver import settings_in_force
 from clusters.kit.roles import cluster_state
-from clusters.systems.rocketmq import commit_log, remoting
+from clusters.systems.kafka import PLUGIN as KAFKA
+from clusters.systems.rocketmq import PLUGIN, commit_log, remoting
 from clusters.systems.rocketmq.client import RocketClient, master_of, pulled, stored_at
 from clusters.systems.rocketmq.remoting import Answer, RemotingError, RemotingLink
 from clusters.systems.rocketmq.service import (
@@ -24,6 +25,7 @@ from clusters.systems.rocketmq.service import (
     nameserver_view,
     raft_view,
 )
+from clusters.systems.zookeeper import PLUGIN as ZOOKEEPER
 from harness.contracts import Node
 from harness.contracts.calls import LogEntries, Refused
 from harness.errors import BadRequest
@@ -401,3 +403,10 @@ def test_events_come_from_logs_only_where_controllers_give_roles() -> None:
     assert {mode: RocketMq.logs_roles({"mode": mode}) for mode in modes} == modes
     assert RocketMq.dated_in({"mode": "dledger"}) == ()
     assert RocketMq.dated_in({"mode": "controller"}) == ("broker",)
+
+
+def test_reports_have_its_own_words() -> None:
+    """Those of a broker set and its SyncStateSet are also the harness's; Kafka's are not."""
+    assert (PLUGIN.words["SyncStateSet"], PLUGIN.words["broker"]) == ("SyncStateSet", "broker")
+    assert (KAFKA.words["SyncStateSet"], KAFKA.words["broker"]) == ("ISR", "broker")
+    assert ZOOKEEPER.words["SyncStateSet"] == "set of followers"

@@ -118,7 +118,7 @@ class Kafka(Service):
     claims: ClassVar = dict.fromkeys(
         ("kill", "pause", "partition", "loss", "delay", "bandwidth", "restart", "crash"), "all"
     )
-    words: ClassVar = {"term": "epoch"}
+    words: ClassVar = {"term": "epoch", "server": "broker", "set": "ISR"}
     start_s = 120.0
 
     @classmethod

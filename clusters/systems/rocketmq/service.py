@@ -134,7 +134,14 @@ class RocketMq(Service):
     arbiters: ClassVar = (NAMESERVER, CONTROLLER)
     own_leader: ClassVar = (CONTROLLER,)
     dated: ClassVar = (BROKER,)
-    words: ClassVar = {"leader": "master", "follower": "slave", "term": "epoch"}
+    words: ClassVar = {
+        "leader": "master",
+        "follower": "slave",
+        "term": "epoch",
+        "server": "broker",
+        "group": "broker set",
+        "set": "SyncStateSet",
+    }
     settings: ClassVar = {
         "mode": ("controller", "container", "dledger", "master-slave", "acting"),
         "controllerType": ("DLedger", "jRaft"),
