@@ -10,10 +10,12 @@ import pytest
 
 from clusters.kit import View
 from clusters.kit.roles import with_quorum
-from clusters.systems.kafka import shares, wire
+from clusters.systems.kafka import shares, transactions, wire
 from clusters.systems.kafka.driver import broker_view
 from clusters.systems.kafka.kafka_client import KafkaClient, error_of
 from clusters.systems.kafka.records import (
+    Producer,
+    committed_in,
     crc32c,
     encode_batch,
     entries_in,
@@ -124,6 +126,72 @@ def test_answers_about_share_groups_are_understood() -> None:
         shares.heartbeat_epoch(answer("no member", wire.SHARE_HEARTBEAT))
     with pytest.raises(KafkaError, match="SHARE_SESSION_NOT_FOUND"):
         shares.acquired(answer("no session", wire.SHARE_FETCH))
+
+
+# transactions
+
+
+def test_answers_about_transactions_are_understood() -> None:
+    assert transactions.producer_in(answer("producer")) == Producer(0, 0, 0)
+    transactions.added_partitions(answer("partitions added"))
+    transactions.ended_transaction(answer("ended"))
+    assert code_of(transactions.added_partitions, "still ending") == 51
+    assert code_of(transactions.ended_transaction, "fenced") == 90
+
+
+def test_readers_do_not_see_what_was_aborted() -> None:
+    """Of four transactions of one producer the first and the last were aborted: the first by the
+    coordinator, when the producer began again, the last on purpose."""
+    end, aborted, records = wire.fetched_transactions(answer("transactions"))
+    assert (end, aborted) == (41, [(1, 32), (1, 40)])
+    assert [entry.offset for entry in entries_in(records)] == [32, 33, 36, 38]
+    seen = [(33, b"set-0 101"), (36, b"set-0 200"), (38, b"set-0 201")]
+    committed, after = committed_in(records, aborted)
+    assert ([(entry.offset, entry.value) for entry in committed], after) == (seen, 40)
+
+
+def test_a_batch_of_a_transaction_is_the_one_that_a_broker_sends() -> None:
+    _, _, records = wire.fetched_transactions(answer("transactions"))
+    offset, epoch = records[:8], records[12:16]
+    sent = encode_batch([b"set-0 100"], Producer(1, 0, 0))
+    assert offset + sent[8:12] + epoch + sent[16:] == records[: len(sent)]
+
+
+@pytest.mark.parametrize(
+    ("fails", "answer_of", "refused"),
+    [
+        (wire.INIT_PRODUCER, KafkaError(14), True),
+        (wire.ADD_PARTITIONS, TimeoutError(), True),
+        (wire.PRODUCE, TimeoutError(), True),
+        (wire.PRODUCE, KafkaError(7), True),
+        (wire.END_TRANSACTION, TimeoutError(), False),
+        (wire.END_TRANSACTION, KafkaError(16), False),
+        (wire.END_TRANSACTION, KafkaError(48), True),
+        (wire.END_TRANSACTION, KafkaError(90), True),
+    ],
+)
+def test_an_element_is_in_doubt_only_if_its_commit_is(
+    fails: int, answer_of: Exception, refused: bool
+) -> None:
+    """A transaction whose commit was not asked for is never committed."""
+
+    class Answered(transactions.TransactionalClient):
+        async def _reach(self, kind: int) -> Any:
+            if kind == fails:
+                raise answer_of
+            return Producer(1, 0, 0)
+
+        async def _coordinate(self, kind: int, body: bytes, read: Any) -> Any:
+            return await self._reach(kind)
+
+        async def _produce(self, number: int, batch: bytes) -> None:
+            await self._reach(wire.PRODUCE)
+
+    values = {"isolation.level": "read_committed"}
+    settings: Mapping[str, Any] = {"servers": ["127.0.0.2"], "settings": values, "nodes": []}
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        asyncio.run(Answered(settings, 0).add("set-0", 1))
+    assert isinstance(caught.value, Refused) == refused
 
 
 # record batches

@@ -17,6 +17,7 @@ from clusters.supply import MavenJars, Program
 from clusters.systems.kafka import wire
 from clusters.systems.kafka.kafka_client import PORT, KafkaClient
 from clusters.systems.kafka.records import entries_in
+from clusters.systems.kafka.transactions import TransactionalClient
 from harness.contracts import Node
 
 BROKER, CONTROLLER = "broker", "controller"
@@ -24,7 +25,7 @@ CONTROLLER_PORT = 9093
 FIRST_BROKER = 100  # numbers of brokers are larger; those of controllers are smaller
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 KEPT_BY_SYSTEM = 2**63 - 1  # Kafka's own default of flush.messages: the system writes to the disk
-OF_CLIENT = ("acks", "replication.factor", "heap_mb")
+OF_CLIENT = ("acks", "replication.factor", "heap_mb", "transactions", "isolation.level")
 OF_TOPIC = ("flush.messages",)  # brokers have another name for it
 LOGGED = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
@@ -42,6 +43,10 @@ PROGRAM = Program(
 FIXED = {
     "offsets.topic.num.partitions": 3,
     "offsets.topic.replication.factor": 3,
+    "transaction.state.log.num.partitions": 3,
+    "transaction.state.log.replication.factor": 3,
+    "transaction.state.log.min.isr": 2,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
     "share.coordinator.state.topic.num.partitions": 3,
     "share.coordinator.state.topic.replication.factor": 3,
     "share.coordinator.state.topic.min.isr": 2,
@@ -81,6 +86,8 @@ class Kafka(Service):
         "controller.quorum.fetch.timeout.ms": 4000,
         "group.share.record.lock.duration.ms": 3000,  # before a record is given again
         "heap_mb": 256,
+        "transactions": False,  # sets by transactions over two partitions, some of them aborted
+        "isolation.level": ("read_committed", "read_uncommitted"),  # of their reads
     }
     smallest: ClassVar = {
         key: 64 if key == "heap_mb" else 1 for key, value in settings.items() if type(value) is int
@@ -114,12 +121,21 @@ class Kafka(Service):
             expected={"kafka-power": "valid"},
             claims={"power": "all", "unsynced": "all"},
         ),
+        Profile(
+            name="transactions",
+            about="as safe; sets are kept by transactions over two partitions",
+            settings={"transactions": True},
+        ),
     )
     claims: ClassVar = dict.fromkeys(
         ("kill", "pause", "partition", "loss", "delay", "bandwidth", "restart", "crash"), "all"
     )
     words: ClassVar = {"term": "epoch", "server": "broker", "set": "ISR"}
     start_s = 120.0
+
+    @classmethod
+    def client_of(cls, values: Mapping[str, Any]) -> type[KafkaClient]:
+        return TransactionalClient if values["transactions"] else KafkaClient
 
     @classmethod
     def detects_within_s(cls, values: Mapping[str, Any]) -> float:

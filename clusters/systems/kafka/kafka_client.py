@@ -83,6 +83,8 @@ class ShareMember:
 class KafkaClient:
     """A client of one logical process."""
 
+    coordinated = wire.OF_GROUP
+
     def __init__(self, settings: Mapping[str, Any], number: int) -> None:
         self._servers = servers_in_turn(settings, number)
         self._values: Mapping[str, Any] = settings["settings"]
@@ -254,10 +256,11 @@ class KafkaClient:
             raise
 
     async def _coordinator(self, group: str) -> str:
-        """Return the address of a group's coordinator. Raises Refused if none is known."""
+        """Return the address of the coordinator of a group, or of what the client coordinates.
+        Raises Refused if none is known."""
         if group not in self._coordinators:
             self._servers.append(self._servers.pop(0))
-            asked = wire.find_coordinator(group)
+            asked = wire.find_coordinator(group, self.coordinated)
             try:
                 found = await self._call(self._servers[0], wire.FIND_COORDINATOR, asked)
                 self._coordinators[group] = wire.coordinator(found)

@@ -11,13 +11,14 @@ The standard library has no CRC-32C.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 BATCH = struct.Struct(">qiibIhiqqqhii")
 PREFIX = struct.Struct(">qi")  # base offset and length, which are not counted in the length
 CRC_FROM = 21  # of the attributes
-MAGIC, COMPRESSION, CONTROL = 2, 0x07, 0x20
+MAGIC, COMPRESSION, TRANSACTIONAL, CONTROL = 2, 0x07, 0x10, 0x20
+ABORT = 0  # the type in the key of a control record, behind its version
 NO_TIME = -1
 POLYNOMIAL = 0x82F63B78  # of Castagnoli, reflected
 
@@ -40,6 +41,18 @@ def crc32c(data: bytes) -> int:
     for byte in data:
         crc = crc >> 8 ^ TABLE[(crc ^ byte) & 0xFF]
     return crc ^ 0xFFFFFFFF
+
+
+class Producer(NamedTuple):
+    """A producer's number and epoch, which a coordinator gives, and the number of its next record
+    in a partition."""
+
+    number: int = -1
+    epoch: int = -1
+    sequence: int = -1
+
+
+NO_PRODUCER = Producer()
 
 
 class Entry(NamedTuple):
@@ -81,8 +94,9 @@ def read_unsigned_varint(data: bytes, at: int) -> tuple[int, int]:
         shift += 7
 
 
-def encode_batch(values: Sequence[bytes]) -> bytes:
-    """Return a batch of records without keys, as a producer without a number sends it."""
+def encode_batch(values: Sequence[bytes], producer: Producer = NO_PRODUCER) -> bytes:
+    """Return a batch of records without keys; one of a producer with a number is part of its
+    transaction."""
     records = b""
     for delta, value in enumerate(values):
         body = b"\x00" + varint(0) + varint(delta) + varint(-1)
@@ -90,20 +104,33 @@ def encode_batch(values: Sequence[bytes]) -> bytes:
         records += varint(len(body)) + body
     count = len(values)
     length = BATCH.size - PREFIX.size + len(records)
-    fields = (0, count - 1, NO_TIME, NO_TIME, -1, -1, -1, count)  # from the attributes on
+    attributes = TRANSACTIONAL if producer.number >= 0 else 0
+    fields = (attributes, count - 1, NO_TIME, NO_TIME, *producer, count)
     batch = BATCH.pack(0, length, -1, MAGIC, 0, *fields) + records
     crc = crc32c(batch[CRC_FROM:])
     return batch[: CRC_FROM - 4] + crc.to_bytes(4) + batch[CRC_FROM:]
 
 
-def entries_in(data: bytes, verify: bool = True) -> list[Entry]:
-    """Return the records of batches in a row, up to the first batch that is incomplete, as at the
-    end of an answer, or whose checksum is wrong, unless it is not to be verified. Raises ValueError
-    if one is compressed."""
-    found: list[Entry] = []
+class Batch(NamedTuple):
+    """A batch of records: the offset behind its last one, what its attributes say, and its
+    producer."""
+
+    entries: list[Entry]
+    next_offset: int
+    control: bool
+    transactional: bool
+    aborts: bool  # it is the marker of an aborted transaction
+    producer: int
+
+
+def batches_in(data: bytes, verify: bool = True) -> Iterator[Batch]:
+    """Yield batches in a row, up to the first one that is incomplete, as at the end of an answer,
+    or whose checksum is wrong, unless it is not to be verified. Raises ValueError if one is
+    compressed."""
     at = 0
     while at + BATCH.size <= len(data):
-        base, length, epoch, magic, crc, attributes, *_, count = BATCH.unpack_from(data, at)
+        head = BATCH.unpack_from(data, at)
+        base, length, epoch, magic, crc, attributes, last, _, _, producer, _, _, count = head
         end = at + PREFIX.size + length
         if end > len(data) or magic != MAGIC:
             break
@@ -111,10 +138,49 @@ def entries_in(data: bytes, verify: bool = True) -> list[Entry]:
             break
         if attributes & COMPRESSION:
             raise ValueError("a batch is compressed")
-        if not attributes & CONTROL:
-            found += _records_in(data, at + BATCH.size, count, base, epoch)
+        control, start = bool(attributes & CONTROL), at + BATCH.size
+        yield Batch(
+            [] if control else _records_in(data, start, count, base, epoch),
+            base + last + 1,
+            control,
+            bool(attributes & TRANSACTIONAL),
+            control and _control_type(data, start) == ABORT,
+            producer,
+        )
         at = end
-    return found
+
+
+def entries_in(data: bytes, verify: bool = True) -> list[Entry]:
+    """Return the records of batches in a row, as far as `batches_in` yields them, aborted ones
+    too."""
+    return [entry for batch in batches_in(data, verify) for entry in batch.entries]
+
+
+def committed_in(data: bytes, aborted: Sequence[tuple[int, int]]) -> tuple[list[Entry], int]:
+    """Return the records of batches in a row without those of aborted transactions, and the offset
+    behind the last batch, -1 if there is none. `aborted`: the number of the producer and the first
+    offset of each, as the broker tells them. Source: Fetcher of apache/kafka."""
+    found: list[Entry] = []
+    left, inside, after = sorted(aborted, key=lambda one: one[1]), set(), -1
+    for batch in batches_in(data, verify=False):
+        after = batch.next_offset
+        while left and left[0][1] < after:
+            inside.add(left.pop(0)[0])
+        if batch.aborts:
+            inside.discard(batch.producer)
+        elif not (batch.transactional and batch.producer in inside):
+            found += batch.entries
+    return found, after
+
+
+def _control_type(data: bytes, at: int) -> int:
+    """Return the type of the only record of a control batch: i16 version and i16 type are its
+    key."""
+    _, at = read_varint(data, at)
+    _, at = read_varint(data, at + 1)
+    _, at = read_varint(data, at)
+    _, at = read_varint(data, at)
+    return int.from_bytes(data[at + 2 : at + 4])
 
 
 def _records_in(data: bytes, at: int, count: int, base: int, epoch: int) -> list[Entry]:

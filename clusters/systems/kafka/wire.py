@@ -14,6 +14,7 @@ from clusters.systems.kafka.records import read_unsigned_varint, unsigned_varint
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, CREATE_TOPICS = 8, 9, 10, 19
+INIT_PRODUCER, ADD_PARTITIONS, END_TRANSACTION = 22, 24, 26
 DESCRIBE_CONFIGS, CREATE_PARTITIONS, ELECT_LEADERS, ALTER_CONFIGS = 32, 37, 43, 44
 SHARE_HEARTBEAT, SHARE_FETCH, SHARE_ACKNOWLEDGE = 76, 78, 79
 VERSIONS: Mapping[int, int] = {
@@ -25,6 +26,9 @@ VERSIONS: Mapping[int, int] = {
     OFFSET_FETCH: 5,
     FIND_COORDINATOR: 2,
     CREATE_TOPICS: 4,
+    INIT_PRODUCER: 1,
+    ADD_PARTITIONS: 2,
+    END_TRANSACTION: 2,
     DESCRIBE_CONFIGS: 1,
     CREATE_PARTITIONS: 1,
     ELECT_LEADERS: 1,
@@ -39,6 +43,7 @@ FLEXIBLE = frozenset(
 QUORUM_FETCH = 13  # the version in which a controller tells the leader of the quorum
 QUORUM_TOPIC = (1).to_bytes(16)  # the identifier of the topic of the metadata
 CLIENT_ID = "seatrial"
+OF_GROUP, OF_TRANSACTIONS = 0, 1  # kinds of coordinators
 LATEST = -1  # as a timestamp: the offset behind the last record
 NO_TAGS = b"\x00"
 T = TypeVar("T")
@@ -67,10 +72,15 @@ ERRORS = {
     37: "INVALID_PARTITIONS",
     38: "INVALID_REPLICATION_FACTOR",
     41: "NOT_CONTROLLER",
+    47: "INVALID_PRODUCER_EPOCH",
+    48: "INVALID_TXN_STATE",
+    49: "INVALID_PRODUCER_ID_MAPPING",
+    51: "CONCURRENT_TRANSACTIONS",
     56: "KAFKA_STORAGE_ERROR",
     74: "FENCED_LEADER_EPOCH",
     78: "OFFSET_NOT_AVAILABLE",
     87: "INVALID_RECORD",
+    90: "PRODUCER_FENCED",
     110: "FENCED_MEMBER_EPOCH",
     121: "INVALID_RECORD_STATE",
     122: "SHARE_SESSION_NOT_FOUND",
@@ -211,9 +221,16 @@ def of_one(topic: str, partition: bytes) -> bytes:
 # ------------------------------------------------------------------------------ requests, answers
 
 
-def produce(topic: str, partition: int, records: bytes, acks: int, within_ms: int) -> bytes:
+def produce(
+    topic: str,
+    partition: int,
+    records: bytes,
+    acks: int,
+    within_ms: int,
+    transaction: str | None = None,
+) -> bytes:
     one = struct.pack(">ii", partition, len(records)) + records
-    return string(None) + struct.pack(">hi", acks, within_ms) + of_one(topic, one)
+    return string(transaction) + struct.pack(">hi", acks, within_ms) + of_one(topic, one)
 
 
 def produced(found: AnswerReader) -> int:
@@ -241,33 +258,43 @@ def one_of(found: AnswerReader, partition: Callable[[], T]) -> T:
     return found.array(topic)[0][0]
 
 
-def fetch(topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
-    """A fetch of what there is, from a leader in any epoch."""
+def fetch(
+    topic: str, partition: int, offset: int, max_bytes: int, committed: bool = False
+) -> bytes:
+    """A fetch of what there is, from a leader in any epoch. `committed`: up to the last stable
+    offset, behind which transactions are open, with those that were aborted."""
     one = struct.pack(">iiqqi", partition, -1, offset, -1, max_bytes)
-    head = struct.pack(">iiiibii", -1, 0, 0, max_bytes, 0, 0, -1)
+    head = struct.pack(">iiiibii", -1, 0, 0, max_bytes, committed, 0, -1)
     return head + of_one(topic, one) + array([]) + string("")
 
 
 def fetched(found: AnswerReader) -> tuple[int, bytes]:
     """Return the high watermark, and batches of records. Raises KafkaError."""
+    end, _, records = fetched_transactions(found)
+    return end, records
+
+
+def fetched_transactions(found: AnswerReader) -> tuple[int, list[tuple[int, int]], bytes]:
+    """Return the high watermark, the aborted transactions, as number of the producer and first
+    offset, and batches of records. Raises KafkaError."""
     found.i32()
     code = found.i16()
     found.i32()
 
-    def partition() -> tuple[int, int, bytes]:
+    def partition() -> tuple[int, int, list[tuple[int, int]], bytes]:
         found.i32()
         code, end = found.i16(), found.i64()
         found.raw(16)  # last stable offset, begin of the log
-        found.array(lambda: found.raw(16))  # aborted transactions
+        aborted = found.array(lambda: (found.i64(), found.i64()))
         found.i32()
-        return code, end, found.data()
+        return code, end, aborted, found.data()
 
     if code:
         raise KafkaError(code)
-    code, end, records = one_of(found, partition)
+    code, end, aborted, records = one_of(found, partition)
     if code:
         raise KafkaError(code)
-    return end, records
+    return end, aborted, records
 
 
 def list_offsets(topic: str, partition: int) -> bytes:
@@ -357,12 +384,12 @@ def created_topic(found: AnswerReader) -> None:
         raise KafkaError(code)
 
 
-def find_coordinator(group: str) -> bytes:
-    return string(group) + b"\x00"
+def find_coordinator(name: str, kind: int = OF_GROUP) -> bytes:
+    return string(name) + struct.pack(">b", kind)
 
 
 def coordinator(found: AnswerReader) -> str:
-    """Return the address of a group's coordinator. Raises KafkaError."""
+    """Return the address of a coordinator. Raises KafkaError."""
     found.i32()
     code = found.i16()
     found.string()
