@@ -18,12 +18,13 @@ import asyncio
 import struct
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from random import Random
 from typing import Any, TypeVar
 from uuid import uuid4
 
 from clusters.systems.kafka import wire
-from clusters.systems.kafka.kafka_client import ACKED_WITHIN_MS, SEEK_AGAIN_S, KafkaClient
+from clusters.systems.kafka.kafka_client import ACKED_WITHIN_MS, SEEK_AGAIN_S, SET_UP_S, KafkaClient
 from clusters.systems.kafka.records import Producer, committed_in, encode_batch
 from clusters.systems.kafka.wire import AnswerReader, KafkaError
 from harness.contracts.calls import Refused
@@ -114,7 +115,13 @@ class TransactionalClient(KafkaClient):
         self._reads = 0
 
     async def set_up(self, topics: Mapping[str, int]) -> None:
+        """Create the topic, and wait until the coordinator has loaded its transactions."""
         await super().set_up({**topics, TOPIC: len(PARTITIONS)})
+        asked = init_producer(self._name_of_producer)
+        async with asyncio.timeout(SET_UP_S):
+            await self._until_done(
+                partial(self._coordinate, wire.INIT_PRODUCER, asked, producer_in)
+            )
 
     async def add(self, key: str, member: int) -> None:
         """Raises Refused if the transaction was not committed, some of them on purpose."""
