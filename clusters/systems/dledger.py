@@ -214,7 +214,6 @@ class DLedger(Service):
         Profile(
             name="default",
             about="acknowledged when a majority has an entry in memory; synced every 10 ms",
-            expected={"dledger-power": "ONE_MASTER"},
         ),
     )
     claims: ClassVar = dict.fromkeys(
