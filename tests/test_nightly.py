@@ -273,7 +273,7 @@ def test_their_steps_work(tmp_path: Path) -> None:
             name: str(_short(tmp_path, name))
             for name in ("SUITES", "PUBLISHED", "SYSTEMS", "SMALL")
         },
-        "CAMPAIGN": "3s",
+        "WORLDS": "2",  # as many as end in time on a busy machine, too
         "NIGHT": "0",
         "BENCHMARKS": str(_benchmark(tmp_path)),
         "TABLES": "tests/checkers/linear/test_set_causes.py",
@@ -296,7 +296,7 @@ def test_their_steps_work(tmp_path: Path) -> None:
             record.write_bytes(before)
     told = summary.read_text()
     assert told.count("1 of 1 run of") == 4
-    assert "of 10,000 seeds of flotilla" in told
+    assert told.count("2 of 2 seeds of flotilla") == 2
     assert "```\nmeasured\n```" in told
 
 

@@ -475,3 +475,16 @@ def test_the_filter_asks_about_every_call_that_it_knows() -> None:
     )
     assert len(_gate.program()) % 8 == 0
     assert errno.errorcode[errno.EROFS] == "EROFS"
+
+
+def test_a_call_of_a_killed_process_is_none_that_was_missed() -> None:
+    """Its folder in /proc is there until its parent has asked how it ended."""
+    child = subprocess.Popen(["sleep", "60"])
+    proc = f"/proc/{child.pid}"
+    assert not _gate.was_killed(proc)
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is still there
+    assert Path(proc).exists()
+    assert _gate.was_killed(proc)
+    child.wait()
+    assert _gate.was_killed(proc)

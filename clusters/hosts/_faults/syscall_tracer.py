@@ -307,7 +307,20 @@ class Supervisor:
             try:
                 deed(call, self.recorder)
             except Exception:  # invalid arguments, which the kernel answers
-                self.recorder.missed += os.path.exists(call.proc)  # else it was killed
+                self.recorder.missed += not was_killed(call.proc)
+
+
+def was_killed(proc: str) -> bool:
+    """Whether a thread, by its folder in /proc, ends or has to: then its call changes nothing. A
+    folder is there until the parent has asked how the process ended, and on a busy machine a
+    thread may not know yet that it was killed."""
+    try:
+        with open(f"{proc}/status", encoding="utf-8", errors="replace") as file:
+            status = dict(line.split(":", 1) for line in file if ":" in line)
+    except OSError:
+        return True
+    pending = int(status.get("SigPnd", "0"), 16) | int(status.get("ShdPnd", "0"), 16)
+    return "VmSize" not in status or bool(pending >> (signal.SIGKILL - 1) & 1)
 
 
 def _answer(call: Call, error: int = 0) -> None:
