@@ -477,12 +477,16 @@ def test_the_filter_asks_about_every_call_that_it_knows() -> None:
     assert errno.errorcode[errno.EROFS] == "EROFS"
 
 
-def test_a_call_of_a_killed_process_is_none_that_was_missed() -> None:
+@pytest.mark.parametrize("by_signal", [True, False])
+def test_a_call_of_an_ended_process_is_none_that_was_missed(by_signal: bool) -> None:
     """Its folder in /proc is there until its parent has asked how it ended."""
-    child = subprocess.Popen(["sleep", "60"])
+    child = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+    assert child.stdin is not None
     proc = f"/proc/{child.pid}"
     assert not _gate.was_killed(proc)
-    child.kill()
+    if by_signal:
+        child.kill()
+    child.stdin.close()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is still there
     assert Path(proc).exists()
     assert _gate.was_killed(proc)
