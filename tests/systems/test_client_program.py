@@ -400,7 +400,10 @@ def test_a_program_on_a_node_that_lacks_calls(tmp_path: Path) -> None:
 def test_what_cannot_be_tested_with_a_program(tmp_path: Path) -> None:
     simulated = Trial(hosts="simulated", workload="register", client=("x",))
     refused(simulated, "client: simulated hosts run no programs", Unsupported)
-    refused(Trial(client=("x",)), "client: flotilla cannot be tested .* systems that can be: dledger, etcd")
+    refused(
+        Trial(client=("x",)),
+        "client: flotilla cannot be tested .* systems that can be: dledger, etcd",
+    )
 
 
 @pytest.mark.parametrize("workload", ["log", "set", "messages"])
