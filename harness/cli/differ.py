@@ -1,4 +1,4 @@
-"""Two systems beside each other: the same trial with the same seeds on both.
+"""Two systems beside each other: the same trials with the same seeds on both.
 
 Runs of the same trial differ by chance, so a figure counts as apart only if the two systems' values
 do not overlap: all of one are below all of the other. Of `n` and `m` runs that differ by chance
@@ -27,7 +27,7 @@ from harness.cli.console import (
     message,
     standard_output,
 )
-from harness.cli.options import Request
+from harness.cli.options import Request, looks_like_file
 from harness.cli.session import (
     Engines,
     ReportOptions,
@@ -45,16 +45,24 @@ from harness.errors import (
     EXIT_VALID,
     BadRequest,
 )
+from harness.history.reader import History
 from harness.run.preflight import refuse_unrunnable
+from harness.suite import bundled
 from harness.suite.figures import measured
+from harness.suite.suite_file import read_suite, select_runs
+from harness.text.parsing import parse_toml, read_text
 
 FEWEST = 3  # runs of each system
 WORDS = {  # name of a figure -> what it is
     "acknowledged": "acknowledged",
     "lost": "lost",
     "duplicated": "stored twice",
-    "failed_sends": "sends that failed, or of unknown outcome",
+    "failed_sends": "sends not acknowledged",
+    "unknown_sends": "sends of unknown outcome",
     "election_count": "elections",
+    "last_epoch": "last epoch",
+    "set_changes": "changes of who is in sync, other than by elections",
+    "truncations": "cuts of a replica's log",
     "success_quiet": "share of sends acknowledged, without a fault",
     "success_in_faults": "share of sends acknowledged, in faults",
     "per_s": "acknowledged per second",
@@ -97,6 +105,14 @@ class SystemResult:
     of: ComparedSystem
     ends: list[RunEnd] = field(default_factory=list)
     figures: list[Mapping[str, float]] = field(default_factory=list)
+    errors: Counter[str] = field(default_factory=Counter)  # exceptions that calls ended in
+
+    def add(self, end: RunEnd) -> None:
+        self.ends.append(end)
+        self.figures.append(measured(end.run, end.verdict))
+        if end.run:
+            found = History.open(end.run).client_errors
+            self.errors.update({name: error.calls for name, error in found.items()})
 
     def values(self, name: str) -> list[float]:
         return [figures[name] for figures in self.figures if name in figures]
@@ -125,6 +141,85 @@ class Difference:
             return None
         return max(self.first) < min(self.second) or max(self.second) < min(self.first)
 
+    @property
+    def equal(self) -> bool:
+        """Whether all values of both are the same."""
+        return len({*self.first, *self.second}) == 1
+
+
+@dataclass(frozen=True)
+class ComparedTrial:
+    """One trial on both: a request for each of them, and what its runs ended with. `name`: of the
+    suite's run; empty for a single trial."""
+
+    requests: tuple[Request, Request]
+    first: SystemResult
+    second: SystemResult
+    name: str = ""
+
+    @classmethod
+    def of(
+        cls, systems: Sequence[ComparedSystem], requests: Sequence[Request], name: str = ""
+    ) -> "ComparedTrial":
+        first, second = requests
+        one, other = map(SystemResult, systems)
+        return cls((first, second), one, other, name)
+
+    @property
+    def sides(self) -> tuple[tuple[SystemResult, Request], ...]:
+        return ((self.first, self.requests[0]), (self.second, self.requests[1]))
+
+    @property
+    def ends(self) -> tuple[RunEnd, ...]:
+        return (*self.first.ends, *self.second.ends)
+
+    @property
+    def enough(self) -> bool:
+        return min(len(self.first.ends), len(self.second.ends)) >= FEWEST
+
+    @property
+    def verdicts_apart(self) -> bool:
+        """Whether no verdict of the one is a verdict of the other."""
+        return self.enough and not set(self.first.verdicts) & set(self.second.verdicts)
+
+    @property
+    def differences(self) -> list[Difference]:
+        """The figures that both have."""
+        found = ((name, self.first.values(name), self.second.values(name)) for name in WORDS)
+        return [Difference(name, one, other) for name, one, other in found if one and other]
+
+
+def suite_of(what: str) -> Path | None:
+    """Return the suite file that is meant, or None if `what` is a trial or a workload."""
+    if looks_like_file(what):
+        path = Path(what)
+    elif what in bundled.names("suite") and what not in bundled.names("trial"):
+        path = bundled.path_of("suite", what)
+    else:
+        return None
+    table = parse_toml(read_text(path, "the trial or suite file"), str(path))
+    return path if isinstance(table.get("trial"), list) else None
+
+
+def comparisons_of_suite(
+    systems: Sequence[ComparedSystem],
+    suite: Path,
+    only: Sequence[str],
+    scale: float | None,
+    share: float | None,
+) -> list[ComparedTrial]:
+    """Return one comparison for each name of a run of the suite. Its trials' system, profile and
+    version are replaced by those that are compared."""
+    cells = {cell.title: cell for cell in select_runs(read_suite(suite, scale, share), only)}
+    return [
+        ComparedTrial.of(systems, [_moved(cell.request, of) for of in systems], name)
+        for name, cell in cells.items()
+    ]
+
+
+def _moved(request: Request, of: ComparedSystem) -> Request:
+    return replace(request, trial=request.trial.with_(of.fields))
+
 
 def parse_systems(text: str) -> tuple[ComparedSystem, ComparedSystem]:
     """Return the two systems of `flotilla:allack-min1,rocketmq:published`. Raises BadRequest."""
@@ -141,12 +236,6 @@ def parse_systems(text: str) -> tuple[ComparedSystem, ComparedSystem]:
     return named[0], named[1]
 
 
-def differences(first: SystemResult, second: SystemResult) -> list[Difference]:
-    """Return the figures that both have."""
-    found = ((name, first.values(name), second.values(name)) for name in WORDS)
-    return [Difference(name, one, other) for name, one, other in found if one and other]
-
-
 def chance(first: int, second: int) -> float:
     """Return the probability that so many and so many values that differ by chance alone do not
     overlap."""
@@ -154,88 +243,100 @@ def chance(first: int, second: int) -> float:
 
 
 def differ(
-    requests: Sequence[tuple[ComparedSystem, Request]],
+    comparisons: Sequence[ComparedTrial],
     seeds: Sequence[int],
     runs: Path,
     shown: ReportOptions,
     spark: str,
 ) -> int:
-    """Run the trial of each system with each seed, in turn, and print where they are apart. Return
-    0 if nowhere, 1 if somewhere, 2 if that cannot be said, and 255 if a cluster failed."""
-    for _, request in requests:
+    """Run each trial on both systems with each seed, in turn, and print where they are apart.
+    Return 0 if nowhere, 1 if somewhere, 2 if that cannot be said, and 255 if a cluster failed."""
+    requests = [request for each in comparisons for request in each.requests]
+    for request in requests:
         refuse_unrunnable(request, runs, spark)
     number = len(seeds) * len(requests)
-    each_s = sum(likely_s(request.trial) for _, request in requests) / len(requests)
+    each_s = sum(likely_s(request.trial) for request in requests) / len(requests)
     announce(number * each_s, f"{number} runs of about {format_duration(each_s)}")
-    results = [SystemResult(of) for of, _ in requests]
-    at_once = any(needs_java(request.trial, spark) for _, request in requests)
+    at_once = any(needs_java(request.trial, spark) for request in requests)
     with closing(Engines(spark, at_once=at_once)) as engines:
         try:
-            for seed in seeds:
-                for result, (of, request) in zip(results, requests, strict=True):
-                    name = f"{request.trial.name}-{of.system}"
-                    trial = replace(request.trial, seed=seed, name=name)
-                    end = run_one(replace(request, trial=trial), runs, engines.ready())
-                    result.ends.append(end)
-                    result.figures.append(measured(end.run, end.verdict))
-                    if shown.page:
-                        render(end, ReportOptions())
-                    say(f"{of} seed {seed}: {', '.join((end.word, *end.codes))}")
+            for each in comparisons:
+                _run_both(each, seeds, runs, shown, engines)
         except KeyboardInterrupt:
             say("stopped; what was run is compared")
-    first, second = results
-    found = differences(first, second)
+    done = [each for each in comparisons if each.ends]
     if shown.as_json:
-        click.echo(json.dumps(as_json(first, second, found), indent=2))
+        of_suite = any(each.name for each in comparisons)
+        tables = [as_json(each) for each in done]
+        click.echo(json.dumps({"trials": tables} if of_suite else tables[0], indent=2))
     else:
-        standard_output().print(_table(first, second, found))
-        for line in conclusion(first, second, found):
+        for each in done:
+            standard_output().print(_table(each))
+        for line in conclusion(done):
             click.echo(message(line))
-    return exit_code(first, second, found)
+    return exit_code(done)
 
 
-def exit_code(first: SystemResult, second: SystemResult, found: Sequence[Difference]) -> int:
-    ends = (*first.ends, *second.ends)
-    if any(end.exit_code == EXIT_BED_FAILED for end in ends) or not (first.ends and second.ends):
+def _run_both(
+    comparison: ComparedTrial,
+    seeds: Sequence[int],
+    runs: Path,
+    shown: ReportOptions,
+    engines: Engines,
+) -> None:
+    for seed in seeds:
+        for result, request in comparison.sides:
+            name = f"{request.trial.name}-{result.of.system}"
+            trial = replace(request.trial, seed=seed, name=name)
+            end = run_one(replace(request, trial=trial), runs, engines.ready())
+            result.add(end)
+            if shown.page:
+                render(end, ReportOptions())
+            what = f"{comparison.name} on {result.of}" if comparison.name else result.of
+            say(f"{what} seed {seed}: {', '.join((end.word, *end.codes))}")
+
+
+def exit_code(comparisons: Sequence[ComparedTrial]) -> int:
+    ends = [end for each in comparisons for end in each.ends]
+    both = all(each.first.ends and each.second.ends for each in comparisons)
+    if any(end.exit_code == EXIT_BED_FAILED for end in ends) or not (ends and both):
         return EXIT_BED_FAILED
-    if any(each.apart for each in found) or _verdicts_apart(first, second):
+    found = [difference for each in comparisons for difference in each.differences]
+    if any(each.apart for each in found) or any(each.verdicts_apart for each in comparisons):
         return EXIT_INVALID
     undecided = any(each.apart is None for each in found) or not found
     return EXIT_UNKNOWN if undecided else EXIT_VALID
 
 
-def _verdicts_apart(first: SystemResult, second: SystemResult) -> bool:
-    """Whether no verdict of the one is a verdict of the other."""
-    enough = min(len(first.ends), len(second.ends)) >= FEWEST
-    return enough and not set(first.verdicts) & set(second.verdicts)
-
-
-def conclusion(
-    first: SystemResult, second: SystemResult, found: Sequence[Difference]
-) -> Iterator[str]:
-    """Yield what is to be said below the table."""
-    many = min(len(first.ends), len(second.ends))
+def conclusion(comparisons: Sequence[ComparedTrial]) -> Iterator[str]:
+    """Yield what is to be said below the tables."""
+    many = min((len(side.ends) for each in comparisons for side, _ in each.sides), default=0)
     if many < FEWEST:
         yield (
             f"{many} runs of each are too few to tell a difference from chance; name at least "
             f"{FEWEST} seeds: --seeds 1..{FEWEST}"
         )
         return
-    apart = [WORDS[each.name] for each in found if each.apart]
-    share = chance(len(first.ends), len(second.ends))
-    yield f"apart: {'; '.join(apart)}" if apart else "apart: nothing"
+    for each in comparisons:
+        apart = [WORDS[found.name] for found in each.differences if found.apart]
+        apart += ["verdicts"] if each.verdicts_apart else []
+        of = f"{each.name}: " if each.name else ""
+        yield f"{of}apart: {'; '.join(apart) or 'nothing'}"
+    found = [difference for each in comparisons for difference in each.differences]
+    by_chance = sum(chance(len(each.first), len(each.second)) for each in found if not each.equal)
     yield (
-        f"apart means that the values of {many} runs do not overlap; of figures that differ by "
-        f"chance alone, {100 * share:.2g} % would"
+        f"apart means that the values of {many} runs do not overlap; of {len(found)} figures, of "
+        f"which {sum(each.equal for each in found)} are equal in all runs, chance alone would set "
+        f"{by_chance:.2g} apart"
     )
 
 
-def as_json(
-    first: SystemResult, second: SystemResult, found: Sequence[Difference]
-) -> dict[str, Any]:
-    """Return the comparison as JSON has it; a time without an end is null."""
+def as_json(comparison: ComparedTrial) -> dict[str, Any]:
+    """Return a comparison as JSON has it; a time without an end is null."""
     return {
-        "systems": [_json_of(result) for result in (first, second)],
+        **({"name": comparison.name} if comparison.name else {}),
+        "systems": [_json_of(result) for result, _ in comparison.sides],
+        "verdicts_apart": comparison.verdicts_apart,
         "figures": [
             {
                 "name": each.name,
@@ -245,7 +346,7 @@ def as_json(
                 ],
                 "apart": each.apart,
             }
-            for each in found
+            for each in comparison.differences
         ],
     }
 
@@ -257,17 +358,20 @@ def _json_of(result: SystemResult) -> dict[str, Any]:
         "version": result.of.version,
         "verdicts": result.verdicts,
         "codes": result.codes,
+        "errors": result.errors,
         "runs": [end.run.path.name for end in result.ends if end.run],
     }
 
 
-def _table(first: SystemResult, second: SystemResult, found: Sequence[Difference]) -> Table:
-    table = folded_table("", str(first.of), str(second.of), "")
-    counted = (("verdict", "verdicts"), ("found", "codes"))
+def _table(comparison: ComparedTrial) -> Table:
+    first, second = comparison.first, comparison.second
+    table = folded_table(comparison.name, str(first.of), str(second.of), "")
+    counted = (("verdict", "verdicts"), ("found", "codes"), ("calls that failed by", "errors"))
     for word, name in counted:
-        table.add_row(word, *(_counts(getattr(result, name)) for result in (first, second)), "")
+        mark = "apart" if name == "verdicts" and comparison.verdicts_apart else ""
+        table.add_row(word, *(_counts(getattr(each, name)) for each in (first, second)), mark)
     marks = {True: "apart", False: "", None: "too few"}
-    for each in found:
+    for each in comparison.differences:
         values = (_spread(each.first), _spread(each.second))
         table.add_row(WORDS[each.name], *values, marks[each.apart])
     return table

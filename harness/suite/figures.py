@@ -6,11 +6,12 @@ is infinite, beyond every bound.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from harness.history.faults_and_events import ClusterEvent
 from harness.history.reader import History
-from harness.history.roles import election_count
+from harness.history.roles import election_count, set_change_count, set_changes_of
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Verdict
 from harness.text.parsing import is_number
@@ -31,8 +32,20 @@ def measured(run: RunDir | None, verdict: Verdict | None) -> dict[str, float]:
         return {}
     values: dict[str, float | None] = {**figures(verdict)}
     values["per_s"] = per_s(verdict, run.state())
-    values["election_count"] = election_count(History.open(run).events)
+    values |= of_events(History.open(run).events)
     return {name: value for name, value in values.items() if value is not None}
+
+
+def of_events(events: Sequence[ClusterEvent]) -> dict[str, float]:
+    """Return what nodes did, as they logged it. Only of systems that log who is in sync are cuts of
+    logs and changes of the set known: no event of others would mean nothing."""
+    found: dict[str, float] = {"election_count": election_count(events)}
+    if set_changes_of(events):
+        found["set_changes"] = set_change_count(events)
+        found["truncations"] = sum(event.kind == "truncate" for event in events)
+        made = (event.fields.get("epoch") for event in events if event.kind == "election")
+        found["last_epoch"] = max((epoch for epoch in made if isinstance(epoch, int)), default=0)
+    return found
 
 
 def per_s(verdict: Verdict, state: Mapping[str, Any]) -> float | None:
@@ -57,6 +70,7 @@ def figures(verdict: Verdict) -> dict[str, float | None]:
         "acknowledged": loss.get("acknowledged"),
         "lost": loss.get("lost"),
         "failed_sends": sends["invoke"] - sends.get("ok", 0) if "invoke" in sends else None,
+        "unknown_sends": sends.get("info", 0) if sends else None,
         "duplicated": verdict.stats("duplicates").get("stored_twice"),
         "anomalies": sum(f.count for r in verdict.checkers for f in r.findings if f.demand),
         "sends_in_faults": sum(during.values()) if during else None,

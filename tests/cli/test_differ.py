@@ -10,19 +10,24 @@ import run_command
 
 from harness.cli.differ import (
     ComparedSystem,
+    ComparedTrial,
     Difference,
     SystemResult,
     as_json,
     chance,
     conclusion,
-    differences,
     exit_code,
     parse_systems,
 )
+from harness.cli.options import Request
 from harness.cli.session import RunEnd
 from harness.errors import BadRequest
+from harness.history.faults_and_events import ClusterEvent
 from harness.judge.verdict import Judgement, Verdict
+from harness.suite.figures import of_events
+from harness.trial import Trial
 
+REQUEST = Request(Trial(), None)
 PLAN = run_command.PLANS / "isolate-then-kill.toml"
 
 
@@ -81,33 +86,83 @@ def test_how_often_chance_alone_sets_values_apart() -> None:
     assert chance(1, 1) == 1.0
 
 
+def compared(first: SystemResult, second: SystemResult, name: str = "") -> ComparedTrial:
+    return ComparedTrial((REQUEST, REQUEST), first, second, name)
+
+
 def test_the_exit_code_and_the_last_words() -> None:
     none, some = result("a", lost(0, 0, 0)), result("b", lost(31, 31, 32))
-    found = differences(none, some)
-    assert exit_code(none, some, found) == 1
-    assert next(iter(conclusion(none, some, found))) == "apart: lost"
-    alike = result("b", lost(0, 1, 0))
-    found = differences(none, alike)
-    assert exit_code(none, alike, found) == 0
-    assert "10 %" in list(conclusion(none, alike, found))[1]
-    few = result("b", lost(31))
-    found = differences(none, few)
-    assert exit_code(none, few, found) == 2
-    assert "too few" in next(iter(conclusion(none, few, found)))
-    failed = SystemResult(ComparedSystem("b"), [RunEnd(1, error="no cluster")], [{}])
-    assert exit_code(none, failed, differences(none, failed)) == 255
+    apart = compared(none, some)
+    assert exit_code([apart]) == 1
+    assert next(iter(conclusion([apart]))) == "apart: lost"
+    alike = compared(none, result("b", lost(0, 1, 0)))
+    assert exit_code([alike]) == 0
+    assert "of 1 figures, of which 0 are equal" in list(conclusion([alike]))[1]
+    assert "would set 0.1 apart" in list(conclusion([alike]))[1]
+    few = compared(none, result("b", lost(31)))
+    assert exit_code([few]) == 2
+    assert "too few" in next(iter(conclusion([few])))
+    failed = compared(none, SystemResult(ComparedSystem("b"), [RunEnd(1, error="no")], [{}]))
+    assert exit_code([failed]) == 255
+
+
+def test_trials_of_a_suite_are_concluded_on_one_by_one() -> None:
+    none, some = result("a", lost(0, 0, 0)), result("b", lost(31, 31, 32))
+    trials = [compared(none, some, "cut"), compared(none, none, "kill")]
+    first, second, last = conclusion(trials)
+    assert (first, second) == ("cut: apart: lost", "kill: apart: nothing")
+    assert "of 2 figures, of which 1 are equal in all runs" in last
+    assert exit_code(trials) == 1
+    assert exit_code(trials[1:]) == 0
 
 
 def test_verdicts_that_have_none_in_common_are_apart() -> None:
     valid, invalid = result("a", lost(0, 0, 0)), result("b", lost(0, 0, 0), Judgement.INVALID)
-    assert exit_code(valid, invalid, differences(valid, invalid)) == 1
+    assert exit_code([compared(valid, invalid)]) == 1
+    assert as_json(compared(valid, invalid))["verdicts_apart"] is True
+    assert as_json(compared(valid, valid))["verdicts_apart"] is False
 
 
 def test_a_time_without_an_end_is_null() -> None:
     ends = [{"to_ack_s_p50": inf}] * 3
-    first, second = result("a", ends), result("b", ends)
-    (figure,) = as_json(first, second, differences(first, second))["figures"]
+    (figure,) = as_json(compared(result("a", ends), result("b", ends)))["figures"]
     assert figure == {"name": "to_ack_s_p50", "values": [[None] * 3] * 2, "apart": False}
+
+
+def test_what_nodes_did_counts_only_where_they_log_who_is_in_sync() -> None:
+    def event(kind: str, **fields: object) -> ClusterEvent:
+        return ClusterEvent(1, "broker-1", kind, {"brokerName": "a", **fields})
+
+    won = [event("election", masterId=1, epoch=epoch, set=[1]) for epoch in (1, 3)]
+    grown = event("set", set=[1, 2], setEpoch=2)
+    cut = event("truncate", point=5, before=9)
+    known = {"election_count": 2, "set_changes": 1, "truncations": 2, "last_epoch": 3}
+    assert of_events([won[0], grown, won[1], cut, cut]) == known
+    bare = event("election", masterId=1, epoch=1)
+    assert of_events([bare]) == {"election_count": 1}
+
+
+def test_the_trials_of_a_suite_on_both(tmp_path: Path) -> None:
+    """Their own system and profile make way for those that are compared."""
+    suite = tmp_path / "some.toml"
+    suite.write_text(
+        '[[trial]]\nrun = "messages"\nexpect = "valid"\n'
+        'with = { system = "rocketmq", profile = "safe", hosts = "simulated", duration_s = 16.0,'
+        ' load = { rate = 50.0 } }\n[trial.matrix.kind]\nkill = { faults = ["kill"] }\n'
+        'pause = { faults = ["pause"] }\ncut = { faults = ["partition"] }\n'
+    )
+    done = run_command.seatrial(
+        *("differ", "--systems", "flotilla:allack-min2,flotilla:allack-min1", suite),
+        *("--only", "kill,pause", "--seeds", "1", "--json", "--no-report"),
+        runs=tmp_path,
+    )
+    assert done.code == 2, done.words  # one run of each tells nothing
+    trials = json.loads(done.out)["trials"]
+    assert [each["name"] for each in trials] == ["kill", "pause"]
+    assert [each["profile"] for each in trials[0]["systems"]] == ["allack-min2", "allack-min1"]
+    figures = {each["name"]: each["values"] for each in trials[0]["figures"]}
+    assert all(len(values) == 1 for values in figures["truncations"])
+    assert len([*tmp_path.glob("2*")]) == 4
 
 
 def test_two_profiles_in_simulated_worlds(tmp_path: Path) -> None:
@@ -131,6 +186,11 @@ def test_two_profiles_in_simulated_worlds(tmp_path: Path) -> None:
     [
         (("--system", "etcd"), "--system is for one system"),
         (("--seed", "4"), "--seed is for one run of each"),
+        (("--only", "kill"), "--only, --scale and --share are for the trials of a suite"),
+        (
+            ("pull-request", "--duration", "3s"),
+            "is a suite, whose trials have their own duration_s",
+        ),
         (("--systems", "flotilla,nothing"), "unknown system 'nothing'"),
     ],
 )

@@ -329,6 +329,13 @@ def test_the_times_that_nodes_are_given_are_to_scale() -> None:
     assert "controllerAddr=198.18.1.12:9878" in lines
 
 
+@pytest.mark.parametrize("name", ["jRaft", "jraft"])
+def test_the_kind_of_controllers_may_be_named_as_flotilla_does(name: str) -> None:
+    files = files_of("controller", Trial(settings={"controllerType": name}))
+    assert "controllerType=jRaft" in files["node.conf"].splitlines()
+    assert "controllerDLegerGroup" not in files["node.conf"]
+
+
 def test_a_broker_in_a_container_is_started_by_it() -> None:
     """A container refuses a broker that demands more copies than it waits for."""
     found = files_of("broker", Trial(settings={"mode": "container"}))

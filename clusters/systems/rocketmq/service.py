@@ -64,6 +64,7 @@ MAIN = {
     BROKER: "org.apache.rocketmq.broker.BrokerStartup",
 }
 CONTAINER_MAIN = "org.apache.rocketmq.container.BrokerContainerStartup"
+CONTROLLER_TYPES = ("DLedger", "jRaft")
 CONTROLLED = ("controller", "container")  # modes in which controllers elect the master
 HEAP = {NAMESERVER: "namesrv_heap_mb", CONTROLLER: "controller_heap_mb", BROKER: "broker_heap_mb"}
 OF_BROKERS = (
@@ -144,7 +145,10 @@ class RocketMq(Service):
     }
     settings: ClassVar = {
         "mode": ("controller", "container", "dledger", "master-slave", "acting"),
-        "controllerType": ("DLedger", "jRaft"),
+        "controllerType": (
+            *CONTROLLER_TYPES,
+            *map(str.lower, CONTROLLER_TYPES),
+        ),  # Flotilla's: jraft
         "allAckInSyncStateSet": True,
         "minInSyncReplicas": 2,
         "inSyncReplicas": 1,
@@ -280,14 +284,16 @@ class RocketMq(Service):
 
     def _controller(self, here: NodeAccess) -> dict[str, Any]:
         controllers, store = self._of(CONTROLLER), f"{here.folder}/{self.data}"
+        named = self.values["controllerType"].lower()
+        (kind,) = (each for each in CONTROLLER_TYPES if each.lower() == named)
         n = controllers.index(here.node)
         common = {
             **self._in_force(OF_CONTROLLERS),
-            "controllerType": self.values["controllerType"],
+            "controllerType": kind,
             "controllerStorePath": store,
             "notifyBrokerRoleChanged": True,
         }
-        if self.values["controllerType"] == "DLedger":
+        if kind == "DLedger":
             peers = (f"n{i}-{c.address}:{CONTROLLER_PORT}" for i, c in enumerate(controllers))
             return {
                 **common,

@@ -1,4 +1,4 @@
-"""`seatrial differ`: runs a trial on two systems and tells where they are apart."""
+"""`seatrial differ`: runs trials on two systems and tells where they are apart."""
 
 from pathlib import Path
 from typing import Any
@@ -7,6 +7,7 @@ import click
 
 from harness.cli.commands._names import names_of
 from harness.cli.commands.run import default_fields, given_fields, trial_flags
+from harness.cli.commands.suite import suite_selection
 from harness.cli.options import SPARK, Seeds, request, runs_option
 from harness.errors import BadRequest
 
@@ -15,7 +16,10 @@ OF_ONE = ("system", "profile", "version")  # flags that are refused: --systems n
 
 @click.command("differ", short_help="Run a trial on two systems and compare them.")
 @click.argument(
-    "what", default="", metavar="[TRIAL | WORKLOAD]", shell_complete=names_of("workload")
+    "what",
+    default="",
+    metavar="[TRIAL | WORKLOAD | SUITE]",
+    shell_complete=names_of("workload"),
 )
 @click.option(
     "--systems",
@@ -23,6 +27,7 @@ OF_ONE = ("system", "profile", "version")  # flags that are refused: --systems n
     help="The two, with profile and version if need be: flotilla,rocketmq:published@5.3.3.",
 )
 @trial_flags
+@suite_selection
 @click.option(
     "--seeds",
     type=Seeds(),
@@ -38,6 +43,9 @@ def command(
     what: str,
     systems: str,
     seeds: tuple[int, ...],
+    only: tuple[str, ...],
+    scale: float | None,
+    share: float | None,
     runs: Path,
     as_json: bool,
     no_report: bool,
@@ -50,8 +58,17 @@ def command(
     A figure is apart if the values of the one do not overlap with those of the other. All flags are
     for both; a plan that is drawn from a seed is drawn for each. The exit code is 0 if nothing is
     apart, 1 if something is, 2 if there are too few runs to tell.
+
+    SUITE is a file, or the name of a bundled one: each of its trials is run on both, instead of on
+    its own system and profile.
     """
-    from harness.cli.differ import differ, parse_systems
+    from harness.cli.differ import (
+        ComparedTrial,
+        comparisons_of_suite,
+        differ,
+        parse_systems,
+        suite_of,
+    )
     from harness.cli.session import ReportOptions
 
     if flags["seed"] is not None:
@@ -59,13 +76,22 @@ def command(
     for name in OF_ONE:
         if flags[name] is not None:
             raise BadRequest(f"--{name} is for one system, and here are two; write it in --systems")
-    fields, defaults = given_fields(flags), default_fields(flags)
-    requests = [
-        (of, request(what, {**fields, **of.fields}, defaults=defaults))
-        for of in parse_systems(systems)
-    ]
+    compared, fields = parse_systems(systems), given_fields(flags)
+    if suite := suite_of(what):
+        if fields:
+            raise BadRequest(
+                f"{suite} is a suite, whose trials have their own {', '.join(fields)}; with a suite"
+                " only --only, --scale, --share and --seeds select what is run"
+            )
+        pairs = comparisons_of_suite(compared, suite, only, scale, share)
+    elif only or scale or share:
+        raise BadRequest("--only, --scale and --share are for the trials of a suite; name a suite")
+    else:
+        defaults = default_fields(flags)
+        requests = [request(what, {**fields, **of.fields}, defaults=defaults) for of in compared]
+        pairs = [ComparedTrial.of(compared, requests)]
     shown = ReportOptions(as_json=as_json, page=not no_report)
-    return differ(requests, seeds, runs, shown, spark)
+    return differ(pairs, seeds, runs, shown, spark)
 
 
 for parameter in command.params:

@@ -8,6 +8,7 @@ import click
 from harness.cli.commands._names import names_of
 from harness.cli.options import (
     ByteSize,
+    Command,
     Duration,
     FiniteNumber,
     NameList,
@@ -42,28 +43,40 @@ def _place(hosts: str | None, bed: tuple[dict[str, Any], ...]) -> "HostsOverride
     return HostsOverride(hosts, merge_tables(bed))
 
 
+SELECTION = (
+    click.option(
+        "--only",
+        type=NameList(),
+        callback=_only,
+        show_default="all runs",
+        help="Only runs whose name contains one of these.",
+    ),
+    click.option(
+        "--scale",
+        type=FiniteNumber(0, min_open=True),
+        show_default="from the suite file",
+        help="Multiply all times: 0.1.",
+    ),
+    click.option(
+        "--share",
+        type=FiniteNumber(0, 1, min_open=True),
+        show_default="from the suite file",
+        help="Share of the rounds of repeated faults: 0.1.",
+    ),
+)
+
+
+def suite_selection(function: Command) -> Command:
+    """Add the options that select runs of a suite, and set their pace."""
+    for option in reversed(SELECTION):
+        function = option(function)
+    return function
+
+
 @click.command("suite", short_help="Run a list of trials with expected verdicts.")
 @click.argument("file", type=click.Path(path_type=Path), metavar="SUITE")
-@click.option(
-    "--only",
-    type=NameList(),
-    callback=_only,
-    show_default="all runs",
-    help="Only runs whose name contains one of these.",
-)
+@suite_selection
 @click.option("--repeat", type=click.IntRange(min=1), default=1, help="How often to run each.")
-@click.option(
-    "--scale",
-    type=FiniteNumber(0, min_open=True),
-    show_default="from the suite file",
-    help="Multiply all times: 0.1.",
-)
-@click.option(
-    "--share",
-    type=FiniteNumber(0, 1, min_open=True),
-    show_default="from the suite file",
-    help="Share of the rounds of repeated faults: 0.1.",
-)
 @click.option(
     "--hosts",
     show_default="from the suite file",
