@@ -45,6 +45,7 @@ FETCH_WITHIN_S = 1200.0
 PRINT_WITHIN_S = 60.0  # on a busy machine an Erlang takes 20
 VERSION = re.compile(r"(?=\D*\d)[0-9A-Za-z][0-9A-Za-z.+_-]{0,63}")
 MAX_PROGRAM_BYTES = 1 << 30
+PACKAGES = {"go": "golang-go", "mvn": "maven"}  # Debian's, by their programs
 MAX_NAMED = 6  # versions in a message
 MAX_ERROR = 2000  # characters of what a package client says
 MACHINES = {3: "i686", 21: "ppc64le", 22: "s390x", 40: "armv7l", 62: "x86_64", 183: "aarch64"}
@@ -348,7 +349,9 @@ def _run(argv: Sequence[str], work: Path, **env: str) -> None:
             check=False,
         )
     except FileNotFoundError:
-        raise _NotThere(f"this machine has no {argv[0]}") from None
+        package = PACKAGES.get(argv[0])
+        install = f" (install Debian's package {package})" if package else ""
+        raise _NotThere(f"this machine has no {argv[0]}{install}") from None
     except subprocess.TimeoutExpired:
         raise _NotThere(f"{argv[0]} did not end within {FETCH_WITHIN_S:g} s") from None
     if done.returncode:
@@ -457,20 +460,27 @@ def digest(path: Path) -> str:
     return whole.hexdigest()
 
 
-def sources_here(program: Program) -> list[tuple[str, bool]]:
-    """Return every way to get a program, and whether this machine has what it needs, without
-    fetching anything."""
-    found = [(f"{program.name} on the PATH", path_here(program) is not None)]
+def sources_here(program: Program) -> list[tuple[str, str]]:
+    """Return every way to get a program, and what is to be done before this machine can; empty if
+    it can. Nothing is fetched."""
+    folder = "name its folder with --supply of `run`"
+    there = f"install Debian's package {program.package}" if program.package else folder
+    found = [(f"{program.name} on the PATH", "" if path_here(program) else there)]
     for source in program.sources:
         match source:
             case Wheel() | PythonProgram():
-                found.append((f"supply=wheel: {source.project} of PyPI", True))
+                found.append((f"supply=wheel: {source.project} of PyPI", ""))
             case GoModule():
-                found.append((f"supply=go: {source.module}", shutil.which("go") is not None))
+                found.append((f"supply=go: {source.module}", _tool("go")))
             case MavenJars():
                 coordinates = source.coordinates[0]
-                found.append((f"supply=maven: {coordinates}", shutil.which("mvn") is not None))
+                found.append((f"supply=maven: {coordinates}", _tool("mvn")))
             case PythonJars() | PythonFile():
-                there = find_spec(source.package) is not None
-                found.append((f"supply=python: the package {source.package}", there))
+                install = f"install the Python package {source.package}"
+                lacking = "" if find_spec(source.package) else install
+                found.append((f"supply=python: the package {source.package}", lacking))
     return found
+
+
+def _tool(name: str) -> str:
+    return "" if shutil.which(name) else f"install Debian's package {PACKAGES[name]}"

@@ -64,14 +64,13 @@ def _programs(system: str) -> Iterator[Capability]:
     """Yield every way to get each program of a system; one is enough."""
     supply = registry.system(system).supply
     for program, ways in (supply() if supply else {}).items():
-        able = [way for way, ready in ways if ready]
-        advice = f"use {able[0]}" if able else "name its folder with --supply of `run`"
-        for way, ready in ways:
+        able = [way for way, lacking in ways if not lacking]
+        for way, lacking in ways:
             yield Capability(
                 program,
-                way if ready else f"{way}: not here",
+                f"{way}: not here" if lacking else way,
                 f"nodes of {system} run it",
-                "" if ready else advice,
+                lacking and (f"use {able[0]}" if able else lacking),
                 needed=not able,
             )
 

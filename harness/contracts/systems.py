@@ -227,7 +227,7 @@ class SystemPlugin(Plugin):
     in_force: Callable[["Trial"], Mapping[str, Any]] | None = None
     calls: Callable[["Trial"], Sequence[str]] | None = None
     program_calls: Callable[["Trial"], Sequence[str]] | None = None
-    supply: Callable[[], Mapping[str, Sequence[tuple[str, bool]]]] | None = None
+    supply: Callable[[], Mapping[str, Sequence[tuple[str, str]]]] | None = None
     prepare: Callable[["Trial"], object] | None = None
     words: Mapping[str, str] = field(default_factory=dict)
     digests: bool = False

@@ -22,6 +22,7 @@ from clusters.supply import (
     built_for,
     choices,
     resolve,
+    sources_here,
 )
 from harness.errors import BadRequest, BedFailed
 
@@ -327,3 +328,16 @@ def test_a_module_whose_versions_have_other_names(
     assert asked == ["example.com/thing@v0.5.0-dd1b"]
     with pytest.raises(BedFailed, match=r"example\.com/thing has 1\.0\.3"):
         resolve(only, "1.0.4")
+
+
+def test_a_machine_without_maven_is_named_the_package_to_install(
+    tmp_path: Path, thing: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    jars = replace(thing, sources=(MavenJars(coordinates=("org.example:thing",)),))
+    lacking = dict(sources_here(jars))
+    assert lacking["supply=maven: org.example:thing"] == "install Debian's package maven"
+    assert lacking["thing on the PATH"] == "install Debian's package thing-server"
+    with pytest.raises(BedFailed, match=r"has no mvn \(install Debian's package maven\); name an"):
+        resolve(jars, "1.0.0")
