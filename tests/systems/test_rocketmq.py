@@ -14,7 +14,13 @@ from clusters.kit.driver import settings_in_force
 from clusters.kit.roles import cluster_state
 from clusters.systems.kafka import PLUGIN as KAFKA
 from clusters.systems.rocketmq import PLUGIN, commit_log, remoting
-from clusters.systems.rocketmq.client import RocketClient, master_of, pulled, stored_at
+from clusters.systems.rocketmq.client import (
+    RocketClient,
+    master_of,
+    pulled,
+    queues_in,
+    stored_at,
+)
 from clusters.systems.rocketmq.remoting import Answer, RemotingError, RemotingLink
 from clusters.systems.rocketmq.service import (
     RocketMq,
@@ -358,11 +364,43 @@ def test_a_slave_acts_for_the_master_only_where_the_nameserver_knows_it() -> Non
             assert f"{key}={word}" in conf.splitlines()
 
 
+def client_settings() -> Mapping[str, Any]:
+    nodes = [("nameserver-1", "nameserver", "127.0.0.1"), ("broker-1", "broker", "127.0.0.2")]
+    nodes.append(("broker-2", "broker", "127.0.0.3"))
+    return {"nodes": nodes, "settings": settings_in_force(RocketMq, Trial())}
+
+
+class WithTopics(RocketClient):
+    """A client of brokers of which the second, a slave, takes the master's topics once more, as
+    they were before the first change. Answers are as 5.4.0 gives them."""
+
+    def __init__(self) -> None:
+        super().__init__(client_settings(), 0)
+        self.queues = {"127.0.0.2": 1, "127.0.0.3": 1}
+        self.created = 0
+
+    async def _ask(self, address: str, port: int, code: int, fields: Any, *_: Any) -> Answer:
+        if code == remoting.ROUTE:
+            route = {"brokerDatas": [{"brokerAddrs": {"0": "127.0.0.2:10911"}}]}
+            return Answer(0, "", {}, json.dumps(route).encode())
+        if code == remoting.CREATE_TOPIC:
+            self.created += 1
+            self.queues[address] = 1 if self.created == 2 else fields["writeQueueNums"]
+            return said(0, "not set any response code")
+        found = {"topicName": fields["topic"], "perm": 6, "order": False}
+        found |= dict.fromkeys(("readQueueNums", "writeQueueNums"), self.queues[address])
+        return Answer(0, "", {}, json.dumps(found).encode())
+
+
+def test_a_topic_that_grows_is_there_when_all_brokers_have_its_queues() -> None:
+    client = WithTopics()
+    asyncio.run(client.set_up({"orders": 100}))
+    assert client.queues == {"127.0.0.2": 100, "127.0.0.3": 100}
+    assert queues_in(said(17, "No topic in this broker. topic: orders")) == 0
+
+
 def test_only_offsets_of_groups_are_registers() -> None:
-    nodes = [("nameserver-1", "nameserver", "127.0.0.1"), ("broker-1", "broker", "127.0.0.1")]
-    values = settings_in_force(RocketMq, Trial())
-    settings: Mapping[str, Any] = {"nodes": nodes, "settings": values}
-    client = RocketClient(settings, 0)
+    client = RocketClient(client_settings(), 0)
     with pytest.raises(Refused, match="RocketMQ has no registers"):
         asyncio.run(client.read("key-1"))
 

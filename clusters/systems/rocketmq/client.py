@@ -68,8 +68,8 @@ class RocketClient:
         self._routes: dict[str, tuple[str, float]] = {}  # topic -> master, and until when
 
     async def set_up(self, topics: Mapping[str, int]) -> None:
-        """Create the topics, and wait until all brokers have them: a slave that refuses to create
-        one asks the master for it now and then."""
+        """Create the topics, and wait until all brokers have them with so many queues: now and then
+        a slave takes the master's instead of its own, and may have asked before these changed."""
         async with asyncio.timeout(SET_UP_S):
             for topic, queues in topics.items():
                 while True:
@@ -91,11 +91,11 @@ class RocketClient:
         try:
             for address in self._names:
                 await self._ask(address, BROKER_PORT, CREATE_TOPIC, wanted)
-            there = [
-                (await self._ask(address, BROKER_PORT, GET_TOPIC, {"topic": topic})).code
+            there = {
+                queues_in(await self._ask(address, BROKER_PORT, GET_TOPIC, {"topic": topic}))
                 for address in self._names
-            ]
-            return not any(there) and bool(await self._master(topic))
+            }
+            return there == {queues} and bool(await self._master(topic))
         except (OSError, TimeoutError, ValueError, Refused):
             return False
 
@@ -252,6 +252,11 @@ def master_of(route: Mapping[str, Any]) -> str:
         if address := broker["brokerAddrs"].get("0"):
             return str(address).rpartition(":")[0]
     return ""
+
+
+def queues_in(answer: Answer) -> int:
+    """Return how many queues a topic has, by a broker's answer: 0 if it has no such topic."""
+    return int(json.loads(answer.body)["writeQueueNums"]) if answer.code == SUCCESS else 0
 
 
 def stored_at(answer: Answer, *, raft: bool = False) -> int:
