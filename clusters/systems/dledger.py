@@ -26,7 +26,7 @@ from clusters.systems.rocketmq.remoting import (
     LOG_SUCCESS,
     Answer,
     RemotingError,
-    RemotingLink,
+    RemotingLinks,
     decode,
     request,
 )
@@ -42,7 +42,7 @@ OUT_OF_RANGE = 410
 # is asked once more under the lock of the append; the disk is full; too many are waited for; the
 # leader hands over
 NOT_APPENDED = frozenset({400, 401, 404, 415, 503, 506})
-CONNECT_WITHIN_S, WITHIN_S, METADATA_WITHIN_S = 1.0, 3.0, 1.0
+WITHIN_S, METADATA_WITHIN_S = 3.0, 1.0
 AT_ONCE = 64  # requests for entries, each of which answers one
 PLACE = struct.Struct(">iqi")  # of the index: magic, place and size of an entry
 INDEX_UNIT = 32
@@ -77,25 +77,16 @@ class DLedgerClient:
         self._names = {address: name for name, address in servers}
         self._turn = servers_in_turn({"servers": [*self._ids]}, number)
         self._leader = ""  # address
-        self._links: dict[str, RemotingLink] = {}
-        self._opening = asyncio.Lock()
+        self._links = RemotingLinks()
 
     async def close(self) -> None:
-        for link in self._links.values():
-            await link.close()
+        await self._links.close()
 
     async def _ask(
         self, address: str, code: int, within_s: float = WITHIN_S, **fields: Any
     ) -> dict[str, Any]:
         """Return what a server answers. Raises Refused if nothing was sent or handled."""
-        async with self._opening:
-            link = self._links.get(address)
-            if link is None or link.closed:
-                try:
-                    link = await RemotingLink.open(address, PORT, CONNECT_WITHIN_S)
-                except (OSError, TimeoutError) as e:
-                    raise Refused(f"not connected to {address}: {type(e).__name__} {e}") from e
-                self._links[address] = link
+        link = await self._links.to(address, PORT)
         body = _body(self._ids[address], **fields)
         return answered(await link.call(code, {}, body, within_s=within_s))
 

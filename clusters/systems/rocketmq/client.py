@@ -36,14 +36,14 @@ from clusters.systems.rocketmq.remoting import (
     UPDATE_OFFSET,
     Answer,
     RemotingError,
-    RemotingLink,
+    RemotingLinks,
     checked,
 )
 from harness.contracts.calls import LogEntries, Refused, Stored
 
 NAMESERVER, BROKER = "nameserver", "broker"
 NAMES_PORT, BROKER_PORT = 9876, 10911
-CONNECT_WITHIN_S, WITHIN_S, ROUTE_WITHIN_S = 1.0, 3.0, 1.0
+WITHIN_S, ROUTE_WITHIN_S = 3.0, 1.0
 SET_UP_S, AGAIN_S = 60.0, 0.2
 GROUP = "seatrial"
 OFFSETS = "offsets/"  # of the keys under which the harness keeps those of groups
@@ -60,8 +60,7 @@ class RocketClient:
         named = [address for _, role, address in nodes if role == NAMESERVER]
         self._nameservers = servers_in_turn({"servers": named}, number)
         self._names = {address: name for name, role, address in nodes if role == BROKER}
-        self._links: dict[tuple[str, int], RemotingLink] = {}
-        self._opening = asyncio.Lock()
+        self._links = RemotingLinks()
         values = settings["settings"]
         self._raft = values["mode"] == "dledger"
         self._route_s: float = values["pollNameServerInterval"] * values["timeScale"] / 1000
@@ -100,22 +99,9 @@ class RocketClient:
             return False
 
     async def close(self) -> None:
-        for link in self._links.values():
-            await link.close()
+        await self._links.close()
 
     # where to go
-
-    async def _link(self, address: str, port: int) -> RemotingLink:
-        """Raises Refused if there is none."""
-        async with self._opening:
-            link = self._links.get((address, port))
-            if link is None or link.closed:
-                try:
-                    link = await RemotingLink.open(address, port, CONNECT_WITHIN_S)
-                except (OSError, TimeoutError) as e:
-                    raise Refused(f"not connected to {address}: {type(e).__name__} {e}") from e
-                self._links[address, port] = link
-            return link
 
     async def _ask(
         self,
@@ -126,7 +112,7 @@ class RocketClient:
         body: bytes = b"",
         within_s: float = WITHIN_S,
     ) -> Answer:
-        link = await self._link(address, port)
+        link = await self._links.to(address, port)
         return await link.call(code, fields, body, within_s=within_s)
 
     async def _master(self, topic: str) -> str:

@@ -13,6 +13,9 @@ from contextlib import suppress
 from itertools import count
 from typing import Any, NamedTuple
 
+from harness.contracts.calls import Refused
+
+CONNECT_WITHIN_S = 1.0
 # requests
 SEND, PULL, GET_TOPIC, CREATE_TOPIC = 310, 11, 351, 17
 QUERY_OFFSET, UPDATE_OFFSET, CREATE_GROUP = 14, 15, 200
@@ -158,3 +161,27 @@ class RemotingLink:
         self._reading.cancel()
         with suppress(asyncio.CancelledError):
             await self._reading
+
+
+class RemotingLinks:
+    """The connections of one client, one for each server, opened when they are needed."""
+
+    def __init__(self) -> None:
+        self._links: dict[tuple[str, int], RemotingLink] = {}
+        self._opening = asyncio.Lock()
+
+    async def to(self, address: str, port: int) -> RemotingLink:
+        """Raises Refused if there is none."""
+        async with self._opening:
+            link = self._links.get((address, port))
+            if link is None or link.closed:
+                try:
+                    link = await RemotingLink.open(address, port, CONNECT_WITHIN_S)
+                except (OSError, TimeoutError) as e:
+                    raise Refused(f"not connected to {address}: {type(e).__name__} {e}") from e
+                self._links[address, port] = link
+            return link
+
+    async def close(self) -> None:
+        for link in self._links.values():
+            await link.close()
