@@ -350,7 +350,7 @@ def _run(argv: Sequence[str], work: Path, **env: str) -> None:
         )
     except FileNotFoundError:
         package = PACKAGES.get(argv[0])
-        install = f" (install Debian's package {package})" if package else ""
+        install = f" (sudo apt-get install {package})" if package else ""
         raise _NotThere(f"this machine has no {argv[0]}{install}") from None
     except subprocess.TimeoutExpired:
         raise _NotThere(f"{argv[0]} did not end within {FETCH_WITHIN_S:g} s") from None
@@ -464,7 +464,7 @@ def sources_here(program: Program) -> list[tuple[str, str]]:
     """Return every way to get a program, and what is to be done before this machine can; empty if
     it can. Nothing is fetched."""
     folder = "name its folder with --supply of `run`"
-    there = f"install Debian's package {program.package}" if program.package else folder
+    there = f"sudo apt-get install {program.package}" if program.package else folder
     found = [(f"{program.name} on the PATH", "" if path_here(program) else there)]
     for source in program.sources:
         match source:
@@ -483,4 +483,4 @@ def sources_here(program: Program) -> list[tuple[str, str]]:
 
 
 def _tool(name: str) -> str:
-    return "" if shutil.which(name) else f"install Debian's package {PACKAGES[name]}"
+    return "" if shutil.which(name) else f"sudo apt-get install {PACKAGES[name]}"

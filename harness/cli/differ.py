@@ -10,7 +10,7 @@ called apart.
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from math import factorial, isinf
 from pathlib import Path
@@ -37,6 +37,7 @@ from harness.cli.session import (
     render,
     run_one,
     say,
+    worst,
 )
 from harness.errors import (
     EXIT_BED_FAILED,
@@ -44,9 +45,10 @@ from harness.errors import (
     EXIT_UNKNOWN,
     EXIT_VALID,
     BadRequest,
+    SeatrialError,
 )
 from harness.history.reader import History
-from harness.run.preflight import refuse_unrunnable
+from harness.run.preflight import refuse_any_unrunnable
 from harness.suite import bundled
 from harness.suite.figures import measured
 from harness.suite.suite_file import read_suite, select_runs
@@ -59,9 +61,9 @@ WORDS = {  # name of a figure -> what it is
     "duplicated": "stored twice",
     "failed_sends": "sends not acknowledged",
     "unknown_sends": "sends of unknown outcome",
-    "election_count": "elections",
+    "elections": "elections",
     "last_epoch": "last epoch",
-    "set_changes": "changes of who is in sync, other than by elections",
+    "set_changes": "changes of who is in sync",
     "truncations": "cuts of a replica's log",
     "success_quiet": "share of sends acknowledged, without a fault",
     "success_in_faults": "share of sends acknowledged, in faults",
@@ -108,11 +110,10 @@ class SystemResult:
     errors: Counter[str] = field(default_factory=Counter)  # exceptions that calls ended in
 
     def add(self, end: RunEnd) -> None:
-        self.ends.append(end)
+        errors = History.open(end.run).client_errors if end.run else {}
         self.figures.append(measured(end.run, end.verdict))
-        if end.run:
-            found = History.open(end.run).client_errors
-            self.errors.update({name: error.calls for name, error in found.items()})
+        self.ends.append(end)
+        self.errors.update({name: error.calls for name, error in errors.items()})
 
     def values(self, name: str) -> list[float]:
         return [figures[name] for figures in self.figures if name in figures]
@@ -120,6 +121,10 @@ class SystemResult:
     @property
     def verdicts(self) -> Mapping[str, int]:
         return Counter(end.word for end in self.ends)
+
+    @property
+    def judged(self) -> list[RunEnd]:
+        return [end for end in self.ends if end.verdict]
 
     @property
     def codes(self) -> Mapping[str, int]:
@@ -174,13 +179,21 @@ class ComparedTrial:
         return (*self.first.ends, *self.second.ends)
 
     @property
-    def enough(self) -> bool:
-        return min(len(self.first.ends), len(self.second.ends)) >= FEWEST
+    def fewest(self) -> int:
+        """The number of runs with a verdict, of the system that has fewer of them."""
+        return min(len(self.first.judged), len(self.second.judged))
 
     @property
     def verdicts_apart(self) -> bool:
         """Whether no verdict of the one is a verdict of the other."""
-        return self.enough and not set(self.first.verdicts) & set(self.second.verdicts)
+        one, other = ({end.word for end in side.judged} for side, _ in self.sides)
+        return self.fewest >= FEWEST and not one & other
+
+    @property
+    def apart(self) -> list[str]:
+        """What sets the two apart, in words."""
+        figures = [WORDS[found.name] for found in self.differences if found.apart]
+        return [*figures, *(["verdicts"] if self.verdicts_apart else [])]
 
     @property
     def differences(self) -> list[Difference]:
@@ -208,13 +221,26 @@ def comparisons_of_suite(
     scale: float | None,
     share: float | None,
 ) -> list[ComparedTrial]:
-    """Return one comparison for each name of a run of the suite. Its trials' system, profile and
-    version are replaced by those that are compared."""
-    cells = {cell.title: cell for cell in select_runs(read_suite(suite, scale, share), only)}
-    return [
-        ComparedTrial.of(systems, [_moved(cell.request, of) for of in systems], name)
-        for name, cell in cells.items()
-    ]
+    """Return the trials of a suite. Their system, profile and version are replaced by those that
+    are compared, and their seeds by others; of trials that are the same then, the first stays."""
+    found: list[ComparedTrial] = []
+    seen: list[Any] = []
+    names: Counter[str] = Counter()
+    cells = select_runs(read_suite(suite, scale, share), only)
+    for cell in cells:
+        requests = [_moved(cell.request, of) for of in systems]
+        same = [(replace(each.trial, seed=0, name=""), each.plan_text) for each in requests]
+        if same not in seen:
+            seen.append(same)
+            names[cell.title] += 1
+            again = f" #{names[cell.title]}" if names[cell.title] > 1 else ""
+            found.append(ComparedTrial.of(systems, requests, f"{cell.title}{again}"))
+    if len(found) < len(cells):
+        say(
+            f"{len(found)} of {len(cells)} trials are compared; the others differ from them only "
+            "in seed, system, profile or version"
+        )
+    return found
 
 
 def _moved(request: Request, of: ComparedSystem) -> Request:
@@ -251,30 +277,40 @@ def differ(
 ) -> int:
     """Run each trial on both systems with each seed, in turn, and print where they are apart.
     Return 0 if nowhere, 1 if somewhere, 2 if that cannot be said, and 255 if a cluster failed."""
+    for each in comparisons:
+        _refuse(each, seeds, runs, spark)
     requests = [request for each in comparisons for request in each.requests]
-    for request in requests:
-        refuse_unrunnable(request, runs, spark)
     number = len(seeds) * len(requests)
     each_s = sum(likely_s(request.trial) for request in requests) / len(requests)
-    announce(number * each_s, f"{number} runs of about {format_duration(each_s)}")
     at_once = any(needs_java(request.trial, spark) for request in requests)
-    with closing(Engines(spark, at_once=at_once)) as engines:
-        try:
-            for each in comparisons:
-                _run_both(each, seeds, runs, shown, engines)
-        except KeyboardInterrupt:
-            say("stopped; what was run is compared")
+    complete = False
+    with suppress(KeyboardInterrupt):
+        announce(number * each_s, f"{number} runs of about {format_duration(each_s)}")
+        with closing(Engines(spark, at_once=at_once)) as engines:
+            complete = all(_run_both(each, seeds, runs, shown, engines) for each in comparisons)
+    if not complete:
+        say("stopped; what was run to its end is compared")
     done = [each for each in comparisons if each.ends]
     if shown.as_json:
-        of_suite = any(each.name for each in comparisons)
-        tables = [as_json(each) for each in done]
-        click.echo(json.dumps({"trials": tables} if of_suite else tables[0], indent=2))
+        click.echo(json.dumps({**_plain(comparisons, done), "complete": complete}, indent=2))
     else:
         for each in done:
             standard_output().print(_table(each))
         for line in conclusion(done):
             click.echo(message(line))
-    return exit_code(done)
+    return exit_code(done, complete)
+
+
+def _refuse(comparison: ComparedTrial, seeds: Sequence[int], runs: Path, spark: str) -> None:
+    """Raise what is wrong with a trial on one of the systems, with the name of the trial."""
+    for result, request in comparison.sides:
+        of_seeds = [replace(request, trial=replace(request.trial, seed=seed)) for seed in seeds]
+        try:
+            refuse_any_unrunnable(of_seeds, runs, spark)
+        except SeatrialError as e:
+            if comparison.name:
+                e.args = (f"{comparison.name} on {result.of}: {e}",)
+            raise
 
 
 def _run_both(
@@ -283,52 +319,67 @@ def _run_both(
     runs: Path,
     shown: ReportOptions,
     engines: Engines,
-) -> None:
+) -> bool:
+    """Run a trial on both systems with each seed. Return False if the user stopped it; the run that
+    was under way is not compared."""
     for seed in seeds:
         for result, request in comparison.sides:
             name = f"{request.trial.name}-{result.of.system}"
             trial = replace(request.trial, seed=seed, name=name)
             end = run_one(replace(request, trial=trial), runs, engines.ready())
+            if end.interrupted:
+                return False
             result.add(end)
             if shown.page:
                 render(end, ReportOptions())
             what = f"{comparison.name} on {result.of}" if comparison.name else result.of
-            say(f"{what} seed {seed}: {', '.join((end.word, *end.codes))}")
+            why = f" ({end.why})" if end.why else ""
+            say(f"{what} seed {seed}: {', '.join((end.word, *end.codes))}{why}")
+    return True
 
 
-def exit_code(comparisons: Sequence[ComparedTrial]) -> int:
-    ends = [end for each in comparisons for end in each.ends]
-    both = all(each.first.ends and each.second.ends for each in comparisons)
-    if any(end.exit_code == EXIT_BED_FAILED for end in ends) or not (ends and both):
-        return EXIT_BED_FAILED
+def exit_code(comparisons: Sequence[ComparedTrial], complete: bool = True) -> int:
     found = [difference for each in comparisons for difference in each.differences]
-    if any(each.apart for each in found) or any(each.verdicts_apart for each in comparisons):
-        return EXIT_INVALID
-    undecided = any(each.apart is None for each in found) or not found
-    return EXIT_UNKNOWN if undecided else EXIT_VALID
+    undecided = not complete or not found or any(each.apart is None for each in found)
+    codes = [EXIT_UNKNOWN if undecided else EXIT_VALID]
+    if any(end.exit_code == EXIT_BED_FAILED for each in comparisons for end in each.ends):
+        codes.append(EXIT_BED_FAILED)
+    if any(each.apart for each in comparisons):
+        codes.append(EXIT_INVALID)
+    return worst(codes)
 
 
 def conclusion(comparisons: Sequence[ComparedTrial]) -> Iterator[str]:
     """Yield what is to be said below the tables."""
-    many = min((len(side.ends) for each in comparisons for side, _ in each.sides), default=0)
-    if many < FEWEST:
-        yield (
-            f"{many} runs of each are too few to tell a difference from chance; name at least "
-            f"{FEWEST} seeds: --seeds 1..{FEWEST}"
-        )
-        return
     for each in comparisons:
-        apart = [WORDS[found.name] for found in each.differences if found.apart]
-        apart += ["verdicts"] if each.verdicts_apart else []
         of = f"{each.name}: " if each.name else ""
-        yield f"{of}apart: {'; '.join(apart) or 'nothing'}"
-    found = [difference for each in comparisons for difference in each.differences]
-    by_chance = sum(chance(len(each.first), len(each.second)) for each in found if not each.equal)
-    yield (
-        f"apart means that the values of {many} runs do not overlap; of {len(found)} figures, of "
-        f"which {sum(each.equal for each in found)} are equal in all runs, chance alone would set "
-        f"{by_chance:.2g} apart"
-    )
+        if each.fewest < FEWEST:
+            yield (
+                f"{of}{each.fewest} runs of each are too few to tell a difference from chance; "
+                f"name at least {FEWEST} seeds: --seeds 1..{FEWEST}"
+            )
+        else:
+            yield f"{of}apart: {'; '.join(each.apart) or 'nothing'}"
+    figures = [difference for each in comparisons for difference in each.differences]
+    found = [each for each in figures if each.apart is not None]
+    if found:
+        equal = sum(each.equal for each in found)
+        by_chance = sum(
+            chance(len(each.first), len(each.second)) for each in found if not each.equal
+        )
+        few = len(figures) - len(found)
+        yield (
+            f"apart means that values do not overlap; of {len(found)} figures, {equal} of them "
+            f"equal in all runs, chance alone would set {by_chance:.2g} apart"
+            + (f"; {few} more have too few values to tell" if few else "")
+        )
+
+
+def _plain(comparisons: Sequence[ComparedTrial], done: Sequence[ComparedTrial]) -> dict[str, Any]:
+    """Return the comparisons as JSON has them: those of a suite are a list."""
+    if any(each.name for each in comparisons):
+        return {"trials": [as_json(each) for each in done]}
+    return as_json(comparisons[0])
 
 
 def as_json(comparison: ComparedTrial) -> dict[str, Any]:

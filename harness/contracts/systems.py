@@ -201,8 +201,8 @@ class SystemPlugin(Plugin):
               clients have the harness's own protocols, and it refuses workloads itself
     program_calls  starts the trial's client program, which stands in for its clients, and returns
               the calls that it has; called before a run only, for a program that the user named
-    supply    the programs of its nodes, each with the ways to get it and whether this machine has
-              what each way needs
+    supply    the programs of its nodes, each with the ways to get it and what to do before this
+              machine can, as a command or a sentence; empty if it can
     prepare   fetches, before anything is started, what nodes will run. Raises BadRequest or
               BedFailed
     words     its own words for the harness's, which reports use: for `master`, `slave`, `epoch`,

@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.history.faults_and_events import ClusterEvent
 from harness.history.reader import History
-from harness.history.roles import election_count, set_change_count, set_changes_of
+from harness.history.roles import election_count, set_changes_of
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Verdict
 from harness.text.parsing import is_number
@@ -21,6 +21,7 @@ QUANTILES = {"p50": 0.5, "p99": 0.99}
 NAMES = (
     *("injections", "elections", "acknowledged", "lost", "failed_sends", "duplicated", "anomalies"),
     *("sends_in_faults", "not_acknowledged_in_faults", "success_in_faults", "success_quiet"),
+    *("unknown_sends", "set_changes", "truncations", "last_epoch"),
     *("compared", "per_s", *(f"{name}_{word}" for name in TIMES for word in QUANTILES)),
 )
 NS = 1e9
@@ -39,9 +40,9 @@ def measured(run: RunDir | None, verdict: Verdict | None) -> dict[str, float]:
 def of_events(events: Sequence[ClusterEvent]) -> dict[str, float]:
     """Return what nodes did, as they logged it. Only of systems that log who is in sync are cuts of
     logs and changes of the set known: no event of others would mean nothing."""
-    found: dict[str, float] = {"election_count": election_count(events)}
-    if set_changes_of(events):
-        found["set_changes"] = set_change_count(events)
+    found: dict[str, float] = {"elections": election_count(events)}
+    if changes := set_changes_of(events):
+        found["set_changes"] = len(changes)
         found["truncations"] = sum(event.kind == "truncate" for event in events)
         made = (event.fields.get("epoch") for event in events if event.kind == "election")
         found["last_epoch"] = max((epoch for epoch in made if isinstance(epoch, int)), default=0)

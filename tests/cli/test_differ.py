@@ -1,7 +1,9 @@
 """Two systems beside each other: what counts as apart, and the command on simulated hosts."""
 
 import json
+import signal
 from collections.abc import Sequence
+from contextlib import closing
 from math import inf
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from harness.cli.differ import (
     SystemResult,
     as_json,
     chance,
+    comparisons_of_suite,
     conclusion,
     exit_code,
     parse_systems,
@@ -97,13 +100,16 @@ def test_the_exit_code_and_the_last_words() -> None:
     assert next(iter(conclusion([apart]))) == "apart: lost"
     alike = compared(none, result("b", lost(0, 1, 0)))
     assert exit_code([alike]) == 0
-    assert "of 1 figures, of which 0 are equal" in list(conclusion([alike]))[1]
+    assert "of 1 figures, 0 of them equal" in list(conclusion([alike]))[1]
     assert "would set 0.1 apart" in list(conclusion([alike]))[1]
     few = compared(none, result("b", lost(31)))
     assert exit_code([few]) == 2
     assert "too few" in next(iter(conclusion([few])))
-    failed = compared(none, SystemResult(ComparedSystem("b"), [RunEnd(1, error="no")], [{}]))
-    assert exit_code([failed]) == 255
+    failed = compared(none, SystemResult(ComparedSystem("b"), [RunEnd(1, error="no")] * 3, [{}]))
+    assert (exit_code([failed]), failed.apart) == (255, [])  # no verdict is none to be apart by
+    assert exit_code([failed, apart]) == 1  # what was found stays found
+    assert exit_code([alike], complete=False) == 2
+    assert exit_code([], complete=False) == 2
 
 
 def test_trials_of_a_suite_are_concluded_on_one_by_one() -> None:
@@ -111,7 +117,7 @@ def test_trials_of_a_suite_are_concluded_on_one_by_one() -> None:
     trials = [compared(none, some, "cut"), compared(none, none, "kill")]
     first, second, last = conclusion(trials)
     assert (first, second) == ("cut: apart: lost", "kill: apart: nothing")
-    assert "of 2 figures, of which 1 are equal in all runs" in last
+    assert "of 2 figures, 1 of them equal in all runs" in last
     assert exit_code(trials) == 1
     assert exit_code(trials[1:]) == 0
 
@@ -136,10 +142,68 @@ def test_what_nodes_did_counts_only_where_they_log_who_is_in_sync() -> None:
     won = [event("election", masterId=1, epoch=epoch, set=[1]) for epoch in (1, 3)]
     grown = event("set", set=[1, 2], setEpoch=2)
     cut = event("truncate", point=5, before=9)
-    known = {"election_count": 2, "set_changes": 1, "truncations": 2, "last_epoch": 3}
-    assert of_events([won[0], grown, won[1], cut, cut]) == known
+    known = {"elections": 2, "set_changes": 3, "truncations": 2, "last_epoch": 3}
+    assert of_events([won[0], grown, grown, won[1], cut, cut]) == known
     bare = event("election", masterId=1, epoch=1)
-    assert of_events([bare]) == {"election_count": 1}
+    assert of_events([bare]) == {"elections": 1}
+
+
+def test_a_figure_with_too_few_values_is_named_and_not_expected_by_chance() -> None:
+    one = SystemResult(ComparedSystem("a"), result("a", lost(0, 0, 0)).ends, lost(0))
+    alike = result("a", lost(0, 0, 1))
+    first, _, last = conclusion([compared(one, one), compared(alike, alike)])
+    assert first == "apart: nothing"
+    assert "of 1 figures" in last
+    assert "1 more have too few values to tell" in last
+
+
+def test_a_run_that_was_broken_off_is_not_compared(tmp_path: Path) -> None:
+    with closing(
+        run_command.RunningCommand(
+            *("differ", "--systems", "flotilla:allack-min2,flotilla:unsafe-default"),
+            *("--faults", "kill", "--duration", "60s", "--hosts", "simulated", "--json"),
+            "--no-report",
+            runs=tmp_path,
+        )
+    ) as command:
+        command.until("flotilla:allack-min2 seed 1: valid")
+        command.signal(signal.SIGINT)
+        done = command.end()
+    assert (done.code, bool(done.out)) == (2, True), done.words
+    found = json.loads(done.out)
+    assert found["complete"] is False
+    assert [each["verdicts"] for each in found["systems"]] == [{"valid": 1}, {}]
+
+
+def test_a_comparison_that_is_stopped_at_once_is_empty(tmp_path: Path) -> None:
+    with closing(
+        run_command.RunningCommand(
+            *("differ", "--systems", "flotilla:allack-min2,flotilla:unsafe-default"),
+            *("--faults", "kill", "--duration", "60s", "--hosts", "simulated", "--json"),
+            runs=tmp_path,
+        )
+    ) as command:
+        command.until("this takes a while")
+        command.signal(signal.SIGINT)
+        done = command.end()
+    assert done.code == 2, done.words
+    assert [each["verdicts"] for each in json.loads(done.out)["systems"]] == [{}, {}]
+
+
+def test_trials_that_differ_only_in_what_is_replaced_are_compared_once(tmp_path: Path) -> None:
+    suite = tmp_path / "some.toml"
+    entry = '[[trial]]\nrun = "messages"\nexpect = "valid"\nname = "one"\n'
+    suite.write_text(
+        f'{entry}with = {{ seed = 1, faults = ["kill"] }}\n'
+        f'{entry}with = {{ seed = 2, faults = ["pause"] }}\n'
+        f'{entry}with = {{ seed = 3, faults = ["kill"], profile = "safe", system = "rocketmq" }}\n'
+    )
+    systems = parse_systems("flotilla,flotilla:allack-min2")
+    found = comparisons_of_suite(systems, suite, (), None, None)
+    kinds = [(each.name, each.requests[0].trial.faults) for each in found]
+    assert kinds == [("one", ("kill",)), ("one #2", ("pause",))]
+    profiles = [each.trial.profile for each in found[0].requests]
+    assert profiles == ["", "allack-min2"]
 
 
 def test_the_trials_of_a_suite_on_both(tmp_path: Path) -> None:
@@ -186,10 +250,12 @@ def test_two_profiles_in_simulated_worlds(tmp_path: Path) -> None:
     [
         (("--system", "etcd"), "--system is for one system"),
         (("--seed", "4"), "--seed is for one run of each"),
-        (("--only", "kill"), "--only, --scale and --share are for the trials of a suite"),
+        (("--seeds", "1,1"), "--seeds names a seed twice"),
+        (("--only", "kill"), "--only: for the trials of a suite"),
+        (("pull-request", "--duration", "40s"), "--duration: suites/pull-request.toml is a suite"),
         (
-            ("pull-request", "--duration", "3s"),
-            "is a suite, whose trials have their own duration_s",
+            ("redis", "--only", "streams"),
+            "redis-split streams on flotilla: the clients",
         ),
         (("--systems", "flotilla,nothing"), "unknown system 'nothing'"),
     ],

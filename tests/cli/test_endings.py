@@ -11,11 +11,12 @@ import pytest
 
 from harness.cli.options import Request
 from harness.cli.session import RunEnd, say, worst
+from harness.history.faults_and_events import ClusterEvent
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Finding, Judgement, Reason, Result, Verdict
 from harness.suite.execution import TimeSpent, row_of
 from harness.suite.expected import ExpectedRun, FigureBound
-from harness.suite.figures import NAMES
+from harness.suite.figures import NAMES, of_events
 from harness.suite.figures import figures as figures_of
 from harness.suite.store import (
     AS_EXPECTED,
@@ -175,7 +176,8 @@ def test_a_recovery_that_never_came_is_beyond_every_bound(tmp_path: Path) -> Non
 
 def test_every_figure_that_may_be_bounded_is_one_that_is_told() -> None:
     """And the other way round."""
-    told = {*figures_of(Verdict(Judgement.VALID, "", (), ()))} | {"per_s", "elections"}
+    logged = ClusterEvent(1, "broker-1", "set", {"brokerName": "a", "set": [1]})
+    told = {*figures_of(Verdict(Judgement.VALID, "", (), ())), *of_events([logged]), "per_s"}
     assert told == set(NAMES)
     counted = {"operations": {"send": {"invoke": 10, "ok": 7, "info": 1, "fail": 2}}}
     seen = Verdict(Judgement.VALID, "", (), (Result("coverage", stats=counted),))

@@ -337,7 +337,7 @@ def test_a_machine_without_maven_is_named_the_package_to_install(
     monkeypatch.setenv("PATH", str(tmp_path))
     jars = replace(thing, sources=(MavenJars(coordinates=("org.example:thing",)),))
     lacking = dict(sources_here(jars))
-    assert lacking["supply=maven: org.example:thing"] == "install Debian's package maven"
-    assert lacking["thing on the PATH"] == "install Debian's package thing-server"
-    with pytest.raises(BedFailed, match=r"has no mvn \(install Debian's package maven\); name an"):
+    assert lacking["supply=maven: org.example:thing"] == "sudo apt-get install maven"
+    assert lacking["thing on the PATH"] == "sudo apt-get install thing-server"
+    with pytest.raises(BedFailed, match=r"has no mvn \(sudo apt-get install maven\); name an"):
         resolve(jars, "1.0.0")

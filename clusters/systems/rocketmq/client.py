@@ -67,8 +67,8 @@ class RocketClient:
         self._routes: dict[str, tuple[str, float]] = {}  # topic -> master, and until when
 
     async def set_up(self, topics: Mapping[str, int]) -> None:
-        """Create the topics, and wait until all brokers have them with so many queues: now and then
-        a slave takes the master's instead of its own, and may have asked before these changed."""
+        """Create the topics, and wait until all brokers have them with so many queues: every few
+        seconds a slave overwrites its topics with the master's, possibly those from before."""
         async with asyncio.timeout(SET_UP_S):
             for topic, queues in topics.items():
                 while True:
@@ -95,7 +95,7 @@ class RocketClient:
                 for address in self._names
             }
             return there == {queues} and bool(await self._master(topic))
-        except (OSError, TimeoutError, ValueError, Refused):
+        except (OSError, TimeoutError, ValueError, LookupError, TypeError, Refused):
             return False
 
     async def close(self) -> None:

@@ -1,9 +1,11 @@
 """`seatrial differ`: runs trials on two systems and tells where they are apart."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from harness.cli.commands._names import names_of
 from harness.cli.commands.run import default_fields, given_fields, trial_flags
@@ -76,22 +78,35 @@ def command(
     for name in OF_ONE:
         if flags[name] is not None:
             raise BadRequest(f"--{name} is for one system, and here are two; write it in --systems")
+    if len(set(seeds)) < len(seeds):
+        raise BadRequest("--seeds names a seed twice; its runs would count as independent ones")
     compared, fields = parse_systems(systems), given_fields(flags)
     if suite := suite_of(what):
         if fields:
             raise BadRequest(
-                f"{suite} is a suite, whose trials have their own {', '.join(fields)}; with a suite"
-                " only --only, --scale, --share and --seeds select what is run"
+                f"{', '.join(_written(fields))}: {suite} is a suite, whose trials have their own; "
+                "with a suite only --only, --scale, --share and --seeds select what is run"
             )
         pairs = comparisons_of_suite(compared, suite, only, scale, share)
-    elif only or scale or share:
-        raise BadRequest("--only, --scale and --share are for the trials of a suite; name a suite")
+    elif flags_of_suites := _written(("only", "scale", "share")):
+        raise BadRequest(f"{', '.join(flags_of_suites)}: for the trials of a suite; name a suite")
     else:
         defaults = default_fields(flags)
         requests = [request(what, {**fields, **of.fields}, defaults=defaults) for of in compared]
         pairs = [ComparedTrial.of(compared, requests)]
     shown = ReportOptions(as_json=as_json, page=not no_report)
     return differ(pairs, seeds, runs, shown, spark)
+
+
+def _written(names: Iterable[str]) -> list[str]:
+    """Return the flags of these parameters that the command line has."""
+    context = click.get_current_context()
+    return [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name in names
+        and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
+    ]
 
 
 for parameter in command.params:
