@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from harness.contracts import (
     ANY_BUT_INTEGRITY,
+    CLIENT,
     FaultContext,
     FaultEffects,
     FaultPlugin,
@@ -51,9 +52,10 @@ def check_nodes(planned: PlannedFault, nodes: Sequence[Node]) -> None:
     """Raise BadRequest if it may hit a node whose clock dates the history."""
     dating = {node.name for node in nodes if node.own_wall_clock}
     if hit := sorted(dating & possible_names(planned.target, nodes)):
+        roles = [node.role for node in nodes if node.name not in dating and node.role != CLIENT]
+        aim = f"aim at others, such as 'one {roles[0]}'" if roles else "leave clock out"
         raise BadRequest(
-            f"clock cannot hit {hit[0]}, whose own clock dates its events in the history; aim"
-            " at others, such as 'one broker'",
+            f"clock cannot hit {hit[0]}, whose own clock dates its events in the history; {aim}",
             "target",
         )
 

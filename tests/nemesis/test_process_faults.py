@@ -13,9 +13,9 @@ import pytest
 from carried import carried_out, planned
 
 from harness import registry
-from harness.contracts import PlannedFault
+from harness.contracts import Node, PlannedFault
 from harness.errors import BadRequest
-from nemesis import open_entries
+from nemesis import clock, open_entries
 from nemesis._plan import plan as _plan
 from nemesis._runner.interval import describe_effect
 
@@ -220,6 +220,21 @@ def test_a_clock_that_did_not_change_is_not_installed(world: Any, tmp_path: Path
     )
     assert world.last(0)["state"] == "failed"
     assert world.last(0)["healed"]
+
+
+@pytest.mark.parametrize(
+    ("roles", "advice"),
+    [
+        (("controller", "client"), "aim at others, such as 'one controller'"),
+        ((), "leave clock out"),
+    ],
+)
+def test_a_clock_that_dates_events_is_refused(roles: tuple[str, ...], advice: str) -> None:
+    dating = Node("broker-1", "broker", address="198.18.1.11", own_wall_clock=True)
+    others = [Node(f"{role}-1", role, address="198.18.1.12") for role in roles]
+    fault = PlannedFault("clock", 1.0, 9.0, "one broker", {"skew_s": 60.0, "rate": 1.0})
+    with pytest.raises(BadRequest, match=f"cannot hit broker-1, .*{advice}"):
+        clock.check_nodes(fault, [dating, *others])
 
 
 def test_a_right_clock_is_refused() -> None:
