@@ -167,6 +167,7 @@ def test_a_run_that_was_broken_off_is_not_compared(tmp_path: Path) -> None:
         )
     ) as command:
         command.until("flotilla:allack-min2 seed 1: valid")
+        command.until("fault 0: .*applied")  # in the second run
         command.signal(signal.SIGINT)
         done = command.end()
     assert (done.code, bool(done.out)) == (2, True), done.words
