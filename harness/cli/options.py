@@ -276,14 +276,23 @@ CLIENT_PROGRAM = click.option(
 )
 
 
-def trust_options(function: Command) -> Command:
-    """Add `--bed`, `--client` and `--trust-run`, which decide what hosts and what program a stored
-    run may use."""
-    bed = table_option("--bed", about="An option of the hosts: inventory=FILE.")
-    trust = click.option(
-        "--trust-run", is_flag=True, help="Use the hosts' options of the run in DIR."
-    )
-    return bed(CLIENT_PROGRAM(trust(function)))
+def option_group(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Return a decorator that adds these options to a command, in this order."""
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+# what decides which hosts and which program a stored run may use
+trust_options = option_group(
+    table_option("--bed", about="An option of the hosts: inventory=FILE."),
+    CLIENT_PROGRAM,
+    click.option("--trust-run", is_flag=True, help="Use the hosts' options of the run in DIR."),
+)
 
 
 def toml_value(text: str, name: str = "a value") -> Any:

@@ -64,7 +64,7 @@ MAIN = {
     BROKER: "org.apache.rocketmq.broker.BrokerStartup",
 }
 CONTAINER_MAIN = "org.apache.rocketmq.container.BrokerContainerStartup"
-CONTROLLER_TYPES = ("DLedger", "jRaft")
+CONTROLLER_TYPES = {"dledger": "DLedger", "jraft": "jRaft"}  # Flotilla's name -> RocketMQ's
 CONTROLLED = ("controller", "container")  # modes in which controllers elect the master
 HEAP = {NAMESERVER: "namesrv_heap_mb", CONTROLLER: "controller_heap_mb", BROKER: "broker_heap_mb"}
 OF_BROKERS = (
@@ -145,10 +145,7 @@ class RocketMq(Service):
     }
     settings: ClassVar = {
         "mode": ("controller", "container", "dledger", "master-slave", "acting"),
-        "controllerType": (
-            *CONTROLLER_TYPES,
-            *map(str.lower, CONTROLLER_TYPES),
-        ),  # Flotilla's: jraft
+        "controllerType": (*CONTROLLER_TYPES.values(), *CONTROLLER_TYPES),
         "allAckInSyncStateSet": True,
         "minInSyncReplicas": 2,
         "inSyncReplicas": 1,
@@ -284,8 +281,7 @@ class RocketMq(Service):
 
     def _controller(self, here: NodeAccess) -> dict[str, Any]:
         controllers, store = self._of(CONTROLLER), f"{here.folder}/{self.data}"
-        named = self.values["controllerType"].lower()
-        (kind,) = (each for each in CONTROLLER_TYPES if each.lower() == named)
+        kind = CONTROLLER_TYPES[self.values["controllerType"].lower()]
         n = controllers.index(here.node)
         common = {
             **self._in_force(OF_CONTROLLERS),

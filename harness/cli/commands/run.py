@@ -24,6 +24,7 @@ from harness.cli.options import (
     Seeds,
     Zones,
     merge_tables,
+    option_group,
     request,
     runs_option,
     table_option,
@@ -194,11 +195,7 @@ TRIAL_FLAGS: tuple[Command, ...] = (
 )
 
 
-def trial_flags(command: Command) -> Command:
-    """Add one flag for each field of a trial."""
-    for flag in reversed(TRIAL_FLAGS):
-        command = flag(command)
-    return command
+trial_flags = option_group(*TRIAL_FLAGS)
 
 
 def given_fields(flags: dict[str, Any]) -> dict[str, Any]:

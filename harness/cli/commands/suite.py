@@ -8,11 +8,11 @@ import click
 from harness.cli.commands._names import names_of
 from harness.cli.options import (
     ByteSize,
-    Command,
     Duration,
     FiniteNumber,
     NameList,
     merge_tables,
+    option_group,
     runs_option,
     table_option,
 )
@@ -43,7 +43,8 @@ def _place(hosts: str | None, bed: tuple[dict[str, Any], ...]) -> "HostsOverride
     return HostsOverride(hosts, merge_tables(bed))
 
 
-SELECTION = (
+# what selects runs of a suite, and sets their pace
+suite_selection = option_group(
     click.option(
         "--only",
         type=NameList(),
@@ -64,13 +65,6 @@ SELECTION = (
         help="Share of the rounds of repeated faults: 0.1.",
     ),
 )
-
-
-def suite_selection(function: Command) -> Command:
-    """Add the options that select runs of a suite, and set their pace."""
-    for option in reversed(SELECTION):
-        function = option(function)
-    return function
 
 
 @click.command("suite", short_help="Run a list of trials with expected verdicts.")
