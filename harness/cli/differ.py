@@ -48,7 +48,7 @@ from harness.errors import (
     SeatrialError,
 )
 from harness.history.reader import History
-from harness.run.preflight import refuse_any_unrunnable
+from harness.run.preflight import refuse_any_unrunnable, refuse_impossible
 from harness.suite import bundled
 from harness.suite.figures import measured
 from harness.suite.suite_file import read_suite, select_runs
@@ -277,8 +277,7 @@ def differ(
 ) -> int:
     """Run each trial on both systems with each seed, in turn, and print where they are apart.
     Return 0 if nowhere, 1 if somewhere, 2 if that cannot be said, and 255 if a cluster failed."""
-    for each in comparisons:
-        _refuse(each, seeds, runs, spark)
+    _refuse(comparisons, seeds, runs, spark)
     requests = [request for each in comparisons for request in each.requests]
     number = len(seeds) * len(requests)
     each_s = sum(likely_s(request.trial) for request in requests) / len(requests)
@@ -301,16 +300,28 @@ def differ(
     return exit_code(done, complete)
 
 
-def _refuse(comparison: ComparedTrial, seeds: Sequence[int], runs: Path, spark: str) -> None:
-    """Raise what is wrong with a trial on one of the systems, with the name of the trial."""
-    for result, request in comparison.sides:
-        of_seeds = [replace(request, trial=replace(request.trial, seed=seed)) for seed in seeds]
-        try:
-            refuse_any_unrunnable(of_seeds, runs, spark)
-        except SeatrialError as e:
-            if comparison.name:
-                e.args = (f"{comparison.name} on {result.of}: {e}",)
-            raise
+def _refuse(
+    comparisons: Sequence[ComparedTrial], seeds: Sequence[int], runs: Path, spark: str
+) -> None:
+    """Raise what is wrong with a trial on one of the systems, with the name of the trial. The
+    machine is examined once for each system and kind of hosts."""
+    examined: list[Any] = []
+    for comparison in comparisons:
+        for result, request in comparison.sides:
+            trial = request.trial
+            of_seeds = [replace(request, trial=replace(trial, seed=seed)) for seed in seeds]
+            needs = (result.of, trial.supply, trial.hosts, trial.bed)
+            try:
+                if needs in examined:
+                    for one in of_seeds:
+                        refuse_impossible(one)
+                else:
+                    refuse_any_unrunnable(of_seeds, runs, spark)
+                    examined.append(needs)
+            except SeatrialError as e:
+                if comparison.name:
+                    e.args = (f"{comparison.name} on {result.of}: {e}",)
+                raise
 
 
 def _run_both(
