@@ -105,7 +105,9 @@ async def play(scenario: Scenario, raise_node: Any) -> None:
 
 
 async def has_identity(node: Any) -> bool:
-    return (Path(node.folder) / "store" / "broker.meta").exists()
+    """Whether the id is stored, and the claim that a restart would repeat is gone."""
+    store = Path(node.folder) / "store"
+    return (store / "broker.meta").exists() and not (store / "broker.meta.claim").exists()
 
 
 async def members(controller: PlayedController, count: int) -> bool:
