@@ -48,7 +48,7 @@ from harness.errors import (
     SeatrialError,
 )
 from harness.history.reader import History
-from harness.run.preflight import refuse_any_unrunnable, refuse_impossible
+from harness.run.preflight import compares_replicas, refuse_any_unrunnable, refuse_impossible
 from harness.suite import bundled
 from harness.suite.figures import measured
 from harness.suite.suite_file import read_suite, select_runs
@@ -228,7 +228,7 @@ def comparisons_of_suite(
     names: Counter[str] = Counter()
     cells = select_runs(read_suite(suite, scale, share), only)
     for cell in cells:
-        requests = [_moved(cell.request, of) for of in systems]
+        requests = _alike([_moved(cell.request, of) for of in systems])
         same = [(replace(each.trial, seed=0, name=""), each.plan_text) for each in requests]
         if same not in seen:
             seen.append(same)
@@ -245,6 +245,13 @@ def comparisons_of_suite(
 
 def _moved(request: Request, of: ComparedSystem) -> Request:
     return replace(request, trial=request.trial.with_(of.fields))
+
+
+def _alike(requests: list[Request]) -> list[Request]:
+    """Return them without `compare_replicas` if one of the systems cannot."""
+    if all(not each.trial.compare_replicas or compares_replicas(each.trial) for each in requests):
+        return requests
+    return [replace(each, trial=replace(each.trial, compare_replicas=False)) for each in requests]
 
 
 def parse_systems(text: str) -> tuple[ComparedSystem, ComparedSystem]:

@@ -164,12 +164,17 @@ def refuse_no_program(trial: Trial) -> None:
         )
 
 
+def compares_replicas(trial: Trial) -> bool:
+    """Return whether the trial's system can compare its replicas while it serves."""
+    return isinstance(registry.load("system", trial.system)(trial), ReplicaComparingSystem)
+
+
 def _refuse_comparison(trial: Trial, checkers: Sequence[str]) -> None:
     """Raise BadRequest if replicas are to be compared between faults, and the system cannot, or no
     checker judges it."""
     if not trial.compare_replicas:
         return
-    if not isinstance(registry.load("system", trial.system)(trial), ReplicaComparingSystem):
+    if not compares_replicas(trial):
         raise BadRequest(
             f"compare_replicas: {trial.system} cannot compare its replicas while it serves;"
             " leave it out"

@@ -27,6 +27,8 @@ from harness.cli.session import RunEnd
 from harness.errors import BadRequest
 from harness.history.faults_and_events import ClusterEvent
 from harness.judge.verdict import Judgement, Verdict
+from harness.run.preflight import refuse_impossible
+from harness.suite.bundled import path_of
 from harness.suite.figures import of_events
 from harness.trial import Trial
 
@@ -205,6 +207,18 @@ def test_trials_that_differ_only_in_what_is_replaced_are_compared_once(tmp_path:
     assert kinds == [("one", ("kill",)), ("one #2", ("pause",))]
     profiles = [each.trial.profile for each in found[0].requests]
     assert profiles == ["", "allack-min2"]
+
+
+@pytest.mark.parametrize("other", ["flotilla:allack-min2", "rocketmq:published"])
+def test_replicas_are_compared_between_faults_where_both_can(other: str) -> None:
+    """RocketMQ's driver cannot, and its trial would be refused."""
+    systems = parse_systems(f"flotilla:allack-min1,{other}")
+    suite = path_of("suite", "rocketmq-2024")
+    (found,) = comparisons_of_suite(systems, suite, ["kill-both/pool/dledger"], None, 0.03)
+    both = other.startswith("flotilla")
+    assert [each.trial.compare_replicas for each in found.requests] == [both, both]
+    for request in found.requests:
+        refuse_impossible(request)
 
 
 def test_the_trials_of_a_suite_on_both(tmp_path: Path) -> None:
