@@ -7,9 +7,9 @@
 
 The scenarios: the smoke trial for its whole 90 s; each fault, verified; each unsafe plan, with as
 many lost messages as the naive count; Redis, without faults and with a partition; a driver of
-another package; etcd, NATS, ZooKeeper, Kafka, RabbitMQ, PostgreSQL, Redis Cluster and Valkey;
-killed and stopped drivers; nodes that die, full disks, clusters that are kept. The exit code is 1
-at the first deviation.
+another package; etcd, NATS, ZooKeeper, Kafka, RocketMQ, DLedger, RabbitMQ, PostgreSQL, Redis
+Cluster and Valkey; killed and stopped drivers; nodes that die, full disks, clusters that are kept.
+The exit code is 1 at the first deviation.
 """
 
 import argparse

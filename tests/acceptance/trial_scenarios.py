@@ -66,6 +66,7 @@ OTHERS = {  # system, or system:profile -> workload
     "rabbitmq:streams": "log",
     "kafka": "messages",
     "rocketmq": "messages",
+    "dledger": "log",
     **dict.fromkeys(("redis-cluster", "valkey", "valkey-cluster"), "messages"),
 }
 OUTSIDE: Mapping[str, tuple[object, ...]] = {
@@ -143,6 +144,7 @@ def other_system(host_lab: HostLab, folder: Path, name: str) -> run_command.Fini
     system, _, profile = name.partition(":")
     what = ("run", OTHERS[name], "--system", system, "--load", "rate=100")
     what += ("--profile", profile) if profile else ()
+    what += ("--load", "objects=1") if system == "dledger" else ()  # it has one log
     done = host_lab.seatrial(*what, *faults, *times, "--no-report", runs=folder)
     host_lab.is_as(before)
     return done
