@@ -222,24 +222,28 @@ def comparisons_of_suite(
     share: float | None,
 ) -> list[ComparedTrial]:
     """Return the trials of a suite. Their system, profile and version are replaced by those that
-    are compared, and their seeds by others; of trials that are the same then, the first stays."""
+    are compared, and their seeds by others; of trials that are the same then, the first stays. They
+    have no `compare_replicas` if one of the systems cannot."""
     found: list[ComparedTrial] = []
     seen: list[Any] = []
     names: Counter[str] = Counter()
     cells = select_runs(read_suite(suite, scale, share), only)
     for cell in cells:
-        requests = _alike([_moved(cell.request, of) for of in systems])
+        requests = [_moved(cell.request, of) for of in systems]
         same = [(replace(each.trial, seed=0, name=""), each.plan_text) for each in requests]
         if same not in seen:
             seen.append(same)
             names[cell.title] += 1
             again = f" #{names[cell.title]}" if names[cell.title] > 1 else ""
-            found.append(ComparedTrial.of(systems, requests, f"{cell.title}{again}"))
+            found.append(ComparedTrial.of(systems, _alike(requests), f"{cell.title}{again}"))
     if len(found) < len(cells):
         say(
             f"{len(found)} of {len(cells)} trials are compared; the others differ from them only "
             "in seed, system, profile or version"
         )
+    asked = any(cell.request.trial.compare_replicas for cell in cells)
+    if asked and not all(r.trial.compare_replicas for each in found for r in each.requests):
+        say("replicas are compared only at the end, since one of the systems cannot do it before")
     return found
 
 
@@ -249,8 +253,9 @@ def _moved(request: Request, of: ComparedSystem) -> Request:
 
 def _alike(requests: list[Request]) -> list[Request]:
     """Return them without `compare_replicas` if one of the systems cannot."""
-    if all(not each.trial.compare_replicas or compares_replicas(each.trial) for each in requests):
-        return requests
+    with suppress(SeatrialError):  # of a trial that is refused later, with its name
+        if all(not r.trial.compare_replicas or compares_replicas(r.trial) for r in requests):
+            return requests
     return [replace(each, trial=replace(each.trial, compare_replicas=False)) for each in requests]
 
 

@@ -210,13 +210,16 @@ def test_trials_that_differ_only_in_what_is_replaced_are_compared_once(tmp_path:
 
 
 @pytest.mark.parametrize("other", ["flotilla:allack-min2", "rocketmq:published"])
-def test_replicas_are_compared_between_faults_where_both_can(other: str) -> None:
+def test_replicas_are_compared_between_faults_where_both_can(
+    other: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """RocketMQ's driver cannot, and its trial would be refused."""
     systems = parse_systems(f"flotilla:allack-min1,{other}")
     suite = path_of("suite", "rocketmq-2024")
     (found,) = comparisons_of_suite(systems, suite, ["kill-both/pool/dledger"], None, 0.03)
     both = other.startswith("flotilla")
     assert [each.trial.compare_replicas for each in found.requests] == [both, both]
+    assert ("compared only at the end" in capsys.readouterr().err) is not both
     for request in found.requests:
         refuse_impossible(request)
 
