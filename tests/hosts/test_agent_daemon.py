@@ -269,6 +269,33 @@ def test_told_to_leave_it_says_so_and_fails_open_calls(daemon: Daemon) -> None:
     eventually(lambda: not alive(pid) and not alive(daemon.pid))
 
 
+def test_a_request_that_comes_while_it_leaves_is_not_carried_out(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    """A driver that goes on after the lease learns that its node is gone; it starts nothing there,
+    though the agent is still busy with leaving."""
+    gate, late = tmp_path / "gate", tmp_path / "late"
+    daemon.start()
+
+    async def scene() -> str:
+        carrier = ReconnectingConnection("a", daemon.dial, LEASE_S)
+        pid = await carrier.agent.start("sleeper", ["sleep", "1000"])
+        wait = f"until [ -e {gate} ]; do sleep 0.02; done"
+        await carrier.agent.at_leave(["sh", "-c", wait])
+        os.kill(daemon.pid, signal.SIGTERM)
+        await asyncio.to_thread(eventually, lambda: not alive(pid))
+        asked = asyncio.ensure_future(carrier.agent.start("late", ["touch", str(late)]))
+        await asyncio.wait({asked}, timeout=0.5)  # nothing comes, so a longer wait shows no more
+        gate.touch()
+        with pytest.raises(NodeGone) as error:
+            await asked
+        await carrier.hang_up()
+        return str(error.value)
+
+    assert asyncio.run(scene()) == "a is gone: its agent left: SIGTERM was received"
+    assert not late.exists()
+
+
 def test_an_agent_that_was_killed_is_a_node_that_is_gone(daemon: Daemon) -> None:
     """The relay finds no agent, and the driver does not wait for the lease."""
     daemon.start()
