@@ -254,9 +254,9 @@ def _moved(request: Request, of: ComparedSystem) -> Request:
 def _alike(requests: list[Request]) -> list[Request]:
     """Return them without `compare_replicas` if one of the systems cannot."""
     with suppress(SeatrialError):  # of a trial that is refused later, with its name
-        if all(not r.trial.compare_replicas or compares_replicas(r.trial) for r in requests):
-            return requests
-    return [replace(each, trial=replace(each.trial, compare_replicas=False)) for each in requests]
+        if any(r.trial.compare_replicas and not compares_replicas(r.trial) for r in requests):
+            return [replace(r, trial=replace(r.trial, compare_replicas=False)) for r in requests]
+    return requests
 
 
 def parse_systems(text: str) -> tuple[ComparedSystem, ComparedSystem]:

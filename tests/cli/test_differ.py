@@ -224,6 +224,15 @@ def test_replicas_are_compared_between_faults_where_both_can(
         refuse_impossible(request)
 
 
+def test_a_trial_that_is_wrong_is_not_called_unable(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its profile is unknown, which is said when it is refused."""
+    systems = parse_systems("flotilla:allack-min1,flotilla:nope")
+    suite = path_of("suite", "rocketmq-2024")
+    (found,) = comparisons_of_suite(systems, suite, ["kill-both/pool/dledger"], None, 0.03)
+    assert all(each.trial.compare_replicas for each in found.requests)
+    assert "compared only at the end" not in capsys.readouterr().err
+
+
 def test_the_trials_of_a_suite_on_both(tmp_path: Path) -> None:
     """Their own system and profile make way for those that are compared."""
     suite = tmp_path / "some.toml"

@@ -154,8 +154,10 @@ class DriverSession:
         elif "heard" in message:
             self.outbox.forget(message["heard"])
             self.send_unnumbered({"hears": True})
-        elif message["id"] > self.last_id and not self.over.done():
-            self.last_id = message["id"]  # one that comes while the agent leaves is not begun
+        elif self.over.done():
+            pass  # the agent leaves, and says so at the end; a process started now would stay
+        elif message["id"] > self.last_id:
+            self.last_id = message["id"]
             self.begin(message)
 
     def attach(self, connection: DriverConnection, driver: str, has: int) -> None:
