@@ -10,6 +10,7 @@ import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import lru_cache
 from typing import Any, get_args
 
 from .broker import topic_limits
@@ -181,6 +182,7 @@ ROLES = ("nameserver", "controller", "broker")
 CONTROLLER_TYPES = ("dledger", "jraft")
 
 
+@lru_cache(maxsize=64)  # read again at every start of a node; simulated nodes share a process
 def loads(text: str) -> Config:
     """Parse TOML text. Raises ConfigError."""
     try:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
 from difflib import get_close_matches
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from types import FunctionType, NoneType, UnionType
 from typing import Any, ClassVar, Protocol, get_args, get_origin
@@ -90,13 +91,18 @@ def refuse_wrong_types(declared: Any) -> None:
 def missing_members(value: object, protocol: type, also: Collection[str] = ()) -> list[str]:
     """Return the names of the Protocol's attributes and methods, and of those in `also`, that the
     value lacks, sorted."""
-    wanted = {*also}
+    return sorted(name for name in _members(protocol).union(also) if not hasattr(value, name))
+
+
+@cache
+def _members(protocol: type) -> frozenset[str]:
+    """Return the names of the Protocol's attributes and methods."""
+    names: set[str] = set()
     for cls in protocol.__mro__:
         if getattr(cls, "_is_protocol", False) and cls is not Protocol:
-            wanted |= {name for name, each in vars(cls).items() if isinstance(each, FunctionType)}
-            wanted |= inspect.get_annotations(cls).keys()
-    wanted -= {"__init__", "__subclasshook__"}  # of the Protocol class itself
-    return sorted(name for name in wanted if not hasattr(value, name))
+            names |= {name for name, each in vars(cls).items() if isinstance(each, FunctionType)}
+            names |= inspect.get_annotations(cls).keys()
+    return frozenset(names - {"__init__", "__subclasshook__"})  # of the Protocol class itself
 
 
 def why_unfit(value: object, type_: Any) -> str:

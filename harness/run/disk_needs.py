@@ -25,7 +25,7 @@ def disk_needs(plan_text: str, can: frozenset[str]) -> frozenset[str]:
 def prepare_own_disks(plan_text: str, hosts: Hosts) -> None:
     """Prepare hosts, before they are entered, for a plan that needs file systems of the nodes'
     own."""
-    if OWN_DISK in disk_needs(plan_text, hosts.can) and isinstance(hosts, OwnDiskHosts):
+    if isinstance(hosts, OwnDiskHosts) and OWN_DISK in disk_needs(plan_text, hosts.can):
         hosts.prepare_own_disks()
 
 

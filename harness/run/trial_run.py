@@ -23,7 +23,7 @@ from contextlib import (
     suppress,
 )
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -180,7 +180,7 @@ class TrialRun:
     async def start_cluster(self, bed: TestBed) -> None:
         """Install and start the system; wait until it serves with full redundancy."""
         nemesis = registry.nemesis()
-        if why := await nemesis.unsupported_reason(self._plan(), bed):
+        if why := await nemesis.unsupported_reason(self._plan, bed):
             raise BedFailed(why)
         if bed.distances:
             async with self.deadlines.required("setting zones apart", within_s=START_WITHIN_S):
@@ -188,7 +188,7 @@ class TrialRun:
             self.mark("apart", zone_latency=dict(measured))
         async with self.deadlines.required("starting the cluster", within_s=START_WITHIN_S):
             await self.system.install(bed)
-            for version in nemesis.planned_versions(self._plan()):
+            for version in nemesis.planned_versions(self._plan):
                 await cast(VersionedSystem, self.system).install_version(bed, version)
             await sync_own_disks(bed)
             await self.system.start(bed)
@@ -221,12 +221,13 @@ class TrialRun:
             *watch_disks(bed, partial(self._lose, FULL)),
         )
 
+    @cached_property
     def _plan(self) -> Any:
         return registry.nemesis().load(self.run.plan_text(), str(self.run.plan_file)).faults
 
     async def run_load_and_plan(self, bed: TestBed) -> None:
         """Wait for the load's full duration, and carry out the whole plan."""
-        plan = self._plan()
+        plan = self._plan
         longest_s = max(self.trial.duration_s, registry.nemesis().longest_s(plan))
         quiet = QuietPeriodRecorder(bed.record)
         compares = self.trial.compare_replicas and not self._omniscient

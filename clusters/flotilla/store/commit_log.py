@@ -412,8 +412,8 @@ class CommitLog:
         """Return whether there are only zeros from `at` on: then nothing needs to be written."""
         if file.size() != self.segment_size:
             return False
-        places = range(at, self.segment_size, _PORTION)
-        return not any(file.pread(_PORTION, place).strip(b"\0") for place in places)
+        portions = (file.pread(_PORTION, at) for at in range(at, self.segment_size, _PORTION))
+        return all(portion == bytes(len(portion)) for portion in portions)
 
     def close(self) -> None:
         self._tasks.cancel()

@@ -48,6 +48,8 @@ class HostClock:
 
     def ahead_ns(self) -> int:
         """Return the error of the wall clock now."""
+        if not self._drift:
+            return self._ahead_ns
         return self._ahead_ns + int((self.monotonic_ns() - self._since_ns) * self._drift)
 
     @property
