@@ -24,6 +24,8 @@ HEADER = struct.Struct(">IBI")
 REPLY = 0x80
 
 Json = dict[str, Any]
+_to_json = json.JSONEncoder(separators=(",", ":")).encode
+_from_json = json.JSONDecoder().decode
 
 # Raised by a body that does not parse, or whose fields are missing, of another type, or absurd
 # (1e999 as an integer, lists nested too deeply).
@@ -319,7 +321,7 @@ def frame(op: int, request: int, body: bytes = b"") -> bytes:
 
 
 def to_json(fields: Json) -> bytes:
-    return json.dumps(fields, separators=(",", ":")).encode()
+    return _to_json(fields).encode()
 
 
 def nested(value: Any, levels: int) -> bool:
@@ -330,7 +332,7 @@ def nested(value: Any, levels: int) -> bool:
 
 
 def from_json(body: bytes) -> Json:
-    fields = json.loads(body)
+    fields = _from_json(body.decode())
     if not isinstance(fields, dict):
         raise ValueError("a JSON body must be an object")
     return fields

@@ -46,9 +46,10 @@ IGNORED_OPTIONS = frozenset(  # options without an effect here
 
 
 class SimHandle(asyncio.Handle):
-    """asyncio's handle, made without asking if asyncio is in debug mode."""
+    """asyncio's handle, made and cancelled without asking if asyncio is in debug mode."""
 
     __slots__ = ()
+    _repr = _source_traceback = None  # only debug mode sets them
 
     def __init__(
         self,
@@ -60,13 +61,17 @@ class SimHandle(asyncio.Handle):
         self._callback, self._args, self._loop = callback, args, loop
         self._context = contextvars.copy_context() if context is None else context
         self._cancelled = False
-        self._repr = self._source_traceback = None
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback = self._args = None  # type: ignore[assignment]
 
 
 class SimTimer(asyncio.TimerHandle):
-    """asyncio's timer handle, made the same way."""
+    """asyncio's timer handle, the same way."""
 
     __slots__ = ()
+    _repr = _source_traceback = None
 
     def __init__(
         self,
@@ -76,8 +81,15 @@ class SimTimer(asyncio.TimerHandle):
         loop: "SimLoop",
         context: Context | None,
     ) -> None:
-        SimHandle.__init__(self, callback, args, loop, context)  # type: ignore[arg-type]
-        self._when, self._scheduled = when, True
+        self._callback, self._args, self._loop = callback, args, loop
+        self._context = contextvars.copy_context() if context is None else context
+        self._cancelled, self._when = False, when
+
+    def cancel(self) -> None:
+        if not self._cancelled:
+            self._loop.world.cancelled()
+            self._cancelled = True
+            self._callback = self._args = None  # type: ignore[assignment]
 
 
 class SimLoop(asyncio.AbstractEventLoop):
@@ -203,8 +215,8 @@ class SimLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.TimerHandle:
         handle = SimTimer(when, callback, args, self, context)
         if not self.dead:
-            at_ns = self._clock.instant_ns(_not_before(when))
-            self.world.at_in_loop(max(at_ns, self.world.now_ns), self._fire, handle)
+            at_ns, now_ns = self._clock.instant_ns(_not_before(when)), self.world.now_ns
+            self.world.at_in_loop(at_ns if at_ns > now_ns else now_ns, self._fire, handle)
         return handle
 
     def create_future(self) -> "asyncio.Future[Any]":
@@ -259,8 +271,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             raise RuntimeError(f"sig {sig} cannot be caught")
         self._signals[int(sig)] = callback, args
 
-    def get_debug(self) -> bool:
-        return False
+    get_debug = staticmethod(bool)  # False; asked for every future, and this is the fastest way
 
     def is_running(self) -> bool:
         return not self.dead
@@ -331,13 +342,21 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._woken = False
 
     def _fire(self, handle: asyncio.TimerHandle) -> None:
-        handle._scheduled = False  # type: ignore[attr-defined]
-        if handle._cancelled:
+        """Enter with a timer that is due, unless it was cancelled."""
+        if handle._cancelled or self.dead:
             return
         if self.paused:
             self._late.append(handle)
-        else:
-            self.enter(self._ready.append, handle)
+            return
+        self._ready.append(handle)
+        self.world.enter(self)
+        self._inside = True
+        try:
+            self._drain()
+        except SystemExit as e:
+            self.owner.end(self._exit_code(e))
+        finally:
+            self._inside = False
 
     def _go_on(self) -> None:
         if self._resuming:
@@ -361,9 +380,6 @@ class SimLoop(asyncio.AbstractEventLoop):
         missed, self._missed = self._missed, []
         for call, args in missed:
             self._ready.append(SimHandle(call, args, self, self._context))
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        self.world.cancelled()
 
     def _purge(self) -> None:
         alive = {number: ref for number, ref in self._tasks.items() if _unfinished(ref())}

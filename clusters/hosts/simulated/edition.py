@@ -37,6 +37,7 @@ def edition() -> str:
 def sources() -> frozenset[Path]:
     """Return the files that a simulated run depends on."""
     paths: set[Path] = set()
+    modules: set[tuple[str, ...]] = set()
     waiting = [ROOT / name for name in BEGINNINGS]
     for folder in (*PLUGINS, *PROGRAMS):
         waiting += [path for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES]
@@ -44,14 +45,19 @@ def sources() -> frozenset[Path]:
         path = waiting.pop()
         if path not in paths:
             paths.add(path)
-            waiting += _imported_files(path) if path.suffix == ".py" else ()
+            if path.suffix == ".py":
+                package = path.parent.relative_to(ROOT).parts
+                new = _imported_names(package, path.read_bytes()) - modules
+                modules |= new
+                waiting += [file for name in new for file in _files(name)]
     return frozenset(paths)
 
 
-def _imported_files(path: Path) -> Iterator[Path]:
-    """Yield our files that a module imports, anywhere in it."""
-    package = path.parent.relative_to(ROOT).parts
-    for node in ast.walk(ast.parse(path.read_bytes())):
+@cache  # parsing is slow, and a campaign reads the edition again after each import
+def _imported_names(package: tuple[str, ...], code: bytes) -> frozenset[tuple[str, ...]]:
+    """Return the names of our modules, and of what is in them, that a module imports anywhere."""
+    imported: set[tuple[str, ...]] = set()
+    for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import):
             names = [tuple(alias.name.split(".")) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -60,14 +66,12 @@ def _imported_files(path: Path) -> Iterator[Path]:
             names = [module, *((*module, alias.name) for alias in node.names)]
         else:
             continue
-        for name in names:
-            yield from _files(name)
+        imported.update(name for name in names if name[0] in PACKAGES)
+    return frozenset(imported)
 
 
 def _files(name: tuple[str, ...]) -> Iterator[Path]:
-    """Yield the file of a module and of its packages; none if the module is not ours."""
-    if name[0] not in PACKAGES:
-        return
+    """Yield the file of a module of ours, and of its packages."""
     for depth in range(1, len(name) + 1):
         folder = ROOT.joinpath(*name[:depth])
         yield from (p for p in (folder / "__init__.py", folder.with_suffix(".py")) if p.is_file())
