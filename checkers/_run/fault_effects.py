@@ -33,7 +33,7 @@ LATE = ("delay_s", "jitter_s", "reorder")
 SILENT = -1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LinkImpairment:
     """A fault on one link. `harms`: by way, how much worse the link is. `fault`: its id, or SILENT
     if an end of the link neither sends nor receives. `steady`: without interruption."""

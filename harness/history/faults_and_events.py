@@ -9,6 +9,7 @@ the last.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -38,12 +39,12 @@ class FaultInterval:
     state: str = "planned"
     observation: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """The nodes it hit, in order, once each; until that is known, its targets."""
         return tuple(dict.fromkeys(n for group in self.targets.values() for n in group))
 
-    @property
+    @cached_property
     def destroyed_on(self) -> tuple[str, ...]:
         """The nodes whose disks lost synced data."""
         destroys = self.effects.destroys
@@ -55,7 +56,7 @@ class FaultInterval:
             return tuple(sorted({name for names in copies for name in names}))
         return self.names
 
-    @property
+    @cached_property
     def effects(self) -> FaultEffects:
         """What its kind declares."""
         return effects_of(self.kind)

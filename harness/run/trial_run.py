@@ -479,6 +479,7 @@ class Deadlines:
 
 WRITER = "runner"
 STAGES = ("healed", "heal", "observed", "applied", "begin")  # the last one reached counts
+_FAULT_COLUMNS = tuple(FAULTS.names)
 _JSON_COLUMNS = frozenset({"params", "targets", "observation"})
 
 
@@ -517,12 +518,13 @@ class JournalRecorder:
         self.note(text)
 
     def fault(self, row: Mapping[str, Any]) -> None:
-        values = {column: _column_value(column, row.get(column)) for column in FAULTS.names}
-        self._tables["faults"].append(tuple(values.values()))
+        values = tuple(_column_value(column, row.get(column)) for column in _FAULT_COLUMNS)
+        self._tables["faults"].append(values)
         self._tables["faults"].flush()  # no fault may exist without a record of it
         stage = next((name for name in STAGES if row.get(name) is not None), "planned")
         if stage != "planned":
-            fields = {name: _decoded(row.get(name)) for name in ("id", "kind", "targets", "state")}
+            fields = {name: row.get(name) for name in ("id", "kind", "state")}
+            fields["targets"] = _decoded(row.get("targets"))
             self._tell({"fault": {**fields, "stage": stage}})
 
     def event(self, t: int, node: str, kind: str, fields: Mapping[str, Any]) -> None:

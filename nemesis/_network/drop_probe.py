@@ -36,7 +36,7 @@ MAX_QUEUE_S = 1.0  # of a narrow link, in seconds of its rate
 MIN_FULL_BYTES = 16_384  # the queue holds at least this
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ProbeResult:
     """The result of a link's probes; `drop` is the share that the rules in force drop."""
 

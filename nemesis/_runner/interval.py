@@ -77,8 +77,7 @@ def first_row(number: int, planned: PlannedFault) -> dict[str, Any]:
     }
 
 
-def as_json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
+as_json = json.JSONEncoder(sort_keys=True).encode
 
 
 # ------------------------------------------------------------------ what a fault measured, as text

@@ -16,7 +16,6 @@ unless the broker has started again since.
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 from ..net.connection import refusal
@@ -126,7 +125,7 @@ class Jraft:
     def _log_heartbeats(self) -> None:
         """Propose all heartbeats that wait. Those that arrive meanwhile follow in the next
         entry."""
-        heartbeats = [asdict(heartbeat) for heartbeat in self._unlogged.values()]
+        heartbeats = [vars(heartbeat) for heartbeat in self._unlogged.values()]
         self._unlogged.clear()
         self._logging = True
         self._propose("hear", heartbeats).add_done_callback(self._heartbeats_logged)

@@ -25,7 +25,7 @@ that reads it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 from ..net.wire import Json
 from .elect import BrokerStatus, Candidate
@@ -186,7 +186,7 @@ class HeartbeatTable:
     # as JSON, in a snapshot
 
     def fields(self) -> Json:
-        rows = [[asdict(row.heartbeat), row.at, row.gone] for row in self.rows.values()]
+        rows = [[vars(row.heartbeat), row.at, row.gone] for row in self.rows.values()]
         return {"pulses": rows, "leaderSince": self.leader_since}
 
     @classmethod

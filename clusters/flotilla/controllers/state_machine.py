@@ -18,7 +18,7 @@ for each namespace, and `living` is the table of heartbeats of jraft controllers
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..net.connection import refusal
@@ -58,11 +58,11 @@ class ReplicatedState:
         self, in_snapshot: Callable[[BrokerSetState], BrokerSetState] = set_in_snapshot
     ) -> bytes:
         content = {
-            "sets": {name: asdict(in_snapshot(row)) for name, row in self.sets.items()},
+            "sets": {name: in_snapshot(row) for name, row in self.sets.items()},
             "registers": self.registers,
             "living": self.heartbeats.fields(),
         }
-        return json.dumps(content, separators=(",", ":")).encode()
+        return json.dumps(content, separators=(",", ":"), default=vars).encode()
 
     @classmethod
     def unpack(cls, data: bytes) -> "ReplicatedState":

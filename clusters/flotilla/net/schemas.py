@@ -10,6 +10,7 @@ may send them; so are operations that are not listed.
 
 import math
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from .wire import Json, Op
@@ -46,6 +47,7 @@ def is_address(value: Any) -> bool:
     return is_valid and 0 < int(port) < 65536 and _can_be_looked_up(host)
 
 
+@lru_cache(maxsize=1024)  # heartbeats repeat the same addresses
 def _can_be_looked_up(host: str) -> bool:
     """Return whether the resolver accepts it: labels of 1 to 63 characters and no NUL."""
     try:

@@ -14,6 +14,7 @@ Step 1 must be done before anything of a later `take_effects` is released.
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from .log import EntryId
 from .membership import Configuration
@@ -36,8 +37,7 @@ class Role:
     leader: str | None
 
 
-@dataclass(frozen=True)
-class LogChange:
+class LogChange(NamedTuple):
     """A change of the log. `first` 0: no entry changed. `base`: the whole log is rewritten."""
 
     first: int = 0
@@ -47,8 +47,9 @@ class LogChange:
     members: Configuration | None = None  # if it changed
 
 
-@dataclass(frozen=True)
-class RaftEffects:
+class RaftEffects(NamedTuple):
+    """See above. Named tuples, since a node takes its effects after every message."""
+
     vote: Vote | None  # if it changed
     hard_state: Vote  # is written with every entry, changed or not
     log: LogChange

@@ -126,10 +126,8 @@ class RaftJournal:
     def take_change(self) -> LogChange:
         first, base, install = self._first, self._base, self._install
         self._first, self._base, self._install = 0, False, False
-        members, self._reported_members = (
-            self.members if self.members != self._reported_members else None,
-            self.members,
-        )
+        now, before = self.members, self._reported_members
+        members, self._reported_members = now if now is not before and now != before else None, now
         if base:
             first = self.log.base.index + 1
         return LogChange(
