@@ -12,6 +12,7 @@ evidence, unless only single faults are doubtful: where many overlap, some affec
 operation. Those faults do not count; the rest of the run is judged.
 """
 
+import gc
 from collections.abc import Mapping
 from contextlib import redirect_stderr
 from dataclasses import dataclass, field, replace
@@ -79,6 +80,8 @@ def simulate(trial: Trial, plan: str, folder: Path) -> SeedOutcome:
     The caller removes the folder. The plan must be valid, as those of
     `harness.campaign.swarm.draw_trial` and `harness.run.launch.planned` are.
     """
+    gc.collect()
+    gc.freeze()  # collections during this seed need not visit modules, nor what earlier seeds left
     folder.mkdir(parents=True)
     run = write_run(trial, plan, folder)
     with run.log.open("a") as log, redirect_stderr(log):

@@ -19,6 +19,8 @@ from types import MappingProxyType
 from harness.contracts import NO_EFFECT, Agent, Distance, Link, LinkEffect, LinkRule, Node
 from nemesis._runner.waiting import gather_all
 
+NO_DISTANCE = Distance()
+
 
 class LinkRules:
     """The link rules of all nodes."""
@@ -61,7 +63,7 @@ class LinkRules:
 
     def distance(self, link: Link) -> Distance:
         """Return the distance of the link's ends, which is there before and after all faults."""
-        return self._distances.get(link, Distance())
+        return self._distances.get(link, NO_DISTANCE)
 
     def version(self, node: str) -> int:
         """Return a number that rises when replacing the node's rules begins, and when it ends."""

@@ -122,7 +122,7 @@ class HeartbeatTable:
             rows[heartbeat.key] = LastHeartbeat(heartbeat, now, connection)
             if known is None or known.gone:
                 returned.append(heartbeat.key)
-        return replace(self, rows=rows), returned
+        return HeartbeatTable(rows, self.leader_since), returned
 
     def without(self, keys: Iterable[Key]) -> tuple["HeartbeatTable", list[Key]]:
         """Return the table with these brokers gone, and those for which that is a change."""
@@ -238,11 +238,10 @@ class LocalLiveness:
     def on_heartbeat(self, heartbeat: Heartbeat, connection: int, now: float) -> bool:
         """Record a heartbeat. Return whether the broker was not known as alive before."""
         self._set_heard_at.setdefault(heartbeat.key[0], now)
-        renewed = {
-            key: replace(row, at=now)
-            for key, row in self._grace.renew(heartbeat, self._table, now).items()
-        }
-        table = replace(self._table, rows={**self._table.rows, **renewed})
+        table = self._table
+        if silent := self._grace.renew(heartbeat, table, now):
+            renewed = {key: replace(row, at=now) for key, row in silent.items()}
+            table = replace(table, rows={**table.rows, **renewed})
         self._table, returned = table.with_heartbeats([heartbeat], now, connection)
         return bool(returned)
 

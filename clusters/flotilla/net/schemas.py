@@ -9,7 +9,7 @@ may send them; so are operations that are not listed.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -42,12 +42,16 @@ def is_text(value: Any) -> bool:
 
 def is_address(value: Any) -> bool:
     """Return whether a value is host:port."""
-    host, _, port = value.rpartition(":") if is_text(value) else ("", "", "")
+    return is_text(value) and _is_host_and_port(value)
+
+
+@lru_cache(maxsize=1024)  # heartbeats repeat the same addresses
+def _is_host_and_port(text: str) -> bool:
+    host, _, port = text.rpartition(":")
     is_valid = 0 < len(host) < 256 and port.isascii() and port.isdecimal() and len(port) < 6
     return is_valid and 0 < int(port) < 65536 and _can_be_looked_up(host)
 
 
-@lru_cache(maxsize=1024)  # heartbeats repeat the same addresses
 def _can_be_looked_up(host: str) -> bool:
     """Return whether the resolver accepts it: labels of 1 to 63 characters and no NUL."""
     try:
@@ -177,13 +181,17 @@ SCHEMAS: Mapping[int, Schema] = {
     Op.UPDATE_CONFIG: {"values": is_table},
 }
 
+_CHECKS: Mapping[int, Sequence[tuple[str, bool, Check]]] = {  # name, whether it is required, check
+    op: [(name.removesuffix("?"), not name.endswith("?"), check) for name, check in schema.items()]
+    for op, schema in SCHEMAS.items()
+}
+
 
 def schema_error(op: int, fields: Json) -> str:
     """Return what is wrong with the fields of an operation, "" if they are valid."""
-    for listed, check in SCHEMAS.get(op, {}).items():
-        name = listed.removesuffix("?")
+    for name, required, check in _CHECKS.get(op, ()):
         if name not in fields:
-            if name == listed:
+            if required:
                 return f"{name} is missing"
         elif not check(fields[name]):
             return f"{name} cannot be {str(fields[name])[:_MAX_SHOWN]!r}"

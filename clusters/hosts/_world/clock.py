@@ -34,7 +34,7 @@ class HostClock:
     def monotonic_ns(self) -> int:
         passed = self._world.now_ns - self._anchor_ns
         if self._rate is not None:
-            passed = int(passed * self._rate)
+            passed = passed * self._rate.numerator // self._rate.denominator
         return self._reads_ns + passed
 
     def wall_ms(self) -> int:
@@ -70,5 +70,5 @@ class HostClock:
         this."""
         wanted = reads_ns - self._reads_ns
         if self._rate is not None:
-            wanted = -(-wanted // self._rate)
+            wanted = -(-wanted * self._rate.denominator // self._rate.numerator)
         return self._anchor_ns + wanted

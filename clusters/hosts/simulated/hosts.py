@@ -114,7 +114,6 @@ class SimulatedHosts:
         self._run.update_state(edition=edition())
         driver = Driver(self._world, self._network)
         began_s = time.process_time()
-        gc.freeze()  # collections need not visit the objects of today's modules
         gc.disable()  # the world collects garbage itself, the last time when it closes
         try:
             code = driver.run_world(lambda _: main)
@@ -131,7 +130,6 @@ class SimulatedHosts:
                 machine.kill_processes()
             self._world.close()
             gc.enable()
-            gc.unfreeze()
         self._run.update_state(digest=self._world.digest(), simulated=self._figures(took_s))
         return code
 
