@@ -121,7 +121,8 @@ def _published(known: RunFacts, mark: int, group: int | None, until: int) -> dic
 def _next_begin(outline: Outline, fault: FaultInterval) -> int:
     """Return when the next fault begins, or the load ends."""
     applied = fault.applied or 0
-    later = outline.begins[bisect_right(outline.begins, applied) :][:1]
+    at = bisect_right(outline.begins, applied)
+    later = outline.begins[at : at + 1]
     ends = outline.load.end if outline.load else outline.end
     return max(applied, min([*later, ends]))
 

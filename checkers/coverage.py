@@ -25,7 +25,6 @@ from harness.history.faults_and_events import (
     FaultInterval,
     TimeWindow,
     in_force,
-    overlap_ns,
 )
 from harness.history.reader import ClientErrors, History
 from harness.judge.verdict import Reason, Result
@@ -365,8 +364,8 @@ def unelectable(fault: FaultInterval, outline: Outline) -> bool:
         return False
     there = [fault] + [
         other
-        for when, other in zip(outline.force, outline.applied, strict=True)
-        if 2 * overlap_ns(window, when) >= window.end - window.begin and other.id != fault.id
+        for other in outline.overlapping(window, (window.end - window.begin) / 2)
+        if other.id != fault.id
     ]
     silent = {name for each in there if each.silences for name in each.names}
     cut = {link for each in there if each.kind == "partition" for link in links_of(each)}
@@ -397,17 +396,8 @@ def noticed(fault: FaultInterval, outline: Outline) -> bool:
     end = fault.healed if fault.healed is not None else fault.heal
     hit = sets_of_master(fault, outline)
     names = hit if len(outline.dealt) > 1 else frozenset()
-    return any(_missed(begin, end, some) for some in _by_set(outline.events, names))
-
-
-def _by_set(
-    events: Sequence[ClusterEvent], names: frozenset[str]
-) -> Iterator[Sequence[ClusterEvent]]:
-    """Yield the events of each of these sets; all events if there are no names."""
-    for name in names:
-        yield [event for event in events if event.fields.get("brokerName", name) == name]
-    if not names:
-        yield events
+    events = [outline.events_by_set[name] for name in names] or [outline.events]
+    return any(_missed(begin, end, some) for some in events)
 
 
 def _missed(begin: int, end: int | None, events: Sequence[ClusterEvent]) -> bool:

@@ -153,21 +153,23 @@ def _worst(link_faults: Iterable[LinkImpairment], way: str) -> Iterator[int]:
     moments: dict[int, tuple[list[LinkImpairment], list[LinkImpairment]]] = defaultdict(
         lambda: ([], [])
     )
+    harms: dict[LinkImpairment, float] = {}
     for link_fault in link_faults:
+        harms[link_fault] = link_fault.harm(way)
         moments[link_fault.begin][0].append(link_fault)
         moments[link_fault.end][1].append(link_fault)
     active: list[LinkImpairment] = []
     for at in sorted(moments):
         begun, ended = moments[at]
         active = [link_fault for link_fault in active if link_fault not in ended] + begun
-        if (found := _single(active, way)) is not None:
+        if (found := _single(active, harms)) is not None:
             yield found
 
 
-def _single(active: Sequence[LinkImpairment], way: str) -> int | None:
+def _single(active: Sequence[LinkImpairment], harms: Mapping[LinkImpairment, float]) -> int | None:
     """Return the fault that makes the difference now, if there is one."""
-    worst = max((link_fault.harm(way) for link_fault in active), default=0.0)
-    rivals = [link_fault for link_fault in active if link_fault.harm(way) == worst > 0]
+    worst = max(map(harms.__getitem__, active), default=0.0)
+    rivals = [link_fault for link_fault in active if harms[link_fault] == worst > 0]
     if not rivals or any(r.fault == SILENT or r.begin != rivals[0].begin for r in rivals):
         return None
     return min(rival.fault for rival in rivals)

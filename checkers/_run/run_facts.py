@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from checkers._run.fault_effects import idle_disks, idle_links
-from checkers._run.timeline import NO_SET, TimelineQuery, measure
+from checkers._run.timeline import NO_SET, Ints, TimelineQuery, measure
 from checkers._run.timeline_query import Timeline
 from checkers._spark.spark_stages import per_history
 from harness.history.faults_and_events import (
@@ -69,6 +71,28 @@ class Outline:
     def force(self) -> tuple[TimeWindow, ...]:
         windows = (in_force(fault, self.end) for fault in self.applied)
         return tuple(window for window in windows if window is not None)
+
+    @cached_property
+    def _force_bounds(self) -> tuple[Ints, Ints]:
+        """The begins and ends of the windows in `force`."""
+        return (
+            np.array([window.begin for window in self.force], np.int64),
+            np.array([window.end for window in self.force], np.int64),
+        )
+
+    def overlapping(self, window: TimeWindow, least_ns: float) -> list[FaultInterval]:
+        """Return the applied faults that were in force for at least this time of a window."""
+        begins, ends = self._force_bounds
+        shared = np.minimum(ends, window.end) - np.maximum(begins, window.begin)
+        return [self.applied[at] for at in np.flatnonzero(np.maximum(shared, 0) >= least_ns)]
+
+    @cached_property
+    def events_by_set(self) -> Mapping[str, Sequence[ClusterEvent]]:
+        """The events of each broker set, and with them those of no set."""
+        return {
+            name: [event for event in self.events if event.fields.get("brokerName", name) == name]
+            for name in self.dealt
+        }
 
     @cached_property
     def quiet(self) -> tuple[TimeWindow, ...]:

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from checkers._run.timeline import NEVER, Bools, CellKind, Ints, TimelineQuery, latency_ms
+from checkers._run.timeline import NEVER, CellKind, Ints, TimelineQuery, latency_ms
 from harness.history.faults_and_events import TimeWindow
 from harness.operation import F, Type
 
@@ -33,6 +33,7 @@ class Timeline:
     def __init__(self, table: pa.Table, query: TimelineQuery) -> None:
         self.query = query
         self._columns = {name: table.column(name).to_numpy() for name in table.column_names}
+        self._acks: dict[int | None, tuple[Ints, Ints]] = {}  # by broker set
 
     def total(self, f: F, kind: Type, group: int | None = None) -> int:
         return self._sum(self._where(CellKind.OPS, f=f, type=kind, set=group))
@@ -57,8 +58,8 @@ class Timeline:
     @cached_property
     def _in_windows(self) -> Mapping[int, Sequence[tuple[int, int, int, int]]]:
         """By window: set, f, type and count."""
-        mask = self._where(CellKind.WINDOW)
-        columns = (self._of(name, mask).tolist() for name in ("slot", "set", "f", "type", "n"))
+        cells = self._where(CellKind.WINDOW)
+        columns = (self._of(name, cells).tolist() for name in ("slot", "set", "f", "type", "n"))
         found: dict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
         for slot, *cell in zip(*columns, strict=True):
             found[slot].append((cell[0], cell[1], cell[2], cell[3]))
@@ -68,9 +69,9 @@ class Timeline:
     def in_flight(self) -> Mapping[int, int]:
         """By window, how many operations were open at some moment of it; of polls, those that
         failed or returned a message."""
-        mask = self._where(CellKind.FLIGHT)
+        cells = self._where(CellKind.FLIGHT)
         counts: Counter[int] = Counter()
-        for window, n in zip(self._of("slot", mask), self._of("n", mask), strict=True):
+        for window, n in zip(self._of("slot", cells), self._of("n", cells), strict=True):
             counts[int(window)] += int(n)
         return counts
 
@@ -86,13 +87,13 @@ class Timeline:
 
     def outage(self, mark: int, group: int | None = None) -> Outage | None:
         """Return the outage that begins with the first failure after the mark."""
-        mask = self._where(CellKind.FAILURE, slot=mark, set=group)
-        if not mask.any():
+        cells = self._where(CellKind.FAILURE, slot=mark, set=group)
+        if not len(cells):
             return None
-        seen = self._of("lo", mask)
+        seen = self._of("lo", cells)
         at = int(np.argmin(seen))
         failed = int(seen[at])
-        start = int(self._of("slot2", mask)[at])
+        start = int(self._of("slot2", cells)[at])
         return Outage(start if start >= 0 else failed, failed, self.acked_after(failed, group))
 
     def acked_after(self, t: int, group: int | None = None) -> int | None:
@@ -116,8 +117,9 @@ class Timeline:
     def idle(self, window: TimeWindow, fs: Iterable[F]) -> list[TimeWindow]:
         """Return the stretches of a window without a success of these kinds, with the precision of
         a bin."""
-        mask = self._where(CellKind.OPS, type=Type.OK) & np.isin(self._columns["f"], [*fs])
-        slots = np.unique(self._of("slot", mask)) * self.query.bin_ns
+        cells = self._where(CellKind.OPS, type=Type.OK)
+        cells = cells[np.isin(self._of("f", cells), [*fs])]
+        slots = np.unique(self._of("slot", cells)) * self.query.bin_ns
         begins = [window.begin, *(slots + self.query.bin_ns).tolist()]
         ends = [*slots.tolist(), window.end]
         return [
@@ -129,23 +131,24 @@ class Timeline:
     @property
     def sending(self) -> TimeWindow | None:
         """The time from the invocation of the first send to that of the last one."""
-        mask = self._where(CellKind.SENT)
-        if not mask.any():
+        cells = self._where(CellKind.SENT)
+        if not len(cells):
             return None
-        return TimeWindow(int(self._of("lo", mask).min()), int(self._of("hi", mask).max()))
+        return TimeWindow(int(self._of("lo", cells).min()), int(self._of("hi", cells).max()))
 
     def in_vain(self, *, never: bool) -> int | None:
         """Return when the last send ended that was invoked after the last acknowledgement and not
         acknowledged, no more than one fine bin late. `never`: sends without an end count, too, and
         end at NEVER."""
         acked = self._where(CellKind.ACKED)
-        last = int(self._of("hi", acked).max()) if acked.any() else -1
-        mask = self._where(CellKind.IN_VAIN) & (self._columns["hi"] > last)
+        last = int(self._of("hi", acked).max()) if len(acked) else -1
+        cells = self._where(CellKind.IN_VAIN)
+        cells = cells[self._of("hi", cells) > last]
         if not never:
-            mask &= self._columns["slot"] != NEVER
-        if not mask.any():
+            cells = cells[self._of("slot", cells) != NEVER]
+        if not len(cells):
             return None
-        slot = int(self._of("slot", mask).max())
+        slot = int(self._of("slot", cells).max())
         return slot if slot == NEVER else (slot + 1) * self.query.fine_ns
 
     def quantiles_ms(
@@ -153,39 +156,39 @@ class Timeline:
     ) -> list[float | None]:
         """Return latencies of acknowledged sends: of all, or of those acknowledged in a span. None
         of them exceeds the maximum, which is known exactly."""
-        mask = (
+        cells = (
             self._where(CellKind.LATENCY)
             if span is None
             else self._where(CellKind.WITHIN, slot=span)
         )
-        buckets, counts = _summed(self._of("slot2", mask), self._of("n", mask))
-        worst = float(self._of("hi", mask).max(initial=0)) / 1e6
+        buckets, counts = _summed(self._of("slot2", cells), self._of("n", cells))
+        worst = float(self._of("hi", cells).max(initial=0)) / 1e6
         found = (_quantile(buckets, counts, q) for q in quantiles)
         return [None if value is None else min(value, worst) for value in found]
 
     def worst_ms(self) -> float | None:
-        mask = self._where(CellKind.LATENCY)
-        return float(self._of("hi", mask).max()) / 1e6 if mask.any() else None
+        cells = self._where(CellKind.LATENCY)
+        return float(self._of("hi", cells).max()) / 1e6 if len(cells) else None
 
     @cached_property
     def bins(self) -> range:
         """The bins from the first to the last in which anything happened."""
-        mask = self._where(CellKind.OPS) | self._where(CellKind.MESSAGES)
-        slots = self._of("slot", mask)
+        cells = np.concatenate([self._where(CellKind.OPS), self._where(CellKind.MESSAGES)])
+        slots = self._of("slot", cells)
         return range(int(slots.min()), int(slots.max()) + 1) if len(slots) else range(0)
 
     def lane(self, what: CellKind, f: F, kind: Type) -> list[int]:
         """Return counts by bin."""
-        mask = self._where(what, f=f, type=kind)
+        cells = self._where(what, f=f, type=kind)
         counts = np.zeros(len(self.bins), np.int64)
         if len(counts):
-            np.add.at(counts, self._of("slot", mask) - self.bins.start, self._of("n", mask))
+            np.add.at(counts, self._of("slot", cells) - self.bins.start, self._of("n", cells))
         return [int(n) for n in counts]
 
     def latency_lane(self, quantile: float) -> list[float | None]:
         """Return a latency quantile by bin."""
-        mask = self._where(CellKind.LATENCY)
-        slots, buckets, counts = (self._of(name, mask) for name in ("slot", "slot2", "n"))
+        cells = self._where(CellKind.LATENCY)
+        slots, buckets, counts = (self._of(name, cells) for name in ("slot", "slot2", "n"))
         order = np.argsort(slots, kind="stable")
         slots, buckets, counts = slots[order], buckets[order], counts[order]
         lane: list[float | None] = []
@@ -196,8 +199,13 @@ class Timeline:
 
     def _acked(self, group: int | None) -> tuple[Ints, Ints]:
         """Return the first and last acknowledgement of each fine bin, in order of time."""
-        mask = self._where(CellKind.ACKED, set=group)
-        slots, firsts, lasts = (self._of(name, mask) for name in ("slot", "lo", "hi"))
+        if group not in self._acks:
+            self._acks[group] = self._sorted_acks(group)
+        return self._acks[group]
+
+    def _sorted_acks(self, group: int | None) -> tuple[Ints, Ints]:
+        cells = self._where(CellKind.ACKED, set=group)
+        slots, firsts, lasts = (self._of(name, cells) for name in ("slot", "lo", "hi"))
         order = np.lexsort((firsts, slots))
         slots, firsts, lasts = slots[order], firsts[order], lasts[order]
         if group is None and len(slots):
@@ -205,22 +213,27 @@ class Timeline:
             return np.minimum.reduceat(firsts, heads), np.maximum.reduceat(lasts, heads)
         return firsts, lasts
 
-    def _where(self, what: CellKind, **keys: int | None) -> Bools:
-        mask: Bools = self._columns["what"] == what
+    def _where(self, what: CellKind, **keys: int | None) -> Ints:
+        """Return the numbers of the cells of a kind with these values."""
+        cells = self._by_kind[what]
         for name, wanted in keys.items():
             if wanted is not None:
-                mask = mask & (self._columns[name] == wanted)
-        return mask
+                cells = cells[self._columns[name][cells] == wanted]
+        return cells
 
-    def _of(self, name: str, mask: Bools) -> Ints:
-        column: Ints = self._columns[name][mask]
+    @cached_property
+    def _by_kind(self) -> Mapping[CellKind, Ints]:
+        return {what: np.flatnonzero(self._columns["what"] == what) for what in CellKind}
+
+    def _of(self, name: str, cells: Ints) -> Ints:
+        column: Ints = self._columns[name][cells]
         return column
 
-    def _sum(self, mask: Bools) -> int:
-        return int(self._of("n", mask).sum())
+    def _sum(self, cells: Ints) -> int:
+        return int(self._of("n", cells).sum())
 
-    def _least(self, mask: Bools) -> int | None:
-        return int(self._of("lo", mask).min()) if mask.any() else None
+    def _least(self, cells: Ints) -> int | None:
+        return int(self._of("lo", cells).min()) if len(cells) else None
 
 
 def _summed(buckets: Ints, counts: Ints) -> tuple[Ints, Ints]:

@@ -141,11 +141,6 @@ def in_force(fault: FaultInterval, end: int) -> TimeWindow | None:
     )
 
 
-def overlap_ns(one: TimeWindow, other: TimeWindow | None) -> int:
-    """Return for how long two windows overlap, in ns."""
-    return max(0, min(one.end, other.end) - max(one.begin, other.begin)) if other else 0
-
-
 def quiet_windows(faults: Iterable[FaultInterval], load: TimeWindow) -> tuple[TimeWindow, ...]:
     """Return the load's stretches between faults, the first and last of them at its ends.
 

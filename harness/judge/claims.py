@@ -221,12 +221,17 @@ def exceeding_claims(
     who = f"profile {profile}" if profile else "the system"
     sizes = Counter(groups.values())
     reasons: dict[int, str] = {}
+    by_kind: dict[str, list[FaultInterval]] = {}
+    for fault in faults:
+        by_kind.setdefault(fault.kind, []).append(fault)
     for last in faults:
         extent = claims.get(last.kind, claims.get(ANY_KIND, "none"))
         if extent == "none":
             reasons[last.id] = f"{who} does not claim to survive"
             continue
-        there = [f for f in faults if f.kind == last.kind and _was_active(last, f)]
+        if extent == "all":
+            continue
+        there = [f for f in by_kind[last.kind] if _was_active(last, f)]
         for group, nodes in _by_group(there, hit, groups).items():
             if len(nodes) > allowed_nodes(extent, sizes[group]):
                 with_others = "" if len(there) == 1 else "with others "

@@ -111,6 +111,8 @@ class _Nemesis:
                 await self._healer.heal([interval])
         finally:
             interval.over.set()
+            if interval.injection is None and interval in self._begun:
+                self._begun.remove(interval)
 
     async def heal_all(self) -> None:
         """Heal what is still in the world, newest first, even if it cannot be recorded."""
