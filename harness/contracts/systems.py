@@ -5,6 +5,7 @@ Systems and faults work with the `TestBed` while a trial runs.
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from harness.contracts.agent import Agent
@@ -151,9 +152,14 @@ class TestBed:
     async def cluster_state(self) -> ClusterState:
         """Return which node has which role now: observed where the world is observable, else
         queried."""
-        if isinstance(self.hosts, Omniscient):
-            return self.hosts.cluster_state()
+        if self.omniscient:
+            return self.omniscient.cluster_state()
         return await self.system.cluster_state(self)
+
+    @cached_property
+    def omniscient(self) -> Omniscient | None:
+        """The hosts, if their whole world is observable."""
+        return self.hosts if isinstance(self.hosts, Omniscient) else None
 
     def node(self, name: str) -> Node:
         """Return the node of this name, with its address. It must exist."""

@@ -88,8 +88,8 @@ def _binomial(k: int, n: int, p: float) -> float:
 
 async def probe_links(scene: FaultContext, links: Iterable[Link]) -> tuple[ProbeResult, ...]:
     """Probe the links; all receivers at the same time."""
-    if isinstance(scene.bed.hosts, Omniscient):
-        return tuple(_simulate(scene, scene.bed.hosts, link) for link in sorted(set(links)))
+    if world := scene.bed.omniscient:
+        return tuple(_simulate(scene, world, link) for link in sorted(set(links)))
     by_sink = sources_by_sink(await _existing(scene.bed, set(links)))
     groups = await asyncio.gather(
         *(_probe_undisturbed(scene, sink, sources) for sink, sources in by_sink.items())

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.contracts import FaultContext, Link, LinkEffect, TimedDatagram
-from harness.contracts.cluster_view import Omniscient
 from nemesis._network.drop_probe import probe_timeout_s
 from nemesis._runner.waiting import NS, wait_until
 
@@ -79,10 +78,10 @@ async def measure_baselines(
     For a link that carries nothing at the moment it is what an earlier fault measured, or else the
     known difference of the clocks.
     """
-    clocks, hosts = clock_offsets_ns(scene, links), scene.bed.hosts
-    if isinstance(hosts, Omniscient):
+    clocks = clock_offsets_ns(scene, links)
+    if world := scene.bed.omniscient:
         return {
-            link: clocks[link] + hosts.min_latency_ns(*link) + _distance_s(scene, link) * NS
+            link: clocks[link] + world.min_latency_ns(*link) + _distance_s(scene, link) * NS
             for link in links
         }
     min_latency_s, slow = scene.links.min_latency_s, set(links)
@@ -183,7 +182,7 @@ async def _send(
     bed, agents = scene.bed, scene.bed.agents
     token = f"{source}>{sink}/{scene.random.getrandbits(48):x}"
     await agents[source].send_timed(bed.node(sink).address, token, count, size_bytes)
-    if isinstance(bed.hosts, Omniscient):  # the arrivals are known at once
+    if bed.omniscient:  # the arrivals are known at once
         return await agents[sink].timed_arrivals(token)
     arrived: list[TimedDatagram] = []
 
