@@ -263,6 +263,10 @@ class Leadership:
             return
         if now < self._quiet_until:
             return
+        most_s = self._c.config.check_sync_state_set_s / 10
+        if late_s := self._c.replica.store.ports.choices.moment_s("review-late", most_s):
+            self._loop.call_later(late_s, self._review)
+            return
         self.state = self.state.propose(wanted)
         self.advance()
         self._tasks.start(self._alter(wanted, self.state.epoch))

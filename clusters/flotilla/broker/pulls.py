@@ -113,6 +113,7 @@ class Pulls:
             nearest = min(max(pull.offset, low), high)
             return PullReply(Status.PULL_OFFSET_MOVED, nearest, low, high)
         count = min(pull.max_count, _MAX_MESSAGES)
+        count = self._store.ports.choices.fewer("pull-fewer", count)
         found = self._store.fetch(key, pull.offset, count, _MAX_BYTES)
         if not found:
             return PullReply(Status.PULL_NOT_FOUND, pull.offset, low, high)

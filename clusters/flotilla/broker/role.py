@@ -18,6 +18,7 @@ from ..replication.replica import Replica
 from ..replication.sync_state import SyncState
 from ..rules import Rules
 from ..store.retention import needed_from
+from ..world.choices import delay
 from ..world.ports import Ports
 from .changes import MetadataChanges
 from .controller_link import ControllerLink, ReplicaInfo
@@ -45,7 +46,7 @@ class BrokerRole:
         self.config, self.replica = config, replica
         self.leadership: Leadership | None = None
         self.changes: MetadataChanges | None = None
-        self.ha = HaMaster(config, replica.store.log, rules, self, events)
+        self.ha = HaMaster(config, replica.store.log, rules, self, events, ports.choices)
         self.slave = HaSlave(config, replica.store, rules, replica, events)
         self.link = ControllerLink(config, ports, controllers, self, events, observer.beat)
         self._ports, self._rules, self._events = ports, rules, events
@@ -151,6 +152,8 @@ class BrokerRole:
         else:
             self._promoting = True
             await self.slave.stop()
+            most_s = self.config.broker_heartbeat_interval_s / 4
+            await delay(self._ports.choices, "promotion-late", most_s)
             await self.replica.begin_reign(info.epoch)
             state = SyncState(self.link.id, info.members, info.set_epoch)
             self.leadership = Leadership(self._leadership_context(), info.epoch, state)

@@ -51,6 +51,7 @@ from ..raft.messages import LogEntry
 from ..raft.node import Hooks, Indeterminate, NotLeader, RaftConfig, RaftNode
 from ..raft.storage import StorageDamaged
 from ..rules import Rules
+from ..world.choices import delay
 from ..world.ports import Ports
 from .consensus import ConsensusMode, ControllerAccess, majority_timeout
 from .controller_requests import DECISIONS, HandoverPlan, plan_handover
@@ -257,7 +258,13 @@ class Controller:
         return Jraft(access) if config.controller_type == "jraft" else Dledger(access)
 
     def _answer(self, op: Op) -> Callable[[FrameConnection, Json], Awaitable[Json]]:
-        return lambda connection, fields: self._mode.submit(op, fields)
+        async def answer(connection: FrameConnection, fields: Json) -> Json:
+            answered = await self._mode.submit(op, fields)
+            most_s = 1.5 * self._config.controller_rpc_timeout_s
+            await delay(self._ports.choices, "answer-late", most_s)
+            return answered
+
+        return answer
 
     async def _hand_over(self, connection: FrameConnection, fields: Json) -> Json:
         """Move the mastership of a set as planned: the controllers' part of a *drill*.
@@ -445,6 +452,8 @@ class Controller:
 
     async def _send_notice(self, addr: str, info: bytes) -> None:
         """Use a new connection: one from before a partition may be dead without a sign of it."""
+        most_s = self._config.sync_broker_metadata_s / 4
+        await delay(self._ports.choices, "notice-late", most_s)
         try:
             connection = await dial(addr, RejectingHandler(), self._config.controller_rpc_timeout_s)
         except Unreachable:

@@ -23,11 +23,13 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ..net.connection import FrameConnection, Tasks
 from ..net.wire import Op, ProtocolError, decode
 from ..rules import Rules
+from ..world.choices import delay
 from ..world.ports import Ports
 from .core import Raft, RaftTiming
 from .effects import RaftEffects, RaftState, Role
@@ -132,7 +134,7 @@ class RaftNode:
             member.me,
             RaftJournal(first, recovered.snapshot, recovered.base, recovered.entries),
             member.timing,
-            ports.randomness.uniform,
+            partial(_election_timeout, ports),
             rules,
             asyncio.get_running_loop().time(),
             vote=recovered.vote,
@@ -281,6 +283,8 @@ class RaftNode:
 
     async def _write(self, effects: RaftEffects) -> None:
         try:
+            most_s = self._member.timing.heartbeat_s
+            await delay(self._ports.choices, "raft-sync-late", most_s)
             await self._storage.write(effects.hard_state, effects.log)
         except OSError as e:
             self._ports.exit.fatal(f"the Raft log could not be written: {e}")
@@ -294,7 +298,11 @@ class RaftNode:
             self._links.set_peers(_others(effects.log.members, self._member.me))
             self._hooks.on_members(effects.log.members)
         for peer, message in effects.messages:
-            self._send(peer, message)
+            most_s = self._member.timing.election_s / 2
+            if late_s := self._ports.choices.moment_s("raft-late", most_s):
+                self._loop.call_later(late_s, self._send, peer, message)
+            else:
+                self._send(peer, message)
         role, led = effects.role, self._role.state is RaftState.LEADER
         deposed = led and role is not None and role.state is not RaftState.LEADER
         if role and role != self._role and not deposed:
@@ -316,6 +324,8 @@ class RaftNode:
                 future.set_result(None)
 
     def _send(self, peer: str, message: Message) -> None:
+        if self._closed:
+            return
         if isinstance(message, VoteRequest | Append | SnapshotPart):
             self._links.send(peer, pack(message))
         elif connection := self._inbound.get(peer):
@@ -360,7 +370,8 @@ class RaftNode:
 
     def _save_if_due(self) -> None:
         """Start a snapshot if one is due, but not before a leader's snapshot is restored."""
-        due = self._applied - self._saved >= self._member.snapshot_entries
+        entries = self._ports.choices.fewer("snapshot-early", self._member.snapshot_entries)
+        due = self._applied - self._saved >= entries
         behind = self._applied < self.raft.log.base.index
         if due and not behind and self._saving is None and not self._closed:
             self._saved = self._applied
@@ -376,6 +387,12 @@ class RaftNode:
         if not self._closed:
             self.raft.compact(snapshot)
             self._pump()
+
+
+def _election_timeout(ports: Ports, least: float, most: float) -> float:
+    """Return a random factor of the election timeout, or by a choice the least one."""
+    drawn = ports.randomness.uniform(least, most)
+    return least if ports.choices.chance("election-soon") else drawn
 
 
 def _restore(hooks: Hooks, snapshot: Snapshot, member: RaftConfig) -> None:

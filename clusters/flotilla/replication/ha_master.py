@@ -30,6 +30,7 @@ from ..net.connection import FrameConnection
 from ..net.wire import Op, ProtocolError, Status, decode
 from ..rules import Rules
 from ..store.commit_log import CommitLog
+from ..world.choices import USUAL, Choices
 from ..world.timers import PeriodicTimer
 from .divergence import LogShape
 from .ha_protocol import HandshakeReply, HandshakeRequest, LogData, unpack_ack
@@ -136,14 +137,20 @@ class SlaveLink:
     progress: SlaveProgress = field(default_factory=SlaveProgress)
     sent: int | None = None
     rate: Rate = field(default_factory=Rate)
-    waiting: asyncio.TimerHandle | None = None  # for tokens
+    waiting: asyncio.TimerHandle | None = None  # to send the next batch
 
 
 class HaMaster:
     """The handler of connections to the HA port."""
 
     def __init__(
-        self, config: Config, log: CommitLog, rules: Rules, broker: MasterBroker, events: EventLog
+        self,
+        config: Config,
+        log: CommitLog,
+        rules: Rules,
+        broker: MasterBroker,
+        events: EventLog,
+        choices: Choices = USUAL,
     ) -> None:
         self.links: dict[int, SlaveLink] = {}
         self._by_connection: dict[FrameConnection, SlaveLink] = {}
@@ -155,6 +162,7 @@ class HaMaster:
         self._rules = rules
         self._broker = broker
         self._events = events
+        self._choices = choices
         self._loop = asyncio.get_running_loop()
         self._batch: _Batch | None = None
         self._confirm_sent = 0
@@ -349,9 +357,11 @@ class HaMaster:
         return True
 
     def _must_wait(self, link: SlaveLink) -> bool:
-        """Return whether flow control delays the next batch; it is then sent when there are
-        tokens."""
+        """Return whether flow control, or a choice, delays the next batch; it is then sent when
+        there are tokens, or a moment later."""
         wait_s = link.bucket.wait_s(self._loop.time()) if link.bucket else 0.0
+        most_s = self._config.ha_send_heartbeat_interval_s / 10
+        wait_s = wait_s or self._choices.moment_s("batch-late", most_s)
         if wait_s and link.waiting is None:
             link.waiting = self._loop.call_later(wait_s, self._resume, link)
         return wait_s > 0
@@ -367,6 +377,7 @@ class HaMaster:
             return batch.records
         _, _, epoch_end = self._broker.shape().epochs.at(offset, self._log.written)
         size = min(self._config.ha_transfer_batch_size, epoch_end - offset)
+        size = self._choices.fewer("batch-short", size)
         records = self._log.records(offset, size)
         self._batch = _Batch(offset, self._log.written, records)
         return records

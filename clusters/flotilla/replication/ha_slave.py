@@ -122,9 +122,19 @@ class HaSlave:
         held = self._rules.ack_position(
             self._config.sync_flush, log.max_offset, log.written, log.flushed
         )
+        if not always and held > self._acked and self._is_late():
+            return
         if always or held > self._acked:
             self._acked = held
             self._connection.send_oneway(Op.HA_ACK, pack_ack(held))
+
+    def _is_late(self) -> bool:
+        """Return whether the ack is put off by a choice; it is then sent a moment later."""
+        most_s = self._config.ha_send_heartbeat_interval_s / 10
+        late_s = self._store.ports.choices.moment_s("ack-late", most_s)
+        if late_s:
+            self._loop.call_later(late_s, self.acknowledge)
+        return late_s > 0
 
     # the task
 

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from ..net.connection import Tasks
+from ..world.choices import MAX_SYNC_DELAY_S, delay
 from ..world.ports import (
     RETRY_S,
     File,
@@ -314,6 +315,7 @@ class CommitLog:
         try:
             while self._sync_wanted:
                 self._sync_wanted = False
+                await delay(self._ports.choices, "sync-late", MAX_SYNC_DELAY_S)
                 await self.sync()
         finally:
             self._syncing = False

@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, Protocol, TypeVar
 
+from .choices import USUAL, Choices
+
 Buffer = bytes | bytearray | memoryview
 PID_BITS = 22  # of Linux
 KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}  # two minutes
@@ -148,6 +150,7 @@ class Ports:
     clock: WallClock
     exit: Exit
     process: NodeProcess
+    choices: Choices = USUAL
 
 
 class OsFile:

@@ -11,16 +11,21 @@ A process that stops itself (`fatal`) is dead from that instant. Python still un
 import asyncio
 import errno
 import os
+import random
 import signal
+from collections import Counter
 from collections.abc import Callable
 from typing import NoReturn
 
+from clusters.flotilla.world.choices import POINTS, USUAL, Choices
 from clusters.flotilla.world.ports import Buffer, File, Ports, Space
 from clusters.hosts._world.content import Content
 from clusters.hosts._world.disk import Disk, SyncDone, SyncTimes, error_of
 from clusters.hosts._world.process import ProcessExit, SimHost, SimProcess
+from clusters.hosts._world.world import World
 
 SOFTWARE = 70
+ENABLED = 0.25  # the share of choice points that a world enables, as FoundationDB's BUGGIFY
 
 
 class VirtualFile:
@@ -211,6 +216,56 @@ class VirtualProcess:
         self._process.print_error(line)
 
 
+class WorldChoices:
+    """The choices of a world: at its enabled points each question is answered in an unusual way
+    with probability `chance`. A world enables each point or not, by its seed (swarm testing), or
+    worlds would all be alike.
+
+    `made`: how often, by point; None if `chance` is 0, which draws no random number.
+    """
+
+    def __init__(self, world: World, chance: float) -> None:
+        self.made: Counter[str] | None = Counter(dict.fromkeys(POINTS, 0)) if chance else None
+        self._world, self._chance = world, chance
+        self._enabled = frozenset(
+            point for point in POINTS if world.random(f"choice {point}").random() < ENABLED
+        )
+
+    def of(self, process: SimProcess) -> Choices:
+        """Return the choices of one boot of a process."""
+        if self.made is None:
+            return USUAL
+        random = self._world.random(f"choices of {process.identity}")
+        return DrawnChoices(random, self._chance, self._enabled, self.made)
+
+
+class DrawnChoices:
+    """The choices of one boot of a process, drawn from its own random stream. The usual answers of
+    other points draw nothing."""
+
+    def __init__(
+        self,
+        random: random.Random,
+        chance: float,
+        enabled: frozenset[str],
+        made: Counter[str],
+    ) -> None:
+        self._random, self._chance = random, chance
+        self._enabled, self._made = enabled, made
+
+    def chance(self, point: str) -> bool:
+        if point not in self._enabled or self._random.random() >= self._chance:
+            return False
+        self._made[point] += 1
+        return True
+
+    def moment_s(self, point: str, most_s: float) -> float:
+        return self._random.uniform(0.0, most_s) if self.chance(point) else 0.0
+
+    def fewer(self, point: str, most: int) -> int:
+        return self._random.randint(1, most) if self.chance(point) else most
+
+
 def disk_of(host: SimHost, pace: SyncTimes | None = None) -> Disk:
     """Return a disk for a host, which loses unsynced data when the host loses power."""
     disk = Disk(host.world, host.world.random(f"disk of {host.name}"), pace or SyncTimes())
@@ -218,9 +273,15 @@ def disk_of(host: SimHost, pace: SyncTimes | None = None) -> Disk:
     return disk
 
 
-def ports_of(process: SimProcess, disk: Disk, seed: int | None = None) -> Ports:
+def ports_of(
+    process: SimProcess,
+    disk: Disk,
+    seed: int | None = None,
+    *,
+    choices: WorldChoices | None = None,
+) -> Ports:
     """Return the ports of a simulated process. Each boot has random numbers of its own; with a seed
-    all boots have the same, as on a real machine."""
+    all boots have the same, as on a real machine. Without `choices` all are the usual ones."""
     boot = f"boot {process.boot}" if seed is None else f"seed {seed}"
     luck = f"luck of {process.name} on {process.host.name}, {boot}"
     return Ports(
@@ -229,4 +290,5 @@ def ports_of(process: SimProcess, disk: Disk, seed: int | None = None) -> Ports:
         VirtualClock(process),
         VirtualExit(process),
         VirtualProcess(process),
+        choices.of(process) if choices else USUAL,
     )

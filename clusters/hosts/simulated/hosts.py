@@ -25,6 +25,7 @@ from clusters.hosts._problems import Problem
 from clusters.hosts._world.content import Content
 from clusters.hosts._world.driver import Driver, DriverLoop
 from clusters.hosts._world.network import SimNetwork
+from clusters.hosts._world.ports import WorldChoices
 from clusters.hosts._world.world import SECOND, Livelock, NotSimulated, World
 from clusters.hosts.simulated.agent import SimulatedAgent
 from clusters.hosts.simulated.edition import edition
@@ -98,6 +99,7 @@ class SimulatedHosts:
         self._world = World(trial.seed)
         self._options = SimulationOptions.of(trial.bed)
         self._network = SimNetwork(self._world, self._options.wire())
+        self._choices = WorldChoices(self._world, self._options.choices)
         self._nodes: list[SimNode] = []
         self._system: Any = load("system", trial.system)(trial)
         self._listeners: list[Callable[[LoggedEvent], object]] = []
@@ -144,7 +146,7 @@ class SimulatedHosts:
         self._laws = self._system.laws(addressed, lambda: self._world.now_ns, self._file)
         pace = self._options.pace()
         self._nodes = [
-            SimNode(self._world, self._network, node, self.folder(node.name), pace)
+            SimNode(self._world, self._network, node, self.folder(node.name), pace, self._choices)
             for node in addressed
         ]
         self._by_name = {machine.node.name: machine for machine in self._nodes}
@@ -242,10 +244,11 @@ class SimulatedHosts:
             with suppress(FileNotFoundError):  # the folder was never made
                 download(machine.disk, self.folder(name), self._run.node(name))
 
-    def _figures(self, took_s: float) -> Mapping[str, float]:
-        seconds = self._world.now_ns / SECOND
+    def _figures(self, took_s: float) -> Mapping[str, Any]:
+        seconds, made = self._world.now_ns / SECOND, self._choices.made
         return {
             "seconds": round(seconds, 3),
             "events": self._world.events,
             "cpu_s": round(took_s, 3),
+            **({} if made is None else {"choices": dict(made)}),
         }

@@ -16,12 +16,13 @@ from typing import Any
 
 from clusters.flotilla import node as flotilla
 from clusters.flotilla.rules import RULES, Rules
+from clusters.flotilla.world.ports import Ports
 from clusters.flotilla_mutants import MUTANTS
 from clusters.hosts._faults import damage
 from clusters.hosts._world.content import Content
 from clusters.hosts._world.disk import Disk, Folder, SyncTimes
 from clusters.hosts._world.network import SimNetwork
-from clusters.hosts._world.ports import VirtualFiles, disk_of, ports_of
+from clusters.hosts._world.ports import VirtualFiles, WorldChoices, disk_of, ports_of
 from clusters.hosts._world.process import Main, SimHost, SimProcess
 from clusters.hosts._world.world import SECOND, World
 from clusters.systems.flotilla import log_dump
@@ -38,9 +39,15 @@ class SimNode:
     """A node. Its agent can read `files` even when the node has no power."""
 
     def __init__(
-        self, world: World, network: SimNetwork, node: Node, folder: str, pace: SyncTimes
+        self,
+        world: World,
+        network: SimNetwork,
+        node: Node,
+        folder: str,
+        pace: SyncTimes,
+        choices: WorldChoices,
     ) -> None:
-        self.node, self.folder = node, folder
+        self.node, self.folder, self._choices = node, folder, choices
         self.host = SimHost(world, network, node.name, node.address)
         self.disk = disk_of(self.host, pace)
         self.agent = self.host.start(AGENT, _idle)
@@ -48,6 +55,10 @@ class SimNode:
         self.rules: Callable[[int, Rules], Rules] = lambda boot, rules: rules  # adds checks of laws
         self.on_damage: list[Callable[[], None]] = []
         self.on_failing_syncs: list[Callable[[], None]] = []
+
+    def ports_of(self, process: SimProcess) -> Callable[[int | None], Ports]:
+        """Return what makes the ports of a process of Flotilla from a seed."""
+        return partial(ports_of, process, self.disk, choices=self._choices)
 
     def power(self, on: bool) -> UnsyncedReport:
         """Switch the power; return what the disk lost."""
@@ -110,9 +121,7 @@ def program(machine: SimNode, argv: Sequence[str]) -> Main:
 def _flotilla(machine: SimNode, arguments: Sequence[str]) -> Main:
     async def main(process: SimProcess) -> int:
         rules = machine.rules(process.boot, RULES)
-        return await flotilla.serve(
-            list(arguments), partial(ports_of, process, machine.disk), rules
-        )
+        return await flotilla.serve(list(arguments), machine.ports_of(process), rules)
 
     return main
 
@@ -123,7 +132,7 @@ def _mutant(machine: SimNode, arguments: Sequence[str]) -> Main:
     async def main(process: SimProcess) -> int:
         mutant = MUTANTS[name]
         watched = replace(mutant, rules=machine.rules(process.boot, mutant.rules))
-        return await watched.serve(rest, partial(ports_of, process, machine.disk))
+        return await watched.serve(rest, machine.ports_of(process))
 
     return main
 

@@ -6,6 +6,7 @@
     sync_ms         maximum of a usual sync        slow_sync_ms  maximum of a slow one
     slow_syncs      share of slow syncs
     drift_ppm       maximum error of the rate of a node's clock, in millionths
+    choices         chance of an unusual answer at an enabled choice point of Flotilla; 0: never
 
 The defaults are those of a quiet data center. A campaign draws the options for each seed (`swarm`),
 because different worlds find more than one average world.
@@ -21,7 +22,14 @@ from clusters.hosts._world.network import Wire
 from harness.errors import BadRequest
 
 MS = 1_000_000
-_MAX = {"split": 0.5, "join": 0.5, "slow_syncs": 1.0, "spread": 100.0, "drift_ppm": 20_000.0}
+_MAX = {
+    "split": 0.5,
+    "join": 0.5,
+    "slow_syncs": 1.0,
+    "spread": 100.0,
+    "drift_ppm": 20_000.0,
+    "choices": 1.0,
+}
 MAX_MS = 10_000.0
 # limits of campaigns: with slower links or disks, answers come too late at timeScale 0.1
 MAX_SWARM_MS = 40.0
@@ -41,6 +49,7 @@ class SimulationOptions:
     slow_sync_ms: float = 15.0
     slow_syncs: float = 0.01
     drift_ppm: float = 0.0
+    choices: float = 0.0
 
     @classmethod
     def of(cls, bed: Mapping[str, Any]) -> "SimulationOptions":
@@ -98,6 +107,7 @@ def swarm(random: Random) -> dict[str, float]:
         "sync_ms": sync_ms,
         "slow_sync_ms": min(MAX_SWARM_SYNC_MS, sync_ms * random.choice((2, 10, 50))),
         "slow_syncs": random.choice((0.0, 0.01, 0.1)),
+        "choices": 0.0 if random.random() < 0.5 else _log_uniform(random, 0.01, 0.3),
     }
     return {name: round(value, 3) for name, value in drawn.items()}
 
