@@ -281,6 +281,7 @@ def row_of(outcome: SeedOutcome, plan: str) -> SeedResult:
         acknowledged=outcome.acknowledged,
         looks=outcome.looks,
         unseen=outcome.unseen,
+        choices=outcome.choices,
     )
 
 

@@ -54,6 +54,7 @@ class SeedOutcome:
               change of a SyncStateSet counts once, however many nodes reported it
     looks     by invariant of the cluster: how often it was checked
     unseen    lines of event logs that no invariant could check
+    choices   made by the world at the system's choice points, by point; none if it made none
     """
 
     seed: int
@@ -72,6 +73,7 @@ class SeedOutcome:
     operations: int = 0
     looks: Mapping[str, int] = field(default_factory=dict)
     unseen: int = 0
+    choices: Mapping[str, int] = field(default_factory=dict)
 
 
 def simulate(trial: Trial, plan: str, folder: Path) -> SeedOutcome:
@@ -100,6 +102,7 @@ def judge_simulated(run: RunDir) -> SeedOutcome:
         verdict=None,
         seconds=figures.get("seconds", 0.0),
         cpu_s=figures.get("cpu_s", 0.0),
+        choices=figures.get("choices", {}),
         planned=len(pc.unique(history.read("faults")["id"])),
         events=count_events(history.read("events")),
     )

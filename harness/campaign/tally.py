@@ -21,6 +21,7 @@ class SeedResult:
 
     `digest` is that of its world; `unproven` has the codes of the reasons why it proves nothing.
     `looks` says how often each invariant was checked, `unseen` how many events none could check.
+    `choices` says how often the world chose an unusual way, by choice point of the system.
     """
 
     seed: int
@@ -37,6 +38,7 @@ class SeedResult:
     acknowledged: int = 0
     looks: Mapping[str, int] = field(default_factory=dict)
     unseen: int = 0
+    choices: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def words(self) -> str:
@@ -77,6 +79,7 @@ class CampaignTotals:
     acknowledged: int = 0
     looks: Mapping[str, int] = field(default_factory=dict)
     unseen: int = 0
+    choices: Mapping[str, int] = field(default_factory=dict)
     failures: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # class -> seeds
     doubtful: int = 0  # seeds
     excused: int = 0  # of these
@@ -110,6 +113,7 @@ class CampaignTotals:
             acknowledged=self.acknowledged + row.acknowledged,
             looks=_add_counts(self.looks, row.looks),
             unseen=self.unseen + row.unseen,
+            choices=_add_counts(self.choices, row.choices),
             failures=self._failures_with(row) if row.failure else self.failures,
         )
 
@@ -179,6 +183,7 @@ class CampaignTotals:
             "per_1000_seeds": self.per_thousand_seeds(),
             "looks": dict(self.looks),
             "unseen": self.unseen,
+            "choices": dict(self.choices),
             "failures": {words: list(seeds) for words, seeds in self.failures.items()},
             "unproven": dict(self.unproven),
         }

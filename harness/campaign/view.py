@@ -201,6 +201,8 @@ def _figures(state: CampaignState, tally: CampaignTotals) -> Iterator[tuple[str,
     yield "per 1,000 faults", _rates(tally.per_thousand())
     yield "per 1,000 seeds", _rates(tally.per_thousand_seeds())
     yield from _looks(tally)
+    if tally.choices:
+        yield "choices", _choices(tally.choices)
     yield "pace", f"{tally.faults_per_minute:,.0f} faults a minute and core"
     yield (
         "cost",
@@ -232,6 +234,13 @@ def _looks(tally: CampaignTotals) -> Iterator[tuple[str, str]]:
         yield "never checked", ", ".join(never)
     if tally.unseen:
         yield "unseen", f"{quantity(tally.unseen, 'event')} that no invariant could check"
+
+
+def _choices(made: Mapping[str, int]) -> str:
+    """Return how often worlds chose an unusual way at the system's choice points, and where not."""
+    points = quantity(sum(map(bool, made.values())), "point")
+    never = ", ".join(point for point, n in made.items() if not n)
+    return f"{sum(made.values()):,} made at {points}" + (f", never: {never}" * bool(never))
 
 
 def _kinds(tally: CampaignTotals) -> Iterator[tuple[str, Text]]:

@@ -30,6 +30,7 @@ from ..net.connection import FrameConnection
 from ..net.wire import Op, ProtocolError, Status, decode
 from ..rules import Rules
 from ..store.commit_log import CommitLog
+from ..store.record import HEAD_SIZE
 from ..world.choices import USUAL, Choices
 from ..world.timers import PeriodicTimer
 from .divergence import LogShape
@@ -377,7 +378,7 @@ class HaMaster:
             return batch.records
         _, _, epoch_end = self._broker.shape().epochs.at(offset, self._log.written)
         size = min(self._config.ha_transfer_batch_size, epoch_end - offset)
-        size = self._choices.fewer("batch-short", size)
+        size = self._choices.fewer("batch-short", size, least=HEAD_SIZE)
         records = self._log.records(offset, size)
         self._batch = _Batch(offset, self._log.written, records)
         return records

@@ -58,8 +58,8 @@ class Choices(Protocol):
         """Return a delay from 0.0, the usual one, to `most_s` seconds."""
         ...
 
-    def fewer(self, point: str, most: int) -> int:
-        """Return a number from 1 to `most`, the usual one. `most` is at least 1."""
+    def fewer(self, point: str, most: int, least: int = 1) -> int:
+        """Return a number from `least` to `most`, the usual one; `most` if `least` is larger."""
         ...
 
 
@@ -72,7 +72,7 @@ class Usual:
     def moment_s(self, point: str, most_s: float) -> float:
         return 0.0
 
-    def fewer(self, point: str, most: int) -> int:
+    def fewer(self, point: str, most: int, least: int = 1) -> int:
         return most
 
 

@@ -262,8 +262,8 @@ class DrawnChoices:
     def moment_s(self, point: str, most_s: float) -> float:
         return self._random.uniform(0.0, most_s) if self.chance(point) else 0.0
 
-    def fewer(self, point: str, most: int) -> int:
-        return self._random.randint(1, most) if self.chance(point) else most
+    def fewer(self, point: str, most: int, least: int = 1) -> int:
+        return self._random.randint(least, most) if least < most and self.chance(point) else most
 
 
 def disk_of(host: SimHost, pace: SyncTimes | None = None) -> Disk:

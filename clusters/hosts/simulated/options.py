@@ -28,7 +28,7 @@ _MAX = {
     "slow_syncs": 1.0,
     "spread": 100.0,
     "drift_ppm": 20_000.0,
-    "choices": 1.0,
+    "choices": 0.5,
 }
 MAX_MS = 10_000.0
 # limits of campaigns: with slower links or disks, answers come too late at timeScale 0.1
