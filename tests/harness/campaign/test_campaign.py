@@ -204,7 +204,7 @@ def test_seeds_are_told_as_they_are_asked_for(seeds: set[int]) -> None:
 def test_a_row_is_read_as_it_was_written() -> None:
     row = SeedResult(
         *(3, "d1", ("LOST_ACKED",), ("CREW_LOST",), "5 lost", 9.5, 1.5),
-        *({"kill": 3}, {"kill": 2}, {"set": 4}, 9, 8, {"ONE_LEADER": 7}, 1),
+        *({"kill": 3}, {"kill": 2}, {"set": 4}, 9, 8, {"ONE_LEADER": 7}, 1, {"ack-late": 2}),
     )
     assert SeedResult.read(json.loads(json.dumps(row.plain()))) == row
     assert SeedResult.read(SeedResult(0).plain()) == SeedResult(0), "a seed like any other"
@@ -222,7 +222,8 @@ def test_a_tally_of_nothing_is_nothing() -> None:
 
 def test_how_often_is_said(tmp_path: Path) -> None:
     """Failures and faults for each 1,000 seeds that are evidence; looks of each law, and the law
-    that never had anything to look at: as text, as Markdown and for programs."""
+    that never had anything to look at; choices, and the point where none was made: as text, as
+    Markdown and for programs."""
     state = conducted(campaign(5), tmp_path, Sow(failing=(2,), doubtful=(3,)))
     page = markdown(state, sum_campaigns(state, tmp_path))
     for text in (shown(state, tmp_path), page):
@@ -230,9 +231,11 @@ def test_how_often_is_said(tmp_path: Path) -> None:
         assert "0 CUT_TOO_LOW, 16 ONE_LEADER" in text
         assert "never checked CUT_TOO_LOW" in " ".join(text.split())
         assert "4 events that no invariant could check" in text
+        assert "choices 1,204 made at 2 points, never: sync-late" in " ".join(text.split())
     plain = state.plain()
     assert plain["per_1000_seeds"] == {"failed": 250.0, "kill": 2000.0}
     assert (plain["looks"], plain["unseen"]) == ({"CUT_TOO_LOW": 0, "ONE_LEADER": 16}, 4)
+    assert plain["choices"] == {"ack-late": 1200, "pull-fewer": 4, "sync-late": 0}
 
 
 @pytest.mark.parametrize("width", [30, 40])

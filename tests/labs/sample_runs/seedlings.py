@@ -55,6 +55,7 @@ class Sow:
             acknowledged=5,
             looks={"ONE_LEADER": 4, "CUT_TOO_LOW": 0},
             unseen=1,
+            choices={"ack-late": 300, "pull-fewer": 1, "sync-late": 0},
         )
         if seed in self.stopping:
             return replace(row, failure=(self.stopped,), why="it spins"), None
