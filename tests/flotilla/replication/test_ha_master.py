@@ -14,8 +14,9 @@ from clusters.flotilla.replication.epochs import EpochTable
 from clusters.flotilla.replication.ha_master import HaMaster
 from clusters.flotilla.replication.ha_protocol import HandshakeRequest, LogData, pack_ack
 from clusters.flotilla.rules import RULES
-from clusters.flotilla.store import recovery
+from clusters.flotilla.store import record, recovery
 from clusters.flotilla.store.message_store import MessageStore
+from clusters.flotilla.world.choices import Usual
 from clusters.flotilla.world.ports import Ports, real
 
 KEY = (b"t", 0)
@@ -59,10 +60,10 @@ class Reigning:
 
 
 class Slave:
-    """Receives the first records that a master sends."""
+    """Receives the batches that a master sends."""
 
     def __init__(self) -> None:
-        self.first: asyncio.Future[LogData] = asyncio.get_running_loop().create_future()
+        self.batches = asyncio.Queue[LogData]()
 
     def protocol_error(self, connection: FrameConnection, why: str) -> None: ...
 
@@ -72,8 +73,8 @@ class Slave:
 
     def frame(self, connection: FrameConnection, op: int, request: int, body: bytes) -> None:
         data = LogData.unpack(body)
-        if data.records and not self.first.done():
-            self.first.set_result(data)
+        if data.records:
+            self.batches.put_nowait(data)
 
     async def copies(self, address: str) -> LogData:
         """Return the first records that a blank slave receives."""
@@ -82,12 +83,19 @@ class Slave:
         await connection.call(Op.HA_HANDSHAKE, hello.pack(), 2)
         connection.send_oneway(Op.HA_ACK, pack_ack(0))
         async with asyncio.timeout(10):
-            return await self.first
+            return await self.batches.get()
 
 
 def write(store: MessageStore, body: bytes, epoch: int) -> None:
     store.append(KEY, b"", body, epoch)
     store.log.write_out()
+
+
+class Shortest(Usual):
+    """Cuts every batch as short as it may be."""
+
+    def fewer(self, point: str, most: int, least: int = 1) -> int:
+        return min(most, least)
 
 
 async def serve(ha: HaMaster) -> tuple[Callable[[], None], str]:
@@ -121,3 +129,36 @@ def test_a_new_reign_sends_the_log_as_it_is_now(tmp_path: Path) -> None:
         store.close()
 
     asyncio.run(scenario(real(1)))
+
+
+def test_a_batch_that_is_cut_short_has_one_record(tmp_path: Path) -> None:
+    """The shortest batch holds a whole record, in memory and on disk, or the master would send
+    nothing for ever."""
+
+    async def scenario(ports: Ports) -> None:
+        place = recovery.StoreOptions(str(tmp_path), 4096, 1024)
+        store = (await recovery.recover(place, ports, RULES)).store
+        events, config = EventLog("", "broker-1", ports), loads(CONFIG)
+        ha = HaMaster(config, store.log, RULES, Reigning(store), events, Shortest())
+        close, address = await serve(ha)
+        for body in (b"one", b"two", b"three"):
+            store.append(KEY, b"", body, 1)
+        store.log.write_out()
+        write(store, b"four", 1)
+        slave = Slave()
+        sent = [await slave.copies(address)]
+        async with asyncio.timeout(10):
+            sent += [await slave.batches.get() for _ in range(3)]
+        found = [payload_of(data) for data in sent]
+        assert found == [[b"one"], [b"two"], [b"three"], [b"four"]]
+        ha.stop()
+        close()
+        store.close()
+
+    asyncio.run(scenario(real(1)))
+
+
+def payload_of(data: LogData) -> list[bytes]:
+    """Return the bodies of a batch."""
+    found = record.entries(data.records, data.offset)
+    return [record.payload(data.records, e.offset - data.offset, e.offset).body for e in found]
