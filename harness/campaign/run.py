@@ -28,10 +28,11 @@ from typing import Any
 from harness import registry
 from harness.campaign.checkpoint import CampaignCheckpoint, FinishedSeed
 from harness.campaign.pool import PoolResult, run_in_pool
-from harness.campaign.simulation import STOPPED, SeedOutcome, simulate
+from harness.campaign.simulation import STOPPED, SeedOutcome, record_messages, simulate
 from harness.campaign.swarm import HOSTS, draw_trial
 from harness.campaign.tally import CampaignTotals, SeedResult
 from harness.errors import BadRequest, SeatrialError
+from harness.history.rundir import RunDir
 from harness.history.runs import adopt_run
 from harness.plans import planned_kinds
 from harness.run.interrupts import on_stop_signal
@@ -40,6 +41,7 @@ from harness.trial import DEMANDS, Trial
 
 AS_EXPECTED, NOT_AS_EXPECTED, UNDECIDED = 0, 1, 2
 KEPT = 10  # runs of each class of failure
+RECORDED_CPU_S = 60.0  # a longer seed is not carried out again for a recording of its messages
 GRACE_S = 30.0  # for running seeds when the time is over
 DRAWN_FIRST, OF_MORE = 1000, 100  # seeds to draw in advance, where options may not fit all of them
 HOPELESS = 5  # seeds lost before any was finished
@@ -243,6 +245,7 @@ class SeedRunner:
     base: Trial
     plan: str | None = None
     edition: str = ""  # of the code to run; empty: any
+    failures: Counter[str] = field(default_factory=Counter)  # of this worker, by class
 
     def __call__(self, seed: int, scratch: Path) -> tuple[SeedResult, Path | None]:
         self._refuse_changed()
@@ -260,6 +263,9 @@ class SeedRunner:
         shutil.rmtree(folder, ignore_errors=True)  # of a worker that was lost
         row = row_of(simulate(trial, plan, folder), plan)
         if row.failure:
+            self.failures[row.words] += 1
+            if self.failures[row.words] <= KEPT and row.cpu_s < RECORDED_CPU_S:
+                record_messages(RunDir(folder), scratch=scratch)
             return row, folder
         shutil.rmtree(folder)
         return row, None

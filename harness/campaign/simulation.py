@@ -13,17 +13,21 @@ operation. Those faults do not count; the rest of the run is judged.
 """
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from shutil import copyfile
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from harness import registry
 from harness.campaign.swarm import HOSTS
+from harness.errors import BedFailed, SeatrialError
 from harness.history.faults_and_events import events
+from harness.history.messages import REQUEST, RecordingWindow
 from harness.history.reader import History
 from harness.history.roles import election_count, set_change_count
 from harness.history.rundir import RunDir
@@ -86,9 +90,47 @@ def simulate(trial: Trial, plan: str, folder: Path) -> SeedOutcome:
     gc.freeze()  # collections during this seed need not visit modules, nor what earlier seeds left
     folder.mkdir(parents=True)
     run = write_run(trial, plan, folder)
+    carry_out(run)
+    return judge_simulated(run)
+
+
+def carry_out(run: RunDir) -> None:
+    """Carry out the trial of a run in this process, without a parent."""
     with run.log.open("a") as log, redirect_stderr(log):
         run_in_hosts(run, story, no_parent)
-    return judge_simulated(run)
+
+
+def record_messages(
+    run: RunDir, carry_out: Callable[[RunDir], None] = carry_out, scratch: Path | None = None
+) -> None:
+    """Carry out a failed run a second time, with a recording of the messages around its first
+    violation, and keep that in the run's folder. The run itself stays as it is; without a
+    recording, its log says why. `scratch`: the folder for the second run."""
+    digest = str(run.state().get("digest", ""))
+    window = RecordingWindow.around(_violation_ns(run), digest)
+    try:
+        with TemporaryDirectory(prefix="seatrial-again-", dir=scratch) as folder:
+            again = write_run(run.trial(), run.plan_text(), Path(folder))
+            again.update_state(**{REQUEST: asdict(window)})
+            carry_out(again)
+            if again.state().get("digest", "") != digest:
+                raise BedFailed("it had not the same events when it was carried out again")
+            copyfile(again.messages_file, run.messages_file)
+    except (SeatrialError, OSError) as e:
+        with run.log.open("a") as log:
+            print(f"the messages around the violation were not recorded: {e}", file=log)
+
+
+def _violation_ns(run: RunDir) -> int:
+    """Return the earliest moment of a convicting finding; without one, the end of the load, or of
+    a world that stopped."""
+    verdict = Verdict.read(run.verdict_file) if run.verdict_file.is_file() else None
+    findings = verdict.convicting_findings if verdict else ()
+    moments = [f.first_moment_s for f in findings if f.first_moment_s is not None]
+    if moments:
+        return round(min(moments) * 1e9)
+    times = History.open(run).read("events")["t"]
+    return int(run.state().get("load_ended_ns") or pc.max(times).as_py() or 0)
 
 
 def judge_simulated(run: RunDir) -> SeedOutcome:

@@ -8,6 +8,7 @@ failed test bed, then unknown, then valid.
 import json
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -253,7 +254,25 @@ def run_one(request: Request, runs: Path, spark: "SparkLauncher") -> RunEnd:
         return RunEnd(seed, run, error=str(e))
     if left := run.state().get("left"):
         say(f"not everything could be removed: {left}")
+    if request.trial.hosts == SIMULATED and ending.verdict:
+        _record_messages(run, ending.verdict)
     return ending
+
+
+def _record_messages(run: RunDir, verdict: Verdict) -> None:
+    """Record the messages around the violation of a simulated run that failed."""
+    from harness.campaign.simulation import record_messages, standstill_codes
+    from harness.history.reader import History
+    from harness.run.launch import RunnerProcess
+
+    def carry_out(again: RunDir) -> None:
+        running = RunnerProcess(again)
+        with running.interruptible():
+            deque(running, maxlen=0)
+
+    if verdict.convicting or standstill_codes(History.open(run), verdict):
+        with working("recording the messages around the violation"):
+            record_messages(run, carry_out)
 
 
 def judge_run(

@@ -12,6 +12,7 @@ runs/<when>-<name>/
   nodes/NODE/       each node's configuration, logs and events
   harness.log       the log of the harness itself
   status.json       while it runs: its current state (`harness.run.status_file`)
+  messages.parquet  of a failed simulated run: messages around its first violation
   verdict.json report.html
 """
 
@@ -85,6 +86,10 @@ class RunDir:
     @property
     def ledger(self) -> Path:
         return self.path / "ledger.jsonl"
+
+    @property
+    def messages_file(self) -> Path:
+        return self.path / "messages.parquet"
 
     @property
     def log(self) -> Path:

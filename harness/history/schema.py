@@ -92,6 +92,20 @@ NOTES = pa.schema(
     ]
 )
 
+# not one of the history's tables: `harness.history.messages`
+MESSAGES = pa.schema(
+    [
+        pa.field("sent", pa.int64(), nullable=False),
+        ("received", pa.int64()),  # when the process read the last byte
+        pa.field("lost", pa.bool_(), nullable=False),  # the receiving end was gone
+        pa.field("source", pa.string(), nullable=False),  # node names
+        pa.field("target", pa.string(), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("bytes", pa.int64(), nullable=False),
+        pa.field("routine", pa.bool_(), nullable=False),  # it repeats, and changed nothing
+    ]
+)
+
 TABLES = {
     "ops": OPS,
     "faults": FAULTS,

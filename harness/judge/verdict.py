@@ -8,7 +8,7 @@ stamps of its own, so checking twice gives the same bytes.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -124,17 +124,18 @@ class Verdict:
     @property
     def convicting(self) -> tuple[str, ...]:
         """Codes of the findings that the contract forbids, each once."""
-        return tuple(dict.fromkeys(f.code for f in self._convicting))
+        return tuple(dict.fromkeys(f.code for f in self.convicting_findings))
 
     @property
     def first_finding(self) -> Finding | None:
         """The first finding that the contract forbids."""
-        return next(self._convicting, None)
+        return next(iter(self.convicting_findings), None)
 
     @property
-    def _convicting(self) -> Iterator[Finding]:
+    def convicting_findings(self) -> tuple[Finding, ...]:
+        """The findings that the contract forbids, the most important first."""
         findings = by_importance(f for result in self.checkers for f in result.findings)
-        return (f for f in findings if f.convicts)
+        return tuple(f for f in findings if f.convicts)
 
     def stats(self, checker: str) -> Mapping[str, Any]:
         """Return the numbers of a checker; empty if it did not run."""

@@ -6,13 +6,19 @@ SIGTERM, a closed terminal or the end of the time, keeps the best candidate so f
 
 import time
 from collections.abc import Callable
-from contextlib import closing, redirect_stderr
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness import registry
 from harness.campaign.pool import run_in_pool
-from harness.campaign.simulation import SeedOutcome, judge_simulated, standstill_codes
+from harness.campaign.simulation import (
+    SeedOutcome,
+    carry_out,
+    judge_simulated,
+    record_messages,
+    standstill_codes,
+)
 from harness.campaign.swarm import HOSTS
 from harness.cli.hints import check_command
 from harness.cli.session import NO_HOST_TRUST, HostTrust, replay_request
@@ -22,9 +28,6 @@ from harness.history.rundir import RunDir
 from harness.history.runs import start_run
 from harness.judge.verdict import Verdict
 from harness.run.interrupts import on_stop_signal
-from harness.run.parent_pipe import no_parent
-from harness.run.runner import run_in_hosts
-from harness.run.story import run as story
 from harness.shrink.search import Case
 from harness.shrink.workers import CandidatePool, run_attempt
 from harness.text.plurals import quantity
@@ -152,9 +155,10 @@ def keep_as_run(case: Case, runs: Path) -> SeedOutcome:
     name = PREFIX + case.trial.name.removeprefix(PREFIX)
     trial = replace(case.trial, name=name)
     with start_run(trial, case.plan_toml, runs) as run:
-        with run.log.open("a") as log, redirect_stderr(log):
-            run_in_hosts(run, story, no_parent)
+        carry_out(run)
         result = judge_simulated(run)
+        if result.failure:
+            record_messages(run)
     if not result.failure:
         raise BedFailed(f"the shrunk trial did not fail again; please report it with {run.path}")
     return result

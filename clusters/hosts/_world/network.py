@@ -274,7 +274,8 @@ class Stack:
         self._check(host)
         inward = host in (LOOPBACK, self.address)
         source = host if inward else self.address
-        socket = Socket(self, loop, (source, self._free_port()), (host, port))
+        ours = (source, self._free_port())
+        socket = self.network.make_socket(self, loop, ours, (host, port))
         self._ports.add(socket.local[1])
         self.sockets[socket] = None
         socket.dial(self.network.stacks.get(self.address if inward else host), answer)
@@ -334,6 +335,7 @@ class SimNetwork:
         self.world = world
         self.wire, self.kernel = wire, kernel or Kernel()
         self.stacks: dict[str, Stack] = {}
+        self.make_socket: Callable[..., Socket] = Socket
         self._links: dict[tuple[str, str], SimLink] = {}
         self._host_bottlenecks: dict[str, Bottleneck] = {}
         self._flows = 0

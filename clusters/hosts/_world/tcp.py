@@ -256,7 +256,7 @@ class Socket:
                 return
             if listener.full:
                 return
-            self.peer = Socket(target, None, self.remote, self.local)
+            self.peer = target.network.make_socket(target, None, self.remote, self.local)
             listener.expect(self.peer)
             self.peer.peer, self.peer._expected_by = self, listener
             target.sockets[self.peer] = None

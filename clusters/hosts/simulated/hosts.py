@@ -26,6 +26,7 @@ from clusters.hosts._world.content import Content
 from clusters.hosts._world.driver import Driver, DriverLoop
 from clusters.hosts._world.network import SimNetwork
 from clusters.hosts._world.ports import WorldChoices
+from clusters.hosts._world.recording import MessageRecorder, Writes
 from clusters.hosts._world.world import SECOND, Livelock, NotSimulated, World
 from clusters.hosts.simulated.agent import SimulatedAgent
 from clusters.hosts.simulated.edition import edition
@@ -34,6 +35,7 @@ from clusters.hosts.simulated.options import SimulationOptions, swarm
 from harness.contracts import CLIENT, Agent, ClockOffset, HostsPlugin, Node, PythonRuntime
 from harness.contracts.cluster_view import ClusterState, LoggedEvent, WorldEvent
 from harness.errors import EXIT_BED_FAILED, BadRequest, Unsupported
+from harness.history.messages import REQUEST, RecordingWindow, write_messages
 from harness.history.rundir import RunDir
 from harness.registry import load
 from harness.trial import Trial
@@ -104,6 +106,10 @@ class SimulatedHosts:
         self._system: Any = load("system", trial.system)(trial)
         self._listeners: list[Callable[[LoggedEvent], object]] = []
         self._laws: Any = None  # until the nodes are raised
+        self._recorder: MessageRecorder | None = None
+        if window := RecordingWindow.of(self._run.state().get(REQUEST)):
+            reader = getattr(self._system, "frame_reader", Writes)
+            self._recorder = MessageRecorder(self._network, window, reader)
 
     def enter(self) -> None:
         """Prepare nothing."""
@@ -127,6 +133,8 @@ class SimulatedHosts:
             return EXIT_BED_FAILED
         finally:
             took_s = time.process_time() - began_s
+            if self._recorder:
+                write_messages(self._run, self._recorder.recording())
             driver.kill()
             for machine in self._nodes:
                 machine.kill_processes()
@@ -150,6 +158,8 @@ class SimulatedHosts:
             for node in addressed
         ]
         self._by_name = {machine.node.name: machine for machine in self._nodes}
+        if self._recorder:
+            self._recorder.names |= {node.address: node.name for node in addressed}
         self._drift()
         peers: dict[str, SimulatedAgent] = {}
         for machine in self._nodes:

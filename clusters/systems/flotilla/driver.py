@@ -22,6 +22,7 @@ from clusters.systems.flotilla.cluster_state import (
     missing_redundancy,
 )
 from clusters.systems.flotilla.event_view import EventView
+from clusters.systems.flotilla.frames import FlotillaFrames
 from clusters.systems.flotilla.laws import Laws, LogSegment, log_bytes
 from clusters.systems.flotilla.layout import (
     BROKER,
@@ -108,6 +109,7 @@ class Flotilla:
     can = frozenset({"handover", "members", REJOIN})
     members = membership.ROLES
     stopped_first = membership.STOPPED_FIRST
+    frame_reader = FlotillaFrames
     data = STORE
 
     def __init__(self, trial: Trial, chosen: FlotillaSettings, topics: Mapping[str, int]) -> None:
