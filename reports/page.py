@@ -33,7 +33,7 @@ from harness.text.sanitize import sanitize
 from reports import _format, _lanes, _recovery, _replication_lag
 from reports._cells import Cells
 from reports._run import IMPORTED, LOGS, RunView, read_run, rerun_command, write_report
-from reports._stories import page_findings
+from reports._stories import page_findings, space_time
 
 # What to do about a run that proves nothing, by the code of the reason: a short form of
 # docs/verdicts.md; a test keeps both in step.
@@ -155,6 +155,7 @@ def page_html(view: RunView, links: Sequence[tuple[str, str]] = (), folder: str 
         numbers=_format.key_numbers_or_none(view),
         advice=ADVICE,
         findings=findings,
+        messages=view.part("the messages", lambda: space_time.space_time(view), space_time.NOTHING),
         faults=view.part("the table of faults", lambda: _recovery.fault_rows(view), NONE),
         spreads=view.part("the times to recover", lambda: _recovery.spreads(view), NONE),
         machine=view.part("the machine", lambda: list(_format.machine(view.state)), NONE),
