@@ -245,7 +245,7 @@ class SeedRunner:
     base: Trial
     plan: str | None = None
     edition: str = ""  # of the code to run; empty: any
-    failures: Counter[str] = field(default_factory=Counter)  # of this worker, by class
+    failures: Counter[str] = field(default_factory=Counter, compare=False)  # of this worker
 
     def __call__(self, seed: int, scratch: Path) -> tuple[SeedResult, Path | None]:
         self._refuse_changed()

@@ -132,8 +132,8 @@ def read_messages(run: RunDir) -> MessageRecording | None:
         raise BadRequest(f"it has more than {MAX_FILE_BYTES >> 20} MB")
     texts = [field.name for field in MESSAGES if field.type == pa.string()]
     try:
+        note = _note(pq.read_metadata(path), str(run.state().get("digest", "")))
         with pq.ParquetFile(path, read_dictionary=texts) as file:
-            note = _note(file, str(run.state().get("digest", "")))
             table = file.read(use_threads=False)
         if max(_lengths(table, texts), default=0) > MAX_NAME:
             raise BadRequest(f"a name in it has more than {MAX_NAME} letters")
@@ -151,16 +151,16 @@ def read_messages(run: RunDir) -> MessageRecording | None:
     )
 
 
-def _note(file: pq.ParquetFile, digest: str) -> Mapping[str, Any]:
+def _note(file: pq.FileMetaData, digest: str) -> Mapping[str, Any]:
     """Return what the file says about itself. Raises BadRequest if it is not this run's, or is
     larger than is read."""
-    groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
+    groups = map(file.row_group, range(file.num_row_groups))
     unpacked = sum(group.total_byte_size for group in groups)
-    if file.metadata.num_rows > MAX_MESSAGES or unpacked > MAX_UNPACKED_BYTES:
+    if file.num_rows > MAX_MESSAGES or unpacked > MAX_UNPACKED_BYTES:
         raise BadRequest(f"it holds more than {MAX_MESSAGES:,} messages can take")
-    if not file.metadata.schema.to_arrow_schema().equals(MESSAGES):
+    if not file.schema.to_arrow_schema().equals(MESSAGES):
         raise BadRequest("its columns are not those of messages")
-    note = parse_json((file.metadata.metadata or {}).get(NOTE, b"{}"))
+    note = parse_json((file.metadata or {}).get(NOTE, b"{}"))
     if not isinstance(note, dict) or note.get("digest") != digest:
         raise BadRequest("it belongs to another run")
     return note
