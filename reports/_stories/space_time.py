@@ -14,7 +14,7 @@ of a kind the messages nearest to the violation are drawn.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from math import hypot, log10
+from math import copysign, hypot, log10
 from statistics import median
 
 from markupsafe import Markup
@@ -37,7 +37,7 @@ PLOT = WIDTH - GUTTER - RIGHT
 ROW, NARROW_ROW, WIDE_LINES = 56, 44, 8
 LETTER, LABEL_HEIGHT = 5.7, 12  # of a label
 HEAD, CROSS = 6.0, 3.5  # sizes of arrow heads and crosses
-SHORTENED = 0.6  # of the way, where a lost message ends
+SHORT, MAX_SLANT = 15.0, 60.0  # of the arrow of a lost message: what it lacks, and its slant
 MAX_TICKS = 9
 ORDER = ("client", "broker", "controller", "nameserver")
 DOTS = ("role", "election", "set", "truncate")
@@ -443,13 +443,14 @@ def _arrow(scene: _Scene, one: RecordedMessage) -> Iterator[Markup]:
 
 
 def _ends(scene: _Scene, one: RecordedMessage) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Return both ends of an arrow; a lost message ends on its way, as late as others would be
-    there."""
+    """Return both ends of an arrow; that of a lost message ends short of the receiver, as late as
+    others are there."""
     x, y, target = scene.x(one.sent), scene.y(one.source), scene.y(one.target)
     if one.received is not None:
         return (x, y), (scene.x(one.received), target)
     usual = _usual_ns(scene) / max(1, scene.end - scene.begin) * PLOT
-    return (x, y), (x + min(usual, 60.0) * SHORTENED, y + (target - y) * SHORTENED)
+    short = copysign(min(SHORT, abs(target - y) / 2), target - y)
+    return (x, y), (x + min(usual, MAX_SLANT), target - short)
 
 
 def _usual_ns(scene: _Scene) -> float:

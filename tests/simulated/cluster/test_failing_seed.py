@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import run_command
 
-from harness.campaign.simulation import SeedOutcome, simulate
+from harness.campaign.simulation import SeedOutcome, record_messages, simulate
+from harness.history.messages import read_messages
 from harness.history.rundir import RunDir
 from harness.trial import Trial
 
@@ -102,3 +103,40 @@ def test_a_failing_seed_fails_again_from_its_folder_alone(tmp_path: Path) -> Non
 def _convicting(verdict: Mapping[str, Any]) -> tuple[str, ...]:
     found = (finding for checker in verdict["checkers"] for finding in checker["findings"])
     return tuple(f["code"] for f in found if f["demand"] and not (f["permitted"] or f["excuses"]))
+
+
+def test_its_messages_are_recorded_by_a_second_run(tmp_path: Path) -> None:
+    """Around its first violation; with a recording the same seed has the same digest. A recording
+    of other events than the run's is not kept, and the run's log says so."""
+    made = simulate(FORGETFUL, PLAN, tmp_path / "seed-1")
+    before = {path.name for path in tmp_path.iterdir()}
+    record_messages(made.run, scratch=tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == before
+    recording = read_messages(made.run)
+    assert recording
+    assert recording.window.digest == made.digest
+    assert made.verdict
+    moments = [f.first_moment_s for f in made.verdict.convicting_findings]
+    assert recording.window.moment / 1e9 == pytest.approx(min(m for m in moments if m is not None))
+    sends = [m for m in recording.messages if m.kind == "send"]
+    roles = made.run.names()["roles"]
+    assert {(roles[m.source], roles[m.target]) for m in sends} == {("client", "broker")}
+    assert {"append", "ha data", "broker heartbeat"} <= {m.kind for m in recording.messages}
+    assert made.run.log.read_text() == ""
+
+    made.run.messages_file.unlink()
+    made.run.update_state(digest="of another run")
+    record_messages(made.run, scratch=tmp_path)
+    assert not made.run.messages_file.exists()
+    assert "not the same events" in made.run.log.read_text()
+
+
+def test_a_standstill_has_messages_too(tmp_path: Path) -> None:
+    """Those around the end of the load, if no finding has a time."""
+    made = simulate(FORGETFUL, PLAN, tmp_path / "seed-1")
+    made.run.verdict_file.unlink()
+    record_messages(made.run, scratch=tmp_path)
+    recording = read_messages(made.run)
+    assert recording
+    assert recording.window.moment == made.run.state()["load_ended_ns"]
+    assert recording.messages
