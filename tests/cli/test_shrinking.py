@@ -57,7 +57,7 @@ def test_a_shrunk_run_fails_with_less_and_tells_why(sunk: RunDir, tmp_path: Path
     assert done.code == 0, done.words
     run = RunDir(done.run)
     assert run.path.name.endswith("-shrunk-sinking")
-    assert (run.path / "report.html").is_file()
+    assert '<svg class="spacetime"' in run.report_file.read_text()
     assert 1 <= len(faults(run)) <= 3
     assert run.trial().duration_s < sunk.trial().duration_s
     assert run.trial().load["rate"] < 60
@@ -80,6 +80,7 @@ def test_a_shrunk_run_can_be_replayed(sunk: RunDir, tmp_path: Path) -> None:
     assert again.code == 1, again.words
     assert ": the same events" in again.err
     assert "LOST_ACKED" in again.findings
+    assert '<svg class="spacetime"' in RunDir(again.run).report_file.read_text()
 
 
 @pytest.mark.bed

@@ -18,6 +18,7 @@ import run_command
 
 from harness.campaign.run import Campaign, conduct
 from harness.campaign.simulation import simulate
+from harness.history.messages import read_messages
 from harness.history.rundir import RunDir
 from harness.judge.campaign_evidence import LOG
 from harness.run.interrupts import stop_requested
@@ -70,6 +71,9 @@ def test_a_seed_that_fails_can_be_repeated(seatrial: Script, tmp_path: Path) -> 
     assert seeds == [5]
     run = RunDir.open(Path(told(ran)["runs"]["5"]))
     assert json.loads(run.verdict_file.read_text())["verdict"] == "invalid"
+    recording = read_messages(run)
+    assert recording
+    assert recording.messages
     again = simulate(run.trial(), run.plan_file.read_text(), tmp_path / "again")
     assert again.digest == run.state()["digest"]
     assert again.failure

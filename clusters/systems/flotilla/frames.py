@@ -1,5 +1,13 @@
 """Kinds of Flotilla's messages, read from the beginning of their frames, for recordings.
 
+    send, send reply               an operation of `net/wire.py`, and its reply
+    send reply: no permission      ... with its status, unless that is SUCCESS
+    ha data, ha heartbeat, ha ack  the replication stream
+    pre-vote request, vote reply   Raft between controllers
+    append, append reply: no match
+    raft heartbeat                 an append without entries
+    1,234 bytes                    no frame, or one that cannot be read
+
 A message is routine if its kind repeats by the clock (heartbeats, polls, registrations) or if it
 says the same as the one before it: an empty append, an acknowledgement of the same position.
 """

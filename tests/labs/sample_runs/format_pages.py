@@ -119,6 +119,7 @@ FOLDER = {
     "ledger.jsonl": "what was changed on hosts, and undone: for `seatrial heal`",
     "harness.log": "the log of Seatrial itself",
     "status.json": "the state of a run in progress",
+    "messages.parquet": "of a failed simulated run: the messages around its first violation",
     "verdict.json": "the verdict, by [its schema](verdict.schema.json)",
     "report.html": "the report",
 }
