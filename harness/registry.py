@@ -267,6 +267,11 @@ def site() -> ModuleType:
     return import_module(f"{KINDS['report'].package}._site")
 
 
+def campaign_page() -> ModuleType:
+    """Return the page of a campaign, by name: harness imports no report."""
+    return import_module(f"{KINDS['report'].package}._campaign")
+
+
 def stories() -> ModuleType:
     """Return the package that explains findings, by name: harness imports no report."""
     return import_module(f"{KINDS['report'].package}._stories")

@@ -132,6 +132,8 @@ class CampaignState:
     took_s: float = 0.0
     interrupted: bool = False
     late: bool = False  # the time was over before the seeds were
+    features: list[tuple[float, int]] = field(default_factory=list)  # of a guided search: CPU
+    # seconds, and how many features were found by then
     unsaved: str = ""  # why finished seeds are not stored before the end
 
     def interrupt(self) -> None:
@@ -288,6 +290,8 @@ def row_of(outcome: SeedOutcome, plan: str) -> SeedResult:
         looks=outcome.looks,
         unseen=outcome.unseen,
         choices=outcome.choices,
+        in_force=outcome.in_force,
+        before=outcome.before,
     )
 
 

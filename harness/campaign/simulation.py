@@ -13,12 +13,14 @@ operation. Those faults do not count; the rest of the run is judged.
 """
 
 import gc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import redirect_stderr
 from dataclasses import asdict, dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from shutil import copyfile
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,8 +28,8 @@ import pyarrow.compute as pc
 from harness import registry
 from harness.campaign.swarm import HOSTS
 from harness.errors import BedFailed, SeatrialError
-from harness.history.faults_and_events import events
-from harness.history.messages import REQUEST, RecordingWindow
+from harness.history.faults_and_events import ClusterEvent, FaultInterval, events, in_force
+from harness.history.messages import BEFORE_NS, REQUEST, RecordingWindow
 from harness.history.reader import History
 from harness.history.roles import election_count, set_change_count
 from harness.history.rundir import RunDir
@@ -41,6 +43,7 @@ from harness.run.story import run as story
 from harness.trial import Trial
 
 LAWS = "invariants"
+MAX_STEPS = 4  # of what happened before a violation
 STOPPED = "STOPPED"  # the failure class of a world that did not come to its end
 NO_END = "the simulated world stopped: nothing was left to happen, and the run had not ended"
 
@@ -59,6 +62,8 @@ class SeedOutcome:
     looks     by invariant of the cluster: how often it was checked
     unseen    lines of event logs that no invariant could check
     choices   made by the world at the system's choice points, by point; none if it made none
+    in_force  the story of a failure: kinds of the faults in force at the violation, and
+    before    what happened in the cluster in the seconds before it, the last few kinds of events
     """
 
     seed: int
@@ -78,6 +83,8 @@ class SeedOutcome:
     looks: Mapping[str, int] = field(default_factory=dict)
     unseen: int = 0
     choices: Mapping[str, int] = field(default_factory=dict)
+    in_force: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
 
 
 def simulate(trial: Trial, plan: str, folder: Path) -> SeedOutcome:
@@ -149,10 +156,11 @@ def judge_simulated(run: RunDir) -> SeedOutcome:
         events=count_events(history.read("events")),
     )
     if error := state.get("error") or ("" if history.ended or history.cut_short else NO_END):
-        return replace(outcome, failure=(STOPPED, *_broken(history)), why=str(error))
+        stopped = replace(outcome, failure=(STOPPED, *_broken(history)), why=str(error))
+        return _with_story(stopped, history)
     verdict = judge_small(history)
     failure = verdict.convicting or standstill_codes(history, verdict)
-    return replace(
+    judged = replace(
         outcome,
         verdict=verdict,
         failure=failure,
@@ -164,6 +172,49 @@ def judge_simulated(run: RunDir) -> SeedOutcome:
         looks=verdict.stats(LAWS).get("looks", {}),
         unseen=verdict.stats(LAWS).get("unseen", 0),
     )
+    return _with_story(judged, history) if failure else judged
+
+
+def _with_story(outcome: SeedOutcome, history: History) -> SeedOutcome:
+    """Return the result with the story of its failure: seeds that failed alike have the same."""
+    moment = _violation_ns(outcome.run)
+    on = {fault.kind for fault in history.faults if _in_force_at(fault, moment)}
+    since = max(moment - BEFORE_NS, outcome.run.load_began())
+    steps = [step for step in event_steps(history.events) if since <= step[0] <= moment]
+    kinds = [kind for kind, _ in groupby(kind for _, kind in steps)]
+    return replace(outcome, in_force=tuple(sorted(on)), before=tuple(kinds[-MAX_STEPS:]))
+
+
+def _in_force_at(fault: FaultInterval, moment: int) -> bool:
+    window = in_force(fault, moment)
+    return window is not None and window.begin <= moment <= window.end
+
+
+def event_steps(events: Iterable[ClusterEvent]) -> Iterator[tuple[int, str]]:
+    """Yield times and abstract kinds of what happened in the cluster, without nodes and numbers:
+    each election and each change of a set once, however many nodes reported it."""
+    epochs: set[tuple[Any, Any]] = set()
+    members: dict[Any, int] = {}
+    for event in events:
+        fields = event.fields
+        match event.kind:
+            case "election":
+                which = fields.get("brokerName"), fields.get("epoch")
+                if which not in epochs:
+                    epochs.add(which)
+                    yield event.t, "election"
+            case "set" if isinstance(fields.get("set"), list) and "brokerName" in fields:
+                name, size = fields["brokerName"], len(fields["set"])
+                before = members.get(name, size)
+                members[name] = size
+                if size != before:
+                    yield event.t, "set grows" if size > before else "set shrinks"
+            case "raft" if fields.get("state") == "leader":
+                yield event.t, "controller leader"
+            case "truncate":
+                yield event.t, "log cut"
+            case "fatal" | "halted":
+                yield event.t, "crash"
 
 
 def standstill_codes(history: History, verdict: Verdict) -> tuple[str, ...]:

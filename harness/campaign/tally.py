@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import Any, Self
 
 EXCUSED = "EXCUSED"  # code of a reason
+TUPLES = ("failure", "unproven", "in_force", "before")
 RARE = {"elections": "election", "truncations": "truncate", "set changes": "set"}
 
 
@@ -22,6 +23,7 @@ class SeedResult:
     `digest` is that of its world; `unproven` has the codes of the reasons why it proves nothing.
     `looks` says how often each invariant was checked, `unseen` how many events none could check.
     `choices` says how often the world chose an unusual way, by choice point of the system.
+    The story of a failure is in `in_force` and `before`: see `SeedOutcome`.
     """
 
     seed: int
@@ -39,6 +41,8 @@ class SeedResult:
     looks: Mapping[str, int] = field(default_factory=dict)
     unseen: int = 0
     choices: Mapping[str, int] = field(default_factory=dict)
+    in_force: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
 
     @property
     def words(self) -> str:
@@ -61,7 +65,7 @@ class SeedResult:
     @classmethod
     def read(cls, plain: Mapping[str, Any]) -> Self:
         """Read what `plain` returns. Raises TypeError."""
-        tuples = {key: tuple(plain.get(key, ())) for key in ("failure", "unproven")}
+        tuples = {key: tuple(plain.get(key, ())) for key in TUPLES}
         return cls(**{**plain, **tuples})
 
 

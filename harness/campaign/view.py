@@ -6,7 +6,7 @@ lost.
 
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
@@ -17,6 +17,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from harness import registry
 from harness.campaign.run import DOUBTS, KEPT, CampaignState
 from harness.campaign.tally import CampaignTotals, ranges
 from harness.cli.console import standard_output
@@ -116,7 +117,7 @@ def _bar(state: CampaignState) -> Table:
 def _failures(tally: CampaignTotals) -> Text:
     if not tally.failures:
         return Text("none", style="green")
-    lines = [f"{words}: {_shorten(seeds)}" for words, seeds in tally.failures.items()]
+    lines = [f"{words}: {shorten(seeds)}" for words, seeds in tally.failures.items()]
     return Text("\n".join(lines), style="red")
 
 
@@ -127,10 +128,10 @@ def show(state: CampaignState, total: CampaignTotal, console: Console | None = N
     """Print the summary on standard output."""
     console = console or standard_output()
     tally = state.tally
-    console.print(_seeds(state, tally))
+    console.print(heading(state, tally))
     console.print(_faults(tally))
-    _print_rows(console, [*_figures(state, tally), *_kinds(tally)])
-    for line in _conclusions(state, tally, total):
+    _print_rows(console, [*figures(state, tally), *_kinds(tally)])
+    for line in conclusions(state, tally, total):
         console.print(line, markup=False, soft_wrap=True)
 
 
@@ -162,15 +163,33 @@ def open_summary(path: Path | None) -> Iterator[Append]:
         yield append
 
 
+@contextmanager
+def open_page(path: Path | None) -> Iterator[Append]:
+    """Open a page of a campaign, which is written at its end, with the reports of the runs that it
+    links. Raises BadRequest, before the campaign, if no file can be written there."""
+    if path is None:
+        yield lambda state, total: None
+        return
+    try:
+        path.open("ab").close()
+    except OSError as e:
+        raise BadRequest(
+            f"no page can be written to {path}: {e.strerror or e}; name a file in a folder that "
+            "exists"
+        ) from e
+    yield lambda state, total: registry.campaign_page().write_page(path, state, total)
+
+
 def markdown(state: CampaignState, total: CampaignTotal) -> str:
     """Return the summary for the page of a CI job."""
     out = StringIO()
     show(state, total, Console(file=out, width=100, highlight=False))
-    heading, _, text = out.getvalue().partition("\n")
-    return f"## {heading}\n\n```\n{text}```\n\n"
+    first, _, text = out.getvalue().partition("\n")
+    return f"## {first}\n\n```\n{text}```\n\n"
 
 
-def _seeds(state: CampaignState, tally: CampaignTotals) -> str:
+def heading(state: CampaignState, tally: CampaignTotals) -> str:
+    """Return what was carried out."""
     campaign = state.campaign
     mutant = f", mutant {campaign.mutant}" if campaign.mutant else ""
     early = ", stopped by request" if state.interrupted else ""
@@ -192,7 +211,8 @@ def _faults(tally: CampaignTotals) -> Table:
     return table
 
 
-def _figures(state: CampaignState, tally: CampaignTotals) -> Iterator[tuple[str, str]]:
+def figures(state: CampaignState, tally: CampaignTotals) -> Iterator[tuple[str, str]]:
+    """Yield names and texts of the totals."""
     not_begun = f", {state.not_begun:,} not begun" * bool(state.not_begun)
     came_to = _came_to(tally, len(state.lost), len(state.abandoned))
     yield "seeds", f"{came_to}{not_begun}"
@@ -266,9 +286,8 @@ def _short(number: float) -> str:
     return f"{number:,.1f}".removesuffix(".0")
 
 
-def _conclusions(
-    state: CampaignState, tally: CampaignTotals, total: CampaignTotal
-) -> Iterator[str]:
+def conclusions(state: CampaignState, tally: CampaignTotals, total: CampaignTotal) -> Iterator[str]:
+    """Yield sentences about what the campaign proves, and what a reader has to know of it."""
     if state.resumed:
         yield _resumed_text(state)
     for seed, why in sorted(state.lost.items()):
@@ -354,7 +373,9 @@ def _kept_text(state: CampaignState, tally: CampaignTotals) -> str:
     return f"{failed} failed, {kept} kept; for a report: {report}"
 
 
-def _shorten(seeds: tuple[int, ...]) -> str:
+def shorten(seeds: Iterable[int]) -> str:
+    """Return seeds as `--seeds` reads them; of very many the first ones and their number."""
+    seeds = tuple(seeds)
     text = ranges(seeds)
     return text if len(text) <= SEEDS_SHOWN else f"{text[:SEEDS_SHOWN]}... ({len(seeds):,} seeds)"
 

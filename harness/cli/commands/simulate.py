@@ -42,6 +42,12 @@ FIXED = {"hosts", "client", "seed", "name", "short_faults", "rhythm", "compare_r
     show_default="none",
     help="Append the summary to this file, as Markdown.",
 )
+@click.option(
+    "--page",
+    type=click.Path(path_type=Path),
+    show_default="none",
+    help="Write the summary to this file, as an HTML page.",
+)
 @trial_flags
 def command(
     what: str,
@@ -53,6 +59,7 @@ def command(
     runs: Path,
     as_json: bool,
     summary: Path | None,
+    page: Path | None,
     **flags: Any,
 ) -> int:
     """Draw a trial and a plan from every seed, run them in simulated worlds, and check them.
@@ -65,7 +72,7 @@ def command(
     """
     from harness.campaign.checkpoint import open_checkpoint
     from harness.campaign.run import Campaign, conduct, edition
-    from harness.campaign.view import CampaignScreen, open_summary, show
+    from harness.campaign.view import CampaignScreen, open_page, open_summary, show
     from harness.cli.console import announce
     from harness.cli.session import likely_s
     from harness.history.runs import check_writable
@@ -88,6 +95,7 @@ def command(
     check_writable(runs)
     with (
         open_summary(summary) as append,
+        open_page(page) as write_page,
         stop_requested() as stopped,
         open_checkpoint(campaign.key, edition(), runs) as checkpoint,
         ExitStack() as at_last,
@@ -99,6 +107,7 @@ def command(
         # also after a second stop, or without a terminal
         at_last.callback(record_campaign, state, runs, checkpoint)
         at_last.callback(append, state, total)
+        at_last.callback(write_page, state, total)
         if as_json:
             print(json.dumps({**state.plain(), "total": total.plain()}, indent=2))
         else:
