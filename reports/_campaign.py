@@ -128,7 +128,8 @@ def page_html(state: CampaignState, total: CampaignTotal, folder: Path) -> str:
         features=_curve(state.features, "features found"),
         figures=list(figures(state, tally)),
         conclusions=[
-            clip(end_sentence(one), MAX_SENTENCE) for one in conclusions(state, tally, total)
+            clip(end_sentence(one[:1].upper() + one[1:]), MAX_SENTENCE)
+            for one in conclusions(state, tally, total)
         ],
         style=page.asset("_templates/style.css") + page.asset("_templates/site.css"),
     )

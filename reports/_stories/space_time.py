@@ -376,7 +376,8 @@ def _span(begin: int, end: int) -> str:
 
 
 def _violation_line(scene: _Scene, labels: "_Labels") -> Iterator[Markup]:
-    x, code = scene.x(scene.moment), scene.code or "violation"
+    otherwise = "the world stopped" if scene.view.state.get("error") else "end of the load"
+    x, code = scene.x(scene.moment), scene.code or otherwise
     words = f"{code} at {scene.moment / 1e9:.6f} s"
     yield Markup('<path d="M{x:.1f} 16V{}" class="verdict-line"><title>{}</title></path>').format(
         scene.height, words, x=x

@@ -14,7 +14,13 @@ from typing import Any
 import pytest
 import run_command
 
-from harness.campaign.simulation import SeedOutcome, record_messages, simulate
+from harness.campaign.simulation import (
+    MAX_STEPS,
+    SeedOutcome,
+    judge_simulated,
+    record_messages,
+    simulate,
+)
 from harness.history.messages import read_messages
 from harness.history.rundir import RunDir
 from harness.trial import Trial
@@ -140,3 +146,13 @@ def test_a_standstill_has_messages_too(tmp_path: Path) -> None:
     assert recording
     assert recording.window.moment == made.run.state()["load_ended_ns"]
     assert recording.messages
+
+
+def test_its_result_has_a_story(tmp_path: Path) -> None:
+    """The faults in force at the violation, and what happened before it; the same each time."""
+    made = simulate(FORGETFUL, PLAN, tmp_path / "seed-1")
+    again = judge_simulated(made.run)
+    assert (again.in_force, again.before) == (made.in_force, made.before)
+    assert set(made.in_force) <= {"power"}
+    assert made.in_force or made.before
+    assert len(made.before) <= MAX_STEPS
