@@ -14,6 +14,7 @@ of a kind the messages nearest to the violation are drawn.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from math import copysign, hypot, log10
 from statistics import median
 
@@ -28,7 +29,7 @@ from reports._format import clip
 from reports._lanes import IN_CHARGE, down, fault_style, fields_text, stages
 from reports._run import RunView, rerun_command
 
-MAX_ARROWS, MAX_LINES = 300, 12
+MAX_ARROWS, MAX_LINES, MAX_DOTS, MAX_SHADES = 300, 12, 300, 300
 NEAR = 60  # messages of the second drawing
 MIN_NEAR_NS = 2_000_000
 CLOSER = 0.6  # of the first drawing's time: a second one that covers more adds nothing
@@ -351,24 +352,25 @@ def _line(scene: _Scene, node: str, begin: int, end: int, style: str, words: str
 
 
 def _fault_shades(scene: _Scene, labels: "_Labels") -> Iterator[Markup]:
-    for fault in scene.view.faults:
-        if fault.applied is None:
-            continue
-        _, applied, heal, _ = stages(fault, scene.view.end)
-        place = scene.clipped(applied, heal)
-        for node in fault.names if place else ():
-            if node not in scene.lines or place is None:
-                continue
-            left, right = place
-            y = scene.y(node)
-            words = f"fault {fault.id}: {clip(fault.label, 120)}, {_span(applied, heal)}"
-            yield Markup(
-                '<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{}" rx="3" '
-                'class="hit {}"><title>{}</title></rect>'
-            ).format(left, y - 15, max(1.5, right - left), 30, fault_style(fault), words)
-            name = f"{fault.id} {clip(fault.kind, WORD)}"
-            if right - left > len(name) * LETTER:
-                labels.place(left + 4, y + 13, name, f"fault {fault_style(fault)}")
+    hits = (
+        (fault, node, applied, heal)
+        for fault in scene.view.faults
+        for _, applied, heal, _ in [stages(fault, scene.view.end)]
+        if fault.applied is not None and scene.clipped(applied, heal)
+        for node in fault.names
+        if node in scene.lines
+    )
+    for fault, node, applied, heal in islice(hits, MAX_SHADES):
+        left, right = scene.clipped(applied, heal) or (GUTTER, GUTTER)
+        y = scene.y(node)
+        words = f"fault {fault.id}: {clip(fault.label, 120)}, {_span(applied, heal)}"
+        yield Markup(
+            '<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{}" rx="3" '
+            'class="hit {}"><title>{}</title></rect>'
+        ).format(left, y - 15, max(1.5, right - left), 30, fault_style(fault), words)
+        name = f"{fault.id} {clip(fault.kind, WORD)}"
+        if right - left > len(name) * LETTER:
+            labels.place(left + 4, y + 13, name, f"fault {fault_style(fault)}")
 
 
 def _span(begin: int, end: int) -> str:
@@ -391,17 +393,19 @@ def _violation_line(scene: _Scene, labels: "_Labels") -> Iterator[Markup]:
 
 
 def _dots(scene: _Scene, labels: "_Labels") -> Iterator[Markup]:
-    for event in scene.view.events:
-        if event.kind in DOTS and event.node in scene.lines and scene.clipped(event.t, event.t):
-            x, y = scene.x(event.t), scene.y(event.node)
-            words = (
-                f"{event.node}, {event.t / 1e9:.6f} s: {event.kind}, {fields_text(event.fields)}"
-            )
-            yield Markup(
-                '<circle cx="{:.1f}" cy="{:.1f}" r="4.2" class="event {}"><title>{}</title>'
-                "</circle>"
-            ).format(x, y, event.kind, clip(words, 300))
-            labels.place(x + 4, y - 8, _event_words(event), "event")
+    dotted = [
+        event
+        for event in scene.view.events
+        if event.kind in DOTS and event.node in scene.lines and scene.clipped(event.t, event.t)
+    ]
+    nearest = sorted(dotted, key=lambda event: abs(event.t - scene.moment))[:MAX_DOTS]
+    for event in nearest:
+        x, y = scene.x(event.t), scene.y(event.node)
+        words = f"{event.node}, {event.t / 1e9:.6f} s: {event.kind}, {fields_text(event.fields)}"
+        yield Markup(
+            '<circle cx="{:.1f}" cy="{:.1f}" r="4.2" class="event {}"><title>{}</title></circle>'
+        ).format(x, y, event.kind, clip(words, 300))
+        labels.place(x + 4, y - 8, _event_words(event), "event")
 
 
 def _event_words(event: ClusterEvent) -> str:

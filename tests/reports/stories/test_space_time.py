@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.history.faults_and_events import ClusterEvent
 from harness.history.messages import (
     MessageRecording,
     RecordedMessage,
@@ -22,7 +23,9 @@ from reports import page
 from reports._run import read_run
 from reports._stories.space_time import (
     MAX_ARROWS,
+    MAX_DOTS,
     MAX_LINES,
+    MAX_SHADES,
     SpaceTime,
     choose_arrows,
     space_time,
@@ -149,6 +152,22 @@ def test_faults_events_and_roles_are_on_the_lines(failed: Callable[..., RunDir])
     assert 'class="life gone"' in svg
     assert 'class="life charge"' in svg
     assert 'class="event election"' in svg
+
+
+def test_however_many_events_and_faults_the_drawing_is_small(
+    failed: Callable[..., RunDir],
+) -> None:
+    """The events nearest to the violation, and the first faults."""
+    view = read_run(failed([message(AT)]))
+    moment = AT - view.zero
+    events = [ClusterEvent(moment - n * MS, "broker-1", "truncate", {}) for n in range(2000)]
+    (hit,) = [f for f in view.faults if f.applied is not None and f.applied < moment][:1]
+    faults = [replace(hit, id=n, targets={"master": ("broker-1",)}) for n in range(2000)]
+    crowded = replace(view, events=tuple(events), faults=tuple(faults))
+    svg = str(space_time(crowded).figures[0].drawing)
+    assert svg.count('class="event truncate"') == MAX_DOTS
+    assert f"{(moment - (MAX_DOTS - 1) * MS) / 1e9:.6f} s: truncate" in svg
+    assert svg.count('class="hit kill"') == MAX_SHADES
 
 
 @given(
