@@ -56,11 +56,15 @@ Steps = Generator[PoolResult[Item, Result] | None, None, None]
 
 
 def run_in_pool(
-    work: Work[Item, Result], items: Iterable[Item], jobs: int, max_cpu_s: float = MAX_CPU_S
+    work: Work[Item, Result],
+    items: Iterable[Item | None],
+    jobs: int,
+    max_cpu_s: float = MAX_CPU_S,
 ) -> Steps[Item, Result]:
     """Yield each item when it is done, and None several times a second, for display and stopping.
 
-    Closing the generator ends all workers. `work` and items must be picklable.
+    While the next item depends on others that are in progress, `items` yields None. Closing the
+    generator ends all workers. `work` and items must be picklable.
     """
     scratch = _scratch(jobs)
     workers = [_Worker(work, scratch, max_cpu_s) for _ in range(jobs)]
@@ -74,7 +78,7 @@ def run_in_pool(
 
 
 def _distribute(
-    workers: "list[_Worker[Item, Result]]", items: Iterator[Item]
+    workers: "list[_Worker[Item, Result]]", items: Iterator[Item | None]
 ) -> Steps[Item, Result]:
     busy: dict[Connection, _Worker[Item, Result]] = {}
     idle = list(workers)

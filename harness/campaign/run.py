@@ -19,24 +19,28 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field, replace
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from harness import registry
 from harness.campaign.checkpoint import CampaignCheckpoint, FinishedSeed
-from harness.campaign.pool import PoolResult, run_in_pool
+from harness.campaign.features import features_of, packed
+from harness.campaign.guided import Candidate, GuidedSearch
+from harness.campaign.pool import PoolResult, Steps, run_in_pool
 from harness.campaign.simulation import STOPPED, SeedOutcome, record_messages, simulate
 from harness.campaign.swarm import HOSTS, draw_trial
 from harness.campaign.tally import CampaignTotals, SeedResult
 from harness.errors import BadRequest, SeatrialError
+from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.history.runs import adopt_run
 from harness.plans import planned_kinds
 from harness.run.interrupts import on_stop_signal
-from harness.run.preflight import refuse_no_program, refuse_unknown
+from harness.run.launch import PlanLimits
+from harness.run.preflight import missing_calls, refuse_no_program, refuse_unknown
 from harness.trial import DEMANDS, Trial
 
 AS_EXPECTED, NOT_AS_EXPECTED, UNDECIDED = 0, 1, 2
@@ -46,12 +50,17 @@ GRACE_S = 30.0  # for running seeds when the time is over
 DRAWN_FIRST, OF_MORE = 1000, 100  # seeds to draw in advance, where options may not fit all of them
 HOPELESS = 5  # seeds lost before any was finished
 DOUBTS = 0.1  # share of unproven seeds above which nothing is decided
+DURATIONS_S = (10.0, 20.0, 40.0)  # of the load, where a search is free to draw it
 CHANGED = "the code has changed since the campaign began, so this would be another seed"
 
 
 @dataclass(frozen=True)
 class Campaign:
-    """A campaign to carry out. `base` is common to all seeds, and so is `plan`, if given."""
+    """A campaign to carry out. `base` is common to all seeds, and so is `plan`, if given.
+
+    guided  search: seeds are the numbers of candidates, without gaps
+    free    workload and duration are drawn, too; guided only
+    """
 
     base: Trial
     seeds: Sequence[int]
@@ -59,6 +68,19 @@ class Campaign:
     plan: str | None = None
     within_s: float | None = None
     to_the_end: bool = False  # continue after a mutant is caught
+    guided: bool = False
+    free: bool = False
+
+    @cached_property
+    def bases(self) -> tuple[Trial, ...]:
+        """The trials that seeds are drawn from."""
+        if not self.free:
+            return (self.base,)
+        return tuple(
+            replace(self.base, workload=workload, duration_s=duration_s)
+            for workload in _workloads(self.base)
+            for duration_s in DURATIONS_S
+        )
 
     @property
     def mutant(self) -> str:
@@ -78,7 +100,9 @@ class Campaign:
     def key(self) -> str:
         """A hash of options, profile, mutant, contract and plan: campaigns with the same key and
         code do the same for the same seed."""
-        content = json.dumps([tomllib.loads(self.base.to_toml()), self.plan], sort_keys=True)
+        search = [["guided", *self.seeds[:1], self.free]] if self.guided else []
+        table = tomllib.loads(self.base.to_toml())
+        content = json.dumps([table, self.plan, *search], sort_keys=True)
         return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
 
     @property
@@ -93,6 +117,13 @@ class Campaign:
         """
         if not self.seeds:
             raise BadRequest("there are no seeds to simulate; use --seeds 1..100")
+        if self.guided and (self.plan is not None or self.base.plan):
+            raise BadRequest("a guided campaign makes its own plans; leave --plan out, or --guided")
+        if self.guided and list(self.seeds) != list(range(self.seeds[0], self.seeds[-1] + 1)):
+            raise BadRequest(
+                "a guided campaign makes each candidate from the results of those before it, so "
+                "its seeds have no gaps; use --seeds 1..100"
+            )
         refuse_unknown(self.base)
         refuse_no_program(self.base)
         registry.load("workload", self.base.workload)(self.base).check_options()
@@ -107,6 +138,65 @@ class Campaign:
             draw_trial(seed, self.base, self.plan)
         except SeatrialError as e:
             raise BadRequest(f"seed {seed} draws other sizes: {e}; set them with --nodes") from e
+
+
+def _workloads(base: Trial) -> Iterator[str]:
+    """Yield the workloads that the system's clients can do and that have a load to draw."""
+    for name in registry.names("workload"):
+        trial = replace(base, workload=name)
+        if registry.workload(name).swarm is None or missing_calls(trial):
+            continue
+        with suppress(SeatrialError):
+            drawn, _ = draw_trial(1, trial)
+            registry.client(drawn, PlanLimits.of(drawn).nodes)
+            yield name
+
+
+def in_full(self) -> bool:
+        """Whether it is judged by the whole contract and all checkers of the workload."""
+        return in_full(tomllib.loads(self.base.to_toml()))
+
+    def refuse(self) -> None:
+        """Raise BadRequest or Unsupported if a seed cannot be carried out.
+
+        Options that name nodes may fit the sizes of one seed and not of another, so many are drawn.
+        """
+        if not self.seeds:
+            raise BadRequest("there are no seeds to simulate; use --seeds 1..100")
+        if self.guided and (self.plan is not None or self.base.plan):
+            raise BadRequest("a guided campaign makes its own plans; leave --plan out, or --guided")
+        if self.guided and list(self.seeds) != list(range(self.seeds[0], self.seeds[-1] + 1)):
+            raise BadRequest(
+                "a guided campaign makes each candidate from the results of those before it, so "
+                "its seeds have no gaps; use --seeds 1..100"
+            )
+        refuse_unknown(self.base)
+        refuse_no_program(self.base)
+        registry.load("workload", self.base.workload)(self.base).check_options()
+        draw_trial(self.seeds[0], self.base, self.plan)
+        named = bool(self.base.targets) or self.plan is not None
+        most = DRAWN_FIRST if len(self.seeds) <= DRAWN_FIRST else OF_MORE
+        for seed in self.seeds[1:most] if named else ():
+            self._refuse(seed)
+
+    def _refuse(self, seed: int) -> None:
+        try:
+            draw_trial(seed, self.base, self.plan)
+        except SeatrialError as e:
+            raise BadRequest(f"seed {seed} draws other sizes: {e}; set them with --nodes") from e
+
+
+def _workloads(base: Trial) -> Iterator[str]:
+    """Yield the workloads that the system's clients can do and that have a load to draw."""
+    for name in registry.names("workload"):
+        trial = replace(base, workload=name)
+        try:
+            refuse_unknown(trial)
+            draw_trial(1, trial)
+        except SeatrialError:
+            continue
+        if registry.workload(name).swarm:
+            yield name
 
 
 def in_full(base: Mapping[str, Any]) -> bool:
@@ -135,6 +225,7 @@ class CampaignState:
     features: list[tuple[float, int]] = field(default_factory=list)  # of a guided search: CPU
     # seconds, and how many features were found by then
     unsaved: str = ""  # why finished seeds are not stored before the end
+    search: GuidedSearch | None = None
 
     def interrupt(self) -> None:
         self.interrupted = True
@@ -234,9 +325,11 @@ class CampaignState:
             "took_s": round(self.took_s, 1),
             "interrupted": self.interrupted,
             "faults_to_catch": self.faults_to_catch or None,
+            **({"search": asdict(self.search.progress)} if self.search else {}),
         }
 
 
+Judged = tuple[SeedResult, Path | None]  # a seed's result, and the folder of a run to keep
 Watch = Callable[[CampaignState], None]  # called whenever something may have changed
 
 
@@ -249,9 +342,9 @@ class SeedRunner:
     edition: str = ""  # of the code to run; empty: any
     failures: Counter[str] = field(default_factory=Counter, compare=False)  # of this worker
 
-    def __call__(self, seed: int, scratch: Path) -> tuple[SeedResult, Path | None]:
+    def __call__(self, item: int | Candidate, scratch: Path) -> Judged:
         self._refuse_changed()
-        row, folder = self._judged(seed, scratch)
+        row, folder = self._judged(item, scratch)
         self._refuse_changed()  # it may have imported more modules
         return row, folder
 
@@ -259,11 +352,17 @@ class SeedRunner:
         if self.edition and _edition_of(len(sys.modules)) != self.edition:
             raise BadRequest(CHANGED)
 
-    def _judged(self, seed: int, scratch: Path) -> tuple[SeedResult, Path | None]:
-        trial, plan = draw_trial(seed, self.base, self.plan)
+    def _judged(self, item: int | Candidate, scratch: Path) -> Judged:
+        if isinstance(item, Candidate):
+            trial, plan = item.trial, item.plan
+        else:
+            trial, plan = draw_trial(item, self.base, self.plan)
         folder = scratch / trial.name
         shutil.rmtree(folder, ignore_errors=True)  # of a worker that was lost
-        row = row_of(simulate(trial, plan, folder), plan)
+        outcome = simulate(trial, plan, folder)
+        row = row_of(outcome, plan)
+        if isinstance(item, Candidate):
+            row = _searched(row, outcome, item)
         if row.failure:
             self.failures[row.words] += 1
             if self.failures[row.words] <= KEPT and row.cpu_s < RECORDED_CPU_S:
@@ -295,6 +394,19 @@ def row_of(outcome: SeedOutcome, plan: str) -> SeedResult:
     )
 
 
+def _searched(row: SeedResult, outcome: SeedOutcome, candidate: Candidate) -> SeedResult:
+    """Return the row with what a search learns from it."""
+    seen = features_of(History.open(outcome.run), outcome.looks)
+    return replace(
+        row,
+        seed=candidate.number,
+        steps=int(outcome.run.state().get("simulated", {}).get("events", 0)),
+        features=packed(seen.features),
+        weak_s=seen.weak_s,
+        tried=candidate.digest,
+    )
+
+
 def conduct(
     campaign: Campaign,
     runs: Path,
@@ -313,8 +425,11 @@ def conduct(
         if stopped():
             state.interrupt()
         state.edition = edition()
-        for one in checkpoint.finished if checkpoint else ():
-            _resume(state, one, runs)
+        if campaign.guided:
+            state.search = GuidedSearch(campaign.bases, campaign.seeds[0])
+        else:
+            for one in checkpoint.finished if checkpoint else ():
+                _resume(state, one, runs)
         work = work or SeedRunner(campaign.base, campaign.plan, state.edition)
         _carry_out(state, work, runs, watch, checkpoint)
     return state
@@ -342,33 +457,73 @@ def _carry_out(
 ) -> None:
     if state.interrupted:
         return
-    with closing(run_in_pool(work, _next_seeds(state), state.campaign.jobs)) as steps:
+    items: Iterator[int | Candidate | None]
+    items = _candidates(state, runs, checkpoint) if state.search else _next_seeds(state)
+    steps: Steps[int | Candidate, Judged] = run_in_pool(work, items, state.campaign.jobs)
+    with closing(steps):
         for done in steps:
             if done is not None:
                 _take(state, done, runs)
                 if checkpoint and done.result:
-                    checkpoint.add(_last_finished(state, done.item))
+                    checkpoint.add(_last_finished(state, number_of(done.item)))
                     state.unsaved = checkpoint.broken
             state.took_s = time.monotonic() - state.began_s
             watch(state)
             state.late = state.late or _overdue(state, GRACE_S)
             if state.interrupted or state.hopeless or _overdue(state, GRACE_S):
                 break
+    if state.search:
+        state.search.learn_rest()
+
+
+def number_of(item: int | Candidate) -> int:
+    return item if isinstance(item, int) else item.number
 
 
 def _next_seeds(state: CampaignState) -> Iterator[int]:
     """Yield seeds while more are needed."""
-    campaign = state.campaign
-    for seed in campaign.seeds:
-        if state.changed or (campaign.mutant and not campaign.to_the_end and state.caught):
+    for seed in state.campaign.seeds:
+        if _is_over(state):
             return
-        if seed in state.resumed:
+        if seed not in state.resumed:
+            state.begun.append(seed)
+            yield seed
+
+
+def _candidates(
+    state: CampaignState, runs: Path, checkpoint: CampaignCheckpoint | None
+) -> Iterator[Candidate | None]:
+    """Yield the candidates of a search; None while results are missing.
+
+    A stored result counts if the search comes to the same candidate again. It may not: a candidate
+    that was lost with its worker then was learned from as lost, and is tried again now.
+    """
+    search, stored = state.search, {one.row.seed: one for one in _stored(checkpoint)}
+    assert search
+    for number in state.campaign.seeds:
+        if _is_over(state):
+            return
+        while (candidate := search.candidate()) is None:
+            yield None
+        one = stored.pop(number, None)
+        if one and one.row.tried == candidate.digest:
+            _resume(state, one, runs)
+            search.add(number, one.row)
             continue
-        if _overdue(state, 0):
-            state.late = True
-            return
-        state.begun.append(seed)
-        yield seed
+        state.begun.append(number)
+        yield candidate
+
+
+def _stored(checkpoint: CampaignCheckpoint | None) -> Sequence[FinishedSeed]:
+    return checkpoint.finished if checkpoint else ()
+
+
+def _is_over(state: CampaignState) -> bool:
+    """Return whether no more seeds are needed, or there is no time for them."""
+    campaign = state.campaign
+    state.late = state.late or _overdue(state, 0)
+    caught = campaign.mutant and not campaign.to_the_end and state.caught
+    return bool(state.changed or caught or state.late)
 
 
 def _overdue(state: CampaignState, by_s: float) -> bool:
@@ -377,14 +532,21 @@ def _overdue(state: CampaignState, by_s: float) -> bool:
 
 
 def _take(
-    state: CampaignState, done: PoolResult[int, tuple[SeedResult, Path | None]], runs: Path
+    state: CampaignState,
+    done: PoolResult[int | Candidate, Judged],
+    runs: Path,
 ) -> None:
     state.peak_bytes = max(state.peak_bytes, done.peak_bytes)
+    number = number_of(done.item)
     if done.result is None:
-        state.lost[done.item] = done.lost
+        state.lost[number] = done.lost
+        if state.search:
+            state.search.add(number, None)
         return
     row, folder = done.result
     row = replace(row, cpu_s=done.cpu_s)  # drawing and judging included
+    if state.search:
+        state.search.add(number, row)
     state.rows.append(row)
     state.tally = state.tally.plus(row)
     if folder is None:

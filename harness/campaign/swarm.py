@@ -8,12 +8,14 @@ was written for a certain cluster. The drawn plan is explicit, so it can be repl
 if the drawing changes.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from random import Random
 from typing import Any
 
 from harness import registry
+from harness.contracts import PlannedFault
 from harness.errors import BadRequest
 from harness.run.launch import PlanLimits
 from harness.trial import Trial
@@ -27,6 +29,14 @@ def draw_trial(seed: int, base: Trial, plan: str | None = None) -> tuple[Trial, 
 
     Raises BadRequest or Unsupported if the base trial is invalid or cannot be simulated.
     """
+    trial, faults = draw_faults(seed, base, plan)
+    return trial, registry.nemesis().dump(faults)
+
+
+def draw_faults(
+    seed: int, base: Trial, plan: str | None = None
+) -> tuple[Trial, tuple[PlannedFault, ...]]:
+    """Return the same with the plan as faults."""
     random = Random(f"{seed}/swarm")
     trial = replace(base, name=f"seed-{seed}", seed=seed, plan="", hosts=HOSTS, short_faults=True)
     trial = _draw_sizes(trial, random, plan is not None)
@@ -37,8 +47,12 @@ def draw_trial(seed: int, base: Trial, plan: str | None = None) -> tuple[Trial, 
     else:
         by_hand = replace(trial, plan=base.plan)  # checked as a written plan
         faults = nemesis.plan_for_trial(by_hand, plan, stage.detection_s, stage.nodes, stage.can)
-    kinds = tuple(sorted({fault.kind for fault in faults}))
-    return replace(trial, faults=kinds), nemesis.dump(faults)
+    return with_kinds(trial, faults), faults
+
+
+def with_kinds(trial: Trial, faults: Sequence[PlannedFault]) -> Trial:
+    """Return the trial with the kinds of these faults."""
+    return replace(trial, faults=tuple(sorted({fault.kind for fault in faults})))
 
 
 def _draw_sizes(trial: Trial, random: Random, planned: bool) -> Trial:

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any, Self
 
 EXCUSED = "EXCUSED"  # code of a reason
-TUPLES = ("failure", "unproven", "in_force", "before")
+TUPLES = ("failure", "unproven", "in_force", "before", "weak_s")
 RARE = {"elections": "election", "truncations": "truncate", "set changes": "set"}
 
 
@@ -24,6 +24,8 @@ class SeedResult:
     `looks` says how often each invariant was checked, `unseen` how many events none could check.
     `choices` says how often the world chose an unusual way, by choice point of the system.
     The story of a failure is in `in_force` and `before`: see `SeedOutcome`.
+    Of guided campaigns only: `steps`, what happened in its world; `features`, packed; `weak_s`, its
+    weak moments (`harness.campaign.features`); `tried`, the digest of its trial and plan.
     """
 
     seed: int
@@ -43,6 +45,10 @@ class SeedResult:
     choices: Mapping[str, int] = field(default_factory=dict)
     in_force: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
+    steps: int = 0
+    features: str = ""
+    weak_s: tuple[float, ...] = ()
+    tried: str = ""
 
     @property
     def words(self) -> str:
@@ -61,6 +67,10 @@ class SeedResult:
     def plain(self) -> dict[str, Any]:
         figures = {key: value for key, value in asdict(self).items() if value}
         return {"seed": self.seed, **figures}
+
+    def without_search(self) -> Self:
+        """Return it without what only a search needs."""
+        return replace(self, steps=0, features="", weak_s=())
 
     @classmethod
     def read(cls, plain: Mapping[str, Any]) -> Self:

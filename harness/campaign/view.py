@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness import registry
+from harness.campaign.guided import SearchProgress
 from harness.campaign.run import DOUBTS, KEPT, CampaignState
 from harness.campaign.tally import CampaignTotals, ranges
 from harness.cli.console import standard_output
@@ -29,6 +30,7 @@ from harness.text.plurals import quantity
 
 DRAW_EVERY_S, SAY_EVERY_S = 0.5, 30.0
 SEEDS_SHOWN = 60  # characters of a list of seeds
+PAID_SHOWN = 6  # mutations and kinds, while it runs
 NARROW = 60  # characters of a terminal
 
 
@@ -84,7 +86,12 @@ def headline(state: CampaignState) -> str:
         + (f", {tally.excused:,} excused" * bool(tally.excused))
         + (f", {unproven:,} unproven" * bool(unproven))
         + (f", {len(state.lost):,} lost" * bool(state.lost))
+        + (f", {_found(state.search.progress)}" if state.search else "")
     )
+
+
+def _found(search: SearchProgress) -> str:
+    return f"{quantity(search.features, 'feature')}, {quantity(search.kept, 'plan')} kept"
 
 
 def _resumed_text(state: CampaignState) -> str:
@@ -100,6 +107,9 @@ def draw(state: CampaignState) -> Panel:
     rows.add_row("faults", f"{tally.faults:,}  ·  {tally.faults_per_minute:,.0f} a minute and core")
     rows.add_row("simulated", f"{tally.seconds / 3600:.2f} h  ·  {tally.pace:.0f} s a CPU second")
     rows.add_row("failures", _failures(tally))
+    if state.search:
+        rows.add_row("search", _found(state.search.progress))
+        rows.add_row("paid off", _paid(state.search.progress, PAID_SHOWN))
     words = f"profile {campaign.profile}" + (f", mutant {campaign.mutant}" * bool(campaign.mutant))
     return Panel(rows, title="campaign", subtitle=words, title_align="left", border_style="cyan")
 
@@ -112,6 +122,12 @@ def _bar(state: CampaignState) -> Table:
     row = Table.grid(padding=(0, 1))
     row.add_row(ProgressBar(100, 100 * share, width=40), f"{done:,} of {total:,}")
     return row
+
+
+def _paid(search: SearchProgress, most: int | None = None) -> str:
+    """Return the mutations and kinds of faults that brought new features, the best first."""
+    ranked = sorted(search.paid.items(), key=lambda pair: -pair[1])[:most]
+    return ", ".join(f"{name} {mean:.2f}" for name, mean in ranked) or "nothing yet"
 
 
 def _failures(tally: CampaignTotals) -> Text:
@@ -223,6 +239,10 @@ def figures(state: CampaignState, tally: CampaignTotals) -> Iterator[tuple[str, 
     yield from _looks(tally)
     if tally.choices:
         yield "choices", _choices(tally.choices)
+    if state.search:
+        search = state.search.progress
+        yield "search", f"{_found(search)}, corpus {state.search.corpus_digest()}"
+        yield "paid off", _paid(search)
     yield "pace", f"{tally.faults_per_minute:,.0f} faults a minute and core"
     yield (
         "cost",

@@ -123,7 +123,7 @@ def _line(state: CampaignState) -> Mapping[str, Any]:
         **state.kind,
         "base": tomllib.loads(state.campaign.base.to_toml()),
         "took_s": round(state.took_s, 1),
-        "rows": [row.plain() for row in (*state.rows, *state.beside)],
+        "rows": [row.without_search().plain() for row in (*state.rows, *state.beside)],
         "lost": state.lost,
         "abandoned": state.abandoned,
     }

@@ -26,6 +26,11 @@ FIXED = {"hosts", "client", "seed", "name", "short_faults", "rhythm", "compare_r
     show_default="none",
     help="A known-bad variant of the system, which must be caught.",
 )
+@click.option(
+    "--guided",
+    is_flag=True,
+    help="Keep the plans that showed something new, and change them to find more.",
+)
 @click.option("--all", "to_the_end", is_flag=True, help="Continue after the mutant is caught.")
 @click.option(
     "--time",
@@ -54,6 +59,7 @@ def command(
     seeds: tuple[int, ...],
     jobs: int,
     mutant: str | None,
+    guided: bool,
     to_the_end: bool,
     within_s: float | None,
     runs: Path,
@@ -69,6 +75,10 @@ def command(
     expected of the mutant), 1 otherwise, 2 if undecided: the command was stopped, seeds were lost
     or abandoned, or too many prove nothing. After kill -9 the same command resumes with the seeds
     that were not finished.
+
+    With --guided, only the first candidates are drawn; the others are made from those whose runs
+    showed something new. Without WORKLOAD and --duration, these are drawn, too. A guided campaign
+    that was stopped, or whose --time was over, continues with the same command.
     """
     from harness.campaign.checkpoint import open_checkpoint
     from harness.campaign.run import Campaign, conduct, edition
@@ -81,6 +91,7 @@ def command(
     from harness.text.plurals import quantity
 
     fields, beneath = given_fields(flags), default_fields(flags)
+    free = not what and "duration_s" not in {**fields, **beneath.table}
     if not looks_like_file(what) and "duration_s" not in beneath.table:
         fields = {"duration_s": DURATION_S, **fields}
     if mutant:
@@ -88,7 +99,16 @@ def command(
     fixed = {"hosts": "simulated", "name": "campaign"}
     run_request = request(what, {**fields, **fixed}, defaults=beneath)
     seeds = tuple(dict.fromkeys(seeds))
-    campaign = Campaign(run_request.trial, seeds, jobs, run_request.plan_text, within_s, to_the_end)
+    campaign = Campaign(
+        run_request.trial,
+        seeds,
+        jobs,
+        run_request.plan_text,
+        within_s,
+        to_the_end,
+        guided,
+        free=guided and free,
+    )
     campaign.refuse()
     each_s = likely_s(replace(run_request.trial, hosts="simulated"))
     total_s = len(seeds) * each_s / min(jobs, os.cpu_count() or 1)
@@ -105,7 +125,8 @@ def command(
             state = conduct(campaign, runs, watch, checkpoint=checkpoint, stopped=stopped)
         total = sum_campaigns(state, runs)
         # also after a second stop, or without a terminal
-        at_last.callback(record_campaign, state, runs, checkpoint)
+        unfinished = guided and state.not_begun
+        at_last.callback(record_campaign, state, runs, None if unfinished else checkpoint)
         at_last.callback(append, state, total)
         at_last.callback(write_page, state, total)
         if as_json:

@@ -1,0 +1,317 @@
+"""Guided search: plans whose runs showed something new are kept, and changed to find more.
+
+The first candidates are drawn like the seeds of any campaign. A candidate whose run shows a
+*feature* (`features`) that no run before it had is kept in the *corpus*. Most candidates are then
+mutations (`mutation`) of a kept one: those with rare features are chosen more often, and each
+choice makes the next less likely. The others are drawn, so that no part of the space is closed.
+What pays off is learned by bandits: mutations by the new features that they brought, and the drawn
+kinds of faults, densities, settings, loads and workloads likewise; what was tried seldom gets its
+turn.
+
+The search is deterministic, whichever worker ends first: candidate n is made from the results of
+the candidates up to n - `LAG` and of no others. So a campaign with more workers keeps the same
+corpus, and an interrupted one is repeated from its stored results up to where it ended.
+"""
+
+import hashlib
+import math
+from bisect import bisect_right, insort
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from harness import registry
+from harness.campaign.features import unpacked
+from harness.campaign.mutation import MUTATIONS, Material, Scenario, mutate
+from harness.campaign.swarm import draw_faults, with_kinds
+from harness.campaign.tally import SeedResult
+from harness.errors import SeatrialError
+from harness.run.launch import PlanLimits
+from harness.trial import Trial
+
+LAG = 16  # candidates that may be in progress; a multiple of usual numbers of workers
+DRAWN_FIRST = 24  # candidates
+DRAWN = 0.3  # share of drawn candidates, then
+OF_DRAWN = 3  # drawn for each, of which the most promising is run
+STACKED = (1, 1, 2, 4)  # mutations of one candidate
+TRIES = 20  # of mutations, until one is valid
+RAREST = 40  # features of a kept plan that count for its energy
+CORPUS = 1_000  # kept plans
+FORGOTTEN = 0.98  # what an older reward counts for, at each newer one
+RECENT = 64  # results with which a reward is compared
+SOUGHT = 0.7  # weight of uncertainty in a bandit's score
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A world to try: a whole trial and its plan as TOML, as number `number` of the campaign."""
+
+    number: int
+    trial: Trial
+    plan: str
+
+    @property
+    def digest(self) -> str:
+        """A hash of the trial and the plan."""
+        text = f"{self.trial.to_toml()}\n{self.plan}"
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+class Bandit:
+    """Scores of choices: their mean reward, older ones discounted, and a bonus for those that were
+    seldom tried (discounted UCB, Kocsis and Szepesvari, 2006)."""
+
+    def __init__(self) -> None:
+        self._tried: dict[str, tuple[float, float]] = {}  # name -> weight and sum of rewards
+
+    def reward(self, names: Iterable[str], reward: float) -> None:
+        """Add a reward from 0 to 1 of choices made together."""
+        for name in {*names}:
+            weight, total = self._tried.get(name, (0.0, 0.0))
+            self._tried[name] = (weight * FORGOTTEN + 1, total * FORGOTTEN + reward)
+
+    def score(self, name: str) -> float:
+        weight, total = self._tried.get(name, (0.0, 0.0))
+        every = sum(weight for weight, _ in self._tried.values())
+        bonus = math.sqrt(math.log(1 + every) / (weight + 1))
+        return (total + 0.5) / (weight + 1) + SOUGHT * bonus
+
+    def mean(self, name: str) -> float:
+        """Return the mean reward; 0 if the choice was never made."""
+        weight, total = self._tried.get(name, (0.0, 0.0))
+        return total / weight if weight else 0.0
+
+
+@dataclass
+class KeptPlan:
+    """A plan of the corpus, and the features that it was the first to show."""
+
+    number: int
+    scenario: Scenario
+    own: frozenset[int]
+    chosen: int = 0
+
+
+@dataclass(frozen=True)
+class _Made:
+    """How a candidate was made."""
+
+    scenario: Scenario
+    digest: str
+    parent: KeptPlan | None = None
+    mutations: tuple[str, ...] = ()
+    drawn: tuple[str, ...] = ()  # attributes
+
+
+@dataclass
+class SearchProgress:
+    """What a guided campaign shows. `curve`: CPU seconds and features found so far, in the order of
+    the candidates; `paid`: mean rewards, from 0 to 1, of mutations and of kinds of faults."""
+
+    features: int = 0
+    kept: int = 0
+    curve: list[tuple[float, int]] = field(default_factory=list)
+    paid: dict[str, float] = field(default_factory=dict)
+
+
+class GuidedSearch:
+    """The search of one campaign: `bases` are the trials that candidates are drawn from."""
+
+    def __init__(self, bases: Sequence[Trial], first: int) -> None:
+        self._bases, self._first, self._next = bases, first, first
+        self._made: dict[int, _Made] = {}
+        self._results: dict[int, SeedResult | None] = {}
+        self._learned = first  # the first number that was not learned from
+        self._hits: dict[int, int] = {}  # feature -> runs that showed it
+        self._corpus: list[KeptPlan] = []
+        self._mutations, self._attributes = Bandit(), Bandit()
+        self._rates: deque[float] = deque(maxlen=RECENT)
+        self._kinds: set[str] = set()
+        self._cpu_s = 0.0
+        self.progress = SearchProgress()
+
+    def candidate(self) -> Candidate | None:
+        """Return the next candidate; None if a result is missing that it depends on."""
+        upto = self._next - LAG
+        while self._learned <= upto:
+            if self._learned not in self._results:
+                return None
+            self._learn(self._learned, self._results.pop(self._learned))
+            self._learned += 1
+        number, self._next = self._next, self._next + 1
+        made = self._make(number, Random(f"{number}/guided"))
+        scenario = made.scenario
+        plan: str = registry.nemesis().dump(scenario.plan)
+        candidate = Candidate(number, scenario.trial, plan)
+        self._made[number] = replace(made, digest=candidate.digest)
+        return candidate
+
+    def add(self, number: int, result: SeedResult | None) -> None:
+        """Take the result of a candidate, in any order; None if it was lost."""
+        self._results[number] = result
+
+    def learn_rest(self) -> None:
+        """Learn from the results at the end of a campaign, up to the first that is missing."""
+        while self._learned in self._results:
+            self._learn(self._learned, self._results.pop(self._learned))
+            self._learned += 1
+
+    # -------------------------------------------------------------------------------- learning
+
+    def _learn(self, number: int, row: SeedResult | None) -> None:
+        made = self._made.pop(number)
+        if row is None:
+            return
+        features = unpacked(row.features)
+        new = frozenset(feature for feature in features if feature not in self._hits)
+        for feature in features:
+            self._hits[feature] = self._hits.get(feature, 0) + 1
+        reward = self._reward(len(new) / max(1, row.steps))
+        self._mutations.reward(made.mutations, reward)
+        self._attributes.reward(made.drawn, reward)
+        self._kinds.update(fault.kind for fault in made.scenario.plan if made.drawn)
+        self._keep(number, made, row, features, new)
+        self._cpu_s += row.cpu_s
+        self._show()
+
+    def _reward(self, rate: float) -> float:
+        """Return the share of the latest results that brought fewer features for their cost."""
+        ranked = sorted(self._rates)
+        self._rates.append(rate)
+        return bisect_right(ranked, rate - 1e-12) / len(ranked) if ranked else 0.5
+
+    def _keep(
+        self,
+        number: int,
+        made: _Made,
+        row: SeedResult,
+        features: frozenset[int],
+        new: frozenset[int],
+    ) -> None:
+        """Keep a plan with new features; or one that needs fewer faults for those of its parent.
+
+        A run that failed or proves nothing is not kept: its mutations would repeat that.
+        """
+        if row.failure or row.doubtful:
+            return
+        seen = replace(made.scenario, events=tuple(sorted(row.events)), weak_s=row.weak_s)
+        parent = made.parent
+        shorter = parent and len(seen.plan) < len(parent.scenario.plan)
+        if parent and shorter and {*made.mutations} == {"drop"} and parent.own <= features:
+            parent.scenario = seen
+        if not new:
+            return
+        rarest = sorted(new)[:RAREST]
+        insort(self._corpus, KeptPlan(number, seen, frozenset(rarest)), key=lambda k: k.number)
+        if len(self._corpus) > CORPUS:
+            self._corpus.remove(min(self._corpus, key=self._energy))
+
+    def _energy(self, kept: KeptPlan) -> float:
+        rarity = sum(1 / self._hits[feature] for feature in kept.own)
+        return rarity / math.sqrt(1 + kept.chosen)
+
+    def _show(self) -> None:
+        show = self.progress
+        show.features, show.kept = len(self._hits), len(self._corpus)
+        show.curve.append((round(self._cpu_s, 1), show.features))
+        names = [*MUTATIONS, *(f"kind {kind}" for kind in self._kinds)]
+        means = (
+            (name, self._mutations.mean(name) or self._attributes.mean(name)) for name in names
+        )
+        show.paid = {name: round(mean, 2) for name, mean in means if mean}
+
+    def corpus_digest(self) -> str:
+        """Return a hash of the kept plans, in their order."""
+        hashed = hashlib.blake2b(digest_size=8)
+        for kept in self._corpus:
+            hashed.update(f"{kept.number} {kept.scenario} {sorted(kept.own)}".encode())
+        return hashed.hexdigest()
+
+    # ---------------------------------------------------------------------------------- making
+
+    def _make(self, number: int, random: Random) -> _Made:
+        drawn = number < self._first + DRAWN_FIRST or random.random() < DRAWN
+        if not drawn and self._corpus and (made := self._mutated(number, random)):
+            return made
+        return self._drawn(number, random)
+
+    def _drawn(self, number: int, random: Random) -> _Made:
+        """Draw a few, and return the most promising; the first ones as any campaign draws them."""
+        seeds: Sequence[int] = [number]
+        if number >= self._first + DRAWN_FIRST:
+            seeds = [number, *(random.getrandbits(31) for _ in range(OF_DRAWN - 1))]
+        best, highest = None, -math.inf
+        for seed in seeds:
+            base = random.choice(self._bases)
+            trial, plan = draw_faults(seed, base)
+            named = replace(trial, name=f"seed-{number}")
+            attributes = tuple(_attributes(named, plan, base))
+            score = sum(map(self._attributes.score, attributes)) / len(attributes)
+            if score > highest:
+                best, highest = _Made(Scenario(named, plan), "", drawn=attributes), score
+        assert best
+        return best
+
+    def _mutated(self, number: int, random: Random) -> _Made | None:
+        """Return a valid mutation of a kept plan; None if none was found."""
+        parent = self._choose(random)
+        other = self._choose(random)
+        parent.chosen += 1
+        base = self._base_of(parent.scenario.trial)
+        for _ in range(TRIES):
+            drawn = Scenario(*draw_faults(random.getrandbits(31), base))
+            material = Material(drawn, other.scenario, frozenset(self._kinds), bool(base.targets))
+            scenario, names = parent.scenario, []
+            for _ in range(random.choice(STACKED)):
+                names.append(self._operator(random))
+                scenario = mutate(names[-1], random, scenario, material)
+            trial = replace(scenario.trial, name=f"seed-{number}")
+            scenario = replace(scenario, trial=with_kinds(trial, scenario.plan))
+            same = replace(scenario.trial, name="") == replace(parent.scenario.trial, name="")
+            same = same and scenario.plan == parent.scenario.plan
+            if scenario.plan and not same and _is_valid(scenario):
+                return _Made(scenario, "", parent, tuple(names))
+        return None
+
+    def _choose(self, random: Random) -> KeptPlan:
+        energies = [self._energy(kept) for kept in self._corpus]
+        return random.choices(self._corpus, [energy + 1e-9 for energy in energies])[0]
+
+    def _operator(self, random: Random) -> str:
+        return max(random.sample(tuple(MUTATIONS), 2), key=self._mutations.score)
+
+    def _base_of(self, trial: Trial) -> Trial:
+        """Return the base that a trial was drawn from."""
+        fits = (b for b in self._bases if b.workload == trial.workload)
+        return next((b for b in fits if b.duration_s == trial.duration_s), self._bases[0])
+
+
+def _is_valid(scenario: Scenario) -> bool:
+    trial, nemesis = scenario.trial, registry.nemesis()
+    try:
+        registry.load("workload", trial.workload)(trial).check_options()
+        stage = PlanLimits.of(trial)
+        nemesis.check(scenario.plan, trial, stage.detection_s, stage.nodes, stage.can)
+    except SeatrialError:
+        return False
+    return True
+
+
+def _attributes(trial: Trial, plan: Sequence[object], base: Trial) -> Iterator[str]:
+    """Yield what was drawn, in coarse words: what a bandit learns about."""
+    yield f"workload {trial.workload}"
+    yield f"duration {trial.duration_s:g}"
+    yield from (f"kind {kind}" for kind in trial.faults)
+    yield f"density {_magnitude(len(plan) / trial.duration_s)}"
+    for name in ("nodes", "settings", "load", "bed"):
+        given = getattr(base, name)
+        for key, value in sorted(getattr(trial, name).items()):
+            if key not in given:
+                number = isinstance(value, int | float) and not isinstance(value, bool)
+                yield f"{name} {key} {_magnitude(value) if number else value}"
+
+
+def _magnitude(number: float) -> int:
+    """Return the power of two nearest to a number, as its exponent."""
+    return round(math.log2(number)) if number > 0 else -99
