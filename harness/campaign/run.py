@@ -152,53 +152,6 @@ def _workloads(base: Trial) -> Iterator[str]:
             yield name
 
 
-def in_full(self) -> bool:
-        """Whether it is judged by the whole contract and all checkers of the workload."""
-        return in_full(tomllib.loads(self.base.to_toml()))
-
-    def refuse(self) -> None:
-        """Raise BadRequest or Unsupported if a seed cannot be carried out.
-
-        Options that name nodes may fit the sizes of one seed and not of another, so many are drawn.
-        """
-        if not self.seeds:
-            raise BadRequest("there are no seeds to simulate; use --seeds 1..100")
-        if self.guided and (self.plan is not None or self.base.plan):
-            raise BadRequest("a guided campaign makes its own plans; leave --plan out, or --guided")
-        if self.guided and list(self.seeds) != list(range(self.seeds[0], self.seeds[-1] + 1)):
-            raise BadRequest(
-                "a guided campaign makes each candidate from the results of those before it, so "
-                "its seeds have no gaps; use --seeds 1..100"
-            )
-        refuse_unknown(self.base)
-        refuse_no_program(self.base)
-        registry.load("workload", self.base.workload)(self.base).check_options()
-        draw_trial(self.seeds[0], self.base, self.plan)
-        named = bool(self.base.targets) or self.plan is not None
-        most = DRAWN_FIRST if len(self.seeds) <= DRAWN_FIRST else OF_MORE
-        for seed in self.seeds[1:most] if named else ():
-            self._refuse(seed)
-
-    def _refuse(self, seed: int) -> None:
-        try:
-            draw_trial(seed, self.base, self.plan)
-        except SeatrialError as e:
-            raise BadRequest(f"seed {seed} draws other sizes: {e}; set them with --nodes") from e
-
-
-def _workloads(base: Trial) -> Iterator[str]:
-    """Yield the workloads that the system's clients can do and that have a load to draw."""
-    for name in registry.names("workload"):
-        trial = replace(base, workload=name)
-        try:
-            refuse_unknown(trial)
-            draw_trial(1, trial)
-        except SeatrialError:
-            continue
-        if registry.workload(name).swarm:
-            yield name
-
-
 def in_full(base: Mapping[str, Any]) -> bool:
     return set(base["contract"]) == set(DEMANDS) and not base["checkers"]
 
