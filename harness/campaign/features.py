@@ -31,6 +31,8 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -48,6 +50,10 @@ ENDING, BEGINNING = ("exit", "fatal"), "start"
 CHANGES = ("role", "raft", "set", "election", "epoch", "truncate", *ENDING, BEGINNING)
 LEADING = ("master", "leader", "primary")
 DOWN, STARTING, BEHIND, IN_SET = "down", "starting", "behind", "in-set"
+NO_LOOKS: Mapping[str, int] = MappingProxyType({})
+LOG_BYTES, LOG_LINES, LINE = 1 << 20, 5_000, 120  # of a log, what is read; characters of a line
+MESSAGE = re.compile(r'"msg":"([^"]*)"')  # of a log in JSON
+PARTICULAR = re.compile(r"\S*[0-9/\\]\S*|\"[^\"]*\"|'[^']*'")  # words with digits, paths, quoted
 HIT, ELSEWHERE = "hit", "elsewhere"
 
 
@@ -64,9 +70,14 @@ class RunFeatures:
     weak_s: tuple[float, ...] = ()
 
 
-def features_of(history: History, looks: Mapping[str, int]) -> RunFeatures:
-    """Return the features of a run. `looks`: how often each invariant was checked."""
+def features_of(
+    history: History, looks: Mapping[str, int] = NO_LOOKS, *, logs: bool = False
+) -> RunFeatures:
+    """Return the features of a run. `looks`: how often each invariant was checked; `logs`: kinds of
+    lines in the nodes' logs count, too, for a system that reports few events."""
     found: Counter[str] = Counter()
+    if logs:
+        _from_logs(history.run.path / "nodes", found)
     timeline = _from_events(history, found)
     _from_operations(history, timeline, found)
     found.update({f"look {law}": count for law, count in looks.items()})
@@ -277,3 +288,24 @@ def _weak_moments(history: History, timeline: Timeline) -> tuple[float, ...]:
         (supports[place[i]], int(acked[i]) - times[place[i]], int(acked[i])) for i in first
     )
     return tuple(sorted(round((t - began) / 1e9, 3) for _, _, t in weakest[:MOMENTS]))
+
+
+# ------------------------------------------------------------------------------------------- logs
+
+
+def _from_logs(nodes: Path, found: Counter[str]) -> None:
+    """Add the kinds of lines in the logs of each role: a line without what is particular to it."""
+    for file in sorted(nodes.glob("*/*.log")):
+        if file.is_symlink() or not file.is_file():
+            continue  # what nodes left behind is not trusted
+        with file.open("rb") as log:
+            lines = log.read(LOG_BYTES).decode(errors="replace").splitlines()[:LOG_LINES]
+        found.update(f"log {role_of(file.parent.name)} {log_word(line)}" for line in lines)
+
+
+def log_word(line: str) -> str:
+    """Return the kind of a log's line: its message if it is JSON, without words with digits, paths
+    and quoted texts."""
+    message = MESSAGE.search(line)
+    text = message[1] if message else line
+    return " ".join(PARTICULAR.sub(" ", text[: 4 * LINE]).split())[:LINE]

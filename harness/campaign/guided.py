@@ -17,21 +17,21 @@ import hashlib
 import math
 from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
 from harness import registry
 from harness.campaign.features import unpacked
-from harness.campaign.mutation import MUTATIONS, Material, Scenario, mutate
+from harness.campaign.mutation import MUTATIONS, Material, Plan, Scenario, mutate
 from harness.campaign.swarm import draw_faults, with_kinds
 from harness.campaign.tally import SeedResult
 from harness.errors import SeatrialError
 from harness.run.launch import PlanLimits
 from harness.trial import Trial
 
-LAG = 16  # candidates that may be in progress; a multiple of usual numbers of workers
-DRAWN_FIRST = 24  # candidates
+LAG = 16  # candidates of a campaign that may be in progress
+DRAWN_FIRST = 24  # candidates of a campaign
 DRAWN = 0.3  # share of drawn candidates, then
 OF_DRAWN = 3  # drawn for each, of which the most promising is run
 STACKED = (1, 1, 2, 4)  # mutations of one candidate
@@ -40,6 +40,7 @@ RAREST = 40  # features of a kept plan that count for its energy
 CORPUS = 1_000  # kept plans
 FORGOTTEN = 0.98  # what an older reward counts for, at each newer one
 RECENT = 64  # results with which a reward is compared
+AGAIN = "again"  # the same plan once more
 SOUGHT = 0.7  # weight of uncertainty in a bandit's score
 
 
@@ -91,6 +92,7 @@ class KeptPlan:
     scenario: Scenario
     own: frozenset[int]
     chosen: int = 0
+    steady: float = 1.0  # share of `own` that was seen again when it was run once more
 
 
 @dataclass(frozen=True)
@@ -115,11 +117,31 @@ class SearchProgress:
     paid: dict[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class SearchRules:
+    """How a search is done. Real systems need other rules than simulated worlds.
+
+    draw          draws a scenario for a seed and a base
+    lag           candidate n is made from the results of the candidates up to n - lag
+    drawn_first   so many candidates are drawn before any is mutated
+    luck          a run may differ each time: before a kept plan is mutated, it is run once more,
+                  and chosen less if it does not show its features again
+    """
+
+    draw: Callable[[int, Trial], tuple[Trial, Plan]] = draw_faults
+    lag: int = LAG
+    drawn_first: int = DRAWN_FIRST
+    luck: bool = False
+
+
+WORLDS = SearchRules()
+
+
 class GuidedSearch:
     """The search of one campaign: `bases` are the trials that candidates are drawn from."""
 
-    def __init__(self, bases: Sequence[Trial], first: int) -> None:
-        self._bases, self._first, self._next = bases, first, first
+    def __init__(self, bases: Sequence[Trial], first: int, rules: SearchRules = WORLDS) -> None:
+        self._bases, self._first, self._next, self._rules = bases, first, first, rules
         self._made: dict[int, _Made] = {}
         self._results: dict[int, SeedResult | None] = {}
         self._learned = first  # the first number that was not learned from
@@ -133,7 +155,7 @@ class GuidedSearch:
 
     def candidate(self) -> Candidate | None:
         """Return the next candidate; None if a result is missing that it depends on."""
-        upto = self._next - LAG
+        upto = self._next - self._rules.lag
         while self._learned <= upto:
             if self._learned not in self._results:
                 return None
@@ -197,6 +219,9 @@ class GuidedSearch:
             return
         seen = replace(made.scenario, events=tuple(sorted(row.events)), weak_s=row.weak_s)
         parent = made.parent
+        if parent and made.mutations == (AGAIN,):
+            parent.steady = len(parent.own & features) / len(parent.own)
+            return
         shorter = parent and len(seen.plan) < len(parent.scenario.plan)
         if parent and shorter and {*made.mutations} == {"drop"} and parent.own <= features:
             parent.scenario = seen
@@ -209,7 +234,7 @@ class GuidedSearch:
 
     def _energy(self, kept: KeptPlan) -> float:
         rarity = sum(1 / self._hits[feature] for feature in kept.own)
-        return rarity / math.sqrt(1 + kept.chosen)
+        return rarity * kept.steady / math.sqrt(1 + kept.chosen)
 
     def _show(self) -> None:
         show = self.progress
@@ -231,7 +256,7 @@ class GuidedSearch:
     # ---------------------------------------------------------------------------------- making
 
     def _make(self, number: int, random: Random) -> _Made:
-        drawn = number < self._first + DRAWN_FIRST or random.random() < DRAWN
+        drawn = number < self._first + self._rules.drawn_first or random.random() < DRAWN
         if not drawn and self._corpus and (made := self._mutated(number, random)):
             return made
         return self._drawn(number, random)
@@ -239,12 +264,12 @@ class GuidedSearch:
     def _drawn(self, number: int, random: Random) -> _Made:
         """Draw a few, and return the most promising; the first ones as any campaign draws them."""
         seeds: Sequence[int] = [number]
-        if number >= self._first + DRAWN_FIRST:
+        if number >= self._first + self._rules.drawn_first:
             seeds = [number, *(random.getrandbits(31) for _ in range(OF_DRAWN - 1))]
         best, highest = None, -math.inf
         for seed in seeds:
             base = random.choice(self._bases)
-            trial, plan = draw_faults(seed, base)
+            trial, plan = self._rules.draw(seed, base)
             named = replace(trial, name=f"seed-{number}")
             attributes = tuple(_attributes(named, plan, base))
             score = sum(map(self._attributes.score, attributes)) / len(attributes)
@@ -258,9 +283,12 @@ class GuidedSearch:
         parent = self._choose(random)
         other = self._choose(random)
         parent.chosen += 1
+        if self._rules.luck and parent.chosen == 1:
+            trial = replace(parent.scenario.trial, name=f"seed-{number}")
+            return _Made(replace(parent.scenario, trial=trial), "", parent, (AGAIN,))
         base = self._base_of(parent.scenario.trial)
         for _ in range(TRIES):
-            drawn = Scenario(*draw_faults(random.getrandbits(31), base))
+            drawn = Scenario(*self._rules.draw(random.getrandbits(31), base))
             material = Material(drawn, other.scenario, frozenset(self._kinds), bool(base.targets))
             scenario, names = parent.scenario, []
             for _ in range(random.choice(STACKED)):

@@ -164,7 +164,7 @@ def judge_simulated(run: RunDir) -> SeedOutcome:
         outcome,
         verdict=verdict,
         failure=failure,
-        unproven=_unproven(verdict),
+        unproven=unproven_codes(verdict),
         why=verdict.sentence if verdict.convicting else _standstill(verdict, failure),
         faults=verdict.stats("coverage").get("effective", {}),
         acknowledged=verdict.stats("loss").get("acknowledged", 0),
@@ -248,7 +248,7 @@ def _invoked(verdict: Verdict) -> int:
     return sum(counts.get("invoke", 0) for counts in operations.values())
 
 
-def _unproven(verdict: Verdict) -> tuple[str, ...]:
+def unproven_codes(verdict: Verdict) -> tuple[str, ...]:
     codes = {reason.code for reason in verdict.reasons}
     return tuple(sorted(codes - registry.reasons("unobserved") - registry.reasons("spacing")))
 

@@ -34,11 +34,11 @@ def draw_trial(seed: int, base: Trial, plan: str | None = None) -> tuple[Trial, 
 
 
 def draw_faults(
-    seed: int, base: Trial, plan: str | None = None
+    seed: int, base: Trial, plan: str | None = None, hosts: str = HOSTS
 ) -> tuple[Trial, tuple[PlannedFault, ...]]:
-    """Return the same with the plan as faults."""
+    """Return the same with the plan as faults, perhaps for other hosts."""
     random = Random(f"{seed}/swarm")
-    trial = replace(base, name=f"seed-{seed}", seed=seed, plan="", hosts=HOSTS, short_faults=True)
+    trial = replace(base, name=f"seed-{seed}", seed=seed, plan="", hosts=hosts, short_faults=True)
     trial = _draw_sizes(trial, random, plan is not None)
     nemesis = registry.nemesis()
     stage = PlanLimits.of(trial)

@@ -19,11 +19,13 @@ from rich.text import Text
 
 from harness import registry
 from harness.campaign.guided import SearchProgress
+from harness.campaign.hunt import HuntState
 from harness.campaign.run import DOUBTS, KEPT, CampaignState
-from harness.campaign.tally import CampaignTotals, ranges
-from harness.cli.console import standard_output
+from harness.campaign.tally import CampaignTotals, SeedResult, ranges
+from harness.cli.console import format_duration, standard_output
 from harness.cli.prog_name import seatrial
 from harness.cli.screen import Screen
+from harness.cli.session import say
 from harness.errors import BadRequest, BedFailed
 from harness.judge.campaign_evidence import CampaignTotal
 from harness.text.plurals import quantity
@@ -405,3 +407,58 @@ def _grid() -> Table:
     rows.add_column(style="dim", justify="right", min_width=16)
     rows.add_column()
     return rows
+
+
+# ------------------------------------------------------------------------------------------ hunts
+
+
+def report_trial(state: HuntState, row: SeedResult) -> None:
+    """Print a line about a trial of a hunt, on standard error."""
+    if why := state.failed.get(row.seed):
+        say(f"trial {row.seed}: the test bed failed: {why}")
+        return
+    what = row.why if row.failure else "not decided" if row.doubtful else "valid"
+    faults = quantity(sum(row.counted.values()), "fault")
+    say(
+        f"{format_duration(state.took_s)}: trial {row.seed}: {what}; {faults}; in all "
+        f"{_found(state.search.progress)}"
+    )
+
+
+def show_hunt(state: HuntState, console: Console | None = None) -> None:
+    """Print the summary of a hunt on standard output."""
+    console, tally = console or standard_output(), state.tally
+    base = state.hunt.base
+    profile = f", profile {base.profile}" * bool(base.profile)
+    console.print(f"{quantity(len(state.rows), 'trial')} of {base.system}{profile}", markup=False)
+    console.print(_faults(tally))
+    _print_rows(console, [*_hunt_figures(state), *_kinds(tally)])
+    if state.resumed:
+        done = quantity(state.resumed, "trial was", "trials were")
+        console.print(f"{done} finished by an earlier hunt of this kind, and not run again")
+    for number, why in state.failed.items():
+        console.print(f"trial {number}: the test bed failed: {why}", markup=False, soft_wrap=True)
+    for one in state.findings:
+        runs = ", ".join(shlex.quote(str(run)) for run in one.runs)
+        console.print(
+            f"trial {one.number}, after {format_duration(one.after_s)}: {one.why} Shown by "
+            f"{len(one.runs)} of {quantity(one.tries, 'run')} of its plan: {runs}",
+            markup=False,
+            soft_wrap=True,
+        )
+    if state.ended:
+        console.print(f"the hunt ended because {state.ended}", markup=False, soft_wrap=True)
+
+
+def _hunt_figures(state: HuntState) -> Iterator[tuple[str, str]]:
+    tally = state.tally
+    yield (
+        "trials",
+        f"{tally.failed:,} invalid, {tally.excused:,} excused, "
+        f"{tally.doubtful - tally.excused:,} not decided, {tally.clean:,} valid, "
+        f"{len(state.failed):,} without a test bed",
+    )
+    yield "operations", f"{tally.operations:,}, {tally.acknowledged:,} messages acknowledged"
+    yield "search", _found(state.search.progress)
+    yield "paid off", _paid(state.search.progress)
+    yield "took", format_duration(state.took_s)

@@ -34,6 +34,7 @@ COMMANDS = (
     "suite",
     "cluster",
     "simulate",
+    "hunt",
     "shrink",
     "selftest",
     "completion",

@@ -1,0 +1,296 @@
+"""Hunts: a guided search on a real system, one trial after another.
+
+The search is that of guided campaigns (`guided`); a trial is one of `seatrial run`, with the same
+clients, faults and checkers, on the hosts that the base names. A real cluster does not do the same
+twice, so a kept plan is run once more before it is mutated, and a trial that is *invalid* is
+repeated: how often it is invalid again says how well the plan repeats what it found.
+
+Runs that found nothing are removed. A hunt that ends, or is killed, continues with the same
+command: each trial's result is stored at once (`checkpoint`), and the search comes to the same plan
+again.
+"""
+
+import hashlib
+import json
+import shutil
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from harness.campaign.checkpoint import CampaignCheckpoint, FinishedSeed
+from harness.campaign.features import features_of, packed
+from harness.campaign.guided import Candidate, GuidedSearch, SearchRules
+from harness.campaign.mutation import Plan
+from harness.campaign.simulation import unproven_codes
+from harness.campaign.swarm import draw_faults, with_kinds
+from harness.campaign.tally import CampaignTotals, SeedResult
+from harness.cli.options import Request
+from harness.cli.session import Engines, ReportOptions, RunEnd, render, run_one
+from harness.errors import EXIT_INVALID, EXIT_UNKNOWN, EXIT_VALID, SeatrialError
+from harness.history.reader import History
+from harness.history.rundir import RunDir
+from harness.plans import planned_kinds
+from harness.run.preflight import prepare
+from harness.trial import Trial
+
+if TYPE_CHECKING:
+    from harness.spark.session import SparkLauncher
+
+MOST_FAULTS = (1, 2, 3, 5, 8)  # of a drawn plan: each takes a real system seconds to overcome
+STRETCH = (1.0, 2.0, 5.0)  # of drawn durations, which are those of simulated clusters
+DRAWN_FIRST = 6
+REPEATED = 3  # runs of a plan that found something
+EDITION = "hunt-1"  # of the search: another one continues none of these
+FAILED_BEDS = 3  # in a row, after which a hunt ends
+
+
+@dataclass(frozen=True)
+class Hunt:
+    """A hunt to carry out: trials like `base`, with one of these workloads each. `within_s`: no
+    trial begins later; `trials`: at most so many in all."""
+
+    base: Trial
+    workloads: Sequence[str]
+    within_s: float
+    trials: int | None = None
+    first_only: bool = False  # end with the first finding
+    repeat: int = REPEATED
+
+    @property
+    def key(self) -> str:
+        """A hash of what is asked for: a hunt with the same key continues."""
+        table = tomllib.loads(self.base.to_toml())
+        content = json.dumps([table, *self.workloads], sort_keys=True)
+        return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
+
+    @property
+    def bases(self) -> tuple[Trial, ...]:
+        return tuple(replace(self.base, workload=workload) for workload in self.workloads)
+
+    def refuse(self) -> None:
+        """Raise BadRequest or Unsupported if a trial cannot be drawn."""
+        for base in self.bases:
+            draw_real(1, base)
+
+
+@dataclass
+class HuntFinding:
+    """What a trial found: codes, the runs that show it, and how many of `tries` runs did."""
+
+    number: int
+    codes: tuple[str, ...]
+    why: str
+    after_s: float  # since the hunt began
+    runs: list[Path] = field(default_factory=list)
+    tries: int = 1
+
+
+@dataclass
+class HuntState:
+    """The state of a hunt."""
+
+    hunt: Hunt
+    search: GuidedSearch
+    rows: list[SeedResult] = field(default_factory=list)
+    tally: CampaignTotals = field(default_factory=CampaignTotals)
+    resumed: int = 0  # trials of an earlier command
+    findings: list[HuntFinding] = field(default_factory=list)
+    failed: dict[int, str] = field(default_factory=dict)  # number -> why its test bed failed
+    ended: str = ""  # why it ended early
+    took_s: float = 0.0
+
+    @property
+    def exit_code(self) -> int:
+        if self.tally.failures:
+            return EXIT_INVALID
+        clean = self.rows and not self.ended and not self.failed
+        return EXIT_VALID if clean and not self.tally.doubtful else EXIT_UNKNOWN
+
+    def plain(self) -> dict[str, Any]:
+        """Return the state for JSON."""
+        found = [
+            {
+                "number": one.number,
+                "codes": list(one.codes),
+                "why": one.why,
+                "after_s": round(one.after_s, 1),
+                "shown": len(one.runs),
+                "tries": one.tries,
+                "runs": [str(run) for run in one.runs],
+            }
+            for one in self.findings
+        ]
+        return {
+            "trials": len(self.rows),
+            "trials_resumed": self.resumed,
+            "faults": {"planned": dict(self.tally.planned), "counted": dict(self.tally.counted)},
+            "operations": self.tally.operations,
+            "failures": {codes: list(numbers) for codes, numbers in self.tally.failures.items()},
+            "unproven": dict(self.tally.unproven),
+            "test_bed_failed": {str(number): why for number, why in self.failed.items()},
+            "findings": found,
+            "features": self.search.progress.features,
+            "plans_kept": self.search.progress.kept,
+            "took_s": round(self.took_s, 1),
+            "ended": self.ended,
+        }
+
+
+Watch = Callable[[HuntState, SeedResult], None]  # after each trial
+
+
+def draw_real(seed: int, base: Trial) -> tuple[Trial, Plan]:
+    """Draw a trial and a plan with a few faults of those that a simulated one would have."""
+    trial, drawn = draw_faults(seed, base, hosts=base.hosts)
+    random = Random(f"{seed}/hunt")
+    few = sorted(
+        random.sample(drawn, min(len(drawn), random.choice(MOST_FAULTS))),
+        key=lambda fault: fault.at_s,
+    )
+    factor, end_s = random.choice(STRETCH), trial.duration_s - 1
+    plan = tuple(replace(f, for_s=max(0.1, min(f.for_s * factor, end_s - f.at_s))) for f in few)
+    return with_kinds(trial, plan), plan
+
+
+RULES = SearchRules(draw_real, lag=1, drawn_first=DRAWN_FIRST, luck=True)
+
+
+def conduct(
+    hunt: Hunt, runs: Path, watch: Watch, engines: Engines, checkpoint: CampaignCheckpoint
+) -> HuntState:
+    """Carry out a hunt. Ctrl-C ends it with what was found so far."""
+    state = HuntState(hunt, GuidedSearch(hunt.bases, 1, RULES))
+    began_s = time.monotonic()
+    try:
+        for candidate in _candidates(state, checkpoint):
+            if why := _over(state, began_s):
+                state.ended = why
+                break
+            state.took_s = time.monotonic() - began_s
+            row = _try(state, candidate, runs, engines, checkpoint)
+            if row is None:
+                break
+            watch(state, row)
+    except KeyboardInterrupt:
+        state.ended = "it was stopped"
+    state.took_s = time.monotonic() - began_s
+    state.search.learn_rest()
+    return state
+
+
+def _candidates(state: HuntState, checkpoint: CampaignCheckpoint) -> Iterator[Candidate]:
+    """Yield candidates that have no stored result."""
+    stored = {one.row.seed: one for one in checkpoint.finished}
+    while candidate := state.search.candidate():
+        one = stored.pop(candidate.number, None)
+        if one and one.row.tried == candidate.digest:
+            state.resumed += 1
+            _count(state, one.row)
+        else:
+            yield candidate
+
+
+def _over(state: HuntState, began_s: float) -> str:
+    """Return why no more trials begin; empty if more do."""
+    hunt = state.hunt
+    if time.monotonic() - began_s >= hunt.within_s:
+        return "its time is over"
+    if hunt.trials is not None and len(state.rows) + len(state.failed) >= hunt.trials:
+        return "it has done its trials"
+    if hunt.first_only and state.tally.failures:
+        return "it has found something"
+    failed = sorted(state.failed)[-FAILED_BEDS:]
+    last = len(state.rows) + len(state.failed)
+    if len(failed) == FAILED_BEDS and failed[0] > last - FAILED_BEDS:
+        return f"the test bed failed {FAILED_BEDS} times in a row: {state.failed[failed[-1]]}"
+    return ""
+
+
+def _count(state: HuntState, row: SeedResult) -> None:
+    state.search.add(row.seed, row)
+    state.rows.append(row)
+    state.tally = state.tally.plus(row)
+
+
+def _try(
+    state: HuntState,
+    candidate: Candidate,
+    runs: Path,
+    engines: Engines,
+    checkpoint: CampaignCheckpoint,
+) -> SeedResult | None:
+    """Carry out a candidate, and repeat it if it found something. None: the hunt was stopped."""
+    ending = _run(candidate, runs, engines.ready())
+    if ending.interrupted:
+        state.ended = "it was stopped"
+        return None
+    if ending.run is None or ending.verdict is None:
+        state.failed[candidate.number] = ending.error
+        state.search.add(candidate.number, None)
+        return SeedResult(candidate.number, why=ending.error)
+    row = row_of(ending, candidate)
+    _count(state, row)
+    if not row.failure:
+        checkpoint.add(FinishedSeed(row))
+        _remove(ending.run)
+        return row
+    checkpoint.add(FinishedSeed(row, ending.run.name))
+    finding = HuntFinding(row.seed, row.failure, row.why, state.took_s, [ending.run.path])
+    state.findings.append(finding)
+    render(ending, ReportOptions())
+    for _ in range(state.hunt.repeat):
+        again = _run(candidate, runs, engines.ready())
+        if again.interrupted:
+            state.ended = "it was stopped"
+            return None
+        finding.tries += 1
+        if again.run and set(again.codes) & set(row.failure):
+            finding.runs.append(again.run.path)
+        elif again.run:
+            _remove(again.run)
+    return row
+
+
+def _remove(run: RunDir) -> None:
+    """Remove a run, unless something of it is left on its hosts, which `seatrial heal` can find."""
+    if not run.state().get("left"):
+        shutil.rmtree(run.path, ignore_errors=True)
+
+
+def _run(candidate: Candidate, runs: Path, spark: "SparkLauncher") -> RunEnd:
+    request = Request(candidate.trial, candidate.plan)
+    try:
+        prepare(request)
+        return run_one(request, runs, spark)
+    except (SeatrialError, OSError) as e:
+        return RunEnd(candidate.trial.seed, error=str(e))
+
+
+def row_of(ending: RunEnd, candidate: Candidate) -> SeedResult:
+    """Return the result of a trial, with what the search learns from it."""
+    run, verdict = ending.run, ending.verdict
+    assert run
+    assert verdict
+    history = History.open(run)
+    seen = features_of(history, logs=True)
+    operations = verdict.stats("coverage").get("operations", {})
+    return SeedResult(
+        seed=candidate.number,
+        failure=verdict.convicting,
+        unproven=unproven_codes(verdict),
+        why=verdict.sentence,
+        seconds=candidate.trial.duration_s,
+        planned=dict(Counter(planned_kinds(candidate.plan))),
+        counted=verdict.stats("coverage").get("effective", {}),
+        operations=sum(counts.get("invoke", 0) for counts in operations.values()),
+        acknowledged=verdict.stats("loss").get("acknowledged", 0),
+        steps=1,
+        features=packed(seen.features),
+        weak_s=seen.weak_s,
+        tried=candidate.digest,
+    )
