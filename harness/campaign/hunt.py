@@ -101,14 +101,15 @@ class HuntState:
     resumed: int = 0  # trials of an earlier command
     findings: list[HuntFinding] = field(default_factory=list)
     failed: dict[int, str] = field(default_factory=dict)  # number -> why its test bed failed
-    ended: str = ""  # why it ended early
+    ended: str = ""  # why it ended
+    stopped: bool = False
     took_s: float = 0.0
 
     @property
     def exit_code(self) -> int:
         if self.tally.failures:
             return EXIT_INVALID
-        clean = self.rows and not self.ended and not self.failed
+        clean = self.rows and not self.stopped and not self.failed
         return EXIT_VALID if clean and not self.tally.doubtful else EXIT_UNKNOWN
 
     def plain(self) -> dict[str, Any]:
@@ -177,7 +178,7 @@ def conduct(
                 break
             watch(state, row)
     except KeyboardInterrupt:
-        state.ended = "it was stopped"
+        _stop(state)
     state.took_s = time.monotonic() - began_s
     state.search.learn_rest()
     return state
@@ -227,7 +228,7 @@ def _try(
     """Carry out a candidate, and repeat it if it found something. None: the hunt was stopped."""
     ending = _run(candidate, runs, engines.ready())
     if ending.interrupted:
-        state.ended = "it was stopped"
+        _stop(state)
         return None
     if ending.run is None or ending.verdict is None:
         state.failed[candidate.number] = ending.error
@@ -246,7 +247,7 @@ def _try(
     for _ in range(state.hunt.repeat):
         again = _run(candidate, runs, engines.ready())
         if again.interrupted:
-            state.ended = "it was stopped"
+            _stop(state)
             return None
         finding.tries += 1
         if again.run and set(again.codes) & set(row.failure):
@@ -254,6 +255,10 @@ def _try(
         elif again.run:
             _remove(again.run)
     return row
+
+
+def _stop(state: HuntState) -> None:
+    state.stopped, state.ended = True, "it was stopped"
 
 
 def _remove(run: RunDir) -> None:
