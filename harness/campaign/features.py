@@ -199,10 +199,10 @@ def _from_events(history: History, found: Counter[str]) -> Timeline:
         if model.take(event):
             found[f"state {model.state}"] += 1
             found[f"from {old} by {word}"] += 1
+        if event.kind in CHANGES:
             times.append(event.t)
             states.append(model.state)
             supports.append(model.support())
-        if event.kind in CHANGES:
             change = f"{word} ({before})"
     return times, states, supports
 

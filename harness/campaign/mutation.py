@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
+from harness import registry
 from harness.contracts import PlannedFault
 from harness.trial import Trial
 
@@ -28,7 +29,7 @@ FACTOR = 0.7  # deviation of a logarithm: half or double is common
 STRIKE_WITHIN_S = 10.0
 STRIKE_AFTER_S = (0.0, 0.0, 0.001, 0.01, 0.1, 0.5)
 AROUND_S = (-0.2, 0.0, 0.0, 0.005, 0.05, 0.3)  # of a weak moment
-MOST_FAULTS = 400  # a plan that grows costs more than it shows
+MOST_FAULTS = 600  # a plan that grows costs more than it shows
 # who holds the latest writes, and who decides who leads: to strike in one moment or in turn
 SUPPORT = ("in-set", "master", "one slave", "majority broker", "controller-leader", "all")
 RARE = ("start", "exit", "stop")  # events that say less than others
@@ -186,7 +187,8 @@ def _undermine(random: Random, parent: Scenario, material: Material) -> Scenario
     more = []
     for target in random.sample(SUPPORT, random.choice((1, 1, 2))):
         kind = random.choice(kinds)
-        params = {"shape": "isolate"} if kind == "partition" else {}
+        defaults = {name: param.default for name, param in registry.fault(kind).params.items()}
+        params = defaults | ({"shape": "isolate"} if kind == "partition" else {})
         for_s = random.lognormvariate(0, 1)
         more.append(PlannedFault(kind, at_s, for_s, target, params))
         at_s += random.choice((0.0, for_s, random.lognormvariate(-1, 1)))

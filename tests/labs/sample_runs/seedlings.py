@@ -9,9 +9,13 @@ import signal
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from zlib import crc32
 
+from harness.campaign.features import packed
+from harness.campaign.guided import Candidate
 from harness.campaign.simulation import STOPPED
 from harness.campaign.tally import SeedResult
+from nemesis import load
 
 WORLD_S = 10.0
 
@@ -81,3 +85,31 @@ class Gated:
     def __call__(self, item: int, scratch: Path) -> None:
         while not self.gate.exists():
             time.sleep(0.01)
+
+
+@dataclass(frozen=True)
+class Explorer:
+    """What a guided campaign's candidate would show: a feature for each kind of fault at each
+    second of its plan, and one for each setting. `deadly` candidates kill their process, `failing`
+    ones fail."""
+
+    deadly: tuple[int, ...] = ()
+    failing: tuple[int, ...] = ()
+
+    def __call__(self, candidate: Candidate, scratch: Path) -> tuple[SeedResult, Path | None]:
+        if candidate.number in self.deadly:
+            os.kill(os.getpid(), signal.SIGKILL)
+        faults = load(candidate.plan, "the plan").faults
+        words = [f"{fault.kind} {int(fault.at_s)}" for fault in faults]
+        words += [f"{key} {value}" for key, value in candidate.trial.settings.items()]
+        failed = candidate.number in self.failing
+        row = SeedResult(
+            candidate.number,
+            failure=("LOST_ACKED",) if failed else (),
+            events={"election": 1, "truncate": 2},
+            steps=100 + len(faults),
+            features=packed(crc32(word.encode()) for word in {*words}),
+            weak_s=(1.0, 2.5),
+            tried=candidate.digest,
+        )
+        return row, None

@@ -1,0 +1,272 @@
+"""Guided search: the same whatever order results arrive in, and whenever it was interrupted; plans
+that showed something new are kept, and changed into others that are valid."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+from campaigning import BASE, conducted, shown
+from seedlings import Explorer
+
+from harness import registry
+from harness.campaign.checkpoint import open_checkpoint
+from harness.campaign.guided import AGAIN, Bandit, Candidate, GuidedSearch, SearchRules
+from harness.campaign.mutation import MUTATIONS, Material, Scenario, mutate
+from harness.campaign.run import Campaign, CampaignState, conduct
+from harness.campaign.swarm import draw_faults
+from harness.campaign.tally import SeedResult
+from harness.errors import BadRequest
+from harness.run.launch import PlanLimits
+from harness.trial import Trial
+
+SHORT = replace(BASE, duration_s=20.0)
+SEARCHED = 60  # candidates: more than are drawn first, and than may be in progress
+
+
+def guided(last: int = SEARCHED, jobs: int = 2, base: Trial = SHORT) -> Campaign:
+    return Campaign(base, tuple(range(1, last + 1)), jobs, guided=True)
+
+
+def corpus_of(state: CampaignState) -> str:
+    assert state.search
+    return state.search.corpus_digest()
+
+
+def resumed(asked: Campaign, runs: Path, work: Explorer) -> CampaignState:
+    """A campaign that leaves its checkpoint behind, as if it was killed at its end."""
+    with open_checkpoint(asked.key, "now", runs) as checkpoint:
+        return conduct(asked, runs, lambda state: None, work, checkpoint)
+
+
+def row_of(candidate: Candidate) -> SeedResult:
+    return Explorer()(candidate, Path())[0]
+
+
+# ----------------------------------------------------------------------------------- determinism
+
+
+def test_workers_share_one_corpus(tmp_path: Path) -> None:
+    """One, two or three of them find and keep the same, since a candidate depends on results that
+    have all arrived."""
+    states = [conducted(guided(jobs=jobs), tmp_path, Explorer()) for jobs in (1, 2, 3)]
+    assert len({corpus_of(state) for state in states}) == 1
+    tried = [sorted((row.seed, row.tried) for row in state.rows) for state in states]
+    assert tried[0] == tried[1] == tried[2]
+    assert len(tried[0]) == SEARCHED
+    (search,) = (state.search for state in states[:1])
+    assert search
+    assert search.progress.kept > 5
+    assert search.progress.features == search.progress.curve[-1][1]
+
+
+def test_the_order_of_results_does_not_matter() -> None:
+    """They are learned from in the order of the candidates."""
+    digests = set()
+    for shuffled in (False, True):
+        search, waiting = GuidedSearch((SHORT,), 1), list[Candidate]()
+        for _ in range(SEARCHED):
+            while (candidate := search.candidate()) is None:
+                given = waiting.pop(-1 if shuffled else 0)
+                search.add(given.number, row_of(given))
+            waiting.append(candidate)
+        for given in waiting:
+            search.add(given.number, row_of(given))
+        search.learn_rest()
+        digests.add(search.corpus_digest())
+    assert len(digests) == 1
+
+
+def test_an_interrupted_search_comes_to_the_same(tmp_path: Path) -> None:
+    """Results are stored; the search is repeated from them, and no candidate is run twice."""
+    whole = conducted(guided(), tmp_path, Explorer())
+    (tmp_path / "runs").mkdir()
+    resumed(guided(25), tmp_path / "runs", Explorer())
+    rest = resumed(guided(), tmp_path / "runs", Explorer(deadly=tuple(range(1, 26))))
+    assert not rest.lost
+    assert rest.resumed == set(range(1, 26))
+    assert corpus_of(rest) == corpus_of(whole)
+
+
+def test_a_result_of_another_candidate_does_not_count(tmp_path: Path) -> None:
+    """One that was lost, and is run after all, changes those that come after it: their stored
+    results are of other plans."""
+    whole = conducted(guided(), tmp_path, Explorer())
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    first = resumed(guided(), runs, Explorer(deadly=(3,)))
+    assert list(first.lost) == [3]
+    rest = resumed(guided(), runs, Explorer())
+    assert corpus_of(rest) == corpus_of(whole) != corpus_of(first)
+    assert 4 in rest.resumed
+    assert len(rest.resumed) < SEARCHED - 1
+    assert sorted(row.seed for row in rest.rows) == list(range(1, SEARCHED + 1))
+
+
+def test_what_was_found_is_shown(tmp_path: Path) -> None:
+    text = shown(conducted(guided(30), tmp_path, Explorer()), tmp_path)
+    assert "plans kept, corpus " in text
+    assert "paid off" in text
+
+
+# --------------------------------------------------------------------------------- what is refused
+
+
+def test_a_search_has_no_plan_of_its_own_and_no_gaps() -> None:
+    with pytest.raises(BadRequest, match="leave --plan out"):
+        replace(guided(), plan="[[fault]]").refuse()
+    with pytest.raises(BadRequest, match=r"use --seeds 1\.\.100"):
+        replace(guided(), seeds=(1, 3)).refuse()
+
+
+def test_a_search_is_no_evidence_for_drawn_seeds() -> None:
+    """Its candidates are others than the seeds of the same numbers, or than those of a search that
+    began elsewhere."""
+    asked = guided()
+    others = (replace(asked, guided=False), replace(asked, seeds=(2, 3)), replace(asked, free=True))
+    assert len({asked.key, *(other.key for other in others)}) == 4
+
+
+def test_a_free_search_draws_what_clients_can_do() -> None:
+    """Workloads without a client, or without a load to draw, are left out."""
+    bases = replace(guided(), free=True).bases
+    assert {base.workload for base in bases} >= {"messages", "register", "topics", "lock"}
+    assert "queue" not in {base.workload for base in bases}
+    assert {base.duration_s for base in bases} == {10.0, 20.0, 40.0}
+
+
+# ------------------------------------------------------------------------------------ the corpus
+
+
+QUICK = SearchRules(lag=1, drawn_first=1)
+
+
+def searched(rows: Sequence[dict[str, object]], rules: SearchRules = QUICK) -> GuidedSearch:
+    """A search whose candidates had these results, over the explorer's."""
+    search = GuidedSearch((SHORT,), 1, rules)
+    for changes in rows:
+        candidate = search.candidate()
+        assert candidate
+        search.add(candidate.number, replace(row_of(candidate), **changes))  # type: ignore[arg-type]
+    search.learn_rest()
+    return search
+
+
+def test_only_what_is_new_and_sound_is_kept() -> None:
+    """A plan whose run failed, or proved nothing, would be repeated by its mutations."""
+    assert searched([{}]).progress.kept == 1
+    assert searched([{"failure": ("LOST_ACKED",)}]).progress.kept == 0
+    assert searched([{"unproven": ("NO_FINAL_READ",)}]).progress.kept == 0
+    same = searched([{"features": "AQAAAA=="}] * 5)
+    assert (same.progress.kept, same.progress.features) == (1, 1)
+
+
+def test_with_luck_a_plan_is_run_once_more() -> None:
+    """Before it is mutated; what it does not show again makes it less likely to be chosen."""
+    lucky = replace(QUICK, luck=True)
+    steady, shaky = (
+        searched([{"features": "AQAAAA=="}, {"features": again}], lucky)
+        for again in ("AQAAAA==", "AgAAAA==")
+    )
+    assert [one._corpus[0].steady for one in (steady, shaky)] == [1.0, 0.0]
+    assert AGAIN not in MUTATIONS
+
+
+def test_a_shorter_plan_with_the_same_features_takes_the_place() -> None:
+    """If it only leaves faults out."""
+    search = GuidedSearch((SHORT,), 1, QUICK)
+    lengths = set()
+    for _ in range(150):
+        candidate = search.candidate()
+        assert candidate
+        search.add(candidate.number, replace(row_of(candidate), features="AQAAAA=="))
+        lengths |= {len(kept.scenario.plan) for kept in search._corpus}
+    assert len(search._corpus) == 1
+    assert len(lengths) > 1
+
+
+def test_a_bandit_learns_and_forgets() -> None:
+    """What paid off is preferred; what was never tried gets its turn; an old reward fades."""
+    bandit = Bandit()
+    for _ in range(50):
+        bandit.reward(["good"], 0.9)
+        bandit.reward(["bad"], 0.1)
+    assert bandit.score("new") > bandit.score("good") > bandit.score("bad")
+    for _ in range(200):
+        bandit.reward(["good"], 0.0)
+    assert bandit.mean("good") < 0.1
+
+
+# -------------------------------------------------------------------------------------- mutations
+
+
+def scenario(seed: int) -> Scenario:
+    trial, plan = draw_faults(seed, SHORT)
+    return Scenario(trial, plan[:100], ("election", "truncate"), (4.0, 9.5))
+
+
+def mutated(name: str, seed: int) -> tuple[Scenario, Scenario]:
+    """A drawn scenario and its mutation."""
+    parent = scenario(seed)
+    kinds = frozenset({"power", "kill", "pause", "partition"})
+    material = Material(scenario(seed + 1000), scenario(seed + 2000), kinds)
+    return parent, mutate(name, Random(seed), parent, material)
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_mutation_changes_something_and_is_valid(name: str) -> None:
+    """Most of the time; a search takes another one where it is not."""
+    valid = changed = 0
+    for seed in range(1, 21):
+        parent, child = mutated(name, seed)
+        times = [fault.at_s for fault in child.plan]
+        assert times == sorted(times)
+        assert all(f.at_s + f.for_s <= SHORT.duration_s - 1 + 1e-6 for f in child.plan)
+        changed += (parent.trial, parent.plan) != (child.trial, child.plan)
+        limits = PlanLimits.of(child.trial)
+        try:
+            registry.nemesis().check(
+                child.plan, child.trial, limits.detection_s, limits.nodes, limits.can
+            )
+        except BadRequest:
+            continue
+        valid += 1
+    assert changed >= 12
+    assert valid >= 12
+
+
+def test_mutations_do_what_they_say() -> None:
+    """Each in its own way."""
+    for seed in range(1, 11):
+        for name in ("add", "repeat"):
+            parent, child = mutated(name, seed)
+            assert len(child.plan) >= len(parent.plan)
+        parent, child = mutated("drop", seed)
+        assert len(child.plan) < len(parent.plan)
+        parent, child = mutated("strike", seed)
+        (struck,) = (fault for fault in child.plan if fault.after)
+        assert struck.after.startswith(("event election", "event truncate"))
+        parent, child = mutated("undermine", seed)
+        added = [fault for fault in child.plan if fault not in parent.plan]
+        assert 1 <= len(added) <= 2
+        assert min(abs(added[0].at_s - weak) for weak in parent.weak_s) < 0.5
+        parent, child = mutated("reseed", seed)
+        assert child.trial == replace(parent.trial, seed=child.trial.seed)
+        assert child.trial.seed != parent.trial.seed
+        parent, child = mutated("set", seed)
+        assert child.plan == parent.plan
+
+
+def test_named_targets_are_kept() -> None:
+    """A trial that names its targets gets no faults on others."""
+    aimed = replace(SHORT, targets=("broker-1",), nodes={"broker": 3, "controller": 3})
+    search = GuidedSearch((aimed,), 1, QUICK)
+    seen = set()
+    for _ in range(60):
+        candidate = search.candidate()
+        assert candidate
+        faults = registry.nemesis().load(candidate.plan, "the plan").faults
+        seen |= {fault.target for fault in faults}
+        search.add(candidate.number, row_of(candidate))
+    assert seen <= {"broker-1", "one client", "server", "cluster", ""}
