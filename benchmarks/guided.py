@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from clusters.flotilla_mutants import MUTANTS
 from harness import registry
 from harness.campaign.features import unpacked
-from harness.campaign.guided import Candidate, GuidedSearch
+from harness.campaign.guided import GuidedSearch, SearchCandidate
 from harness.campaign.pool import run_in_pool
 from harness.campaign.run import Campaign, SeedRunner
 from harness.campaign.swarm import draw_trial
@@ -71,7 +71,7 @@ def rows_of(campaign: Campaign, first: int) -> Iterator[SeedResult]:
     """Carry out a campaign in one worker, with features."""
     search = GuidedSearch(campaign.bases, first) if campaign.guided else None
 
-    def items() -> Iterator[Candidate | None]:
+    def items() -> Iterator[SearchCandidate | None]:
         for number in campaign.seeds:
             if search is None:
                 yield drawn(number, campaign.base)
@@ -91,9 +91,9 @@ def rows_of(campaign: Campaign, first: int) -> Iterator[SeedResult]:
                 yield row
 
 
-def drawn(number: int, base: Trial) -> Candidate:
+def drawn(number: int, base: Trial) -> SearchCandidate:
     """A seed as any campaign draws it, run as a candidate so that its features are counted."""
-    return Candidate(number, *draw_trial(number, base))
+    return SearchCandidate(number, *draw_trial(number, base))
 
 
 def search(mutant: str, mode: str, run: int, cap_s: float, workload: str, free: bool) -> Cost:

@@ -45,7 +45,7 @@ SOUGHT = 0.7  # weight of uncertainty in a bandit's score
 
 
 @dataclass(frozen=True)
-class Candidate:
+class SearchCandidate:
     """A world to try: a whole trial and its plan as TOML, as number `number` of the campaign."""
 
     number: int
@@ -153,7 +153,7 @@ class GuidedSearch:
         self._cpu_s = 0.0
         self.progress = SearchProgress()
 
-    def candidate(self) -> Candidate | None:
+    def candidate(self) -> SearchCandidate | None:
         """Return the next candidate; None if a result is missing that it depends on."""
         upto = self._next - self._rules.lag
         while self._learned <= upto:
@@ -165,7 +165,7 @@ class GuidedSearch:
         made = self._make(number, Random(f"{number}/guided"))
         scenario = made.scenario
         plan: str = registry.nemesis().dump(scenario.plan)
-        candidate = Candidate(number, scenario.trial, plan)
+        candidate = SearchCandidate(number, scenario.trial, plan)
         self._made[number] = replace(made, digest=candidate.digest)
         return candidate
 

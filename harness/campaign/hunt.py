@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.campaign.checkpoint import CampaignCheckpoint, FinishedSeed
 from harness.campaign.features import features_of, packed
-from harness.campaign.guided import Candidate, GuidedSearch, SearchRules
+from harness.campaign.guided import GuidedSearch, SearchCandidate, SearchRules
 from harness.campaign.mutation import Plan
 from harness.campaign.simulation import unproven_codes
 from harness.campaign.swarm import draw_faults, with_kinds
@@ -184,7 +184,7 @@ def conduct(
     return state
 
 
-def _candidates(state: HuntState, checkpoint: CampaignCheckpoint) -> Iterator[Candidate]:
+def _candidates(state: HuntState, checkpoint: CampaignCheckpoint) -> Iterator[SearchCandidate]:
     """Yield candidates that have no stored result."""
     stored = {one.row.seed: one for one in checkpoint.finished}
     while candidate := state.search.candidate():
@@ -220,7 +220,7 @@ def _count(state: HuntState, row: SeedResult) -> None:
 
 def _try(
     state: HuntState,
-    candidate: Candidate,
+    candidate: SearchCandidate,
     runs: Path,
     engines: Engines,
     checkpoint: CampaignCheckpoint,
@@ -267,7 +267,7 @@ def _remove(run: RunDir) -> None:
         shutil.rmtree(run.path, ignore_errors=True)
 
 
-def _run(candidate: Candidate, runs: Path, spark: "SparkLauncher") -> RunEnd:
+def _run(candidate: SearchCandidate, runs: Path, spark: "SparkLauncher") -> RunEnd:
     request = Request(candidate.trial, candidate.plan)
     try:
         prepare(request)
@@ -276,7 +276,7 @@ def _run(candidate: Candidate, runs: Path, spark: "SparkLauncher") -> RunEnd:
         return RunEnd(candidate.trial.seed, error=str(e))
 
 
-def row_of(ending: RunEnd, candidate: Candidate) -> SeedResult:
+def row_of(ending: RunEnd, candidate: SearchCandidate) -> SeedResult:
     """Return the result of a trial, with what the search learns from it."""
     run, verdict = ending.run, ending.verdict
     assert run

@@ -28,7 +28,7 @@ from typing import Any
 from harness import registry
 from harness.campaign.checkpoint import CampaignCheckpoint, FinishedSeed
 from harness.campaign.features import features_of, packed
-from harness.campaign.guided import Candidate, GuidedSearch
+from harness.campaign.guided import GuidedSearch, SearchCandidate
 from harness.campaign.pool import PoolResult, Steps, run_in_pool
 from harness.campaign.simulation import STOPPED, SeedOutcome, record_messages, simulate
 from harness.campaign.swarm import HOSTS, draw_trial
@@ -295,7 +295,7 @@ class SeedRunner:
     edition: str = ""  # of the code to run; empty: any
     failures: Counter[str] = field(default_factory=Counter, compare=False)  # of this worker
 
-    def __call__(self, item: int | Candidate, scratch: Path) -> Judged:
+    def __call__(self, item: int | SearchCandidate, scratch: Path) -> Judged:
         self._refuse_changed()
         row, folder = self._judged(item, scratch)
         self._refuse_changed()  # it may have imported more modules
@@ -305,8 +305,8 @@ class SeedRunner:
         if self.edition and _edition_of(len(sys.modules)) != self.edition:
             raise BadRequest(CHANGED)
 
-    def _judged(self, item: int | Candidate, scratch: Path) -> Judged:
-        if isinstance(item, Candidate):
+    def _judged(self, item: int | SearchCandidate, scratch: Path) -> Judged:
+        if isinstance(item, SearchCandidate):
             trial, plan = item.trial, item.plan
         else:
             trial, plan = draw_trial(item, self.base, self.plan)
@@ -314,7 +314,7 @@ class SeedRunner:
         shutil.rmtree(folder, ignore_errors=True)  # of a worker that was lost
         outcome = simulate(trial, plan, folder)
         row = row_of(outcome, plan)
-        if isinstance(item, Candidate):
+        if isinstance(item, SearchCandidate):
             row = _searched(row, outcome, item)
         if row.failure:
             self.failures[row.words] += 1
@@ -347,7 +347,7 @@ def row_of(outcome: SeedOutcome, plan: str) -> SeedResult:
     )
 
 
-def _searched(row: SeedResult, outcome: SeedOutcome, candidate: Candidate) -> SeedResult:
+def _searched(row: SeedResult, outcome: SeedOutcome, candidate: SearchCandidate) -> SeedResult:
     """Return the row with what a search learns from it."""
     seen = features_of(History.open(outcome.run), outcome.looks)
     return replace(
@@ -410,9 +410,9 @@ def _carry_out(
 ) -> None:
     if state.interrupted:
         return
-    items: Iterator[int | Candidate | None]
+    items: Iterator[int | SearchCandidate | None]
     items = _candidates(state, runs, checkpoint) if state.search else _next_seeds(state)
-    steps: Steps[int | Candidate, Judged] = run_in_pool(work, items, state.campaign.jobs)
+    steps: Steps[int | SearchCandidate, Judged] = run_in_pool(work, items, state.campaign.jobs)
     with closing(steps):
         for done in steps:
             if done is not None:
@@ -429,7 +429,7 @@ def _carry_out(
         state.search.learn_rest()
 
 
-def number_of(item: int | Candidate) -> int:
+def number_of(item: int | SearchCandidate) -> int:
     return item if isinstance(item, int) else item.number
 
 
@@ -445,7 +445,7 @@ def _next_seeds(state: CampaignState) -> Iterator[int]:
 
 def _candidates(
     state: CampaignState, runs: Path, checkpoint: CampaignCheckpoint | None
-) -> Iterator[Candidate | None]:
+) -> Iterator[SearchCandidate | None]:
     """Yield the candidates of a search; None while results are missing.
 
     A stored result counts if the search comes to the same candidate again. It may not: a candidate
@@ -486,7 +486,7 @@ def _overdue(state: CampaignState, by_s: float) -> bool:
 
 def _take(
     state: CampaignState,
-    done: PoolResult[int | Candidate, Judged],
+    done: PoolResult[int | SearchCandidate, Judged],
     runs: Path,
 ) -> None:
     state.peak_bytes = max(state.peak_bytes, done.peak_bytes)

@@ -12,7 +12,7 @@ from seedlings import Explorer
 
 from harness import registry
 from harness.campaign.checkpoint import open_checkpoint
-from harness.campaign.guided import AGAIN, Bandit, Candidate, GuidedSearch, SearchRules
+from harness.campaign.guided import AGAIN, Bandit, GuidedSearch, SearchCandidate, SearchRules
 from harness.campaign.mutation import MUTATIONS, Material, Scenario, mutate
 from harness.campaign.run import Campaign, CampaignState, conduct
 from harness.campaign.swarm import draw_faults
@@ -40,7 +40,7 @@ def resumed(asked: Campaign, runs: Path, work: Explorer) -> CampaignState:
         return conduct(asked, runs, lambda state: None, work, checkpoint)
 
 
-def row_of(candidate: Candidate) -> SeedResult:
+def row_of(candidate: SearchCandidate) -> SeedResult:
     return Explorer()(candidate, Path())[0]
 
 
@@ -65,7 +65,7 @@ def test_the_order_of_results_does_not_matter() -> None:
     """They are learned from in the order of the candidates."""
     digests = set()
     for shuffled in (False, True):
-        search, waiting = GuidedSearch((SHORT,), 1), list[Candidate]()
+        search, waiting = GuidedSearch((SHORT,), 1), list[SearchCandidate]()
         for _ in range(SEARCHED):
             while (candidate := search.candidate()) is None:
                 given = waiting.pop(-1 if shuffled else 0)

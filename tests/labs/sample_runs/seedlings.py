@@ -12,7 +12,7 @@ from pathlib import Path
 from zlib import crc32
 
 from harness.campaign.features import packed
-from harness.campaign.guided import Candidate
+from harness.campaign.guided import SearchCandidate
 from harness.campaign.simulation import STOPPED
 from harness.campaign.tally import SeedResult
 from nemesis import load
@@ -96,7 +96,7 @@ class Explorer:
     deadly: tuple[int, ...] = ()
     failing: tuple[int, ...] = ()
 
-    def __call__(self, candidate: Candidate, scratch: Path) -> tuple[SeedResult, Path | None]:
+    def __call__(self, candidate: SearchCandidate, scratch: Path) -> tuple[SeedResult, Path | None]:
         if candidate.number in self.deadly:
             os.kill(os.getpid(), signal.SIGKILL)
         faults = load(candidate.plan, "the plan").faults
