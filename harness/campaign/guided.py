@@ -18,8 +18,9 @@ import math
 from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from random import Random
+from typing import Any
 
 from harness import registry
 from harness.campaign.features import unpacked
@@ -245,6 +246,10 @@ class GuidedSearch:
             (name, self._mutations.mean(name) or self._attributes.mean(name)) for name in names
         )
         show.paid = {name: round(mean, 2) for name, mean in means if mean}
+
+    def plain(self) -> dict[str, Any]:
+        """Return the progress for JSON, with the hash of the corpus."""
+        return {**asdict(self.progress), "corpus": self.corpus_digest()}
 
     def corpus_digest(self) -> str:
         """Return a hash of the kept plans, in their order."""

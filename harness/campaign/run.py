@@ -20,7 +20,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -278,7 +278,7 @@ class CampaignState:
             "took_s": round(self.took_s, 1),
             "interrupted": self.interrupted,
             "faults_to_catch": self.faults_to_catch or None,
-            **({"search": asdict(self.search.progress)} if self.search else {}),
+            **({"search": self.search.plain()} if self.search else {}),
         }
 
 

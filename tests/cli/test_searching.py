@@ -1,0 +1,136 @@
+"""Guided searches through the real console script: in worlds, where each comes to the same corpus,
+and on real clusters, where what was found is repeated."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+import run_command
+
+from harness.judge.campaign_evidence import LOG
+
+SEATRIAL = Path(sys.executable).with_name("seatrial")
+SEARCH = ("simulate", "--guided", "messages", "--seeds", "1..32", "--duration", "3s")
+HUNT = ("hunt", "flotilla", "messages", "--duration", "4s", "--faults", "pause", "--spark", "none")
+FINISHED = 4
+
+Script = Callable[..., "CompletedProcess[str]"]
+
+
+def done(runs: Path) -> dict[int, dict[str, Any]]:
+    """The rows of the campaigns in a folder, without what is measured."""
+    lines = [json.loads(line) for line in (runs / LOG).read_text().splitlines()]
+    rows = (row for line in lines for row in line["rows"])
+    return {row["seed"]: {k: v for k, v in row.items() if k != "cpu_s"} for row in rows}
+
+
+@pytest.mark.bed
+def test_a_killed_search_comes_to_the_same(seatrial: Script, tmp_path: Path) -> None:
+    """With other workers, and after kill -9 in its middle: the same worlds, the same corpus, and no
+    candidate twice."""
+    whole = seatrial(*SEARCH, "--jobs", "1", "--runs", "whole", "--json")
+    assert whole.returncode == 0, whole.stderr
+    killed = tmp_path / "killed"
+    with subprocess.Popen(
+        [SEATRIAL, *SEARCH, "--runs", killed],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=tmp_path,
+    ) as running:
+        run_command.wait(
+            lambda: sum(len(p.read_bytes().splitlines()) for p in killed.glob("*.part")) > FINISHED,
+            run_command.LONGEST_S,
+            "a few finished candidates",
+        )
+        running.kill()
+    rest = seatrial(*SEARCH, "--runs", str(killed), "--json")
+    assert rest.returncode == 0, rest.stderr
+    one, other = json.loads(whole.stdout), json.loads(rest.stdout)
+    assert other["seeds_resumed"] > FINISHED
+    assert one["search"]["corpus"] == other["search"]["corpus"]
+    assert one["search"]["kept"] > 0
+    assert done(tmp_path / "whole") == done(killed)
+    assert len(done(killed)) == 32
+
+
+@pytest.mark.bed
+def test_a_search_that_was_stopped_goes_on(seatrial: Script, tmp_path: Path) -> None:
+    """The same command again does more, as often as there is time for."""
+    with subprocess.Popen(
+        [SEATRIAL, *SEARCH],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=tmp_path,
+    ) as running:
+        run_command.wait(
+            lambda: any(p.read_bytes() for p in (tmp_path / "runs").glob("*.part")),
+            run_command.LONGEST_S,
+            "a finished candidate",
+        )
+        running.send_signal(signal.SIGINT)
+        running.wait(timeout=run_command.LONGEST_S)
+    assert running.returncode == 2
+    rest = seatrial(*SEARCH, "--json")
+    assert rest.returncode == 0, rest.stderr
+    assert json.loads(rest.stdout)["seeds_resumed"] > 0
+    assert not list((tmp_path / "runs").glob("*.part"))
+
+
+@pytest.mark.bed
+def test_a_hunt_goes_on_and_leaves_nothing(seatrial: Script, tmp_path: Path) -> None:
+    """On a sound cluster; its trials are noted, and their runs are removed."""
+    first = seatrial(*HUNT, "--trials", "1", "--json")
+    assert first.returncode == 0, first.stderr
+    assert json.loads(first.stdout)["trials"] == 1
+    second = seatrial(*HUNT, "--trials", "2")
+    assert second.returncode == 0, second.stderr
+    assert "2 trials of flotilla" in second.stdout
+    assert "1 trial was finished by an earlier hunt of this kind" in second.stdout
+    assert "the hunt ended because it has done its trials" in second.stdout
+    assert not [path for path in (tmp_path / "runs").iterdir() if path.is_dir()]
+
+
+@pytest.mark.bed
+def test_what_a_hunt_finds_is_repeated_and_kept(seatrial: Script, tmp_path: Path) -> None:
+    """With how many runs of its plan show it."""
+    bad = ("--set", "mutant=key-damaged", "--first", "--repeat", "1", "--json")
+    ran = seatrial(*HUNT, *bad)
+    assert ran.returncode == 1, ran.stderr
+    summary = json.loads(ran.stdout)
+    assert summary["failures"] == {"CORRUPTED": [1]}
+    (found,) = summary["findings"]
+    assert (found["shown"], found["tries"]) == (2, 2)
+    for run in found["runs"]:
+        assert json.loads((tmp_path / run / "verdict.json").read_text())["verdict"] == "invalid"
+    assert (tmp_path / found["runs"][0] / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["etdc"], "unknown system 'etdc' (did you mean etcd?)"),
+        (["flotilla", "massages"], "unknown workload or trial 'massages'"),
+        (["flotilla", "--hosts", "simulated"], "seatrial simulate --guided"),
+        (["flotilla", "--faults", "pauze"], "(did you mean pause?)"),
+        (["flotilla", "--hours", "0"], "--hours"),
+        (["flotilla", "queue"], "workloads that fit"),
+        (["flotilla", "--duration", "1s"], "no room for a fault"),
+        (["flotilla", "--seed", "3"], "--seed"),
+        ([], "SYSTEM"),
+    ],
+)
+def test_a_hunt_that_makes_no_sense_is_refused(
+    seatrial: Script, tmp_path: Path, arguments: list[str], says: str
+) -> None:
+    """In one sentence, and before anything has run or been written."""
+    ran = seatrial("hunt", *arguments)
+    assert ran.returncode == 254, ran.stderr
+    (line,) = ran.stderr.splitlines()
+    assert says in line
+    assert not (tmp_path / "runs").exists()
