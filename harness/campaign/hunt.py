@@ -22,6 +22,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from harness import registry
 from harness.campaign.checkpoint import CampaignCheckpoint, FinishedSeed
 from harness.campaign.features import features_of, packed
 from harness.campaign.guided import GuidedSearch, SearchCandidate, SearchRules
@@ -29,13 +30,14 @@ from harness.campaign.mutation import Plan
 from harness.campaign.simulation import unproven_codes
 from harness.campaign.swarm import draw_faults, with_kinds
 from harness.campaign.tally import CampaignTotals, SeedResult
+from harness.cli.doctor import refuse_unready
 from harness.cli.options import Request
 from harness.cli.session import Engines, ReportOptions, RunEnd, render, run_one
 from harness.errors import EXIT_INVALID, EXIT_UNKNOWN, EXIT_VALID, SeatrialError
 from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.plans import planned_kinds
-from harness.run.preflight import prepare
+from harness.run.preflight import prepare, refuse_impossible
 from harness.trial import Trial
 
 if TYPE_CHECKING:
@@ -72,10 +74,12 @@ class Hunt:
     def bases(self) -> tuple[Trial, ...]:
         return tuple(replace(self.base, workload=workload) for workload in self.workloads)
 
-    def refuse(self) -> None:
-        """Raise BadRequest or Unsupported if a trial cannot be drawn."""
+    def refuse(self, runs: Path, master: str | None = None) -> None:
+        """Raise BadRequest or BedFailed if trials cannot be drawn or cannot run here."""
         for base in self.bases:
-            draw_real(1, base)
+            trial, plan = draw_real(1, base)
+            refuse_impossible(Request(trial, registry.nemesis().dump(plan)))
+        refuse_unready(self.base.hosts, self.base.bed, runs, master)
 
 
 @dataclass

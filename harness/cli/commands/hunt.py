@@ -71,14 +71,14 @@ def command(
     from harness.campaign.view import report_trial, show_hunt
     from harness.cli.session import Engines
     from harness.history.runs import check_writable
-    from harness.run.preflight import fitting_workloads, refuse_unrunnable
+    from harness.run.preflight import fitting_workloads
 
     registry.system(system)  # raises here, with the names of systems
     fields, beneath = {"system": system, **given_fields(flags)}, default_fields(flags)
     if "duration_s" not in beneath.table:
         fields = {"duration_s": DURATION_S, **fields}
-    asked = request(workload, {**fields, "name": "hunt", "short_faults": True}, defaults=beneath)
-    base = asked.trial
+    fixed = {"name": "hunt", "short_faults": True}
+    base = request(workload, {**fields, **fixed}, defaults=beneath).trial
     if base.hosts == "simulated":
         raise BadRequest(
             "simulated hosts are searched by seatrial simulate --guided; name other hosts"
@@ -87,8 +87,7 @@ def command(
         base = replace(base, workload=fitting_workloads(base)[0])
     workloads = (workload,) if workload else tuple(fitting_workloads(base))
     hunt = Hunt(base, workloads, 3600 * hours, trials, first_only, repeat)
-    hunt.refuse()
-    refuse_unrunnable(replace(asked, trial=base), runs, spark)
+    hunt.refuse(runs, spark)
     check_writable(runs)
     with ExitStack() as stack:
         checkpoint = stack.enter_context(open_checkpoint(hunt.key, EDITION, runs))
