@@ -16,9 +16,12 @@ import run_command
 from harness.judge.campaign_evidence import LOG
 
 SEATRIAL = Path(sys.executable).with_name("seatrial")
-SEARCH = ("simulate", "--guided", "messages", "--seeds", "1..32", "--duration", "3s")
+LAST = 28  # a few more candidates than are drawn first
+SEARCH = (
+    *("simulate", "--guided", "messages", "--seeds", f"1..{LAST}", "--duration", "3s"),
+    *("--nodes", "controller=3,broker=2,nameserver=1,client=1", "--load", "rate=5"),
+)
 HUNT = ("hunt", "flotilla", "messages", "--duration", "4s", "--faults", "pause", "--spark", "none")
-FINISHED = 4
 
 Script = Callable[..., "CompletedProcess[str]"]
 
@@ -31,55 +34,42 @@ def done(runs: Path) -> dict[int, dict[str, Any]]:
 
 
 @pytest.mark.bed
-def test_a_killed_search_comes_to_the_same(seatrial: Script, tmp_path: Path) -> None:
-    """With other workers, and after kill -9 in its middle: the same worlds, the same corpus, and no
+def test_an_interrupted_search_comes_to_the_same(seatrial: Script, tmp_path: Path) -> None:
+    """With other workers, after kill -9 and after Ctrl-C: the same worlds, the same corpus, and no
     candidate twice."""
     whole = seatrial(*SEARCH, "--jobs", "1", "--runs", "whole", "--json")
     assert whole.returncode == 0, whole.stderr
-    killed = tmp_path / "killed"
-    with subprocess.Popen(
-        [SEATRIAL, *SEARCH, "--runs", killed],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd=tmp_path,
-    ) as running:
-        run_command.wait(
-            lambda: sum(len(p.read_bytes().splitlines()) for p in killed.glob("*.part")) > FINISHED,
-            run_command.LONGEST_S,
-            "a few finished candidates",
-        )
-        running.kill()
-    rest = seatrial(*SEARCH, "--runs", str(killed), "--json")
+    broken = tmp_path / "broken"
+    for number in (signal.SIGKILL, signal.SIGINT):
+        _break_off(number, broken, finished(broken) + 2)
+    rest = seatrial(*SEARCH, "--runs", str(broken), "--json")
     assert rest.returncode == 0, rest.stderr
     one, other = json.loads(whole.stdout), json.loads(rest.stdout)
-    assert other["seeds_resumed"] > FINISHED
+    assert other["seeds_resumed"] >= 4
     assert one["search"]["corpus"] == other["search"]["corpus"]
     assert one["search"]["kept"] > 0
-    assert done(tmp_path / "whole") == done(killed)
-    assert len(done(killed)) == 32
+    assert done(tmp_path / "whole") == done(broken)
+    assert len(done(broken)) == LAST
+    assert not list(broken.glob("*.part"))
 
 
-@pytest.mark.bed
-def test_a_search_that_was_stopped_goes_on(seatrial: Script, tmp_path: Path) -> None:
-    """The same command again does more, as often as there is time for."""
+def finished(runs: Path) -> int:
+    """The number of stored results."""
+    return sum(len(part.read_bytes().splitlines()) for part in runs.glob("*.part"))
+
+
+def _break_off(number: signal.Signals, runs: Path, after: int) -> None:
+    """Begin the search, and send it a signal once so many results are stored."""
     with subprocess.Popen(
-        [SEATRIAL, *SEARCH],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd=tmp_path,
+        [SEATRIAL, *SEARCH, "--runs", runs], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as running:
-        run_command.wait(
-            lambda: any(p.read_bytes() for p in (tmp_path / "runs").glob("*.part")),
-            run_command.LONGEST_S,
-            "a finished candidate",
-        )
-        running.send_signal(signal.SIGINT)
-        running.wait(timeout=run_command.LONGEST_S)
-    assert running.returncode == 2
-    rest = seatrial(*SEARCH, "--json")
-    assert rest.returncode == 0, rest.stderr
-    assert json.loads(rest.stdout)["seeds_resumed"] > 0
-    assert not list((tmp_path / "runs").glob("*.part"))
+        try:
+            run_command.wait(
+                lambda: finished(runs) >= after, run_command.LONGEST_S, "finished candidates"
+            )
+        finally:
+            running.send_signal(number)
+            running.wait(timeout=run_command.LONGEST_S)
 
 
 @pytest.mark.bed

@@ -5,12 +5,15 @@ import os
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness.cli.commands.run import default_fields, given_fields, trial_flags
 from harness.cli.options import Duration, Seeds, looks_like_file, request, runs_option
+
+if TYPE_CHECKING:
+    from harness.campaign.run import Campaign
 
 DURATION_S = 40.0
 # set by a campaign, or without meaning in it: its invariants check every byte
@@ -81,7 +84,7 @@ def command(
     that was stopped, or whose --time was over, continues with the same command.
     """
     from harness.campaign.checkpoint import open_checkpoint
-    from harness.campaign.run import Campaign, conduct, edition
+    from harness.campaign.run import conduct, edition
     from harness.campaign.view import CampaignScreen, open_page, open_summary, show
     from harness.cli.console import announce
     from harness.cli.session import likely_s
@@ -90,28 +93,10 @@ def command(
     from harness.run.interrupts import stop_requested
     from harness.text.plurals import quantity
 
-    fields, beneath = given_fields(flags), default_fields(flags)
-    free = not what and "duration_s" not in {**fields, **beneath.table}
-    if not looks_like_file(what) and "duration_s" not in beneath.table:
-        fields = {"duration_s": DURATION_S, **fields}
-    if mutant:
-        fields["settings"] = {**fields.get("settings", {}), "mutant": mutant}
-    fixed = {"hosts": "simulated", "name": "campaign"}
-    run_request = request(what, {**fields, **fixed}, defaults=beneath)
-    seeds = tuple(dict.fromkeys(seeds))
-    campaign = Campaign(
-        run_request.trial,
-        seeds,
-        jobs,
-        run_request.plan_text,
-        within_s,
-        to_the_end,
-        guided,
-        free=guided and free,
-    )
+    campaign = _campaign(what, mutant, flags, seeds, jobs, within_s, to_the_end, guided)
     campaign.refuse()
-    each_s = likely_s(replace(run_request.trial, hosts="simulated"))
-    total_s = len(seeds) * each_s / min(jobs, os.cpu_count() or 1)
+    each_s = likely_s(replace(campaign.base, hosts="simulated"))
+    total_s = len(campaign.seeds) * each_s / min(jobs, os.cpu_count() or 1)
     check_writable(runs)
     with (
         open_summary(summary) as append,
@@ -120,12 +105,12 @@ def command(
         open_checkpoint(campaign.key, edition(), runs) as checkpoint,
         ExitStack() as at_last,
     ):
-        announce(min(total_s, within_s or total_s), quantity(len(seeds), "seed"))
+        announce(min(total_s, within_s or total_s), quantity(len(campaign.seeds), "seed"))
         with CampaignScreen() as watch:
             state = conduct(campaign, runs, watch, checkpoint=checkpoint, stopped=stopped)
         total = sum_campaigns(state, runs)
         # also after a second stop, or without a terminal
-        unfinished = guided and state.not_begun
+        unfinished = guided and state.not_begun and not (mutant and state.caught)
         at_last.callback(record_campaign, state, runs, None if unfinished else checkpoint)
         at_last.callback(append, state, total)
         at_last.callback(write_page, state, total)
@@ -134,6 +119,39 @@ def command(
         else:
             show(state, total)
     return state.exit_code
+
+
+def _campaign(
+    what: str,
+    mutant: str | None,
+    flags: dict[str, Any],
+    seeds: tuple[int, ...],
+    jobs: int,
+    within_s: float | None,
+    to_the_end: bool,
+    guided: bool,
+) -> "Campaign":
+    """Return the campaign that is asked for. Raises BadRequest."""
+    from harness.campaign.run import Campaign
+
+    fields, beneath = given_fields(flags), default_fields(flags)
+    free = not what and "duration_s" not in {**fields, **beneath.table}
+    if not looks_like_file(what) and "duration_s" not in beneath.table:
+        fields = {"duration_s": DURATION_S, **fields}
+    if mutant:
+        fields["settings"] = {**fields.get("settings", {}), "mutant": mutant}
+    fixed = {"hosts": "simulated", "name": "campaign"}
+    asked = request(what, {**fields, **fixed}, defaults=beneath)
+    return Campaign(
+        asked.trial,
+        tuple(dict.fromkeys(seeds)),
+        jobs,
+        asked.plan_text,
+        within_s,
+        to_the_end,
+        guided,
+        free=guided and free,
+    )
 
 
 command.params = [option for option in command.params if option.name not in FIXED]
