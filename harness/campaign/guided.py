@@ -114,7 +114,7 @@ class SearchProgress:
 
     features: int = 0
     kept: int = 0
-    curve: list[tuple[float, int]] = field(default_factory=list)
+    curve: list[tuple[float, int]] = field(default_factory=lambda: [(0.0, 0)])
     paid: dict[str, float] = field(default_factory=dict)
 
 

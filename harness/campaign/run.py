@@ -175,13 +175,16 @@ class CampaignState:
     took_s: float = 0.0
     interrupted: bool = False
     late: bool = False  # the time was over before the seeds were
-    features: list[tuple[float, int]] = field(default_factory=list)  # of a guided search: CPU
-    # seconds, and how many features were found by then
     unsaved: str = ""  # why finished seeds are not stored before the end
     search: GuidedSearch | None = None
 
     def interrupt(self) -> None:
         self.interrupted = True
+
+    @property
+    def features(self) -> Sequence[tuple[float, int]]:
+        """Of a guided search: CPU seconds, and how many features were found by then."""
+        return self.search.progress.curve if self.search else ()
 
     @property
     def caught(self) -> SeedResult | None:

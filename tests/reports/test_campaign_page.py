@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness import registry
+from harness.campaign.guided import GuidedSearch
 from harness.campaign.run import Campaign, CampaignState
 from harness.campaign.tally import CampaignTotals, SeedResult
 from harness.campaign.view import open_page
@@ -199,7 +200,8 @@ def test_a_guided_search_has_a_curve_of_its_features() -> None:
     """If there are any."""
     state = campaign(CLEAN)
     assert "Features found" not in html_of(state)
-    state.features = [(0.0, 0), (10.0, 3), (20.0, 7)]
+    state.search = GuidedSearch((state.campaign.base,), 1)
+    state.search.progress.curve += [(10.0, 3), (20.0, 7)]
     assert 'aria-label="7 features found in 20 s of CPU time"' in html_of(state)
 
 
