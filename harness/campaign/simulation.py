@@ -179,6 +179,9 @@ def _with_story(outcome: SeedOutcome, history: History) -> SeedOutcome:
     """Return the result with the story of its failure: seeds that failed alike have the same."""
     moment = _violation_ns(outcome.run)
     on = {fault.kind for fault in history.faults if _in_force_at(fault, moment)}
+    if not on and outcome.verdict and (first := outcome.verdict.first_finding):
+        # what was acknowledged before any fault was lost by a later one
+        on = {fault.kind for fault in history.faults if fault.id in first.faults}
     since = max(moment - BEFORE_NS, outcome.run.load_began())
     steps = [step for step in event_steps(history.events) if since <= step[0] <= moment]
     kinds = [kind for kind, _ in groupby(kind for _, kind in steps)]
