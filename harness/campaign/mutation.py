@@ -62,16 +62,21 @@ Mutation = Callable[[Random, Scenario, Material], Scenario]
 def mutate(name: str, random: Random, parent: Scenario, material: Material) -> Scenario:
     """Return the parent, changed; its faults in order of time. It may be the same, or invalid."""
     changed = MUTATIONS[name](random, parent, material)
-    end_s = changed.trial.duration_s - LAST_S
-    return replace(changed, plan=_fitted(changed.plan, end_s)[:MOST_FAULTS])
+    return replace(changed, plan=_fitted(changed.plan, changed.trial)[:MOST_FAULTS])
 
 
-def _fitted(plan: Sequence[PlannedFault], end_s: float) -> Plan:
+def _within_s(trial: Trial) -> float:
+    """Return how long a fault waits for its event at most."""
+    return round(min(STRIKE_WITHIN_S, trial.duration_s / 2), 1)
+
+
+def _fitted(plan: Sequence[PlannedFault], trial: Trial) -> Plan:
     """Return the plan in order, with times rounded, and without what begins too late."""
+    end_s, waits_s = trial.duration_s - LAST_S, _within_s(trial) + max(STRIKE_AFTER_S)
     fitted = []
     for fault in sorted(plan, key=lambda fault: fault.at_s):
         at_s = round(max(0.0, fault.at_s), 3)
-        room_s = end_s - at_s - (STRIKE_WITHIN_S if fault.after else 0.0)
+        room_s = end_s - at_s - (waits_s if fault.after else 0.0)
         for_s = round(min(max(MIN_FOR_S, fault.for_s), room_s), 3)
         if for_s >= MIN_FOR_S:
             fitted.append(replace(fault, at_s=at_s, for_s=for_s))
@@ -171,8 +176,9 @@ def _strike(random: Random, parent: Scenario, material: Material) -> Scenario:
         target = "teller"
     more_s = random.choice(STRIKE_AFTER_S)
     delay = f" + {more_s:g} s" if more_s else ""
-    at_s = random.uniform(0, max(0.0, parent.trial.duration_s - STRIKE_WITHIN_S - LAST_S))
-    after = f"event {kind}{delay} within {STRIKE_WITHIN_S - 1:g} s"
+    within_s = _within_s(parent.trial)
+    at_s = random.uniform(0, max(0.0, parent.trial.duration_s - 1.2 * within_s - 2 * LAST_S))
+    after = f"event {kind}{delay} within {within_s:g} s"
     struck = replace(fault, at_s=at_s, target=target, after=after)
     return replace(parent, plan=(*parent.plan, struck))
 

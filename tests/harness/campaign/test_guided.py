@@ -21,8 +21,8 @@ from harness.errors import BadRequest
 from harness.run.launch import PlanLimits
 from harness.trial import Trial
 
-SHORT = replace(BASE, duration_s=20.0)
-SEARCHED = 60  # candidates: more than are drawn first, and than may be in progress
+SHORT = replace(BASE, duration_s=8.0)
+SEARCHED = 45  # candidates: more than are drawn first, and than may be in progress
 
 
 def guided(last: int = SEARCHED, jobs: int = 2, base: Trial = SHORT) -> Campaign:
@@ -48,12 +48,12 @@ def row_of(candidate: SearchCandidate) -> SeedResult:
 
 
 def test_workers_share_one_corpus(tmp_path: Path) -> None:
-    """One, two or three of them find and keep the same, since a candidate depends on results that
+    """One or three of them find and keep the same, since a candidate depends on results that
     have all arrived."""
-    states = [conducted(guided(jobs=jobs), tmp_path, Explorer()) for jobs in (1, 2, 3)]
+    states = [conducted(guided(jobs=jobs), tmp_path, Explorer()) for jobs in (1, 3)]
     assert len({corpus_of(state) for state in states}) == 1
     tried = [sorted((row.seed, row.tried) for row in state.rows) for state in states]
-    assert tried[0] == tried[1] == tried[2]
+    assert tried[0] == tried[1]
     assert len(tried[0]) == SEARCHED
     (search,) = (state.search for state in states[:1])
     assert search
@@ -203,7 +203,7 @@ def test_a_bandit_learns_and_forgets() -> None:
 
 def scenario(seed: int) -> Scenario:
     trial, plan = draw_faults(seed, SHORT)
-    return Scenario(trial, plan[:100], ("election", "truncate"), (4.0, 9.5))
+    return Scenario(trial, plan[:100], ("election", "truncate"), (2.0, 5.5))
 
 
 def mutated(name: str, seed: int) -> tuple[Scenario, Scenario]:
