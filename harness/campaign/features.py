@@ -50,7 +50,7 @@ ENDING, BEGINNING = ("exit", "fatal"), "start"
 CHANGES = ("role", "raft", "set", "election", "epoch", "truncate", *ENDING, BEGINNING)
 LEADING = ("master", "leader", "primary")
 DOWN, STARTING, BEHIND, IN_SET = "down", "starting", "behind", "in-set"
-NO_LOOKS: Mapping[str, int] = MappingProxyType({})
+NO_COUNTS: Mapping[str, int] = MappingProxyType({})
 LOG_BYTES, LOG_LINES, LINE = 1 << 20, 5_000, 120  # of a log, what is read; characters of a line
 MESSAGE = re.compile(r'"msg":"([^"]*)"')  # of a log in JSON
 PARTICULAR = re.compile(r"\S*[0-9/\\]\S*|\"[^\"]*\"|'[^']*'")  # words with digits, paths, quoted
@@ -71,18 +71,16 @@ class RunFeatures:
 
 
 def features_of(
-    history: History, looks: Mapping[str, int] = NO_LOOKS, *, logs: bool = False
+    history: History, counts: Mapping[str, int] = NO_COUNTS, *, logs: bool = False
 ) -> RunFeatures:
-    """Return the features of a run. `looks`: how often each invariant was checked; `logs`: kinds of
-    lines in the nodes' logs count, too, for a system that reports few events."""
-    found: Counter[str] = Counter()
+    """Return the features of a run. `counts`: what else was counted in it, such as checks of
+    invariants; `logs`: kinds of lines in the nodes' logs count, too, for a system that reports few
+    events."""
+    found = Counter({f"count {what}": n for what, n in counts.items()})
     if logs:
         _from_logs(history.run.path / "nodes", found)
     timeline = _from_events(history, found)
     _from_operations(history, timeline, found)
-    found.update({f"look {law}": count for law, count in looks.items()})
-    choices = history.run.state().get("simulated", {}).get("choices", {})
-    found.update({f"choice {point}": count for point, count in choices.items()})
     features = frozenset(_hash(word, count) for word, count in found.items() if count > 0)
     return RunFeatures(features, _weak_moments(history, timeline))
 

@@ -27,7 +27,7 @@ from harness.campaign.checkpoint import CampaignCheckpoint, FinishedSeed
 from harness.campaign.features import features_of, packed
 from harness.campaign.guided import GuidedSearch, SearchCandidate, SearchRules
 from harness.campaign.mutation import Plan
-from harness.campaign.simulation import unproven_codes
+from harness.campaign.simulation import counts_of, unproven_codes
 from harness.campaign.swarm import draw_faults, with_kinds
 from harness.campaign.tally import CampaignTotals, SeedResult
 from harness.cli.doctor import refuse_unready
@@ -287,7 +287,6 @@ def row_of(ending: RunEnd, candidate: SearchCandidate) -> SeedResult:
     assert verdict
     history = History.open(run)
     seen = features_of(history, logs=True)
-    operations = verdict.stats("coverage").get("operations", {})
     return SeedResult(
         seed=candidate.number,
         failure=verdict.convicting,
@@ -295,11 +294,9 @@ def row_of(ending: RunEnd, candidate: SearchCandidate) -> SeedResult:
         why=verdict.sentence,
         seconds=candidate.trial.duration_s,
         planned=dict(Counter(planned_kinds(candidate.plan))),
-        counted=verdict.stats("coverage").get("effective", {}),
-        operations=sum(counts.get("invoke", 0) for counts in operations.values()),
-        acknowledged=verdict.stats("loss").get("acknowledged", 0),
         steps=1,
         features=packed(seen.features),
         weak_s=seen.weak_s,
         tried=candidate.digest,
+        **counts_of(verdict),
     )

@@ -19,6 +19,7 @@ from random import Random
 
 from harness import registry
 from harness.contracts import PlannedFault
+from harness.contracts.faults import ProcessEnd
 from harness.trial import Trial
 
 Plan = tuple[PlannedFault, ...]
@@ -32,6 +33,7 @@ AROUND_S = (-0.2, 0.0, 0.0, 0.005, 0.05, 0.3)  # of a weak moment
 MOST_FAULTS = 600  # a plan that grows costs more than it shows
 # who holds the latest writes, and who decides who leads: to strike in one moment or in turn
 SUPPORT = ("in-set", "master", "one slave", "majority broker", "controller-leader", "all")
+SHAPE, ALONE = "shape", "isolate"  # a parameter of faults on links, and its value
 RARE = ("start", "exit", "stop")  # events that say less than others
 
 
@@ -186,19 +188,27 @@ def _strike(random: Random, parent: Scenario, material: Material) -> Scenario:
 def _undermine(random: Random, parent: Scenario, material: Material) -> Scenario:
     """The smallest sets of faults that take away the support of a write: all who hold it die, or
     one of them dies while the others are cut off or stand still."""
-    kinds = [kind for kind in ("power", "kill", "pause", "partition") if kind in material.kinds]
+    kinds = sorted(filter(_stops, material.kinds))
     if not parent.weak_s or material.aimed or not kinds:
         return parent
     at_s = random.choice(parent.weak_s) + random.choice(AROUND_S)
     more = []
     for target in random.sample(SUPPORT, random.choice((1, 1, 2))):
         kind = random.choice(kinds)
-        defaults = {name: param.default for name, param in registry.fault(kind).params.items()}
-        params = defaults | ({"shape": "isolate"} if kind == "partition" else {})
+        params = {name: param.default for name, param in registry.fault(kind).params.items()}
+        if SHAPE in params:
+            params[SHAPE] = ALONE
         for_s = random.lognormvariate(0, 1)
         more.append(PlannedFault(kind, at_s, for_s, target, params))
         at_s += random.choice((0.0, for_s, random.lognormvariate(-1, 1)))
     return replace(parent, plan=(*parent.plan, *more))
+
+
+def _stops(kind: str) -> bool:
+    """Return whether a fault of this kind ends a node, makes it silent, or cuts it off."""
+    plugin = registry.fault(kind)
+    shapes = plugin.params[SHAPE].among if SHAPE in plugin.params else ()
+    return plugin.effects.ends is not ProcessEnd.NONE or plugin.effects.silences or ALONE in shapes
 
 
 def _set(random: Random, parent: Scenario, material: Material) -> Scenario:

@@ -352,11 +352,12 @@ def row_of(outcome: SeedOutcome, plan: str) -> SeedResult:
 
 def _searched(row: SeedResult, outcome: SeedOutcome, candidate: SearchCandidate) -> SeedResult:
     """Return the row with what a search learns from it."""
-    seen = features_of(History.open(outcome.run), outcome.looks)
+    choices = {f"choice {point}": count for point, count in outcome.choices.items()}
+    seen = features_of(History.open(outcome.run), {**outcome.looks, **choices})
     return replace(
         row,
         seed=candidate.number,
-        steps=int(outcome.run.state().get("simulated", {}).get("events", 0)),
+        steps=outcome.steps,
         features=packed(seen.features),
         weak_s=seen.weak_s,
         tried=candidate.digest,

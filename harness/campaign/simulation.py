@@ -62,6 +62,7 @@ class SeedOutcome:
     looks     by invariant of the cluster: how often it was checked
     unseen    lines of event logs that no invariant could check
     choices   made by the world at the system's choice points, by point; none if it made none
+    steps     what happened in the world: callbacks of its loops
     in_force  the story of a failure: kinds of the faults in force at the violation, and
     before    what happened in the cluster in the seconds before it, the last few kinds of events
     """
@@ -83,6 +84,7 @@ class SeedOutcome:
     looks: Mapping[str, int] = field(default_factory=dict)
     unseen: int = 0
     choices: Mapping[str, int] = field(default_factory=dict)
+    steps: int = 0
     in_force: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
 
@@ -152,6 +154,7 @@ def judge_simulated(run: RunDir) -> SeedOutcome:
         seconds=figures.get("seconds", 0.0),
         cpu_s=figures.get("cpu_s", 0.0),
         choices=figures.get("choices", {}),
+        steps=figures.get("events", 0),
         planned=len(pc.unique(history.read("faults")["id"])),
         events=count_events(history.read("events")),
     )
@@ -159,6 +162,7 @@ def judge_simulated(run: RunDir) -> SeedOutcome:
         stopped = replace(outcome, failure=(STOPPED, *_broken(history)), why=str(error))
         return _with_story(stopped, history)
     verdict = judge_small(history)
+    counts = counts_of(verdict)
     failure = verdict.convicting or standstill_codes(history, verdict)
     judged = replace(
         outcome,
@@ -166,9 +170,9 @@ def judge_simulated(run: RunDir) -> SeedOutcome:
         failure=failure,
         unproven=unproven_codes(verdict),
         why=verdict.sentence if verdict.convicting else _standstill(verdict, failure),
-        faults=verdict.stats("coverage").get("effective", {}),
-        acknowledged=verdict.stats("loss").get("acknowledged", 0),
-        operations=_invoked(verdict),
+        faults=counts["counted"],
+        acknowledged=counts["acknowledged"],
+        operations=counts["operations"],
         looks=verdict.stats(LAWS).get("looks", {}),
         unseen=verdict.stats(LAWS).get("unseen", 0),
     )
@@ -217,7 +221,7 @@ def event_steps(events: Iterable[ClusterEvent]) -> Iterator[tuple[int, str]]:
             case "truncate":
                 yield event.t, "log cut"
             case "fatal" | "halted":
-                yield event.t, "crash"
+                yield event.t, "node stops"
 
 
 def standstill_codes(history: History, verdict: Verdict) -> tuple[str, ...]:
@@ -243,6 +247,16 @@ def _broken(history: History) -> tuple[str, ...]:
     """Return the codes of invariants that were violated before the world stopped."""
     result = registry.load("checker", LAWS)(history, history.run.trial(), None)
     return tuple(finding.code for finding in result.findings)
+
+
+def counts_of(verdict: Verdict) -> dict[str, Any]:
+    """Return what a verdict counted: the faults that count, by kind (`counted`), invoked operations
+    and acknowledged messages."""
+    return {
+        "counted": verdict.stats("coverage").get("effective", {}),
+        "operations": _invoked(verdict),
+        "acknowledged": verdict.stats("loss").get("acknowledged", 0),
+    }
 
 
 def _invoked(verdict: Verdict) -> int:

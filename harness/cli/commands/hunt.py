@@ -68,6 +68,7 @@ def command(
     from harness import registry
     from harness.campaign.checkpoint import open_checkpoint
     from harness.campaign.hunt import EDITION, Hunt, conduct
+    from harness.campaign.swarm import HOSTS
     from harness.campaign.view import report_trial, show_hunt
     from harness.cli.session import Engines
     from harness.history.runs import check_writable
@@ -79,7 +80,7 @@ def command(
         fields = {"duration_s": DURATION_S, **fields}
     fixed = {"name": "hunt", "short_faults": True}
     base = request(workload, {**fields, **fixed}, defaults=beneath).trial
-    if base.hosts == "simulated":
+    if base.hosts == HOSTS:
         raise BadRequest(
             "simulated hosts are searched by seatrial simulate --guided; name other hosts"
         )

@@ -36,7 +36,7 @@ def test_each_change_is_one_step_however_many_nodes_report_it() -> None:
         (5, "set shrinks"),
         (9, "set grows"),
         (10, "log cut"),
-        (11, "crash"),
+        (11, "node stops"),
         (12, "election"),
     ]
 
