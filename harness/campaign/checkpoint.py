@@ -2,8 +2,8 @@
 
 A running campaign holds a file in the folder of runs, `campaign-KEY-EDITION-*.part`, with a line
 for each finished seed. A campaign of the same kind (the same code, options and plan) that finds
-such a file without an owner takes it over, and skips the seeds in it. The file is removed once the
-campaign is in `campaigns.jsonl`.
+such a file without an owner takes it over, and skips the seeds in it. The file is removed once a
+complete campaign is in `campaigns.jsonl`.
 """
 
 import fcntl
@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from harness.campaign.features import unpacked
 from harness.campaign.tally import SeedResult
 from harness.errors import BedFailed
 from harness.text.parsing import parse_json
@@ -31,11 +32,32 @@ class FinishedSeed:
     row: SeedResult
     run: str = ""
     unkept: str = ""
+    shown_by: tuple[str, ...] = ()  # of a hunt's finding: the runs that show it
+    tries: int = 0  # ... how many runs its plan had
+    after_s: float = 0.0  # ... and when it was found, since the hunt began
 
     @classmethod
     def read(cls, plain: Mapping[str, Any]) -> "FinishedSeed":
-        """Read a line. Raises TypeError or KeyError."""
-        return cls(**{**plain, "row": SeedResult.read(plain["row"])})
+        """Read a line. Raises TypeError, KeyError or ValueError."""
+        shown_by = tuple(plain.get("shown_by", ()))
+        one = cls(**{**plain, "row": SeedResult.read(plain["row"]), "shown_by": shown_by})
+        _check_types(one, cls(one.row))
+        _check_types(one.row, SeedResult(0))
+        unpacked(one.row.features)
+        texts = (*one.shown_by, *one.row.failure, *one.row.unproven)
+        if not all(isinstance(text, str) for text in texts):
+            raise TypeError("these are no texts")
+        if not all(isinstance(t, int | float) for t in one.row.weak_s):
+            raise TypeError("these are no times")
+        return one
+
+
+def _check_types(value: object, like: object) -> None:
+    """Raise TypeError if a field is of another type than in `like`."""
+    for name, usual in vars(like).items():
+        wanted = (int, float) if isinstance(usual, float) else type(usual)
+        if not isinstance(getattr(value, name), wanted):
+            raise TypeError(f"{name} is of another type")
 
 
 class CampaignCheckpoint:

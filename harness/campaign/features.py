@@ -296,8 +296,11 @@ def _from_logs(nodes: Path, found: Counter[str]) -> None:
     for file in sorted(nodes.glob("*/*.log")):
         if file.is_symlink() or not file.is_file():
             continue  # what nodes left behind is not trusted
-        with file.open("rb") as log:
-            lines = log.read(LOG_BYTES).decode(errors="replace").splitlines()[:LOG_LINES]
+        try:
+            with file.open("rb") as log:
+                lines = log.read(LOG_BYTES).decode(errors="replace").splitlines()[:LOG_LINES]
+        except OSError:
+            continue  # a node's own user may be the only one who can read it
         found.update(f"log {role_of(file.parent.name)} {log_word(line)}" for line in lines)
 
 

@@ -15,7 +15,8 @@ corpus, and an interrupted one is repeated from its stored results up to where i
 
 import hashlib
 import math
-from bisect import bisect_right, insort
+import time
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -27,7 +28,7 @@ from harness.campaign.features import unpacked
 from harness.campaign.mutation import MUTATIONS, Material, Plan, Scenario, mutate
 from harness.campaign.swarm import draw_faults, with_kinds
 from harness.campaign.tally import SeedResult
-from harness.errors import SeatrialError
+from harness.errors import BadRequest, SeatrialError
 from harness.run.launch import PlanLimits
 from harness.trial import Trial
 
@@ -37,7 +38,7 @@ DRAWN = 0.3  # share of drawn candidates, then
 OF_DRAWN = 3  # drawn for each, of which the most promising is run
 STACKED = (1, 1, 2, 4)  # mutations of one candidate
 TRIES = 20  # of mutations, until one is valid
-RAREST = 40  # features of a kept plan that count for its energy
+MAX_OWN = 40  # features that a plan is kept for, at most: those count for its energy
 CORPUS = 1_000  # kept plans
 FORGOTTEN = 0.98  # what an older reward counts for, at each newer one
 RECENT = 64  # results with which a reward is compared
@@ -52,6 +53,7 @@ class SearchCandidate:
     number: int
     trial: Trial
     plan: str
+    made_s: float = 0.0  # CPU time that it took to make
 
     @property
     def digest(self) -> str:
@@ -69,7 +71,7 @@ class Bandit:
 
     def reward(self, names: Iterable[str], reward: float) -> None:
         """Add a reward from 0 to 1 of choices made together."""
-        for name in {*names}:
+        for name in dict.fromkeys(names):
             weight, total = self._tried.get(name, (0.0, 0.0))
             self._tried[name] = (weight * FORGOTTEN + 1, total * FORGOTTEN + reward)
 
@@ -87,7 +89,7 @@ class Bandit:
 
 @dataclass
 class KeptPlan:
-    """A plan of the corpus, and the features that it was the first to show."""
+    """A plan of the corpus, and features that it was the first to show (`own`)."""
 
     number: int
     scenario: Scenario
@@ -162,11 +164,13 @@ class GuidedSearch:
                 return None
             self._learn(self._learned, self._results.pop(self._learned))
             self._learned += 1
+        began_s = time.thread_time()
         number, self._next = self._next, self._next + 1
         made = self._make(number, Random(f"{number}/guided"))
         scenario = made.scenario
         plan: str = registry.nemesis().dump(scenario.plan)
-        candidate = SearchCandidate(number, scenario.trial, plan)
+        made_s = time.thread_time() - began_s
+        candidate = SearchCandidate(number, scenario.trial, plan, made_s)
         self._made[number] = replace(made, digest=candidate.digest)
         return candidate
 
@@ -228,8 +232,7 @@ class GuidedSearch:
             parent.scenario = seen
         if not new:
             return
-        rarest = sorted(new)[:RAREST]
-        insort(self._corpus, KeptPlan(number, seen, frozenset(rarest)), key=lambda k: k.number)
+        self._corpus.append(KeptPlan(number, seen, frozenset(sorted(new)[:MAX_OWN])))
         if len(self._corpus) > CORPUS:
             self._corpus.remove(min(self._corpus, key=self._energy))
 
@@ -241,7 +244,7 @@ class GuidedSearch:
         show = self.progress
         show.features, show.kept = len(self._hits), len(self._corpus)
         show.curve.append((round(self._cpu_s, 1), show.features))
-        names = [*MUTATIONS, *(f"kind {kind}" for kind in self._kinds)]
+        names = [*MUTATIONS, *(f"kind {kind}" for kind in sorted(self._kinds))]
         means = (
             (name, self._mutations.mean(name) or self._attributes.mean(name)) for name in names
         )
@@ -268,19 +271,26 @@ class GuidedSearch:
 
     def _drawn(self, number: int, random: Random) -> _Made:
         """Draw a few, and return the most promising; the first ones as any campaign draws them."""
-        seeds: Sequence[int] = [number]
-        if number >= self._first + self._rules.drawn_first:
-            seeds = [number, *(random.getrandbits(31) for _ in range(OF_DRAWN - 1))]
-        best, highest = None, -math.inf
-        for seed in seeds:
+        first = number < self._first + self._rules.drawn_first
+        best, highest, tries = None, -math.inf, 0
+        for seed in (number, *(random.getrandbits(31) for _ in range(TRIES))):
             base = random.choice(self._bases)
-            trial, plan = self._rules.draw(seed, base)
+            try:
+                trial, plan = self._rules.draw(seed, base)
+            except SeatrialError:
+                continue  # its sizes do not fit the targets that the trial names
             named = replace(trial, name=f"seed-{number}")
             attributes = tuple(_attributes(named, plan, base))
             score = sum(map(self._attributes.score, attributes)) / len(attributes)
             if score > highest:
                 best, highest = _Made(Scenario(named, plan), "", drawn=attributes), score
-        assert best
+            tries += 1
+            if first or tries == OF_DRAWN:
+                break
+        if best is None:
+            raise BadRequest(
+                f"{TRIES} seeds drew sizes that do not fit what is given; set them with --nodes"
+            )
         return best
 
     def _mutated(self, number: int, random: Random) -> _Made | None:
@@ -293,7 +303,10 @@ class GuidedSearch:
             return _Made(replace(parent.scenario, trial=trial), "", parent, (AGAIN,))
         base = self._base_of(parent.scenario.trial)
         for _ in range(TRIES):
-            drawn = Scenario(*self._rules.draw(random.getrandbits(31), base))
+            try:
+                drawn = Scenario(*self._rules.draw(random.getrandbits(31), base))
+            except SeatrialError:
+                continue
             material = Material(drawn, other.scenario, frozenset(self._kinds), bool(base.targets))
             scenario, names = parent.scenario, []
             for _ in range(random.choice(STACKED)):

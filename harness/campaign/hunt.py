@@ -27,11 +27,12 @@ from harness.campaign.checkpoint import CampaignCheckpoint, FinishedSeed
 from harness.campaign.features import features_of, packed
 from harness.campaign.guided import GuidedSearch, SearchCandidate, SearchRules
 from harness.campaign.mutation import Plan
-from harness.campaign.simulation import counts_of, unproven_codes
+from harness.campaign.simulation import count_events, counts_of, unproven_codes
 from harness.campaign.swarm import draw_faults, with_kinds
 from harness.campaign.tally import CampaignTotals, SeedResult
 from harness.cli.doctor import refuse_unready
 from harness.cli.options import Request
+from harness.cli.prog_name import seatrial
 from harness.cli.session import Engines, ReportOptions, RunEnd, render, run_one
 from harness.errors import EXIT_INVALID, EXIT_UNKNOWN, EXIT_VALID, SeatrialError
 from harness.history.reader import History
@@ -43,12 +44,12 @@ from harness.trial import Trial
 if TYPE_CHECKING:
     from harness.spark.session import SparkLauncher
 
-MOST_FAULTS = (1, 2, 3, 5, 8)  # of a drawn plan: each takes a real system seconds to overcome
+FAULT_COUNTS = (1, 2, 3, 5, 8)  # of a drawn plan: each takes a real system seconds to overcome
 STRETCH = (1.0, 2.0, 5.0)  # of drawn durations, which are those of simulated clusters
 DRAWN_FIRST = 6
 REPEATED = 3  # runs of a plan that found something
 EDITION = "hunt-1"  # of the search: another one continues none of these
-FAILED_BEDS = 3  # in a row, after which a hunt ends
+MAX_FAILED = 3  # in a row, after which a hunt ends
 
 
 @dataclass(frozen=True)
@@ -65,13 +66,15 @@ class Hunt:
 
     @property
     def key(self) -> str:
-        """A hash of what is asked for: a hunt with the same key continues."""
+        """A hash of what is asked for: a hunt with the same key continues. Without `version` it
+        does so with whatever version of the system is there."""
         table = tomllib.loads(self.base.to_toml())
         content = json.dumps([table, *self.workloads], sort_keys=True)
         return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
 
     @property
     def bases(self) -> tuple[Trial, ...]:
+        """The trials that candidates are drawn from."""
         return tuple(replace(self.base, workload=workload) for workload in self.workloads)
 
     def refuse(self, runs: Path, master: str | None = None) -> None:
@@ -106,6 +109,7 @@ class HuntState:
     findings: list[HuntFinding] = field(default_factory=list)
     failed: dict[int, str] = field(default_factory=dict)  # number -> why its test bed failed
     ended: str = ""  # why it ended
+    unsaved: str = ""  # why results are not stored any more
     stopped: bool = False
     took_s: float = 0.0
 
@@ -154,7 +158,7 @@ def draw_real(seed: int, base: Trial) -> tuple[Trial, Plan]:
     trial, drawn = draw_faults(seed, base, hosts=base.hosts)
     random = Random(f"{seed}/hunt")
     few = sorted(
-        random.sample(drawn, min(len(drawn), random.choice(MOST_FAULTS))),
+        random.sample(drawn, min(len(drawn), random.choice(FAULT_COUNTS))),
         key=lambda fault: fault.at_s,
     )
     factor, end_s = random.choice(STRETCH), trial.duration_s - 1
@@ -169,100 +173,153 @@ def conduct(
     hunt: Hunt, runs: Path, watch: Watch, engines: Engines, checkpoint: CampaignCheckpoint
 ) -> HuntState:
     """Carry out a hunt. Ctrl-C ends it with what was found so far."""
-    state = HuntState(hunt, GuidedSearch(hunt.bases, 1, RULES))
+    state = HuntState(hunt, GuidedSearch(hunt.bases, hunt.base.seed, RULES))
     began_s = time.monotonic()
     try:
-        for candidate in _candidates(state, checkpoint):
+        for candidate in _candidates(state, runs, checkpoint):
             if why := _over(state, began_s):
                 state.ended = why
                 break
+            ending = _run(candidate, runs, engines.ready())
             state.took_s = time.monotonic() - began_s
-            row = _try(state, candidate, runs, engines, checkpoint)
-            if row is None:
+            row = _take(state, candidate, ending, checkpoint)
+            if row.failure and not ending.interrupted:
+                _repeat(state, candidate, runs, engines, checkpoint)
+            if ending.interrupted or state.stopped:
+                _stop(state)
                 break
+            state.unsaved = checkpoint.broken
             watch(state, row)
     except KeyboardInterrupt:
         _stop(state)
     state.took_s = time.monotonic() - began_s
-    state.search.learn_rest()
     return state
 
 
-def _candidates(state: HuntState, checkpoint: CampaignCheckpoint) -> Iterator[SearchCandidate]:
+def _candidates(
+    state: HuntState, runs: Path, checkpoint: CampaignCheckpoint
+) -> Iterator[SearchCandidate]:
     """Yield candidates that have no stored result."""
     stored = {one.row.seed: one for one in checkpoint.finished}
     while candidate := state.search.candidate():
         one = stored.pop(candidate.number, None)
-        if one and one.row.tried == candidate.digest:
-            state.resumed += 1
-            _count(state, one.row)
-        else:
+        same = one is not None and one.row.tried == candidate.digest
+        if one is None or not (same or one.row.failure):
             yield candidate
+            continue
+        state.resumed += 1
+        if one.unkept:
+            _fail(state, candidate.number, one.unkept)
+            continue
+        _count(state, one.row)
+        if one.row.failure:
+            shown_by = [runs / name for name in one.shown_by]
+            state.findings.append(
+                HuntFinding(
+                    one.row.seed, one.row.failure, one.row.why, one.after_s, shown_by, one.tries
+                )
+            )
 
 
 def _over(state: HuntState, began_s: float) -> str:
     """Return why no more trials begin; empty if more do."""
     hunt = state.hunt
     if time.monotonic() - began_s >= hunt.within_s:
-        return "its time is over"
+        return "its time is over; the same command continues it"
     if hunt.trials is not None and len(state.rows) + len(state.failed) >= hunt.trials:
-        return "it has done its trials"
+        return "it has done its trials; for more of them, give a higher --trials, or another --seed"
     if hunt.first_only and state.tally.failures:
-        return "it has found something"
-    failed = sorted(state.failed)[-FAILED_BEDS:]
-    last = len(state.rows) + len(state.failed)
-    if len(failed) == FAILED_BEDS and failed[0] > last - FAILED_BEDS:
-        return f"the test bed failed {FAILED_BEDS} times in a row: {state.failed[failed[-1]]}"
+        return "it has found something; without --first it continues"
+    failed = sorted(state.failed)[-MAX_FAILED:]
+    last = hunt.base.seed - 1 + len(state.rows) + len(state.failed)
+    if len(failed) == MAX_FAILED and failed[0] > last - MAX_FAILED:
+        return (
+            f"the test bed failed {MAX_FAILED} times in a row; see {seatrial()} doctor --hosts "
+            f"{hunt.base.hosts}"
+        )
     return ""
 
 
 def _count(state: HuntState, row: SeedResult) -> None:
     state.search.add(row.seed, row)
+    state.search.learn_rest()
     state.rows.append(row)
     state.tally = state.tally.plus(row)
 
 
-def _try(
+def _fail(state: HuntState, number: int, why: str) -> None:
+    state.failed[number] = why
+    state.search.add(number, None)
+
+
+def _take(
+    state: HuntState, candidate: SearchCandidate, ending: RunEnd, checkpoint: CampaignCheckpoint
+) -> SeedResult:
+    """Take the result of a candidate and store it. What was found counts, even if the hunt was
+    stopped or the test bed failed meanwhile; nothing else does then."""
+    run, number = ending.run, candidate.number
+    if not ending.codes and (ending.why or ending.interrupted or ending.verdict is None):
+        return _without_result(state, candidate, ending, checkpoint)
+    assert run
+    row = row_of(ending, candidate)
+    if row.failure:
+        finding = HuntFinding(number, row.failure, row.why, state.took_s, [run.path])
+        state.findings.append(finding)
+        render(ending, ReportOptions())
+        _store(state, row, checkpoint)
+    else:
+        checkpoint.add(FinishedSeed(row))
+        _remove(run)
+    _count(state, row)
+    return row
+
+
+def _without_result(
+    state: HuntState, candidate: SearchCandidate, ending: RunEnd, checkpoint: CampaignCheckpoint
+) -> SeedResult:
+    row = SeedResult(candidate.number, tried=candidate.digest, why=ending.why)
+    if ending.run:
+        _remove(ending.run)
+    if not ending.interrupted:
+        _fail(state, candidate.number, ending.why)
+        checkpoint.add(FinishedSeed(row, unkept=ending.why or "the run has no verdict"))
+    return row
+
+
+def _repeat(
     state: HuntState,
     candidate: SearchCandidate,
     runs: Path,
     engines: Engines,
     checkpoint: CampaignCheckpoint,
-) -> SeedResult | None:
-    """Carry out a candidate, and repeat it if it found something. None: the hunt was stopped."""
-    ending = _run(candidate, runs, engines.ready())
-    if ending.interrupted:
-        _stop(state)
-        return None
-    if ending.run is None or ending.verdict is None:
-        state.failed[candidate.number] = ending.error
-        state.search.add(candidate.number, None)
-        return SeedResult(candidate.number, why=ending.error)
-    row = row_of(ending, candidate)
-    _count(state, row)
-    if not row.failure:
-        checkpoint.add(FinishedSeed(row))
-        _remove(ending.run)
-        return row
-    checkpoint.add(FinishedSeed(row, ending.run.name))
-    finding = HuntFinding(row.seed, row.failure, row.why, state.took_s, [ending.run.path])
-    state.findings.append(finding)
-    render(ending, ReportOptions())
+) -> None:
+    """Run the plan of the last finding again, to see how often it is invalid. Invalid runs are
+    kept."""
+    finding, row = state.findings[-1], state.rows[-1]
     for _ in range(state.hunt.repeat):
         again = _run(candidate, runs, engines.ready())
-        if again.interrupted:
-            _stop(state)
-            return None
-        finding.tries += 1
-        if again.run and set(again.codes) & set(row.failure):
+        if again.verdict and not again.interrupted:
+            finding.tries += 1
+        if again.run and again.codes:
             finding.runs.append(again.run.path)
+            render(again, ReportOptions())
         elif again.run:
             _remove(again.run)
-    return row
+        _store(state, row, checkpoint)
+        if again.interrupted:
+            _stop(state)
+            return
+
+
+def _store(state: HuntState, row: SeedResult, checkpoint: CampaignCheckpoint) -> None:
+    """Store the last finding."""
+    finding = state.findings[-1]
+    names = tuple(run.name for run in finding.runs)
+    checkpoint.add(FinishedSeed(row, names[0], "", names, finding.tries, finding.after_s))
 
 
 def _stop(state: HuntState) -> None:
-    state.stopped, state.ended = True, "it was stopped"
+    state.stopped, state.ended = True, "it was stopped; the same command continues it"
 
 
 def _remove(run: RunDir) -> None:
@@ -285,9 +342,7 @@ def row_of(ending: RunEnd, candidate: SearchCandidate) -> SeedResult:
     run, verdict = ending.run, ending.verdict
     assert run
     assert verdict
-    history = History.open(run)
-    seen = features_of(history, logs=True)
-    return SeedResult(
+    row = SeedResult(
         seed=candidate.number,
         failure=verdict.convicting,
         unproven=unproven_codes(verdict),
@@ -295,8 +350,13 @@ def row_of(ending: RunEnd, candidate: SearchCandidate) -> SeedResult:
         seconds=candidate.trial.duration_s,
         planned=dict(Counter(planned_kinds(candidate.plan))),
         steps=1,
-        features=packed(seen.features),
-        weak_s=seen.weak_s,
         tried=candidate.digest,
         **counts_of(verdict),
     )
+    try:
+        history = History.open(run)
+        seen = features_of(history, logs=True)
+        events = count_events(history.read("events"))
+    except (SeatrialError, OSError, ValueError, KeyError, TypeError):
+        return row  # nothing can be learned from damaged records; the verdict counts
+    return replace(row, features=packed(seen.features), weak_s=seen.weak_s, events=events)

@@ -30,7 +30,7 @@ FACTOR = 0.7  # deviation of a logarithm: half or double is common
 STRIKE_WITHIN_S = 10.0
 STRIKE_AFTER_S = (0.0, 0.0, 0.001, 0.01, 0.1, 0.5)
 AROUND_S = (-0.2, 0.0, 0.0, 0.005, 0.05, 0.3)  # of a weak moment
-MOST_FAULTS = 600  # a plan that grows costs more than it shows
+MAX_FAULTS = 600  # a plan that grows costs more than it shows
 # who holds the latest writes, and who decides who leads: to strike in one moment or in turn
 SUPPORT = ("in-set", "master", "one slave", "majority broker", "controller-leader", "all")
 SHAPE, ALONE = "shape", "isolate"  # a parameter of faults on links, and its value
@@ -64,7 +64,7 @@ Mutation = Callable[[Random, Scenario, Material], Scenario]
 def mutate(name: str, random: Random, parent: Scenario, material: Material) -> Scenario:
     """Return the parent, changed; its faults in order of time. It may be the same, or invalid."""
     changed = MUTATIONS[name](random, parent, material)
-    return replace(changed, plan=_fitted(changed.plan, changed.trial)[:MOST_FAULTS])
+    return replace(changed, plan=_fitted(changed.plan, changed.trial)[:MAX_FAULTS])
 
 
 def _within_s(trial: Trial) -> float:

@@ -19,7 +19,7 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -39,8 +39,7 @@ from harness.history.rundir import RunDir
 from harness.history.runs import adopt_run
 from harness.plans import planned_kinds
 from harness.run.interrupts import on_stop_signal
-from harness.run.launch import PlanLimits
-from harness.run.preflight import missing_calls, refuse_no_program, refuse_unknown
+from harness.run.preflight import drawable_workloads, refuse_no_program, refuse_unknown
 from harness.trial import DEMANDS, Trial
 
 AS_EXPECTED, NOT_AS_EXPECTED, UNDECIDED = 0, 1, 2
@@ -78,7 +77,7 @@ class Campaign:
             return (self.base,)
         return tuple(
             replace(self.base, workload=workload, duration_s=duration_s)
-            for workload in _workloads(self.base)
+            for workload in drawable_workloads(self.base, HOSTS)
             for duration_s in DURATIONS_S
         )
 
@@ -99,7 +98,7 @@ class Campaign:
     @property
     def key(self) -> str:
         """A hash of options, profile, mutant, contract and plan: campaigns with the same key and
-        code do the same for the same seed."""
+        code do the same for the same seed; guided ones unless a candidate was lost."""
         search = [["guided", *self.seeds[:1], self.free]] if self.guided else []
         table = tomllib.loads(self.base.to_toml())
         content = json.dumps([table, self.plan, *search], sort_keys=True)
@@ -138,18 +137,6 @@ class Campaign:
             draw_trial(seed, self.base, self.plan)
         except SeatrialError as e:
             raise BadRequest(f"seed {seed} draws other sizes: {e}; set them with --nodes") from e
-
-
-def _workloads(base: Trial) -> Iterator[str]:
-    """Yield the workloads that the system's clients can do and that have a load to draw."""
-    for name in registry.names("workload"):
-        trial = replace(base, workload=name)
-        if registry.workload(name).swarm is None or missing_calls(trial):
-            continue
-        with suppress(SeatrialError):
-            drawn, _ = draw_trial(1, trial)
-            registry.client(drawn, PlanLimits.of(drawn).nodes)
-            yield name
 
 
 def in_full(base: Mapping[str, Any]) -> bool:
@@ -212,6 +199,13 @@ class CampaignState:
     def abandoned(self) -> list[int]:
         """Seeds that began and did not end."""
         return sorted(set(self.begun) - {row.seed for row in self.rows} - self.lost.keys())
+
+    @property
+    def continues(self) -> bool:
+        """Whether the same command would do more of a search."""
+        if self.campaign.mutant and self.caught and not self.campaign.to_the_end:
+            return False
+        return bool(self.not_begun or self.abandoned or self.lost or self.beside)
 
     @property
     def not_begun(self) -> int:
@@ -453,26 +447,26 @@ def _candidates(
     """Yield the candidates of a search; None while results are missing.
 
     A stored result counts if the search comes to the same candidate again. It may not: a candidate
-    that was lost with its worker then was learned from as lost, and is tried again now.
+    that was lost with its worker then was learned from as lost, and is tried again now. A failure
+    counts all the same, but nothing is learned from it.
     """
-    search, stored = state.search, {one.row.seed: one for one in _stored(checkpoint)}
+    finished = checkpoint.finished if checkpoint else ()
+    search, stored = state.search, {one.row.seed: one for one in finished}
     assert search
+    state.beside += [one.row for one in finished if one.row.seed not in state.campaign.seeds]
     for number in state.campaign.seeds:
         if _is_over(state):
             return
         while (candidate := search.candidate()) is None:
             yield None
         one = stored.pop(number, None)
-        if one and one.row.tried == candidate.digest:
+        same = one and one.row.tried == candidate.digest
+        if one and (same or one.row.failure):
             _resume(state, one, runs)
-            search.add(number, one.row)
+            search.add(number, one.row if same else None)
             continue
         state.begun.append(number)
         yield candidate
-
-
-def _stored(checkpoint: CampaignCheckpoint | None) -> Sequence[FinishedSeed]:
-    return checkpoint.finished if checkpoint else ()
 
 
 def _is_over(state: CampaignState) -> bool:
@@ -480,7 +474,7 @@ def _is_over(state: CampaignState) -> bool:
     campaign = state.campaign
     state.late = state.late or _overdue(state, 0)
     caught = campaign.mutant and not campaign.to_the_end and state.caught
-    return bool(state.changed or caught or state.late)
+    return bool(state.changed or caught or state.late or state.interrupted)
 
 
 def _overdue(state: CampaignState, by_s: float) -> bool:
@@ -501,7 +495,8 @@ def _take(
             state.search.add(number, None)
         return
     row, folder = done.result
-    row = replace(row, cpu_s=done.cpu_s)  # drawing and judging included
+    made_s = 0.0 if isinstance(done.item, int) else done.item.made_s
+    row = replace(row, cpu_s=done.cpu_s + made_s)  # drawing and judging included
     if state.search:
         state.search.add(number, row)
     state.rows.append(row)

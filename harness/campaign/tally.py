@@ -137,7 +137,7 @@ class CampaignTotals:
 
     @property
     def failed(self) -> int:
-        """The number of clean seeds."""
+        """The number of failed seeds."""
         return sum(map(len, self.failures.values()))
 
     @property

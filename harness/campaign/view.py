@@ -436,6 +436,8 @@ def show_hunt(state: HuntState, console: Console | None = None) -> None:
     if state.resumed:
         done = quantity(state.resumed, "trial was", "trials were")
         console.print(f"{done} finished by an earlier hunt of this kind, and not run again")
+    if state.unsaved:
+        console.print(f"results could not be stored, so they are lost: {state.unsaved}")
     for number, why in state.failed.items():
         console.print(f"trial {number}: the test bed failed: {why}", markup=False, soft_wrap=True)
     for one in state.findings:
@@ -456,7 +458,7 @@ def _hunt_figures(state: HuntState) -> Iterator[tuple[str, str]]:
         "trials",
         f"{tally.failed:,} invalid, {tally.excused:,} excused, "
         f"{tally.doubtful - tally.excused:,} not decided, {tally.clean:,} valid, "
-        f"{len(state.failed):,} without a test bed",
+        f"{len(state.failed):,} whose test bed failed",
     )
     yield "operations", f"{tally.operations:,}, {tally.acknowledged:,} messages acknowledged"
     yield "search", _found(state.search.progress)

@@ -5,21 +5,22 @@ the machine is checked. A trial that passes fails only for reasons that could no
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Timer
 
 from harness import registry
+from harness.campaign.swarm import draw_faults
 from harness.cli.console import message, output
 from harness.cli.doctor import refuse_unready
 from harness.cli.options import Request
 from harness.contracts.calls import lacking_calls
 from harness.contracts.cluster_view import Omniscient
-from harness.errors import BadRequest, UnknownName, Unsupported
+from harness.errors import BadRequest, SeatrialError, UnknownName, Unsupported
 from harness.judge.claims import claims_in_force
-from harness.run.launch import make_plan
+from harness.run.launch import PlanLimits, make_plan
 from harness.run.replica_comparison import ReplicaComparingSystem
 from harness.text.trial_lines import source_position
 from harness.trial import ANY_KIND, DEMANDS, ISOLATION, Trial
@@ -131,6 +132,19 @@ def fitting_workloads(trial: Trial) -> list[str]:
         for name in registry.names("workload")
         if registry.workload(name).calls and not missing_calls(replace(trial, workload=name))
     ]
+
+
+def drawable_workloads(base: Trial, hosts: str) -> Iterator[str]:
+    """Yield the workloads that the system's clients can do on these hosts and that have a load to
+    draw."""
+    for name in registry.names("workload"):
+        trial = replace(base, workload=name, hosts=hosts)
+        if registry.workload(name).swarm is None or missing_calls(trial):
+            continue
+        with suppress(SeatrialError):
+            drawn, _ = draw_faults(1, trial, hosts=hosts)
+            registry.client(drawn, PlanLimits.of(drawn).nodes)
+            yield name
 
 
 def _refuse_unable_clients(trial: Trial) -> None:

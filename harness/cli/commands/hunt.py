@@ -15,12 +15,12 @@ from harness.errors import BadRequest
 
 DURATION_S = 20.0
 # set by a hunt: what it draws, and how
-FIXED = {"system", "plan", "seed", "name", "rhythm", "short_faults", "compare_replicas"}
+FIXED = {"system", "plan", "name", "rhythm", "short_faults", "compare_replicas"}
 
 
 @click.command("hunt", short_help="Search for faults that break a real system.")
 @click.argument("system", shell_complete=names_of("system"))
-@click.argument("workload", default="", shell_complete=names_of("workload"))
+@click.argument("workload", default="", metavar="[WORKLOAD]", shell_complete=names_of("workload"))
 @click.option(
     "--hours",
     type=FiniteNumber(0, min_open=True),
@@ -62,8 +62,8 @@ def command(
     a combination that no run before it had. Such a plan is kept, and changed to find more. Without
     WORKLOAD, the workloads that the system's clients can do are drawn. A trial that is invalid is
     repeated, to see how often it is. Exit code 0 if no trial was invalid, 1 if one was, 2 if a
-    trial proved nothing or the hunt was stopped. The same command continues a hunt that has ended,
-    for as many hours again.
+    trial proved nothing, a test bed failed, or the hunt was stopped. The same command continues a
+    hunt that has ended, for as many hours again; another --seed begins another one.
     """
     from harness import registry
     from harness.campaign.checkpoint import open_checkpoint
@@ -72,7 +72,7 @@ def command(
     from harness.campaign.view import report_trial, show_hunt
     from harness.cli.session import Engines
     from harness.history.runs import check_writable
-    from harness.run.preflight import fitting_workloads
+    from harness.run.preflight import drawable_workloads
 
     registry.system(system)  # raises here, with the names of systems
     fields, beneath = {"system": system, **given_fields(flags)}, default_fields(flags)
@@ -84,9 +84,10 @@ def command(
         raise BadRequest(
             "simulated hosts are searched by seatrial simulate --guided; name other hosts"
         )
-    if not workload:
-        base = replace(base, workload=fitting_workloads(base)[0])
-    workloads = (workload,) if workload else tuple(fitting_workloads(base))
+    workloads = (base.workload,) if workload else tuple(drawable_workloads(base, base.hosts))
+    if not workloads:
+        raise BadRequest(f"no workload can be drawn for {system}; name one")
+    base = replace(base, workload=workloads[0])
     hunt = Hunt(base, workloads, 3600 * hours, trials, first_only, repeat)
     hunt.refuse(runs, spark)
     check_writable(runs)

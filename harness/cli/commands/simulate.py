@@ -80,8 +80,8 @@ def command(
     that were not finished.
 
     With --guided, only the first candidates are drawn; the others are made from those whose runs
-    showed something new. Without WORKLOAD and --duration, these are drawn, too. A guided campaign
-    that was stopped, or whose --time was over, continues with the same command.
+    showed something new. If neither WORKLOAD nor --duration is given, both are drawn, too. A guided
+    campaign that was stopped, or whose --time was over, continues with the same command.
     """
     from harness.campaign.checkpoint import open_checkpoint
     from harness.campaign.run import conduct, edition
@@ -110,8 +110,8 @@ def command(
             state = conduct(campaign, runs, watch, checkpoint=checkpoint, stopped=stopped)
         total = sum_campaigns(state, runs)
         # also after a second stop, or without a terminal
-        unfinished = guided and state.not_begun and not (mutant and state.caught)
-        at_last.callback(record_campaign, state, runs, None if unfinished else checkpoint)
+        kept = guided and state.continues
+        at_last.callback(record_campaign, state, runs, None if kept else checkpoint)
         at_last.callback(append, state, total)
         at_last.callback(write_page, state, total)
         if as_json:
