@@ -44,7 +44,6 @@ from harness.trial import DEMANDS, Trial
 
 AS_EXPECTED, NOT_AS_EXPECTED, UNDECIDED = 0, 1, 2
 KEPT = 10  # runs of each class of failure
-RECORDED_CPU_S = 60.0  # a longer seed is not carried out again for a recording of its messages
 GRACE_S = 30.0  # for running seeds when the time is over
 DRAWN_FIRST, OF_MORE = 1000, 100  # seeds to draw in advance, where options may not fit all of them
 HOPELESS = 5  # seeds lost before any was finished
@@ -315,7 +314,7 @@ class SeedRunner:
             row = _searched(row, outcome, item)
         if row.failure:
             self.failures[row.words] += 1
-            if self.failures[row.words] <= KEPT and row.cpu_s < RECORDED_CPU_S:
+            if self.failures[row.words] <= KEPT:
                 record_messages(RunDir(folder), scratch=scratch)
             return row, folder
         shutil.rmtree(folder)

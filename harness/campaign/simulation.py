@@ -45,6 +45,7 @@ from harness.trial import Trial
 LAWS = "invariants"
 MAX_STEPS = 4  # of what happened before a violation
 STOPPED = "STOPPED"  # the failure class of a world that did not come to its end
+MAX_RECORDED = 200_000  # events of a world that is carried out again; most have below 100,000
 NO_END = "the simulated world stopped: nothing was left to happen, and the run had not ended"
 
 
@@ -114,10 +115,13 @@ def record_messages(
 ) -> None:
     """Carry out a failed run a second time, with a recording of the messages around its first
     violation, and keep that in the run's folder. The run itself stays as it is; without a
-    recording, its log says why. `scratch`: the folder for the second run."""
+    recording, its log says why: a world with more than `MAX_RECORDED` events would cost too much.
+    `scratch`: the folder for the second run."""
     digest = str(run.state().get("digest", ""))
     window = RecordingWindow.around(_violation_ns(run), digest)
     try:
+        if (events := run.state().get("simulated", {}).get("events", 0)) > MAX_RECORDED:
+            raise BedFailed(f"its world had {events:,} events, more than {MAX_RECORDED:,}")
         with TemporaryDirectory(prefix="seatrial-again-", dir=scratch) as folder:
             again = write_run(run.trial(), run.plan_text(), Path(folder))
             again.update_state(**{REQUEST: asdict(window)})

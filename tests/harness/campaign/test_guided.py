@@ -1,6 +1,10 @@
 """Guided search: the same whatever order results arrive in, and whenever it was interrupted; plans
 that showed something new are kept, and changed into others that are valid."""
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -102,6 +106,91 @@ def test_a_result_of_another_candidate_does_not_count(tmp_path: Path) -> None:
     assert 4 in rest.resumed
     assert len(rest.resumed) < SEARCHED - 1
     assert sorted(row.seed for row in rest.rows) == list(range(1, SEARCHED + 1))
+
+
+def test_a_failure_is_never_forgotten(tmp_path: Path) -> None:
+    """Even of a candidate that the search does not come to again."""
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    first = resumed(guided(), runs, Explorer(deadly=(3,), failing=(SEARCHED,)))
+    assert first.exit_code == 1
+    rest = resumed(guided(), runs, Explorer())
+    assert [row.seed for row in rest.rows if row.failure] == [SEARCHED]
+    assert rest.exit_code == 1
+
+
+def test_a_search_with_fewer_candidates_keeps_the_results(tmp_path: Path) -> None:
+    """Of the others, for the next search with more."""
+    resumed(guided(6), tmp_path, Explorer())
+    state = resumed(guided(4), tmp_path, Explorer())
+    assert sorted(row.seed for row in state.beside) == [5, 6]
+    assert state.continues
+    state = resumed(guided(6), tmp_path, Explorer(deadly=tuple(range(1, 7))))
+    assert len(state.rows) == 6
+    assert not state.continues
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"features": 5},
+        {"features": "%%"},
+        {"weak_s": ["a"]},
+        {"steps": "x"},
+        {"planned": [1]},
+        {"failure": [3]},
+    ],
+    ids=str,
+)
+def test_a_damaged_result_is_left_out(tmp_path: Path, damage: dict[str, object]) -> None:
+    """And its candidate is run again."""
+    resumed(guided(2), tmp_path, Explorer())
+    (part,) = tmp_path.glob("*.part")
+    lines = [json.loads(line) for line in part.read_text().splitlines()]
+    lines[0]["row"] |= damage
+    part.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    state = resumed(guided(2), tmp_path, Explorer())
+    assert len(state.resumed) == 1
+    assert len(state.rows) == 2
+
+
+HASHED = """
+from pathlib import Path
+from seedlings import Explorer
+from harness.campaign.guided import GuidedSearch
+from harness.trial import Trial
+search = GuidedSearch((Trial(profile="sync-flush", duration_s=8.0),), 1)
+for _ in range(40):
+    candidate = search.candidate()
+    search.add(candidate.number, Explorer()(candidate, Path())[0])
+print(candidate.digest, search.corpus_digest())
+"""
+
+
+def test_hashes_do_not_matter() -> None:
+    """The same search in a process with other hashes of texts."""
+    labs = Path(__file__).parents[2] / "labs" / "sample_runs"
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", HASHED],
+            env={**os.environ, "PYTHONHASHSEED": hashes, "PYTHONPATH": str(labs)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hashes in ("1", "2")
+    }
+    assert len(told) == 1
+
+
+def test_sizes_that_do_not_fit_are_drawn_again() -> None:
+    """A trial that names a node may draw too few of them."""
+    named = replace(SHORT, targets=("broker-3",))
+    search = GuidedSearch((named,), 1)
+    for number in range(1, 16):
+        candidate = search.candidate()
+        assert candidate
+        assert candidate.number == number
 
 
 def test_what_was_found_is_shown(tmp_path: Path) -> None:
