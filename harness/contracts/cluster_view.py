@@ -6,7 +6,7 @@ other hosts lack: no query is needed there.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 WorldEvent = tuple[int, str, str, Mapping[str, Any]]  # when, where, kind, fields
 
@@ -65,4 +65,20 @@ class EventSource(Protocol):
     def subscribe(self, listener: Callable[[LoggedEvent], object]) -> None:
         """Call `listener` for every event from now on, on the driver's loop, when it is written:
         what it does at once happens at the very instant of the event."""
+        ...
+
+
+class Frame(NamedTuple):
+    """A message as its sender writes it. `routine`: it repeats, and changes nothing."""
+
+    size_bytes: int
+    kind: str
+    routine: bool = False
+
+
+class FrameReader(Protocol):
+    """Reads one direction of a connection; a system whose programs are simulated may have it."""
+
+    def read(self, data: bytes) -> Frame | None:
+        """Return the frame that begins these bytes; None if more are needed to tell its size."""
         ...

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,22 +31,6 @@ MAX_NAME = 80  # letters of a node's name, or of a kind
 MAX_NS = 1 << 60
 NOTE = b"seatrial"  # the key of the file's metadata
 REQUEST = "record_messages"  # in run.json: the window to record
-
-
-class Frame(NamedTuple):
-    """A message as its sender writes it. `routine`: it repeats, and changes nothing."""
-
-    size_bytes: int
-    kind: str
-    routine: bool = False
-
-
-class FrameReader(Protocol):
-    """Reads one direction of a connection; a system whose programs are simulated may have it."""
-
-    def read(self, data: bytes) -> Frame | None:
-        """Return the frame that begins these bytes; None if more are needed to tell its size."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

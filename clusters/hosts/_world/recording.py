@@ -18,10 +18,9 @@ from typing import Any
 from clusters.hosts._world.network import LOOPBACK, SimNetwork
 from clusters.hosts._world.tcp import Socket
 from clusters.hosts._world.world import SECOND
+from harness.contracts.cluster_view import Frame, FrameReader
 from harness.history.messages import (
     MAX_NAME,
-    Frame,
-    FrameReader,
     MessageRecording,
     RecordedMessage,
     RecordingWindow,

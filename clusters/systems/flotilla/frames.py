@@ -19,7 +19,7 @@ from typing import Any
 from clusters.flotilla.net.wire import HEADER, MAX_FRAME, REPLY, Op, Status
 from clusters.flotilla.raft import messages as raft
 from clusters.flotilla.replication.ha_protocol import LogData
-from harness.history.messages import Frame
+from harness.contracts.cluster_view import Frame
 
 POLLS = frozenset(
     {

@@ -14,7 +14,8 @@ from table_sizes import examples
 from clusters.hosts._world.network import Wire
 from clusters.hosts._world.recording import GRACE_NS, MessageRecorder
 from clusters.hosts._world.world import SECOND
-from harness.history.messages import Frame, MessageRecording, RecordingWindow
+from harness.contracts.cluster_view import Frame
+from harness.history.messages import MessageRecording, RecordingWindow
 
 ROUGH = Wire(latency_ns=2_000_000, jitter_ns=5_000_000, split=0.3, join=0.3)
 WINDOW = RecordingWindow(0, 6 * SECOND, 5 * SECOND)
