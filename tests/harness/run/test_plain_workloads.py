@@ -206,7 +206,7 @@ class NewestOnly(Store):
 
 
 class EarlyEvents(Store):
-    """Reads lack the newest value, which watches tell already; `early`: it says so."""
+    """Reads lack the newer half of the values, which watches tell already; `early`: it says so."""
 
     def __init__(self, early: bool) -> None:
         super().__init__()
@@ -217,7 +217,8 @@ class EarlyEvents(Store):
 
     async def current(self, key: str) -> Versioned | None:
         await self.moment()
-        before = super().events(key, 0)[:-1]
+        values = super().events(key, 0)
+        before = values[: len(values) // 2]
         return before[-1] if before else None
 
 
