@@ -13,12 +13,13 @@ for.
     --features S  no mutants: the features that each finds in the sound code in S CPU seconds
 
 A Markdown table on standard output, a line for each search on standard error. CPU time is that of
-the worker, drawing and judging included.
+the worker and of making the candidate, judging included.
 """
 
 import argparse
 import statistics
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -84,7 +85,7 @@ def rows_of(campaign: Campaign, first: int) -> Iterator[SeedResult]:
         for done in steps:
             if done is None:
                 continue
-            row = done.result and replace(done.result[0], cpu_s=done.cpu_s)
+            row = done.result and replace(done.result[0], cpu_s=done.cpu_s + done.item.made_s)
             if search:
                 search.add(done.item.number, row)
             if row:
@@ -93,7 +94,9 @@ def rows_of(campaign: Campaign, first: int) -> Iterator[SeedResult]:
 
 def drawn(number: int, base: Trial) -> SearchCandidate:
     """A seed as any campaign draws it, run as a candidate so that its features are counted."""
-    return SearchCandidate(number, *draw_trial(number, base))
+    began_s = time.thread_time()
+    trial, plan = draw_trial(number, base)
+    return SearchCandidate(number, trial, plan, time.thread_time() - began_s)
 
 
 def search(mutant: str, mode: str, run: int, cap_s: float, workload: str, free: bool) -> Cost:

@@ -7,9 +7,11 @@ complete campaign is in `campaigns.jsonl`.
 """
 
 import fcntl
+import hashlib
 import json
 import os
 import tempfile
+import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -20,21 +22,33 @@ from harness.campaign.features import unpacked
 from harness.campaign.tally import SeedResult
 from harness.errors import BedFailed
 from harness.text.parsing import parse_json
+from harness.trial import Trial
 
 SUFFIX = ".part"
 NEW = ".campaign-"  # such a file is not taken over: it is about to be renamed
 
 
+def checkpoint_key(base: Trial, *more: object) -> str:
+    """Return a hash of a campaign's trial and of what else makes it another campaign."""
+    content = json.dumps([tomllib.loads(base.to_toml()), *more], sort_keys=True)
+    return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
+
+
 @dataclass(frozen=True)
 class FinishedSeed:
-    """A finished seed; if it failed, the name of its run, or why that is not kept."""
+    """A finished seed; if it failed, the name of its run, or why that is not kept.
+
+    Of hunts only: `lost`, why there is no result; and of a finding, the names of the runs that show
+    it, how many runs its plan had, and when it was found, since the hunt began.
+    """
 
     row: SeedResult
     run: str = ""
     unkept: str = ""
-    shown_by: tuple[str, ...] = ()  # of a hunt's finding: the runs that show it
-    tries: int = 0  # ... how many runs its plan had
-    after_s: float = 0.0  # ... and when it was found, since the hunt began
+    lost: str = ""
+    shown_by: tuple[str, ...] = ()
+    tries: int = 0
+    after_s: float = 0.0
 
     @classmethod
     def read(cls, plain: Mapping[str, Any]) -> "FinishedSeed":

@@ -48,7 +48,6 @@ SPEAKING = re.compile(r"[a-z][a-z_ -]{0,23}|\d-\d")  # values that are words of 
 CODES = ("status", "code")  # fields whose numbers are words, too
 ENDING, BEGINNING = ("exit", "fatal"), "start"
 CHANGES = ("role", "raft", "set", "election", "epoch", "truncate", *ENDING, BEGINNING)
-LEADING = ("master", "leader", "primary")
 DOWN, STARTING, BEHIND, IN_SET = "down", "starting", "behind", "in-set"
 NO_COUNTS: Mapping[str, int] = MappingProxyType({})
 LOG_BYTES, LOG_LINES, LINE = 1 << 20, 5_000, 120  # of a log, what is read; characters of a line
@@ -79,10 +78,10 @@ def features_of(
     found = Counter({f"count {what}": n for what, n in counts.items()})
     if logs:
         _from_logs(history.run.path / "nodes", found)
-    timeline = _from_events(history, found)
-    _from_operations(history, timeline, found)
+    timeline, ops = _from_events(history, found), _operations(history)
+    _from_operations(ops, timeline, found)
     features = frozenset(_hash(word, count) for word, count in found.items() if count > 0)
-    return RunFeatures(features, _weak_moments(history, timeline))
+    return RunFeatures(features, _weak_moments(history, ops, timeline))
 
 
 def _hash(word: str, count: int) -> int:
@@ -167,9 +166,6 @@ class _ClusterModel:
                 running[name] += 1
         return min((running[name] for name in self._members), default=0)
 
-    def leads(self, node: str) -> bool:
-        return self._role.get(node) in LEADING
-
 
 Timeline = tuple[list[int], list[str], list[int]]  # ns; the cluster's state from then on; support
 
@@ -223,8 +219,8 @@ class _Forces:
         """Yield kinds, and whether they hit the node of the event."""
         self._now = [f for f in self._now if f.heal is None or f.heal >= event.t]
         hit = {f.kind for f in self._now if event.node in f.names}
-        yield from sorted((kind, HIT) for kind in hit)
-        yield from sorted((f, ELSEWHERE) for f in {f.kind for f in self._now} - hit)
+        for kind in sorted({f.kind for f in self._now}):
+            yield kind, HIT if kind in hit else ELSEWHERE
 
 
 def role_of(node: str) -> str:
@@ -232,7 +228,7 @@ def role_of(node: str) -> str:
     return node.rstrip("0123456789").rstrip("-")
 
 
-def event_word(event: ClusterEvent, names: Iterable[str] = ()) -> str:
+def event_word(event: ClusterEvent, names: Iterable[str]) -> str:
     """Return an event's kind and those of its fields that are words of the system.
 
     Of numbers and lists only that they are zero or empty; names, which are in `names`, addresses
@@ -257,12 +253,17 @@ def _number(value: Any) -> int:
 # -------------------------------------------------------------------------------------- operations
 
 
-def _from_operations(history: History, timeline: Timeline, found: Counter[str]) -> None:
-    """Add how operations of each function ended, by the state of the cluster."""
+Operations = tuple[np.ndarray[Any, Any], ...]  # times in ns, functions, types
+
+
+def _operations(history: History) -> Operations:
     ops = history.read("ops")
-    if not ops.num_rows:
-        return
-    t, f, kind = (np.asarray(ops[name]) for name in ("t", "f", "type"))
+    return tuple(np.asarray(ops[name]) for name in ("t", "f", "type"))
+
+
+def _from_operations(ops: Operations, timeline: Timeline, found: Counter[str]) -> None:
+    """Add how operations of each function ended, by the state of the cluster."""
+    t, f, kind = ops
     place = np.searchsorted(np.asarray(timeline[0]), t, "right") - 1
     ended = kind != Type.INVOKE
     rows = np.stack([place, f, kind], 1)[ended]
@@ -272,13 +273,12 @@ def _from_operations(history: History, timeline: Timeline, found: Counter[str]) 
         found[f"f{function} t{outcome} in {timeline[1][at]}"] += count
 
 
-def _weak_moments(history: History, timeline: Timeline) -> tuple[float, ...]:
+def _weak_moments(history: History, ops: Operations, timeline: Timeline) -> tuple[float, ...]:
     began = history.run.state().get("load_began_ns")
-    ops = history.read("ops")
-    if not isinstance(began, int) or not ops.num_rows:
+    if not isinstance(began, int):
         return ()
     times, _, supports = timeline
-    t, f, kind = (np.asarray(ops[name]) for name in ("t", "f", "type"))
+    t, f, kind = ops
     acked = np.sort(t[(kind == Type.OK) & np.isin(f, WRITES) & (t >= began)])
     place = np.searchsorted(np.asarray(times), acked, "right") - 1
     _, first = np.unique(place, return_index=True)  # the first write in each state

@@ -20,10 +20,12 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from random import Random
 from typing import Any
 
 from harness import registry
+from harness.campaign.checkpoint import FinishedSeed
 from harness.campaign.features import unpacked
 from harness.campaign.mutation import MUTATIONS, Material, Plan, Scenario, mutate
 from harness.campaign.swarm import draw_faults, with_kinds
@@ -40,10 +42,10 @@ STACKED = (1, 1, 2, 4)  # mutations of one candidate
 TRIES = 20  # of mutations, until one is valid
 MAX_OWN = 40  # features that a plan is kept for, at most: those count for its energy
 CORPUS = 1_000  # kept plans
-FORGOTTEN = 0.98  # what an older reward counts for, at each newer one
+DISCOUNT = 0.98  # what an older reward counts for, at each newer one
 RECENT = 64  # results with which a reward is compared
 AGAIN = "again"  # the same plan once more
-SOUGHT = 0.7  # weight of uncertainty in a bandit's score
+EXPLORATION = 0.7  # weight of uncertainty in a bandit's score
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class SearchCandidate:
     plan: str
     made_s: float = 0.0  # CPU time that it took to make
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """A hash of the trial and the plan."""
         text = f"{self.trial.to_toml()}\n{self.plan}"
@@ -73,13 +75,13 @@ class Bandit:
         """Add a reward from 0 to 1 of choices made together."""
         for name in dict.fromkeys(names):
             weight, total = self._tried.get(name, (0.0, 0.0))
-            self._tried[name] = (weight * FORGOTTEN + 1, total * FORGOTTEN + reward)
+            self._tried[name] = (weight * DISCOUNT + 1, total * DISCOUNT + reward)
 
     def score(self, name: str) -> float:
         weight, total = self._tried.get(name, (0.0, 0.0))
         every = sum(weight for weight, _ in self._tried.values())
         bonus = math.sqrt(math.log(1 + every) / (weight + 1))
-        return (total + 0.5) / (weight + 1) + SOUGHT * bonus
+        return (total + 0.5) / (weight + 1) + EXPLORATION * bonus
 
     def mean(self, name: str) -> float:
         """Return the mean reward; 0 if the choice was never made."""
@@ -103,7 +105,6 @@ class _Made:
     """How a candidate was made."""
 
     scenario: Scenario
-    digest: str
     parent: KeptPlan | None = None
     mutations: tuple[str, ...] = ()
     drawn: tuple[str, ...] = ()  # attributes
@@ -112,12 +113,12 @@ class _Made:
 @dataclass
 class SearchProgress:
     """What a guided campaign shows. `curve`: CPU seconds and features found so far, in the order of
-    the candidates; `paid`: mean rewards, from 0 to 1, of mutations and of kinds of faults."""
+    the candidates; `rewards`: means, from 0 to 1, of mutations and of kinds of faults."""
 
     features: int = 0
     kept: int = 0
     curve: list[tuple[float, int]] = field(default_factory=lambda: [(0.0, 0)])
-    paid: dict[str, float] = field(default_factory=dict)
+    rewards: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -127,14 +128,14 @@ class SearchRules:
     draw          draws a scenario for a seed and a base
     lag           candidate n is made from the results of the candidates up to n - lag
     drawn_first   so many candidates are drawn before any is mutated
-    luck          a run may differ each time: before a kept plan is mutated, it is run once more,
+    rerun         a run may differ each time: before a kept plan is mutated, it is run once more,
                   and chosen less if it does not show its features again
     """
 
     draw: Callable[[int, Trial], tuple[Trial, Plan]] = draw_faults
     lag: int = LAG
     drawn_first: int = DRAWN_FIRST
-    luck: bool = False
+    rerun: bool = False
 
 
 WORLDS = SearchRules()
@@ -159,32 +160,46 @@ class GuidedSearch:
     def candidate(self) -> SearchCandidate | None:
         """Return the next candidate; None if a result is missing that it depends on."""
         upto = self._next - self._rules.lag
-        while self._learned <= upto:
-            if self._learned not in self._results:
-                return None
-            self._learn(self._learned, self._results.pop(self._learned))
-            self._learned += 1
+        self._learn_up_to(upto)
+        if self._learned <= upto:
+            return None
         began_s = time.thread_time()
         number, self._next = self._next, self._next + 1
-        made = self._make(number, Random(f"{number}/guided"))
-        scenario = made.scenario
-        plan: str = registry.nemesis().dump(scenario.plan)
+        made = self._made[number] = self._make(number, Random(f"{number}/guided"))
+        plan: str = registry.nemesis().dump(made.scenario.plan)
         made_s = time.thread_time() - began_s
-        candidate = SearchCandidate(number, scenario.trial, plan, made_s)
-        self._made[number] = replace(made, digest=candidate.digest)
-        return candidate
+        return SearchCandidate(number, made.scenario.trial, plan, made_s)
 
     def add(self, number: int, result: SeedResult | None) -> None:
         """Take the result of a candidate, in any order; None if it was lost."""
         self._results[number] = result
 
+    def recall(self, candidate: SearchCandidate, stored: FinishedSeed | None) -> bool:
+        """Return whether the stored result of a candidate's number counts, and take it then.
+
+        It does if it is that of the same candidate. The search may have come to another one: a
+        candidate that had been lost was learned from as lost, and is tried again now. A failure
+        counts all the same, but nothing is learned from it.
+        """
+        if stored is None:
+            return False
+        same = stored.row.tried == candidate.digest
+        if not same and not stored.row.failure:
+            return False
+        self.add(candidate.number, stored.row if same and not stored.lost else None)
+        return True
+
     def learn_rest(self) -> None:
         """Learn from the results at the end of a campaign, up to the first that is missing."""
-        while self._learned in self._results:
-            self._learn(self._learned, self._results.pop(self._learned))
-            self._learned += 1
+        self._learn_up_to(self._next - 1)
 
     # -------------------------------------------------------------------------------- learning
+
+    def _learn_up_to(self, last: int) -> None:
+        """Learn from results in order, up to this number or to the first that is missing."""
+        while self._learned <= last and self._learned in self._results:
+            self._learn(self._learned, self._results.pop(self._learned))
+            self._learned += 1
 
     def _learn(self, number: int, row: SeedResult | None) -> None:
         made = self._made.pop(number)
@@ -248,7 +263,7 @@ class GuidedSearch:
         means = (
             (name, self._mutations.mean(name) or self._attributes.mean(name)) for name in names
         )
-        show.paid = {name: round(mean, 2) for name, mean in means if mean}
+        show.rewards = {name: round(mean, 2) for name, mean in means if mean}
 
     def plain(self) -> dict[str, Any]:
         """Return the progress for JSON, with the hash of the corpus."""
@@ -283,7 +298,7 @@ class GuidedSearch:
             attributes = tuple(_attributes(named, plan, base))
             score = sum(map(self._attributes.score, attributes)) / len(attributes)
             if score > highest:
-                best, highest = _Made(Scenario(named, plan), "", drawn=attributes), score
+                best, highest = _Made(Scenario(named, plan), drawn=attributes), score
             tries += 1
             if first or tries == OF_DRAWN:
                 break
@@ -298,9 +313,9 @@ class GuidedSearch:
         parent = self._choose(random)
         other = self._choose(random)
         parent.chosen += 1
-        if self._rules.luck and parent.chosen == 1:
+        if self._rules.rerun and parent.chosen == 1:
             trial = replace(parent.scenario.trial, name=f"seed-{number}")
-            return _Made(replace(parent.scenario, trial=trial), "", parent, (AGAIN,))
+            return _Made(replace(parent.scenario, trial=trial), parent, (AGAIN,))
         base = self._base_of(parent.scenario.trial)
         for _ in range(TRIES):
             try:
@@ -317,7 +332,7 @@ class GuidedSearch:
             same = replace(scenario.trial, name="") == replace(parent.scenario.trial, name="")
             same = same and scenario.plan == parent.scenario.plan
             if scenario.plan and not same and _is_valid(scenario):
-                return _Made(scenario, "", parent, tuple(names))
+                return _Made(scenario, parent, tuple(names))
         return None
 
     def _choose(self, random: Random) -> KeptPlan:

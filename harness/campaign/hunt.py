@@ -10,11 +10,8 @@ command: each trial's result is stored at once (`checkpoint`), and the search co
 again.
 """
 
-import hashlib
-import json
 import shutil
 import time
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,7 +20,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from harness import registry
-from harness.campaign.checkpoint import CampaignCheckpoint, FinishedSeed
+from harness.campaign.checkpoint import CampaignCheckpoint, FinishedSeed, checkpoint_key
 from harness.campaign.features import features_of, packed
 from harness.campaign.guided import GuidedSearch, SearchCandidate, SearchRules
 from harness.campaign.mutation import Plan
@@ -68,9 +65,7 @@ class Hunt:
     def key(self) -> str:
         """A hash of what is asked for: a hunt with the same key continues. Without `version` it
         does so with whatever version of the system is there."""
-        table = tomllib.loads(self.base.to_toml())
-        content = json.dumps([table, *self.workloads], sort_keys=True)
-        return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
+        return checkpoint_key(self.base, *self.workloads)
 
     @property
     def bases(self) -> tuple[Trial, ...]:
@@ -80,7 +75,7 @@ class Hunt:
     def refuse(self, runs: Path, master: str | None = None) -> None:
         """Raise BadRequest or BedFailed if trials cannot be drawn or cannot run here."""
         for base in self.bases:
-            trial, plan = draw_real(1, base)
+            trial, plan = draw_real(base.seed, base)
             refuse_impossible(Request(trial, registry.nemesis().dump(plan)))
         refuse_unready(self.base.hosts, self.base.bed, runs, master)
 
@@ -108,6 +103,7 @@ class HuntState:
     resumed: int = 0  # trials of an earlier command
     findings: list[HuntFinding] = field(default_factory=list)
     failed: dict[int, str] = field(default_factory=dict)  # number -> why its test bed failed
+    failed_in_a_row: int = 0  # of this command's trials, the last ones
     ended: str = ""  # why it ended
     unsaved: str = ""  # why results are not stored any more
     stopped: bool = False
@@ -166,7 +162,7 @@ def draw_real(seed: int, base: Trial) -> tuple[Trial, Plan]:
     return with_kinds(trial, plan), plan
 
 
-RULES = SearchRules(draw_real, lag=1, drawn_first=DRAWN_FIRST, luck=True)
+RULES = SearchRules(draw_real, lag=1, drawn_first=DRAWN_FIRST, rerun=True)
 
 
 def conduct(
@@ -202,14 +198,13 @@ def _candidates(
     """Yield candidates that have no stored result."""
     stored = {one.row.seed: one for one in checkpoint.finished}
     while candidate := state.search.candidate():
-        one = stored.pop(candidate.number, None)
-        same = one is not None and one.row.tried == candidate.digest
-        if one is None or not (same or one.row.failure):
+        if not state.search.recall(candidate, stored.get(candidate.number)):
             yield candidate
             continue
+        one = stored[candidate.number]
         state.resumed += 1
-        if one.unkept:
-            _fail(state, candidate.number, one.unkept)
+        if one.lost:
+            state.failed[candidate.number] = one.lost
             continue
         _count(state, one.row)
         if one.row.failure:
@@ -222,7 +217,7 @@ def _candidates(
 
 
 def _over(state: HuntState, began_s: float) -> str:
-    """Return why no more trials begin; empty if more do."""
+    """Return why no more trials begin, and what to do; empty if more do."""
     hunt = state.hunt
     if time.monotonic() - began_s >= hunt.within_s:
         return "its time is over; the same command continues it"
@@ -230,9 +225,7 @@ def _over(state: HuntState, began_s: float) -> str:
         return "it has done its trials; for more of them, give a higher --trials, or another --seed"
     if hunt.first_only and state.tally.failures:
         return "it has found something; without --first it continues"
-    failed = sorted(state.failed)[-MAX_FAILED:]
-    last = hunt.base.seed - 1 + len(state.rows) + len(state.failed)
-    if len(failed) == MAX_FAILED and failed[0] > last - MAX_FAILED:
+    if state.failed_in_a_row >= MAX_FAILED:
         return (
             f"the test bed failed {MAX_FAILED} times in a row; see {seatrial()} doctor --hosts "
             f"{hunt.base.hosts}"
@@ -241,15 +234,8 @@ def _over(state: HuntState, began_s: float) -> str:
 
 
 def _count(state: HuntState, row: SeedResult) -> None:
-    state.search.add(row.seed, row)
-    state.search.learn_rest()
     state.rows.append(row)
     state.tally = state.tally.plus(row)
-
-
-def _fail(state: HuntState, number: int, why: str) -> None:
-    state.failed[number] = why
-    state.search.add(number, None)
 
 
 def _take(
@@ -270,6 +256,9 @@ def _take(
     else:
         checkpoint.add(FinishedSeed(row))
         _remove(run)
+    state.search.add(number, row)
+    state.search.learn_rest()
+    state.failed_in_a_row = 0
     _count(state, row)
     return row
 
@@ -281,8 +270,11 @@ def _without_result(
     if ending.run:
         _remove(ending.run)
     if not ending.interrupted:
-        _fail(state, candidate.number, ending.why)
-        checkpoint.add(FinishedSeed(row, unkept=ending.why or "the run has no verdict"))
+        why = ending.why or "the run has no verdict"
+        state.failed[candidate.number] = why
+        state.failed_in_a_row += 1
+        state.search.add(candidate.number, None)
+        checkpoint.add(FinishedSeed(row, lost=why))
     return row
 
 
@@ -315,7 +307,9 @@ def _store(state: HuntState, row: SeedResult, checkpoint: CampaignCheckpoint) ->
     """Store the last finding."""
     finding = state.findings[-1]
     names = tuple(run.name for run in finding.runs)
-    checkpoint.add(FinishedSeed(row, names[0], "", names, finding.tries, finding.after_s))
+    checkpoint.add(
+        FinishedSeed(row, names[0], shown_by=names, tries=finding.tries, after_s=finding.after_s)
+    )
 
 
 def _stop(state: HuntState) -> None:

@@ -11,8 +11,6 @@ abandoned when the campaign ended during it. Finished seeds are stored at once
 (`harness.judge.campaign_evidence`).
 """
 
-import hashlib
-import json
 import shutil
 import sys
 import time
@@ -26,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import registry
-from harness.campaign.checkpoint import CampaignCheckpoint, FinishedSeed
+from harness.campaign.checkpoint import CampaignCheckpoint, FinishedSeed, checkpoint_key
 from harness.campaign.features import features_of, packed
 from harness.campaign.guided import GuidedSearch, SearchCandidate
 from harness.campaign.pool import PoolResult, Steps, run_in_pool
@@ -34,7 +32,6 @@ from harness.campaign.simulation import STOPPED, SeedOutcome, record_messages, s
 from harness.campaign.swarm import HOSTS, draw_trial
 from harness.campaign.tally import CampaignTotals, SeedResult
 from harness.errors import BadRequest, SeatrialError
-from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.history.runs import adopt_run
 from harness.plans import planned_kinds
@@ -99,9 +96,7 @@ class Campaign:
         """A hash of options, profile, mutant, contract and plan: campaigns with the same key and
         code do the same for the same seed; guided ones unless a candidate was lost."""
         search = [["guided", *self.seeds[:1], self.free]] if self.guided else []
-        table = tomllib.loads(self.base.to_toml())
-        content = json.dumps([table, self.plan, *search], sort_keys=True)
-        return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
+        return checkpoint_key(self.base, self.plan, *search)
 
     @property
     def in_full(self) -> bool:
@@ -346,7 +341,7 @@ def row_of(outcome: SeedOutcome, plan: str) -> SeedResult:
 def _searched(row: SeedResult, outcome: SeedOutcome, candidate: SearchCandidate) -> SeedResult:
     """Return the row with what a search learns from it."""
     choices = {f"choice {point}": count for point, count in outcome.choices.items()}
-    seen = features_of(History.open(outcome.run), {**outcome.looks, **choices})
+    seen = features_of(outcome.history, {**outcome.looks, **choices})
     return replace(
         row,
         seed=candidate.number,
@@ -443,12 +438,8 @@ def _next_seeds(state: CampaignState) -> Iterator[int]:
 def _candidates(
     state: CampaignState, runs: Path, checkpoint: CampaignCheckpoint | None
 ) -> Iterator[SearchCandidate | None]:
-    """Yield the candidates of a search; None while results are missing.
-
-    A stored result counts if the search comes to the same candidate again. It may not: a candidate
-    that was lost with its worker then was learned from as lost, and is tried again now. A failure
-    counts all the same, but nothing is learned from it.
-    """
+    """Yield the candidates of a search that have no stored result; None while results are missing
+    that the next one depends on."""
     finished = checkpoint.finished if checkpoint else ()
     search, stored = state.search, {one.row.seed: one for one in finished}
     assert search
@@ -458,11 +449,8 @@ def _candidates(
             return
         while (candidate := search.candidate()) is None:
             yield None
-        one = stored.pop(number, None)
-        same = one and one.row.tried == candidate.digest
-        if one and (same or one.row.failure):
-            _resume(state, one, runs)
-            search.add(number, one.row if same else None)
+        if search.recall(candidate, stored.get(number)):
+            _resume(state, stored[number], runs)
             continue
         state.begun.append(number)
         yield candidate

@@ -70,6 +70,7 @@ class SeedOutcome:
 
     seed: int
     run: RunDir
+    history: History
     digest: str
     verdict: Verdict | None
     failure: tuple[str, ...] = ()
@@ -153,6 +154,7 @@ def judge_simulated(run: RunDir) -> SeedOutcome:
     outcome = SeedOutcome(
         seed=run.trial().seed,
         run=run,
+        history=history,
         digest=str(state.get("digest", "")),
         verdict=None,
         seconds=figures.get("seconds", 0.0),

@@ -25,14 +25,14 @@ from harness.campaign.tally import CampaignTotals, SeedResult, ranges
 from harness.cli.console import format_duration, standard_output
 from harness.cli.prog_name import seatrial
 from harness.cli.screen import Screen
-from harness.cli.session import say
+from harness.cli.session import refuse_unwritable, say
 from harness.errors import BadRequest, BedFailed
 from harness.judge.campaign_evidence import CampaignTotal
 from harness.text.plurals import quantity
 
 DRAW_EVERY_S, SAY_EVERY_S = 0.5, 30.0
 SEEDS_SHOWN = 60  # characters of a list of seeds
-PAID_SHOWN = 6  # mutations and kinds, while it runs
+REWARDS_SHOWN = 6  # mutations and kinds, while it runs
 NARROW = 60  # characters of a terminal
 
 
@@ -111,7 +111,7 @@ def draw(state: CampaignState) -> Panel:
     rows.add_row("failures", _failures(tally))
     if state.search:
         rows.add_row("search", _found(state.search.progress))
-        rows.add_row("paid off", _paid(state.search.progress, PAID_SHOWN))
+        rows.add_row("mean rewards", _rewards(state.search.progress, REWARDS_SHOWN))
     words = f"profile {campaign.profile}" + (f", mutant {campaign.mutant}" * bool(campaign.mutant))
     return Panel(rows, title="campaign", subtitle=words, title_align="left", border_style="cyan")
 
@@ -126,9 +126,9 @@ def _bar(state: CampaignState) -> Table:
     return row
 
 
-def _paid(search: SearchProgress, most: int | None = None) -> str:
+def _rewards(search: SearchProgress, most: int | None = None) -> str:
     """Return the mutations and kinds of faults that brought new features, the best first."""
-    ranked = sorted(search.paid.items(), key=lambda pair: -pair[1])[:most]
+    ranked = sorted(search.rewards.items(), key=lambda pair: -pair[1])[:most]
     return ", ".join(f"{name} {mean:.2f}" for name, mean in ranked) or "nothing yet"
 
 
@@ -188,13 +188,7 @@ def open_page(path: Path | None) -> Iterator[Append]:
     if path is None:
         yield lambda state, total: None
         return
-    try:
-        path.open("ab").close()
-    except OSError as e:
-        raise BadRequest(
-            f"no page can be written to {path}: {e.strerror or e}; name a file in a folder that "
-            "exists"
-        ) from e
+    refuse_unwritable(path, "--page")
     yield lambda state, total: registry.campaign_page().write_page(path, state, total)
 
 
@@ -244,7 +238,7 @@ def figures(state: CampaignState, tally: CampaignTotals) -> Iterator[tuple[str, 
     if state.search:
         search = state.search.progress
         yield "search", f"{_found(search)}, corpus {state.search.corpus_digest()}"
-        yield "paid off", _paid(search)
+        yield "mean rewards", _rewards(search)
     yield "pace", f"{tally.faults_per_minute:,.0f} faults a minute and core"
     yield (
         "cost",
@@ -462,5 +456,5 @@ def _hunt_figures(state: HuntState) -> Iterator[tuple[str, str]]:
     )
     yield "operations", f"{tally.operations:,}, {tally.acknowledged:,} messages acknowledged"
     yield "search", _found(state.search.progress)
-    yield "paid off", _paid(state.search.progress)
+    yield "mean rewards", _rewards(state.search.progress)
     yield "took", format_duration(state.took_s)

@@ -141,7 +141,7 @@ def run_all(
 
     requests = [replace(request, trial=replace(request.trial, seed=seed)) for seed in several.seeds]
     if shown.junit:
-        _refuse_unwritable(shown.junit)
+        refuse_unwritable(shown.junit, "--junit")
     each_s = likely_s(request.trial)
     if several.number == 1:
         return _run_single(requests[0], runs, shown, master).exit_code
@@ -454,13 +454,13 @@ def _attempt(name: str, run: RunDir) -> None:
         say(f"the {name} report of {run.name} could not be written: {registry.blame(e)}")
 
 
-def _refuse_unwritable(path: Path) -> None:
-    """Raise BadRequest, before anything is run, if no file can be written there."""
+def refuse_unwritable(path: Path, option: str) -> None:
+    """Raise BadRequest, before anything is run, if no file can be written where an option says."""
     try:
         path.open("ab").close()
     except OSError as e:
         raise BadRequest(
-            f"--junit: {path} cannot be written: {e.strerror or e}; name a file in a folder that "
+            f"{option}: {path} cannot be written: {e.strerror or e}; name a file in a folder that "
             "exists"
         ) from e
 

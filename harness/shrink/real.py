@@ -171,6 +171,7 @@ def _outcome(folder: RunDir) -> SeedOutcome:
         return SeedOutcome(
             seed=folder.trial().seed,
             run=folder,
+            history=History.open(folder),
             digest="",
             verdict=verdict,
             failure=verdict.convicting,

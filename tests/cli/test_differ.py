@@ -225,7 +225,7 @@ def test_replicas_are_compared_between_faults_where_both_can(
 
 
 def test_a_trial_that_is_wrong_is_not_called_unable(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its profile is unknown, which is said when it is refused."""
+    """Its profile is unknown, and the refusal names it."""
     systems = parse_systems("flotilla:allack-min1,flotilla:nope")
     suite = path_of("suite", "rocketmq-2024")
     (found,) = comparisons_of_suite(systems, suite, ["kill-both/pool/dledger"], None, 0.03)

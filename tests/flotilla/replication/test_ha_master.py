@@ -133,7 +133,7 @@ def test_a_new_reign_sends_the_log_as_it_is_now(tmp_path: Path) -> None:
 
 def test_a_batch_that_is_cut_short_has_one_record(tmp_path: Path) -> None:
     """The shortest batch holds a whole record, in memory and on disk, or the master would send
-    nothing for ever."""
+    empty ones without end."""
 
     async def scenario(ports: Ports) -> None:
         place = recovery.StoreOptions(str(tmp_path), 4096, 1024)

@@ -115,6 +115,10 @@ def test_a_failed_test_bed_proves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     assert not {*plans} & {*more}
     assert "failed 3 times in a row; see " in state.ended
     assert not kept(tmp_path)
+    with ending(monkeypatch, valid) as more:
+        state = hunted(tmp_path, 9)
+    assert len(more) == 2  # the test bed was mended, and the same command goes on
+    assert len(state.failed) == 4
 
 
 def test_a_bed_that_fails_under_load_makes_no_trial_valid(

@@ -156,6 +156,6 @@ BEFORE = {
 
 @pytest.mark.parametrize("chance", [-0.1, 0.6, "often"])
 def test_a_node_makes_progress_between_choices(chance: object) -> None:
-    """A chance of 1 would put off a batch for ever."""
+    """A chance of 1 would put off a batch again and again, so that it is never sent."""
     with pytest.raises(BadRequest, match=r"bed.choices must be a number from 0 to 0.5"):
         SimulationOptions.of({"choices": chance})
