@@ -116,6 +116,19 @@ def test_what_happened_otherwise_is_new(tmp_path: Path, lines: Any, faults: Any)
     assert seen(tmp_path / "1").features != seen(tmp_path / "2", lines, faults).features
 
 
+def test_whom_a_fault_hit_is_a_feature(tmp_path: Path) -> None:
+    """Also where the nodes are in the same condition when it begins."""
+    first, second = (
+        seen(
+            tmp_path / node,
+            FAILOVER,
+            ({**KILL, "kind": "pause", "applied": S // 20, "targets": {"broker": [node]}},),
+        ).features
+        for node in ("broker-1", "broker-2")
+    )
+    assert first != second
+
+
 def test_counts_are_in_buckets(tmp_path: Path) -> None:
     """Ten checks of an invariant are as new as twelve, and fewer than thirty are not thirty."""
     ten, twelve, thirty = (seen(tmp_path / str(n), ONE_MASTER=n).features for n in (10, 12, 30))

@@ -15,7 +15,7 @@ from campaigning import BASE, conducted, shown
 from seedlings import Explorer
 
 from harness import registry
-from harness.campaign.checkpoint import open_checkpoint
+from harness.campaign.checkpoint import FinishedSeed, open_checkpoint
 from harness.campaign.guided import AGAIN, Bandit, GuidedSearch, SearchCandidate, SearchRules
 from harness.campaign.mutation import MUTATIONS, Material, Scenario, mutate
 from harness.campaign.run import Campaign, CampaignState, conduct
@@ -26,6 +26,7 @@ from harness.run.launch import PlanLimits
 from harness.trial import Trial
 
 SHORT = replace(BASE, duration_s=8.0)
+QUICK = SearchRules(lag=1, drawn_first=1)
 SEARCHED = 45  # candidates: more than are drawn first, and than may be in progress
 
 
@@ -117,6 +118,29 @@ def test_a_failure_is_never_forgotten(tmp_path: Path) -> None:
     rest = resumed(guided(), runs, Explorer())
     assert [row.seed for row in rest.rows if row.failure] == [SEARCHED]
     assert rest.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "lost", "counts", "features"),
+    [
+        ({}, "", True, 1),
+        ({}, "the engine is gone", True, 0),
+        ({"tried": "other"}, "", False, 0),
+        ({"tried": "other", "failure": ("LOST_ACKED",)}, "", True, 0),
+    ],
+    ids=["same", "lost", "other", "other-failed"],
+)
+def test_only_a_result_of_the_same_candidate_teaches(
+    changes: dict[str, object], lost: str, counts: bool, features: int
+) -> None:
+    search = GuidedSearch((SHORT,), 1, QUICK)
+    candidate = search.candidate()
+    assert candidate
+    assert not search.recall(candidate, None)
+    row = replace(row_of(candidate), features="AQAAAA==", **changes)  # type: ignore[arg-type]
+    assert search.recall(candidate, FinishedSeed(row, lost=lost)) is counts
+    search.learn_rest()
+    assert search.progress.features == features
 
 
 def test_a_search_with_fewer_candidates_keeps_the_results(tmp_path: Path) -> None:
@@ -226,9 +250,6 @@ def test_a_free_search_draws_what_clients_can_do() -> None:
 
 
 # ------------------------------------------------------------------------------------ the corpus
-
-
-QUICK = SearchRules(lag=1, drawn_first=1)
 
 
 def searched(rows: Sequence[dict[str, object]], rules: SearchRules = QUICK) -> GuidedSearch:
