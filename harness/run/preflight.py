@@ -5,7 +5,7 @@ the machine is checked. A trial that passes fails only for reasons that could no
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -134,17 +134,24 @@ def fitting_workloads(trial: Trial) -> list[str]:
     ]
 
 
-def drawable_workloads(base: Trial, hosts: str) -> Iterator[str]:
-    """Yield the workloads that the system's clients can do on these hosts and that have a load to
-    draw."""
+def drawable_workloads(base: Trial, hosts: str) -> list[str]:
+    """Return the workloads that the system's clients can do on these hosts and that have a load to
+    draw. If there are some, but no trial like `base` can be drawn, raise why."""
+    names, refused = [], None
     for name in registry.names("workload"):
         trial = replace(base, workload=name, hosts=hosts)
         if registry.workload(name).swarm is None or missing_calls(trial):
             continue
-        with suppress(SeatrialError):
+        try:
             drawn, _ = draw_faults(1, trial, hosts=hosts)
             registry.client(drawn, PlanLimits.of(drawn).nodes)
-            yield name
+        except SeatrialError as exc:
+            refused = refused or exc
+        else:
+            names.append(name)
+    if refused and not names:
+        raise refused
+    return names
 
 
 def _refuse_unable_clients(trial: Trial) -> None:

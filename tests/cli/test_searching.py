@@ -111,7 +111,7 @@ def test_what_a_hunt_finds_is_repeated_and_kept(seatrial: Script, tmp_path: Path
         (["flotilla", "--hours", "0"], "--hours"),
         (["flotilla", "queue"], "workloads that fit"),
         (["flotilla", "--duration", "1s"], "no room for a fault"),
-        (["flotilla", "--seed", "3"], "--seed"),
+        (["flotilla", "--seed", "x"], "--seed"),
         ([], "SYSTEM"),
     ],
 )

@@ -7,6 +7,7 @@ and what stands in a block of another kind is looked for in their output, in thi
 numbers are any numbers, white space any white space, and `...` is anything.
 """
 
+import os
 import re
 import subprocess
 import sys
@@ -86,8 +87,10 @@ def workshop(clone: Path, outer: Path, environment: Mapping[str, str]) -> dict[s
         script = (outer / name).read_text().split("\n", 1)[1]
         (inner / "bin" / name).write_text(f"#!{inner / 'bin' / 'python'}\n{script}")
         (inner / "bin" / name).chmod(0o755)
+    path = environment.get("PATH", "").split(os.pathsep)
     return {
         **environment,
+        "PATH": os.pathsep.join(each for each in path if Path(each) != outer),  # of an active venv
         "COLUMNS": "200",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "PIP_NO_BUILD_ISOLATION": "0",  # which means that there is none
