@@ -8,8 +8,8 @@ for.
 
     --runs N      runs of each                  --cap S    CPU seconds of a search, at most
     --least S     of uniform drawing's first run; others are left out
-    --workload    let guided search draw the workloads, as it does by default; uniform drawing then
-                  gets the workload of the mutant's own plan (suites/mutants)
+    --workload    let guided search draw the workloads, as it does by default; uniform drawing, and
+                  guided search without it, gets the workload of the mutant's own plan
     --features S  no mutants: the features that each finds in the sound code in S CPU seconds
 
 A Markdown table on standard output, a line for each search on standard error. CPU time is that of
@@ -30,7 +30,7 @@ from harness import registry
 from harness.campaign.features import unpacked
 from harness.campaign.guided import GuidedSearch, SearchCandidate
 from harness.campaign.pool import run_in_pool
-from harness.campaign.run import Campaign, SeedRunner
+from harness.campaign.run import DURATION, WORKLOAD, Campaign, SeedRunner
 from harness.campaign.swarm import draw_trial
 from harness.campaign.tally import SeedResult
 from harness.cli.commands.simulate import DURATION_S
@@ -104,7 +104,10 @@ def search(mutant: str, mode: str, run: int, cap_s: float, workload: str, free: 
     first = 1 + run * BETWEEN
     asked = base(mutant, workload)
     seeds = range(first, first + BETWEEN)
-    campaign = Campaign(asked, seeds, 1, guided=mode == GUIDED, free=free and mode == GUIDED)
+    drawn_too = frozenset({WORKLOAD, DURATION} if free else {DURATION})
+    campaign = Campaign(
+        asked, seeds, 1, guided=mode == GUIDED, free=drawn_too if mode == GUIDED else frozenset()
+    )
     cpu_s, seen, worlds = 0.0, set[int](), 0
     wanted = MUTANTS[mutant].finding if mutant else None
     with closing(rows_of(campaign, first)) as rows:

@@ -35,7 +35,7 @@ from harness.run.launch import PlanLimits
 from harness.trial import Trial
 
 LAG = 16  # candidates of a campaign that may be in progress
-DRAWN_FIRST = 24  # candidates of a campaign
+DRAWN_FIRST = 16  # candidates of a campaign
 DRAWN = 0.3  # share of drawn candidates, then
 OF_DRAWN = 3  # drawn for each, of which the most promising is run
 STACKED = (1, 1, 2, 4)  # mutations of one candidate

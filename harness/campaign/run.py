@@ -45,7 +45,8 @@ GRACE_S = 30.0  # for running seeds when the time is over
 DRAWN_FIRST, OF_MORE = 1000, 100  # seeds to draw in advance, where options may not fit all of them
 HOPELESS = 5  # seeds lost before any was finished
 DOUBTS = 0.1  # share of unproven seeds above which nothing is decided
-DURATIONS_S = (10.0, 20.0, 40.0)  # of the load, where a search is free to draw it
+DURATIONS_S = (5.0, 10.0, 20.0, 40.0)  # of the load, where a search is free to draw it
+WORKLOAD, DURATION = "workload", "duration_s"  # fields of a trial
 CHANGED = "the code has changed since the campaign began, so this would be another seed"
 
 
@@ -54,7 +55,7 @@ class Campaign:
     """A campaign to carry out. `base` is common to all seeds, and so is `plan`, if given.
 
     guided  search: seeds are the numbers of candidates, without gaps
-    free    workload and duration are drawn, too; guided only
+    free    what a guided search draws, too: WORKLOAD, DURATION
     """
 
     base: Trial
@@ -64,17 +65,18 @@ class Campaign:
     within_s: float | None = None
     to_the_end: bool = False  # continue after a mutant is caught
     guided: bool = False
-    free: bool = False
+    free: frozenset[str] = frozenset()
 
     @cached_property
     def bases(self) -> tuple[Trial, ...]:
         """The trials that seeds are drawn from."""
-        if not self.free:
-            return (self.base,)
+        base = self.base
         return tuple(
-            replace(self.base, workload=workload, duration_s=duration_s)
-            for workload in drawable_workloads(self.base, HOSTS)
-            for duration_s in DURATIONS_S
+            replace(base, workload=workload, duration_s=duration_s)
+            for workload in (
+                drawable_workloads(base, HOSTS) if WORKLOAD in self.free else (base.workload,)
+            )
+            for duration_s in (DURATIONS_S if DURATION in self.free else (base.duration_s,))
         )
 
     @property
@@ -95,7 +97,7 @@ class Campaign:
     def key(self) -> str:
         """A hash of options, profile, mutant, contract and plan: campaigns with the same key and
         code do the same for the same seed; guided ones unless a candidate was lost."""
-        search = [["guided", *self.seeds[:1], self.free]] if self.guided else []
+        search = [["guided", *self.seeds[:1], sorted(self.free)]] if self.guided else []
         return checkpoint_key(self.base, self.plan, *search)
 
     @property

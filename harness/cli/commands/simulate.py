@@ -132,11 +132,14 @@ def _campaign(
     guided: bool,
 ) -> "Campaign":
     """Return the campaign that is asked for. Raises BadRequest."""
-    from harness.campaign.run import Campaign
+    from harness.campaign.run import DURATION, WORKLOAD, Campaign
 
     fields, beneath = given_fields(flags), default_fields(flags)
-    free = not what and "duration_s" not in {**fields, **beneath.table}
-    if not looks_like_file(what) and "duration_s" not in beneath.table:
+    by_hand = looks_like_file(what)
+    free = {WORKLOAD} if not what else set()
+    if not by_hand and DURATION not in {**fields, **beneath.table}:
+        free.add(DURATION)
+    if not by_hand and DURATION not in beneath.table:
         fields = {"duration_s": DURATION_S, **fields}
     if mutant:
         fields["settings"] = {**fields.get("settings", {}), "mutant": mutant}
@@ -150,7 +153,7 @@ def _campaign(
         within_s,
         to_the_end,
         guided,
-        free=guided and free,
+        free=frozenset(free) if guided else frozenset(),
     )
 
 

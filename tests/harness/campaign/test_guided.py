@@ -18,7 +18,14 @@ from harness import registry
 from harness.campaign.checkpoint import FinishedSeed, open_checkpoint
 from harness.campaign.guided import AGAIN, Bandit, GuidedSearch, SearchCandidate, SearchRules
 from harness.campaign.mutation import MUTATIONS, Material, Scenario, mutate
-from harness.campaign.run import Campaign, CampaignState, conduct
+from harness.campaign.run import (
+    DURATION,
+    DURATIONS_S,
+    WORKLOAD,
+    Campaign,
+    CampaignState,
+    conduct,
+)
 from harness.campaign.swarm import draw_faults
 from harness.campaign.tally import SeedResult
 from harness.errors import BadRequest
@@ -237,16 +244,20 @@ def test_a_search_is_no_evidence_for_drawn_seeds() -> None:
     """Its candidates are others than the seeds of the same numbers, or than those of a search that
     began elsewhere."""
     asked = guided()
-    others = (replace(asked, guided=False), replace(asked, seeds=(2, 3)), replace(asked, free=True))
+    others = (
+        replace(asked, guided=False),
+        replace(asked, seeds=(2, 3)),
+        replace(asked, free=frozenset({WORKLOAD, DURATION})),
+    )
     assert len({asked.key, *(other.key for other in others)}) == 4
 
 
 def test_a_free_search_draws_what_clients_can_do() -> None:
     """Workloads without a client, or without a load to draw, are left out."""
-    bases = replace(guided(), free=True).bases
+    bases = replace(guided(), free=frozenset({WORKLOAD, DURATION})).bases
     assert {base.workload for base in bases} >= {"messages", "register", "topics", "lock"}
     assert "queue" not in {base.workload for base in bases}
-    assert {base.duration_s for base in bases} == {10.0, 20.0, 40.0}
+    assert {base.duration_s for base in bases} == set(DURATIONS_S)
 
 
 # ------------------------------------------------------------------------------------ the corpus
