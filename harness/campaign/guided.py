@@ -1,12 +1,12 @@
 """Guided search: plans whose runs showed something new are kept, and changed to find more.
 
 The first candidates are drawn like the seeds of any campaign. A candidate whose run shows a
-*feature* (`features`) that no run before it had is kept in the *corpus*. Most candidates are then
-mutations (`mutation`) of a kept one: those with rare features are chosen more often, and each
-choice makes the next less likely. The others are drawn, so that no part of the space is closed.
-What pays off is learned by bandits: mutations by the new features that they brought, and the drawn
-kinds of faults, densities, settings, loads and workloads likewise; what was tried seldom gets its
-turn.
+*feature* (`features`) that no run before it had is kept in the *corpus*. The later candidates are
+mutations (`mutation`) of a kept one, where those with rare features and cheap runs are chosen more
+often, and each choice makes the next less likely, or drawn, so that no part of the space is closed.
+What pays off is learned by bandits: drawing or mutating, and the mutations, by the new features
+that they brought, and the drawn kinds of faults, densities, settings, loads and workloads likewise;
+what was tried seldom gets its turn.
 
 The search is deterministic, whichever worker ends first: candidate n is made from the results of
 the candidates up to n - `LAG` and of no others. So a campaign with more workers keeps the same
@@ -18,7 +18,7 @@ import math
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from random import Random
@@ -28,7 +28,7 @@ from harness import registry
 from harness.campaign.checkpoint import FinishedSeed
 from harness.campaign.features import unpacked
 from harness.campaign.mutation import MUTATIONS, Material, Plan, Scenario, mutate
-from harness.campaign.swarm import draw_faults, with_kinds
+from harness.campaign.swarm import draw_faults, draw_few, with_kinds
 from harness.campaign.tally import SeedResult
 from harness.errors import BadRequest, SeatrialError
 from harness.run.launch import PlanLimits
@@ -36,7 +36,10 @@ from harness.trial import Trial
 
 LAG = 16  # candidates of a campaign that may be in progress
 DRAWN_FIRST = 16  # candidates of a campaign
-DRAWN = 0.3  # share of drawn candidates, then
+DRAW, MUTATE = "draw", "mutate"  # ways to make a candidate
+AT_LEAST = 0.2  # share of candidates that are made in each way
+RESEEDED = 0.5  # share of mutated candidates that get another world, too
+FEW = 0.4  # share of drawn plans with a few, longer faults
 OF_DRAWN = 3  # drawn for each, of which the most promising is run
 STACKED = (1, 1, 2, 4)  # mutations of one candidate
 TRIES = 20  # of mutations, until one is valid
@@ -96,6 +99,7 @@ class KeptPlan:
     number: int
     scenario: Scenario
     own: frozenset[int]
+    steps: int = 1  # events of its world: what it costs
     chosen: int = 0
     steady: float = 1.0  # share of `own` that was seen again when it was run once more
 
@@ -125,14 +129,15 @@ class SearchProgress:
 class SearchRules:
     """How a search is done. Real systems need other rules than simulated worlds.
 
-    draw          draws a scenario for a seed and a base
+    few           share of drawn plans with only a few, longer faults (`draw_few`); if not all have,
+                  the first ones have not
     lag           candidate n is made from the results of the candidates up to n - lag
     drawn_first   so many candidates are drawn before any is mutated
     rerun         a run may differ each time: before a kept plan is mutated, it is run once more,
                   and chosen less if it does not show its features again
     """
 
-    draw: Callable[[int, Trial], tuple[Trial, Plan]] = draw_faults
+    few: float = FEW
     lag: int = LAG
     drawn_first: int = DRAWN_FIRST
     rerun: bool = False
@@ -151,7 +156,7 @@ class GuidedSearch:
         self._learned = first  # the first number that was not learned from
         self._hits: dict[int, int] = {}  # feature -> runs that showed it
         self._corpus: list[KeptPlan] = []
-        self._mutations, self._attributes = Bandit(), Bandit()
+        self._ways, self._mutations, self._attributes = Bandit(), Bandit(), Bandit()
         self._rates: deque[float] = deque(maxlen=RECENT)
         self._kinds: set[str] = set()
         self._cpu_s = 0.0
@@ -210,6 +215,8 @@ class GuidedSearch:
         for feature in features:
             self._hits[feature] = self._hits.get(feature, 0) + 1
         reward = self._reward(len(new) / max(1, row.steps))
+        if made.mutations != (AGAIN,):  # which cannot show anything new
+            self._ways.reward((MUTATE if made.mutations else DRAW,), reward)
         self._mutations.reward(made.mutations, reward)
         self._attributes.reward(made.drawn, reward)
         self._kinds.update(fault.kind for fault in made.scenario.plan if made.drawn)
@@ -244,16 +251,17 @@ class GuidedSearch:
             return
         shorter = parent and len(seen.plan) < len(parent.scenario.plan)
         if parent and shorter and {*made.mutations} == {"drop"} and parent.own <= features:
-            parent.scenario = seen
+            parent.scenario, parent.steps = seen, max(1, row.steps)
         if not new:
             return
-        self._corpus.append(KeptPlan(number, seen, frozenset(sorted(new)[:MAX_OWN])))
+        own = frozenset(sorted(new)[:MAX_OWN])
+        self._corpus.append(KeptPlan(number, seen, own, max(1, row.steps)))
         if len(self._corpus) > CORPUS:
             self._corpus.remove(min(self._corpus, key=self._energy))
 
     def _energy(self, kept: KeptPlan) -> float:
         rarity = sum(1 / self._hits[feature] for feature in kept.own)
-        return rarity * kept.steady / math.sqrt(1 + kept.chosen)
+        return rarity * kept.steady / kept.steps / math.sqrt(1 + kept.chosen)
 
     def _show(self) -> None:
         show = self.progress
@@ -279,10 +287,16 @@ class GuidedSearch:
     # ---------------------------------------------------------------------------------- making
 
     def _make(self, number: int, random: Random) -> _Made:
-        drawn = number < self._first + self._rules.drawn_first or random.random() < DRAWN
-        if not drawn and self._corpus and (made := self._mutated(number, random)):
-            return made
-        return self._drawn(number, random)
+        may = number >= self._first + self._rules.drawn_first and self._corpus
+        made = self._mutated(number, random) if may and self._way(random) == MUTATE else None
+        return made or self._drawn(number, random)
+
+    def _way(self, random: Random) -> str:
+        """Return how to make a candidate: usually as paid off more."""
+        chance, ways = random.random(), (DRAW, MUTATE)
+        if chance < 2 * AT_LEAST:
+            return ways[chance < AT_LEAST]
+        return max(ways, key=self._ways.score)
 
     def _drawn(self, number: int, random: Random) -> _Made:
         """Draw a few, and return the most promising; the first ones as any campaign draws them."""
@@ -291,7 +305,7 @@ class GuidedSearch:
         for seed in (number, *(random.getrandbits(31) for _ in range(TRIES))):
             base = random.choice(self._bases)
             try:
-                trial, plan = self._rules.draw(seed, base)
+                trial, plan = self._draw(random, seed, base, first)
             except SeatrialError:
                 continue  # its sizes do not fit the targets that the trial names
             named = replace(trial, name=f"seed-{number}")
@@ -308,6 +322,13 @@ class GuidedSearch:
             )
         return best
 
+    def _draw(
+        self, random: Random, seed: int, base: Trial, first: bool = False
+    ) -> tuple[Trial, Plan]:
+        few = self._rules.few
+        as_usual = few < 1 and (first or random.random() >= few)
+        return (draw_faults if as_usual else draw_few)(seed, base)
+
     def _mutated(self, number: int, random: Random) -> _Made | None:
         """Return a valid mutation of a kept plan; None if none was found."""
         parent = self._choose(random)
@@ -319,7 +340,7 @@ class GuidedSearch:
         base = self._base_of(parent.scenario.trial)
         for _ in range(TRIES):
             try:
-                drawn = Scenario(*self._rules.draw(random.getrandbits(31), base))
+                drawn = Scenario(*self._draw(random, random.getrandbits(31), base))
             except SeatrialError:
                 continue
             material = Material(drawn, other.scenario, frozenset(self._kinds), bool(base.targets))
@@ -327,6 +348,8 @@ class GuidedSearch:
             for _ in range(random.choice(STACKED)):
                 names.append(self._operator(random))
                 scenario = mutate(names[-1], random, scenario, material)
+            if random.random() < RESEEDED:
+                scenario = mutate("reseed", random, scenario, material)
             trial = replace(scenario.trial, name=f"seed-{number}")
             scenario = replace(scenario, trial=with_kinds(trial, scenario.plan))
             same = replace(scenario.trial, name="") == replace(parent.scenario.trial, name="")
@@ -337,7 +360,8 @@ class GuidedSearch:
 
     def _choose(self, random: Random) -> KeptPlan:
         energies = [self._energy(kept) for kept in self._corpus]
-        return random.choices(self._corpus, [energy + 1e-9 for energy in energies])[0]
+        least = max(energies) / 1e6 or 1.0  # none is never chosen
+        return random.choices(self._corpus, [energy + least for energy in energies])[0]
 
     def _operator(self, random: Random) -> str:
         return max(random.sample(tuple(MUTATIONS), 2), key=self._mutations.score)

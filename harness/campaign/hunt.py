@@ -16,16 +16,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 from harness import registry
 from harness.campaign.checkpoint import CampaignCheckpoint, FinishedSeed, checkpoint_key
 from harness.campaign.features import features_of, packed
 from harness.campaign.guided import GuidedSearch, SearchCandidate, SearchRules
-from harness.campaign.mutation import Plan
 from harness.campaign.simulation import count_events, counts_of, unproven_codes
-from harness.campaign.swarm import draw_faults, with_kinds
+from harness.campaign.swarm import draw_few
 from harness.campaign.tally import CampaignTotals, SeedResult
 from harness.cli.doctor import refuse_unready
 from harness.cli.options import Request
@@ -41,8 +39,6 @@ from harness.trial import Trial
 if TYPE_CHECKING:
     from harness.spark.session import SparkLauncher
 
-FAULT_COUNTS = (1, 2, 3, 5, 8)  # of a drawn plan: each takes a real system seconds to overcome
-STRETCH = (1.0, 2.0, 5.0)  # of drawn durations, which are those of simulated clusters
 DRAWN_FIRST = 6
 REPEATED = 3  # runs of a plan that found something
 EDITION = "hunt-1"  # of the search: another one continues none of these
@@ -75,7 +71,7 @@ class Hunt:
     def refuse(self, runs: Path, master: str | None = None) -> None:
         """Raise BadRequest or BedFailed if trials cannot be drawn or cannot run here."""
         for base in self.bases:
-            trial, plan = draw_real(base.seed, base)
+            trial, plan = draw_few(base.seed, base)
             refuse_impossible(Request(trial, registry.nemesis().dump(plan)))
         refuse_unready(self.base.hosts, self.base.bed, runs, master)
 
@@ -149,20 +145,7 @@ class HuntState:
 Watch = Callable[[HuntState, SeedResult], None]  # after each trial
 
 
-def draw_real(seed: int, base: Trial) -> tuple[Trial, Plan]:
-    """Draw a trial and a plan with a few faults of those that a simulated one would have."""
-    trial, drawn = draw_faults(seed, base, hosts=base.hosts)
-    random = Random(f"{seed}/hunt")
-    few = sorted(
-        random.sample(drawn, min(len(drawn), random.choice(FAULT_COUNTS))),
-        key=lambda fault: fault.at_s,
-    )
-    factor, end_s = random.choice(STRETCH), trial.duration_s - 1
-    plan = tuple(replace(f, for_s=max(0.1, min(f.for_s * factor, end_s - f.at_s))) for f in few)
-    return with_kinds(trial, plan), plan
-
-
-RULES = SearchRules(draw_real, lag=1, drawn_first=DRAWN_FIRST, rerun=True)
+RULES = SearchRules(few=1.0, lag=1, drawn_first=DRAWN_FIRST, rerun=True)
 
 
 def conduct(

@@ -21,6 +21,7 @@ from harness.run.launch import PlanLimits
 from harness.trial import Trial
 
 DRAWS = 100  # of a load that fits the options; at worst one in three is known to fit
+FEW, STRETCH = (1, 2, 3, 5, 8), (1.0, 2.0, 5.0)  # of draw_few: faults, and times as long
 HOSTS = "simulated"  # cheap enough for thousands of trials
 
 
@@ -47,6 +48,20 @@ def draw_faults(
     else:
         by_hand = replace(trial, plan=base.plan)  # checked as a written plan
         faults = nemesis.plan_for_trial(by_hand, plan, stage.detection_s, stage.nodes, stage.can)
+    return with_kinds(trial, faults), faults
+
+
+def draw_few(seed: int, base: Trial) -> tuple[Trial, tuple[PlannedFault, ...]]:
+    """Draw a trial and a plan with a few faults of those that `draw_faults` draws, some of them
+    longer: real systems need seconds to overcome one, and others may hide what one does."""
+    trial, drawn = draw_faults(seed, base, hosts=base.hosts)
+    random = Random(f"{seed}/few")
+    few = random.sample(drawn, min(len(drawn), random.choice(FEW)))
+    factor, end_s = random.choice(STRETCH), trial.duration_s - 1
+    faults = tuple(
+        replace(fault, for_s=round(max(0.1, min(fault.for_s * factor, end_s - fault.at_s)), 3))
+        for fault in sorted(few, key=lambda fault: fault.at_s)
+    )
     return with_kinds(trial, faults), faults
 
 

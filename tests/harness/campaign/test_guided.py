@@ -16,7 +16,17 @@ from seedlings import Explorer
 
 from harness import registry
 from harness.campaign.checkpoint import FinishedSeed, open_checkpoint
-from harness.campaign.guided import AGAIN, Bandit, GuidedSearch, SearchCandidate, SearchRules
+from harness.campaign.features import packed
+from harness.campaign.guided import (
+    AGAIN,
+    DRAW,
+    MUTATE,
+    Bandit,
+    GuidedSearch,
+    SearchCandidate,
+    SearchRules,
+    _is_valid,
+)
 from harness.campaign.mutation import MUTATIONS, Material, Scenario, mutate
 from harness.campaign.run import (
     DURATION,
@@ -26,13 +36,13 @@ from harness.campaign.run import (
     CampaignState,
     conduct,
 )
-from harness.campaign.swarm import draw_faults
+from harness.campaign.swarm import FEW, draw_faults, draw_few
 from harness.campaign.tally import SeedResult
 from harness.errors import BadRequest
 from harness.run.launch import PlanLimits
 from harness.trial import Trial
 
-SHORT = replace(BASE, duration_s=8.0)
+SHORT = replace(BASE, duration_s=8.0, hosts="simulated")
 QUICK = SearchRules(lag=1, drawn_first=1)
 SEARCHED = 45  # candidates: more than are drawn first, and than may be in progress
 
@@ -307,6 +317,29 @@ def test_a_shorter_plan_with_the_same_features_takes_the_place() -> None:
     assert len(lengths) > 1
 
 
+@pytest.mark.parametrize("best", [DRAW, MUTATE])
+def test_the_way_that_pays_off_is_taken_more_often(best: str) -> None:
+    """And the other one still gets a share."""
+    search, mutated = GuidedSearch((SHORT,), 1, QUICK), list[bool]()
+    for number in range(1, 121):
+        candidate = search.candidate()
+        assert candidate
+        mutated.append(bool(search._made[number].mutations))
+        new = number == 1 or mutated[-1] == (best == MUTATE)
+        row = replace(row_of(candidate), features=packed([number if new else 1]), steps=1)
+        search.add(number, row)
+    taken = mutated[40:].count(best == MUTATE)
+    assert 48 < taken < 80
+
+
+def test_plans_whose_runs_cost_little_are_preferred() -> None:
+    cheap, dear = (
+        searched([{"features": packed([1]), "steps": steps}]) for steps in (1_000, 100_000)
+    )
+    ours, theirs = (one._energy(one._corpus[0]) for one in (cheap, dear))
+    assert ours == pytest.approx(100 * theirs)
+
+
 def test_a_bandit_learns_and_forgets() -> None:
     """What paid off is preferred; what was never tried gets its turn; an old reward fades."""
     bandit = Bandit()
@@ -317,6 +350,37 @@ def test_a_bandit_learns_and_forgets() -> None:
     for _ in range(200):
         bandit.reward(["good"], 0.0)
     assert bandit.mean("good") < 0.1
+
+
+# ------------------------------------------------------------------------------------- few faults
+
+
+def test_a_few_faults_of_a_drawn_plan() -> None:
+    """In order, within the load, possible, and some of them longer."""
+    longest = 0.0
+    for seed in range(40):
+        trial, plan = draw_few(seed, SHORT)
+        drawn_trial, drawn = draw_faults(seed, SHORT)
+        assert replace(trial, faults=()) == replace(drawn_trial, faults=())
+        assert len(plan) in FEW or len(plan) == len(drawn)
+        assert [fault.at_s for fault in plan] == sorted(fault.at_s for fault in plan)
+        assert all(fault.at_s + fault.for_s <= SHORT.duration_s for fault in plan)
+        assert {fault.kind for fault in plan} <= {fault.kind for fault in drawn}
+        assert _is_valid(Scenario(trial, plan))
+        longest = max(longest, *(fault.for_s for fault in plan))
+    assert longest > 1
+
+
+def test_the_first_candidates_are_those_of_any_campaign() -> None:
+    """Unless the rules want few faults always."""
+    usual, few = (
+        GuidedSearch((SHORT,), 1, SearchRules(few=share)).candidate() for share in (0.9, 1.0)
+    )
+    assert usual
+    assert few
+    dump = registry.nemesis().dump
+    assert usual.plan == dump(draw_faults(1, SHORT)[1])
+    assert few.plan == dump(draw_few(1, SHORT)[1])
 
 
 # -------------------------------------------------------------------------------------- mutations
