@@ -72,8 +72,10 @@ MARKER = b"marker "
 SET_UP_TRIES, SET_UP_EVERY_S = 50, 0.2
 # codes that come before anything is done: no access, no queue, locked, another kind of queue
 NEVER = frozenset({403, 404, 405, 406})
-# Answers, on a port, whether the server runs, which others run as far as it knows, the partitions
-# that it knows of, and its role in each queue, with the term.
+# Answers, on a port, whether the server runs and serves the vhost, which others run as far as it
+# knows, the partitions that it knows of, and its role in each queue, with the term. A vhost that
+# another server creates while this one starts may stay down here until an operator starts it
+# (rabbitmqctl restart_vhost); so does this, until it is up for the first time.
 VIEW = r"""spawn(fun() ->
   {ok, L} = gen_tcp:listen(PORT, [{active, false}, {reuseaddr, true}, {backlog, 64}]),
   Term = fun(N) -> case catch ets:lookup(ra_metrics, N) of [M] -> element(2, M); _ -> -1 end end,
@@ -94,9 +96,16 @@ VIEW = r"""spawn(fun() ->
   Running = case erlang:function_exported(rabbit_nodes, list_running, 0) of
     true -> fun rabbit_nodes:list_running/0;
     false -> fun rabbit_nodes:all_running/0 end,
+  Alive = fun() -> (catch rabbit_vhost_sup_sup:is_vhost_alive(<<"/">>)) =/= false end,
+  Serves = fun() -> Up = Alive(), Seen = {seatrial, vhost_was_up},
+    case Up orelse persistent_term:get(Seen, false) of
+      true -> ok;
+      false -> catch rabbit_vhost_sup_sup:start_vhost(<<"/">>) end,
+    Up andalso persistent_term:put(Seen, true),
+    Up end,
   Say = fun(S) ->
     Parts = case catch rabbit_node_monitor:partitions() of P when is_list(P) -> P; _ -> [] end,
-    gen_tcp:send(S, [io_lib:format("running ~s~n", [rabbit:is_running()]),
+    gen_tcp:send(S, [io_lib:format("running ~s~n", [rabbit:is_running() andalso Serves()]),
       [io_lib:format("peer ~s~n", [N]) || N <- Running()],
       [io_lib:format("partition ~s~n", [N]) || N <- Parts],
       [io_lib:format("queue ~s ~s ~b~n", [N, R, T]) ||

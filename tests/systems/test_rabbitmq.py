@@ -6,6 +6,7 @@ import shutil
 import socket
 import struct
 import subprocess
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -205,6 +206,49 @@ def test_no_server_starts_epmd() -> None:
     names = subprocess.run(["epmd", "-names"], env=env, capture_output=True, text=True)
     subprocess.run(["epmd", "-kill"], env=env, capture_output=True)
     assert "Cannot connect to local epmd" in names.stdout + names.stderr
+
+
+STOPS_ITS_VHOST = """spawn(fun() ->
+  (fun Wait() -> case rabbit:is_running() of
+    true -> rabbit_vhost_sup_sup:stop_and_delete_vhost(<<"/">>);
+    false -> timer:sleep(100), Wait() end end)(),
+  file:script("VIEW") end).
+"""
+ASKS = r"""
+ip link set lo up
+"$@" > server.log 2>&1 &
+trap "kill -9 $! 2> /dev/null; wait $! 2> /dev/null" EXIT
+until grep -q "running true" answers; do
+  kill -0 $! || { cat server.log; exit 1; }
+  { exec 3<> /dev/tcp/127.0.0.1/25673 && cat <&3 >> answers; } 2> /dev/null
+done
+"""
+
+
+@pytest.mark.bed
+@pytest.mark.skipif(not shutil.which("rabbitmq-server"), reason="install rabbitmq-server")
+def test_a_vhost_that_did_not_start_is_started(tmp_path: Path) -> None:
+    """It may not if another server creates it at the wrong moment; no client could connect."""
+    node = Node("server-1", "server", "127.0.0.1")
+    program = {"rabbitmqctl": shutil.which("rabbitmqctl") or ""}
+    here = NodeAccess(node, cast(Agent, None), str(tmp_path), program)
+    values = {"queues": "quorum", "cluster_partition_handling": "ignore", "net_ticktime": 4}
+    system = rabbitmq.RabbitMq(values, {}, (node,))
+    for name, text in system.files(here, (node,)).items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "view.erl").rename(tmp_path / "real.erl")
+    (tmp_path / "view.erl").write_text(STOPS_ITS_VHOST.replace("VIEW", f"{tmp_path}/real.erl"))
+    (tmp_path / "answers").touch()
+    asked = subprocess.run(
+        ["unshare", "-n", "bash", "-c", ASKS, "ask", *system.argv(here, (node,), True)],
+        env={**os.environ, **system.environment(here)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert asked.returncode == 0, asked.stdout + asked.stderr
+    assert (tmp_path / "answers").read_text().startswith("running false")
 
 
 def test_only_mirrored_queues_have_the_policy_of_mirrors() -> None:
