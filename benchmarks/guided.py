@@ -10,6 +10,7 @@ for.
     --least S     of uniform drawing's first run; others are left out
     --workload    let guided search draw the workloads, as it does by default; uniform drawing, and
                   guided search without it, gets the workload of the mutant's own plan
+    --duration S  of the load of uniform drawing; guided search draws it
     --features S  no mutants: the features that each finds in the sound code in S CPU seconds
 
 A Markdown table on standard output, a line for each search on standard error. CPU time is that of
@@ -56,10 +57,19 @@ class Cost:
         return f"{what} in {self.worlds} worlds, {self.cpu_s:.0f} s, {self.features:,} features"
 
 
-def base(mutant: str, workload: str) -> Trial:
+@dataclass(frozen=True)
+class Terms:
+    """Of all searches. `free`: guided ones draw the workloads, too."""
+
+    cap_s: float
+    free: bool
+    duration_s: float
+
+
+def base(mutant: str, workload: str, duration_s: float) -> Trial:
     """The trial of a campaign, as the command makes it."""
     settings = {"settings": {"mutant": mutant}} if mutant else {}
-    fields = {"hosts": "simulated", "name": "campaign", "duration_s": DURATION_S, **settings}
+    fields = {"hosts": "simulated", "name": "campaign", "duration_s": duration_s, **settings}
     return request(workload, fields).trial
 
 
@@ -99,15 +109,15 @@ def drawn(number: int, base: Trial) -> SearchCandidate:
     return SearchCandidate(number, trial, plan, time.thread_time() - began_s)
 
 
-def search(mutant: str, mode: str, run: int, cap_s: float, workload: str, free: bool) -> Cost:
+def search(mutant: str, mode: str, run: int, workload: str, terms: Terms) -> Cost:
     """Search until the mutant is convicted, or to the cap."""
     first = 1 + run * BETWEEN
-    asked = base(mutant, workload)
+    asked = base(mutant, workload, terms.duration_s)
     seeds = range(first, first + BETWEEN)
-    drawn_too = frozenset({WORKLOAD, DURATION} if free else {DURATION})
-    campaign = Campaign(
-        asked, seeds, 1, guided=mode == GUIDED, free=drawn_too if mode == GUIDED else frozenset()
-    )
+    campaign = Campaign(asked, seeds, 1)
+    if mode == GUIDED:
+        drawn_too = frozenset({WORKLOAD, DURATION} if terms.free else {DURATION})
+        campaign = replace(campaign, guided=True, free=drawn_too)
     cpu_s, seen, worlds = 0.0, set[int](), 0
     wanted = MUTANTS[mutant].finding if mutant else None
     with closing(rows_of(campaign, first)) as rows:
@@ -116,17 +126,17 @@ def search(mutant: str, mode: str, run: int, cap_s: float, workload: str, free: 
             seen |= unpacked(row.features)
             if wanted in row.failure:
                 return Cost(cpu_s, worlds, True, len(seen))
-            if cpu_s >= cap_s:
+            if cpu_s >= terms.cap_s:
                 break
-    return Cost(cap_s, worlds, False, len(seen))
+    return Cost(terms.cap_s, worlds, False, len(seen))
 
 
-def side_by_side(mutant: str, run: int, cap_s: float, free: bool) -> dict[str, Cost]:
+def side_by_side(mutant: str, run: int, terms: Terms) -> dict[str, Cost]:
     """Both searches at once."""
     workload = own_workload(mutant) if mutant else ""
     with ThreadPoolExecutor(2) as pool:
         begun = {
-            mode: pool.submit(search, mutant, mode, run, cap_s, workload, free)
+            mode: pool.submit(search, mutant, mode, run, workload, terms)
             for mode in (UNIFORM, GUIDED)
         }
         costs = {mode: future.result() for mode, future in begun.items()}
@@ -135,15 +145,15 @@ def side_by_side(mutant: str, run: int, cap_s: float, free: bool) -> dict[str, C
     return costs
 
 
-def table(mutants: Sequence[str], runs: int, cap_s: float, least_s: float, free: bool) -> None:
+def table(mutants: Sequence[str], runs: int, least_s: float, terms: Terms) -> None:
     print("| mutant | uniform, median CPU s | guided, median CPU s | ratio | caught |")
     print("| --- | --- | --- | --- | --- |")
     ratios = []
     for mutant in mutants:
-        costs = [side_by_side(mutant, 0, cap_s, free)]
+        costs = [side_by_side(mutant, 0, terms)]
         if costs[0][UNIFORM].cpu_s < least_s:
             continue
-        costs += [side_by_side(mutant, run, cap_s, free) for run in range(1, runs)]
+        costs += [side_by_side(mutant, run, terms) for run in range(1, runs)]
         medians = {m: statistics.median(c[m].cpu_s for c in costs) for m in (UNIFORM, GUIDED)}
         caught = (f"{sum(c[m].caught for c in costs)}" for m in (UNIFORM, GUIDED))
         ratios.append(medians[UNIFORM] / medians[GUIDED])
@@ -164,13 +174,15 @@ def main() -> None:
     parser.add_argument("--cap", type=float, default=1200.0)
     parser.add_argument("--least", type=float, default=60.0)
     parser.add_argument("--workload", action="store_true")
+    parser.add_argument("--duration", type=float, default=DURATION_S)
     parser.add_argument("--features", type=float, default=0.0)
     given = parser.parse_args()
+    terms = Terms(given.features or given.cap, given.workload, given.duration)
     if given.features:
         for run in range(given.runs):
-            side_by_side("", run, given.features, given.workload)
+            side_by_side("", run, terms)
     else:
-        table(given.mutants, given.runs, given.cap, given.least, given.workload)
+        table(given.mutants, given.runs, given.least, terms)
 
 
 if __name__ == "__main__":

@@ -80,8 +80,9 @@ def command(
     that were not finished.
 
     With --guided, only the first candidates are drawn; the others are made from those whose runs
-    showed something new. If neither WORKLOAD nor --duration is given, both are drawn, too. A guided
-    campaign that was stopped, or whose --time was over, continues with the same command.
+    showed something new. The workload is drawn, too, if none is named, and so is the duration
+    without --duration. A guided campaign that was stopped, or whose --time was over, continues with
+    the same command.
     """
     from harness.campaign.checkpoint import open_checkpoint
     from harness.campaign.run import conduct, edition

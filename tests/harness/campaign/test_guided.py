@@ -332,6 +332,19 @@ def test_the_way_that_pays_off_is_taken_more_often(best: str) -> None:
     assert 48 < taken < 80
 
 
+def test_some_mutated_plans_are_tried_in_another_world() -> None:
+    """And some in that of their parent, so that what comes before the change is the same."""
+    search, same = GuidedSearch((SHORT,), 1, QUICK), list[bool]()
+    for number in range(1, 81):
+        candidate = search.candidate()
+        assert candidate
+        made = search._made[number]
+        if made.parent and "reseed" not in made.mutations:
+            same.append(made.scenario.trial.seed == made.parent.scenario.trial.seed)
+        search.add(number, replace(row_of(candidate), features=packed([number])))
+    assert 0.25 < same.count(True) / len(same) < 0.75
+
+
 def test_plans_whose_runs_cost_little_are_preferred() -> None:
     cheap, dear = (
         searched([{"features": packed([1]), "steps": steps}]) for steps in (1_000, 100_000)
