@@ -32,7 +32,7 @@ from harness.campaign.features import unpacked
 from harness.campaign.guided import GuidedSearch, SearchCandidate
 from harness.campaign.pool import run_in_pool
 from harness.campaign.run import DURATION, WORKLOAD, Campaign, SeedRunner
-from harness.campaign.swarm import draw_trial
+from harness.campaign.swarm import draw_trial, recover_within_s
 from harness.campaign.tally import SeedResult
 from harness.cli.commands.simulate import DURATION_S
 from harness.cli.options import request
@@ -70,7 +70,8 @@ def base(mutant: str, workload: str, duration_s: float) -> Trial:
     """The trial of a campaign, as the command makes it."""
     settings = {"settings": {"mutant": mutant}} if mutant else {}
     fields = {"hosts": "simulated", "name": "campaign", "duration_s": duration_s, **settings}
-    return request(workload, fields).trial
+    trial = request(workload, fields).trial
+    return replace(trial, recover_within_s=recover_within_s(trial))
 
 
 def own_workload(mutant: str) -> str:

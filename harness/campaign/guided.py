@@ -27,10 +27,11 @@ from typing import Any
 from harness import registry
 from harness.campaign.checkpoint import FinishedSeed
 from harness.campaign.features import unpacked
-from harness.campaign.mutation import MUTATIONS, Material, Plan, Scenario, mutate
-from harness.campaign.swarm import draw_faults, draw_few, with_kinds
+from harness.campaign.mutation import MUTATIONS, Material, Plan, Scenario, acts, mutate
+from harness.campaign.swarm import draw_faults, draw_few, draw_standing, with_kinds
 from harness.campaign.tally import SeedResult
 from harness.errors import BadRequest, SeatrialError
+from harness.run.broker_sets import data_role
 from harness.run.launch import PlanLimits
 from harness.trial import Trial
 
@@ -39,7 +40,8 @@ DRAWN_FIRST = 16  # candidates of a campaign
 DRAW, MUTATE = "draw", "mutate"  # ways to make a candidate
 AT_LEAST = 0.2  # share of candidates that are made in each way
 RESEEDED = 0.5  # share of mutated candidates that get another world, too
-FEW = 0.4  # share of drawn plans with a few, longer faults
+DENSE, FEW, ACTS, STANDING = "dense", "few", "acts", "standing"  # forms of drawn plans
+FORMS = ((DENSE, 0.4), (FEW, 0.2), (ACTS, 0.2), (STANDING, 0.2))  # and their shares
 OF_DRAWN = 3  # drawn for each, of which the most promising is run
 STACKED = (1, 1, 2, 4)  # mutations of one candidate
 TRIES = 20  # of mutations, until one is valid
@@ -129,15 +131,16 @@ class SearchProgress:
 class SearchRules:
     """How a search is done. Real systems need other rules than simulated worlds.
 
-    few           share of drawn plans with only a few, longer faults (`draw_few`); if not all have,
-                  the first ones have not
+    forms         share of each form of drawn plans: as in any campaign (DENSE), with a few, longer
+                  faults (`draw_few`), of acts (`mutation.acts`), with faults that outlast the time
+                  to recover (`draw_standing`); the first ones have the first form
     lag           candidate n is made from the results of the candidates up to n - lag
     drawn_first   so many candidates are drawn before any is mutated
     rerun         a run may differ each time: before a kept plan is mutated, it is run once more,
                   and chosen less if it does not show its features again
     """
 
-    few: float = FEW
+    forms: tuple[tuple[str, float], ...] = FORMS
     lag: int = LAG
     drawn_first: int = DRAWN_FIRST
     rerun: bool = False
@@ -159,6 +162,7 @@ class GuidedSearch:
         self._ways, self._mutations, self._attributes = Bandit(), Bandit(), Bandit()
         self._rates: deque[float] = deque(maxlen=RECENT)
         self._kinds: set[str] = set()
+        self._events: set[str] = set()  # kinds of them, of all runs
         self._cpu_s = 0.0
         self.progress = SearchProgress()
 
@@ -211,6 +215,7 @@ class GuidedSearch:
         if row is None:
             return
         features = unpacked(row.features)
+        self._events.update(row.events)
         new = frozenset(feature for feature in features if feature not in self._hits)
         for feature in features:
             self._hits[feature] = self._hits.get(feature, 0) + 1
@@ -299,13 +304,14 @@ class GuidedSearch:
         return max(ways, key=self._ways.score)
 
     def _drawn(self, number: int, random: Random) -> _Made:
-        """Draw a few, and return the most promising; the first ones as any campaign draws them."""
+        """Draw a few of one form, and return the most promising."""
         first = number < self._first + self._rules.drawn_first
+        form = self._rules.forms[0][0] if first else self._form(random)
         best, highest, tries = None, -math.inf, 0
         for seed in (number, *(random.getrandbits(31) for _ in range(TRIES))):
             base = random.choice(self._bases)
             try:
-                trial, plan = self._draw(random, seed, base, first)
+                trial, plan = self._draw(random, seed, base, form)
             except SeatrialError:
                 continue  # its sizes do not fit the targets that the trial names
             named = replace(trial, name=f"seed-{number}")
@@ -322,12 +328,20 @@ class GuidedSearch:
             )
         return best
 
-    def _draw(
-        self, random: Random, seed: int, base: Trial, first: bool = False
-    ) -> tuple[Trial, Plan]:
-        few = self._rules.few
-        as_usual = few < 1 and (first or random.random() >= few)
-        return (draw_faults if as_usual else draw_few)(seed, base)
+    def _form(self, random: Random) -> str:
+        forms, shares = zip(*self._rules.forms, strict=True)
+        return str(random.choices(forms, shares)[0])
+
+    def _draw(self, random: Random, seed: int, base: Trial, form: str) -> tuple[Trial, Plan]:
+        if form in (FEW, STANDING):
+            return (draw_few if form == FEW else draw_standing)(seed, base)
+        trial, plan = draw_faults(seed, base, hosts=base.hosts)
+        if form == ACTS:
+            plan = acts(random, self._material(Scenario(trial, plan), base), sorted(self._events))
+            trial = with_kinds(trial, plan)
+            if not plan or not _is_valid(Scenario(trial, plan)):
+                raise BadRequest("these acts cannot be carried out")
+        return trial, plan
 
     def _mutated(self, number: int, random: Random) -> _Made | None:
         """Return a valid mutation of a kept plan; None if none was found."""
@@ -339,11 +353,12 @@ class GuidedSearch:
             return _Made(replace(parent.scenario, trial=trial), parent, (AGAIN,))
         base = self._base_of(parent.scenario.trial)
         for _ in range(TRIES):
+            seed = random.getrandbits(31)
             try:
-                drawn = Scenario(*self._draw(random, random.getrandbits(31), base))
+                drawn = Scenario(*self._draw(random, seed, base, self._form(random)))
             except SeatrialError:
                 continue
-            material = Material(drawn, other.scenario, frozenset(self._kinds), bool(base.targets))
+            material = self._material(drawn, base, other.scenario)
             scenario, names = parent.scenario, []
             for _ in range(random.choice(STACKED)):
                 names.append(self._operator(random))
@@ -357,6 +372,11 @@ class GuidedSearch:
             if scenario.plan and not same and _is_valid(scenario):
                 return _Made(scenario, parent, tuple(names))
         return None
+
+    def _material(self, drawn: Scenario, base: Trial, other: Scenario | None = None) -> Material:
+        roles = {node.name: node.role for node in PlanLimits.of(drawn.trial).nodes}
+        kinds = frozenset(self._kinds)
+        return Material(drawn, other or drawn, kinds, bool(base.targets), data_role(roles))
 
     def _choose(self, random: Random) -> KeptPlan:
         energies = [self._energy(kept) for kept in self._corpus]

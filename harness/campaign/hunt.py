@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from harness import registry
 from harness.campaign.checkpoint import CampaignCheckpoint, FinishedSeed, checkpoint_key
 from harness.campaign.features import features_of, packed
-from harness.campaign.guided import GuidedSearch, SearchCandidate, SearchRules
+from harness.campaign.guided import ACTS, FEW, STANDING, GuidedSearch, SearchCandidate, SearchRules
 from harness.campaign.simulation import count_events, counts_of, unproven_codes
 from harness.campaign.swarm import draw_few
 from harness.campaign.tally import CampaignTotals, SeedResult
@@ -145,7 +145,8 @@ class HuntState:
 Watch = Callable[[HuntState, SeedResult], None]  # after each trial
 
 
-RULES = SearchRules(few=1.0, lag=1, drawn_first=DRAWN_FIRST, rerun=True)
+FORMS = ((FEW, 0.6), (STANDING, 0.2), (ACTS, 0.2))
+RULES = SearchRules(FORMS, lag=1, drawn_first=DRAWN_FIRST, rerun=True)
 
 
 def conduct(

@@ -21,7 +21,10 @@ from harness.run.launch import PlanLimits
 from harness.trial import Trial
 
 DRAWS = 100  # of a load that fits the options; at worst one in three is known to fit
-FEW, STRETCH = (1, 2, 3, 5, 8), (1.0, 2.0, 5.0)  # of draw_few: faults, and times as long
+# of draw_few: how many, and how many times as long
+FEW_FAULTS, STRETCH = (1, 2, 3, 5, 8), (1.0, 2.0, 5.0, 20.0)
+FIRST_S, OUTLASTS, WITH_SHORT = 1.0, (1.1, 1.6), 0.4  # of draw_standing
+RECOVERED = 5  # detection times, after which a simulated cluster has recovered
 HOSTS = "simulated"  # cheap enough for thousands of trials
 
 
@@ -56,13 +59,45 @@ def draw_few(seed: int, base: Trial) -> tuple[Trial, tuple[PlannedFault, ...]]:
     longer: real systems need seconds to overcome one, and others may hide what one does."""
     trial, drawn = draw_faults(seed, base, hosts=base.hosts)
     random = Random(f"{seed}/few")
-    few = random.sample(drawn, min(len(drawn), random.choice(FEW)))
+    few = random.sample(drawn, min(len(drawn), random.choice(FEW_FAULTS)))
     factor, end_s = random.choice(STRETCH), trial.duration_s - 1
     faults = tuple(
         replace(fault, for_s=round(max(0.1, min(fault.for_s * factor, end_s - fault.at_s)), 3))
         for fault in sorted(few, key=lambda fault: fault.at_s)
     )
     return with_kinds(trial, faults), faults
+
+
+def draw_standing(seed: int, base: Trial) -> tuple[Trial, tuple[PlannedFault, ...]]:
+    """Draw a trial and faults that outlast the time to recover, one after another, some of them
+    with a short one around their beginning: the cluster has to overcome them while they last. If
+    the load is too short for one, as `draw_few`."""
+    trial, drawn = draw_faults(seed, base, hosts=base.hosts)
+    random, faults, at_s = Random(f"{seed}/standing"), [], FIRST_S
+    while True:
+        for_s, more = trial.recover_within_s * random.uniform(*OUTLASTS), []
+        begin_s = at_s
+        if random.random() < WITH_SHORT:
+            begin_s += random.uniform(0, 1)
+            short_s = begin_s - at_s + random.uniform(0.2, 4)
+            more, for_s = [_at(random.choice(drawn), at_s, short_s)], for_s + short_s
+        if begin_s + for_s > trial.duration_s - 1:
+            break
+        faults += [*more, _at(random.choice(drawn), begin_s, for_s)]
+        at_s = begin_s + for_s + trial.recover_within_s * random.uniform(0.1, 0.5)
+    return (with_kinds(trial, faults), tuple(faults)) if faults else draw_few(seed, base)
+
+
+def _at(fault: PlannedFault, at_s: float, for_s: float) -> PlannedFault:
+    return replace(fault, at_s=round(at_s, 3), for_s=round(for_s, 3))
+
+
+def recover_within_s(trial: Trial) -> float:
+    """Return how long a simulated cluster may take to recover, unless the user says: five times as
+    long as it takes to notice a silent node, at most as long as a real one. No machine is slow in a
+    world, and more patience would hide a cluster that does not recover by itself."""
+    stage = PlanLimits.of(replace(trial, hosts=HOSTS))
+    return min(Trial.recover_within_s, RECOVERED * stage.detection_s)
 
 
 def with_kinds(trial: Trial, faults: Sequence[PlannedFault]) -> Trial:

@@ -35,6 +35,7 @@ SNAPSHOT_ENTRIES = (1, 3, 20, 1000)  # of the controllers' log
 BREAKER_FAILURES = (1, 3, 10)
 BREAKER_SILENCE_MS = (60, 1000)  # shorter: a master that waits for its slaves would count as silent
 IN_MEMORY_BYTES = 1 << 12  # what a master keeps in memory; readers that lag more read from slaves
+LOSES_DISKS = {"wipe", "corrupt"}  # of faults, which a set of one broker does not survive
 FLOW_BYTES = (1 << 18, 1 << 20)  # per second, to each slave
 
 
@@ -100,7 +101,7 @@ def _rare_settings(random: Random, trial: Trial, size: int, planned: bool) -> Ma
     `size`: the brokers of a set. Settings that change who may be in a SyncStateSet are not drawn
     for a trial with a plan, since plans are written for a certain SyncStateSet.
     """
-    slaves, flow, semi, learner = (random.randrange(4) == 0 for _ in range(4))
+    slaves, flow, semi, learner, alone = (random.randrange(4) == 0 for _ in range(5))
     chosen = settings(replace(trial, profile=trial.profile or PROFILE)).values
     drawn: dict[str, Any] = {}
     if slaves:
@@ -114,6 +115,8 @@ def _rare_settings(random: Random, trial: Trial, size: int, planned: bool) -> Ma
         drawn["enableSemiSync"] = True
     if learner and size > _copies_needed(chosen):
         drawn["learners"] = 1
+    if alone and not (trial.profile or LOSES_DISKS & set(trial.faults)):
+        drawn["minInSyncReplicas"] = 1  # a master goes on when all slaves have left
     return drawn
 
 

@@ -133,7 +133,8 @@ def _campaign(
     guided: bool,
 ) -> "Campaign":
     """Return the campaign that is asked for. Raises BadRequest."""
-    from harness.campaign.run import DURATION, WORKLOAD, Campaign
+    from harness.campaign.run import DURATION, RECOVERY, WORKLOAD, Campaign
+    from harness.campaign.swarm import recover_within_s
 
     fields, beneath = given_fields(flags), default_fields(flags)
     by_hand = looks_like_file(what)
@@ -146,8 +147,12 @@ def _campaign(
         fields["settings"] = {**fields.get("settings", {}), "mutant": mutant}
     fixed = {"hosts": "simulated", "name": "campaign"}
     asked = request(what, {**fields, **fixed}, defaults=beneath)
+    trial = asked.trial
+    given = by_hand or asked.plan_text is not None or RECOVERY in {**fields, **beneath.table}
+    if not given:
+        trial = replace(trial, recover_within_s=recover_within_s(trial))
     return Campaign(
-        asked.trial,
+        trial,
         tuple(dict.fromkeys(seeds)),
         jobs,
         asked.plan_text,

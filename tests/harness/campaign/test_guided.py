@@ -19,8 +19,11 @@ from harness.campaign.checkpoint import FinishedSeed, open_checkpoint
 from harness.campaign.features import packed
 from harness.campaign.guided import (
     AGAIN,
+    DENSE,
     DRAW,
+    FEW,
     MUTATE,
+    STANDING,
     Bandit,
     GuidedSearch,
     SearchCandidate,
@@ -36,7 +39,7 @@ from harness.campaign.run import (
     CampaignState,
     conduct,
 )
-from harness.campaign.swarm import FEW, draw_faults, draw_few
+from harness.campaign.swarm import FEW_FAULTS, draw_faults, draw_few
 from harness.campaign.tally import SeedResult
 from harness.errors import BadRequest
 from harness.run.launch import PlanLimits
@@ -375,7 +378,7 @@ def test_a_few_faults_of_a_drawn_plan() -> None:
         trial, plan = draw_few(seed, SHORT)
         drawn_trial, drawn = draw_faults(seed, SHORT)
         assert replace(trial, faults=()) == replace(drawn_trial, faults=())
-        assert len(plan) in FEW or len(plan) == len(drawn)
+        assert len(plan) in FEW_FAULTS or len(plan) == len(drawn)
         assert [fault.at_s for fault in plan] == sorted(fault.at_s for fault in plan)
         assert all(fault.at_s + fault.for_s <= SHORT.duration_s for fault in plan)
         assert {fault.kind for fault in plan} <= {fault.kind for fault in drawn}
@@ -387,7 +390,8 @@ def test_a_few_faults_of_a_drawn_plan() -> None:
 def test_the_first_candidates_are_those_of_any_campaign() -> None:
     """Unless the rules want few faults always."""
     usual, few = (
-        GuidedSearch((SHORT,), 1, SearchRules(few=share)).candidate() for share in (0.9, 1.0)
+        GuidedSearch((SHORT,), 1, SearchRules(((form, 1), (STANDING, 9)))).candidate()
+        for form in (DENSE, FEW)
     )
     assert usual
     assert few
