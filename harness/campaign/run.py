@@ -36,7 +36,12 @@ from harness.history.rundir import RunDir
 from harness.history.runs import adopt_run
 from harness.plans import planned_kinds
 from harness.run.interrupts import on_stop_signal
-from harness.run.preflight import drawable_workloads, refuse_no_program, refuse_unknown
+from harness.run.preflight import (
+    drawable_workloads,
+    refuse_no_program,
+    refuse_unable_clients,
+    refuse_unknown,
+)
 from harness.trial import DEMANDS, Trial
 
 AS_EXPECTED, NOT_AS_EXPECTED, UNDECIDED = 0, 1, 2
@@ -122,6 +127,7 @@ class Campaign:
         refuse_unknown(self.base)
         refuse_no_program(self.base)
         registry.load("workload", self.base.workload)(self.base).check_options()
+        refuse_unable_clients(self.base)
         draw_trial(self.seeds[0], self.base, self.plan)
         named = bool(self.base.targets) or self.plan is not None
         most = DRAWN_FIRST if len(self.seeds) <= DRAWN_FIRST else OF_MORE

@@ -95,7 +95,7 @@ def _refuse_impossible(request: Request) -> None:
     workload = registry.load("workload", trial.workload)(trial)
     workload.check_options()
     _refuse_unknown("checker", workload.checkers)
-    _refuse_unable_clients(trial)
+    refuse_unable_clients(trial)
     _refuse_comparison(trial, trial.checkers or workload.checkers)
     claims_in_force(trial)
     make_plan(trial, request.plan_text)
@@ -154,7 +154,7 @@ def drawable_workloads(base: Trial, hosts: str) -> list[str]:
     return names
 
 
-def _refuse_unable_clients(trial: Trial) -> None:
+def refuse_unable_clients(trial: Trial) -> None:
     """Raise BadRequest if the clients of the system lack calls that the workload makes."""
     refuse_no_program(trial)
     if missing := missing_calls(trial):

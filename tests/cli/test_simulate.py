@@ -220,6 +220,7 @@ def test_where_to_write_is_made_sure_of_first(
         (["--hosts", "docker"], "--hosts"),
         (["no-such.toml"], "no-such.toml"),
         (["--targets", "broker-4"], "broker-4"),
+        (["queue"], "dequeue"),
         (["--guided", "--seeds", "1,3"], "its seeds have no gaps"),
         (["--guided", *LOSING], "leave --plan out"),
     ],

@@ -3,10 +3,12 @@ that showed something new are kept, and changed into others that are valid."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -18,6 +20,7 @@ from harness import registry
 from harness.campaign.checkpoint import FinishedSeed, open_checkpoint
 from harness.campaign.features import packed
 from harness.campaign.guided import (
+    ACTS,
     AGAIN,
     DENSE,
     DRAW,
@@ -30,7 +33,7 @@ from harness.campaign.guided import (
     SearchRules,
     _is_valid,
 )
-from harness.campaign.mutation import MUTATIONS, Material, Scenario, mutate
+from harness.campaign.mutation import MUTATIONS, Material, Scenario, acts, mutate
 from harness.campaign.run import (
     DURATION,
     DURATIONS_S,
@@ -39,7 +42,7 @@ from harness.campaign.run import (
     CampaignState,
     conduct,
 )
-from harness.campaign.swarm import FEW_FAULTS, draw_faults, draw_few
+from harness.campaign.swarm import FEW_FAULTS, draw_faults, draw_few, draw_standing, with_kinds
 from harness.campaign.tally import SeedResult
 from harness.errors import BadRequest
 from harness.run.launch import PlanLimits
@@ -387,17 +390,63 @@ def test_a_few_faults_of_a_drawn_plan() -> None:
     assert longest > 1
 
 
-def test_the_first_candidates_are_those_of_any_campaign() -> None:
-    """Unless the rules want few faults always."""
-    usual, few = (
-        GuidedSearch((SHORT,), 1, SearchRules(((form, 1), (STANDING, 9)))).candidate()
-        for form in (DENSE, FEW)
+def test_faults_that_outlast_the_recovery() -> None:
+    """One after another, except short ones; and the usual few if the load is too short."""
+    base = replace(SHORT, duration_s=40.0, recover_within_s=7.5)
+    short = 0
+    for seed in range(20):
+        trial, plan = draw_standing(seed, base)
+        assert _is_valid(Scenario(trial, plan))
+        assert all(fault.at_s + fault.for_s <= 39.001 for fault in plan)
+        lasting = [fault for fault in plan if fault.for_s > 7.5]
+        assert lasting
+        assert all(a.at_s + a.for_s < b.at_s for a, b in pairwise(lasting))
+        short += len(plan) - len(lasting)
+    assert short
+    assert draw_standing(1, replace(base, duration_s=8.0)) == draw_few(
+        1, replace(base, duration_s=8.0)
     )
-    assert usual
-    assert few
-    dump = registry.nemesis().dump
-    assert usual.plan == dump(draw_faults(1, SHORT)[1])
-    assert few.plan == dump(draw_few(1, SHORT)[1])
+
+
+def test_acts_strike_when_a_fault_has_changed_something() -> None:
+    """Each strike waits for an event, and for no other than those that there are; it may aim at
+    whom an earlier fault hit, or at the others."""
+    valid, targets = 0, set[str]()
+    for seed in range(40):
+        drawn = scenario(seed)
+        kinds = frozenset({"kill", "pause", "partition"})
+        plan = acts(Random(seed), Material(drawn, drawn, kinds), ("set", "election"))
+        assert [fault.at_s for fault in plan] == sorted(fault.at_s for fault in plan)
+        assert not plan[0].after
+        strikes = [fault for fault in plan if fault.after]
+        assert len(strikes) >= len(plan) / 2 - 1
+        assert all(fault.after.startswith(("event set", "event election")) for fault in strikes)
+        for place, fault in enumerate(plan):
+            found = re.search(r"fault-(\d+)", fault.target)
+            assert not found or int(found[1]) < place
+            targets.add(fault.target.rstrip("0123456789"))
+        valid += _is_valid(Scenario(with_kinds(drawn.trial, plan), plan))
+    assert targets >= {"master", "in-set", "teller", "fault-", "broker but fault-"}
+    assert valid >= 30
+
+
+def test_a_plan_is_drawn_in_the_form_that_the_rules_want() -> None:
+    """The first ones in the first form; later ones in all of them."""
+    dump, longer = registry.nemesis().dump, replace(SHORT, duration_s=40.0, recover_within_s=7.5)
+    for form, draw in ((DENSE, draw_faults), (FEW, draw_few), (STANDING, draw_standing)):
+        rules = SearchRules(((form, 1), (ACTS, 9)), drawn_first=1, lag=1)
+        search = GuidedSearch((longer,), 1, rules)
+        first = search.candidate()
+        assert first
+        assert first.plan == dump(draw(1, longer)[1])
+        search.add(1, replace(row_of(first), failure=("X",), events={"set": 1, "election": 2}))
+        acted = 0
+        for number in range(2, 12):  # none is kept, so none is a mutation
+            candidate = search.candidate()
+            assert candidate
+            acted += "event set" in candidate.plan or "event election" in candidate.plan
+            search.add(number, replace(row_of(candidate), failure=("X",)))
+        assert acted >= 5
 
 
 # -------------------------------------------------------------------------------------- mutations

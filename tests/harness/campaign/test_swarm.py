@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from harness import registry
-from harness.campaign.swarm import draw_trial
+from harness.campaign.swarm import draw_trial, recover_within_s
 from harness.contracts import Node
 from harness.errors import BadRequest, UnknownName, Unsupported
 from harness.judge.claims import claims_in_force
@@ -31,7 +31,7 @@ NODES = [
 ]
 EVERYTHING = frozenset({"links", "loss", "signal", "restart", "power", "handover"})
 TOLD = """
-from harness.campaign.swarm import draw_trial
+from harness.campaign.swarm import draw_trial, recover_within_s
 from harness.trial import Trial
 trial, plan = draw_trial(7, Trial())
 print(trial.to_toml() + plan)
@@ -131,6 +131,20 @@ def test_a_load_that_the_options_forbid_is_not_drawn() -> None:
         for seed in SEEDS:
             trial, _ = draw_trial(seed, base)
             registry.load("workload", trial.workload)(trial).check_options()
+
+
+def test_a_set_may_shrink_to_its_master_unless_disks_are_lost() -> None:
+    """What only the master has is on its disk, so nothing but the loss of that disk loses it."""
+    for faults, drawn in (((), {1, None}), (("wipe", "kill"), {None})):
+        base = replace(BASE, faults=faults)
+        least = {draw_trial(seed, base)[0].settings.get("minInSyncReplicas") for seed in SEEDS}
+        assert least == drawn
+
+
+def test_a_simulated_cluster_recovers_within_five_detection_times() -> None:
+    """No machine is slow; a cluster that works with real times has as long as a real one."""
+    assert recover_within_s(BASE) == 7.5
+    assert recover_within_s(replace(BASE, settings={"timeScale": 1.0})) == 30.0
 
 
 def test_sizes_that_the_settings_forbid_are_not_drawn() -> None:
