@@ -163,10 +163,9 @@ def conduct(
             ending = _run(candidate, runs, engines.ready())
             state.took_s = time.monotonic() - began_s
             row = _take(state, candidate, ending, checkpoint)
-            if row.failure and not ending.interrupted:
+            if row.failure and not state.stopped:
                 _repeat(state, candidate, runs, engines, checkpoint)
-            if ending.interrupted or state.stopped:
-                _stop(state)
+            if state.stopped:
                 break
             state.unsaved = checkpoint.broken
             watch(state, row)
@@ -228,7 +227,9 @@ def _take(
     """Take the result of a candidate and store it. What was found counts, even if the hunt was
     stopped or the test bed failed meanwhile; nothing else does then."""
     run, number = ending.run, candidate.number
-    if not ending.codes and (ending.why or ending.interrupted or ending.verdict is None):
+    if ending.interrupted:  # which the run's folder says, so before it is removed
+        _stop(state)
+    if not ending.codes and (ending.why or state.stopped or ending.verdict is None):
         return _without_result(state, candidate, ending, checkpoint)
     assert run
     row = row_of(ending, candidate)
@@ -253,7 +254,7 @@ def _without_result(
     row = SeedResult(candidate.number, tried=candidate.digest, why=ending.why)
     if ending.run:
         _remove(ending.run)
-    if not ending.interrupted:
+    if not state.stopped:
         why = ending.why or "the run has no verdict"
         state.failed[candidate.number] = why
         state.failed_in_a_row += 1
@@ -274,7 +275,9 @@ def _repeat(
     finding, row = state.findings[-1], state.rows[-1]
     for _ in range(state.hunt.repeat):
         again = _run(candidate, runs, engines.ready())
-        if again.verdict and not again.interrupted:
+        if again.interrupted:
+            _stop(state)
+        elif again.verdict:
             finding.tries += 1
         if again.run and again.codes:
             finding.runs.append(again.run.path)
@@ -282,8 +285,7 @@ def _repeat(
         elif again.run:
             _remove(again.run)
         _store(state, row, checkpoint)
-        if again.interrupted:
-            _stop(state)
+        if state.stopped:
             return
 
 

@@ -152,6 +152,24 @@ def test_what_was_found_before_a_stop_counts(
     assert len(kept(tmp_path)) == 1
 
 
+@pytest.mark.parametrize("found", [False, True])
+def test_a_run_that_says_that_it_was_stopped_ends_the_hunt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: bool
+) -> None:
+    """A stop that ends the load early is noted in the run's folder, which is removed: the hunt
+    ends all the same, also if it came while a finding was repeated."""
+
+    def stop(number: int, run: RunDir) -> RunEnd:
+        if found and not kept(tmp_path)[1:]:
+            return invalid(number, run)
+        run.update_state(interrupted=True)
+        return valid(number, run)
+
+    with ending(monkeypatch, stop) as begun:
+        state = hunted(tmp_path, trials=5)
+    assert (state.stopped, state.failed, len(begun)) == (True, {}, 1 + found)
+
+
 def test_the_first_finding_ends_a_hunt_that_asks_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
