@@ -42,7 +42,14 @@ from harness.campaign.run import (
     CampaignState,
     conduct,
 )
-from harness.campaign.swarm import FEW_FAULTS, draw_faults, draw_few, draw_standing, with_kinds
+from harness.campaign.swarm import (
+    FEW_FAULTS,
+    REPEATS,
+    draw_faults,
+    draw_few,
+    draw_standing,
+    with_kinds,
+)
 from harness.campaign.tally import SeedResult
 from harness.errors import BadRequest
 from harness.run.launch import PlanLimits
@@ -375,19 +382,22 @@ def test_a_bandit_learns_and_forgets() -> None:
 
 
 def test_a_few_faults_of_a_drawn_plan() -> None:
-    """In order, within the load, possible, and some of them longer."""
-    longest = 0.0
+    """In order, within the load, possible, some of them longer; or one of them repeated."""
+    longest, repeated = 0.0, 0
     for seed in range(40):
         trial, plan = draw_few(seed, SHORT)
         drawn_trial, drawn = draw_faults(seed, SHORT)
         assert replace(trial, faults=()) == replace(drawn_trial, faults=())
-        assert len(plan) in FEW_FAULTS or len(plan) == len(drawn)
+        again = len(plan) in REPEATS and len({(f.kind, f.target) for f in plan}) == 1
+        repeated += again
+        assert again or len(plan) in FEW_FAULTS or len(plan) == len(drawn)
         assert [fault.at_s for fault in plan] == sorted(fault.at_s for fault in plan)
         assert all(fault.at_s + fault.for_s <= SHORT.duration_s for fault in plan)
         assert {fault.kind for fault in plan} <= {fault.kind for fault in drawn}
         assert _is_valid(Scenario(trial, plan))
         longest = max(longest, *(fault.for_s for fault in plan))
     assert longest > 1
+    assert repeated > 4
 
 
 def test_faults_that_outlast_the_recovery() -> None:
