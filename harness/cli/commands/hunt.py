@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from harness.cli.commands._names import names_of
-from harness.cli.commands.run import default_fields, given_fields, trial_flags
+from harness.cli.commands.run import default_fields, given_fields, show_defaults, trial_flags
 from harness.cli.options import SPARK, FiniteNumber, request, runs_option
 from harness.errors import BadRequest
 
@@ -105,3 +105,4 @@ def command(
 command.params = [
     each for each in command.params if each.name not in FIXED or isinstance(each, click.Argument)
 ]
+show_defaults(command, {"duration_s": f"{DURATION_S:g}s"})

@@ -1,6 +1,6 @@
 """`seatrial run`: runs a trial and judges it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -196,6 +196,13 @@ TRIAL_FLAGS: tuple[Command, ...] = (
 
 
 trial_flags = option_group(*TRIAL_FLAGS)
+
+
+def show_defaults(command: click.Command, defaults: Mapping[str, str]) -> None:
+    """Show other defaults of a command's trial in its help."""
+    for option in command.params:
+        if isinstance(option, click.Option) and option.name in defaults:
+            option.show_default = defaults[option.name]
 
 
 def given_fields(flags: dict[str, Any]) -> dict[str, Any]:

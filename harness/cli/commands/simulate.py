@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.commands.run import default_fields, given_fields, trial_flags
+from harness.cli.commands.run import default_fields, given_fields, show_defaults, trial_flags
 from harness.cli.options import Duration, Seeds, looks_like_file, request, runs_option
 
 if TYPE_CHECKING:
@@ -164,3 +164,10 @@ def _campaign(
 
 
 command.params = [option for option in command.params if option.name not in FIXED]
+show_defaults(
+    command,
+    {
+        "duration_s": f"{DURATION_S:g}s; with --guided drawn",
+        "recover_within_s": "five times as long as it takes to notice a silent node",
+    },
+)
