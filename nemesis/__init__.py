@@ -21,7 +21,7 @@ left in the world, if there is no `ledger_damage`. `delay_zones` delays the link
 before anything else.
 """
 
-from nemesis._plan.drawing import DemoPlan, demo_plan, swarm
+from nemesis._plan.drawing import DemoPlan, demo_plan, has_target, swarm
 from nemesis._plan.kinds import check_kinds
 from nemesis._plan.plan import check, draw, longest_s, plan_for_trial, planned_versions
 from nemesis._plan.toml import Plan, dump, load
@@ -44,6 +44,7 @@ __all__ = [
     "describe_effect",
     "draw",
     "dump",
+    "has_target",
     "ledger_damage",
     "load",
     "longest_s",

@@ -27,11 +27,11 @@ from typing import Any
 from harness import registry
 from harness.campaign.checkpoint import FinishedSeed
 from harness.campaign.features import unpacked
-from harness.campaign.mutation import MUTATIONS, Material, Plan, Scenario, acts, mutate
-from harness.campaign.swarm import draw_faults, draw_few, draw_standing, with_kinds
+from harness.campaign.forms import Aims, Plan, draw_acts, draw_few, draw_standing
+from harness.campaign.mutation import MUTATIONS, Material, Scenario, mutate
+from harness.campaign.swarm import draw_faults, with_kinds
 from harness.campaign.tally import SeedResult
 from harness.errors import BadRequest, SeatrialError
-from harness.run.broker_sets import data_role
 from harness.run.launch import PlanLimits
 from harness.trial import Trial
 
@@ -131,9 +131,8 @@ class SearchProgress:
 class SearchRules:
     """How a search is done. Real systems need other rules than simulated worlds.
 
-    forms         share of each form of drawn plans: as in any campaign (DENSE), with a few, longer
-                  faults (`draw_few`), of acts (`mutation.acts`), with faults that outlast the time
-                  to recover (`draw_standing`); the first ones have the first form
+    forms         share of each form of drawn plans: as in any campaign (DENSE), and those of the
+                  module `forms`; the first ones have the first form
     lag           candidate n is made from the results of the candidates up to n - lag
     drawn_first   so many candidates are drawn before any is mutated
     rerun         a run may differ each time: before a kept plan is mutated, it is run once more,
@@ -161,6 +160,7 @@ class GuidedSearch:
         self._corpus: list[KeptPlan] = []
         self._ways, self._mutations, self._attributes = Bandit(), Bandit(), Bandit()
         self._rates: deque[float] = deque(maxlen=RECENT)
+        self._targets = Aims.of(bases[0])
         self._kinds: set[str] = set()
         self._events: set[str] = set()  # kinds of them, of all runs
         self._cpu_s = 0.0
@@ -311,7 +311,7 @@ class GuidedSearch:
         for seed in (number, *(random.getrandbits(31) for _ in range(TRIES))):
             base = random.choice(self._bases)
             try:
-                trial, plan = self._draw(random, seed, base, form)
+                trial, plan = self._draw(seed, base, form)
             except SeatrialError:
                 continue  # its sizes do not fit the targets that the trial names
             named = replace(trial, name=f"seed-{number}")
@@ -332,15 +332,14 @@ class GuidedSearch:
         forms, shares = zip(*self._rules.forms, strict=True)
         return str(random.choices(forms, shares)[0])
 
-    def _draw(self, random: Random, seed: int, base: Trial, form: str) -> tuple[Trial, Plan]:
-        if form in (FEW, STANDING):
-            return (draw_few if form == FEW else draw_standing)(seed, base)
-        trial, plan = draw_faults(seed, base, hosts=base.hosts)
-        if form == ACTS:
-            plan = acts(random, self._material(Scenario(trial, plan), base), sorted(self._events))
-            trial = with_kinds(trial, plan)
-            if not plan or not _is_valid(Scenario(trial, plan)):
-                raise BadRequest("these acts cannot be carried out")
+    def _draw(self, seed: int, base: Trial, form: str) -> tuple[Trial, Plan]:
+        if form == DENSE:
+            return draw_faults(seed, base, hosts=base.hosts)
+        if form == FEW:
+            return draw_few(seed, base)
+        trial, plan = (draw_acts if form == ACTS else draw_standing)(seed, base, self._aims)
+        if not _is_valid(Scenario(trial, plan)):
+            raise BadRequest("a fault aims at nodes that are not there")
         return trial, plan
 
     def _mutated(self, number: int, random: Random) -> _Made | None:
@@ -355,10 +354,10 @@ class GuidedSearch:
         for _ in range(TRIES):
             seed = random.getrandbits(31)
             try:
-                drawn = Scenario(*self._draw(random, seed, base, self._form(random)))
+                drawn = Scenario(*self._draw(seed, base, self._form(random)))
             except SeatrialError:
                 continue
-            material = self._material(drawn, base, other.scenario)
+            material = Material(drawn, other.scenario, self._aims)
             scenario, names = parent.scenario, []
             for _ in range(random.choice(STACKED)):
                 names.append(self._operator(random))
@@ -373,10 +372,10 @@ class GuidedSearch:
                 return _Made(scenario, parent, tuple(names))
         return None
 
-    def _material(self, drawn: Scenario, base: Trial, other: Scenario | None = None) -> Material:
-        roles = {node.name: node.role for node in PlanLimits.of(drawn.trial).nodes}
-        kinds = frozenset(self._kinds)
-        return Material(drawn, other or drawn, kinds, bool(base.targets), data_role(roles))
+    @property
+    def _aims(self) -> Aims:
+        kinds, events = frozenset(self._kinds), tuple(sorted(self._events))
+        return replace(self._targets, kinds=kinds, events=events)
 
     def _choose(self, random: Random) -> KeptPlan:
         energies = [self._energy(kept) for kept in self._corpus]

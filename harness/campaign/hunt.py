@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 from harness import registry
 from harness.campaign.checkpoint import CampaignCheckpoint, FinishedSeed, checkpoint_key
 from harness.campaign.features import features_of, packed
+from harness.campaign.forms import draw_few
 from harness.campaign.guided import ACTS, FEW, STANDING, GuidedSearch, SearchCandidate, SearchRules
 from harness.campaign.simulation import count_events, counts_of, unproven_codes
-from harness.campaign.swarm import draw_few
 from harness.campaign.tally import CampaignTotals, SeedResult
 from harness.cli.doctor import refuse_unready
 from harness.cli.options import Request

@@ -11,40 +11,28 @@
 
 All but `set` and `reseed` keep the world's seed, so that what happens before the first changed
 fault is what happened in the parent's run.
-
-Besides, plans of *acts* are drawn: a fault, and others that strike when it has changed something.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from harness import registry
-from harness.campaign.features import CHANGES
+from harness.campaign.forms import (
+    LAST_S,
+    STRIKE_AFTER_S,
+    Aims,
+    Plan,
+    draw_stopping,
+    draw_strike,
+)
 from harness.contracts import PlannedFault
-from harness.contracts.faults import ProcessEnd
-from harness.run.broker_sets import BROKER
 from harness.trial import Trial
 
-Plan = tuple[PlannedFault, ...]
-
 MIN_FOR_S = 0.02
-LAST_S = 1.0  # of the load, which stays without faults
 FACTOR = 0.7  # deviation of a logarithm: half or double is common
 STRIKE_WITHIN_S = 10.0
-STRIKE_AFTER_S = (0.0, 0.0, 0.001, 0.01, 0.1, 0.5)
 AROUND_S = (-0.2, 0.0, 0.0, 0.005, 0.05, 0.3)  # of a weak moment
-FIRST_S = 0.5  # of the load without faults, in a plan of acts
-ACT_S = (1.5, 3.0, 6.0)  # length of an act
-ACT_FIRST, ACT_STRIKE = (0.05, 0.9), (0.1, 0.7)  # for how much of it the faults last
 MAX_FAULTS = 600  # a plan that grows costs more than it shows
-# who holds the latest writes, and who decides who leads: to strike in one moment or in turn
-SUPPORT = ("in-set", "master", "one slave", "majority {role}", "controller-leader", "all")
-AIMED_AGAIN = ("fault-{n}", "{role} but fault-{n}")  # at those that an earlier fault hit, or others
-AT_SUPPORT = 0.5  # share of struck faults that end a node or cut it off, and aim at these
-AT_CHANGE = 0.7  # share of strikes that wait for a change of a role, set or epoch
-SHAPE, ALONE = "shape", "isolate"  # a parameter of faults on links, and its value
-RARE = ("start", "exit", "stop")  # events that say less than others
 
 
 @dataclass(frozen=True)
@@ -60,13 +48,11 @@ class Scenario:
 @dataclass(frozen=True)
 class Material:
     """What a mutation may take from: a newly drawn scenario of the same base, another parent, and
-    the kinds of faults that may be drawn. `aimed`: the trial names its targets."""
+    what other faults may be drawn."""
 
     drawn: Scenario
     other: Scenario
-    kinds: frozenset[str]
-    aimed: bool = False
-    role: str = BROKER  # of the nodes that hold the data
+    aims: Aims
 
 
 Mutation = Callable[[Random, Scenario, Material], Scenario]
@@ -182,94 +168,23 @@ def _strike(random: Random, parent: Scenario, material: Material) -> Scenario:
     within_s = _within_s(parent.trial)
     at_s = random.uniform(0, max(0.0, parent.trial.duration_s - 1.2 * within_s - 2 * LAST_S))
     earlier = sum(fault.at_s <= at_s for fault in parent.plan)
-    struck = _struck(random, parent.events, material, at_s, within_s, earlier)
+    aims = replace(material.aims, events=parent.events)
+    struck = draw_strike(random, material.drawn.plan, aims, at_s, within_s, earlier)
     return replace(parent, plan=(*parent.plan, *struck))
-
-
-def _struck(
-    random: Random,
-    events: Sequence[str],
-    material: Material,
-    at_s: float,
-    within_s: float,
-    earlier: int,
-) -> Plan:
-    """Draw a fault that waits for an event: of those who hold the data or decide who leads, of the
-    nodes that one of `earlier` faults hit or of the others, or as drawn. None if nothing fits."""
-    known = [kind for kind in events if kind not in RARE] or list(events)
-    changes = [kind for kind in known if kind in CHANGES]
-    plain = [fault for fault in material.drawn.plan if not fault.after]
-    if not known or not plain:
-        return ()
-    kind = random.choice(changes if changes and random.random() < AT_CHANGE else known)
-    more_s = random.choice(STRIKE_AFTER_S)
-    delay = f" + {more_s:g} s" if more_s else ""
-    after = f"event {kind}{delay} within {within_s:g} s"
-    if not material.aimed and random.random() < AT_SUPPORT:
-        again = AIMED_AGAIN if earlier else ()
-        target = random.choice((*SUPPORT, "teller", *again))
-        if target in again:
-            latest = earlier - 1 - min(earlier - 1, int(random.expovariate(1)))
-            target = target.replace("{n}", str(latest))
-        if faults := _stopping(random, material, at_s, target):
-            return (replace(faults[0], after=after),)
-    fault = random.choice(plain)
-    to_teller = not material.aimed and fault.target and random.random() < 0.4
-    target = "teller" if to_teller else fault.target
-    return (replace(fault, at_s=at_s, target=target, after=after),)
-
-
-def _stopping(random: Random, material: Material, at_s: float, target: str) -> Plan:
-    """Draw a fault that ends nodes, makes them silent or cuts them off; none if no kind does."""
-    kinds = sorted(filter(_stops, material.kinds))
-    if not kinds:
-        return ()
-    kind = random.choice(kinds)
-    params = {name: param.default for name, param in registry.fault(kind).params.items()}
-    if SHAPE in params:
-        params[SHAPE] = ALONE
-    target = target.replace("{role}", material.role)
-    return (PlannedFault(kind, at_s, random.lognormvariate(0, 1), target, params),)
-
-
-def acts(random: Random, material: Material, events: Sequence[str]) -> Plan:
-    """Draw a plan of acts from a drawn plan, its faults in order of time. `events`: kinds."""
-    trial, drawn = material.drawn.trial, material.drawn.plan
-    length_s, at_s, plan = random.choice(ACT_S), FIRST_S, []
-    while drawn and at_s + length_s <= trial.duration_s - LAST_S:
-        first = random.choice(drawn)
-        if not material.aimed and random.random() < AT_SUPPORT:
-            first = (*_stopping(random, material, at_s, random.choice(SUPPORT)), first)[0]
-        for_s = length_s * random.uniform(*ACT_FIRST)
-        plan.append(replace(first, at_s=at_s, for_s=for_s))
-        for _ in range(random.choice((1, 1, 2))):
-            for_s = length_s * random.uniform(*ACT_STRIKE)
-            within_s = round(length_s - for_s, 1)
-            struck = _struck(random, events, material, at_s + 0.01, within_s, len(plan))
-            plan += [replace(fault, for_s=for_s) for fault in struck]
-        at_s += length_s * random.uniform(1.0, 1.5)
-    return tuple(replace(f, at_s=round(f.at_s, 3), for_s=round(f.for_s, 3)) for f in plan)
 
 
 def _undermine(random: Random, parent: Scenario, material: Material) -> Scenario:
     """The smallest sets of faults that take away the support of a write: all who hold it die, or
     one of them dies while the others are cut off or stand still."""
-    if not parent.weak_s or material.aimed:
+    if not parent.weak_s or not material.aims.support:
         return parent
     at_s = random.choice(parent.weak_s) + random.choice(AROUND_S)
     more: list[PlannedFault] = []
-    for target in random.sample(SUPPORT, random.choice((1, 1, 2))):
-        for fault in _stopping(random, material, at_s, target):
+    for target in random.sample(material.aims.support, random.choice((1, 1, 2))):
+        for fault in draw_stopping(random, material.aims, at_s, target):
             more.append(fault)
             at_s += random.choice((0.0, fault.for_s, random.lognormvariate(-1, 1)))
     return replace(parent, plan=(*parent.plan, *more))
-
-
-def _stops(kind: str) -> bool:
-    """Return whether a fault of this kind ends a node, makes it silent, or cuts it off."""
-    plugin = registry.fault(kind)
-    shapes = plugin.params[SHAPE].among if SHAPE in plugin.params else ()
-    return plugin.effects.ends is not ProcessEnd.NONE or plugin.effects.silences or ALONE in shapes
 
 
 def _set(random: Random, parent: Scenario, material: Material) -> Scenario:

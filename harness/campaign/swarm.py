@@ -21,10 +21,6 @@ from harness.run.launch import PlanLimits
 from harness.trial import Trial
 
 DRAWS = 100  # of a load that fits the options; at worst one in three is known to fit
-# of draw_few: how many, and how many times as long
-FEW_FAULTS, STRETCH = (1, 2, 3, 5, 8), (1.0, 2.0, 5.0, 20.0)
-REPEATED, REPEATS = 0.25, (4, 8, 12)  # share of them that repeat one fault, and how often
-FIRST_S, OUTLASTS, WITH_SHORT = 1.0, (1.1, 1.6), 0.4  # of draw_standing
 RECOVERED = 5  # detection times, after which a simulated cluster has recovered
 HOSTS = "simulated"  # cheap enough for thousands of trials
 
@@ -53,49 +49,6 @@ def draw_faults(
         by_hand = replace(trial, plan=base.plan)  # checked as a written plan
         faults = nemesis.plan_for_trial(by_hand, plan, stage.detection_s, stage.nodes, stage.can)
     return with_kinds(trial, faults), faults
-
-
-def draw_few(seed: int, base: Trial) -> tuple[Trial, tuple[PlannedFault, ...]]:
-    """Draw a trial and a plan with a few faults of those that `draw_faults` draws, some of them
-    longer, or with one of them again and again: real systems need seconds to overcome one, and
-    others may hide what one does."""
-    trial, drawn = draw_faults(seed, base, hosts=base.hosts)
-    random = Random(f"{seed}/few")
-    few = random.sample(drawn, min(len(drawn), random.choice(FEW_FAULTS)))
-    if few and random.random() < REPEATED:
-        times = random.choice(REPEATS)
-        every_s = trial.duration_s / (times + 1)
-        few = [replace(few[0], at_s=round(every_s * (n + 0.5), 3)) for n in range(times)]
-    factor, end_s = random.choice(STRETCH), trial.duration_s - 1
-    faults = tuple(
-        replace(fault, for_s=round(max(0.1, min(fault.for_s * factor, end_s - fault.at_s)), 3))
-        for fault in sorted(few, key=lambda fault: fault.at_s)
-    )
-    return with_kinds(trial, faults), faults
-
-
-def draw_standing(seed: int, base: Trial) -> tuple[Trial, tuple[PlannedFault, ...]]:
-    """Draw a trial and faults that outlast the time to recover, one after another, some of them
-    with a short one around their beginning: the cluster has to overcome them while they last. If
-    the load is too short for one, as `draw_few`."""
-    trial, drawn = draw_faults(seed, base, hosts=base.hosts)
-    random, faults, at_s = Random(f"{seed}/standing"), [], FIRST_S
-    while drawn:
-        for_s, more = trial.recover_within_s * random.uniform(*OUTLASTS), []
-        begin_s = at_s
-        if random.random() < WITH_SHORT:
-            begin_s += random.uniform(0, 1)
-            short_s = begin_s - at_s + random.uniform(0.2, 4)
-            more, for_s = [_at(random.choice(drawn), at_s, short_s)], for_s + short_s
-        if begin_s + for_s > trial.duration_s - 1:
-            break
-        faults += [*more, _at(random.choice(drawn), begin_s, for_s)]
-        at_s = begin_s + for_s + trial.recover_within_s * random.uniform(0.1, 0.5)
-    return (with_kinds(trial, faults), tuple(faults)) if faults else draw_few(seed, base)
-
-
-def _at(fault: PlannedFault, at_s: float, for_s: float) -> PlannedFault:
-    return replace(fault, at_s=round(at_s, 3), for_s=round(for_s, 3))
 
 
 def recover_within_s(trial: Trial) -> float:

@@ -146,7 +146,7 @@ def _faults(random: Random, profile: SwarmProfile, until_s: float) -> Iterator[P
 
 def _targets_of(random: Random, nodes: Sequence[Node]) -> tuple[str, ...]:
     """Draw some of the selectors that match nodes here, and perhaps nodes by name."""
-    about = [way for way in random.choice(TARGET_GROUPS) if _means(way, nodes)]
+    about = [way for way in random.choice(TARGET_GROUPS) if has_target(way, nodes)]
     named = [node.name for node in nodes if node.role != CLIENT]
     few = random.sample(named, random.choice((0, 0, 1, 2))) if len(named) > 1 else named
     return tuple(_some(random, about) + few) if about else tuple(few or named)
@@ -159,7 +159,8 @@ def _for(kind: str, trial: Trial, own: Sequence[str], nodes: Sequence[Node]) -> 
     return registry.fault(kind).campaign_targets(own)
 
 
-def _means(selector: str, nodes: Sequence[Node]) -> bool:
+def has_target(selector: str, nodes: Sequence[Node]) -> bool:
+    """Return whether a selector can match one of the nodes."""
     try:
         _targets.check(selector, nodes)
     except BadRequest:
@@ -173,7 +174,7 @@ def _way(alias: Alias, targets: Sequence[str], nodes: Sequence[Node]) -> tuple[s
         return alias.kind, lambda random: (alias.target or random.choice(targets), alias.params)
     drawn = registry.fault(alias.kind).draw
     if alias.kind == "partition":
-        sides = [side for side in SIDES if _means(side, nodes)]
+        sides = [side for side in SIDES if has_target(side, nodes)]
         return alias.kind, lambda random: _cut(random, targets, sides)
     if alias.kind == "loss":
         return alias.kind, lambda random: _lossy(random, targets)

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -19,6 +20,15 @@ from seedlings import Explorer
 from harness import registry
 from harness.campaign.checkpoint import FinishedSeed, open_checkpoint
 from harness.campaign.features import packed
+from harness.campaign.forms import (
+    FEW_FAULTS,
+    REPEATS,
+    Aims,
+    Plan,
+    draw_acts,
+    draw_few,
+    draw_standing,
+)
 from harness.campaign.guided import (
     ACTS,
     AGAIN,
@@ -33,7 +43,7 @@ from harness.campaign.guided import (
     SearchRules,
     _is_valid,
 )
-from harness.campaign.mutation import MUTATIONS, Material, Scenario, acts, mutate
+from harness.campaign.mutation import MUTATIONS, Material, Scenario, mutate
 from harness.campaign.run import (
     DURATION,
     DURATIONS_S,
@@ -42,14 +52,7 @@ from harness.campaign.run import (
     CampaignState,
     conduct,
 )
-from harness.campaign.swarm import (
-    FEW_FAULTS,
-    REPEATS,
-    draw_faults,
-    draw_few,
-    draw_standing,
-    with_kinds,
-)
+from harness.campaign.swarm import draw_faults
 from harness.campaign.tally import SeedResult
 from harness.errors import BadRequest
 from harness.run.launch import PlanLimits
@@ -400,22 +403,29 @@ def test_a_few_faults_of_a_drawn_plan() -> None:
     assert repeated > 4
 
 
+AIMS = replace(
+    Aims.of(SHORT), kinds=frozenset({"kill", "pause", "partition"}), events=("election", "set")
+)
+
+
 def test_faults_that_outlast_the_recovery() -> None:
-    """One after another, except short ones; and the usual few if the load is too short."""
+    """One after another, except short ones; half of them aim at nodes that matter. The usual few if
+    the load is too short."""
     base = replace(SHORT, duration_s=40.0, recover_within_s=7.5)
-    short = 0
-    for seed in range(20):
-        trial, plan = draw_standing(seed, base)
+    short, targets = 0, Counter[str]()
+    for seed in range(40):
+        trial, plan = draw_standing(seed, base, AIMS)
         assert _is_valid(Scenario(trial, plan))
         assert all(fault.at_s + fault.for_s <= 39.001 for fault in plan)
         lasting = [fault for fault in plan if fault.for_s > 7.5]
         assert lasting
         assert all(a.at_s + a.for_s < b.at_s for a, b in pairwise(lasting))
         short += len(plan) - len(lasting)
+        targets.update(fault.target for fault in plan)
     assert short
-    assert draw_standing(1, replace(base, duration_s=8.0)) == draw_few(
-        1, replace(base, duration_s=8.0)
-    )
+    assert targets["majority controller"] > 2
+    brief = replace(base, duration_s=8.0)
+    assert draw_standing(1, brief, AIMS) == draw_few(1, brief)
 
 
 def test_acts_strike_when_a_fault_has_changed_something() -> None:
@@ -423,9 +433,7 @@ def test_acts_strike_when_a_fault_has_changed_something() -> None:
     whom an earlier fault hit, or at the others."""
     valid, targets = 0, set[str]()
     for seed in range(40):
-        drawn = scenario(seed)
-        kinds = frozenset({"kill", "pause", "partition"})
-        plan = acts(Random(seed), Material(drawn, drawn, kinds), ("set", "election"))
+        trial, plan = draw_acts(seed, SHORT, AIMS)
         assert [fault.at_s for fault in plan] == sorted(fault.at_s for fault in plan)
         assert not plan[0].after
         strikes = [fault for fault in plan if fault.after]
@@ -435,15 +443,28 @@ def test_acts_strike_when_a_fault_has_changed_something() -> None:
             found = re.search(r"fault-(\d+)", fault.target)
             assert not found or int(found[1]) < place
             targets.add(fault.target.rstrip("0123456789"))
-        valid += _is_valid(Scenario(with_kinds(drawn.trial, plan), plan))
+        valid += _is_valid(Scenario(trial, plan))
     assert targets >= {"master", "in-set", "teller", "fault-", "broker but fault-"}
-    assert valid >= 30
+    assert valid >= 36
+
+
+def test_what_a_system_has_not_is_no_target() -> None:
+    """Servers without controllers have no leader of controllers; targets that the trial names are
+    all that there are."""
+    etcd = Aims.of(Trial(system="etcd"))
+    assert {"master", "all", "majority server"} <= set(etcd.support)
+    assert not [name for name in etcd.support if "controller" in name]
+    assert Aims.of(replace(SHORT, targets=("broker-1",))).support == ()
 
 
 def test_a_plan_is_drawn_in_the_form_that_the_rules_want() -> None:
     """The first ones in the first form; later ones in all of them."""
     dump, longer = registry.nemesis().dump, replace(SHORT, duration_s=40.0, recover_within_s=7.5)
-    for form, draw in ((DENSE, draw_faults), (FEW, draw_few), (STANDING, draw_standing)):
+
+    def standing(seed: int, base: Trial) -> tuple[Trial, Plan]:
+        return draw_standing(seed, base, Aims.of(base))
+
+    for form, draw in ((DENSE, draw_faults), (FEW, draw_few), (STANDING, standing)):
         rules = SearchRules(((form, 1), (ACTS, 9)), drawn_first=1, lag=1)
         search = GuidedSearch((longer,), 1, rules)
         first = search.candidate()
@@ -470,8 +491,8 @@ def scenario(seed: int) -> Scenario:
 def mutated(name: str, seed: int) -> tuple[Scenario, Scenario]:
     """A drawn scenario and its mutation."""
     parent = scenario(seed)
-    kinds = frozenset({"power", "kill", "pause", "partition"})
-    material = Material(scenario(seed + 1000), scenario(seed + 2000), kinds)
+    aims = replace(Aims.of(SHORT), kinds=frozenset({"power", "kill", "pause", "partition"}))
+    material = Material(scenario(seed + 1000), scenario(seed + 2000), aims)
     return parent, mutate(name, Random(seed), parent, material)
 
 
