@@ -31,6 +31,15 @@ def free_port(host: str = "127.0.0.1") -> int:
     raise AssertionError("no port is left for tests")
 
 
+async def stop_serving(server: asyncio.Server) -> None:
+    """Close a server when the connections that it has accepted have begun. Python 3.11 cannot begin
+    one whose server was closed after it had been accepted, and leaves its socket open."""
+    for listening in server.sockets:
+        asyncio.get_running_loop().remove_reader(listening.fileno())
+    await asyncio.sleep(0)  # what was accepted begins in the loop's next pass
+    server.close()
+
+
 async def eventually(find: Callable[[], Awaitable[T | None]]) -> T:
     """What `find` gives once it gives something."""
     async with asyncio.timeout(PATIENCE_S):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loopback import PATIENCE_S, eventually, free_port
+from loopback import PATIENCE_S, eventually, free_port, stop_serving
 
 from clusters.flotilla.net import connection as net
 from clusters.flotilla.net.connection import (
@@ -188,7 +188,7 @@ class PlayedBroker:
         self.told: list[Json] = []
         self._pool = Pool(1)
         self._beat: asyncio.Task[None] | None = None
-        self._server: asyncio.AbstractServer | None = None
+        self._server: asyncio.Server | None = None
         self._handler = MortalHandler({Op.PING: self._ping}, other=self._frame)
 
     @property
@@ -233,7 +233,7 @@ class PlayedBroker:
         await self.fall_silent()
         self._handler.dead = True
         if self._server:
-            self._server.close()
+            await stop_serving(self._server)
         for connection in list(self._handler.connections):
             connection.abort()
         self._pool.close()

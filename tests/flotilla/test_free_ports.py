@@ -1,7 +1,12 @@
-"""The ports that tests choose: taken by nobody between the choice and the use."""
+"""The ports that tests choose: taken by nobody between the choice and the use; and servers that end
+without a socket left open."""
 
+import asyncio
+import gc
+import socket
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import loopback
@@ -47,3 +52,22 @@ def test_the_kernel_gives_a_chosen_port_to_no_connection() -> None:
 def test_the_longer_part_outside_the_kernels_range(lowest: int, highest: int, never: range) -> None:
     """Below it as a rule, above it where the kernel begins low."""
     assert loopback.never_given(lowest, highest) == never
+
+
+@pytest.mark.parametrize("passes", range(5))
+def test_what_a_server_accepted_last_is_closed(passes: int) -> None:
+    """Whether the loop has accepted a connection, or begun it, when the server is closed."""
+
+    async def scenario() -> None:
+        server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0)
+        with socket.create_connection(server.sockets[0].getsockname()):
+            for _ in range(passes):
+                await asyncio.sleep(0)
+            await loopback.stop_serving(server)
+        await server.wait_closed()
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", ResourceWarning)
+        asyncio.run(scenario())
+        gc.collect()
+    assert not [str(one.message) for one in said if "unclosed" in str(one.message)]
