@@ -45,12 +45,12 @@ RARE = ("start", "exit", "stop")  # events that say less than others
 
 @dataclass(frozen=True)
 class Aims:
-    """What faults may be drawn besides those of the trial's own plan.
+    """What faults may be drawn besides those of a plan that was drawn as usual.
 
-    kinds   of faults
-    events  kinds of them that there are, to wait for
-    support selectors of the nodes that matter; none if the trial names its targets
-    role    of the nodes that hold the data
+    kinds    of faults
+    events   kinds of them that runs had, to wait for
+    support  selectors of the nodes that matter; none if the trial names its targets
+    role     of the nodes that hold the data
     """
 
     kinds: frozenset[str]

@@ -18,6 +18,7 @@ import run_command
 
 from harness.campaign.run import Campaign, conduct
 from harness.campaign.simulation import simulate
+from harness.cli.commands.simulate import _campaign, command
 from harness.history.messages import read_messages
 from harness.history.rundir import RunDir
 from harness.judge.campaign_evidence import LOG
@@ -77,6 +78,26 @@ def test_a_seed_that_fails_can_be_repeated(seatrial: Script, tmp_path: Path) -> 
     again = simulate(run.trial(), run.plan_file.read_text(), tmp_path / "again")
     assert again.digest == run.state()["digest"]
     assert again.failure
+
+
+@pytest.mark.parametrize(
+    ("options", "within_s"),
+    [
+        ([], 7.5),
+        (["--set", "timeScale=1"], 30.0),
+        (["--recover-within", "12s"], 12.0),
+        (["--plan", LOSING[3]], 30.0),
+    ],
+)
+def test_a_world_has_less_time_to_recover(options: list[str], within_s: float) -> None:
+    """Five times what it takes to notice a silent node, unless the user or the plan says."""
+    with command.make_context("simulate", ["messages", *options]) as context:
+        flags = dict(context.params)
+        for name in ("runs", "as_json", "summary", "page"):
+            flags.pop(name)
+        own = ("what", "mutant", "seeds", "jobs", "within_s", "to_the_end", "guided")
+        campaign = _campaign(**{name: flags.pop(name) for name in own}, flags=flags)
+    assert campaign.base.recover_within_s == within_s
 
 
 @contextmanager

@@ -1,5 +1,5 @@
-"""The ports that tests choose: taken by nobody between the choice and the use; and servers that end
-without a socket left open."""
+"""The ports that tests choose: not taken by another between the choice and the use. Servers that
+end leave no socket open."""
 
 import asyncio
 import gc

@@ -412,7 +412,7 @@ def test_faults_that_outlast_the_recovery() -> None:
     """One after another, except short ones; half of them aim at nodes that matter. The usual few if
     the load is too short."""
     base = replace(SHORT, duration_s=40.0, recover_within_s=7.5)
-    short, targets = 0, Counter[str]()
+    short, aimed, targets = 0, 0, Counter[str]()
     for seed in range(40):
         trial, plan = draw_standing(seed, base, AIMS)
         assert _is_valid(Scenario(trial, plan))
@@ -421,8 +421,11 @@ def test_faults_that_outlast_the_recovery() -> None:
         assert lasting
         assert all(a.at_s + a.for_s < b.at_s for a, b in pairwise(lasting))
         short += len(plan) - len(lasting)
+        usual = {(fault.kind, fault.target) for fault in draw_faults(seed, base)[1]}
+        aimed += sum((fault.kind, fault.target) not in usual for fault in plan)
         targets.update(fault.target for fault in plan)
     assert short
+    assert aimed > 10
     assert targets["majority controller"] > 2
     brief = replace(base, duration_s=8.0)
     assert draw_standing(1, brief, AIMS) == draw_few(1, brief)
