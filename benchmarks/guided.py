@@ -1,10 +1,9 @@
 """Guided search beside uniform drawing: `python benchmarks/guided.py [MUTANT ...]`.
 
 For each mutant, runs of both: `seatrial simulate --mutant NAME` with and without `--guided`, one
-worker each, until a seed fails with the finding that convicts it, or until a cap of CPU time. The
-two searches of a run have the same first seed, and run at the same time, so that a busy machine
-slows both. Without names: all mutants that uniform drawing needs more than `--least` CPU seconds
-for.
+worker each, until a seed fails with the finding that convicts it, or until a cap of CPU time. Two
+searches run at a time. Without names: all mutants that uniform drawing needs more than `--least`
+CPU seconds for.
 
     --runs N      runs of each                  --cap S    CPU seconds of a search, at most
     --least S     of uniform drawing's first run; others are left out
@@ -12,19 +11,22 @@ for.
                   guided search without it, gets the workload of the mutant's own plan
     --duration S  of the load of uniform drawing; guided search draws it
     --features S  no mutants: the features that each finds in the sound code in S CPU seconds
+    --results F   file of finished searches, which are not repeated: goes on where it was stopped
 
 A Markdown table on standard output, a line for each search on standard error. CPU time is that of
 the worker and of making the candidate, judging included.
 """
 
 import argparse
+import json
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 from clusters.flotilla_mutants import MUTANTS
 from harness import registry
@@ -66,6 +68,37 @@ class Terms:
     duration_s: float
 
 
+@dataclass(frozen=True)
+class Job:
+    """A search. Those of a run have the same first seed. `mutant`: none if empty."""
+
+    mutant: str
+    mode: str
+    run: int
+
+    def __str__(self) -> str:
+        return f"{self.mutant or 'sound code'}, run {self.run + 1}, {self.mode}"
+
+
+class Results:
+    """The costs of finished searches, in a file of JSON lines if there is one."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path, self._costs = path, dict[str, Cost]()
+        if path and path.exists():
+            for line in path.read_text().splitlines():
+                key, cost = json.loads(line)
+                self._costs[key] = Cost(**cost)
+
+    def get(self, job: Job, terms: Terms) -> Cost | None:
+        return self._costs.get(f"{job} {terms}")
+
+    def add(self, job: Job, terms: Terms, cost: Cost) -> None:
+        if self._path:
+            with self._path.open("a") as file:
+                file.write(json.dumps([f"{job} {terms}", asdict(cost)]) + "\n")
+
+
 def base(mutant: str, workload: str, duration_s: float) -> Trial:
     """The trial of a campaign, as the command makes it."""
     settings = {"settings": {"mutant": mutant}} if mutant else {}
@@ -79,7 +112,7 @@ def own_workload(mutant: str) -> str:
     return request("", {"plan": str(PLANS / f"{mutant}.toml")}).trial.workload
 
 
-def rows_of(campaign: Campaign, first: int) -> Iterator[SeedResult]:
+def rows_of(campaign: Campaign, first: int) -> Generator[SeedResult, None, None]:
     """Carry out a campaign in one worker, with features."""
     search = GuidedSearch(campaign.bases, first) if campaign.guided else None
 
@@ -110,17 +143,17 @@ def drawn(number: int, base: Trial) -> SearchCandidate:
     return SearchCandidate(number, trial, plan, time.thread_time() - began_s)
 
 
-def search(mutant: str, mode: str, run: int, workload: str, terms: Terms) -> Cost:
+def search(job: Job, workload: str, terms: Terms) -> Cost:
     """Search until the mutant is convicted, or to the cap."""
-    first = 1 + run * BETWEEN
-    asked = base(mutant, workload, terms.duration_s)
+    first = 1 + job.run * BETWEEN
+    asked = base(job.mutant, workload, terms.duration_s)
     seeds = range(first, first + BETWEEN)
     campaign = Campaign(asked, seeds, 1)
-    if mode == GUIDED:
+    if job.mode == GUIDED:
         drawn_too = frozenset({WORKLOAD, DURATION} if terms.free else {DURATION})
         campaign = replace(campaign, guided=True, free=drawn_too)
     cpu_s, seen, worlds = 0.0, set[int](), 0
-    wanted = MUTANTS[mutant].finding if mutant else None
+    wanted = MUTANTS[job.mutant].finding if job.mutant else None
     with closing(rows_of(campaign, first)) as rows:
         for row in rows:
             cpu_s, worlds = cpu_s + row.cpu_s, worlds + 1
@@ -132,36 +165,40 @@ def search(mutant: str, mode: str, run: int, workload: str, terms: Terms) -> Cos
     return Cost(terms.cap_s, worlds, False, len(seen))
 
 
-def side_by_side(mutant: str, run: int, terms: Terms) -> dict[str, Cost]:
-    """Both searches at once."""
-    workload = own_workload(mutant) if mutant else ""
+def carried_out(jobs: Sequence[Job], terms: Terms, stored: Results) -> dict[Job, Cost]:
+    """Carry out searches, two at a time, each in a process of its own; those that are stored are
+    not repeated."""
+
+    def one(job: Job) -> Cost:
+        cost = stored.get(job, terms)
+        if cost is None:
+            cost = search(job, own_workload(job.mutant) if job.mutant else "", terms)
+            stored.add(job, terms, cost)
+        print(f"{job}: {cost}", file=sys.stderr, flush=True)
+        return cost
+
     with ThreadPoolExecutor(2) as pool:
-        begun = {
-            mode: pool.submit(search, mutant, mode, run, workload, terms)
-            for mode in (UNIFORM, GUIDED)
-        }
-        costs = {mode: future.result() for mode, future in begun.items()}
-    for mode, cost in costs.items():
-        print(f"{mutant or 'sound code'}, run {run + 1}, {mode}: {cost}", file=sys.stderr)
-    return costs
+        return dict(zip(jobs, pool.map(one, jobs), strict=True))
 
 
-def table(mutants: Sequence[str], runs: int, least_s: float, terms: Terms) -> None:
+def table(mutants: Sequence[str], runs: int, least_s: float, terms: Terms, stored: Results) -> None:
+    """Print the medians of the mutants that the first run of uniform drawing needs long for."""
+    costs = carried_out([Job(mutant, UNIFORM, 0) for mutant in mutants], terms, stored)
+    slow = [job.mutant for job, cost in costs.items() if cost.cpu_s >= least_s]
+    modes = (UNIFORM, GUIDED)
+    jobs = [Job(m, mode, run) for run in range(runs) for m in slow for mode in modes]
+    costs |= carried_out([job for job in jobs if job not in costs], terms, stored)
     print("| mutant | uniform, median CPU s | guided, median CPU s | ratio | caught |")
     print("| --- | --- | --- | --- | --- |")
     ratios = []
-    for mutant in mutants:
-        costs = [side_by_side(mutant, 0, terms)]
-        if costs[0][UNIFORM].cpu_s < least_s:
-            continue
-        costs += [side_by_side(mutant, run, terms) for run in range(1, runs)]
-        medians = {m: statistics.median(c[m].cpu_s for c in costs) for m in (UNIFORM, GUIDED)}
-        caught = (f"{sum(c[m].caught for c in costs)}" for m in (UNIFORM, GUIDED))
+    for mutant in slow:
+        of = {mode: [costs[Job(mutant, mode, run)] for run in range(runs)] for mode in modes}
+        medians = {mode: statistics.median(c.cpu_s for c in of[mode]) for mode in modes}
+        caught = " and ".join(str(sum(c.caught for c in of[mode])) for mode in modes)
         ratios.append(medians[UNIFORM] / medians[GUIDED])
         print(
             f"| {mutant} | {medians[UNIFORM]:.0f} | {medians[GUIDED]:.0f} | {ratios[-1]:.2f} "
-            f"| {' and '.join(caught)} of {runs} |",
-            flush=True,
+            f"| {caught} of {runs} |"
         )
     if ratios:
         print(f"| median of {len(ratios)} | | | {statistics.median(ratios):.2f} | |")
@@ -177,13 +214,15 @@ def main() -> None:
     parser.add_argument("--workload", action="store_true")
     parser.add_argument("--duration", type=float, default=DURATION_S)
     parser.add_argument("--features", type=float, default=0.0)
+    parser.add_argument("--results", type=Path)
     given = parser.parse_args()
     terms = Terms(given.features or given.cap, given.workload, given.duration)
+    stored = Results(given.results)
     if given.features:
-        for run in range(given.runs):
-            side_by_side("", run, terms)
+        jobs = [Job("", mode, run) for run in range(given.runs) for mode in (UNIFORM, GUIDED)]
+        carried_out(jobs, terms, stored)
     else:
-        table(given.mutants, given.runs, given.least, terms)
+        table(given.mutants, given.runs, given.least, terms, stored)
 
 
 if __name__ == "__main__":
