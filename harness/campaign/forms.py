@@ -29,7 +29,10 @@ LAST_S = 1.0  # of the load, which stays without faults
 FEW_FAULTS, STRETCH = (1, 2, 3, 5, 8), (1.0, 2.0, 5.0, 20.0)
 REPEATED, REPEATS = 0.25, (4, 8, 12)
 # of draw_standing: times to recover that a fault lasts, and then none; share with a short one
-FIRST_S, OUTLASTS, APART, WITH_SHORT, SHORT_S = 1.0, (1.1, 1.6), (0.1, 0.5), 0.4, (0.2, 4.0)
+FIRST_S, OUTLASTS, APART, WITH_SHORT, SHORT_S = 1.0, (1.1, 1.6), (0.1, 0.5), 0.6, (0.2, 4.0)
+LEADERS = ("master", "controller-leader")  # whom others must replace
+REPLACING = ("majority controller", "one slave")  # who decides on that, and who may take over
+AT_USUAL = 0.6  # share of faults at nodes that matter that aim at these
 # of draw_acts: an act, and for how much of it its faults last
 ACTS_FIRST_S, ACT_S, ACT_FIRST, ACT_STRIKE = 0.5, (1.5, 3.0, 6.0), (0.05, 0.9), (0.1, 0.7)
 STRIKE_AFTER_S = (0.0, 0.0, 0.001, 0.01, 0.1, 0.5)
@@ -99,12 +102,18 @@ def draw_standing(seed: int, base: Trial, aims: Aims) -> tuple[Trial, Plan]:
         if random.random() < WITH_SHORT:
             begin_s += random.uniform(0, 1)
             short_s = begin_s - at_s + random.uniform(*SHORT_S)
-            more, for_s = [_drawn(random, drawn, aims, at_s, short_s)], for_s + short_s
+            more = [_drawn(random, drawn, aims, at_s, short_s, REPLACING)]
+            for_s += short_s
         if begin_s + for_s > trial.duration_s - LAST_S:
             break
-        faults += [*more, _drawn(random, drawn, aims, begin_s, for_s)]
+        faults += [*more, _drawn(random, drawn, aims, begin_s, for_s, LEADERS)]
         at_s = begin_s + for_s + trial.recover_within_s * random.uniform(*APART)
     return _finished(trial, faults) if faults else draw_few(seed, base)
+
+
+def fits_standing(trial: Trial) -> bool:
+    """Return whether the load is long enough for any fault that outlasts the time to recover."""
+    return FIRST_S + OUTLASTS[1] * trial.recover_within_s + LAST_S <= trial.duration_s
 
 
 def draw_acts(seed: int, base: Trial, aims: Aims) -> tuple[Trial, Plan]:
@@ -130,11 +139,21 @@ def _finished(trial: Trial, faults: Sequence[PlannedFault]) -> tuple[Trial, Plan
     return with_kinds(trial, plan), plan
 
 
-def _drawn(random: Random, drawn: Plan, aims: Aims, at_s: float, for_s: float) -> PlannedFault:
-    """Draw a fault: one of a drawn plan, or one that aims at nodes that matter."""
+def _drawn(
+    random: Random,
+    drawn: Plan,
+    aims: Aims,
+    at_s: float,
+    for_s: float,
+    usual: Sequence[str] = (),
+) -> PlannedFault:
+    """Draw a fault: one of a drawn plan, or one that aims at nodes that matter, most of these at
+    the usual ones."""
     faults: Plan = ()
     if aims.support and random.random() < AT_SUPPORT:
-        faults = draw_stopping(random, aims, at_s, random.choice(aims.support))
+        some = [target for target in usual if target in aims.support]
+        some = some if some and random.random() < AT_USUAL else [*aims.support]
+        faults = draw_stopping(random, aims, at_s, random.choice(some))
     return replace(faults[0] if faults else random.choice(drawn), at_s=at_s, for_s=for_s)
 
 

@@ -27,7 +27,7 @@ from typing import Any
 from harness import registry
 from harness.campaign.checkpoint import FinishedSeed
 from harness.campaign.features import unpacked
-from harness.campaign.forms import Aims, Plan, draw_acts, draw_few, draw_standing
+from harness.campaign.forms import Aims, Plan, draw_acts, draw_few, draw_standing, fits_standing
 from harness.campaign.mutation import MUTATIONS, Material, Scenario, mutate
 from harness.campaign.swarm import draw_faults, with_kinds
 from harness.campaign.tally import SeedResult
@@ -41,7 +41,7 @@ DRAW, MUTATE = "draw", "mutate"  # ways to make a candidate
 AT_LEAST = 0.2  # share of candidates that are made in each way
 RESEEDED = 0.5  # share of mutated candidates that get another world, too
 DENSE, FEW, ACTS, STANDING = "dense", "few", "acts", "standing"  # forms of drawn plans
-FORMS = ((DENSE, 0.4), (FEW, 0.2), (ACTS, 0.2), (STANDING, 0.2))  # and their shares
+FORMS = ((DENSE, 0.5), (FEW, 0.1), (ACTS, 0.2), (STANDING, 0.2))  # and their shares
 OF_DRAWN = 3  # drawn for each, of which the most promising is run
 STACKED = (1, 1, 2, 4)  # mutations of one candidate
 TRIES = 20  # of mutations, until one is valid
@@ -49,6 +49,7 @@ MAX_OWN = 40  # features that a plan is kept for, at most: those count for its e
 CORPUS = 1_000  # kept plans
 DISCOUNT = 0.98  # what an older reward counts for, at each newer one
 RECENT = 64  # results with which a reward is compared
+STEPS_OF_NODE, STEPS_OF_REQUEST = 240, 4  # of a world: for each second, and for each request
 AGAIN = "again"  # the same plan once more
 EXPLORATION = 0.7  # weight of uncertainty in a bandit's score
 
@@ -135,6 +136,8 @@ class SearchRules:
                   module `forms`; the first ones have the first form
     lag           candidate n is made from the results of the candidates up to n - lag
     drawn_first   so many candidates are drawn before any is mutated
+    cheap_steps   events of a world that costs little; of those with n times as many, one in n is
+                  considered
     rerun         a run may differ each time: before a kept plan is mutated, it is run once more,
                   and chosen less if it does not show its features again
     """
@@ -142,10 +145,11 @@ class SearchRules:
     forms: tuple[tuple[str, float], ...] = FORMS
     lag: int = LAG
     drawn_first: int = DRAWN_FIRST
+    cheap_steps: float = math.inf
     rerun: bool = False
 
 
-WORLDS = SearchRules()
+WORLDS = SearchRules(cheap_steps=25_000)
 
 
 class GuidedSearch:
@@ -304,33 +308,43 @@ class GuidedSearch:
         return max(ways, key=self._ways.score)
 
     def _drawn(self, number: int, random: Random) -> _Made:
-        """Draw a few of one form, and return the most promising."""
+        """Draw a few of one form, and return the most promising. Of worlds that are dearer than
+        others, so many are left out that they do not take most of the time."""
         first = number < self._first + self._rules.drawn_first
         form = self._rules.forms[0][0] if first else self._form(random)
-        best, highest, tries = None, -math.inf, 0
+        drawn: list[_Made] = []
+        dear: list[_Made] = []
         for seed in (number, *(random.getrandbits(31) for _ in range(TRIES))):
-            base = random.choice(self._bases)
+            base = random.choice(self._bases_of(form))
             try:
                 trial, plan = self._draw(seed, base, form)
             except SeatrialError:
                 continue  # its sizes do not fit the targets that the trial names
             named = replace(trial, name=f"seed-{number}")
-            attributes = tuple(_attributes(named, plan, base))
-            score = sum(map(self._attributes.score, attributes)) / len(attributes)
-            if score > highest:
-                best, highest = _Made(Scenario(named, plan), drawn=attributes), score
-            tries += 1
-            if first or tries == OF_DRAWN:
+            made = _Made(Scenario(named, plan), drawn=tuple(_attributes(named, plan, base)))
+            cheap = first or random.random() * _steps(trial) <= self._rules.cheap_steps
+            (drawn if cheap else dear).append(made)
+            if first or len(drawn) == OF_DRAWN:
                 break
+        best = max(drawn or dear, key=self._promise, default=None)
         if best is None:
             raise BadRequest(
                 f"{TRIES} seeds drew sizes that do not fit what is given; set them with --nodes"
             )
         return best
 
+    def _promise(self, made: _Made) -> float:
+        return sum(map(self._attributes.score, made.drawn)) / len(made.drawn)
+
     def _form(self, random: Random) -> str:
         forms, shares = zip(*self._rules.forms, strict=True)
         return str(random.choices(forms, shares)[0])
+
+    def _bases_of(self, form: str) -> Sequence[Trial]:
+        """Return those whose load is long enough for faults of this form, or all."""
+        if form == STANDING:
+            return [base for base in self._bases if fits_standing(base)] or self._bases
+        return self._bases
 
     def _draw(self, seed: int, base: Trial, form: str) -> tuple[Trial, Plan]:
         if form == DENSE:
@@ -414,6 +428,12 @@ def _attributes(trial: Trial, plan: Sequence[object], base: Trial) -> Iterator[s
             if key not in given:
                 number = isinstance(value, int | float) and not isinstance(value, bool)
                 yield f"{name} {key} {_magnitude(value) if number else value}"
+
+
+def _steps(trial: Trial) -> float:
+    """Estimate the events of a world."""
+    nodes, rate = sum(trial.nodes.values()), float(trial.load.get("rate", 0))
+    return trial.duration_s * (STEPS_OF_NODE * nodes + STEPS_OF_REQUEST * rate)
 
 
 def _magnitude(number: float) -> int:

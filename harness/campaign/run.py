@@ -50,7 +50,7 @@ GRACE_S = 30.0  # for running seeds when the time is over
 DRAWN_FIRST, OF_MORE = 1000, 100  # seeds to draw in advance, where options may not fit all of them
 HOPELESS = 5  # seeds lost before any was finished
 DOUBTS = 0.1  # share of unproven seeds above which nothing is decided
-DURATIONS_S = (5.0, 10.0, 20.0, 40.0)  # of the load, where a search is free to draw it
+DURATIONS_S = (10.0, 20.0, 40.0)  # of the load, where a search is free to draw it
 WORKLOAD, DURATION, RECOVERY = "workload", "duration_s", "recover_within_s"  # fields of a trial
 CHANGED = "the code has changed since the campaign began, so this would be another seed"
 
