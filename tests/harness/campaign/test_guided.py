@@ -2,6 +2,7 @@
 that showed something new are kept, and changed into others that are valid."""
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -28,6 +29,7 @@ from harness.campaign.forms import (
     draw_acts,
     draw_few,
     draw_standing,
+    fits_standing,
 )
 from harness.campaign.guided import (
     ACTS,
@@ -409,10 +411,11 @@ AIMS = replace(
 
 
 def test_faults_that_outlast_the_recovery() -> None:
-    """One after another, except short ones; half of them aim at nodes that matter. The usual few if
-    the load is too short."""
+    """One after another, except short ones; half of them aim at nodes that matter, the long ones
+    mostly at leaders, the short ones at those who replace them. The usual few if the load is too
+    short."""
     base = replace(SHORT, duration_s=40.0, recover_within_s=7.5)
-    short, aimed, targets = 0, 0, Counter[str]()
+    aimed, targets, short = 0, Counter[str](), Counter[str]()
     for seed in range(40):
         trial, plan = draw_standing(seed, base, AIMS)
         assert _is_valid(Scenario(trial, plan))
@@ -420,13 +423,13 @@ def test_faults_that_outlast_the_recovery() -> None:
         lasting = [fault for fault in plan if fault.for_s > 7.5]
         assert lasting
         assert all(a.at_s + a.for_s < b.at_s for a, b in pairwise(lasting))
-        short += len(plan) - len(lasting)
+        short.update(fault.target for fault in plan if fault not in lasting)
         usual = {(fault.kind, fault.target) for fault in draw_faults(seed, base)[1]}
         aimed += sum((fault.kind, fault.target) not in usual for fault in plan)
-        targets.update(fault.target for fault in plan)
-    assert short
+        targets.update(fault.target for fault in lasting)
     assert aimed > 10
-    assert targets["majority controller"] > 2
+    assert targets["master"] + targets["controller-leader"] > 3 * targets["one slave"]
+    assert short["majority controller"] + short["one slave"] > short["master"]
     brief = replace(base, duration_s=8.0)
     assert draw_standing(1, brief, AIMS) == draw_few(1, brief)
 
@@ -481,6 +484,42 @@ def test_a_plan_is_drawn_in_the_form_that_the_rules_want() -> None:
             acted += "event set" in candidate.plan or "event election" in candidate.plan
             search.add(number, replace(row_of(candidate), failure=("X",)))
         assert acted >= 5
+
+
+def drawn_by(rules: SearchRules, bases: Sequence[Trial], number: int) -> list[SearchCandidate]:
+    """The candidates of a search in which nothing is kept."""
+    search, made = GuidedSearch(bases, 1, rules), list[SearchCandidate]()
+    for _ in range(number):
+        candidate = search.candidate()
+        assert candidate
+        made.append(candidate)
+        search.add(candidate.number, replace(row_of(candidate), failure=("X",)))
+    return made
+
+
+def test_dear_worlds_are_drawn_less() -> None:
+    """Long loads with many requests, of worlds; a real cluster costs the same whatever its load."""
+    bases = [replace(SHORT, duration_s=duration_s) for duration_s in (10.0, 40.0)]
+    long = []
+    for cheap_steps in (25_000, math.inf):
+        rules = SearchRules(((DENSE, 1),), drawn_first=1, lag=1, cheap_steps=cheap_steps)
+        made = drawn_by(rules, bases, 40)
+        long.append(sum(candidate.trial.duration_s == 40 for candidate in made))
+    assert 1 <= long[0] < 12
+    assert long[1] > 15
+    (dear,) = drawn_by(SearchRules(cheap_steps=1, drawn_first=0), bases[1:], 1)
+    assert dear.plan  # if all are dear, one is taken
+
+
+def test_standing_faults_get_a_load_that_is_long_enough() -> None:
+    """Where the duration is drawn, and one is."""
+    bases = [
+        replace(SHORT, duration_s=duration_s, recover_within_s=7.5) for duration_s in (10.0, 20.0)
+    ]
+    assert [fits_standing(base) for base in bases] == [False, True]
+    rules = SearchRules(((STANDING, 1),), drawn_first=1, lag=1)
+    assert {c.trial.duration_s for c in drawn_by(rules, bases, 10)} == {20.0}
+    assert drawn_by(rules, bases[:1], 2)[1].plan
 
 
 # -------------------------------------------------------------------------------------- mutations
