@@ -2,13 +2,13 @@
 
 For each mutant, runs of both: `seatrial simulate --mutant NAME` with and without `--guided`, one
 worker each, until a seed fails with the finding that convicts it, or until a cap of CPU time. Two
-searches run at a time. Without names: all mutants that uniform drawing needs more than `--least`
-CPU seconds for.
+searches run at a time. Without names: all mutants that the first run of uniform drawing needs more
+than `--least` CPU seconds for.
 
     --runs N      runs of each                  --cap S    CPU seconds of a search, at most
-    --least S     of uniform drawing's first run; others are left out
+    --least S     see above
     --workload    let guided search draw the workloads, as it does by default; uniform drawing, and
-                  guided search without it, gets the workload of the mutant's own plan
+                  guided search without it, get the workload of the mutant's own plan
     --duration S  of the load of uniform drawing; guided search draws it
     --features S  no mutants: the features that each finds in the sound code in S CPU seconds
     --results F   file of finished searches, which are not repeated: goes on where it was stopped
@@ -24,7 +24,7 @@ import sys
 import time
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -85,10 +85,12 @@ class Results:
 
     def __init__(self, path: Path | None) -> None:
         self._path, self._costs = path, dict[str, Cost]()
-        if path and path.exists():
+        if path:
+            path.touch()
             for line in path.read_text().splitlines():
-                key, cost = json.loads(line)
-                self._costs[key] = Cost(**cost)
+                with suppress(ValueError, TypeError):  # a line that was cut short
+                    key, cost = json.loads(line)
+                    self._costs[key] = Cost(**cost)
 
     def get(self, job: Job, terms: Terms) -> Cost | None:
         return self._costs.get(f"{job} {terms}")
@@ -207,7 +209,7 @@ def table(mutants: Sequence[str], runs: int, least_s: float, terms: Terms, store
 def main() -> None:
     assert __doc__
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("mutants", nargs="*", default=list(registry.system("flotilla").mutants()))
+    parser.add_argument("mutants", nargs="*")
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--cap", type=float, default=1200.0)
     parser.add_argument("--least", type=float, default=60.0)
@@ -216,13 +218,22 @@ def main() -> None:
     parser.add_argument("--features", type=float, default=0.0)
     parser.add_argument("--results", type=Path)
     given = parser.parse_args()
+    known = list(registry.system("flotilla").mutants())
+    if unknown := set(given.mutants).difference(known):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; the mutants are {', '.join(known)}")
+    if given.runs < 1:
+        parser.error("--runs must be at least 1")
     terms = Terms(given.features or given.cap, given.workload, given.duration)
-    stored = Results(given.results)
+    try:
+        stored = Results(given.results)
+    except OSError as e:
+        parser.error(f"--results: {given.results} cannot be written: {e.strerror or e}")
     if given.features:
         jobs = [Job("", mode, run) for run in range(given.runs) for mode in (UNIFORM, GUIDED)]
         carried_out(jobs, terms, stored)
     else:
-        table(given.mutants, given.runs, given.least, terms, stored)
+        least_s = 0.0 if given.mutants else given.least
+        table(given.mutants or known, given.runs, least_s, terms, stored)
 
 
 if __name__ == "__main__":

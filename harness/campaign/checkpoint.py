@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from harness.campaign.features import unpacked
-from harness.campaign.tally import SeedResult
+from harness.campaign.tally import SeedResult, check_fields
 from harness.errors import BedFailed
 from harness.text.parsing import parse_json
 from harness.trial import Trial
@@ -55,23 +55,17 @@ class FinishedSeed:
         """Read a line. Raises TypeError, KeyError or ValueError."""
         shown_by = tuple(plain.get("shown_by", ()))
         one = cls(**{**plain, "row": SeedResult.read(plain["row"]), "shown_by": shown_by})
-        _check_types(one, cls(one.row))
-        _check_types(one.row, SeedResult(0))
+        check_fields(one, cls(one.row))
         unpacked(one.row.features)
-        texts = (*one.shown_by, *one.row.failure, *one.row.unproven)
-        if not all(isinstance(text, str) for text in texts):
-            raise TypeError("these are no texts")
-        if not all(isinstance(t, int | float) for t in one.row.weak_s):
-            raise TypeError("these are no times")
+        for name in filter(None, (one.run, *one.shown_by)):
+            if name in ("..", ".") or "/" in name or "\0" in name:  # TypeError if it is no text
+                raise ValueError(f"{name} is not the name of a run")
         return one
 
-
-def _check_types(value: object, like: object) -> None:
-    """Raise TypeError if a field is of another type than in `like`."""
-    for name, usual in vars(like).items():
-        wanted = (int, float) if isinstance(usual, float) else type(usual)
-        if not isinstance(getattr(value, name), wanted):
-            raise TypeError(f"{name} is of another type")
+    @property
+    def weight(self) -> tuple[int, int]:
+        """Of two results of a seed the weightier one counts, of two findings that of more runs."""
+        return (-1 if self.lost else self.row.weight), self.tries
 
 
 class CampaignCheckpoint:
@@ -137,10 +131,20 @@ def _take_over(path: Path, open_files: ExitStack) -> bool:
 
 
 def _finished_seeds(paths: list[Path]) -> tuple[FinishedSeed, ...]:
-    """Return each seed once, without truncated lines."""
+    """Return each seed once, without truncated lines: of a file its last result, of several files
+    the weightiest one."""
     finished: dict[int, FinishedSeed] = {}
-    for line in (line for path in paths for line in path.read_bytes().splitlines()):
+    for path in paths:
+        for number, one in _stored_in(path).items():
+            if number not in finished or one.weight > finished[number].weight:
+                finished[number] = one
+    return tuple(finished.values())
+
+
+def _stored_in(path: Path) -> dict[int, FinishedSeed]:
+    stored: dict[int, FinishedSeed] = {}
+    for line in path.read_bytes().splitlines():
         with suppress(ValueError, KeyError, TypeError, AttributeError):
             one = FinishedSeed.read(parse_json(line))
-            finished[one.row.seed] = one
-    return tuple(finished.values())
+            stored[one.row.seed] = one
+    return stored

@@ -38,12 +38,12 @@ ACTS_FIRST_S, ACT_S, ACT_FIRST, ACT_STRIKE = 0.5, (1.5, 3.0, 6.0), (0.05, 0.9), 
 STRIKE_AFTER_S = (0.0, 0.0, 0.001, 0.01, 0.1, 0.5)
 # who holds the latest writes, and who decides who leads: to strike in one moment or in turn
 SUPPORT = ("in-set", "master", "one slave", "controller-leader", "majority controller", "all")
-AGAIN = ("fault-{n}", "{role} but fault-{n}")  # those that an earlier fault hit, or the others
+EARLIER = ("fault-{n}", "{role} but fault-{n}")  # those that an earlier fault hit, or the others
 AT_SUPPORT = 0.5  # share of faults that end a node or cut it off, and aim at these
 AT_CHANGE = 0.7  # share of strikes that wait for a change of a role, set or epoch
 AT_TELLER = 0.4  # share of the other ones that hit the node with the event
 SHAPE, ALONE = "shape", "isolate"  # a parameter of faults on links, and its value
-RARE = ("start", "exit", "stop")  # events that say less than others
+UNINFORMATIVE = ("start", "exit", "stop")  # events that say less than others
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def draw_strike(
     """Draw a fault that waits for an event from a time on, for at most `within_s`: on nodes that
     matter, on those that one of `earlier` faults of its plan hit or on the others, or one of a
     drawn plan. None if there are no events."""
-    known = [kind for kind in aims.events if kind not in RARE] or list(aims.events)
+    known = [kind for kind in aims.events if kind not in UNINFORMATIVE] or list(aims.events)
     changes = [kind for kind in known if kind in CHANGES]
     plain = [fault for fault in drawn if not fault.after]
     if not known or not plain:
@@ -173,7 +173,7 @@ def draw_strike(
     delay = f" + {more_s:g} s" if more_s else ""
     after = f"event {kind}{delay} within {within_s:g} s"
     if aims.support and random.random() < AT_SUPPORT:
-        target = random.choice((*aims.support, "teller", *(AGAIN if earlier else ())))
+        target = random.choice((*aims.support, "teller", *(EARLIER if earlier else ())))
         if earlier:  # usually one of the latest
             latest = max(0, earlier - 1 - int(random.expovariate(1)))
             target = target.format(n=latest, role=aims.role)

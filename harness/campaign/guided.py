@@ -43,14 +43,14 @@ RESEEDED = 0.5  # share of mutated candidates that get another world, too
 DENSE, FEW, ACTS, STANDING = "dense", "few", "acts", "standing"  # forms of drawn plans
 FORMS = ((DENSE, 0.5), (FEW, 0.1), (ACTS, 0.2), (STANDING, 0.2))  # and their shares
 OF_DRAWN = 3  # drawn for each, of which the most promising is run
-STACKED = (1, 1, 2, 4)  # mutations of one candidate
-TRIES = 20  # of mutations, until one is valid
+COMBINED = (1, 1, 2, 4)  # mutations of one candidate
+TRIES = 20  # of drawn or changed plans, until one is valid
 MAX_OWN = 40  # features that a plan is kept for, at most: those count for its energy
-CORPUS = 1_000  # kept plans
+MAX_PLANS = 1_000  # of the corpus
 DISCOUNT = 0.98  # what an older reward counts for, at each newer one
 RECENT = 64  # results with which a reward is compared
 STEPS_OF_NODE, STEPS_OF_REQUEST = 240, 4  # of a world: for each second, and for each request
-AGAIN = "again"  # the same plan once more
+RERUN = "rerun"  # the same plan once more
 EXPLORATION = 0.7  # weight of uncertainty in a bandit's score
 
 
@@ -223,14 +223,17 @@ class GuidedSearch:
         new = frozenset(feature for feature in features if feature not in self._hits)
         for feature in features:
             self._hits[feature] = self._hits.get(feature, 0) + 1
-        reward = self._reward(len(new) / max(1, row.steps))
-        if made.mutations != (AGAIN,):  # which cannot show anything new
-            self._ways.reward((MUTATE if made.mutations else DRAW,), reward)
-        self._mutations.reward(made.mutations, reward)
-        self._attributes.reward(made.drawn, reward)
-        self._kinds.update(fault.kind for fault in made.scenario.plan if made.drawn)
-        self._keep(number, made, row, features, new)
         self._cpu_s += row.cpu_s
+        if made.parent and made.mutations == (RERUN,):
+            own = made.parent.own
+            made.parent.steady = len(own & features) / len(own)
+        else:
+            reward = self._reward(len(new) / max(1, row.steps))
+            self._ways.reward((MUTATE if made.mutations else DRAW,), reward)
+            self._mutations.reward(made.mutations, reward)
+            self._attributes.reward(made.drawn, reward)
+            self._kinds.update(fault.kind for fault in made.scenario.plan if made.drawn)
+            self._keep(number, made, row, features, new)
         self._show()
 
     def _reward(self, rate: float) -> float:
@@ -254,18 +257,14 @@ class GuidedSearch:
         if row.failure or row.doubtful:
             return
         seen = replace(made.scenario, events=tuple(sorted(row.events)), weak_s=row.weak_s)
-        parent = made.parent
-        if parent and made.mutations == (AGAIN,):
-            parent.steady = len(parent.own & features) / len(parent.own)
+        parent, own = made.parent, frozenset(sorted(new)[:MAX_OWN])
+        if parent and _only_drops(made) and parent.own <= features:
+            parent.scenario, parent.steps, parent.own = seen, max(1, row.steps), parent.own | own
             return
-        shorter = parent and len(seen.plan) < len(parent.scenario.plan)
-        if parent and shorter and {*made.mutations} == {"drop"} and parent.own <= features:
-            parent.scenario, parent.steps = seen, max(1, row.steps)
         if not new:
             return
-        own = frozenset(sorted(new)[:MAX_OWN])
         self._corpus.append(KeptPlan(number, seen, own, max(1, row.steps)))
-        if len(self._corpus) > CORPUS:
+        if len(self._corpus) > MAX_PLANS:
             self._corpus.remove(min(self._corpus, key=self._energy))
 
     def _energy(self, kept: KeptPlan) -> float:
@@ -363,7 +362,7 @@ class GuidedSearch:
         parent.chosen += 1
         if self._rules.rerun and parent.chosen == 1:
             trial = replace(parent.scenario.trial, name=f"seed-{number}")
-            return _Made(replace(parent.scenario, trial=trial), parent, (AGAIN,))
+            return _Made(replace(parent.scenario, trial=trial), parent, (RERUN,))
         base = self._base_of(parent.scenario.trial)
         for _ in range(TRIES):
             seed = random.getrandbits(31)
@@ -373,16 +372,14 @@ class GuidedSearch:
                 continue
             material = Material(drawn, other.scenario, self._aims)
             scenario, names = parent.scenario, []
-            for _ in range(random.choice(STACKED)):
+            for _ in range(random.choice(COMBINED)):
                 names.append(self._operator(random))
                 scenario = mutate(names[-1], random, scenario, material)
             if random.random() < RESEEDED:
                 scenario = mutate("reseed", random, scenario, material)
             trial = replace(scenario.trial, name=f"seed-{number}")
             scenario = replace(scenario, trial=with_kinds(trial, scenario.plan))
-            same = replace(scenario.trial, name="") == replace(parent.scenario.trial, name="")
-            same = same and scenario.plan == parent.scenario.plan
-            if scenario.plan and not same and _is_valid(scenario):
+            if scenario.plan and _differ(scenario, parent.scenario) and _is_valid(scenario):
                 return _Made(scenario, parent, tuple(names))
         return None
 
@@ -403,6 +400,19 @@ class GuidedSearch:
         """Return the base that a trial was drawn from."""
         fits = (b for b in self._bases if b.workload == trial.workload)
         return next((b for b in fits if b.duration_s == trial.duration_s), self._bases[0])
+
+
+def _differ(one: Scenario, other: Scenario) -> bool:
+    same = replace(one.trial, name="") == replace(other.trial, name="") and one.plan == other.plan
+    return not same
+
+
+def _only_drops(made: _Made) -> bool:
+    """Return whether a mutation left faults out, and changed nothing else, not even the world."""
+    assert made.parent
+    before, after = made.parent.scenario, made.scenario
+    shorter = len(after.plan) < len(before.plan) and {*made.mutations} == {"drop"}
+    return shorter and after.trial.seed == before.trial.seed
 
 
 def _is_valid(scenario: Scenario) -> bool:

@@ -14,6 +14,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ from harness.cli.session import Engines, ReportOptions, RunEnd, render, run_one
 from harness.errors import EXIT_INVALID, EXIT_UNKNOWN, EXIT_VALID, SeatrialError
 from harness.history.reader import History
 from harness.history.rundir import RunDir
+from harness.history.runs import mend_latest
 from harness.plans import planned_kinds
 from harness.run.preflight import prepare, refuse_impossible
 from harness.trial import Trial
@@ -72,8 +74,10 @@ class Hunt:
         """Raise BadRequest or BedFailed if trials cannot be drawn or cannot run here."""
         for base in self.bases:
             trial, plan = draw_few(base.seed, base)
-            refuse_impossible(Request(trial, registry.nemesis().dump(plan)))
+            request = Request(trial, registry.nemesis().dump(plan))
+            refuse_impossible(request)
         refuse_unready(self.base.hosts, self.base.bed, runs, master)
+        prepare(request)
 
 
 @dataclass
@@ -99,11 +103,17 @@ class HuntState:
     resumed: int = 0  # trials of an earlier command
     findings: list[HuntFinding] = field(default_factory=list)
     failed: dict[int, str] = field(default_factory=dict)  # number -> why its test bed failed
+    failed_before: int = 0  # test beds of an earlier command: they may have been repaired
     failed_in_a_row: int = 0  # of this command's trials, the last ones
     ended: str = ""  # why it ended
     unsaved: str = ""  # why results are not stored any more
     stopped: bool = False
     took_s: float = 0.0
+
+    @property
+    def done(self) -> int:
+        """The number of trials that were carried out or tried."""
+        return len(self.rows) + len(self.failed) + self.failed_before
 
     @property
     def exit_code(self) -> int:
@@ -145,8 +155,9 @@ class HuntState:
 Watch = Callable[[HuntState, SeedResult], None]  # after each trial
 
 
-FORMS = ((FEW, 0.6), (STANDING, 0.2), (ACTS, 0.2))
-RULES = SearchRules(FORMS, lag=1, drawn_first=DRAWN_FIRST, rerun=True)
+RULES = SearchRules(
+    ((FEW, 0.6), (STANDING, 0.2), (ACTS, 0.2)), lag=1, drawn_first=DRAWN_FIRST, rerun=True
+)
 
 
 def conduct(
@@ -187,7 +198,7 @@ def _candidates(
         one = stored[candidate.number]
         state.resumed += 1
         if one.lost:
-            state.failed[candidate.number] = one.lost
+            state.failed_before += 1
             continue
         _count(state, one.row)
         if one.row.failure:
@@ -204,7 +215,7 @@ def _over(state: HuntState, began_s: float) -> str:
     hunt = state.hunt
     if time.monotonic() - began_s >= hunt.within_s:
         return "its time is over; the same command continues it"
-    if hunt.trials is not None and len(state.rows) + len(state.failed) >= hunt.trials:
+    if hunt.trials is not None and state.done >= hunt.trials:
         return "it has done its trials; for more of them, give a higher --trials, or another --seed"
     if hunt.first_only and state.tally.failures:
         return "it has found something; without --first it continues"
@@ -306,6 +317,8 @@ def _remove(run: RunDir) -> None:
     """Remove a run, unless something of it is left on its hosts, which `seatrial heal` can find."""
     if not run.state().get("left"):
         shutil.rmtree(run.path, ignore_errors=True)
+        with suppress(OSError):
+            mend_latest(run.path.parent)
 
 
 def _run(candidate: SearchCandidate, runs: Path, spark: "SparkLauncher") -> RunEnd:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ from harness.trial import DEMANDS, Trial
 AS_EXPECTED, NOT_AS_EXPECTED, UNDECIDED = 0, 1, 2
 KEPT = 10  # runs of each class of failure
 GRACE_S = 30.0  # for running seeds when the time is over
-DRAWN_FIRST, OF_MORE = 1000, 100  # seeds to draw in advance, where options may not fit all of them
+MOST_DRAWN, OF_MORE = 1000, 100  # seeds to draw in advance, where options may not fit all of them
 HOPELESS = 5  # seeds lost before any was finished
 DOUBTS = 0.1  # share of unproven seeds above which nothing is decided
 DURATIONS_S = (10.0, 20.0, 40.0)  # of the load, where a search is free to draw it
@@ -119,7 +120,7 @@ class Campaign:
             raise BadRequest("there are no seeds to simulate; use --seeds 1..100")
         if self.guided and (self.plan is not None or self.base.plan):
             raise BadRequest("a guided campaign makes its own plans; leave --plan out, or --guided")
-        if self.guided and list(self.seeds) != list(range(self.seeds[0], self.seeds[-1] + 1)):
+        if self.guided and any(after != before + 1 for before, after in pairwise(self.seeds)):
             raise BadRequest(
                 "a guided campaign makes each candidate from the results of those before it, so "
                 "its seeds have no gaps; use --seeds 1..100"
@@ -130,7 +131,7 @@ class Campaign:
         refuse_unable_clients(self.base)
         draw_trial(self.seeds[0], self.base, self.plan)
         named = bool(self.base.targets) or self.plan is not None
-        most = DRAWN_FIRST if len(self.seeds) <= DRAWN_FIRST else OF_MORE
+        most = MOST_DRAWN if len(self.seeds) <= MOST_DRAWN else OF_MORE
         for seed in self.seeds[1:most] if named else ():
             self._refuse(seed)
 

@@ -11,6 +11,7 @@ from functools import reduce
 from itertools import groupby
 from typing import Any, Self
 
+LARGEST = (1 << 63) - 1  # number in a stored result
 EXCUSED = "EXCUSED"  # code of a reason
 TUPLES = ("failure", "unproven", "in_force", "before", "weak_s")
 RARE = {"elections": "election", "truncations": "truncate", "set changes": "set"}
@@ -60,6 +61,12 @@ class SeedResult:
         return bool(self.unproven) and not self.failure
 
     @property
+    def weight(self) -> int:
+        """Of two results of a seed the weightier one counts: a failure before a clean one, and that
+        before one that proves nothing."""
+        return 2 if self.failure else int(not self.doubtful)
+
+    @property
     def excused(self) -> bool:
         """Whether faults explain its findings that the system does not claim to survive."""
         return self.doubtful and EXCUSED in self.unproven
@@ -74,9 +81,35 @@ class SeedResult:
 
     @classmethod
     def read(cls, plain: Mapping[str, Any]) -> Self:
-        """Read what `plain` returns. Raises TypeError."""
+        """Read what `plain` returns. Raises TypeError or ValueError."""
         tuples = {key: tuple(plain.get(key, ())) for key in TUPLES}
-        return cls(**{**plain, **tuples})
+        row = cls(**{**plain, **tuples})
+        check_fields(row, cls(0))
+        if not all(isinstance(text, str) for key in TUPLES[:-1] for text in getattr(row, key)):
+            raise TypeError(f"{', '.join(TUPLES[:-1])} must be lists of texts")
+        for moment_s in row.weak_s:
+            _check_field("weak_s", moment_s, 0.0)
+        return row
+
+
+def check_fields(value: object, like: object) -> None:
+    """Raise TypeError or ValueError if a field is of another type than in `like`, or a number is
+    not finite, negative or too large, also as a value of a mapping."""
+    for name, usual in vars(like).items():
+        given = getattr(value, name)
+        _check_field(name, given, usual)
+        if isinstance(given, Mapping):
+            for key, number in given.items():
+                _check_field(f"a name in {name}", key, "")
+                _check_field(f"{name}, {key}", number, 0)
+
+
+def _check_field(name: str, given: object, usual: object) -> None:
+    wanted = (int, float) if isinstance(usual, float) else type(usual)
+    if isinstance(given, bool) or not isinstance(given, wanted):
+        raise TypeError(f"{name} is of another type")
+    if isinstance(given, int | float) and not 0 <= given <= LARGEST:
+        raise ValueError(f"{name} must be a number from 0 to {LARGEST}")
 
 
 @dataclass(frozen=True)

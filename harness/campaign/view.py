@@ -93,6 +93,8 @@ def headline(state: CampaignState) -> str:
 
 
 def _found(search: SearchProgress) -> str:
+    if not search.features:
+        return "nothing learned from yet"
     return f"{quantity(search.features, 'feature')}, {quantity(search.kept, 'plan')} kept"
 
 
@@ -206,6 +208,8 @@ def heading(state: CampaignState, tally: CampaignTotals) -> str:
     mutant = f", mutant {campaign.mutant}" if campaign.mutant else ""
     early = ", stopped by request" if state.interrupted else ""
     late = ", as many as fitted into the time" if state.late else ""
+    if campaign.guided and state.continues:
+        late += "; the same command continues"
     return (
         f"{tally.seeds:,} of {quantity(len(campaign.seeds), 'seed')} of {campaign.base.system}, "
         f"profile {campaign.profile}{mutant}{early}{late}"
@@ -218,7 +222,7 @@ def _faults(tally: CampaignTotals) -> Table:
     table.add_column("planned", justify="right")
     table.add_column("counted", justify="right")
     for kind, planned in tally.planned.items():
-        table.add_row(kind, f"{planned:,}", f"{tally.counted.get(kind, 0):,}")
+        table.add_row(Text(kind), f"{planned:,}", f"{tally.counted.get(kind, 0):,}")
     table.add_row("all", f"{sum(tally.planned.values()):,}", f"{tally.faults:,}", style="bold")
     return table
 
@@ -294,7 +298,7 @@ def _print_rows(console: Console, rows: Sequence[tuple[str, str | Text]]) -> Non
         return
     grid = _grid()
     for words, text in rows:
-        grid.add_row(words, text)
+        grid.add_row(words, Text(text) if isinstance(text, str) else text)
     console.print(grid)
 
 
@@ -430,6 +434,9 @@ def show_hunt(state: HuntState, console: Console | None = None) -> None:
     if state.resumed:
         done = quantity(state.resumed, "trial was", "trials were")
         console.print(f"{done} finished by an earlier hunt of this kind, and not run again")
+    if state.failed_before:
+        before = quantity(state.failed_before, "trial")
+        console.print(f"of {before} of an earlier hunt of this kind the test bed had failed")
     if state.unsaved:
         console.print(f"results could not be stored, so they are lost: {state.unsaved}")
     for number, why in state.failed.items():
@@ -452,7 +459,7 @@ def _hunt_figures(state: HuntState) -> Iterator[tuple[str, str]]:
         "trials",
         f"{tally.failed:,} invalid, {tally.excused:,} excused, "
         f"{tally.doubtful - tally.excused:,} not decided, {tally.clean:,} valid, "
-        f"{len(state.failed):,} whose test bed failed",
+        f"{len(state.failed) + state.failed_before:,} whose test bed failed",
     )
     yield "operations", f"{tally.operations:,}, {tally.acknowledged:,} messages acknowledged"
     yield "search", _found(state.search.progress)

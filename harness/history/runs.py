@@ -214,6 +214,18 @@ def update_latest(run: RunDir, runs: Path) -> None:
     os.replace(temporary, link)
 
 
+def mend_latest(runs: Path) -> None:
+    """Point `latest` at the newest run that is there, if the one that it names was removed."""
+    link = runs / LATEST
+    if not link.is_symlink() or link.exists():
+        return
+    left = sorted(path for path in runs.iterdir() if _is_run(path))
+    if left:
+        update_latest(RunDir(left[-1]), runs)
+    else:
+        link.unlink(missing_ok=True)
+
+
 @contextmanager
 def locked(run: RunDir) -> Iterator[None]:
     """Mark the run as running during the block, and in child processes made meanwhile."""

@@ -68,12 +68,8 @@ def _add(rows: dict[int, SeedResult], more: Iterable[SeedResult]) -> None:
     """Add rows; a failure outweighs a clean row, which outweighs one that proves nothing."""
     for row in more:
         before = rows.get(row.seed)
-        if before is None or _weight(row) > _weight(before):
+        if before is None or row.weight > before.weight:
             rows[row.seed] = row
-
-
-def _weight(row: SeedResult) -> int:
-    return 2 if row.failure else int(not row.doubtful)
 
 
 def _recorded_campaigns(file: Path) -> Iterator[Any]:

@@ -112,6 +112,8 @@ def test_what_a_hunt_finds_is_repeated_and_kept(seatrial: Script, tmp_path: Path
         (["flotilla", "queue"], "workloads that fit"),
         (["flotilla", "--duration", "1s"], "no room for a fault"),
         (["flotilla", "--seed", "x"], "--seed"),
+        (["flotilla", "mine.toml"], "makes its own trials, so it cannot take mine.toml"),
+        (["etcd", "--version", "nope"], "version must read like"),
         ([], "SYSTEM"),
     ],
 )
@@ -119,6 +121,7 @@ def test_a_hunt_that_makes_no_sense_is_refused(
     seatrial: Script, tmp_path: Path, arguments: list[str], says: str
 ) -> None:
     """In one sentence, and before anything has run or been written."""
+    (tmp_path / "mine.toml").write_text('workload = "messages"\n')
     ran = seatrial("hunt", *arguments)
     assert ran.returncode == 254, ran.stderr
     (line,) = ran.stderr.splitlines()

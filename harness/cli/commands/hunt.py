@@ -61,9 +61,9 @@ def command(
     A run shows something new if leaders, roles, lines of logs or the outcomes of operations came in
     a combination that no run before it had. Such a plan is kept, and changed to find more. Without
     WORKLOAD, the workloads that the system's clients can do are drawn. A trial that is invalid is
-    repeated, to see how often it is. Exit code 0 if no trial was invalid, 1 if one was, 2 if a
-    trial proved nothing, a test bed failed, or the hunt was stopped. The same command continues a
-    hunt that has ended, for as many hours again; another --seed begins another one.
+    repeated, to see how often it is. Exit code 0 if no trial was invalid, 1 if one was, 2 if no
+    trial was done, one proved nothing, a test bed failed, or the hunt was stopped. The same command
+    continues a hunt that has ended, for as many hours again; another --seed begins another one.
     """
     from harness import registry
     from harness.campaign.checkpoint import open_checkpoint
@@ -80,6 +80,11 @@ def command(
         fields = {"duration_s": DURATION_S, **fields}
     fixed = {"name": "hunt", "short_faults": True}
     base = request(workload, {**fields, **fixed}, defaults=beneath).trial
+    if base.plan or base.workload != (workload or base.workload):
+        raise BadRequest(
+            f"a hunt makes its own trials, so it cannot take {workload or base.plan}; name a "
+            "workload, and give the rest as options"
+        )
     if base.hosts == HOSTS:
         raise BadRequest(
             "simulated hosts are searched by seatrial simulate --guided; name other hosts"

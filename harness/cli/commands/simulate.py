@@ -98,20 +98,20 @@ def command(
     campaign.refuse()
     each_s = likely_s(replace(campaign.base, hosts="simulated"))
     total_s = len(campaign.seeds) * each_s / min(jobs, os.cpu_count() or 1)
-    check_writable(runs)
     with (
         open_summary(summary) as append,
         open_page(page) as write_page,
         stop_requested() as stopped,
-        open_checkpoint(campaign.key, edition(), runs) as checkpoint,
         ExitStack() as at_last,
     ):
+        check_writable(runs)
+        checkpoint = at_last.enter_context(open_checkpoint(campaign.key, edition(), runs))
         announce(min(total_s, within_s or total_s), quantity(len(campaign.seeds), "seed"))
         with CampaignScreen() as watch:
             state = conduct(campaign, runs, watch, checkpoint=checkpoint, stopped=stopped)
         total = sum_campaigns(state, runs)
         # also after a second stop, or without a terminal
-        kept = guided and state.continues
+        kept = guided and state.continues and (state.rows or state.beside)
         at_last.callback(record_campaign, state, runs, None if kept else checkpoint)
         at_last.callback(append, state, total)
         at_last.callback(write_page, state, total)

@@ -33,17 +33,18 @@ from harness.campaign.forms import (
 )
 from harness.campaign.guided import (
     ACTS,
-    AGAIN,
     DENSE,
     DRAW,
     FEW,
     MUTATE,
+    RERUN,
     STANDING,
     Bandit,
     GuidedSearch,
     SearchCandidate,
     SearchRules,
     _is_valid,
+    _Made,
 )
 from harness.campaign.mutation import MUTATIONS, Material, Scenario, mutate
 from harness.campaign.run import (
@@ -198,6 +199,11 @@ def test_a_search_with_fewer_candidates_keeps_the_results(tmp_path: Path) -> Non
         {"steps": "x"},
         {"planned": [1]},
         {"failure": [3]},
+        {"planned": {"kill": "x"}},
+        {"counted": {"kill": None}},
+        {"looks": {"epochs": -1}},
+        {"steps": 10**400},
+        {"cpu_s": float("nan")},
     ],
     ids=str,
 )
@@ -229,7 +235,7 @@ print(candidate.digest, search.corpus_digest())
 def test_hashes_do_not_matter() -> None:
     """The same search in a process with other hashes of texts."""
     labs = Path(__file__).parents[2] / "labs" / "sample_runs"
-    told = {
+    digests = {
         subprocess.run(
             [sys.executable, "-c", HASHED],
             env={**os.environ, "PYTHONHASHSEED": hashes, "PYTHONPATH": str(labs)},
@@ -239,7 +245,7 @@ def test_hashes_do_not_matter() -> None:
         ).stdout
         for hashes in ("1", "2")
     }
-    assert len(told) == 1
+    assert len(digests) == 1
 
 
 def test_sizes_that_do_not_fit_are_drawn_again() -> None:
@@ -319,7 +325,7 @@ def test_with_luck_a_plan_is_run_once_more() -> None:
         for again in ("AQAAAA==", "AgAAAA==")
     )
     assert [one._corpus[0].steady for one in (steady, shaky)] == [1.0, 0.0]
-    assert AGAIN not in MUTATIONS
+    assert RERUN not in MUTATIONS
 
 
 def test_a_shorter_plan_with_the_same_features_takes_the_place() -> None:
@@ -509,6 +515,34 @@ def test_dear_worlds_are_drawn_less() -> None:
     assert long[1] > 15
     (dear,) = drawn_by(SearchRules(cheap_steps=1, drawn_first=0), bases[1:], 1)
     assert dear.plan  # if all are dear, one is taken
+
+
+def test_only_a_plan_that_is_shorter_takes_the_place_of_its_parent() -> None:
+    """One that was moved to another world shows something else. It keeps what its parent was kept
+    for, and what it showed itself."""
+    search = GuidedSearch((SHORT,), 1, QUICK)
+    first = search.candidate()
+    assert first
+    search.add(1, replace(row_of(first), features=packed([1, 2])))
+    search.learn_rest()
+    (parent,) = search._corpus
+    whole = parent.scenario
+    shorter = replace(whole, plan=whole.plan[:-1])
+    elsewhere = replace(shorter, trial=replace(shorter.trial, seed=99))
+    row = replace(row_of(first), features=packed([1, 2, 3]))
+    search._results[2] = row
+    search._made[2] = _Made(elsewhere, parent, ("drop",))
+    search._next = 3
+    search.learn_rest()
+    assert len(search._corpus) == 2
+    assert parent.scenario == whole
+    search._results[3] = replace(row, features=packed([1, 2, 3, 4]))
+    search._made[3] = _Made(shorter, parent, ("drop", "drop"))
+    search._next = 4
+    search.learn_rest()
+    assert len(search._corpus) == 2
+    assert parent.scenario.plan == shorter.plan
+    assert parent.own == {1, 2, 4}
 
 
 def test_standing_faults_get_a_load_that_is_long_enough() -> None:

@@ -4,7 +4,8 @@ Runs end here as a test says; tests/cli/test_searching.py has real ones.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -12,12 +13,14 @@ import pytest
 from rich.console import Console
 
 from harness.campaign import hunt as hunting
-from harness.campaign.checkpoint import open_checkpoint
+from harness.campaign.checkpoint import FinishedSeed, open_checkpoint
 from harness.campaign.hunt import EDITION, Hunt, HuntState, conduct
+from harness.campaign.tally import SeedResult
 from harness.campaign.view import show_hunt
 from harness.cli.options import Request
 from harness.cli.session import RunEnd
 from harness.history.rundir import RunDir
+from harness.history.runs import update_latest
 from harness.judge.verdict import Finding, Judgement, Result, Verdict
 from harness.trial import Trial
 
@@ -83,7 +86,7 @@ def kept(runs: Path) -> list[str]:
     return sorted(path.name for path in runs.iterdir() if path.is_dir())
 
 
-def test_a_finding_is_repeated_and_told_again(
+def test_a_finding_is_repeated_and_shown_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also by the command that continues the hunt; invalid runs are kept, by whatever codes."""
@@ -118,7 +121,8 @@ def test_a_failed_test_bed_proves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     with ending(monkeypatch, valid) as more:
         state = hunted(tmp_path, 9)
     assert len(more) == 2  # the test bed was mended, and the same command goes on
-    assert len(state.failed) == 4
+    assert (state.failed_before, state.failed, state.exit_code) == (4, {}, 0)
+    assert "4 whose test bed failed" in shown(state)
 
 
 def test_a_bed_that_fails_under_load_makes_no_trial_valid(
@@ -168,6 +172,41 @@ def test_a_run_that_says_that_it_was_stopped_ends_the_hunt(
     with ending(monkeypatch, stop) as begun:
         state = hunted(tmp_path, trials=5)
     assert (state.stopped, state.failed, len(begun)) == (True, {}, 1 + found)
+
+
+def test_of_two_hunts_at_once_the_finding_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each stores what it did; the command that continues them takes over both."""
+    hunt = Hunt(BASE, ("messages",), 3600.0, 1)
+    clean = SeedResult(1, tried="x")
+    convicted = FinishedSeed(replace(clean, failure=("LOST_ACKED",)), "run", "", "", ("run",), 4)
+    results = [FinishedSeed(clean), convicted, replace(convicted, tries=1), FinishedSeed(clean)]
+    with ExitStack() as both:
+        for one in results:  # each process has a file of its own, in the order of its name
+            both.enter_context(open_checkpoint(hunt.key, EDITION, tmp_path)).add(one)
+    files = sorted(tmp_path.glob("*.part"))
+    assert len(files) == len(results)
+    with open_checkpoint(hunt.key, EDITION, tmp_path) as checkpoint:
+        assert checkpoint.finished == (convicted,)
+    with ending(monkeypatch, valid):
+        assert hunted(tmp_path, 1).exit_code == 1
+
+
+def test_latest_names_a_run_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest one, although the runs of a hunt come and go; or there is none."""
+
+    def end(number: int, run: RunDir) -> RunEnd:
+        run.trial_file.write_text(BASE.to_toml())
+        update_latest(run, tmp_path)
+        return (invalid if number == 2 else valid)(number, run)
+
+    with ending(monkeypatch, end):
+        hunted(tmp_path, 1)
+        assert not (tmp_path / "latest").is_symlink()
+        state = hunted(tmp_path, 3, repeat=0)
+    (found,) = state.findings
+    assert (tmp_path / "latest").resolve() == found.runs[0].resolve()
 
 
 def test_the_first_finding_ends_a_hunt_that_asks_for_it(
