@@ -91,7 +91,9 @@ def test_a_seed_that_fails_can_be_repeated(seatrial: Script, tmp_path: Path) -> 
 )
 def test_a_world_has_less_time_to_recover(options: list[str], within_s: float) -> None:
     """Five times what it takes to notice a silent node, unless the user or the plan says."""
-    with command.make_context("simulate", ["messages", *options]) as context:
+    asked = ["messages", *options]
+    names = ["-h", "--help"]  # as usual, since click remembers them for all later help
+    with command.make_context("simulate", asked, help_option_names=names) as context:
         flags = dict(context.params)
         for name in ("runs", "as_json", "summary", "page"):
             flags.pop(name)
