@@ -307,12 +307,12 @@ class GuidedSearch:
         return max(ways, key=self._ways.score)
 
     def _drawn(self, number: int, random: Random) -> _Made:
-        """Draw a few of one form, and return the most promising. Of worlds that are dearer than
-        others, so many are left out that they do not take most of the time."""
+        """Draw a few of one form, and return the most promising. Of worlds that cost more
+        than others, so many are left out that they do not take most of the time."""
         first = number < self._first + self._rules.drawn_first
         form = self._rules.forms[0][0] if first else self._form(random)
         drawn: list[_Made] = []
-        dear: list[_Made] = []
+        costly: list[_Made] = []
         for seed in (number, *(random.getrandbits(31) for _ in range(TRIES))):
             base = random.choice(self._bases_of(form))
             try:
@@ -322,10 +322,10 @@ class GuidedSearch:
             named = replace(trial, name=f"seed-{number}")
             made = _Made(Scenario(named, plan), drawn=tuple(_attributes(named, plan, base)))
             cheap = first or random.random() * _steps(trial) <= self._rules.cheap_steps
-            (drawn if cheap else dear).append(made)
+            (drawn if cheap else costly).append(made)
             if first or len(drawn) == OF_DRAWN:
                 break
-        best = max(drawn or dear, key=self._promise, default=None)
+        best = max(drawn or costly, key=self._promise, default=None)
         if best is None:
             raise BadRequest(
                 f"{TRIES} seeds drew sizes that do not fit what is given; set them with --nodes"

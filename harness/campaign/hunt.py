@@ -144,6 +144,7 @@ class HuntState:
             "failures": {codes: list(numbers) for codes, numbers in self.tally.failures.items()},
             "unproven": dict(self.tally.unproven),
             "test_bed_failed": {str(number): why for number, why in self.failed.items()},
+            "test_bed_failed_before": self.failed_before,
             "findings": found,
             "features": self.search.progress.features,
             "plans_kept": self.search.progress.kept,

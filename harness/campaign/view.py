@@ -208,8 +208,8 @@ def heading(state: CampaignState, tally: CampaignTotals) -> str:
     mutant = f", mutant {campaign.mutant}" if campaign.mutant else ""
     early = ", stopped by request" if state.interrupted else ""
     late = ", as many as fitted into the time" if state.late else ""
-    if campaign.guided and state.continues:
-        late += "; the same command continues"
+    if campaign.guided and (early or late) and state.continues:
+        late += "; the same command continues it"
     return (
         f"{tally.seeds:,} of {quantity(len(campaign.seeds), 'seed')} of {campaign.base.system}, "
         f"profile {campaign.profile}{mutant}{early}{late}"
@@ -436,7 +436,7 @@ def show_hunt(state: HuntState, console: Console | None = None) -> None:
         console.print(f"{done} finished by an earlier hunt of this kind, and not run again")
     if state.failed_before:
         before = quantity(state.failed_before, "trial")
-        console.print(f"of {before} of an earlier hunt of this kind the test bed had failed")
+        console.print(f"the test bed of {before} of an earlier hunt of this kind had failed")
     if state.unsaved:
         console.print(f"results could not be stored, so they are lost: {state.unsaved}")
     for number, why in state.failed.items():

@@ -503,7 +503,7 @@ def drawn_by(rules: SearchRules, bases: Sequence[Trial], number: int) -> list[Se
     return made
 
 
-def test_dear_worlds_are_drawn_less() -> None:
+def test_costly_worlds_are_drawn_less() -> None:
     """Long loads with many requests, of worlds; a real cluster costs the same whatever its load."""
     bases = [replace(SHORT, duration_s=duration_s) for duration_s in (10.0, 40.0)]
     long = []
@@ -513,8 +513,8 @@ def test_dear_worlds_are_drawn_less() -> None:
         long.append(sum(candidate.trial.duration_s == 40 for candidate in made))
     assert 1 <= long[0] < 12
     assert long[1] > 15
-    (dear,) = drawn_by(SearchRules(cheap_steps=1, drawn_first=0), bases[1:], 1)
-    assert dear.plan  # if all are dear, one is taken
+    (costly,) = drawn_by(SearchRules(cheap_steps=1, drawn_first=0), bases[1:], 1)
+    assert costly.plan  # if all are, one is taken
 
 
 def test_only_a_plan_that_is_shorter_takes_the_place_of_its_parent() -> None:
