@@ -37,6 +37,15 @@ def _read(pid: int, name: str) -> bytes:
         return b""
 
 
+def state(pid: int) -> str:
+    """A letter, as in `ps`; empty if there is no such process."""
+    return b"".join(_read(pid, "stat").rpartition(b")")[2].split()[:1]).decode()
+
+
+def alive(pid: int) -> bool:
+    return state(pid) not in ("", "Z", "X")
+
+
 def command(pid: int) -> str:
     return _read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import leftovers
 import pytest
 
 from harness.history.journal import read_stream
@@ -327,7 +328,7 @@ def reasons(run: RunDir) -> tuple[list[str], History]:
 def end_by_force(run_command: RunningCommand, words: str) -> None:
     """Kill the first process of the run whose command line has these words."""
     ours = descendants(run_command.process.pid)
-    os.kill(next(pid for pid in ours if words in command(pid)), signal.SIGKILL)
+    os.kill(next(pid for pid in ours if words in leftovers.command(pid)), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("error_ms", [0, 5])
@@ -428,7 +429,7 @@ def test_a_killed_command_leaves_nothing_behind(sail: Sail, moment: str) -> None
     assert ours
     os.kill(run_command.process.pid, signal.SIGKILL)
     began = time.monotonic()
-    wait(lambda: not [pid for pid in ours if alive(pid)], GONE_WITHIN_S)
+    wait(lambda: not [pid for pid in ours if leftovers.alive(pid)], GONE_WITHIN_S)
     wait(lambda: not processes_of(run_command.run), GONE_WITHIN_S - (time.monotonic() - began))
     state = run_command.run.state()
     assert not state["ended"]
@@ -441,28 +442,9 @@ def wait(condition: Callable[[], bool], within_s: float = PATIENCE_S) -> None:
         time.sleep(0.01)
 
 
-def alive(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
-
-
-def command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-    except OSError:
-        return ""
-
-
 def descendants(pid: int) -> list[int]:
     """All processes below this one, seen from outside."""
-    parents: dict[int, int] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and alive(int(entry)):
-            stat = Path(f"/proc/{entry}/stat").read_text()
-            parents[int(entry)] = int(stat.rpartition(")")[2].split()[1])
+    parents = {at: parent for (at, _), parent in leftovers.processes()}
     below, found = {pid}, list[int]()
     while new := [p for p, parent in parents.items() if parent in below and p not in below]:
         below.update(new)
@@ -472,5 +454,5 @@ def descendants(pid: int) -> list[int]:
 
 def processes_of(run: RunDir) -> list[str]:
     """Live processes that name the run's folder."""
-    entries = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
-    return [command(p) for p in entries if str(run.path) in command(p) and alive(p)]
+    commands = (leftovers.command(pid) for (pid, _), _ in leftovers.processes())
+    return [command for command in commands if str(run.path) in command]

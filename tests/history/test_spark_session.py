@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import leftovers
 import pytest
 from py4j.java_gateway import GatewayClient
 from py4j.protocol import ERROR_ON_RECEIVE, Py4JNetworkError
@@ -252,11 +253,7 @@ def _gone(pid: int) -> bool:
 
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        if "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text():
+        if not leftovers.alive(pid):
             return True
         time.sleep(0.02)
     return False

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import leftovers
 import pytest
 
 from clusters.hosts._agent import agent as _agent
@@ -81,7 +81,7 @@ def test_a_driver_that_goes_takes_everything_along(agent: Agent, how: str) -> No
         agent.process.stdin.close()
     assert agent.process.wait(PATIENCE_S) == 0
     deadline = time.monotonic() + PATIENCE_S
-    while any(alive(pid) for pid in (stopped, stubborn, grandchild)):
+    while any(leftovers.alive(pid) for pid in (stopped, stubborn, grandchild)):
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -138,11 +138,3 @@ def test_it_needs_the_standard_library_only() -> None:
             line.split()[1] for line in text.splitlines() if line.startswith(("import", "from"))
         ]
         assert {name.split(".")[0] for name in imported} <= sys.stdlib_module_names
-
-
-def alive(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX" and os.path.exists(f"/proc/{pid}")

@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+import leftovers
 import pytest
 
 from clusters.hosts._agent import agent as _agent
@@ -228,7 +229,7 @@ def test_without_a_driver_it_leaves_and_takes_everything_along(daemon: Daemon) -
         return [running, stopped]
 
     pids = asyncio.run(scene())
-    eventually(lambda: not any(alive(pid) for pid in [*pids, daemon.pid]))
+    eventually(lambda: not any(leftovers.alive(pid) for pid in [*pids, daemon.pid]))
     assert daemon.end == "no driver was heard for 3 s"
     sentence = asyncio.run(refused(daemon))
     assert sentence == "a is gone: its agent left: no driver was heard for 3 s"
@@ -266,7 +267,7 @@ def test_told_to_leave_it_says_so_and_fails_open_calls(daemon: Daemon) -> None:
 
     sentence, pid = asyncio.run(scene())
     assert sentence == "a is gone: its agent left: SIGTERM was received"
-    eventually(lambda: not alive(pid) and not alive(daemon.pid))
+    eventually(lambda: not leftovers.alive(pid) and not leftovers.alive(daemon.pid))
 
 
 def test_a_request_that_comes_while_it_leaves_is_not_carried_out(
@@ -283,7 +284,7 @@ def test_a_request_that_comes_while_it_leaves_is_not_carried_out(
         wait = f"until [ -e {gate} ]; do sleep 0.02; done"
         await carrier.agent.at_leave(["sh", "-c", wait])
         os.kill(daemon.pid, signal.SIGTERM)
-        await asyncio.to_thread(eventually, lambda: not alive(pid))
+        await asyncio.to_thread(eventually, lambda: not leftovers.alive(pid))
         asked = asyncio.ensure_future(carrier.agent.start("late", ["touch", str(late)]))
         await asyncio.wait({asked}, timeout=0.5)  # nothing comes, so a longer wait shows no more
         gate.touch()
@@ -324,7 +325,7 @@ def test_what_is_kept_has_a_bound(daemon: Daemon) -> None:
         await carrier.hang_up()
 
     asyncio.run(scene())
-    eventually(lambda: not alive(daemon.pid))
+    eventually(lambda: not leftovers.alive(daemon.pid))
     assert daemon.end == "more than 2 MB waited for a driver to take them"
 
 
@@ -391,7 +392,7 @@ def test_it_is_detached_and_holds_the_lock_of_the_host(daemon: Daemon, tmp_path:
             fcntl.flock(another, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.kill(daemon.pid, signal.SIGKILL)
         fcntl.flock(another, fcntl.LOCK_EX)
-    assert alive(pid)
+    assert leftovers.alive(pid)
     os.kill(pid, signal.SIGKILL)
 
 
@@ -408,14 +409,6 @@ def eventually(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not come true"
         time.sleep(0.01)
-
-
-def alive(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
 def _fd(pipe: IO[bytes] | None) -> int:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import leftovers
 import pytest
 
 from clusters.kit import process_tree
@@ -34,14 +35,6 @@ def wait_until(holds: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
-def state(pid: int) -> str:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return ""
-    return text.rpartition(")")[2].split()[0]
-
-
 def start(folder: Path, seconds: float = 60) -> tuple[subprocess.Popen[bytes], int]:
     """Start the program; return it and the pid of its orphan."""
     orphan = folder / "orphan"
@@ -60,7 +53,7 @@ def running(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     if run.poll() is None:
         os.killpg(run.pid, signal.SIGKILL)
         run.wait()
-    wait_until(lambda: not state(orphan))
+    wait_until(lambda: not leftovers.state(orphan))
 
 
 Running = tuple[subprocess.Popen[bytes], int]
@@ -69,9 +62,9 @@ Running = tuple[subprocess.Popen[bytes], int]
 def test_a_stopped_group_stops_all(running: Running) -> None:
     run, orphan = running
     os.killpg(run.pid, signal.SIGSTOP)
-    wait_until(lambda: state(orphan) == "T")
+    wait_until(lambda: leftovers.state(orphan) == "T")
     os.killpg(run.pid, signal.SIGCONT)
-    wait_until(lambda: state(orphan) == "S")
+    wait_until(lambda: leftovers.state(orphan) == "S")
 
 
 @pytest.mark.parametrize("stopped", [False, True])
@@ -79,9 +72,9 @@ def test_a_killed_group_is_killed_whole(running: Running, stopped: bool) -> None
     run, orphan = running
     if stopped:
         os.killpg(run.pid, signal.SIGSTOP)
-        wait_until(lambda: state(orphan) == "T")
+        wait_until(lambda: leftovers.state(orphan) == "T")
     os.killpg(run.pid, signal.SIGKILL)
-    wait_until(lambda: not state(orphan))
+    wait_until(lambda: not leftovers.state(orphan))
 
 
 def test_the_program_starts_again_when_the_one_before_is_dead(tmp_path: Path) -> None:
@@ -89,24 +82,24 @@ def test_the_program_starts_again_when_the_one_before_is_dead(tmp_path: Path) ->
     os.killpg(before.pid, signal.SIGKILL)
     before.wait()
     after, new = start(tmp_path)
-    assert not state(old)
+    assert not leftovers.state(old)
     os.killpg(after.pid, signal.SIGKILL)
     after.wait()
-    wait_until(lambda: not state(new))
+    wait_until(lambda: not leftovers.state(new))
 
 
 def test_it_ends_with_its_program(tmp_path: Path) -> None:
     """With its exit code, and nothing is left."""
     run, orphan = start(tmp_path, 0.5)
     assert run.wait(20) == 7
-    assert not state(orphan)
+    assert not leftovers.state(orphan)
 
 
 def test_it_passes_on_that_it_should_end(running: Running) -> None:
     run, orphan = running
     os.killpg(run.pid, signal.SIGTERM)
     assert run.wait(20) == 128 + signal.SIGTERM
-    assert not state(orphan)
+    assert not leftovers.state(orphan)
 
 
 def test_the_program_is_not_root(tmp_path: Path) -> None:

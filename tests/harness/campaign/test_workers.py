@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import leftovers
 import pytest
 from seedlings import Gated, Sow, whose
 
@@ -103,14 +104,7 @@ def test_workers_end_with_whoever_started_them(tmp_path: Path) -> None:
 
 def _children(pid: int) -> set[int]:
     listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return {int(child) for child in listed if b"resource_tracker" not in _command(child)}
-
-
-def _command(pid: str) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
+    return {pid for pid in map(int, listed) if "resource_tracker" not in leftovers.command(pid)}
 
 
 def _scratches(children: set[int]) -> set[Path]:
@@ -121,13 +115,7 @@ def _scratches(children: set[int]) -> set[Path]:
 
 
 def _gone(pids: set[int]) -> None:
-    def dead(pid: int) -> bool:
-        try:
-            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-        except OSError:
-            return True
-
-    _until(lambda: all(dead(pid) for pid in pids))
+    _until(lambda: not any(leftovers.alive(pid) for pid in pids))
 
 
 def _until(holds: Callable[[], bool]) -> None:
