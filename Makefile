@@ -41,7 +41,7 @@ check: develop packages
 
 # The same seeds every time: what fails here fails for everybody. On slow machines fewer of them.
 campaign: install
-	$(BIN)/seatrial simulate --seeds $(SEEDS) --time 4m
+	$(BIN)/seatrial simulate --drawn --seeds $(SEEDS) --time 4m
 
 bench: develop packages
 	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt --group bench

@@ -33,7 +33,7 @@ from harness import registry
 from harness.campaign.features import unpacked
 from harness.campaign.guided import GuidedSearch, SearchCandidate
 from harness.campaign.pool import run_in_pool
-from harness.campaign.run import DURATION, WORKLOAD, Campaign, SeedRunner
+from harness.campaign.run import DURATION, RECOVERY, WORKLOAD, Campaign, SeedRunner
 from harness.campaign.swarm import draw_trial, recover_within_s
 from harness.campaign.tally import SeedResult
 from harness.cli.commands.simulate import DURATION_S
@@ -152,7 +152,7 @@ def search(job: Job, workload: str, terms: Terms) -> Cost:
     seeds = range(first, first + BETWEEN)
     campaign = Campaign(asked, seeds, 1)
     if job.mode == GUIDED:
-        drawn_too = frozenset({WORKLOAD, DURATION} if terms.free else {DURATION})
+        drawn_too = frozenset({WORKLOAD, DURATION, RECOVERY} if terms.free else {DURATION})
         campaign = replace(campaign, guided=True, free=drawn_too)
     cpu_s, seen, worlds = 0.0, set[int](), 0
     wanted = MUTANTS[job.mutant].finding if job.mutant else None

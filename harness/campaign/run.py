@@ -30,7 +30,7 @@ from harness.campaign.features import features_of, packed
 from harness.campaign.guided import GuidedSearch, SearchCandidate
 from harness.campaign.pool import PoolResult, Steps, run_in_pool
 from harness.campaign.simulation import STOPPED, SeedOutcome, record_messages, simulate
-from harness.campaign.swarm import HOSTS, draw_trial
+from harness.campaign.swarm import HOSTS, draw_trial, recover_within_s
 from harness.campaign.tally import CampaignTotals, SeedResult
 from harness.errors import BadRequest, SeatrialError
 from harness.history.rundir import RunDir
@@ -61,7 +61,7 @@ class Campaign:
     """A campaign to carry out. `base` is common to all seeds, and so is `plan`, if given.
 
     guided  search: seeds are the numbers of candidates, without gaps
-    free    what a guided search draws, too: WORKLOAD, DURATION
+    free    what a guided search chooses, too: WORKLOAD, DURATION, and RECOVERY by the workload
     """
 
     base: Trial
@@ -77,13 +77,17 @@ class Campaign:
     def bases(self) -> tuple[Trial, ...]:
         """The trials that seeds are drawn from."""
         base = self.base
-        return tuple(
+        drawn = WORKLOAD in self.free
+        workloads = drawable_workloads(base, HOSTS) if drawn else (base.workload,)
+        durations_s = DURATIONS_S if DURATION in self.free else (base.duration_s,)
+        bases = [
             replace(base, workload=workload, duration_s=duration_s)
-            for workload in (
-                drawable_workloads(base, HOSTS) if WORKLOAD in self.free else (base.workload,)
-            )
-            for duration_s in (DURATIONS_S if DURATION in self.free else (base.duration_s,))
-        )
+            for workload in workloads
+            for duration_s in durations_s
+        ]
+        if RECOVERY in self.free:
+            bases = [replace(base, recover_within_s=recover_within_s(base)) for base in bases]
+        return tuple(bases)
 
     @property
     def mutant(self) -> str:
@@ -119,11 +123,13 @@ class Campaign:
         if not self.seeds:
             raise BadRequest("there are no seeds to simulate; use --seeds 1..100")
         if self.guided and (self.plan is not None or self.base.plan):
-            raise BadRequest("a guided campaign makes its own plans; leave --plan out, or --guided")
-        if self.guided and any(after != before + 1 for before, after in pairwise(self.seeds)):
+            raise BadRequest(
+                "a guided campaign makes its own plans; leave --plan out, or use --drawn"
+            )
+        if self.guided and not without_gaps(self.seeds):
             raise BadRequest(
                 "a guided campaign makes each candidate from the results of those before it, so "
-                "its seeds have no gaps; use --seeds 1..100"
+                "its seeds have no gaps; use --seeds 1..100, or --drawn"
             )
         refuse_unknown(self.base)
         refuse_no_program(self.base)
@@ -140,6 +146,10 @@ class Campaign:
             draw_trial(seed, self.base, self.plan)
         except SeatrialError as e:
             raise BadRequest(f"seed {seed} draws other sizes: {e}; set them with --nodes") from e
+
+
+def without_gaps(seeds: Sequence[int]) -> bool:
+    return all(after == before + 1 for before, after in pairwise(seeds))
 
 
 def in_full(base: Mapping[str, Any]) -> bool:

@@ -206,13 +206,14 @@ def heading(state: CampaignState, tally: CampaignTotals) -> str:
     """Return what was carried out."""
     campaign = state.campaign
     mutant = f", mutant {campaign.mutant}" if campaign.mutant else ""
+    guided = ", guided" if campaign.guided else ""
     early = ", stopped by request" if state.interrupted else ""
     late = ", as many as fitted into the time" if state.late else ""
     if campaign.guided and (early or late) and state.continues:
         late += "; the same command continues it"
     return (
         f"{tally.seeds:,} of {quantity(len(campaign.seeds), 'seed')} of {campaign.base.system}, "
-        f"profile {campaign.profile}{mutant}{early}{late}"
+        f"profile {campaign.profile}{mutant}{guided}{early}{late}"
     )
 
 

@@ -106,7 +106,7 @@ def test_what_a_hunt_finds_is_repeated_and_kept(seatrial: Script, tmp_path: Path
     [
         (["etdc"], "unknown system 'etdc' (did you mean etcd?)"),
         (["flotilla", "massages"], "unknown workload or trial 'massages'"),
-        (["flotilla", "--hosts", "simulated"], "seatrial simulate --guided"),
+        (["flotilla", "--hosts", "simulated"], "searched by seatrial simulate"),
         (["flotilla", "--faults", "pauze"], "(did you mean pause?)"),
         (["flotilla", "--hours", "0"], "--hours"),
         (["flotilla", "queue"], "workloads that fit"),

@@ -91,21 +91,59 @@ def test_a_seed_that_fails_can_be_repeated(seatrial: Script, tmp_path: Path) -> 
 )
 def test_a_world_has_less_time_to_recover(options: list[str], within_s: float) -> None:
     """Five times what it takes to notice a silent node, unless the user or the plan says."""
-    asked = ["messages", *options]
+    assert campaign_of("messages", *options).base.recover_within_s == within_s
+
+
+def test_a_silent_consumer_is_noticed_later() -> None:
+    """Members of a group count until `brokerChannelExpiredTime`, 12 s of a world, has passed."""
+    assert campaign_of("rebalance").base.recover_within_s == 30.0
+    bases = campaign_of().bases
+    assert {b.recover_within_s for b in bases if b.workload == "rebalance"} == {30.0}
+    assert {b.recover_within_s for b in bases if b.workload != "rebalance"} == {7.5}
+    given = campaign_of("--recover-within", "9s").bases
+    assert {b.recover_within_s for b in given} == {9.0}
+
+
+@pytest.mark.parametrize(
+    ("options", "guided"),
+    [
+        (["--seeds", "1..17"], True),
+        (["--seeds", "1..16"], False),
+        (["--seeds", "1..16", "--guided"], True),
+        (["--seeds", "1..99", "--drawn"], False),
+        (["--seeds", "1..16,18,19"], False),
+        (["--plan", LOSING[3]], False),
+    ],
+)
+def test_which_campaigns_are_guided(options: list[str], guided: bool) -> None:
+    """Those of many seeds, unless the user says, or a search would not be possible."""
+    assert campaign_of(*options).guided == guided
+
+
+def campaign_of(*asked: str) -> Campaign:
+    """The campaign of a command with these arguments."""
     names = ["-h", "--help"]  # as usual, since click remembers them for all later help
-    with command.make_context("simulate", asked, help_option_names=names) as context:
+    with command.make_context("simulate", [*asked], help_option_names=names) as context:
         flags = dict(context.params)
         for name in ("runs", "as_json", "summary", "page"):
             flags.pop(name)
         own = ("what", "mutant", "seeds", "jobs", "within_s", "to_the_end", "guided")
-        campaign = _campaign(**{name: flags.pop(name) for name in own}, flags=flags)
-    assert campaign.base.recover_within_s == within_s
+        return _campaign(**{name: flags.pop(name) for name in own}, flags=flags)
 
 
 @contextmanager
 def endless(runs: Path) -> Iterator["subprocess.Popen[str]"]:
     """A campaign of very many seeds, of which the first is done. It ends with the block."""
-    arguments = ["simulate", "--seeds", "1..9999", "--duration", "3s", "--runs", str(runs)]
+    arguments = [
+        "simulate",
+        "--drawn",
+        "--seeds",
+        "1..9999",
+        "--duration",
+        "3s",
+        "--runs",
+        str(runs),
+    ]
     with subprocess.Popen(
         [SEATRIAL, *arguments],
         stdout=subprocess.PIPE,
@@ -149,7 +187,7 @@ def test_killed_it_goes_on_where_it_was(seatrial: Script, tmp_path: Path) -> Non
     """A command of its kind does the rest: what was finished is neither lost nor done again."""
     short = ("--duration", "3s", "--jobs", "1")
     with subprocess.Popen(
-        [SEATRIAL, "simulate", "--seeds", "1..999", *short],
+        [SEATRIAL, "simulate", "--drawn", "--seeds", "1..999", *short],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         cwd=tmp_path,

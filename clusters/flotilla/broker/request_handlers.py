@@ -18,6 +18,8 @@ RocketMQ forgets all locks when another master is elected, so two consumers may 
 the first one's lease ends. With `lockInStrictMode` a lock needs a majority of the `totalReplicas`
 brokers of the set, so the next master cannot grant it without a broker that knows of it. A broker
 that has just started has forgotten what it granted, and grants nothing until that has expired.
+Requests say when the client asked, by its own clock: a release that arrives after its client has
+taken the lock again changes nothing.
 """
 
 import asyncio
@@ -269,7 +271,7 @@ class LockHandler:
     async def _unlock(self, connection: FrameConnection, fields: Json) -> Json:
         """Release a lock here and, on a master in strict mode, at the peers. A peer that cannot be
         reached keeps the lease until it expires."""
-        self._leases.give_back(_group_queue(fields), str(fields["client"]))
+        self._leases.give_back(_group_queue(fields), str(fields["client"]), _asked_at(fields))
         if self._context.is_master() and self._context.config.lock_in_strict_mode:
             await self._ask_peers(Op.UNLOCK_QUEUE, fields)
         return {}
@@ -280,7 +282,8 @@ class LockHandler:
         return {"locked": whole and self._take(fields)}
 
     def _take(self, fields: Json) -> bool:
-        return self._leases.take(_group_queue(fields), str(fields["client"]), self._loop.time())
+        client, asked_at = str(fields["client"]), _asked_at(fields)
+        return self._leases.take(_group_queue(fields), client, self._loop.time(), asked_at)
 
     async def _ask_peers(self, op: Op, fields: Json) -> list[Json]:
         changes = self._context.changes()
@@ -340,6 +343,11 @@ def _match_row(match: KeyMatch) -> Json:
         "epoch": entry.epoch,
         "body": payload.body.hex(),
     }
+
+
+def _asked_at(fields: Json) -> int:
+    """Return when the client asked; clients of before do not say it."""
+    return int(fields.get("askedAt", 0))
 
 
 def _group_queue(fields: Json) -> GroupQueue:

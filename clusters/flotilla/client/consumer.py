@@ -120,13 +120,20 @@ class Consumer:
         """Take or renew a lock; return until when it is held, in loop time, 0 if another client
         holds it."""
         asked_at = asyncio.get_running_loop().time()
-        fields = {"group": group, "client": client}
+        fields = {"group": group, "client": client, "askedAt": _micros(asked_at)}
         reply = await self._calls.of_queue(topic, queue, Op.LOCK_QUEUE, fields)
         return asked_at + self._lease_s if reply["locked"] else 0.0
 
     async def unlock(self, group: str, client: str, topic: str, queue: int) -> None:
-        fields = {"group": group, "client": client}
+        """Release a lock; one that this client takes after this call is not released, however late
+        the request arrives."""
+        asked_at = asyncio.get_running_loop().time()
+        fields = {"group": group, "client": client, "askedAt": _micros(asked_at)}
         await self._calls.of_queue(topic, queue, Op.UNLOCK_QUEUE, fields)
+
+
+def _micros(loop_time: float) -> int:
+    return int(loop_time * 1_000_000)
 
 
 Queue = tuple[str, int]

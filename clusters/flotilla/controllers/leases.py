@@ -1,6 +1,7 @@
 """The queue locks that a broker has granted, and their expiry. Pure: the caller passes the time."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from ..broker.catalog import GroupQueue
 
@@ -12,35 +13,50 @@ def may_unlock(holder: str, client: str) -> bool:
     return holder == client
 
 
+class Lease(NamedTuple):
+    """A lock that was granted. `until`: on the broker's clock; `asked_at`: when its holder last
+    asked for it, on the holder's, whose times are compared with no other clock's."""
+
+    holder: str
+    until: float
+    asked_at: int
+
+
 class Leases:
-    """For each locked place its holder and the time of expiry."""
+    """The lease of each locked place."""
 
     def __init__(self, lasts_s: float, may_unlock: Callable[[str, str], bool] = may_unlock) -> None:
         self._lasts_s, self._may_unlock = lasts_s, may_unlock
-        self._held: dict[GroupQueue, tuple[str, float]] = {}
+        self._held: dict[GroupQueue, Lease] = {}
         self._sweep_above = _MIN_SWEEP
 
     def __len__(self) -> int:
         """Return the number of leases in memory, including expired ones."""
         return len(self._held)
 
-    def take(self, place: GroupQueue, client: str, now: float) -> bool:
-        holder, until = self._held.get(place, (client, 0.0))
-        if holder != client and now < until:
+    def take(self, place: GroupQueue, client: str, now: float, asked_at: int = 0) -> bool:
+        held = self._held.get(place)
+        if held and held.holder == client:
+            asked_at = max(asked_at, held.asked_at)
+        elif held and now < held.until:
             return False
-        self._held[place] = (client, now + self._lasts_s)
+        self._held[place] = Lease(client, now + self._lasts_s, asked_at)
         if len(self._held) > self._sweep_above:
             self._drop_expired(now)
         return True
 
-    def give_back(self, place: GroupQueue, client: str) -> None:
+    def give_back(self, place: GroupQueue, client: str, asked_at: int = 0) -> None:
+        """Release a lock, unless its holder has asked for it since then: a release may arrive
+        late."""
         held = self._held.get(place)
-        if held is not None and self._may_unlock(held[0], client):
-            del self._held[place]
+        if held and self._may_unlock(held.holder, client):
+            late = held.holder == client and asked_at < held.asked_at
+            if not late:
+                del self._held[place]
 
     def _drop_expired(self, now: float) -> None:
         """Drop expired leases. The next sweep is due at twice the number that is left."""
-        self._held = {place: lease for place, lease in self._held.items() if now < lease[1]}
+        self._held = {place: lease for place, lease in self._held.items() if now < lease.until}
         self._sweep_above = max(_MIN_SWEEP, 2 * len(self._held))
 
 

@@ -87,7 +87,7 @@ def is_version(value: Any) -> bool:
 _QUEUE: Schema = {"topic": is_text, "queueId": is_integer}
 _GROUP: Schema = {"group": is_text, **_QUEUE}
 _OFFSET: Schema = {**_GROUP, "offset": is_integer}
-_LOCK: Schema = {**_GROUP, "client": is_text}
+_LOCK: Schema = {**_GROUP, "client": is_text, "askedAt?": is_integer}
 _BROKER: Schema = {"brokerName": is_text, "brokerId": is_integer}
 _ADDRESSES: Schema = {"cluster": is_text, **_BROKER, "addr": is_address, "haAddr": is_address}
 _SIGN: Schema = {**_BROKER, "addr": is_address, "life": is_integer, "beat": is_integer}

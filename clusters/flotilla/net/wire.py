@@ -66,8 +66,8 @@ class Op(IntEnum):
     TOPIC_DELETE = 7  # topic -> (nothing)
     GROUP_HEARTBEAT = 8  # group, client, topics -> members: their names, in order
     OFFSET_RESET = 9  # group, topic, queueId, offset -> (nothing)
-    LOCK_QUEUE = 10  # group, client, topic, queueId -> locked
-    UNLOCK_QUEUE = 11  # group, client, topic, queueId -> (nothing); also master -> slave
+    LOCK_QUEUE = 10  # group, client, topic, queueId, askedAt (µs, client's clock) -> locked
+    UNLOCK_QUEUE = 11  # as LOCK_QUEUE -> (nothing); also master -> slave
     METADATA = 12  # (nothing) -> version, topics, groups, offsets
     LOCK_PEER = 13  # master -> slave, as LOCK_QUEUE: one vote of a majority
     GROUP_LEAVE = 14  # group, client -> (nothing)

@@ -87,7 +87,7 @@ def command(
         )
     if base.hosts == HOSTS:
         raise BadRequest(
-            "simulated hosts are searched by seatrial simulate --guided; name other hosts"
+            "simulated hosts are searched by seatrial simulate; name other hosts"
         )
     workloads = (base.workload,) if workload else tuple(drawable_workloads(base, base.hosts))
     if not workloads:

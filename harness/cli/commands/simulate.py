@@ -30,9 +30,10 @@ FIXED = {"hosts", "client", "seed", "name", "short_faults", "rhythm", "compare_r
     help="A known-bad variant of the system, which must be caught.",
 )
 @click.option(
-    "--guided",
-    is_flag=True,
-    help="Keep the plans that showed something new, and change them to find more.",
+    "--guided/--drawn",
+    default=None,
+    show_default="guided if there are more than 16 seeds, without gaps and plan",
+    help="Keep plans that showed something new, and change them; or draw all.",
 )
 @click.option("--all", "to_the_end", is_flag=True, help="Continue after the mutant is caught.")
 @click.option(
@@ -62,7 +63,7 @@ def command(
     seeds: tuple[int, ...],
     jobs: int,
     mutant: str | None,
-    guided: bool,
+    guided: bool | None,
     to_the_end: bool,
     within_s: float | None,
     runs: Path,
@@ -79,10 +80,10 @@ def command(
     or abandoned, or too many prove nothing. After kill -9 the same command resumes with the seeds
     that were not finished.
 
-    With --guided, only the first candidates are drawn; the others are made from those whose runs
+    With --guided, only the first 16 candidates are drawn; the others are made from those whose runs
     showed something new. The workload is drawn, too, if none is named, and so is the duration
     without --duration. A guided campaign that was stopped, or whose --time was over, continues with
-    the same command.
+    the same command. With --drawn, every seed is drawn by itself.
     """
     from harness.campaign.checkpoint import open_checkpoint
     from harness.campaign.run import conduct, edition
@@ -111,7 +112,7 @@ def command(
             state = conduct(campaign, runs, watch, checkpoint=checkpoint, stopped=stopped)
         total = sum_campaigns(state, runs)
         # also after a second stop, or without a terminal
-        kept = guided and state.continues and (state.rows or state.beside)
+        kept = campaign.guided and state.continues and (state.rows or state.beside)
         at_last.callback(record_campaign, state, runs, None if kept else checkpoint)
         at_last.callback(append, state, total)
         at_last.callback(write_page, state, total)
@@ -130,10 +131,11 @@ def _campaign(
     jobs: int,
     within_s: float | None,
     to_the_end: bool,
-    guided: bool,
+    guided: bool | None,
 ) -> "Campaign":
     """Return the campaign that is asked for. Raises BadRequest."""
-    from harness.campaign.run import DURATION, RECOVERY, WORKLOAD, Campaign
+    from harness.campaign.guided import DRAWN_FIRST
+    from harness.campaign.run import DURATION, RECOVERY, WORKLOAD, Campaign, without_gaps
     from harness.campaign.swarm import recover_within_s
 
     fields, beneath = given_fields(flags), default_fields(flags)
@@ -148,12 +150,16 @@ def _campaign(
     fixed = {"hosts": "simulated", "name": "campaign"}
     asked = request(what, {**fields, **fixed}, defaults=beneath)
     trial = asked.trial
-    given = by_hand or asked.plan_text is not None or RECOVERY in {**fields, **beneath.table}
-    if not given:
+    seeds = tuple(dict.fromkeys(seeds))
+    planned = asked.plan_text is not None or bool(trial.plan)
+    if guided is None:
+        guided = len(seeds) > DRAWN_FIRST and not planned and without_gaps(seeds)
+    if not (by_hand or planned or RECOVERY in {**fields, **beneath.table}):
         trial = replace(trial, recover_within_s=recover_within_s(trial))
+        free.add(RECOVERY)
     return Campaign(
         trial,
-        tuple(dict.fromkeys(seeds)),
+        seeds,
         jobs,
         asked.plan_text,
         within_s,
@@ -167,7 +173,7 @@ command.params = [option for option in command.params if option.name not in FIXE
 show_defaults(
     command,
     {
-        "duration_s": f"{DURATION_S:g}s; with --guided drawn",
-        "recover_within_s": "five times as long as it takes to notice a silent node",
+        "duration_s": f"{DURATION_S:g}s; if guided, drawn",
+        "recover_within_s": "five times what it takes to notice a silent node; rebalance: 30s",
     },
 )

@@ -41,6 +41,21 @@ def test_a_lease_ends_unless_it_is_taken_again() -> None:
     leases.give_back(("g", "t", 9), "")  # no client holds it
 
 
+def test_a_release_that_comes_late_releases_nothing() -> None:
+    """Its client has taken the lock again since it sent it."""
+    leases, place = Leases(60.0), ("g", "t", 0)
+    assert leases.take(place, "a", 0.0, asked_at=7)
+    leases.give_back(place, "a", asked_at=6)
+    assert not leases.take(place, "b", 1.0, asked_at=1)
+    assert leases.take(place, "a", 2.0, asked_at=5)  # asked before, and arrives after
+    leases.give_back(place, "a", asked_at=6)
+    assert not leases.take(place, "b", 3.0, asked_at=1)
+    leases.give_back(place, "a", asked_at=8)
+    assert leases.take(place, "b", 4.0, asked_at=1)  # the clocks of clients are not compared
+    leases.give_back(place, "b", asked_at=1)
+    assert leases.take(place, "a", 5.0, asked_at=9)
+
+
 def test_leases_that_ran_out_are_forgotten() -> None:
     """Expired leases are forgotten; those in force stay."""
     leases, kept = Leases(60.0), ("g", "t", 0)

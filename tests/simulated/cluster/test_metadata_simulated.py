@@ -438,3 +438,28 @@ def test_who_has_had_two_ids_has_one_vote() -> None:
         assert (await sailor.cluster_state()).masters[BROKER_SET] == master
 
     fleet.sail(scenario)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_release_that_was_on_its_way_for_long(strict: bool) -> None:
+    """It does not release the lock that its client has taken since then."""
+    fleet = Fleet(12, settings={"lockInStrictMode": strict})
+
+    async def scenario(sailor: Sailor) -> None:
+        master = (await sailor.healthy()).masters[BROKER_SET]
+        assert master
+        await asyncio.sleep(FORGETFUL_S)
+        consumer, loop = sailor.client.consumer, asyncio.get_running_loop()
+        place = ("g", "first", TOPIC, 0)
+        assert await consumer.lock(*place)
+        late = {"group": "g", "client": "first", "topic": TOPIC, "queueId": 0}
+        late["askedAt"] = int(loop.time() * 1_000_000)
+        await consumer.unlock(*place)
+        until = await consumer.lock(*place)
+        await sailor.client.calls.ask(fleet.address(master), Op.UNLOCK_QUEUE, late)
+        assert not await consumer.lock("g", "second", TOPIC, 0)
+        await consumer.unlock(*place)
+        assert await consumer.lock("g", "second", TOPIC, 0)
+        assert loop.time() < until
+
+    fleet.sail(scenario)
