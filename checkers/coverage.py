@@ -95,6 +95,7 @@ PLUGIN = CheckerPlugin(
             "CLIENT_BROKEN",
             "FAULTS_MISSING",
             "FAULT_NOT_OBSERVED",
+            "IDLE_AFTER",
             "IDLE_FAULTS",
             "INTERRUPTED",
             "MASTER_FAULT_UNSEEN",
@@ -109,6 +110,7 @@ PLUGIN = CheckerPlugin(
     cut_short=frozenset(
         {
             "FAULTS_MISSING",
+            "IDLE_AFTER",
             "IDLE_FAULTS",
             "NO_FINAL_READ",
             "NO_LOAD",
@@ -269,6 +271,11 @@ def _stretch_reasons(known: RunFacts) -> Iterator[Reason]:
                 "NO_OK_BEFORE",
                 "Nothing was acknowledged before the first fault; start the faults later",
             )
+        elif last and not known.timeline.open_during(known.quiet_number(number), _writes(known)):
+            yield Reason(
+                "IDLE_AFTER",
+                "No operation was in progress after the last fault; end the faults earlier",
+            )
         elif last:
             yield Reason(
                 "NO_OK_AFTER",
@@ -284,9 +291,12 @@ def _stretch_reasons(known: RunFacts) -> Iterator[Reason]:
 
 
 def _acknowledged(known: RunFacts, stretch: int) -> bool:
-    """Whether a send succeeded; in a workload without sends, any operation."""
-    f = F.SEND if known.timeline.total(F.SEND, Type.INVOKE) else None
-    return known.timeline.in_window(known.quiet_number(stretch), f, Type.OK) > 0
+    return known.timeline.in_window(known.quiet_number(stretch), _writes(known), Type.OK) > 0
+
+
+def _writes(known: RunFacts) -> F | None:
+    """Return the operation whose success shows that the cluster serves; None: any."""
+    return F.SEND if known.timeline.total(F.SEND, Type.INVOKE) else None
 
 
 def _outcomes(known: RunFacts) -> Iterator[FaultOutcome]:

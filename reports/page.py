@@ -59,6 +59,7 @@ ADVICE = {
     "NO_OPERATIONS": LOOK_AT_LOGS,
     "NO_OK_BEFORE": "Lengthen rhythm.quiet_s, or find out why nothing succeeds at first.",
     "NO_OK_AFTER": "Lengthen rhythm.recovery_s, or find out why it does not recover.",
+    "IDLE_AFTER": "End the faults earlier, or raise the load's rate.",
     "NO_OK_BETWEEN": "Lengthen rhythm.recovery_s, or find out why it does not recover.",
     "FAULT_NOT_OBSERVED": "Read the observed effect of the fault, below the table of faults.",
     "FAULTS_MISSING": "Read the observed effect of each fault, below the table of faults.",

@@ -75,6 +75,11 @@ class Timeline:
             counts[int(window)] += int(n)
         return counts
 
+    def open_during(self, number: int, f: F | None) -> int:
+        """Return how many operations of this kind, or of all, were open at some moment of a
+        window, as `in_flight`."""
+        return self._sum(self._where(CellKind.FLIGHT, f=f, slot=number))
+
     def left_open(self, number: int, f: F, group: int | None = None) -> int:
         """Return how many operations were open at the end of a window."""
         return self._sum(self._where(CellKind.LEFT, f=f, slot=number, set=group))

@@ -320,6 +320,19 @@ def test_answers_before_after_and_between(sketch: Sketch) -> None:
     assert codes(sketch) == set()  # the gap from 16 to 18 s is too short to recover in
 
 
+def test_nothing_was_in_progress_after_the_last_fault(sketch: Sketch) -> None:
+    """It ended just before the load did: the cluster did not stand still."""
+    sketch.op(F.SEND, 2)
+    sketch.op(F.SEND, 29.8)
+    sketch.op(F.READ, 31.5)
+    sketch.fault("pause", 10, 29.9)
+    assert codes(sketch) == {"IDLE_AFTER"}
+    sketch.op(F.LOCK, 29.85, kind=None)
+    assert codes(sketch) == {"IDLE_AFTER"}
+    sketch.op(F.SEND, 29.85, kind=None)
+    assert codes(sketch) == {"NO_OK_AFTER"}
+
+
 def test_polls_are_not_acknowledgements(sketch: Sketch) -> None:
     """Empty polls that succeed do not show that the cluster takes writes."""
     sketch.op(F.SEND, 2)
