@@ -20,7 +20,7 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 NIGHTLY = ROOT / ".github" / "workflows" / "nightly.yml"
 NIGHT = ROOT / ".ci" / "night"
 SUITES = ROOT / "docs" / "suites.md"
-PARTS = ("trials", "published", "systems", "campaign", "benchmarks", "hosts", "tables")
+PARTS = ("trials", "published", "systems", "campaign", "benchmarks", "search", "hosts", "tables")
 
 
 def job(workflow: Path = NIGHTLY) -> dict[str, Any]:
@@ -243,7 +243,7 @@ def test_a_part_that_is_not_there_is_refused(bare: Path) -> None:
     """254, and a line that names those that are."""
     ran = _night(bare, "tirals")
     assert ran.returncode == 254
-    assert "trials published systems campaign benchmarks hosts tables small" in ran.stderr
+    assert " ".join([*PARTS, "small"]) in ran.stderr
 
 
 SHORT = """\
@@ -276,6 +276,8 @@ def test_their_steps_work(tmp_path: Path) -> None:
         "WORLDS": "2",  # as many as end in time on a busy machine, too
         "NIGHT": "0",
         "BENCHMARKS": str(_benchmark(tmp_path)),
+        "SEARCHES": "1",
+        "SEARCH_S": "1",
         "TABLES": "tests/checkers/linear/test_set_causes.py",
         "GITHUB_STEP_SUMMARY": str(summary),
         **_of_a_runner(tmp_path),
@@ -298,6 +300,7 @@ def test_their_steps_work(tmp_path: Path) -> None:
     assert told.count("1 of 1 run of") == 4
     assert told.count("2 of 2 seeds of flotilla") == 2
     assert "```\nmeasured\n```" in told
+    assert "| mutant | uniform" in told
 
 
 def _short(folder: Path, name: str) -> Path:

@@ -86,9 +86,7 @@ def command(
             "workload, and give the rest as options"
         )
     if base.hosts == HOSTS:
-        raise BadRequest(
-            "simulated hosts are searched by seatrial simulate; name other hosts"
-        )
+        raise BadRequest("simulated hosts are searched by seatrial simulate; name other hosts")
     workloads = (base.workload,) if workload else tuple(drawable_workloads(base, base.hosts))
     if not workloads:
         raise BadRequest(f"no workload can be drawn for {system}; name one")
