@@ -86,9 +86,9 @@ class TrialRun:
         self._time_s = asyncio.get_running_loop().time  # simulated hosts have a clock of their own
         self.epoch_ns = round(self._time_s() * 1e9)
         self.stop, self.send_status = parent.stop, parent.send
-        self._omniscient = isinstance(hosts, Omniscient)
+        self.in_world = isinstance(hosts, Omniscient)
         self.record = JournalRecorder(
-            run.journal, self.now_ns, self.send_status, patient=self._omniscient
+            run.journal, self.now_ns, self.send_status, patient=self.in_world
         )
         self._losses = NodeLosses(run, self.record, self.now_ns, self.send_status)
         self.deadlines = Deadlines(self.stop, self.record, self._losses, run.path / "nodes")
@@ -154,7 +154,7 @@ class TrialRun:
             yield agents
 
     def _bed(self, nodes: Sequence[Node], agents: Mapping[str, Agent]) -> TestBed:
-        if not self._omniscient:  # a simulated world loses no nodes
+        if not self.in_world:  # a simulated world loses no nodes
             agents = watch_agents(agents, partial(self._lose, GONE))
         bed = TestBed(
             nodes=nodes,
@@ -230,7 +230,7 @@ class TrialRun:
         plan = self._plan
         longest_s = max(self.trial.duration_s, registry.nemesis().longest_s(plan))
         quiet = QuietPeriodRecorder(bed.record)
-        compares = self.trial.compare_replicas and not self._omniscient
+        compares = self.trial.compare_replicas and not self.in_world
         comparing = (compare_in_quiet_periods(bed, quiet),) if compares else ()
         limit = self.deadlines.optional(
             "the plan", within_s=longest_s + PLAN_GRACE_S, hurried_s=HEAL_WITHIN_S
