@@ -156,3 +156,19 @@ def test_its_result_has_a_story(tmp_path: Path) -> None:
     assert set(made.in_force) <= {"power"}
     assert made.in_force or made.before
     assert len(made.before) <= MAX_STEPS
+
+
+def test_a_long_final_read_is_no_standstill(tmp_path: Path) -> None:
+    """One message in each answer, on a slow link: the reader makes progress for over two minutes."""
+    slow = Trial(
+        hosts="simulated",
+        profile="unsafe-default",
+        nodes={"controller": 1, "broker": 1, "client": 1},
+        bed={"latency_ms": 45.0, "jitter_ms": 0.0, "spread": 1.0},
+        duration_s=8.0,
+        load={"rate": 500.0, "concurrency": 48, "queues": 1, "poll_limit": 1, "body_bytes": 64},
+    )
+    made = simulate(slow, "fault = []\n", tmp_path / "seed-1")
+    assert made.seconds > 130
+    assert not made.failure
+    assert not made.unproven
