@@ -13,7 +13,7 @@ def may_unlock(holder: str, client: str) -> bool:
     return holder == client
 
 
-class Lease(NamedTuple):
+class QueueLock(NamedTuple):
     """A lock that was granted. `until`: on the broker's clock; `asked_at`: when its holder last
     asked for it, on the holder's, whose times are compared with no other clock's."""
 
@@ -27,7 +27,7 @@ class Leases:
 
     def __init__(self, lasts_s: float, may_unlock: Callable[[str, str], bool] = may_unlock) -> None:
         self._lasts_s, self._may_unlock = lasts_s, may_unlock
-        self._held: dict[GroupQueue, Lease] = {}
+        self._held: dict[GroupQueue, QueueLock] = {}
         self._sweep_above = _MIN_SWEEP
 
     def __len__(self) -> int:
@@ -40,7 +40,7 @@ class Leases:
             asked_at = max(asked_at, held.asked_at)
         elif held and now < held.until:
             return False
-        self._held[place] = Lease(client, now + self._lasts_s, asked_at)
+        self._held[place] = QueueLock(client, now + self._lasts_s, asked_at)
         if len(self._held) > self._sweep_above:
             self._drop_expired(now)
         return True
