@@ -159,7 +159,7 @@ def test_its_result_has_a_story(tmp_path: Path) -> None:
 
 
 def test_a_long_final_read_is_no_standstill(tmp_path: Path) -> None:
-    """One message in each answer, on a slow link: the reader makes progress for over two minutes."""
+    """One message in each answer, on a slow link: reading goes on for over two minutes."""
     slow = Trial(
         hosts="simulated",
         profile="unsafe-default",
