@@ -1,6 +1,6 @@
 """Guided search beside uniform drawing: `python benchmarks/guided.py [MUTANT ...]`.
 
-For each mutant, runs of both: `seatrial simulate --mutant NAME` with and without `--guided`, one
+For each mutant, runs of both: `seatrial simulate --mutant NAME`, `--guided` and `--drawn`, one
 worker each, until a seed fails with the finding that convicts it, or until a cap of CPU time. Two
 searches run at a time. Without names: all mutants that the first run of uniform drawing needs more
 than `--least` CPU seconds for.

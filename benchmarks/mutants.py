@@ -1,11 +1,11 @@
 """What it takes to catch each known-bad Flotilla: `python benchmarks/mutants.py [NAME ...]`.
 
-For each mutant a campaign, `seatrial simulate --mutant NAME` with seeds from 1, goes on until a
-seed shows it from outside (lost messages, dead nodes ...), or until enough faults have counted.
-Most are convicted earlier, by a law of the cluster that is watched inside. The first seed that
-failed is shrunk, `seatrial shrink --within 2m`. Then there is the plan that was written against the
-mutant, suites/mutants/NAME.toml, in as many worlds as it takes. At last the sound build plays the
-seeds of all these campaigns, and none of them may fail.
+For each mutant a campaign, `seatrial simulate messages --drawn --mutant NAME` with seeds from 1,
+goes on until a seed shows it from outside (lost messages, dead nodes ...), or until enough faults
+have counted. Most are convicted earlier, by a law of the cluster that is watched inside. The first
+seed that failed is shrunk, `seatrial shrink --within 2m`. Then there is the plan that was written
+against the mutant, suites/mutants/NAME.toml, in as many worlds as it takes. At last the sound build
+plays the seeds of all these campaigns, and none of them may fail.
 
 A Markdown table on standard output, progress on standard error; one worker at a time. `--quick`:
 three mutants that are easy to catch, and less patience.

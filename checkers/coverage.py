@@ -271,10 +271,10 @@ def _stretch_reasons(known: RunFacts) -> Iterator[Reason]:
                 "NO_OK_BEFORE",
                 "Nothing was acknowledged before the first fault; start the faults later",
             )
-        elif last and not known.timeline.open_during(known.quiet_number(number), _writes(known)):
+        elif last and not long and not _tried(known, number):
             yield Reason(
                 "IDLE_AFTER",
-                "No operation was in progress after the last fault; end the faults earlier",
+                "Nothing was tried in the short time after the last fault; end the faults earlier",
             )
         elif last:
             yield Reason(
@@ -292,6 +292,11 @@ def _stretch_reasons(known: RunFacts) -> Iterator[Reason]:
 
 def _acknowledged(known: RunFacts, stretch: int) -> bool:
     return known.timeline.in_window(known.quiet_number(stretch), _writes(known), Type.OK) > 0
+
+
+def _tried(known: RunFacts, stretch: int) -> bool:
+    """Whether an operation that would count was open at some moment."""
+    return known.timeline.open_during(known.quiet_number(stretch), _writes(known)) > 0
 
 
 def _writes(known: RunFacts) -> F | None:

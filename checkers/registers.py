@@ -111,7 +111,7 @@ def _row(history: History, key: int, explanation: Explanation | None) -> dict[st
         "op": explanation.op,
         "ops": " ".join(map(str, explanation.ops)),
     }
-    row |= {"at_s": explanation.span[1] / 1e9} if explanation.span else {}
+    row |= {"at_s": round(explanation.span[1] / 1e9, 6)} if explanation.span else {}
     row["explanation"] = "; ".join(explanation.steps)
     return row | ({"held": " or ".join(explanation.held)} if explanation.held else {})
 

@@ -173,7 +173,7 @@ class _EvidenceWriter:
         description = "; ".join(self._describe(p) for p in dict.fromkeys(places))
         times = [t for p in places for t in self._span[int(operations.op[p])] if t >= 0]
         span = [min(times), max(times)] if times else []
-        evidence |= {"at_s": span[1] / 1e9} if span else {}
+        evidence |= {"at_s": round(span[1] / 1e9, 6)} if span else {}
         return evidence | {"explanation": f"{about}{description}", SPAN: span}
 
     def _describe(self, place: int) -> str:

@@ -275,6 +275,7 @@ class CampaignState:
         return {
             "profile": campaign.profile,
             "mutant": campaign.mutant or None,
+            "guided": campaign.guided,
             "edition": self.edition,
             **self.tally.plain(),
             "seeds_asked_for": len(campaign.seeds),

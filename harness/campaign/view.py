@@ -147,8 +147,12 @@ def _failures(tally: CampaignTotals) -> Text:
 def show(state: CampaignState, total: CampaignTotal, console: Console | None = None) -> None:
     """Print the summary on standard output."""
     console = console or standard_output()
+    console.print(heading(state, state.tally))
+    _show_below_heading(state, total, console)
+
+
+def _show_below_heading(state: CampaignState, total: CampaignTotal, console: Console) -> None:
     tally = state.tally
-    console.print(heading(state, tally))
     console.print(_faults(tally))
     _print_rows(console, [*figures(state, tally), *_kinds(tally)])
     for line in conclusions(state, tally, total):
@@ -197,9 +201,9 @@ def open_page(path: Path | None) -> Iterator[Append]:
 def markdown(state: CampaignState, total: CampaignTotal) -> str:
     """Return the summary for the page of a CI job."""
     out = StringIO()
-    show(state, total, Console(file=out, width=100, highlight=False))
-    first, _, text = out.getvalue().partition("\n")
-    return f"## {first}\n\n```\n{text}```\n\n"
+    console = Console(file=out, width=100, highlight=False)
+    _show_below_heading(state, total, console)
+    return f"## {heading(state, state.tally)}\n\n```\n{out.getvalue()}```\n\n"
 
 
 def heading(state: CampaignState, tally: CampaignTotals) -> str:

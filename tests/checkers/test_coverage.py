@@ -329,8 +329,17 @@ def test_nothing_was_in_progress_after_the_last_fault(sketch: Sketch) -> None:
     assert codes(sketch) == {"IDLE_AFTER"}
     sketch.op(F.LOCK, 29.85, kind=None)
     assert codes(sketch) == {"IDLE_AFTER"}
+    assert "Nothing was tried" in judged(sketch).reasons[0].message
     sketch.op(F.SEND, 29.85, kind=None)
     assert codes(sketch) == {"NO_OK_AFTER"}
+
+
+def test_a_load_that_stops_for_good_stands_still(sketch: Sketch) -> None:
+    """The time after the last fault was long enough for it."""
+    sketch.ops(2, 12)
+    sketch.op(F.READ, 31.5)
+    sketch.fault("pause", 10, 12)
+    assert "NO_OK_AFTER" in codes(sketch)
 
 
 def test_polls_are_not_acknowledgements(sketch: Sketch) -> None:

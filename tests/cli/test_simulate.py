@@ -104,6 +104,13 @@ def test_a_silent_consumer_is_noticed_later() -> None:
     assert {b.recover_within_s for b in given} == {9.0}
 
 
+def test_demands_are_those_of_a_workload() -> None:
+    """Other workloads do not check them, so none is drawn."""
+    assert len({base.workload for base in campaign_of().bases}) > 5
+    for option in (("--contract", "no-loss"), ("--checkers", "loss")):
+        assert {base.workload for base in campaign_of(*option).bases} == {"messages"}
+
+
 @pytest.mark.parametrize(
     ("options", "guided"),
     [

@@ -345,9 +345,9 @@ def _match_row(match: KeyMatch) -> Json:
     }
 
 
-def _asked_at(fields: Json) -> int:
-    """Return when the client asked; clients of before do not say it."""
-    return int(fields.get("askedAt", 0))
+def _asked_at(fields: Json) -> int | None:
+    """Return when the client asked; older clients omit it."""
+    return fields.get("askedAt")
 
 
 def _group_queue(fields: Json) -> GroupQueue:

@@ -32,7 +32,7 @@ FIXED = {"hosts", "client", "seed", "name", "short_faults", "rhythm", "compare_r
 @click.option(
     "--guided/--drawn",
     default=None,
-    show_default="guided if there are more than 16 seeds, without gaps and plan",
+    show_default="guided if there are more than 16 seeds, no gaps and no plan",
     help="Keep plans that showed something new, and change them; or draw all.",
 )
 @click.option("--all", "to_the_end", is_flag=True, help="Continue after the mutant is caught.")
@@ -72,7 +72,7 @@ def command(
     page: Path | None,
     **flags: Any,
 ) -> int:
-    """Draw a trial and a plan from every seed, run them in simulated worlds, and check them.
+    """Run many trials in simulated worlds, with random clusters, loads and faults, and check them.
 
     What TRIAL.toml or an option sets is the same for all seeds; the rest is drawn. Seeds that fail
     are kept as runs. Exit code 0 if no seed failed (with --mutant: if one failed with the finding
@@ -80,10 +80,10 @@ def command(
     or abandoned, or too many prove nothing. After kill -9 the same command resumes with the seeds
     that were not finished.
 
-    With --guided, only the first 16 candidates are drawn; the others are made from those whose runs
-    showed something new. The workload is drawn, too, if none is named, and so is the duration
-    without --duration. A guided campaign that was stopped, or whose --time was over, continues with
-    the same command. With --drawn, every seed is drawn by itself.
+    A guided campaign draws its first 16 seeds and makes the others from those whose runs showed
+    something new. The workload is drawn, too, if none is named (nor --contract or --checkers), and
+    so is the duration without --duration. If it was stopped, or its --time was over, the same
+    command continues it. With --drawn, a trial and a plan are drawn from every seed by itself.
     """
     from harness.campaign.checkpoint import open_checkpoint
     from harness.campaign.run import conduct, edition
@@ -140,8 +140,10 @@ def _campaign(
 
     fields, beneath = given_fields(flags), default_fields(flags)
     by_hand = looks_like_file(what)
-    free = {WORKLOAD} if not what else set()
-    if not by_hand and DURATION not in {**fields, **beneath.table}:
+    given = {**fields, **beneath.table}
+    # demands and checkers are those of a workload: others would not look at them
+    free = set() if what or {"contract", "checkers"} & given.keys() else {WORKLOAD}
+    if not by_hand and DURATION not in given:
         free.add(DURATION)
     if not by_hand and DURATION not in beneath.table:
         fields = {"duration_s": DURATION_S, **fields}
@@ -154,7 +156,7 @@ def _campaign(
     planned = asked.plan_text is not None or bool(trial.plan)
     if guided is None:
         guided = len(seeds) > DRAWN_FIRST and not planned and without_gaps(seeds)
-    if not (by_hand or planned or RECOVERY in {**fields, **beneath.table}):
+    if not (by_hand or planned or RECOVERY in given):
         trial = replace(trial, recover_within_s=recover_within_s(trial))
         free.add(RECOVERY)
     return Campaign(

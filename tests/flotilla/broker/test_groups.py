@@ -56,6 +56,19 @@ def test_a_release_that_comes_late_releases_nothing() -> None:
     assert leases.take(place, "a", 5.0, asked_at=9)
 
 
+def test_a_client_whose_clock_began_again_can_release() -> None:
+    """Once the lease from before has expired; and so can one that does not say when it asked."""
+    leases, place = Leases(60.0), ("g", "t", 0)
+    assert leases.take(place, "a", 0.0, asked_at=1_000)
+    assert leases.take(place, "a", 61.0, asked_at=5)
+    leases.give_back(place, "a", asked_at=6)
+    assert leases.take(place, "b", 62.0, asked_at=7)
+    leases.give_back(place, "b")
+    assert leases.take(place, "a", 63.0)
+    leases.give_back(place, "a", asked_at=1)
+    assert leases.take(place, "b", 64.0)
+
+
 def test_leases_that_ran_out_are_forgotten() -> None:
     """Expired leases are forgotten; those in force stay."""
     leases, kept = Leases(60.0), ("g", "t", 0)

@@ -225,6 +225,11 @@ def test_how_often_is_said(tmp_path: Path) -> None:
     that never had anything to look at; choices, and the point where none was made: as text, as
     Markdown and for programs."""
     state = conducted(campaign(5), tmp_path, Sow(failing=(2,), doubtful=(3,)))
+    late = replace(
+        state, campaign=replace(state.campaign, guided=True), late=True, interrupted=True
+    )
+    first = markdown(late, sum_campaigns(state, tmp_path)).splitlines()[0]
+    assert first.endswith("as many as fitted into the time")
     page = markdown(state, sum_campaigns(state, tmp_path))
     for text in (shown(state, tmp_path), page):
         assert "250 failed, 2,000 kill" in text
