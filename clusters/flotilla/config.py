@@ -64,6 +64,13 @@ class Config:
     time_scale: float = _key("timeScale", 1.0)
     seed: int = _key("seed", -1)  # -1: from the operating system
 
+    # who decides the role: see broker/steering.py
+    ha_mode: str = _key("haMode", "controller")  # ours; or switchless
+    # of switchless brokers; in RocketMQ ASYNC_MASTER is the default, and a slave has SLAVE
+    broker_role: str = _key("brokerRole", "SYNC_MASTER")
+    broker_id: int = _key("brokerId", 0, minimum=0, maximum=1000)  # 0: the master
+    sync_broker_member_group_s: float = _key("syncBrokerMemberGroupPeriod", 1000, ms=True)
+
     # replication and acknowledgement
     total_replicas: int = _key("totalReplicas", 1, minimum=1)
     in_sync_replicas: int = _key("inSyncReplicas", 1, minimum=1)
@@ -173,6 +180,16 @@ class Config:
         return f"{self.host}:{self.ha_port}"
 
     @property
+    def switchless(self) -> bool:
+        return self.ha_mode == "switchless"
+
+    @property
+    def copies(self) -> int:
+        """How many replicas must have a message, where not all members of the set must."""
+        waits = not self.switchless or self.broker_role == "SYNC_MASTER"
+        return self.in_sync_replicas if waits else 1
+
+    @property
     def sync_flush(self) -> bool:
         return self.flush_disk_type == "SYNC_FLUSH"
 
@@ -180,6 +197,8 @@ class Config:
 _BY_KEY = {f.metadata["key"]: f for f in fields(Config)}
 ROLES = ("nameserver", "controller", "broker")
 CONTROLLER_TYPES = ("dledger", "jraft")
+HA_MODES = ("controller", "switchless")
+BROKER_ROLES = ("SYNC_MASTER", "ASYNC_MASTER")
 
 
 @lru_cache(maxsize=64)  # read again at every start of a node; simulated nodes share a process
@@ -236,6 +255,10 @@ def _refuse_invalid(config: Config, sized: bool) -> None:
         raise ConfigError(
             f"controllerType is {config.controller_type!r}; {' or '.join(CONTROLLER_TYPES)}"
         )
+    if config.ha_mode not in HA_MODES:
+        raise ConfigError(f"haMode is {config.ha_mode!r}; {' or '.join(HA_MODES)}")
+    if config.broker_role not in BROKER_ROLES:
+        raise ConfigError(f"brokerRole is {config.broker_role!r}; {' or '.join(BROKER_ROLES)}")
     if config.elect_policy not in POLICIES:
         raise ConfigError(f"electPolicy is {config.elect_policy!r}; one of {', '.join(POLICIES)}")
     if config.flush_disk_type not in ("ASYNC_FLUSH", "SYNC_FLUSH"):
@@ -271,6 +294,11 @@ def _refuse_contradictions(config: Config, sized: bool) -> None:
     if config.raft_heartbeat_s >= config.raft_election_timeout_s:
         raise ConfigError(
             "raftHeartbeatInterval must be less than raftElectionTimeout, or no leader stays"
+        )
+    if config.switchless and config.all_ack_in_sync_state_set:
+        raise ConfigError(
+            "allAckInSyncStateSet waits for a set that controllers keep; where haMode is "
+            "switchless, set inSyncReplicas"
         )
     if config.semi_sync and not config.all_ack_in_sync_state_set:
         raise ConfigError("enableSemiSync needs allAckInSyncStateSet = true")

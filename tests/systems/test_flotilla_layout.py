@@ -11,6 +11,7 @@ from clusters.flotilla.config import loads
 from clusters.systems.flotilla.driver import system
 from clusters.systems.flotilla.layout import Layout, broker_sets, cluster_nodes
 from clusters.systems.flotilla.profiles import profiles, settings
+from harness import registry
 from harness.contracts import Node
 from harness.errors import BadRequest
 from harness.run.broker_sets import BrokerSetData
@@ -23,12 +24,14 @@ PROFILES = {
     *("semi-sync", "seed-cp", "seed-ap", "fast-failover"),
     *(f"{replication}-{flush}" for replication in REPLICATION for flush in FLUSH),
 }
+SWITCHLESS = {"switchless-sync", "switchless-async"}  # without controllers
 FAULTS = ("kill", "pause", "cut", "power")
+SWITCHLESS_PLANS = ("profile-kill", "profile-pause", "switchless-cut", "profile-power")
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def addressed(counts: dict[str, int] | None = None) -> list[Node]:
-    nodes = cluster_nodes(counts or {})
+def addressed(counts: dict[str, int] | None = None, controllers: bool = True) -> list[Node]:
+    nodes = cluster_nodes(counts or {}, controllers)
     return [replace(node, address=f"10.0.0.{n}") for n, node in enumerate(nodes, start=1)]
 
 
@@ -37,7 +40,7 @@ def layout(nodes: list[Node], trial: Trial, topics: dict[str, int]) -> Layout:
 
 
 def test_the_profiles_of_the_design_exist() -> None:
-    assert set(profiles()) == PROFILES
+    assert set(profiles()) == PROFILES | SWITCHLESS
     assert all(p.about for p in profiles().values())
     verdicts = {v for p in profiles().values() for v in p.expected.values()}
     assert verdicts == {"valid", "LOST_ACKED"}
@@ -45,14 +48,27 @@ def test_the_profiles_of_the_design_exist() -> None:
 
 def test_the_suite_of_profiles_says_what_the_profiles_say() -> None:
     """Spec 9.4: each profile under each of four faults, with the verdict expected of it."""
-    suite = {
-        (e.request.trial.profile, Path(e.request.trial.plan).stem): e.findings or (e.verdict.value,)
-        for e in read_suite(ROOT / "suites" / "profiles.toml")
-    }
-    assert suite == {
-        (name, f"profile-{fault}"): (profile.expected[f"profile-{fault}"],)
-        for name, profile in profiles().items()
+    assert cells("profiles.toml") == {
+        (name, f"profile-{fault}"): (profiles()[name].expected[f"profile-{fault}"],)
+        for name in PROFILES
         for fault in FAULTS
+    }
+
+
+def cells(suite: str) -> dict[tuple[str, str], tuple[str, ...]]:
+    """What a suite expects, by profile and plan."""
+    return {
+        (e.request.trial.profile, Path(e.request.trial.plan).stem): e.findings or (e.verdict.value,)
+        for e in read_suite(ROOT / "suites" / suite)
+        if e.request.trial.plan
+    }
+
+
+def test_the_suite_of_modes_says_what_the_profiles_say() -> None:
+    assert cells("modes.toml") == {
+        (name, plan): (profiles()[name].expected[plan],)
+        for name in SWITCHLESS
+        for plan in SWITCHLESS_PLANS
     }
 
 
@@ -62,8 +78,10 @@ def test_the_manual_says_what_the_profiles_say() -> None:
     rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in lines if "|" in line]
     told = {row[0]: [cell.partition(":")[0] for cell in row[2:]] for row in rows if len(row) == 6}
     words = {"valid": "holds", "LOST_ACKED": "loses"}
+    usual = [f"profile-{fault}" for fault in FAULTS]
     for name, profile in profiles().items():
-        assert told[name] == [words[profile.expected[f"profile-{fault}"]] for fault in FAULTS]
+        plans = SWITCHLESS_PLANS if name in SWITCHLESS else usual
+        assert told[name] == [words[profile.expected[plan]] for plan in plans]
 
 
 def test_a_semi_synchronous_set_is_whole_with_two() -> None:
@@ -91,6 +109,28 @@ def test_every_node_can_read_its_configuration(profile: str, scale: float) -> No
     assert config.all_ack_in_sync_state_set == chosen["allAckInSyncStateSet"]
     assert config.total_replicas == 3
     assert config.topics == {"orders": 4}
+
+
+@pytest.mark.parametrize("profile", sorted(SWITCHLESS))
+def test_the_first_broker_of_each_set_is_its_master(profile: str) -> None:
+    """Without controllers; none can be asked for, and nothing waits for a set that they keep."""
+    trial = Trial(profile=profile, nodes={"broker": 4}, settings={"brokerSets": 2})
+    nodes = addressed({"broker": 4}, controllers=False)
+    made = layout(nodes, trial, {"orders": 4})
+    brokers = [node for node in nodes if node.role == "broker"]
+    configs = [loads(made.config(node, "/n")) for node in brokers]
+    assert [(c.broker_name, c.broker_id) for c in configs] == [
+        *(("set-1", 0), ("set-1", 1), ("set-2", 0), ("set-2", 1)),
+    ]
+    assert all(config.switchless and not config.controllers for config in configs)
+    assert {node.role for node in nodes} == {"nameserver", "broker", "client"}
+    with pytest.raises(BadRequest, match="a switchless cluster has no controllers"):
+        system(replace(trial, nodes={"controller": 3}))
+    with pytest.raises(BadRequest, match="where haMode is switchless, set inSyncReplicas"):
+        system(replace(trial, settings={"allAckInSyncStateSet": True}))
+    with pytest.raises(BadRequest, match="learners are for haMode"):
+        system(replace(trial, settings={"learners": 1}))
+    assert "cas" not in registry.system("flotilla").calls(trial)
 
 
 def test_unsafe_default_is_what_rocketmq_ships() -> None:

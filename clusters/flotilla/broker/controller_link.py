@@ -13,8 +13,7 @@ belong to another broker stops. Without controllers a broker keeps its role: the
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from ..config import Config
 from ..events import EventLog
@@ -24,48 +23,14 @@ from ..net.wire import Json, Op, Status
 from ..world.ports import Ports
 from ..world.timers import WakeEvent
 from .identity import Identity
+from .steering import ReplicaInfo, RoleHandler, SetAuthority
 
 _ELECTED = (Status.SUCCESS, Status.MASTER_STILL_EXIST)
 
 
-@dataclass(frozen=True)
-class ReplicaInfo:
-    """The master and the SyncStateSet of this broker's set, as the controllers answer."""
-
-    epoch: int = 0
-    master_id: int | None = None
-    master_addr: str = ""
-    master_ha_addr: str = ""
-    members: tuple[int, ...] = ()
-    set_epoch: int = 0
-
-    @classmethod
-    def of(cls, info: Json) -> "ReplicaInfo":
-        return cls(
-            int(info["masterEpoch"]),
-            None if info["masterId"] is None else int(info["masterId"]),
-            str(info["masterAddr"] or ""),
-            str(info["masterHaAddr"] or ""),
-            tuple(int(i) for i in info["set"]),
-            int(info["setEpoch"]),
-        )
-
-
-class RoleHandler(Protocol):
-    """Carries out changes of the role."""
-
-    async def become_master(self, info: ReplicaInfo) -> None: ...
-
-    async def become_slave(self, info: ReplicaInfo) -> None: ...
-
-    def install_set(self, info: ReplicaInfo) -> None: ...
-
-
 class ControllerLink:
-    """Talks to the controllers and decides when the role changes.
-
-    `info`: the last ReplicaInfo that was applied.
-    """
+    """Talks to the controllers and decides when the role changes; implements
+    `steering.Steering`."""
 
     def __init__(
         self,
@@ -79,6 +44,7 @@ class ControllerLink:
         self.id = 0
         self.registered = False
         self.info = ReplicaInfo()
+        self.authority: SetAuthority = controllers
         self._config = config
         self._controllers = controllers
         self._roles = roles

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from ..config import Config
 from ..events import EventLog
 from ..net.connection import Tasks
-from ..net.controller_client import ControllerClient, NoLeader, OutcomeUnknown
+from ..net.controller_client import NoLeader, OutcomeUnknown
 from ..net.wire import Json, Op, Status
 from ..replication.ha_master import HaMaster
 from ..replication.quorum import count_in_step
@@ -31,6 +31,7 @@ from ..replication.sync_state import NEWCOMER_REFUSALS, NewcomerQueue, SyncState
 from ..rules import Rules
 from ..world.timers import PeriodicTimer, WakeEvent
 from .sends import WaitingSends
+from .steering import SetAuthority
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class LeadershipContext:
     replica: Replica
     ha: HaMaster
     sends: WaitingSends
-    controllers: ControllerClient
+    authority: SetAuthority
     events: EventLog
     on_info: Callable[[Json], None]
     holds_metadata: Callable[[int], bool]
@@ -76,10 +77,14 @@ class Leadership:
         return self.state.proposed is not None
 
     def admits(self) -> bool:
-        rules, config = self._c.rules, self._c.config
-        size = rules.set_size(self.state)
+        """Whether a send may be appended. Without controllers so many replicas have to be in step
+        as it will wait for (RIP-34)."""
+        rules, config, acks = self._c.rules, self._c.config, self._c.ha.acks()
+        size, members = rules.set_size(self.state), rules.counted_members(self.state)
+        if config.switchless:
+            return rules.admit(self._in_step(acks, members), self._needed(acks, members))
         if config.auto_in_sync_replicas and not config.all_ack_in_sync_state_set:
-            size = min(size, self._in_step(self._c.ha.acks(), rules.counted_members(self.state)))
+            size = min(size, self._in_step(acks, members))
         return rules.admit(size, config.min_in_sync_replicas)
 
     def advance(self) -> None:
@@ -103,7 +108,7 @@ class Leadership:
     def _needed(self, acks: Mapping[int, int | None], members: tuple[int, ...]) -> int:
         """Return how many copies are enough now."""
         rules, config = self._c.rules, self._c.config
-        copies = config.in_sync_replicas
+        copies = config.copies
         if config.auto_in_sync_replicas:
             living = self._in_step(acks, members)
             copies = rules.degraded(copies, config.min_in_sync_replicas, living)
@@ -277,7 +282,7 @@ class Leadership:
         while self._pending(wanted, set_epoch):
             asked_at = self._loop.time()
             try:
-                reply = await self._c.controllers.ask(
+                reply = await self._c.authority.ask(
                     Op.ALTER_SYNC_STATE_SET, self._request(wanted, set_epoch)
                 )
             except OutcomeUnknown:
@@ -322,7 +327,7 @@ class Leadership:
         There may be a later set, or a later master.
         """
         try:
-            info = await self._c.controllers.ask(
+            info = await self._c.authority.ask(
                 Op.REPLICA_INFO, {"brokerName": self._c.config.broker_name}
             )
         except (NoLeader, OutcomeUnknown):

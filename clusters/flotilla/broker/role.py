@@ -1,6 +1,6 @@
 """A broker's role (fenced, slave or master) and what changes with it.
 
-The controllers decide the role (controller_link.py); `BrokerRole` carries it out. It owns both
+`Steering` decides the role (steering.py); `BrokerRole` carries it out. It owns both
 sides of replication and, while the broker is master, two objects that live for one term as master:
 `Leadership` (confirm offset, acknowledgement, SyncStateSet) and `MetadataChanges`.
 """
@@ -21,16 +21,18 @@ from ..store.retention import needed_from
 from ..world.choices import delay
 from ..world.ports import Ports
 from .changes import MetadataChanges
-from .controller_link import ControllerLink, ReplicaInfo
+from .controller_link import ControllerLink
 from .leader import Leadership, LeadershipContext
 from .sends import WaitingSends
+from .static_role import StaticRole
+from .steering import ReplicaInfo, Steering
 
 if TYPE_CHECKING:
     from .broker import Broker
 
 
 class BrokerRole:
-    """The present role; implements `ha_master.MasterBroker` and `controller_link.RoleHandler`."""
+    """The present role; implements `ha_master.MasterBroker` and `steering.RoleHandler`."""
 
     def __init__(
         self,
@@ -48,9 +50,13 @@ class BrokerRole:
         self.changes: MetadataChanges | None = None
         self.ha = HaMaster(config, replica.store.log, rules, self, events, ports.choices)
         self.slave = HaSlave(config, replica.store, rules, replica, events)
-        self.link = ControllerLink(config, ports, controllers, self, events, observer.beat)
+        self.link: Steering
+        if config.switchless:
+            self.link = StaticRole(config, ports, replica, self, events)
+        else:
+            self.link = ControllerLink(config, ports, controllers, self, events, observer.beat)
         self._ports, self._rules, self._events = ports, rules, events
-        self._store, self._sends, self._controllers = replica.store, sends, controllers
+        self._store, self._sends = replica.store, sends
         self._observer = observer
         self._promoting = False
         self._store.log.on_written = self._on_written
@@ -139,7 +145,7 @@ class BrokerRole:
         if self.leadership is not None:
             self.leadership.slave_gone(slave)
 
-    # controller_link.RoleHandler
+    # steering.RoleHandler
 
     async def become_master(self, info: ReplicaInfo) -> None:
         """Become the master of this epoch, or continue as master in a new epoch."""
@@ -210,7 +216,7 @@ class BrokerRole:
             self.replica,
             self.ha,
             self._sends,
-            self._controllers,
+            self.link.authority,
             self._events,
             on_info=self.link.notice,
             holds_metadata=lambda slave: self.changes is None or self.changes.holds(slave),

@@ -159,8 +159,13 @@ class Nameserver:
         return {"known": self._routes.record_heartbeat(heartbeat, connection, self._loop.time())}
 
     async def _member_group(self, connection: FrameConnection, fields: Json) -> Json:
-        members = self._routes.members(str(fields["brokerName"]))
-        return {"members": {str(i): addr for i, addr in members.items()}}
+        name = str(fields["brokerName"])
+        master = self._routes.master(name)
+        return {
+            "members": {str(i): addr for i, addr in self._routes.members(name).items()},
+            "masterHaAddr": master.ha_addr if master else None,
+            "stateVersion": self._routes.newest(name),
+        }
 
     async def _route(self, connection: FrameConnection, fields: Json) -> Json:
         """Return the route of a topic, or of all topics.

@@ -162,8 +162,7 @@ class RouteTable:
         group.brokers[new.broker_id] = _RegisteredBroker(new, now, via)
         if new.broker_id == MASTER or (new.broker_id == min(group.brokers) and not group.topics):
             self._serve(group, new.topics)
-        master = group.brokers.get(MASTER)
-        return master.registration if master else None
+        return self.master(new.name)
 
     def unregister(self, name: str, broker_id: int, addr: str) -> bool:
         group = self._groups.get(name)
@@ -201,6 +200,15 @@ class RouteTable:
         group = self._groups.get(name)
         brokers = sorted(group.brokers.items()) if group else []
         return {i: live.registration.addr for i, live in brokers}
+
+    def master(self, name: str) -> Registration | None:
+        group = self._groups.get(name)
+        known = group.brokers.get(MASTER) if group else None
+        return known.registration if known else None
+
+    def newest(self, name: str) -> int:
+        """Return the newest epoch with which a broker of the set has registered."""
+        return self._newest.get(name, 0)
 
     def version(self, name: str) -> int:
         group = self._groups.get(name)

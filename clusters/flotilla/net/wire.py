@@ -90,7 +90,7 @@ class Op(IntEnum):
     #             topics: {name: [{brokerName, queues}]}, parts (how many),
     #             brokers: {brokerName: {cluster, addrs: {brokerId: addr}, stateVersion}},
     #             topicsAsOf; no topics if the request's topicsAsOf is current
-    MEMBER_GROUP = 35  # brokerName -> members: {brokerId: addr}
+    MEMBER_GROUP = 35  # brokerName -> members: {brokerId: addr}, masterHaAddr, stateVersion: newest
     # nameserver -> broker
     NOTIFY_MIN_BROKER_ID = 36  # one-way: brokerName, minBrokerId, minBrokerAddr, stateVersion
     # broker -> nameserver, between registrations

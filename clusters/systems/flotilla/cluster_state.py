@@ -135,7 +135,7 @@ def missing_redundancy(now: ClusterState, broker_sets: Sequence[BrokerSetLayout]
     silent = [node for node, answer in now.detail.items() if answer is None]
     if silent:
         return f"{', '.join(silent)} did not answer"
-    if not now.controller_leader:
+    if not now.controller_leader and _has_controllers(now):
         return "no controller leads"
     for broker_set in broker_sets:
         if broker_set.name not in now.masters:
@@ -144,6 +144,10 @@ def missing_redundancy(now: ClusterState, broker_sets: Sequence[BrokerSetLayout]
         if out and not broker_set.is_full(frozenset(now.in_set)):
             return f"{', '.join(out)} is not in the SyncStateSet of {broker_set.name}"
     return "" if now.redundant else "a broker does not follow the current epoch"
+
+
+def _has_controllers(now: ClusterState) -> bool:
+    return any(answer and answer["role"] == "controller" for answer in now.detail.values())
 
 
 def common_range(now: ClusterState, broker_set: BrokerSetLayout) -> tuple[int, int]:

@@ -81,7 +81,8 @@ def system(trial: Trial) -> "Flotilla":
     chosen = settings(trial)
     if wanted.get("once"):
         chosen = chosen.without_retries()
-    (first, *_) = broker_sets(cluster_nodes(trial.nodes), chosen)
+    nodes = cluster_nodes(trial.nodes, chosen.has_controllers)
+    (first, *_) = broker_sets(nodes, chosen)
     electable = len(first.nodes) - chosen.learners
     refuse_impossible(chosen.values, electable, wanted.get("body_bytes", 0))
     return Flotilla(trial, chosen, wanted.get("topics", {}))
@@ -91,13 +92,21 @@ CALLS = (
     *("append", "entries", "end", "read", "write", "cas"),
     *("acquire", "release", "create_topic", "member"),
 )
+OF_CONTROLLERS = {"cas"}  # of the registers, which they keep
+
+
+def calls(trial: Trial) -> Sequence[str]:
+    without = set() if settings(trial).has_controllers else OF_CONTROLLERS
+    return [call for call in CALLS if call not in without]
+
+
 PLUGIN = SystemPlugin(
     system=system,
     profiles=profiles,
     claims=claims,
     mutants=mutants,
     in_force=in_force,
-    calls=lambda trial: CALLS,
+    calls=calls,
     swarm=swarm,
 )
 
@@ -106,7 +115,7 @@ class Flotilla:
     """Installs, starts, watches and stops a Flotilla cluster."""
 
     log = "events.jsonl"
-    can = frozenset({"handover", "members", REJOIN})
+    can: frozenset[str] = frozenset({"handover", "members", REJOIN})
     members = membership.ROLES
     stopped_first = membership.STOPPED_FIRST
     frame_reader = FlotillaFrames
@@ -114,7 +123,9 @@ class Flotilla:
 
     def __init__(self, trial: Trial, chosen: FlotillaSettings, topics: Mapping[str, int]) -> None:
         self._settings, self._topics, self._seed = chosen, topics, trial.seed
-        self._nodes = cluster_nodes(trial.nodes)
+        self._nodes = cluster_nodes(trial.nodes, chosen.has_controllers)
+        if not chosen.has_controllers:
+            self.can = frozenset({REJOIN})
         self.detection_s = _detection_s(chosen)
 
     def nodes(self) -> Sequence[Node]:
@@ -415,9 +426,10 @@ def _order(event: Event) -> tuple[int, str]:
 
 def _detection_s(chosen: FlotillaSettings) -> float:
     """Return the longest time to notice a silent master: its last heartbeat ages, then a scan
-    follows."""
-    ms = (
-        chosen.values["controllerHeartBeatTimeoutMills"]
-        + chosen.values["scanNotActiveBrokerInterval"]
-    )
+    follows. Without controllers the nameservers notice it."""
+    if chosen.has_controllers:
+        names = ("controllerHeartBeatTimeoutMills", "scanNotActiveBrokerInterval")
+    else:
+        names = ("brokerNotActiveTimeoutMillis", "brokerHeartbeatInterval")
+    ms = sum(chosen.values[name] for name in names)
     return float(ms) / 1000 * float(chosen.values["timeScale"])

@@ -23,9 +23,15 @@ PORTS = {NAMESERVER: 9876, CONTROLLER: 9878, BROKER: 10911}
 HA_PORT = 10912
 
 
-def cluster_nodes(counts: Mapping[str, Any]) -> list[Node]:
+def cluster_nodes(counts: Mapping[str, Any], has_controllers: bool = True) -> list[Node]:
     """Return the nodes, without addresses. Raises BadRequest if a count is invalid."""
-    wanted = node_counts(COUNTS, counts)
+    usual = COUNTS if has_controllers else {r: n for r, n in COUNTS.items() if r != CONTROLLER}
+    if CONTROLLER in counts and not has_controllers:
+        raise BadRequest(
+            "nodes.controller: a switchless cluster has no controllers; leave it out, or choose "
+            'another profile or haMode = "controller"'
+        )
+    wanted = node_counts(usual, counts)
     return [Node(f"{role}-{n + 1}", role) for role, count in wanted.items() for n in range(count)]
 
 
@@ -139,6 +145,7 @@ class Layout:
             "topics": self._queues,
             "brokerName": mine.name,
             "totalReplicas": len(mine.nodes),
+            **({} if self._settings.has_controllers else {"brokerId": mine.nodes.index(node.name)}),
             **({"asyncLearner": True} if node.name in self._learners(mine) else {}),
             **({"zone": node.zone} if node.zone else {}),
         }

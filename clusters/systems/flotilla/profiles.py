@@ -28,7 +28,7 @@ _DRIVER_KEYS = frozenset(
         "role", "nodeName", "listenHost", "listenPort", "haListenPort", "storePath",
         "eventLogPath", "brokerName", "namesrvAddr", "controllerAddr", "controllerDLegerSelfId",
         "controllerDLegerPeers", "topics", "totalReplicas", "seed", "enableControllerInNamesrv",
-        "zone", "nodeResources",
+        "zone", "nodeResources", "brokerId",
     }
 )  # fmt: skip
 _NODE_KEYS = frozenset(f.metadata["key"] for f in fields(Config)) - _DRIVER_KEYS
@@ -79,6 +79,10 @@ class FlotillaSettings:
     def without_retries(self) -> "FlotillaSettings":
         """Return the same settings with clients that never send twice."""
         return FlotillaSettings({**self.values, **dict.fromkeys(RETRIES, 0)})
+
+    @property
+    def has_controllers(self) -> bool:
+        return str(self.values.get("haMode", "controller")) == "controller"
 
     @property
     def broker_sets(self) -> int:
@@ -168,6 +172,8 @@ def _check(values: Mapping[str, Any]) -> None:
             raise BadRequest(f"the trial's settings: {why}")
     _check_whole(BROKER_SETS, values.get(BROKER_SETS, 1), 1)
     _check_whole(LEARNERS, values.get(LEARNERS, 0), 0)
+    if values.get(LEARNERS) and values.get("haMode") == "switchless":
+        raise BadRequest(f'the trial\'s settings: {LEARNERS} are for haMode = "controller"')
     if MUTANT in values and values[MUTANT] not in MUTANTS:
         raise UnknownName("mutant", str(values[MUTANT]), MUTANTS)
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from clusters.flotilla.client.faults import AVOIDANCES
 from clusters.flotilla.config import CONTROLLER_TYPES
-from clusters.systems.flotilla.layout import BROKER, cluster_nodes
-from clusters.systems.flotilla.profiles import BROKER_SETS, settings
+from clusters.systems.flotilla.layout import BROKER, CONTROLLER, cluster_nodes
+from clusters.systems.flotilla.profiles import BROKER_SETS, LEARNERS, FlotillaSettings, settings
 from harness.registry import load
 from harness.trial import Trial
 
@@ -36,6 +36,7 @@ BREAKER_FAILURES = (1, 3, 10)
 BREAKER_SILENCE_MS = (60, 1000)  # shorter: a master that waits for its slaves would count as silent
 IN_MEMORY_BYTES = 1 << 12  # what a master keeps in memory; readers that lag more read from slaves
 LOSES_DISKS = {"wipe", "corrupt"}  # of faults, which a set of one broker does not survive
+OF_CONTROLLERS = {"controllerType", "raftSnapshotEntries", LEARNERS}  # settings
 FLOW_BYTES = (1 << 18, 1 << 20)  # per second, to each slave
 
 
@@ -64,7 +65,15 @@ def swarm(random: Random, trial: Trial, planned: bool) -> Mapping[str, Any]:
     }
     drawn |= _rare_settings(random, trial, brokers // sets, planned)
     drawn |= _selection(random)
+    if not _chosen(trial).has_controllers:
+        nodes = {role: count for role, count in nodes.items() if role != CONTROLLER}
+        drawn = {key: value for key, value in drawn.items() if key not in OF_CONTROLLERS}
     return {"profile": PROFILE, "nodes": nodes, "settings": drawn}
+
+
+def _chosen(trial: Trial) -> FlotillaSettings:
+    """Return the settings of the trial's profile, or of the one that campaigns have."""
+    return settings(replace(trial, profile=trial.profile or PROFILE))
 
 
 def _strictness(random: Random, trial: Trial) -> Mapping[str, Any]:
@@ -102,7 +111,7 @@ def _rare_settings(random: Random, trial: Trial, size: int, planned: bool) -> Ma
     for a trial with a plan, since plans are written for a certain SyncStateSet.
     """
     slaves, flow, semi, learner, alone = (random.randrange(4) == 0 for _ in range(5))
-    chosen = settings(replace(trial, profile=trial.profile or PROFILE)).values
+    chosen = _chosen(trial).values
     drawn: dict[str, Any] = {}
     if slaves:
         drawn |= {"slaveReadEnable": True, "accessMessageInMemoryBytes": IN_MEMORY_BYTES}
@@ -114,7 +123,7 @@ def _rare_settings(random: Random, trial: Trial, size: int, planned: bool) -> Ma
     if semi and chosen.get("allAckInSyncStateSet") and _copies_needed(chosen) <= 2:
         drawn["enableSemiSync"] = True
     if learner and size > _copies_needed(chosen):
-        drawn["learners"] = 1
+        drawn[LEARNERS] = 1
     if alone and not (trial.profile or LOSES_DISKS & set(trial.faults)):
         drawn["minInSyncReplicas"] = 1  # a master goes on when all slaves have left
     return drawn
@@ -123,8 +132,8 @@ def _rare_settings(random: Random, trial: Trial, size: int, planned: bool) -> Ma
 def _sizes(random: Random, trial: Trial, some: Sequence[int]) -> tuple[int, int]:
     """Return the number of brokers and of sets, with as many brokers in each as acknowledgements
     need."""
-    cluster_nodes(trial.nodes)
-    chosen = settings(replace(trial, profile=trial.profile or PROFILE))
+    chosen = _chosen(trial)
+    cluster_nodes(trial.nodes, chosen.has_controllers)
     least = _copies_needed(chosen.values)
     total = trial.nodes.get(BROKER)
     if BROKER_SETS in trial.settings:

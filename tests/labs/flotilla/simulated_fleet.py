@@ -72,11 +72,12 @@ class Fleet:
         self.network = SimNetwork(self.world)
         chosen = {"mappedFileSizeCommitLog": 1 << 22, **settings}
         trial = Trial(profile=profile, seed=seed, settings=chosen)
+        of_trial = settings_of(trial)
+        there = layout.cluster_nodes({CLIENT: 1, **nodes}, of_trial.has_controllers)
         crew = [
-            replace(node, address=f"10.0.0.{number}")
-            for number, node in enumerate(layout.cluster_nodes({CLIENT: 1, **nodes}), start=1)
+            replace(node, address=f"10.0.0.{number}") for number, node in enumerate(there, start=1)
         ]
-        self.layout = layout.Layout(crew, settings_of(trial), topics, seed)
+        self.layout = layout.Layout(crew, of_trial, topics, seed)
         self.aboard = {node.name: self._board(node) for node in crew}
         self.latest: dict[str, SimProcess] = {}  # dead ones too
         self.client_settings = self.layout.client(crew)

@@ -1,0 +1,78 @@
+"""What decides the role of a broker, and who agrees to changes of its SyncStateSet.
+
+    haMode = "controller"   the controllers, by elections (`controller_link`)
+    haMode = "switchless"   the configuration; no broker is elected (`static_role`)
+
+A `Steering` tells a `RoleHandler` what the broker is to become. The rest of the broker does not
+know the mode.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..net.wire import Json, Op
+
+
+@dataclass(frozen=True)
+class ReplicaInfo:
+    """The master and the SyncStateSet of a broker's set, as its steering knows them. Ids are
+    positive."""
+
+    epoch: int = 0
+    master_id: int | None = None
+    master_addr: str = ""
+    master_ha_addr: str = ""
+    members: tuple[int, ...] = ()
+    set_epoch: int = 0
+
+    @classmethod
+    def of(cls, info: Json) -> "ReplicaInfo":
+        """Read an answer of the controllers."""
+        return cls(
+            int(info["masterEpoch"]),
+            None if info["masterId"] is None else int(info["masterId"]),
+            str(info["masterAddr"] or ""),
+            str(info["masterHaAddr"] or ""),
+            tuple(int(i) for i in info["set"]),
+            int(info["setEpoch"]),
+        )
+
+
+class RoleHandler(Protocol):
+    """Carries out changes of the role."""
+
+    async def become_master(self, info: ReplicaInfo) -> None: ...
+
+    async def become_slave(self, info: ReplicaInfo) -> None: ...
+
+    def install_set(self, info: ReplicaInfo) -> None: ...
+
+
+class SetAuthority(Protocol):
+    """Agrees to changes of the SyncStateSet: answers ALTER_SYNC_STATE_SET and REPLICA_INFO. Raises
+    NoLeader, OutcomeUnknown."""
+
+    async def ask(self, op: Op, fields: Json) -> Json: ...
+
+
+class Steering(Protocol):
+    """Decides when the role changes.
+
+    `id`: of this broker, 0 while it has none. `registered`: whether it may announce itself. `info`:
+    the last ReplicaInfo that was applied. `authority`: who agrees to changes of the set.
+    """
+
+    id: int
+    registered: bool
+    info: ReplicaInfo
+    authority: SetAuthority
+
+    def start(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def notice(self, info: Json) -> None:
+        """Act on a notice of the controllers."""
+
+    def ask_soon(self) -> None:
+        """Ask now who is master."""
