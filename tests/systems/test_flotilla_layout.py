@@ -272,6 +272,9 @@ def test_clients_know_nodes_by_address() -> None:
     broker = next(n for n in nodes if n.name == "broker-2")
     assert nodes[found["nodes"][f"{broker.address}:10911"]].name == "broker-2"
     assert found["names"][f"{broker.address}:10911"] == "broker-2"
+    of_two = Trial(nodes={"broker": 4}, settings={"brokerSets": 2})
+    more = layout(addressed({"broker": 4}), of_two, {"orders": 3}).client(nodes)
+    assert more["topicQueues"] == {"orders": {"set-1": 2, "set-2": 2}}
     assert found["namesrvAddr"] == [f"{nodes[0].address}:9876"]
 
 

@@ -18,8 +18,9 @@ the client has its topics leaves them out if they are the same; the answer is th
 the topics that it gave before. If they do not fit into one answer, the client asks for them in
 parts; if they change in between, the answer is dropped.
 
-A topic's queues are numbered through all its broker sets, in the order of the sets' names. See
-docs/flotilla-design.md, Name service.
+A topic's queues are numbered through all its broker sets, in the order of the sets' names. A set
+that the first answer lacks would change the numbers, so a client can be given the topics that exist
+when it starts. See docs/flotilla-design.md, Name service.
 """
 
 import asyncio
@@ -132,7 +133,7 @@ class RouteCache:
         self._settings = settings
         self._pool = Pool(settings.connect_timeout_s)
         self._tasks = Tasks()
-        self._table = RouteSnapshot()
+        self._table = RouteSnapshot(settings.topics)
         self._of_topic: dict[str, Mapping[int, QueueLocation]] = {}  # of topics that were used
         self._in_order: dict[str, Sequence[QueueLocation]] = {}  # of topics that were used
         self._answers: dict[str, tuple[str, Json]] = {}  # nameserver -> as of when, its topics

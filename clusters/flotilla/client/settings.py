@@ -35,6 +35,7 @@ _SWITCHES = (
     "retryAnotherBrokerWhenNotStoreOK",
 )
 _TABLE = "sendLatencyTable"
+TOPICS = "topicQueues"  # given by whoever starts the client
 KEYS = frozenset({*_TIMES, *_BREAKER_TIMES, *_COUNTS, *_SWITCHES, _BREAKER_FAILURES, _TABLE})
 
 
@@ -55,7 +56,10 @@ def check_value(key: str, value: Any) -> str:
 class ClientSettings:
     """How a client finds its cluster, and its time limits and retries.
 
-    `avoidance`: None means no fault avoidance; `retries_async`: of sends with a callback.
+    `avoidance`: None means no fault avoidance; `retries_async`: of sends with a callback; `topics`:
+    topic -> broker set -> queues, of topics that existed before the client did. It numbers a
+    topic's queues through all sets, and would number them otherwise if the first answer of a
+    nameserver lacked a set.
     """
 
     nameservers: tuple[str, ...]
@@ -75,6 +79,7 @@ class ClientSettings:
     avoidance: Avoidance | None
     detects: bool
     breaker: BreakerLimits
+    topics: Mapping[str, tuple[tuple[str, int], ...]]
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> "ClientSettings":
@@ -92,6 +97,7 @@ class ClientSettings:
             avoidance=table if avoids else None,
             detects=bool(fields.get("startDetectorEnable", False)),
             breaker=BreakerLimits(failures, **_seconds(_BREAKER_TIMES, fields, scale)),
+            topics={t: tuple(sorted(s.items())) for t, s in fields.get(TOPICS, {}).items()},
             **_seconds(_TIMES, fields, scale),
         )
 

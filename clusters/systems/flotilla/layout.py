@@ -10,6 +10,7 @@ from typing import Any
 
 import tomli_w
 
+from clusters.flotilla.client.settings import TOPICS
 from clusters.systems.flotilla.cluster_state import BrokerSetLayout
 from clusters.systems.flotilla.profiles import LEARNERS, MUTANT, FlotillaSettings
 from harness.contracts import CLIENT, Node
@@ -111,6 +112,10 @@ class Layout:
             **flaw,
             "namesrvAddr": self._addresses(NAMESERVER),
             "controllerAddr": self._addresses(CONTROLLER),
+            TOPICS: {
+                topic: {each.name: count for each in self.sets}
+                for topic, count in self._queues.items()
+            },
             "nodes": {address(n): i for i, n in enumerate(nodes) if n.role in PORTS},
             "names": {address(n): n.name for n in nodes if n.role in PORTS},
         }

@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 from simulated_fleet import TOPIC, Fleet, Sailor, eventually
 
-from clusters.flotilla.client import CallOutcome
+from clusters.flotilla.client import CallOutcome, ClientSettings, ClusterClient
 from clusters.flotilla.client.calls import CALL_ERRORS, CallRefused, outcome_of_failure
 from clusters.flotilla.net.connection import Unreachable
 from clusters.flotilla.net.wire import Op
@@ -124,5 +124,31 @@ def test_a_topic_that_one_set_has_lost_already_is_deleted() -> None:
         assert "old" not in await client.topics.list_queues()
         with pytest.raises(CallRefused, match="TOPIC_NOT_EXIST"):
             await client.topics.delete("old")
+
+    two_sets().sail(scenario)
+
+
+def test_queues_have_the_same_numbers_for_a_client_that_starts_late() -> None:
+    """The nameserver has forgotten the first set: its queues have no place, and those of the other
+    set keep their numbers."""
+
+    async def scenario(sailor: Sailor) -> None:
+        await sailor.healthy()
+        for name in ("broker-1", "broker-2"):
+            await sailor.kill(name)
+        late = ClusterClient(ClientSettings.of(sailor.fleet.client_settings))
+        nameserver = sailor.fleet.address("nameserver-1")
+
+        async def forgotten() -> bool:
+            route = await sailor.client.calls.ask(nameserver, Op.ROUTE, {"topic": TOPIC})
+            return list(route["brokers"]) == ["set-2"]
+
+        assert await eventually(forgotten)
+        late.start()
+        place = await late.calls.place(TOPIC, 2)
+        assert (place.broker_name, place.queue, place.number) == ("set-2", 0, 2)
+        with pytest.raises(Unreachable, match="no master is known for orders-0"):
+            await late.calls.place(TOPIC, 0)
+        late.close()
 
     two_sets().sail(scenario)
