@@ -35,7 +35,7 @@ _SWITCHES = (
     "retryAnotherBrokerWhenNotStoreOK",
 )
 _TABLE = "sendLatencyTable"
-TOPICS = "topicQueues"  # given by whoever starts the client
+TOPICS = "topicQueues"  # given by the program that starts the client
 KEYS = frozenset({*_TIMES, *_BREAKER_TIMES, *_COUNTS, *_SWITCHES, _BREAKER_FAILURES, _TABLE})
 
 
