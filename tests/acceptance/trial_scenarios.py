@@ -22,6 +22,9 @@ from docker_lab import DockerLab
 from host_labs import HostLab, MarkedCommand
 from ssh_lab import LabHost, SshLab
 
+from clusters.supply import resolve
+from clusters.systems import etcd, nats
+
 SMOKE = run_command.ROOT / "suites" / "trials" / "smoke.toml"
 BRIEF = (
     *("--duration", "36s", "--rhythm", "quiet_s=2,fault_s=5,recovery_s=7"),
@@ -78,6 +81,7 @@ OUTSIDE: Mapping[str, tuple[object, ...]] = {
     ),
     "ssh": ("run", "messages", "--system", outside_systems.OWN_NATS, "--duration", "4s"),
 }
+ORIGINAL = {"docker": etcd.PROGRAM, "ssh": nats.PROGRAM}  # of the copies
 KILLS = 3
 SMALL = "/tmp/small"
 LITTLE_MB, ENOUGH_MB = 32, 250
@@ -125,7 +129,9 @@ def foreign(host_lab: HostLab, folder: Path, name: str) -> run_command.FinishedC
 
 def outside(host_lab: HostLab, folder: Path) -> run_command.FinishedCommand:
     """A trial of a system whose driver belongs to a package outside the repository: etcd in
-    containers, NATS over SSH. Its program is on this machine alone."""
+    containers, NATS over SSH. Its program is on this machine alone; from inside a host lab it
+    could not be fetched."""
+    resolve(ORIGINAL[host_lab.kind])
     before = host_lab.left()
     found = outside_systems.install(folder / "site")
     lab = replace(host_lab, env={**host_lab.env, **found})
