@@ -141,16 +141,8 @@ def campaign_of(*asked: str) -> Campaign:
 @contextmanager
 def endless(runs: Path) -> Iterator["subprocess.Popen[str]"]:
     """A campaign of very many seeds, of which the first is done. It ends with the block."""
-    arguments = [
-        "simulate",
-        "--drawn",
-        "--seeds",
-        "1..9999",
-        "--duration",
-        "3s",
-        "--runs",
-        str(runs),
-    ]
+    many = ("--drawn", "--seeds", "1..9999", "--duration", "3s")
+    arguments = ["simulate", *many, "--runs", str(runs)]
     with subprocess.Popen(
         [SEATRIAL, *arguments],
         stdout=subprocess.PIPE,

@@ -79,12 +79,13 @@ class Leadership:
     def admits(self) -> bool:
         """Whether a send may be appended. Without controllers so many replicas have to be in step
         as it will wait for (RIP-34)."""
-        rules, config, acks = self._c.rules, self._c.config, self._c.ha.acks()
-        size, members = rules.set_size(self.state), rules.counted_members(self.state)
+        rules, config = self._c.rules, self._c.config
         if config.switchless:
+            acks, members = self._c.ha.acks(), rules.counted_members(self.state)
             return rules.admit(self._in_step(acks, members), self._needed(acks, members))
+        size = rules.set_size(self.state)
         if config.auto_in_sync_replicas and not config.all_ack_in_sync_state_set:
-            size = min(size, self._in_step(acks, members))
+            size = min(size, self._in_step(self._c.ha.acks(), rules.counted_members(self.state)))
         return rules.admit(size, config.min_in_sync_replicas)
 
     def advance(self) -> None:

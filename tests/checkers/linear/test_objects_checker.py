@@ -76,6 +76,7 @@ def test_times_in_words_count_from_the_load(tmp_path: Path) -> None:
     [finding] = objects.check(History.open(run), Trial(), None).findings
     assert "from 4.0 s to 4.0 s" in finding.evidence[0]["explanation"]
     assert finding.spans[0][1] == 8 * sec + 5
+    assert finding.first_moment_s == 8.0  # since the run's start: its diagram is about that time
 
 
 def test_values_are_called_what_their_file_called_them(tmp_path: Path) -> None:

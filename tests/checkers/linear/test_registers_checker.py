@@ -92,6 +92,7 @@ def test_times_in_words_count_from_the_load(tmp_path: Path) -> None:
     [finding] = registers.check(History.open(run), Trial(), None).findings
     told_last = finding.evidence[0]["explanation"]
     assert "from 6.000000 s to 11.000000 s" in told_last
+    assert finding.first_moment_s == 15.0  # since the run's start
 
 
 def test_a_refused_compare_and_set_observes(tmp_path: Path) -> None:
