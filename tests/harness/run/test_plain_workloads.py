@@ -50,6 +50,10 @@ class Store:
     def client(self, settings: Mapping[str, Any], number: int) -> "Store":
         return self
 
+    def enough(self) -> bool:
+        """Whether the load may end."""
+        return self.operations >= OPERATIONS
+
     async def moment(self) -> None:
         self.operations += 1
         await asyncio.sleep(self.chance.random() * 0.002)
@@ -181,10 +185,19 @@ class Store:
 
 
 class ForgetsAcknowledgements(Store):
-    """Now and then an acknowledgement is answered and not kept."""
+    """Every third acknowledgement is answered and not kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.acknowledgements = 0
+
+    def enough(self) -> bool:
+        return super().enough() and self.acknowledgements >= 9
 
     async def acknowledge(self, key: str, group: str, handles: Sequence[str]) -> None:
-        await super().acknowledge(key, group, handles if self.operations % 5 else ())
+        self.acknowledgements += 1
+        if self.acknowledgements % 3:
+            await super().acknowledge(key, group, handles)
 
 
 class PassesOver(Store):
@@ -225,11 +238,20 @@ class EarlyEvents(Store):
 class DropsAtReconnect(Store):
     """After a lost connection the event that was on its way does not come again."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropped = 0
+
+    def enough(self) -> bool:
+        return super().enough() and self.dropped >= 3
+
     async def watch(self, key: str, after: int) -> Changes:
         try:
             return await super().watch(key, after)
         except ConnectionError:
-            return Changes(self.events(key, after + 1)[:1])
+            left = self.events(key, after + 1)[:1]
+            self.dropped += len(left)
+            return Changes(left)
 
 
 class RepeatsEvents(Store):
@@ -267,11 +289,19 @@ class WatchesStaleMember(NewestOnly):
 
 
 class LosesChanges(Store):
-    """Every twentieth change is acknowledged, and the next one takes its place."""
+    """Every tenth change is acknowledged, and the next one takes its place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changes = 0
+
+    def enough(self) -> bool:
+        return super().enough() and self.changes >= 50
 
     async def change(self, key: str, value: int) -> int:
         version = await super().change(key, value)
-        if self.operations % 20 == 0:
+        self.changes += 1
+        if self.changes % 10 == 0:
             self.lists[key].remove(value)
         return version
 
@@ -321,6 +351,9 @@ class RepeatsTokens(Store):
 class ReadsEarly(Store):
     """A transaction's reads are of the state before those that overlap it (write skew)."""
 
+    def enough(self) -> bool:
+        return self.operations >= 3 * OPERATIONS
+
     async def transact(self, operations: Sequence[MicroOperation]) -> list[MicroOperation]:
         seen = [self.step(each) if each.f == "read" else each for each in operations]
         await self.moment()
@@ -369,7 +402,7 @@ def judged(folder: Path, name: str, store: Store, checker: str) -> Any:
         process.begin(monotonic_ns())
         loading = asyncio.ensure_future(workload.load(process))
         async with asyncio.timeout(60):
-            while store.operations < OPERATIONS and not loading.done():  # noqa: ASYNC110
+            while not store.enough() and not loading.done():  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
             process.stopping = True
             await loading
