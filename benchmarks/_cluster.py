@@ -21,7 +21,8 @@ from clusters.flotilla.client.admin import Admin
 from clusters.flotilla.client.calls import CALL_ERRORS
 from clusters.hosts.local.hosts import LocalHosts
 from clusters.systems.flotilla.driver import Flotilla
-from clusters.systems.flotilla.layout import CONTROLLER, NAMESERVER, address
+from clusters.systems.flotilla.layout import address
+from clusters.systems.flotilla.modes import CONTROLLER, NAMESERVER
 from clusters.systems.flotilla.profiles import settings
 from harness.contracts import CLIENT, ClusterState, System, TestBed
 from harness.trial import Trial

@@ -45,7 +45,8 @@ from _thin_nats import Thin
 from _windowed import Running, Sample, windowed
 
 from clusters.flotilla.client import CallOutcome, ClientSettings, ClusterClient
-from clusters.systems.flotilla.layout import BROKER, CONTROLLER, NAMESERVER, Layout, cluster_nodes
+from clusters.systems.flotilla.layout import Layout, cluster_nodes
+from clusters.systems.flotilla.modes import BROKER, CONTROLLER, NAMESERVER
 from clusters.systems.flotilla.profiles import settings
 from harness.contracts import CLIENT, Node
 from harness.trial import Trial

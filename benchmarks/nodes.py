@@ -19,7 +19,7 @@ from typing import Any
 from _cluster import Cluster, alone, poured, raised, until
 from _figures import table
 
-from clusters.systems.flotilla.layout import BROKER, CONTROLLER, NAMESERVER
+from clusters.systems.flotilla.modes import BROKER, CONTROLLER, NAMESERVER
 from harness.contracts import ClusterState
 from harness.trial import Trial
 

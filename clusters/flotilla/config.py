@@ -64,7 +64,7 @@ class Config:
     time_scale: float = _key("timeScale", 1.0)
     seed: int = _key("seed", -1)  # -1: from the operating system
 
-    # who decides the role: see broker/steering.py
+    # who decides the role: see steering/steering.py
     ha_mode: str = _key("haMode", "controller")  # ours; or switchless
     # of switchless brokers; in RocketMQ ASYNC_MASTER is the default, and a slave has SLAVE
     broker_role: str = _key("brokerRole", "SYNC_MASTER")

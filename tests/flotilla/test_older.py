@@ -16,7 +16,6 @@ from loopback import eventually, free_port
 from played_node import PlayedNode
 
 from clusters.flotilla.broker.catalog import Catalog, Version, commit
-from clusters.flotilla.broker.identity import Claim
 from clusters.flotilla.broker.metadata import MetadataSync
 from clusters.flotilla.broker.registrar import LIGHT, Registrar, RegistrationIntervals
 from clusters.flotilla.client import ClientSettings, ClusterClient
@@ -39,6 +38,7 @@ from clusters.flotilla.replication.divergence import LogShape
 from clusters.flotilla.replication.epochs import EpochTable
 from clusters.flotilla.replication.ha_protocol import HandshakeReply, HandshakeRequest
 from clusters.flotilla.rules import RULES
+from clusters.flotilla.steering.identity import Claim
 from clusters.flotilla.store import recovery
 from clusters.flotilla.world.ports import real
 

@@ -10,6 +10,7 @@ from clusters.flotilla.client.route_cache import RouteSnapshot
 from clusters.flotilla.config import loads
 from clusters.systems.flotilla.driver import system
 from clusters.systems.flotilla.layout import Layout, broker_sets, cluster_nodes
+from clusters.systems.flotilla.modes import MODES
 from clusters.systems.flotilla.profiles import profiles, settings
 from harness import registry
 from harness.contracts import Node
@@ -30,8 +31,8 @@ SWITCHLESS_PLANS = ("profile-kill", "profile-pause", "switchless-cut", "profile-
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def addressed(counts: dict[str, int] | None = None, controllers: bool = True) -> list[Node]:
-    nodes = cluster_nodes(counts or {}, controllers)
+def addressed(counts: dict[str, int] | None = None, mode: str = "controller") -> list[Node]:
+    nodes = cluster_nodes(counts or {}, MODES[mode])
     return [replace(node, address=f"10.0.0.{n}") for n, node in enumerate(nodes, start=1)]
 
 
@@ -115,7 +116,7 @@ def test_every_node_can_read_its_configuration(profile: str, scale: float) -> No
 def test_the_first_broker_of_each_set_is_its_master(profile: str) -> None:
     """Without controllers; none can be asked for, and nothing waits for a set that they keep."""
     trial = Trial(profile=profile, nodes={"broker": 4}, settings={"brokerSets": 2})
-    nodes = addressed({"broker": 4}, controllers=False)
+    nodes = addressed({"broker": 4}, mode="switchless")
     made = layout(nodes, trial, {"orders": 4})
     brokers = [node for node in nodes if node.role == "broker"]
     configs = [loads(made.config(node, "/n")) for node in brokers]

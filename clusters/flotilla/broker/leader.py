@@ -29,9 +29,9 @@ from ..replication.quorum import count_in_step
 from ..replication.replica import Replica
 from ..replication.sync_state import NEWCOMER_REFUSALS, NewcomerQueue, SyncState, certain_members
 from ..rules import Rules
+from ..steering.steering import SetAuthority
 from ..world.timers import PeriodicTimer, WakeEvent
 from .sends import WaitingSends
-from .steering import SetAuthority
 
 
 @dataclass(frozen=True)

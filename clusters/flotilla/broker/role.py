@@ -1,6 +1,6 @@
 """A broker's role (fenced, slave or master) and what changes with it.
 
-`Steering` decides the role (steering.py); `BrokerRole` carries it out. It owns both
+`Steering` decides the role (steering/); `BrokerRole` carries it out. It owns both
 sides of replication and, while the broker is master, two objects that live for one term as master:
 `Leadership` (confirm offset, acknowledgement, SyncStateSet) and `MetadataChanges`.
 """
@@ -17,15 +17,15 @@ from ..replication.ha_slave import FollowTarget, HaSlave
 from ..replication.replica import Replica
 from ..replication.sync_state import SyncState
 from ..rules import Rules
+from ..steering.controller_link import ControllerLink
+from ..steering.static_role import StaticRole
+from ..steering.steering import ReplicaInfo, Steering
 from ..store.retention import needed_from
 from ..world.choices import delay
 from ..world.ports import Ports
 from .changes import MetadataChanges
-from .controller_link import ControllerLink
 from .leader import Leadership, LeadershipContext
 from .sends import WaitingSends
-from .static_role import StaticRole
-from .steering import ReplicaInfo, Steering
 
 if TYPE_CHECKING:
     from .broker import Broker

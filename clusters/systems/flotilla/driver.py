@@ -25,15 +25,13 @@ from clusters.systems.flotilla.event_view import EventView
 from clusters.systems.flotilla.frames import FlotillaFrames
 from clusters.systems.flotilla.laws import Laws, LogSegment, log_bytes
 from clusters.systems.flotilla.layout import (
-    BROKER,
-    CONTROLLER,
-    NAMESERVER,
     PORTS,
     Layout,
     address,
     broker_sets,
     cluster_nodes,
 )
+from clusters.systems.flotilla.modes import BROKER, CONTROLLER, NAMESERVER
 from clusters.systems.flotilla.profiles import (
     FlotillaSettings,
     claims,
@@ -54,7 +52,6 @@ from harness.contracts import (
     SystemPlugin,
     TestBed,
 )
-from harness.contracts.membership import REJOIN
 from harness.errors import BedFailed, NodeGone
 from harness.registry import load
 from harness.run.broker_sets import BrokerSetData
@@ -81,7 +78,7 @@ def system(trial: Trial) -> "Flotilla":
     chosen = settings(trial)
     if wanted.get("once"):
         chosen = chosen.without_retries()
-    nodes = cluster_nodes(trial.nodes, chosen.has_controllers)
+    nodes = cluster_nodes(trial.nodes, chosen.mode)
     (first, *_) = broker_sets(nodes, chosen)
     electable = len(first.nodes) - chosen.learners
     refuse_impossible(chosen.values, electable, wanted.get("body_bytes", 0))
@@ -92,12 +89,11 @@ CALLS = (
     *("append", "entries", "end", "read", "write", "cas"),
     *("acquire", "release", "create_topic", "member"),
 )
-OF_CONTROLLERS = {"cas"}  # of the registers, which they keep
 
 
 def calls(trial: Trial) -> Sequence[str]:
-    without = set() if settings(trial).has_controllers else OF_CONTROLLERS
-    return [call for call in CALLS if call not in without]
+    lacks = settings(trial).mode.lacks
+    return [call for call in CALLS if call not in lacks]
 
 
 PLUGIN = SystemPlugin(
@@ -115,7 +111,6 @@ class Flotilla:
     """Installs, starts, watches and stops a Flotilla cluster."""
 
     log = "events.jsonl"
-    can: frozenset[str] = frozenset({"handover", "members", REJOIN})
     members = membership.ROLES
     stopped_first = membership.STOPPED_FIRST
     frame_reader = FlotillaFrames
@@ -123,9 +118,8 @@ class Flotilla:
 
     def __init__(self, trial: Trial, chosen: FlotillaSettings, topics: Mapping[str, int]) -> None:
         self._settings, self._topics, self._seed = chosen, topics, trial.seed
-        self._nodes = cluster_nodes(trial.nodes, chosen.has_controllers)
-        if not chosen.has_controllers:
-            self.can = frozenset({REJOIN})
+        self._nodes = cluster_nodes(trial.nodes, chosen.mode)
+        self.can = chosen.mode.can
         self.detection_s = _detection_s(chosen)
 
     def nodes(self) -> Sequence[Node]:
@@ -158,7 +152,8 @@ class Flotilla:
         await asyncio.gather(*(put(node) for node in bed.nodes if node.role != CLIENT))
 
     async def start(self, bed: TestBed) -> None:
-        for role in (NAMESERVER, CONTROLLER, BROKER):
+        roles = [role for role in self._settings.mode.counts if role != CLIENT]
+        for role in roles:
             nodes = [node.name for node in bed.of_role(role)]
             await asyncio.gather(*(self._start_ready(bed, node) for node in nodes))
 
@@ -425,11 +420,6 @@ def _order(event: Event) -> tuple[int, str]:
 
 
 def _detection_s(chosen: FlotillaSettings) -> float:
-    """Return the longest time to notice a silent master: its last heartbeat ages, then a scan
-    follows. Without controllers the nameservers notice it."""
-    if chosen.has_controllers:
-        names = ("controllerHeartBeatTimeoutMills", "scanNotActiveBrokerInterval")
-    else:
-        names = ("brokerNotActiveTimeoutMillis", "brokerHeartbeatInterval")
-    ms = sum(chosen.values[name] for name in names)
+    """Return the longest time to notice a silent master."""
+    ms = sum(chosen.values[name] for name in chosen.mode.detection)
     return float(ms) / 1000 * float(chosen.values["timeScale"])

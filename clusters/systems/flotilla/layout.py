@@ -12,27 +12,25 @@ import tomli_w
 
 from clusters.flotilla.client.settings import TOPICS
 from clusters.systems.flotilla.cluster_state import BrokerSetLayout
+from clusters.systems.flotilla.modes import BROKER, CONTROLLER, MODES, NAMESERVER, Mode
 from clusters.systems.flotilla.profiles import LEARNERS, MUTANT, FlotillaSettings
 from harness.contracts import CLIENT, Node
 from harness.errors import BadRequest
 from harness.run.broker_sets import BrokerSetData
 from harness.trial import node_counts
 
-NAMESERVER, CONTROLLER, BROKER = "nameserver", "controller", "broker"
-COUNTS = {NAMESERVER: 1, CONTROLLER: 3, BROKER: 3, CLIENT: 2}  # in the order in which they start
 PORTS = {NAMESERVER: 9876, CONTROLLER: 9878, BROKER: 10911}
 HA_PORT = 10912
 
 
-def cluster_nodes(counts: Mapping[str, Any], has_controllers: bool = True) -> list[Node]:
+def cluster_nodes(counts: Mapping[str, Any], mode: Mode = MODES["controller"]) -> list[Node]:
     """Return the nodes, without addresses. Raises BadRequest if a count is invalid."""
-    usual = COUNTS if has_controllers else {r: n for r, n in COUNTS.items() if r != CONTROLLER}
-    if CONTROLLER in counts and not has_controllers:
+    if CONTROLLER in counts and not mode.has_controllers:
         raise BadRequest(
-            "nodes.controller: a switchless cluster has no controllers; leave it out, or choose "
+            f"nodes.controller: a {mode.name} cluster has no controllers; leave it out, or choose "
             'another profile or haMode = "controller"'
         )
-    wanted = node_counts(usual, counts)
+    wanted = node_counts(mode.counts, counts)
     return [Node(f"{role}-{n + 1}", role) for role, count in wanted.items() for n in range(count)]
 
 
@@ -150,7 +148,11 @@ class Layout:
             "topics": self._queues,
             "brokerName": mine.name,
             "totalReplicas": len(mine.nodes),
-            **({} if self._settings.has_controllers else {"brokerId": mine.nodes.index(node.name)}),
+            **(
+                {}
+                if self._settings.mode.has_controllers
+                else {"brokerId": mine.nodes.index(node.name)}
+            ),
             **({"asyncLearner": True} if node.name in self._learners(mine) else {}),
             **({"zone": node.zone} if node.zone else {}),
         }

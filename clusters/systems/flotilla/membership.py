@@ -13,7 +13,8 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from clusters.flotilla.net.wire import HEADER, Op, Status, frame, from_json, to_json
-from clusters.systems.flotilla.layout import BROKER, CONTROLLER, PORTS, address
+from clusters.systems.flotilla.layout import PORTS, address
+from clusters.systems.flotilla.modes import BROKER, CONTROLLER
 from harness.contracts import Node, TestBed
 from harness.errors import BedFailed
 

@@ -19,6 +19,7 @@ from clusters.flotilla.client.settings import check_value
 from clusters.flotilla.config import Config, ConfigError, loads
 from clusters.flotilla.net.wire import MAX_FRAME
 from clusters.flotilla_mutants import MUTANTS, Mutant
+from clusters.systems.flotilla.modes import MODES, Mode
 from harness.errors import BadRequest, UnknownName
 from harness.trial import Trial
 
@@ -81,8 +82,8 @@ class FlotillaSettings:
         return FlotillaSettings({**self.values, **dict.fromkeys(RETRIES, 0)})
 
     @property
-    def has_controllers(self) -> bool:
-        return str(self.values.get("haMode", "controller")) == "controller"
+    def mode(self) -> Mode:
+        return MODES[str(self.values.get("haMode", "controller"))]
 
     @property
     def broker_sets(self) -> int:
@@ -172,7 +173,7 @@ def _check(values: Mapping[str, Any]) -> None:
             raise BadRequest(f"the trial's settings: {why}")
     _check_whole(BROKER_SETS, values.get(BROKER_SETS, 1), 1)
     _check_whole(LEARNERS, values.get(LEARNERS, 0), 0)
-    if values.get(LEARNERS) and values.get("haMode") == "switchless":
+    if values.get(LEARNERS) and not FlotillaSettings(values).mode.has_controllers:
         raise BadRequest(f'the trial\'s settings: {LEARNERS} are for haMode = "controller"')
     if MUTANT in values and values[MUTANT] not in MUTANTS:
         raise UnknownName("mutant", str(values[MUTANT]), MUTANTS)

@@ -16,7 +16,8 @@ from typing import Any
 
 from clusters.flotilla.client.faults import AVOIDANCES
 from clusters.flotilla.config import CONTROLLER_TYPES
-from clusters.systems.flotilla.layout import BROKER, CONTROLLER, cluster_nodes
+from clusters.systems.flotilla.layout import cluster_nodes
+from clusters.systems.flotilla.modes import BROKER, CONTROLLER
 from clusters.systems.flotilla.profiles import BROKER_SETS, LEARNERS, FlotillaSettings, settings
 from harness.registry import load
 from harness.trial import Trial
@@ -65,7 +66,7 @@ def swarm(random: Random, trial: Trial, planned: bool) -> Mapping[str, Any]:
     }
     drawn |= _rare_settings(random, trial, brokers // sets, planned)
     drawn |= _selection(random)
-    if not _chosen(trial).has_controllers:
+    if not _chosen(trial).mode.has_controllers:
         nodes = {role: count for role, count in nodes.items() if role != CONTROLLER}
         drawn = {key: value for key, value in drawn.items() if key not in OF_CONTROLLERS}
     return {"profile": PROFILE, "nodes": nodes, "settings": drawn}
@@ -133,7 +134,7 @@ def _sizes(random: Random, trial: Trial, some: Sequence[int]) -> tuple[int, int]
     """Return the number of brokers and of sets, with as many brokers in each as acknowledgements
     need."""
     chosen = _chosen(trial)
-    cluster_nodes(trial.nodes, chosen.has_controllers)
+    cluster_nodes(trial.nodes, chosen.mode)
     least = _copies_needed(chosen.values)
     total = trial.nodes.get(BROKER)
     if BROKER_SETS in trial.settings:

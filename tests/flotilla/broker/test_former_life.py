@@ -8,11 +8,11 @@ from typing import Any, NoReturn, cast
 
 import pytest
 
-from clusters.flotilla.broker.controller_link import ControllerLink, ReplicaInfo
 from clusters.flotilla.config import loads
 from clusters.flotilla.events import EventLog
 from clusters.flotilla.net.controller_client import ControllerClient
 from clusters.flotilla.net.wire import Json, Op, Status
+from clusters.flotilla.steering.controller_link import ControllerLink, ReplicaInfo
 from clusters.flotilla.world.ports import real
 
 MINE = "127.0.0.1:10911"

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.flotilla.broker.identity import Claim, Identity
 from clusters.flotilla.net.wire import Json, Op, Status, to_json
+from clusters.flotilla.steering.identity import Claim, Identity
 from clusters.flotilla.world import ports
 from clusters.flotilla.world.ports import OsFileSystem, real
 

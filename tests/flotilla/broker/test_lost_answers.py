@@ -13,13 +13,13 @@ import pytest
 from loopback import PATIENCE_S, eventually, free_port
 from played_node import PlayedNode
 
-from clusters.flotilla.broker.identity import Claim
 from clusters.flotilla.controllers.controller_requests import DECISIONS, DecisionContext
 from clusters.flotilla.controllers.controller_state import BrokerSets, apply_all
 from clusters.flotilla.controllers.elect import BrokerStatus, Candidate
 from clusters.flotilla.net.connection import FrameConnection, Pool, refusal
 from clusters.flotilla.net.wire import Json, Op, SendReply, SendRequest, Status
 from clusters.flotilla.rules import RULES
+from clusters.flotilla.steering.identity import Claim
 
 pytestmark = pytest.mark.bed
 

@@ -12,11 +12,11 @@ import pytest
 from golden import compare
 from ha_lab import HaLab, Side, eventually, play
 
-from clusters.flotilla.broker.controller_link import ReplicaInfo
 from clusters.flotilla.broker.role import describe
 from clusters.flotilla.replication.divergence import LogShape
 from clusters.flotilla.replication.epochs import EpochTable, append_epoch
 from clusters.flotilla.rules import RULES
+from clusters.flotilla.steering.controller_link import ReplicaInfo
 from clusters.flotilla.store import record
 
 Reigns = tuple[tuple[int, int], ...]

@@ -73,7 +73,7 @@ class Fleet:
         chosen = {"mappedFileSizeCommitLog": 1 << 22, **settings}
         trial = Trial(profile=profile, seed=seed, settings=chosen)
         of_trial = settings_of(trial)
-        there = layout.cluster_nodes({CLIENT: 1, **nodes}, of_trial.has_controllers)
+        there = layout.cluster_nodes({CLIENT: 1, **nodes}, of_trial.mode)
         crew = [
             replace(node, address=f"10.0.0.{number}") for number, node in enumerate(there, start=1)
         ]

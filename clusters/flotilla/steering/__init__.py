@@ -1,0 +1,1 @@
+"""Who decides the role of a broker, one module for each haMode (`steering`)."""
