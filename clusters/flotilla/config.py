@@ -70,6 +70,10 @@ class Config:
     broker_role: str = _key("brokerRole", "SYNC_MASTER")
     broker_id: int = _key("brokerId", 0, minimum=0, maximum=1000)  # 0: the master
     sync_broker_member_group_s: float = _key("syncBrokerMemberGroupPeriod", 1000, ms=True)
+    slave_acting_master: bool = _key("enableSlaveActingMaster", False)
+    skip_pre_online: bool = _key("skipPreOnline", False)
+    support_acting_master: bool = _key("supportActingMaster", False)  # of a nameserver
+    switchless_epochs: bool = _key("switchlessEpochs", True)  # ours; false: none, as in RocketMQ
 
     # replication and acknowledgement
     total_replicas: int = _key("totalReplicas", 1, minimum=1)
@@ -300,6 +304,10 @@ def _refuse_contradictions(config: Config, sized: bool) -> None:
             "allAckInSyncStateSet waits for a set that controllers keep; where haMode is "
             "switchless, set inSyncReplicas"
         )
+    if config.slave_acting_master and not config.switchless:
+        raise ConfigError('enableSlaveActingMaster is for haMode = "switchless"')
+    if not (config.switchless or config.switchless_epochs):
+        raise ConfigError('switchlessEpochs = false is for haMode = "switchless"')
     if config.semi_sync and not config.all_ack_in_sync_state_set:
         raise ConfigError("enableSemiSync needs allAckInSyncStateSet = true")
     if config.semi_sync and config.min_in_sync_replicas > 2:

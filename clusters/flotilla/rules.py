@@ -11,13 +11,13 @@ epochs, quorum ...); its documentation is at the function.
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from .broker import catalog
+from .broker import acting, catalog
 from .controllers import alter, controller_state, elect, leases, liveness, registers
 from .controllers.alter import Alteration
 from .controllers.controller_state import BrokerSetState
 from .controllers.elect import Ballot, BrokerStatus
 from .nameserver import route_table
-from .net.wire import Status
+from .net.wire import Json, Status
 from .raft import membership, votes
 from .raft.messages import LogEntry, VoteRequest
 from .raft.votes import Vote, Voter
@@ -86,6 +86,9 @@ class Rules:
     find_consistent_point: Callable[[EpochTable, int, EpochTable, int], int] = (
         epochs.find_consistent_point
     )
+    # both take the last epoch on the disk, and the last one that nameservers know
+    is_emptied: Callable[[int, int], bool] = epochs.is_emptied
+    next_epoch: Callable[[int, int], int] = epochs.next_epoch
     link_key: Callable[[int, int], int] = ha_protocol.link_key
     may_serve_slave: Callable[[int, int], bool] = ha_protocol.may_serve_slave
     may_follow: Callable[[int, int], bool] = ha_protocol.may_follow
@@ -107,6 +110,10 @@ class Rules:
     change_is_held: Callable[[catalog.Version, Sequence[catalog.Version]], bool] = (
         catalog.change_is_held
     )
+    take_back: Callable[[catalog.Catalog, Sequence[Json]], None] = acting.take_back
+    # which brokers a nameserver knows of a set, by id, and the own id
+    acts: Callable[[Collection[int], int], bool] = acting.acts
+    ends_to_act_at_hand_back: bool = True
     # data plane: consumer groups. is_member takes last heard at, oldest valid time, has it left
     is_member: Callable[[float, float, bool], bool] = liveness.is_member
     # the offset of a commit, the group's offset

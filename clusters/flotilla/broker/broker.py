@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable
 from ..config import Config
 from ..events import EventLog
 from ..net import connection as net
-from ..net.connection import FrameConnection, JsonHandler
+from ..net.connection import FrameConnection, JsonHandler, refusal
 from ..net.controller_client import ControllerClient
 from ..net.wire import (
     Json,
@@ -103,7 +103,14 @@ class Broker:
         )
         self._metadata = MetadataSync(config, rules, replica.catalog, events, role.master_to_copy)
         context = HandlerContext(
-            config, ports, rules, replica, events, role.is_master, role.current_changes
+            config,
+            ports,
+            rules,
+            replica,
+            events,
+            role.is_master,
+            role.current_changes,
+            lambda: role.acting,
         )
         self._groups = GroupHandler(context)
         self._send_handler = SendHandler(context, role, sends)
@@ -136,6 +143,7 @@ class Broker:
             **self._metadata.table(),
             Op.NOTIFY_ROLE: self._notify_role,
             Op.NOTIFY_MIN_BROKER_ID: self._notify_min_broker_id,
+            Op.REVERSE_SYNC: self._reverse_sync,
             Op.DESCRIBE: self._describe,
             Op.PING: self._ping,
         }
@@ -221,6 +229,13 @@ class Broker:
     async def _notify_min_broker_id(self, connection: FrameConnection, fields: Json) -> Json:
         self.role.link.ask_soon()
         return {}
+
+    async def _reverse_sync(self, connection: FrameConnection, fields: Json) -> Json:
+        """Give the master that starts what this broker kept for it, and serve no longer."""
+        if self.role.is_master():
+            return refusal(Status.INVALID_REQUEST, "this broker is a master itself")
+        self.role.link.hand_back()
+        return {**self._replica.catalog.copy(), "acted": self._replica.catalog.acted}
 
     async def _ping(self, connection: FrameConnection, fields: Json) -> Json:
         return {}

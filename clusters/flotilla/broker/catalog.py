@@ -107,6 +107,7 @@ class Catalog:
         self._store, self._files = store, files
         self._commit_moves = commit_moves
         self._offsets: dict[GroupQueue, int] = {}
+        self._acted: dict[GroupQueue, int] = {}  # commits made for an absent master (acting.py)
         self._unsaved: set[str] = set()
         self._saving = asyncio.Lock()
         self._bytes = MAX_CATALOG_BYTES  # an upper bound of its size as JSON
@@ -124,6 +125,8 @@ class Catalog:
 
     def apply(self, changes: Iterable[MetadataChange], version: Version) -> None:
         """Apply changes that lead to this version."""
+        if version != self.version:
+            self._acted.clear()
         self.version = version
         for change in changes:
             self._bytes += self._growth(change)
@@ -134,6 +137,21 @@ class Catalog:
                 self._unsaved.add(TOPICS_FILE)
             else:
                 self._set_offset(change)
+
+    def act(self, changes: Iterable[MetadataChange]) -> None:
+        """Make changes for an absent master; the version stays."""
+        for change in changes:
+            self.apply((change,), self.version)
+            if change.what == "commit":
+                group_name, topic_name, queue = change.key
+                place = str(group_name), str(topic_name), int(queue)
+                if place in self._offsets:
+                    self._acted[place] = self._offsets[place]
+
+    @property
+    def acted(self) -> list[list[Any]]:
+        """The offsets committed for an absent master: [group, topic, queue, offset]."""
+        return [[*place, offset] for place, offset in sorted(self._acted.items())]
 
     def _set_topic(self, name: str, queues: int | None) -> None:
         self._unsaved.add(TOPICS_FILE)
@@ -192,6 +210,7 @@ class Catalog:
         """Replace the catalog with a copy of the master's."""
         self._bytes = MAX_CATALOG_BYTES
         self.version = Version.of(copy["version"])
+        self._acted.clear()
         self._take_topics(copy)
         self._take_offsets(copy)
         self._unsaved |= {TOPICS_FILE, OFFSETS_FILE}
@@ -202,6 +221,13 @@ class Catalog:
 
     def _offsets_part(self) -> Json:
         return {"offsets": [[*place, offset] for place, offset in sorted(self._offsets.items())]}
+
+    def _offsets_in_file(self) -> Json:
+        return {**self._offsets_part(), **({"acted": self.acted} if self._acted else {})}
+
+    def _take_offsets_of_file(self, part: Json) -> None:
+        self._take_offsets(part)
+        self._acted = {(str(g), str(t), int(q)): int(n) for g, t, q, n in part.get("acted", ())}
 
     def _take_topics(self, part: Json) -> None:
         topics = {str(name): int(queues) for name, queues in part["topics"].items()}
@@ -229,7 +255,7 @@ class Catalog:
         unsaved, self._unsaved = self._unsaved, set()
         try:
             for name in sorted(unsaved):
-                part = self._topics_part() if name == TOPICS_FILE else self._offsets_part()
+                part = self._topics_part() if name == TOPICS_FILE else self._offsets_in_file()
                 await self._files.replace(f"{self._store}/{name}", _pack(self.version, part))
         except OSError:
             self._unsaved |= unsaved
@@ -237,7 +263,8 @@ class Catalog:
 
     def _load(self) -> None:
         found = {}
-        for name, take in ((TOPICS_FILE, self._take_topics), (OFFSETS_FILE, self._take_offsets)):
+        parts = ((TOPICS_FILE, self._take_topics), (OFFSETS_FILE, self._take_offsets_of_file))
+        for name, take in parts:
             path = f"{self._store}/{name}"
             if not self._files.exists(path):
                 continue

@@ -17,6 +17,7 @@ from ..net.wire import Json, Status
 from ..replication.replica import Replica
 from ..rules import Rules
 from ..world.ports import Ports
+from .acting import ActingChanges
 from .catalog import MetadataChange
 from .changes import MetadataChanges
 
@@ -25,7 +26,7 @@ _REMARKS = {
     Status.FLUSH_SLAVE_TIMEOUT: "the slaves do not hold the change yet; it may still happen",
     Status.FLUSH_DISK_TIMEOUT: "the disk is full; the change is made, but a restart may forget it",
     Status.SLAVE_NOT_AVAILABLE: "the master stepped down before the slaves held the change",
-    Status.SERVICE_NOT_AVAILABLE: "the master stepped down before the change began",
+    Status.SERVICE_NOT_AVAILABLE: "the master stepped down before the change began, or is absent",
 }
 HandlerTable = dict[int, Callable[[FrameConnection, Json], Awaitable[Json]]]
 
@@ -34,7 +35,8 @@ HandlerTable = dict[int, Callable[[FrameConnection, Json], Awaitable[Json]]]
 class HandlerContext:
     """The parts of a broker that handlers use.
 
-    `changes`: the metadata changes of the present term as master, None on other brokers.
+    `changes`: the metadata changes of the present term as master, None on other brokers. `acting`:
+    the changes that it makes for an absent master, None on other brokers.
     `may_change`: cleared while a handover is under way.
     """
 
@@ -45,16 +47,21 @@ class HandlerContext:
     events: EventLog
     is_master: Callable[[], bool]
     changes: Callable[[], MetadataChanges | None]
+    acting: Callable[[], ActingChanges | None] = lambda: None
     may_change: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         self.may_change.set()
 
+    def serves(self) -> bool:
+        """Return whether the broker serves consumers, as a master or for an absent one."""
+        return self.is_master() or self.acting() is not None
+
     async def make(self, *changes: MetadataChange) -> Json:
         """Change the metadata and return the answer for the client."""
         while not self.may_change.is_set():
             await self.may_change.wait()
-        current = self.changes()
+        current = self.changes() or self.acting()
         if current is None:
             return not_master()
         if not self.replica.catalog.has_room(changes):

@@ -128,6 +128,7 @@ class Announcer:
             "topics": self._replica.catalog.topics,
             "life": self._incarnation,
             "beat": next(self._beats),
+            **({"acts": True} if config.slave_acting_master else {}),
         }
 
 

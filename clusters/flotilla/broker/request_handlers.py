@@ -143,7 +143,9 @@ class QueueHandler:
 
     def _unsettled(self) -> Json | None:
         """Return the refusal of a metadata read, None if the metadata may be read."""
-        changes = self._context.changes()
+        acting, changes = self._context.acting(), self._context.changes()
+        if acting is not None and acting.knows_all:
+            return None
         if changes is None:
             return not_master()
         if not changes.settled:
@@ -151,9 +153,11 @@ class QueueHandler:
         return None
 
     def _refusal(self, topic: str, queue: int) -> Json | None:
-        if not self._context.is_master():
+        if not self._context.serves():
             return not_master()
         queues = self._catalog.topics.get(topic)
+        if queues is None and not self._context.is_master():
+            return not_master()  # which may have it
         if queues is None:
             return refusal(Status.TOPIC_NOT_EXIST, topic)
         if not 0 <= queue < queues:
@@ -212,7 +216,7 @@ class GroupHandler:
     async def _heartbeat(self, connection: FrameConnection, fields: Json) -> Json:
         group, client = str(fields["group"]), str(fields["client"])
         topics = tuple(sorted(str(topic) for topic in fields["topics"]))
-        if not self._context.is_master():
+        if not self._context.serves():
             return not_master()
         if why := topic_limits.check_group(group, topics):
             return refusal(Status.MESSAGE_ILLEGAL, why)
@@ -258,9 +262,10 @@ class LockHandler:
         }
 
     async def _lock(self, connection: FrameConnection, fields: Json) -> Json:
-        if not self._context.is_master():
+        strict = self._context.config.lock_in_strict_mode
+        if not (self._context.is_master() if strict else self._context.serves()):
             return not_master()
-        if not self._context.config.lock_in_strict_mode:
+        if not strict:
             return {"locked": self._take(fields)}
         granted = (await self._grant(connection, fields))["locked"]
         peers = await self._ask_peers(Op.LOCK_PEER, fields) if granted else []
@@ -311,7 +316,7 @@ class KeyQueryHandler:
         return {Op.QUERY_BY_KEY: self._query}
 
     async def _query(self, connection: FrameConnection, fields: Json) -> Json:
-        if not self._context.is_master():
+        if not self._context.serves():
             return not_master()
         try:
             key, limit = bytes.fromhex(fields["key"]), int(fields.get("maxNum", MAX_MATCHES))

@@ -5,6 +5,7 @@ sides of replication and, while the broker is master, two objects that live for 
 `Leadership` (confirm offset, acknowledgement, SyncStateSet) and `MetadataChanges`.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..config import Config
@@ -23,6 +24,7 @@ from ..steering.steering import ReplicaInfo, Steering
 from ..store.retention import needed_from
 from ..world.choices import delay
 from ..world.ports import Ports
+from .acting import ActingChanges
 from .changes import MetadataChanges
 from .leader import Leadership, LeadershipContext
 from .sends import WaitingSends
@@ -48,17 +50,19 @@ class BrokerRole:
         self.config, self.replica = config, replica
         self.leadership: Leadership | None = None
         self.changes: MetadataChanges | None = None
+        self.acting: ActingChanges | None = None  # while it serves for an absent master
         self.ha = HaMaster(config, replica.store.log, rules, self, events, ports.choices)
         self.slave = HaSlave(config, replica.store, rules, replica, events)
         self.link: Steering
         if config.switchless:
-            self.link = StaticRole(config, ports, replica, self, events)
+            self.link = StaticRole(config, ports, rules, replica, self, events)
         else:
             self.link = ControllerLink(config, ports, controllers, self, events, observer.beat)
         self._ports, self._rules, self._events = ports, rules, events
         self._store, self._sends = replica.store, sends
         self._observer = observer
         self._promoting = False
+        self._take_back = rules.take_back
         self._store.log.on_written = self._on_written
         self._store.log.on_flushed = self._on_flushed
         self.slave.on_connected = lambda: observer.connected(self.link.info.master_addr)
@@ -68,11 +72,16 @@ class BrokerRole:
     def is_master(self) -> bool:
         return self.leadership is not None
 
+    def serves(self) -> bool:
+        """Return whether it serves consumers, as a master or for an absent one."""
+        return self.leadership is not None or self.acting is not None
+
     def current_changes(self) -> MetadataChanges | None:
         return self.changes
 
     def serves_as_slave(self) -> bool:
-        return self.config.slave_read_enable and self.link.info.master_id is not None
+        reads = self.config.slave_read_enable and self.link.info.master_id is not None
+        return reads or self.acting is not None
 
     def slave_to_read(self) -> int:
         """Return the id of an in-sync slave for consumers that lag, 0 if there is none.
@@ -86,7 +95,7 @@ class BrokerRole:
     def master_to_copy(self) -> tuple[str, int] | None:
         """Return the address of the master whose metadata to copy, and this broker's id."""
         address = self.link.info.master_addr
-        if self.leadership is not None or self._promoting or not address:
+        if self.serves() or self._promoting or not address:
             return None
         return address, self.link.id
 
@@ -183,6 +192,18 @@ class BrokerRole:
         if self.leadership is not None:
             self.leadership.install(info.members, info.set_epoch, "told")
 
+    def act(self, acting: bool) -> None:
+        before, self.acting = self.acting, None
+        if acting:
+            self.acting = ActingChanges(self.config, self.replica.catalog)
+        if before is not None:
+            before.end()
+            self._observer.stepped_down()
+
+    async def take_back(self, replies: Sequence[Json]) -> None:
+        self._take_back(self.replica.catalog, replies)
+        await self.replica.catalog.save()
+
     def step_down(self, why: str) -> None:
         """End the term as master, if there is one. Waiting requests are answered."""
         leadership, self.leadership = self.leadership, None
@@ -254,7 +275,7 @@ def describe(role: BrokerRole, now: float) -> Json:
         **_describe_role(role),
         **_describe_log(role.replica),
         "connected": role.slave.state,
-        "needsOperator": role.slave.halted or None,
+        "needsOperator": role.slave.halted or role.link.halted or None,
         "slaves": {
             str(i): _describe_slave(role.replica, link, now)
             for i, link in sorted(role.ha.links.items())
@@ -274,6 +295,7 @@ def _describe_role(role: BrokerRole) -> Json:
     else:
         own = {"role": "slave" if info.master_id else "fenced", "synchronizing": False}
         own["brokerId"] = role.link.id
+        own |= {"acting": True} if role.acting else {}
         members, set_epoch = info.members, info.set_epoch
     return {
         **own,

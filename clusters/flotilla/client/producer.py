@@ -221,7 +221,8 @@ class FlotillaProducer:
     def _place(self, topic: str, queue: Queues, last: str) -> QueueLocation | None:
         """Return the queue of the next try, None if no master is known."""
         if isinstance(queue, int):
-            return self._routes.place(topic, queue)
+            place = self._routes.place(topic, queue)
+            return None if place is None or place.read_only else place
         now, places = self._loop.time(), self._places(topic, queue)
         usable = {a: self._usable(a, now) for a in {p.address: None for p in places}}
         self._turn += 1
@@ -233,7 +234,7 @@ class FlotillaProducer:
 
     def _places(self, topic: str, queues: range | None) -> Sequence[QueueLocation]:
         """Return the queues to choose from that have a master."""
-        places = self._routes.places(topic)
+        places = [place for place in self._routes.places(topic) if not place.read_only]
         return places if queues is None else [p for p in places if p.number in queues]
 
     def _usable(self, address: str, now: float) -> bool:

@@ -35,12 +35,14 @@ from .settings import ClientSettings
 
 @dataclass(frozen=True, slots=True)
 class QueueLocation:
-    """The master's address; `queue`: the number there, `number`: among all queues of the topic."""
+    """The master's address; `queue`: the number there, `number`: among all queues of the topic.
+    `read_only`: a slave serves for the absent master, and takes no sends."""
 
     broker_name: str
     address: str
     queue: int
     number: int
+    read_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class RouteSnapshot:
     `slaves`: broker set -> broker id -> address; `complete`: whether the last answer had a master
     of every set, and none of an older epoch; `confirmed`: the sets whose master was in it, or in an
     answer before it in the same round; `raw_topics`: the topics of the last answer, and
-    `raw_sets`: the sets in it."""
+    `raw_sets`: the sets in it; `read_only`: the sets in which a slave serves for the master."""
 
     topics: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     masters: Mapping[str, str] = field(default_factory=dict)
@@ -57,6 +59,7 @@ class RouteSnapshot:
     slaves: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     complete: bool = True
     confirmed: frozenset[str] = frozenset()
+    read_only: frozenset[str] = frozenset()
     raw_topics: Json = field(default_factory=dict, repr=False, compare=False)
     raw_sets: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
 
@@ -70,14 +73,19 @@ class RouteSnapshot:
         masters = {name: addr for name, addr in self.masters.items() if name not in brokers}
         slaves = {name: addrs for name, addrs in self.slaves.items() if name not in brokers}
         known: set[str] = set()
+        read_only = set(self.read_only - brokers.keys())
         for name, broker in brokers.items():
             version, master = int(broker["stateVersion"]), broker["addrs"].get("0")
+            acting = bool(broker.get("readOnly", False))
             ours = versions.get(name, version)
-            if version < ours or (version == ours and not master and name in confirmed):
+            absent = not master or acting
+            if version < ours or (version == ours and absent and name in confirmed):
                 master = self.masters.get(name)
+                acting = name in self.read_only
             else:
                 versions[name] = version
-                known |= {name} if master else set()
+                known |= set() if absent else {name}
+            read_only |= {name} if acting else set()
             if master:
                 masters[name] = str(master)
             slaves[name] = {int(i): str(addr) for i, addr in broker["addrs"].items() if i != "0"}
@@ -89,6 +97,7 @@ class RouteSnapshot:
             slaves,
             complete=bool(brokers) and known == set(slaves),
             confirmed=confirmed | known,
+            read_only=frozenset(read_only),
             raw_topics=reply["topics"],
             raw_sets=frozenset(brokers),
         )
@@ -103,10 +112,8 @@ class RouteSnapshot:
         for name, queues in self.topics.get(topic, ()):
             if name in self.masters:
                 for queue in range(queues):
-                    yield (
-                        first + queue,
-                        QueueLocation(name, self.masters[name], queue, first + queue),
-                    )
+                    number, read_only = first + queue, name in self.read_only
+                    yield number, QueueLocation(name, self.masters[name], queue, number, read_only)
             first += queues
 
     def _topics_after(
@@ -286,7 +293,8 @@ class RouteCache:
     def _install(self, table: RouteSnapshot) -> None:
         before, self._table = self._table, table
         same_topics = table.topics is before.topics or table.topics == before.topics
-        if table.masters != before.masters or not same_topics:
+        same_masters = (table.masters, table.read_only) == (before.masters, before.read_only)
+        if not (same_masters and same_topics):
             self._of_topic, self._in_order = {}, {}
             for listener in self.on_change:
                 listener()

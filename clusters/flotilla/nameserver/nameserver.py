@@ -50,7 +50,12 @@ class Nameserver:
             ports
         )  # of the process that counts the changes of topics
         self._loop = asyncio.get_running_loop()
-        self._routes = RouteTable(rules.displaces, rules.is_deaf, config.channel_expired_s)
+        self._routes = RouteTable(
+            rules.displaces,
+            rules.is_deaf,
+            config.channel_expired_s,
+            config.support_acting_master,
+        )
         self._lowest: dict[str, tuple[int, str]] = {}  # set -> lowest id and its address
         self._masters: dict[
             str, tuple[str, int]
@@ -117,6 +122,7 @@ class Nameserver:
             {str(name): int(queues) for name, queues in fields["topics"].items()},
             int(fields.get("life", 0)),  # the first edition did not count
             int(fields.get("beat", 0)),
+            bool(fields.get("acts", False)),
         )
         try:
             master = self._routes.register(registration, connection, self._loop.time())

@@ -38,6 +38,7 @@ from dataclasses import dataclass, field
 from ..net.wire import MAX_FRAME, Json, to_json
 
 MASTER = 0
+READ_ONLY = "readOnly"  # in the route of a set: the broker shown as master takes no sends
 MAX_TOPICS_BYTES = MAX_FRAME // 4  # of the topics in one answer, which has the brokers as well
 
 
@@ -59,7 +60,8 @@ def is_deaf(silences: Sequence[tuple[float, float]]) -> bool:
 
 @dataclass(frozen=True)
 class Registration:
-    """`incarnation` and `beat`: the process of the broker that sent it, and its count."""
+    """`incarnation` and `beat`: the process of the broker that sent it, and its count. `acts`:
+    whether the broker serves for an absent master."""
 
     cluster: str
     name: str
@@ -71,6 +73,7 @@ class Registration:
     topics: Mapping[str, int]
     incarnation: int = 0
     beat: int = 0
+    acts: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,14 +122,20 @@ def _parted(topics: Mapping[str, list[Json]]) -> Iterator[dict[str, list[Json]]]
 
 
 class RouteTable:
-    """`patience_s`: a broker that is silent for longer is removed, however many are silent."""
+    """`patience_s`: a broker that is silent for longer is removed, however many are silent.
+
+    `shows_acting`: in a set without a master the lowest broker is shown as the master of a set that
+    cannot be written to, if it serves for an absent master (RIP-32).
+    """
 
     def __init__(
         self,
         displaces: Callable[[int, int], bool],
         is_deaf: Callable[[Sequence[tuple[float, float]]], bool],
         patience_s: float,
+        shows_acting: bool = False,
     ) -> None:
+        self._shows_acting = shows_acting
         self._displaces = displaces
         self._is_deaf = is_deaf
         self._patience_s = patience_s
@@ -267,7 +276,12 @@ class RouteTable:
 
     def _addresses(self, group: _Group) -> Json:
         addrs = {str(i): b.registration.addr for i, b in sorted(group.brokers.items())}
-        return {"cluster": group.cluster, "addrs": addrs, "stateVersion": group.version}
+        route = {"cluster": group.cluster, "addrs": addrs, "stateVersion": group.version}
+        lowest = min(group.brokers)
+        if self._shows_acting and lowest != MASTER and group.brokers[lowest].registration.acts:
+            shown = {str(MASTER): addrs.pop(str(lowest)), **addrs}
+            return {**route, "addrs": shown, READ_ONLY: True}
+        return route
 
     def _living(self) -> Iterator[_RegisteredBroker]:
         return (live for group in self._groups.values() for live in group.brokers.values())

@@ -84,11 +84,13 @@ class Op(IntEnum):
     #                    physicalOffset, epoch, body (hex)}], the oldest first
     # broker -> nameserver
     REGISTER_BROKER = 32  # cluster, brokerName, brokerId, addr, haAddr, stateVersion, timeoutMs,
-    #                       topics: {name: queues}, life, beat -> masterAddr, masterHaAddr
+    #                       topics: {name: queues}, life, beat, acts (optional)
+    #                       -> masterAddr, masterHaAddr
     # anyone -> nameserver
     ROUTE = 34  # topic (null: all), topicsAsOf, part (from 0, of all topics) ->
     #             topics: {name: [{brokerName, queues}]}, parts (how many),
-    #             brokers: {brokerName: {cluster, addrs: {brokerId: addr}, stateVersion}},
+    #             brokers: {brokerName: {cluster, addrs: {brokerId: addr}, stateVersion,
+    #             readOnly (optional)}},
     #             topicsAsOf; no topics if the request's topicsAsOf is current
     MEMBER_GROUP = 35  # brokerName -> members: {brokerId: addr}, masterHaAddr, stateVersion: newest
     # nameserver -> broker
@@ -129,6 +131,8 @@ class Op(IntEnum):
     RESUME = 71  # one-way: masterEpoch; the handover is cancelled
     # master -> slave
     METADATA_NEWS = 72  # -> (nothing); METADATA_SYNC is due at once
+    # master that starts -> slave
+    REVERSE_SYNC = 73  # brokerName -> as METADATA, and acted: [[group, topic, queueId, offset]]
     # anyone -> any node
     DESCRIBE = 80  # -> see role.describe() and each node's _describe()
     PING = 81  # -> (nothing)

@@ -92,6 +92,25 @@ def append_epoch(table: EpochTable, epoch: int, start: int) -> EpochTable:
     return EpochTable((*kept, (epoch, start)))
 
 
+def next_epoch(recorded: int, registered: int) -> int:
+    """Return the number of the epoch that a master begins at its start without an election.
+
+    `recorded`: the last epoch on its disk; `registered`: the last one that nameservers know.
+    """
+    return 1 + max(recorded, registered)
+
+
+def is_emptied(recorded: int, registered: int) -> bool:
+    """Return whether a master without an election has lost its disk: it has no epoch, and its set
+    has had one."""
+    return recorded == 0 < registered
+
+
+def keep_everything(local: EpochTable, local_end: int, remote: EpochTable, remote_end: int) -> int:
+    """Return the end of the slave's log: it cuts nothing (`switchlessEpochs = false`)."""
+    return local_end
+
+
 def find_consistent_point(
     local: EpochTable, local_end: int, remote: EpochTable, remote_end: int
 ) -> int:

@@ -313,13 +313,14 @@ class HaMaster:
 
     def _check_ack(self, link: SlaveLink, position: int) -> None:
         """Raises Senseless if no correct slave can send this ack."""
-        if position > self._log.written:
+        beyond_end = position > self._log.written
+        if beyond_end and self._config.switchless_epochs:
             raise ProtocolError(f"an ack of {position}, beyond the log's end {self._log.written}")
         if link.progress.ack is not None and position < link.progress.ack:
             raise ProtocolError(f"an ack of {position} after one of {link.progress.ack}")
         if position < self._log.min_offset:
             return  # the log that it lacks was deleted after the handshake; the link will end
-        if link.sent is None and not self._broker.is_boundary(position):
+        if link.sent is None and not beyond_end and not self._broker.is_boundary(position):
             raise ProtocolError(f"a transfer from {position}, where no record begins")
 
     def _acked(self, link: SlaveLink, position: int) -> None:
@@ -342,6 +343,7 @@ class HaMaster:
             link.sent is not None
             and not self._lacks_deleted(link)
             and link.sent < written
+            and not self._is_inside_record(link)
             and link.sent - (link.progress.ack or 0) < _WINDOW_BYTES
             and not self._must_wait(link)
         ):
@@ -354,6 +356,19 @@ class HaMaster:
         if link.sent is None or link.sent >= self._log.min_offset:
             return False
         link.connection.refused = f"the log before {self._log.min_offset} is deleted"
+        link.connection.abort()
+        return True
+
+    def _is_inside_record(self, link: SlaveLink) -> bool:
+        """Close the link and return True if its slave ends inside a record of this log, which only
+        a slave that never cuts its log does."""
+        if (
+            self._config.switchless_epochs
+            or link.sent is None
+            or self._broker.is_boundary(link.sent)
+        ):
+            return False
+        link.connection.refused = f"the slave's log ends at {link.sent}, inside a record"
         link.connection.abort()
         return True
 

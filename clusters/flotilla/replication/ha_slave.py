@@ -28,6 +28,7 @@ from ..store.message_store import MessageStore, TruncationPointDeleted
 from ..world.ports import is_out_of_space
 from ..world.timers import PeriodicTimer, WakeEvent
 from .divergence import Action, CutPlan, LogShape, plan_cut
+from .epochs import keep_everything
 from .ha_protocol import HandshakeReply, HandshakeRequest, LogData, pack_ack
 from .replica import Replica
 
@@ -214,7 +215,9 @@ class HaSlave:
         start = master.min_offset
         if self._config.sync_from_last_file and reply.last_file is not None:
             start = reply.last_file
-        planned = plan_cut(ours, master, start, self._rules.find_consistent_point)
+        compare = self._config.switchless_epochs
+        find_point = self._rules.find_consistent_point if compare else keep_everything
+        planned = plan_cut(ours, master, start, find_point)
         self._write_case(planned, ours, master)
         if planned.action is Action.HALT:
             self._halt(f"case {planned.reason}: our log begins behind the master's end")

@@ -43,6 +43,7 @@ class ControllerLink:
     ) -> None:
         self.id = 0
         self.registered = False
+        self.halted = ""
         self.info = ReplicaInfo()
         self.authority: SetAuthority = controllers
         self._config = config
@@ -64,6 +65,9 @@ class ControllerLink:
 
     def close(self) -> None:
         self._tasks.cancel()
+
+    def hand_back(self) -> None:
+        """Do nothing: with controllers no broker serves for an absent master."""
 
     def notice(self, info: Json) -> None:
         """Act on a notice of the controllers."""

@@ -7,6 +7,7 @@ A `Steering` tells a `RoleHandler` what the broker is to become. The rest of the
 know the mode.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -47,6 +48,15 @@ class RoleHandler(Protocol):
 
     def install_set(self, info: ReplicaInfo) -> None: ...
 
+    def act(self, acting: bool) -> None:
+        """Begin or end to serve consumers for an absent master."""
+        ...
+
+    async def take_back(self, replies: Sequence[Json]) -> None:
+        """Take the metadata that slaves kept while this broker, a master that starts, was
+        absent."""
+        ...
+
 
 class SetAuthority(Protocol):
     """Agrees to changes of the SyncStateSet: answers ALTER_SYNC_STATE_SET and REPLICA_INFO. Raises
@@ -60,16 +70,21 @@ class Steering(Protocol):
 
     `id`: of this broker, 0 while it has none. `registered`: whether it may announce itself. `info`:
     the last ReplicaInfo that was applied. `authority`: who agrees to changes of the set.
+    `halted`: why it needs an operator, empty if it does not.
     """
 
     id: int
     registered: bool
     info: ReplicaInfo
     authority: SetAuthority
+    halted: str
 
     def start(self) -> None: ...
 
     def close(self) -> None: ...
+
+    def hand_back(self) -> None:
+        """The master is about to return: no longer serve for it."""
 
     def notice(self, info: Json) -> None:
         """Act on a notice of the controllers."""

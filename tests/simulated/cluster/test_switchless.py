@@ -140,23 +140,33 @@ def test_a_slave_cuts_what_its_master_has_lost() -> None:
     assert any(fleet.events(slave, "truncate") for slave in SLAVES)
 
 
-def test_an_emptied_master_begins_no_epoch_again() -> None:
-    """The nameservers know the last one; it waits until one of them answers."""
-    fleet = Fleet(5, "switchless-async", nodes={"nameserver": 1})
+def test_an_emptied_master_never_leads() -> None:
+    """Its slaves would cut all that they have. Nameservers know that there was a master."""
+    fleet = Fleet(5, "switchless-async", {"slaveReadEnable": True}, nodes={"nameserver": 1})
 
     async def scenario(sailor: Sailor) -> None:
         assert await whole(sailor) == 1
+        await sailor.send(20)
+        await whole(sailor)
         await sailor.kill(MASTER)
         fleet.empty(MASTER)
         await sailor.kill("nameserver-1")
         await sailor.start(MASTER)
         await asyncio.sleep(5)
-        assert reigns(fleet) == [1]
+        assert not fleet.events(MASTER, "halted")
         await sailor.start("nameserver-1")
-        assert await whole(sailor) >= 2
+
+        async def halted() -> bool:
+            return bool(fleet.events(MASTER, "halted"))
+
+        await eventually(halted)
+        await asyncio.sleep(5)
+        now = await sailor.cluster_state()
+        assert "copy the store of a slave" in now.detail[MASTER]["needsOperator"]
+        assert all(now.detail[slave]["maxOffset"] > 0 for slave in SLAVES)
 
     fleet.sail(scenario)
-    assert len(set(reigns(fleet))) == 2
+    assert reigns(fleet) == [1]
 
 
 def test_an_epoch_is_on_the_disk_before_it_is_used() -> None:
@@ -210,5 +220,32 @@ def test_the_nameservers_tell_where_the_master_is() -> None:
         assert reply["members"]["0"] == fleet.address(MASTER)
         assert reply["masterHaAddr"].endswith(":10912")
         assert reply["stateVersion"] == 1
+
+    fleet.sail(scenario)
+
+
+@pytest.mark.parametrize("epochs", [True, False])
+def test_what_a_slave_holds_beyond_its_masters_end(epochs: bool) -> None:
+    """Without epochs, as in RocketMQ, it counts as a copy of what the master writes there."""
+    settings = {"switchlessEpochs": epochs, "flushIntervalCommitLog": 60_000}
+    fleet = Fleet(9, "switchless-reference", settings)
+
+    async def scenario(sailor: Sailor) -> None:
+        await whole(sailor)
+        await sailor.send(100)
+        await whole(sailor)
+        await sailor.power_cut(MASTER)
+        await sailor.power_on(MASTER)
+
+        async def copied() -> bool:
+            now = await sailor.cluster_state()
+            return now.detail[MASTER] is not None and bool(now.detail[MASTER]["slaves"])
+
+        await eventually(copied)
+        assert len(acknowledged(await sailor.send(5))) == 5
+        now = await sailor.cluster_state()
+        end = now.detail[MASTER]["maxOffset"]
+        beyond = [now.detail[slave]["maxOffset"] > end for slave in SLAVES]
+        assert beyond == [not epochs] * 2
 
     fleet.sail(scenario)
