@@ -113,7 +113,7 @@ class Rules:
     take_back: Callable[[catalog.Catalog, Sequence[Json]], None] = acting.take_back
     # which brokers a nameserver knows of a set, by id, and the own id
     acts: Callable[[Collection[int], int], bool] = acting.acts
-    ends_to_act_at_hand_back: bool = True
+    acted_is_durable: bool = True
     # data plane: consumer groups. is_member takes last heard at, oldest valid time, has it left
     is_member: Callable[[float, float, bool], bool] = liveness.is_member
     # the offset of a commit, the group's offset

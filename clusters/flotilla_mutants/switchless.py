@@ -34,10 +34,10 @@ MUTANTS = (
         replace(RULES, next_epoch=epoch_of_the_log),
     ),
     Mutant(
-        "acts-after-hand-back",
-        "a slave goes on committing for its master after it has given its commits back",
+        "acted-in-memory",
+        "a slave that serves for its master answers commits before they are on its disk",
         "GROUP_WENT_BACK",
-        replace(RULES, ends_to_act_at_hand_back=False),
+        replace(RULES, acted_is_durable=False),
     ),
     Mutant(
         "slave-keeps-tail",

@@ -35,7 +35,8 @@ class ActingChanges:
     `knows_all`: whether it may answer questions about metadata.
     """
 
-    def __init__(self, config: Config, catalog: Catalog) -> None:
+    def __init__(self, config: Config, catalog: Catalog, durable: bool = True) -> None:
+        self._durable = durable
         self._catalog, self._strict = catalog, config.strict_metadata
         self.knows_all = not self._strict or config.min_in_sync_replicas >= config.total_replicas
         self._over = False
@@ -47,7 +48,8 @@ class ActingChanges:
         if self._strict:
             return Status.IN_SYNC_REPLICAS_NOT_ENOUGH
         self._catalog.act(changes)
-        return Status.SUCCESS if await self._catalog.save() else Status.FLUSH_DISK_TIMEOUT
+        kept = not self._durable or await self._catalog.save()
+        return Status.SUCCESS if kept else Status.FLUSH_DISK_TIMEOUT
 
     def end(self) -> None:
         self._over = True

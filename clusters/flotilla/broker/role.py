@@ -195,7 +195,9 @@ class BrokerRole:
     def act(self, acting: bool) -> None:
         before, self.acting = self.acting, None
         if acting:
-            self.acting = ActingChanges(self.config, self.replica.catalog)
+            self.acting = ActingChanges(
+                self.config, self.replica.catalog, self._rules.acted_is_durable
+            )
         if before is not None:
             before.end()
             self._observer.stepped_down()

@@ -65,7 +65,6 @@ class StaticRole:
         self._config, self._ports, self._replica = config, ports, replica
         self._roles, self._events = roles, events
         self._next_epoch, self._acts = rules.next_epoch, rules.acts
-        self._ends_at_hand_back = rules.ends_to_act_at_hand_back
         self._must_not_lead = rules.is_emptied
         self._acting, self._acts_from = False, 0.0
         self._loop = asyncio.get_running_loop()
@@ -85,8 +84,7 @@ class StaticRole:
         """Stop serving for the master, which starts; again at the earliest when it would have left
         the nameservers' table."""
         self._acts_from = self._loop.time() + self._config.nameserver_timeout_s
-        if self._ends_at_hand_back:
-            self._act(False, "the master returns")
+        self._act(False, "the master returns")
 
     def notice(self, info: Json) -> None:
         """Do nothing: there are no controllers."""
