@@ -44,7 +44,7 @@ def test_the_profiles_of_the_design_exist() -> None:
     assert PROFILES | SWITCHLESS <= set(profiles())
     assert all(p.about for p in profiles().values())
     verdicts = {v for p in profiles().values() for v in p.expected.values()}
-    assert verdicts == {"valid", "LOST_ACKED"}
+    assert verdicts >= {"valid", "LOST_ACKED"}
 
 
 def test_the_suite_of_profiles_says_what_the_profiles_say() -> None:
