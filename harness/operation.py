@@ -62,6 +62,11 @@ class F(IntEnum):
     ACKNOWLEDGE = 26  # messages that a group was given, which it is not given again once this is
     # ok: one ok row for each, offset, pos = its index. Its arg, and that of the group's POLL, is
     # the number of the group
+    DELAY = 27  # value sent to key, to be delivered `arg` ms after the invoke; ok: it is accepted
+    PREPARE = 28  # value sent to key, to be delivered if it is committed; ok: offset = its id
+    DECIDE = 29  # what was prepared for key with this value is committed (arg 1) or rolled back (0)
+    ASKED = 30  # the system asked a producer for the decision of a value; its answer is `arg`: as
+    # of DECIDE, 2 if it does not know
 
 
 @dataclass(frozen=True, slots=True)

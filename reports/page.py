@@ -92,6 +92,8 @@ ADVICE = {
     "OBJECTS_NOT_DECIDED": f"{UNIQUE} Count in equal steps; give a process a new number after a "
     "timeout.",
     "NO_ACKNOWLEDGEMENTS": LONGER,
+    "NO_DELAYED_MESSAGES": LONGER,
+    "NO_COMMITS": LONGER,
     "NO_EVENTS": LOOK_AT_LOGS,
     "WATCH_UNFINISHED": NOT_BACK,
     "OPERATIONS_UNRECORDED": RUN_AGAIN,

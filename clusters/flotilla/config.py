@@ -117,6 +117,22 @@ class Config:
     lock_max_live_s: float = _key("rebalanceLockMaxLiveTime", 60000, ms=True)
     check_sync_state_set_s: float = _key("checkSyncStateSetPeriod", 5000, ms=True)
 
+    # special messages: see special/delay.py and special/halves.py
+    strict_special: bool = _key(
+        "strictSpecialMessages", True
+    )  # ours: progress and decisions wait for the set
+    timer_retry_until_success: bool = _key(
+        "timerEnableRetryUntilSuccess", True
+    )  # RocketMQ: false, which drops a message after three failures
+    timer_max_delay_s: int = _key("timerMaxDelaySec", 3 * 24 * 3600, minimum=1)  # not scaled
+    delay_scan_s: float = _key("delayScanInterval", 100, ms=True)  # RocketMQ: fixed
+    flush_delay_offset_s: float = _key("flushDelayOffsetInterval", 1000, ms=True)  # RocketMQ: 10000
+
+    transaction_timeout_s: float = _key("transactionTimeOut", 6000, ms=True)
+    transaction_check_s: float = _key("transactionCheckInterval", 30000, ms=True)
+    transaction_check_max: int = _key("transactionCheckMax", 15, minimum=1)
+    transaction_op_batch_s: float = _key("transactionOpBatchInterval", 3000, ms=True)
+
     # storage
     flush_disk_type: str = _key("flushDiskType", "ASYNC_FLUSH")  # or SYNC_FLUSH
     flush_interval_s: float = _key("flushIntervalCommitLog", 500, ms=True)

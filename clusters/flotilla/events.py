@@ -33,6 +33,9 @@ Kinds, shared by all nodes:
     refused           peer, why: a malformed frame
     senseless         peer, why: a request with invalid fields; once for each connection
     offsets-lowered   rows
+    delay-resumed     floor, end: a new master's log lacks the end of what its progress counts
+    half-discarded    offset: a half message whose producers never decided
+    delay-dropped     offset, why: a delayed message that is not delivered
     metadata-refused  ours, theirs
     metadata-unheard  master, why: a slave cannot ask the master for changes; once, until it can
     halted            why: a slave that needs an operator

@@ -25,6 +25,8 @@ from .replication import epochs, ha_protocol, quorum, sync_state
 from .replication.epochs import EpochTable
 from .replication.quorum import LogPosition, SendTimeouts
 from .replication.sync_state import SlaveProgress, SyncState
+from .special import progress
+from .special.progress import DelayProgress
 from .store import checkpoint, consume_queue, flushing, record
 
 
@@ -122,6 +124,18 @@ class Rules:
     memory_is_whole: Callable[[float, float], bool] = leases.memory_is_whole
     # the client that holds a lock, the client that releases it
     may_unlock: Callable[[str, str], bool] = leases.may_unlock
+    # data plane: delayed messages, in ms of the wall clock
+    is_due: Callable[[int, int], bool] = progress.is_due
+    due_of: Callable[[int, int, int], int] = progress.due_of
+    noted_until: Callable[[int, int, int, bool], int] = progress.noted_until
+    resumed: Callable[[DelayProgress, bool], DelayProgress] = progress.resumed
+    drops: Callable[[int, bool], bool] = progress.drops
+    # data plane: transactions. final_first: a final message is put before its decision is recorded
+    final_first: bool = True
+    puts_final: Callable[[bool], bool] = progress.puts_final
+    status_of_closed: Callable[[], Status] = progress.status_of_closed
+    first_open: Callable[[Sequence[int], int], int] = progress.first_open
+    discarded_to: Callable[[str], str] = progress.discarded_to
 
 
 RULES = Rules()

@@ -368,6 +368,10 @@ def _deliveries(found: Any) -> list[Delivery]:
     ]
 
 
+def _questions(found: Any) -> list[tuple[int, bytes]]:
+    return [(_number(at), base64.b64decode(body, validate=True)) for at, body in found]
+
+
 def _transaction(found: Any) -> list[MicroOperation]:
     return [MicroOperation(*each) for each in found]
 
@@ -396,6 +400,8 @@ def _seconds(value: Any) -> Any:
 
 DECODE: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("write", "release", "add", "enqueue", "increment", "acknowledge"), _done),
+    **dict.fromkeys(("append_later", "decide"), _done),
+    "questions": _questions,
     "acquire": _lease,
     "append": _stored,
     "entries": _entries,

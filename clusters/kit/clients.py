@@ -2,10 +2,10 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from harness.contracts import Completion, PollResult, ReceivedMessage, Type
+from harness.contracts import Completion, HalfQuestion, PollResult, ReceivedMessage, Type
 from harness.contracts.calls import CheckedCalls, Lease, MicroOperation, Stored, call_outcome
 from harness.operation import NONE
 
@@ -13,7 +13,7 @@ POLL_AGAIN_S = 0.05
 OF_A_KEY = (  # calls whose first argument is a key
     *("read", "write", "cas", "acquire", "release", "append", "entries", "end", "add", "members"),
     *("enqueue", "dequeue", "increment", "count", "change", "current", "watch"),
-    *("fetch", "acknowledge"),
+    *("fetch", "acknowledge", "append_later", "prepare", "decide", "questions"),
 )
 SHARED = 0  # the client that carries sends, polls and group offsets
 
@@ -86,7 +86,62 @@ class ServiceClient:
                 ended = Completion(Type.OK, stored.offset, stored.term, self._index(stored.node))
             done(ended)
 
-        task = asyncio.ensure_future(sent())
+        self._start(sent())
+
+    def send_delayed(
+        self,
+        topic: str,
+        queue: int,
+        key: bytes,
+        body: bytes,
+        delay_ms: int,
+        done: Callable[[Completion], None],
+    ) -> None:
+        async def sent() -> None:
+            asked = self.calls(SHARED).append_later(f"{topic}-{queue}", body, delay_ms)
+            done((await call_outcome(asked))[0])
+
+        self._start(sent())
+
+    def prepare(
+        self,
+        topic: str,
+        queue: int,
+        key: bytes,
+        body: bytes,
+        group: str,
+        done: Callable[[Completion], None],
+    ) -> None:
+        async def sent() -> None:
+            asked = self.calls(SHARED).prepare(f"{topic}-{queue}", body, group)
+            ended, id_ = await call_outcome(asked)
+            done(Completion(Type.OK, id_) if ended.type is Type.OK else ended)
+
+        self._start(sent())
+
+    def decide(
+        self,
+        topic: str,
+        queue: int,
+        half: int,
+        key: bytes,
+        commit: bool,
+        done: Callable[[Completion], None],
+    ) -> None:
+        async def sent() -> None:
+            asked = self.calls(SHARED).decide(f"{topic}-{queue}", half, commit)
+            done((await call_outcome(asked))[0])
+
+        self._start(sent())
+
+    async def questions(
+        self, group: str, topic: str, queue: int, wait_s: float
+    ) -> Sequence[HalfQuestion]:
+        found = await _answer(self.calls(SHARED).questions(f"{topic}-{queue}", group))
+        return [HalfQuestion(id_, b"", body) for id_, body in found]
+
+    def _start(self, sending: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(sending)
         self._sends.add(task)
         task.add_done_callback(self._sends.discard)
 

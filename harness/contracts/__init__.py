@@ -34,8 +34,11 @@ from harness.contracts.agent import UnsyncedAgent as UnsyncedAgent
 from harness.contracts.agent import UnsyncedReport as UnsyncedReport
 from harness.contracts.checkers import Check as Check
 from harness.contracts.checkers import CheckerPlugin as CheckerPlugin
+from harness.contracts.clients import DelayClient as DelayClient
 from harness.contracts.clients import GroupClient as GroupClient
 from harness.contracts.clients import GroupConsumer as GroupConsumer
+from harness.contracts.clients import HalfClient as HalfClient
+from harness.contracts.clients import HalfQuestion as HalfQuestion
 from harness.contracts.clients import MessageClient as MessageClient
 from harness.contracts.clients import MetadataClient as MetadataClient
 from harness.contracts.clients import PollResult as PollResult

@@ -135,6 +135,33 @@ class LogCalls(Protocol):
         ...
 
 
+class DelayCalls(LogCalls, Protocol):
+    """Logs to which entries can be appended later."""
+
+    async def append_later(self, key: str, body: bytes, delay_ms: int) -> None:
+        """Accept an entry that readers are to get `delay_ms` after this call, and not before."""
+        ...
+
+
+class HalfCalls(LogCalls, Protocol):
+    """Logs to which entries are appended in two steps."""
+
+    async def prepare(self, key: str, body: bytes, group: str) -> int:
+        """Accept an entry that readers get if it is committed; return its id. `group`: of the
+        clients that may be asked for its decision."""
+        ...
+
+    async def decide(self, key: str, half: int, commit: bool) -> None:
+        """Commit the entry with this id, or roll it back. Raises Refused if it cannot be decided
+        any more."""
+        ...
+
+    async def questions(self, key: str, group: str) -> Sequence[tuple[int, bytes]]:
+        """Return ids and bodies of entries for whose decision the system asks this group, as soon
+        as there is one; none if it asked for none for half a second or so."""
+        ...
+
+
 class SetCalls(Protocol):
     """Sets of integers."""
 
@@ -205,8 +232,8 @@ class GroupCalls(Protocol):
 CALLS = frozenset(
     name
     for kind in (
-        *(RegisterCalls, LockCalls, LogCalls, SetCalls, TransactionCalls, QueueCalls),
-        *(CounterCalls, WatchCalls, GroupCalls),
+        *(RegisterCalls, LockCalls, LogCalls, DelayCalls, HalfCalls, SetCalls, TransactionCalls),
+        *(QueueCalls, CounterCalls, WatchCalls, GroupCalls),
     )
     for name in vars(kind)
     if not name.startswith("_")
@@ -300,6 +327,12 @@ def _are_deliveries(answer: Any) -> bool:
     return isinstance(answer, Sequence) and all(isinstance(each, Delivery) for each in answer)
 
 
+def _are_questions(answer: Any) -> bool:
+    return isinstance(answer, Sequence) and all(
+        isinstance(each, tuple) and len(each) == 2 and _is_number(each[0]) for each in answer
+    )
+
+
 ANSWERS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "read": ("a whole number of 64 bits or None", _is_number_or_none),
     "cas": ("True or False", lambda answer: isinstance(answer, bool)),
@@ -319,5 +352,7 @@ ANSWERS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
         lambda answer: answer is None or isinstance(answer, Versioned),
     ),
     "fetch": ("a list of Delivery", _are_deliveries),
+    "prepare": ("an id, as a whole number", _is_number),
+    "questions": ("a list of pairs (id, body)", _are_questions),
     "watch": ("Changes", lambda answer: isinstance(answer, Changes)),
 }

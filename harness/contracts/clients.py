@@ -106,6 +106,71 @@ class SelectingClient(MessageClient, Protocol):
         ...
 
 
+class DelayClient(MessageClient, Protocol):
+    """A client whose messages can be delivered later."""
+
+    def send_delayed(
+        self,
+        topic: str,
+        queue: int,
+        key: bytes,
+        body: bytes,
+        delay_ms: int,
+        done: Callable[[Completion], None],
+    ) -> None:
+        """Send one message that readers get `delay_ms` after this call, and return at once, as
+        `send` does. OK: it was accepted."""
+        ...
+
+
+@dataclass(frozen=True)
+class HalfQuestion:
+    """A prepared message whose decision the system asks for. `id`: as the completion of `prepare`
+    has it as its offset."""
+
+    id: int
+    key: bytes
+    body: bytes
+
+
+class HalfClient(MessageClient, Protocol):
+    """A client whose messages readers get only if they are committed."""
+
+    def prepare(
+        self,
+        topic: str,
+        queue: int,
+        key: bytes,
+        body: bytes,
+        group: str,
+        done: Callable[[Completion], None],
+    ) -> None:
+        """Send one message that readers do not get yet, and return at once, as `send` does. OK:
+        `offset` is its id. `group`: of the producers that may be asked for its decision."""
+        ...
+
+    def decide(
+        self,
+        topic: str,
+        queue: int,
+        half: int,
+        key: bytes,
+        commit: bool,
+        done: Callable[[Completion], None],
+    ) -> None:
+        """Commit or roll back a message that was prepared for this queue, with this key.
+        `half`: its id."""
+        ...
+
+    async def questions(
+        self, group: str, topic: str, queue: int, wait_s: float
+    ) -> Sequence[HalfQuestion]:
+        """Return messages, of this queue or others, for whose decision the system asks this group;
+        none if it asked for none within `wait_s`. Raises ConnectionError if it cannot be reached
+        now."""
+        ...
+
+
 class MetadataClient(MessageClient, Protocol):
     """A client that also changes what a message system stores besides messages."""
 

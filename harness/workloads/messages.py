@@ -233,8 +233,7 @@ class MessageWorkload:
         async with asyncio.TaskGroup() as tasks:
             for process in context.processes:
                 if process < self._options.producers:
-                    producer = MessageProducer(context, process, self._options, self.queues)
-                    tasks.create_task(producer.run())
+                    tasks.create_task(self.producer(context, process).run())
                 for consumer in self.consumers(context, process):
                     tasks.create_task(consumer.follow())
         if self._options.client_selects:
@@ -249,6 +248,9 @@ class MessageWorkload:
                     tasks.create_task(reader.drain(self._drain_within_s))
                 for consumer in self.consumers(context, process):
                     tasks.create_task(consumer.drain(self._drain_within_s))
+
+    def producer(self, context: WorkloadContext, process: int) -> "MessageProducer":
+        return MessageProducer(context, process, self._options, self.queues)
 
     def consumers(self, context: WorkloadContext, process: int) -> Sequence["MessageConsumer"]:
         """Return what a process consumes for its group; nothing, if it is no consumer."""
@@ -352,10 +354,22 @@ class MessageProducer:
             self._due_s = next(self._arrivals)
         self._loop.call_later(min(self._due_s - now_s, NOTICE_STOP_S), self._pump)
 
-    def _send(self) -> None:
+    def _take_slot(self) -> tuple[int, WorkloadQueue]:
+        """Begin a send; return its value and its queue."""
         self._free -= 1
-        value = next(self._values)
-        queue = self._queues[next(self._choices) if self._own is None else self._own]
+        own = next(self._choices) if self._own is None else self._own
+        return next(self._values), self._queues[own]
+
+    def _free_slot(self) -> None:
+        """End a send."""
+        self._free += 1
+        if self._context.stopping:
+            self._finish()
+        elif not self._paced:
+            self._send()
+
+    def _send(self) -> None:
+        value, queue = self._take_slot()
         context, process = self._context, self._process
         key = NONE if self._selects else queue.key
         op = context.invoke(process, F.SEND, key, value)
@@ -365,11 +379,7 @@ class MessageProducer:
             if self._selects and completion.queue != NONE:
                 landed = queue.key - queue.number + completion.queue
             context.complete(process, op, F.SEND, landed, value, completion)
-            self._free += 1
-            if context.stopping:
-                self._finish()
-            elif not self._paced:
-                self._send()
+            self._free_slot()
 
         body = body_of(value, self._body_bytes)
         if self._selects:

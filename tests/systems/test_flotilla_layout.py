@@ -26,6 +26,7 @@ PROFILES = {
     *(f"{replication}-{flush}" for replication in REPLICATION for flush in FLUSH),
 }
 SWITCHLESS = {"switchless-sync", "switchless-async"}  # without controllers
+SPECIAL = {"special-reference"}  # as allack-min2, but for special messages
 FAULTS = ("kill", "pause", "cut", "power")
 SWITCHLESS_PLANS = ("profile-kill", "profile-pause", "switchless-cut", "profile-power")
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,10 +42,10 @@ def layout(nodes: list[Node], trial: Trial, topics: dict[str, int]) -> Layout:
 
 
 def test_the_profiles_of_the_design_exist() -> None:
-    assert set(profiles()) >= PROFILES | SWITCHLESS
+    assert set(profiles()) >= PROFILES | SWITCHLESS | SPECIAL
     assert all(p.about for p in profiles().values())
     verdicts = {v for p in profiles().values() for v in p.expected.values()}
-    assert verdicts >= {"valid", "LOST_ACKED"}
+    assert verdicts >= {"valid", "LOST_ACKED", "DELAY_LOST"}
 
 
 def test_the_suite_of_profiles_says_what_the_profiles_say() -> None:
@@ -56,23 +57,41 @@ def test_the_suite_of_profiles_says_what_the_profiles_say() -> None:
     }
 
 
-def cells(suite: str) -> dict[tuple[str, str], tuple[str, ...]]:
-    """What a suite expects, by profile and plan."""
+def cells(suite: str, workload: str = "messages") -> dict[tuple[str, str], tuple[str, ...]]:
+    """What a suite expects of a workload, by profile and plan."""
     return {
         (e.request.trial.profile, Path(e.request.trial.plan).stem): e.findings or (e.verdict.value,)
         for e in read_suite(ROOT / "suites" / suite)
-        if e.request.trial.plan and "plans/modes/" not in str(e.request.trial.plan)
+        if e.request.trial.plan
+        and "plans/modes/" not in str(e.request.trial.plan)
+        and e.request.trial.workload == workload
     }
 
 
 def test_the_suite_of_modes_says_what_the_profiles_say() -> None:
     """Each profile of another mode, under each plan of which it says what to expect."""
-    others = {name: each for name, each in profiles().items() if name not in PROFILES}
+    others = {n: each for n, each in profiles().items() if n not in PROFILES | SPECIAL}
     found = {cell: says for cell, says in cells("modes.toml").items() if cell[0] in others}
     assert found == {
         (name, plan): (verdict,)
         for name, each in others.items()
         for plan, verdict in each.expected.items()
+    }
+
+
+def test_the_suite_of_modes_says_what_becomes_of_delayed_messages() -> None:
+    assert cells("modes.toml", "delayed") == {
+        (name, f"profile-{fault}"): (profiles()[name].expected[f"profile-{fault}"],)
+        for name in ("allack-min2", *SPECIAL)
+        for fault in ("kill", "pause", "cut")
+    }
+
+
+def test_transactions_are_safe_in_every_profile_of_the_suite() -> None:
+    assert cells("modes.toml", "transactional") == {
+        (name, f"profile-{fault}"): ("valid",)
+        for name in ("allack-min2", *SPECIAL)
+        for fault in ("kill", "pause", "cut")
     }
 
 

@@ -5,6 +5,7 @@ This module wires the parts and dispatches requests:
     role              fenced, slave or master: replication and the controllers' decisions
     sends, handover   sends that wait for copies, sends that are held for a new master
     pulls             pulls, and pulls that wait for a message
+    special           delayed messages, and those of transactions
     request_handlers  topics, groups, offsets, locks, queries by key
     registrar         heartbeats to controllers, registrations at nameservers
     metadata          a slave's copy of the master's metadata
@@ -36,6 +37,9 @@ from ..net.wire import (
 from ..replication.quorum import SendTimeouts
 from ..replication.replica import Replica
 from ..rules import Rules
+from ..special.delay import DelayScan
+from ..special.envelope import ASK_TOPIC, DELAY_TOPIC, HALF_TOPIC, OP_TOPIC
+from ..special.halves import HalfMessages
 from ..world.ports import Ports
 from ..world.timers import PeriodicTimer
 from .config_handler import ConfigHandler
@@ -174,9 +178,13 @@ class Broker:
     # what follows changes of the role
 
     def became_master(self) -> None:
+        self._send_handler.delays.start()
+        self._send_handler.transactions.start()
         self._send_handler.handover.end()
 
     def stepped_down(self) -> None:
+        self._send_handler.delays.stop()
+        self._send_handler.transactions.stop()
         self._pulls.abandon()
 
     def role_changed(self) -> None:
@@ -209,7 +217,9 @@ class Broker:
             self._send_handler.serve(connection, request, send)
         elif op == Op.PULL:
             pull = decode(PullRequest.unpack, body)
-            if self.role.is_master() or self.role.serves_as_slave():
+            if pull.topic.startswith(ASK_TOPIC) and self.role.is_master():
+                self._send_handler.transactions.serve_asker(pull, connection, request)
+            elif self.role.is_master() or self.role.serves_as_slave():
                 self._pulls.serve(pull, connection, request)
             else:
                 connection.reply(op, request, unavailable(pull).pack())
@@ -219,6 +229,7 @@ class Broker:
     def _closed(self, connection: FrameConnection, why: str) -> None:
         self._groups.closed(connection)
         self._pulls.closed(connection)
+        self._send_handler.transactions.closed(connection)
         if connection.refused:
             self._events.write("refused", peer=connection.peer, why=why)
 
@@ -253,27 +264,46 @@ class SendHandler:
         self.handover = HandoverHandler(
             context, lambda: role.epoch, role.ha.acks, sends.__len__, self.serve
         )
+        self.delays = DelayScan(context, lambda: role.epoch, self._admits)
+        self.transactions = HalfMessages(context, lambda: role.epoch, self._admits)
 
     def serve(self, connection: FrameConnection, request: int, send: SendRequest) -> None:
         if self.handover.holds(connection, request, send):
             return
-        refusal = self._refusal(send)
-        if refusal is not None:
-            connection.reply(Op.SEND, request, refusal.pack())
+        stored = self._checked(send)
+        if isinstance(stored, SendReply):
+            connection.reply(Op.SEND, request, stored.pack())
             return
         assert self._role.leadership is not None, "only a master admits a send"
         epoch = self._role.leadership.epoch
-        queue = (send.topic.encode(), send.queue)
-        appended = self._store.append(queue, send.key, send.body, epoch)
+        queue = (stored.topic.encode(), stored.queue)
+        appended = self._store.append(queue, stored.key, stored.body, epoch)
         self._sends.add(appended, epoch, connection, request)
+        if stored.topic == DELAY_TOPIC:
+            self.delays.appended(stored.body, appended.queue_offset)
+        elif stored.topic in (HALF_TOPIC, OP_TOPIC):
+            self.transactions.appended(stored, appended.queue_offset)
+
+    def _checked(self, send: SendRequest) -> SendRequest | SendReply:
+        """Return the message to append for a send, or the answer to one that is not appended."""
+        if self._role.leadership is None:
+            return SendReply(Status.SERVICE_NOT_AVAILABLE, remark="not the master")
+        if send.topic == OP_TOPIC:
+            return self.transactions.decide(send)
+        if send.topic not in (DELAY_TOPIC, HALF_TOPIC):
+            return self._refusal(send) or self._no_room(send) or send
+        is_delayed = send.topic == DELAY_TOPIC
+        stored = self.delays.accept(send) if is_delayed else self.transactions.prepare(send)
+        return stored if isinstance(stored, SendReply) else self._no_room(stored) or stored
+
+    def _admits(self) -> bool:
+        return self._role.leadership is not None and self._role.leadership.admits()
 
     def _refusal(self, send: SendRequest) -> SendReply | None:
-        """Return the answer to a send that is not appended, None if it may be appended.
+        """Return the answer to a send of an impossible message, None if it is possible.
 
         The statuses are those of RocketMQ's DefaultMessageStore.
         """
-        if self._role.leadership is None:
-            return SendReply(Status.SERVICE_NOT_AVAILABLE, remark="not the master")
         queues = self._catalog.topics.get(send.topic)
         if queues is None:
             return SendReply(Status.TOPIC_NOT_EXIST, remark=send.topic)
@@ -281,9 +311,13 @@ class SendHandler:
             return SendReply(Status.MESSAGE_ILLEGAL, remark=f"{send.topic} has {queues} queues")
         if not self._store.fits(send.topic.encode(), send.key, send.body):
             return SendReply(Status.MESSAGE_ILLEGAL, remark="the message is too large")
+        return None
+
+    def _no_room(self, send: SendRequest) -> SendReply | None:
+        """Return the answer to a send that cannot be appended now, None if it can."""
         if not self._store.has_room(send.topic.encode(), send.key, send.body):
             return SendReply(Status.SERVICE_NOT_AVAILABLE, remark=self._store.log.why_full)
-        if not self._role.leadership.admits():
+        if not self._admits():
             return SendReply(Status.IN_SYNC_REPLICAS_NOT_ENOUGH)
         if len(self._sends) >= MAX_WAITING_SENDS:
             return SendReply(Status.SYSTEM_BUSY, remark="too many sends wait")

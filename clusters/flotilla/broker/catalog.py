@@ -1,4 +1,4 @@
-"""A broker's metadata: topics, consumer groups, and group offsets.
+"""A broker's metadata: topics, consumer groups, group offsets, and the progress of scans.
 
 The catalog has one version (RocketMQ's DataVersion): the master's epoch and a counter. A master
 numbers its changes. A slave holds the master's catalog as of some version and takes a newer one as
@@ -16,6 +16,10 @@ read from a log that has been truncated: a promotion lowers it to the end, or th
 the messages written there next (apache/rocketmq#4771). A topic's offsets are deleted with it. A
 topic that is created again continues the queue offsets of the deleted one. Topics never get fewer
 queues, even if a request was made before a concurrent change was known.
+
+Scans deliver special messages (special/delay.py). Their progress has the form of group offsets, but
+may go back: a master that takes over decides from where it goes on. Brokers of earlier editions
+ignore it, as they ignore offsets in topics that they do not have.
 """
 
 import asyncio
@@ -49,7 +53,7 @@ class Version(NamedTuple):
 
 class MetadataChange(NamedTuple):
     """One change: a topic (value: queues, None if deleted), a group (value: its topics), a commit
-    or a reset of a group's offset."""
+    or a reset of a group's offset, or a number of a scan's progress (key: scan, topic, index)."""
 
     what: str
     key: Any
@@ -108,6 +112,7 @@ class Catalog:
         self._commit_moves = commit_moves
         self._offsets: dict[GroupQueue, int] = {}
         self._acted: dict[GroupQueue, int] = {}  # commits made for an absent master (acting.py)
+        self.progress: dict[GroupQueue, int] = {}  # of scans: by scan, topic, index
         self._unsaved: set[str] = set()
         self._saving = asyncio.Lock()
         self._bytes = MAX_CATALOG_BYTES  # an upper bound of its size as JSON
@@ -135,6 +140,9 @@ class Catalog:
             elif change.what == "group":
                 self.groups[str(change.key)] = tuple(change.value)
                 self._unsaved.add(TOPICS_FILE)
+            elif change.what == "progress":
+                self.progress[_place(change.key)] = int(change.value)
+                self._unsaved.add(OFFSETS_FILE)
             else:
                 self._set_offset(change)
 
@@ -164,8 +172,7 @@ class Catalog:
             self._unsaved.add(OFFSETS_FILE)
 
     def _set_offset(self, change: MetadataChange) -> None:
-        group_name, topic_name, queue = change.key
-        place, offset = (str(group_name), str(topic_name), int(queue)), int(change.value)
+        place, offset = _place(change.key), int(change.value)
         if place[1] not in self.topics:
             return  # the topic was deleted meanwhile
         if change.what == "reset" or self._commit_moves(offset, self._offsets.get(place, -1)):
@@ -185,6 +192,8 @@ class Catalog:
             is_new = change.value is not None and change.key not in self.topics
         elif change.what == "group":
             is_new = self.groups.get(change.key) != tuple(change.value)
+        elif change.what == "progress":
+            is_new = tuple(change.key) not in self.progress
         else:
             is_new = tuple(change.key) not in self._offsets
         return len(to_json({"": change})) if is_new else 0
@@ -220,7 +229,9 @@ class Catalog:
         return {"topics": dict(sorted(self.topics.items())), "groups": groups}
 
     def _offsets_part(self) -> Json:
-        return {"offsets": [[*place, offset] for place, offset in sorted(self._offsets.items())]}
+        offsets = [[*place, offset] for place, offset in sorted(self._offsets.items())]
+        progress = [[*place, number] for place, number in sorted(self.progress.items())]
+        return {"offsets": offsets, **({"progress": progress} if progress else {})}
 
     def _offsets_in_file(self) -> Json:
         return {**self._offsets_part(), **({"acted": self.acted} if self._acted else {})}
@@ -235,8 +246,8 @@ class Catalog:
         self.topics, self.groups = topics, groups
 
     def _take_offsets(self, part: Json) -> None:
-        rows = part["offsets"]
-        self._offsets = {(str(g), str(t), int(q)): int(offset) for g, t, q, offset in rows}
+        self._offsets = {_place(place): int(offset) for *place, offset in part["offsets"]}
+        self.progress = {_place(place): int(number) for *place, number in part.get("progress", ())}
 
     # files
 
@@ -276,6 +287,11 @@ class Catalog:
                 why = f"{path} is damaged: {type(e).__name__}: {e}"
                 raise CatalogError(f"{why}; remove it to take the master's copy") from e
         self.version = min(found.values()) if len(found) == 2 else Version()
+
+
+def _place(key: Any) -> GroupQueue:
+    first, topic_name, number = key
+    return str(first), str(topic_name), int(number)
 
 
 def _pack(version: Version, part: Json) -> bytes:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 MAX_QUEUES = 10_000
 MAX_TOPIC_BYTES = 127  # bytes; RocketMQ's limit
+SYSTEM_PREFIX = "%"  # of the broker's own topics
 MAX_GROUP_BYTES = 255  # bytes; RocketMQ's limit
 MAX_GROUP_TOPICS = 1000  # of a group
 
@@ -15,6 +16,8 @@ def check_topic(name: str, queues: int) -> str:
     """Return what is wrong with a topic, "" if it is valid."""
     if not 0 < len(name.encode()) <= MAX_TOPIC_BYTES or not name.isprintable():
         return f"a topic's name has 1 to {MAX_TOPIC_BYTES} printable bytes"
+    if name.startswith(SYSTEM_PREFIX):
+        return f"topics whose names begin with {SYSTEM_PREFIX} are the brokers' own"
     if not 0 < queues <= MAX_QUEUES:
         return f"a topic has 1 to {MAX_QUEUES:,} queues, not {queues}"
     return ""

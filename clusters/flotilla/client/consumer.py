@@ -22,7 +22,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from clusters.flotilla.net.connection import Tasks
-from clusters.flotilla.net.wire import Json, Op, PullReply, PullRequest, Status
+from clusters.flotilla.net.wire import Json, Message, Op, PullReply, PullRequest, Status
+from clusters.flotilla.special.envelope import ASK_TOPIC
 
 from .calls import CALL_ERRORS, CallRefused, Calls, malformed
 from .route_cache import RouteCache
@@ -79,6 +80,22 @@ class Consumer:
             return PullReply.unpack(reply)
         except (ValueError, struct.error) as e:
             raise malformed(address, e) from e
+
+    async def questions(
+        self, group: str, topic: str, queue: int, wait_s: float
+    ) -> Sequence[Message]:
+        """Return half messages for whose decision the broker asks this group of producers, none if
+        it asked for none within `wait_s`. The offset of each is the id with which it is decided.
+
+        Asks the master of this queue, which asks for all queues that it has.
+        """
+        place = await self._calls.place(topic, queue)
+        request = PullRequest(f"{ASK_TOPIC}{group}", 0, 0, 1, round(wait_s * 1000))
+        pulled = await self._pull(place.address, request)
+        if pulled.status not in (Status.SUCCESS, Status.PULL_NOT_FOUND):
+            self._routes.refresh()
+            raise CallRefused(place.address, pulled.status)
+        return pulled.messages
 
     async def find(self, topic: str, key: bytes, limit: int = 64) -> list[KeyedMessage]:
         """Return the oldest messages with a key of each broker set, in log order."""

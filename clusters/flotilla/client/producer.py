@@ -24,6 +24,14 @@ from dataclasses import dataclass
 
 from clusters.flotilla.net.connection import CallTimeout, ConnectionLost, Tasks, Unreachable
 from clusters.flotilla.net.wire import Op, SendReply, SendRequest, to_json
+from clusters.flotilla.special.envelope import (
+    DELAY_TOPIC,
+    HALF_TOPIC,
+    OP_TOPIC,
+    DelayRequest,
+    HalfDecision,
+    HalfRequest,
+)
 from clusters.flotilla.world.timers import PeriodicTimer
 
 from .breaker import Breaker
@@ -50,6 +58,7 @@ class SendResult:
 
 
 Queues = int | range | None
+Pack = Callable[[str, int, bytes, bytes], bytes]
 Overall = Callable[[CallOutcome, CallOutcome], CallOutcome]
 Done = Callable[[SendResult], None]
 _CLOSED = "the client was closed"
@@ -67,7 +76,7 @@ class _PendingSend:
     """One send that is not finished."""
 
     __slots__ = ("attempts", "body", "deadline", "done", "error", "key", "not_before", "outcome",
-                 "packed", "place", "queue", "retries", "topic")  # fmt: skip
+                 "pack", "packed", "place", "queue", "retries", "topic")  # fmt: skip
 
     def __init__(
         self,
@@ -75,7 +84,9 @@ class _PendingSend:
         done: Done,
         deadline: float,
         retries: int,
+        pack: Pack,
     ) -> None:
+        self.pack = pack
         self.topic, self.queue, self.key, self.body = message
         self.done, self.deadline, self.retries = done, deadline, retries
         self.attempts = 0
@@ -88,7 +99,7 @@ class _PendingSend:
     def at(self, place: QueueLocation) -> bytes:
         """Return the request's body for a master, with its own number of the queue."""
         if not self.packed or self.place is None or self.place.queue != place.queue:
-            self.packed = SendRequest(self.topic, place.queue, self.key, self.body).pack()
+            self.packed = self.pack(self.topic, place.queue, self.key, self.body)
         self.place = place
         return self.packed
 
@@ -128,6 +139,10 @@ class Detector:
         self._faults.record_probe(address, reached, again_at)
 
 
+def _pack(topic: str, queue: int, key: bytes, body: bytes) -> bytes:
+    return SendRequest(topic, queue, key, body).pack()
+
+
 class FlotillaProducer:
     """Sends messages."""
 
@@ -163,6 +178,45 @@ class FlotillaProducer:
         `queue`: a range lets the producer choose among these numbers, None among all.
         """
         self._begin((topic, queue, key, body), done, self._settings.retries_async)
+
+    def send_delayed(
+        self, topic: str, queue: Queues, key: bytes, body: bytes, delay_ms: int, done: Done
+    ) -> None:
+        """Send one message that consumers get after `delay_ms`, as `send` sends one that they get
+        at once. The result's offset is not that of the final message, which has none yet.
+
+        A broker that does not know delayed messages refuses it with TOPIC_NOT_EXIST.
+        """
+
+        def pack(topic: str, queue: int, key: bytes, body: bytes) -> bytes:
+            wanted = DelayRequest(topic, delay_ms, body)
+            return SendRequest(DELAY_TOPIC, queue, key, wanted.pack()).pack()
+
+        self._begin((topic, queue, key, body), done, self._settings.retries_async, pack)
+
+    def prepare(
+        self, topic: str, queue: Queues, key: bytes, body: bytes, group: str, done: Done
+    ) -> None:
+        """Send one message that consumers get only if it is committed. The result's offset is the
+        id with which it is decided, at the same queue. `group`: whose producers answer if the
+        broker asks for the decision (`Consumer.questions`)."""
+
+        def pack(topic: str, queue: int, key: bytes, body: bytes) -> bytes:
+            wanted = HalfRequest(topic, group, body)
+            return SendRequest(HALF_TOPIC, queue, key, wanted.pack()).pack()
+
+        self._begin((topic, queue, key, body), done, self._settings.retries_async, pack)
+
+    def decide(
+        self, topic: str, queue: int, half: int, key: bytes, commit: bool, done: Done
+    ) -> None:
+        """Commit or roll back a message that was prepared for this queue. `half`: its id; `key`:
+        the message's. It is refused if the message is decided already, or discarded."""
+
+        def pack(topic: str, queue: int, key: bytes, body: bytes) -> bytes:
+            return SendRequest(OP_TOPIC, 0, key, HalfDecision(half, commit).pack()).pack()
+
+        self._begin((topic, queue, key, b""), done, self._settings.retries_async, pack)
 
     async def send_and_wait(
         self, topic: str, body: bytes, key: bytes = b"", queue: int | None = None
@@ -209,12 +263,18 @@ class FlotillaProducer:
             left = CallOutcome.UNKNOWN if sending.attempts else CallOutcome.REFUSED
             self._end(sending, left, error=_CLOSED)
 
-    def _begin(self, message: tuple[str, Queues, bytes, bytes], done: Done, retries: int) -> None:
+    def _begin(
+        self,
+        message: tuple[str, Queues, bytes, bytes],
+        done: Done,
+        retries: int,
+        pack: Pack = _pack,
+    ) -> None:
         if self._closed:
             self._loop.call_soon(done, SendResult(CallOutcome.REFUSED, error=_CLOSED))
             return
         deadline = self._loop.time() + self._settings.send_timeout_s
-        sending = _PendingSend(message, done, deadline, retries)
+        sending = _PendingSend(message, done, deadline, retries, pack)
         self._open[sending] = None
         self._try(sending)
 

@@ -6,6 +6,7 @@ no effect, so a read without a result is a fail, whatever the reason.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from clusters.flotilla.client import (
@@ -21,7 +22,7 @@ from clusters.flotilla.client.kv import RegisterAnswer
 from clusters.flotilla.client.outcomes import overall
 from clusters.flotilla.client.producer import Overall
 from clusters.flotilla_mutants import MUTANTS
-from harness.contracts import PollResult, ReceivedMessage
+from harness.contracts import HalfQuestion, PollResult, ReceivedMessage
 from harness.operation import NONE, Completion, Type
 
 NEVER_WRITTEN = -2
@@ -67,6 +68,55 @@ class FlotillaClient:
     ) -> None:
         self._send(topic, queue, key, body, done)
 
+    # harness.contracts.DelayClient
+
+    def send_delayed(
+        self,
+        topic: str,
+        queue: int,
+        key: bytes,
+        body: bytes,
+        delay_ms: int,
+        done: Callable[[Completion], None],
+    ) -> None:
+        ended = partial(self._ended, done)
+        self._client.producer.send_delayed(topic, queue, key, body, delay_ms, ended)
+
+    # harness.contracts.HalfClient
+
+    def prepare(
+        self,
+        topic: str,
+        queue: int,
+        key: bytes,
+        body: bytes,
+        group: str,
+        done: Callable[[Completion], None],
+    ) -> None:
+        ended = partial(self._ended, done)
+        self._client.producer.prepare(topic, queue, key, body, group, ended)
+
+    def decide(
+        self,
+        topic: str,
+        queue: int,
+        half: int,
+        key: bytes,
+        commit: bool,
+        done: Callable[[Completion], None],
+    ) -> None:
+        ended = partial(self._ended, done)
+        self._client.producer.decide(topic, queue, half, key, commit, ended)
+
+    async def questions(
+        self, group: str, topic: str, queue: int, wait_s: float
+    ) -> Sequence[HalfQuestion]:
+        try:
+            found = await self._client.consumer.questions(group, topic, queue, wait_s)
+        except CALL_ERRORS as e:
+            raise ConnectionError(self._error_text(str(e))) from e
+        return [HalfQuestion(half.queue_offset, half.key, half.body) for half in found]
+
     # harness.contracts.SelectingClient
 
     def send_to_any(
@@ -90,20 +140,20 @@ class FlotillaClient:
         body: bytes,
         done: Callable[[Completion], None],
     ) -> None:
-        def ended(result: SendResult) -> None:
-            done(
-                Completion(
-                    TYPES[result.outcome],
-                    result.queue_offset,
-                    result.epoch,
-                    self._nodes.get(result.address, NONE),
-                    result.attempts,
-                    self._error_text(result.error),
-                    queue=result.queue,
-                )
-            )
+        self._client.producer.send(topic, queue, key, body, partial(self._ended, done))
 
-        self._client.producer.send(topic, queue, key, body, ended)
+    def _ended(self, done: Callable[[Completion], None], result: SendResult) -> None:
+        done(
+            Completion(
+                TYPES[result.outcome],
+                result.queue_offset,
+                result.epoch,
+                self._nodes.get(result.address, NONE),
+                result.attempts,
+                self._error_text(result.error),
+                queue=result.queue,
+            )
+        )
 
     async def poll(
         self, topic: str, queue: int, offset: int, limit: int, wait_s: float

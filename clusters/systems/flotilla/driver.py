@@ -86,7 +86,8 @@ def system(trial: Trial) -> "Flotilla":
 
 
 CALLS = (
-    *("append", "entries", "end", "read", "write", "cas"),
+    *("append", "append_later", "prepare", "decide", "questions"),
+    *("entries", "end", "read", "write", "cas"),
     *("acquire", "release", "create_topic", "member"),
 )
 

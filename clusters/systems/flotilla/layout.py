@@ -10,6 +10,7 @@ from typing import Any
 
 import tomli_w
 
+from clusters.flotilla.broker.topic_limits import SYSTEM_PREFIX
 from clusters.flotilla.client.settings import TOPICS
 from clusters.systems.flotilla.cluster_state import BrokerSetLayout
 from clusters.systems.flotilla.modes import BROKER, CONTROLLER, MODES, NAMESERVER, Mode
@@ -121,7 +122,8 @@ class Layout:
     def queue_key(self, broker_set: BrokerSetLayout, topic: str, queue: int) -> str:
         """Return the name of a queue among all queues of its topic."""
         place = sorted(s.name for s in self.sets).index(broker_set.name)
-        return f"{topic}-{place * self._queues.get(topic, 0) + queue}"
+        queues = self._queues.get(topic, topic.startswith(SYSTEM_PREFIX))
+        return f"{topic}-{place * queues + queue}"
 
     def broker_sets_of_keys(self, keys: Sequence[str]) -> dict[str, BrokerSetData]:
         """Return the broker sets, each with those of these queues that it holds."""

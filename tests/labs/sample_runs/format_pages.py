@@ -178,7 +178,8 @@ def _default(value: Any) -> str:
 
 def load_options(options: type) -> Iterator[tuple[str, str, str]]:
     """Name, default and meaning of what `load` may say."""
-    said = _remarks(sys.modules[options.__module__])
+    modules = [sys.modules[each.__module__] for each in reversed(options.__mro__[:-1])]
+    said = {name: text for module in modules for name, text in _remarks(module).items()}
     for field in fields(options):
         yield f"`{field.name}`", _default(field.default), said[field.name]
 

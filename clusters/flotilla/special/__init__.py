@@ -1,0 +1,1 @@
+"""Special messages: delayed ones, and those of transactions."""
