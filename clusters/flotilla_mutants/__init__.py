@@ -17,6 +17,5 @@ from .mutant import Mutant
 __all__ = ["MUTANTS", "Mutant"]
 
 MUTANTS: Mapping[str, Mutant] = {
-    mutant.name: mutant
-    for mutant in (*every_mode.MUTANTS, *switchless.MUTANTS, *special.MUTANTS)
+    mutant.name: mutant for mutant in (*every_mode.MUTANTS, *switchless.MUTANTS, *special.MUTANTS)
 }
