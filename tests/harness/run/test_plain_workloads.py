@@ -43,6 +43,7 @@ class Store:
         self.logs: defaultdict[str, list[bytes]] = defaultdict(list)
         # queue and group -> offset -> until when the group is not given it
         self.given: defaultdict[tuple[str, str], dict[int, float]] = defaultdict(dict)
+        self.halves: dict[int, tuple[str, bytes, float]] = {}  # id -> key, body, when it is asked
         self.tokens = 0
         self.chance = random.Random(1)
         self.operations = 0
@@ -182,6 +183,82 @@ class Store:
         await self.moment()
         if self.operations % 7 == 0:
             raise TimeoutError
+
+    async def read(self, key: str) -> int | None:
+        await self.moment()
+        found: int | None = self.values.get(key)
+        return found
+
+    async def write(self, key: str, value: int) -> None:
+        await self.moment()
+        self.values[key] = value
+
+    async def append_later(self, key: str, body: bytes, delay_ms: int) -> None:
+        await self.moment()
+        asyncio.get_running_loop().call_later(delay_ms / 1000, self.logs[key].append, body)
+        await self.moment()
+
+    async def prepare(self, key: str, body: bytes, group: str) -> int:
+        await self.moment()
+        half = self.next_token()
+        self.halves[half] = key, body, monotonic() + 4 * LEASE_S
+        await self.moment()
+        return half
+
+    async def decide(self, key: str, half: int, commit: bool) -> None:
+        await self.moment()
+        if half not in self.halves:
+            raise Refused("it is not open")
+        key, body, _ = self.halves.pop(half)
+        if commit:
+            self.logs[key].append(body)
+        await self.moment()
+
+    async def questions(self, key: str, group: str) -> list[tuple[int, bytes]]:
+        await self.moment()
+        now = monotonic()
+        found = [(half, body) for half, (_, body, at) in self.halves.items() if at < now]
+        for half, body in found:
+            self.halves[half] = self.halves[half][0], body, now + 4 * LEASE_S
+        await asyncio.sleep(0 if found else LEASE_S)
+        return found
+
+
+class DeliversAtOnce(Store):
+    """Delays are not kept."""
+
+    async def append_later(self, key: str, body: bytes, delay_ms: int) -> None:
+        await super().append_later(key, body, 0)
+
+
+class LosesDelayed(Store):
+    """A message with a delay of an odd number of ms is accepted, and never delivered."""
+
+    async def append_later(self, key: str, body: bytes, delay_ms: int) -> None:
+        await super().append_later(key, body, delay_ms if delay_ms % 2 == 0 else 1_000_000)
+
+
+class ShowsHalves(Store):
+    """What is prepared can be read at once."""
+
+    async def prepare(self, key: str, body: bytes, group: str) -> int:
+        self.logs[key].append(body)
+        return await super().prepare(key, body, group)
+
+
+class LosesCommits(Store):
+    """Every third commit is answered, and its message is nowhere."""
+
+    async def decide(self, key: str, half: int, commit: bool) -> None:
+        await super().decide(key, half, commit and half % 3 != 0)
+
+
+class NeverAsks(Store):
+    """What producers forget stays open."""
+
+    async def questions(self, key: str, group: str) -> list[tuple[int, bytes]]:
+        await asyncio.sleep(LEASE_S)
+        return []
 
 
 class ForgetsAcknowledgements(Store):
@@ -379,9 +456,17 @@ def _soon_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.workloads.consume.QUIET_S", 4 * LEASE_S)
 
 
+OWN_LOAD: Mapping[str, Mapping[str, Any]] = {
+    "watch": {},
+    "consume": {},
+    "delayed": {"delay_ms": 1500, "late_s": 1.0},
+    "transactional": {"think_ms": 20, "asked_within_s": 1.0},
+}
+
+
 def judged(folder: Path, name: str, store: Store, checker: str) -> Any:
     """Run a workload on a store, and have what was journalled checked."""
-    load = {"rate": 2000.0, **({} if name in ("watch", "consume") else {"clients": 8})}
+    load = {"rate": 2000.0, **OWN_LOAD.get(name, {"clients": 8})}
     load |= {"hold_ms": 5} if name == "lock" else {}
     trial = Trial(system="etcd", workload=name, load=load, recover_within_s=2.0, duration_s=1.0)
     workload = registry.load("workload", name)(trial)
@@ -426,6 +511,8 @@ SOUND = [
     ("watch", "watches"),
     ("consume", "redelivery"),
     ("consume", "loss"),
+    ("delayed", "delays"),
+    ("transactional", "halves"),
 ]
 
 
@@ -449,6 +536,12 @@ def test_a_sound_store_is_judged_sound(tmp_path: Path, workload: str, checker: s
         ("read-write", "transactions", ReadsEarly, "G"),
         ("consume", "redelivery", ForgetsAcknowledgements, "ACKED_AGAIN"),
         ("consume", "loss", PassesOver, "UNREAD_ACKED"),
+        ("delayed", "delays", DeliversAtOnce, "DELIVERED_EARLY"),
+        ("delayed", "delays", LosesDelayed, "DELAY_LOST"),
+        ("transactional", "halves", ShowsHalves, "HALF_SEEN"),
+        ("transactional", "halves", ShowsHalves, "ROLLED_BACK_SEEN"),
+        ("transactional", "halves", LosesCommits, "COMMIT_LOST"),
+        ("transactional", "halves", NeverAsks, "HALF_STUCK"),
         ("watch", "watches", DropsAtReconnect, "EVENT_MISSED"),
         ("watch", "watches", RepeatsEvents, "EVENT_TWICE"),
         ("watch", "watches", SwapsEvents, "EVENT_OUT_OF_ORDER"),
