@@ -31,6 +31,7 @@ CHANGES = st.one_of(
     st.builds(metadata.group, st.sampled_from(["g", "h"]), st.lists(TOPICS, unique=True)),
     st.builds(metadata.commit, PLACES, st.integers(0, 50)),
     st.builds(metadata.reset, PLACES, st.integers(0, 50)),
+    st.builds(MetadataChange, st.just("progress"), PLACES.map(list), st.integers(0, 50)),
 )
 
 

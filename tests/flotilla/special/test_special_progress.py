@@ -1,0 +1,74 @@
+"""Envelopes, and what a new master concludes from the progress that it has."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clusters.flotilla.replication.epochs import EpochTable
+from clusters.flotilla.special.envelope import (
+    DelayRequest,
+    Envelope,
+    EnvelopeError,
+    HalfDecision,
+    HalfRequest,
+)
+from clusters.flotilla.special.progress import DelayProgress, due_of, log_has, resumed
+
+TEXTS, BYTES = st.text("abcä%", min_size=1, max_size=20), st.binary(max_size=40)
+WIDE, SMALL = st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**16 - 1)
+
+
+@given(
+    st.builds(Envelope, st.integers(0, 255), TEXTS, SMALL, BYTES, BYTES, WIDE, WIDE, WIDE, SMALL)
+)
+def test_an_envelope_is_read_as_it_was_written(envelope: Envelope) -> None:
+    """A part of its head, or of its names, is no envelope."""
+    packed = envelope.pack()
+    assert Envelope.unpack(packed) == envelope
+    names = len(envelope.topic.encode()) + len(envelope.key)
+    cut = len(packed) - len(envelope.body) - 1
+    assert cut >= names
+    with pytest.raises(EnvelopeError):
+        Envelope.unpack(packed[:cut])
+
+
+@given(TEXTS, WIDE, BYTES)
+def test_requests_are_read_as_they_were_written(text: str, number: int, body: bytes) -> None:
+    requests = (DelayRequest(text, number, body), HalfRequest(text, text, body))
+    for request in (*requests, HalfDecision(number, commit=True)):
+        assert type(request).unpack(request.pack()) == request
+        with pytest.raises(EnvelopeError):
+            type(request).unpack(b"\xff")
+
+
+EPOCHS = EpochTable(((1, 0), (2, 100), (4, 300)))  # of a log that ends at 400
+
+
+@pytest.mark.parametrize(
+    ("end", "epoch", "is_there"),
+    [
+        (0, 0, True),  # nothing was put yet
+        (100, 1, True),
+        (100, 2, False),
+        (300, 2, True),
+        (301, 2, False),  # the next master wrote something else there
+        (400, 4, True),
+        (401, 4, False),  # it was cut
+        (50, 3, True),  # deleted by retention since
+    ],
+)
+def test_whether_a_log_has_what_progress_counts(end: int, epoch: int, is_there: bool) -> None:
+    assert log_has(end, epoch, EPOCHS, 60 if epoch == 3 else 0, 400) is is_there
+
+
+def test_progress_that_the_log_lacks_does_not_count() -> None:
+    """Messages before the floor were confirmed, so every later log has them."""
+    progress = DelayProgress(floor=5, due_ms=1000, end=401, epoch=4)
+    assert resumed(progress, is_in_log=True) == progress
+    assert resumed(progress, is_in_log=False) == DelayProgress(5, 0, 401, 4)
+
+
+def test_a_message_is_due_after_everything_that_was_put() -> None:
+    """Also on a master whose clock is behind the last one's."""
+    assert due_of(1000, 50, 900) == 1050
+    assert due_of(1000, 50, 2000) == 2001
