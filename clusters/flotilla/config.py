@@ -46,7 +46,7 @@ class Config:
     """One node's settings. Fields that end in `_s` are scaled seconds."""
 
     # identity and addresses
-    role: str = _key("role")  # nameserver | controller | broker
+    role: str = _key("role")  # nameserver | controller | broker | coordinator
     node: str = _key("nodeName")
     host: str = _key("listenHost")
     port: int = _key("listenPort", 10911, minimum=0, maximum=65535)
@@ -175,6 +175,11 @@ class Config:
         "raftSnapshotEntries", 1000, minimum=1
     )  # RocketMQ: every 3600 s
 
+    # coordinators, which speak ZooKeeper's protocol: zk/server.py
+    client_port: int = _key("clientPort", 2181, minimum=0, maximum=65535)  # for sessions
+    coordinator_peers: dict[str, str] = _key("coordinatorPeers", {})  # ours: {nodeName: "ip:port"}
+    zk_tick_s: float = _key("zkTickTime", 1000, ms=True)  # zoo.cfg's tickTime
+
     @property
     def address(self) -> str:
         return f"{self.host}:{self.port}"
@@ -199,7 +204,7 @@ class Config:
 
 
 _BY_KEY = {f.metadata["key"]: f for f in fields(Config)}
-ROLES = ("nameserver", "controller", "broker")
+ROLES = ("nameserver", "controller", "broker", "coordinator")
 CONTROLLER_TYPES = ("dledger", "jraft")
 HA_MODES = ("controller", "switchless")
 BROKER_ROLES = ("SYNC_MASTER", "ASYNC_MASTER")
@@ -281,6 +286,7 @@ def _refuse_names(config: Config) -> None:
         raise ConfigError(f"listenHost must be a host name or address, not {config.host!r}")
     addresses = {"namesrvAddr": config.nameservers, "controllerAddr": config.controllers}
     addresses["controllerDLegerPeers"] = tuple(config.controller_peers.values())
+    addresses["coordinatorPeers"] = tuple(config.coordinator_peers.values())
     for key, values in addresses.items():
         for address in values:
             if not is_address(address):
