@@ -86,7 +86,9 @@ class Ensemble:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_coordinators_do_what_zookeeper_does(scenario: Callable[[Clients], Awaitable[None]]) -> None:
+def test_coordinators_do_what_zookeeper_does(
+    scenario: Callable[[Clients], Awaitable[None]],
+) -> None:
     async def conform(ensemble: Ensemble, clients: Clients) -> None:
         await scenario(clients)
 
