@@ -103,6 +103,7 @@ MAINS = {  # role -> module with its `main`
     "broker": ".broker.broker",
     "controller": ".controllers.controller",
     "coordinator": ".zk.server",
+    "hacontroller": ".ha_machine.controller",
     "nameserver": ".nameserver.nameserver",
     "embedded": ".nameserver.embedded",
 }
@@ -126,6 +127,8 @@ def _check(config: Config) -> None:
     embedded = config.controller_in_nameserver
     if embedded and config.role != "nameserver":
         raise ConfigError(f"enableControllerInNamesrv is for a nameserver, not for a {config.role}")
+    if config.role == "hacontroller" and not config.zk_servers:
+        raise ConfigError("an hacontroller needs zkServers, the addresses for sessions")
     if config.role == "coordinator":
         _check_coordinator(config)
     if not embedded and config.role != "controller":

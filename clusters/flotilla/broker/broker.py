@@ -176,6 +176,12 @@ class Broker:
     def became_master(self) -> None:
         self._send_handler.handover.end()
 
+    def hold_sends(self) -> None:
+        self._send_handler.handover.hold()
+
+    def release_sends(self) -> None:
+        self._send_handler.handover.end()
+
     def stepped_down(self) -> None:
         self._pulls.abandon()
 

@@ -119,7 +119,7 @@ class ZkSession:
         self._heard_at = self._sent_at = 0.0
         self._waiting: deque[_OpenRequest] = deque()  # for a connection
         self._sent: deque[tuple[int, _OpenRequest]] = deque()  # servers answer in this order
-        self._watches: dict[_WatchKey, list[Watcher]] = {}
+        self._watches: dict[_WatchKey, dict[Watcher, None]] = {}  # each watcher once
 
     def start(self) -> None:
         self._tasks.start(self._run())
@@ -145,6 +145,11 @@ class ZkSession:
         """Close the connection; the session connects again."""
         if self._connection:
             self._connection.abort()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the session has expired or was closed."""
+        return self.state in (SessionState.EXPIRED, SessionState.CLOSED)
 
     # requests
 
@@ -202,7 +207,7 @@ class ZkSession:
     async def call(self, request: Request, watcher: Watcher | None = None) -> Answer:
         """Send a request, once there is a connection. Raises ZkError, ConnectionLoss,
         SessionEnded."""
-        if self.state in (SessionState.EXPIRED, SessionState.CLOSED):
+        if self.ended:
             raise SessionEnded(self.state.value)
         opened = _OpenRequest(request, watcher, self._loop.create_future())
         if self.state is SessionState.CONNECTED:
@@ -264,14 +269,14 @@ class ZkSession:
     def _watch(self, request: Request, watcher: Watcher) -> None:
         assert isinstance(request, ReadNode)
         key = _WatchKey(request.op is ZkOp.CHILDREN, request.path)
-        self._watches.setdefault(key, []).append(watcher)
+        self._watches.setdefault(key, {})[watcher] = None
 
     def _fire(self, event: WatchEvent) -> None:
         fired: list[Watcher] = []
         if event.kind is not ZkEvent.CHILDREN:
-            fired += self._watches.pop(_WatchKey(False, event.path), [])
+            fired += self._watches.pop(_WatchKey(False, event.path), {})
         if event.kind in (ZkEvent.CHILDREN, ZkEvent.DELETED):
-            fired += self._watches.pop(_WatchKey(True, event.path), [])
+            fired += self._watches.pop(_WatchKey(True, event.path), {})
         for watcher in fired:
             watcher(event)
 
@@ -307,7 +312,7 @@ class ZkSession:
         """Return the server's answer; None if there is none."""
         self._lost = WakeEvent()
         self._granted = self._loop.create_future()
-        limit_s = self.timeout_s / max(3, len(self._servers))
+        limit_s = self.timeout_s / 2  # a session that begins is committed by the servers
         try:
             async with asyncio.timeout(limit_s):
                 host, port = split(server)
@@ -375,7 +380,7 @@ class ZkSession:
             _fail(opened, ConnectionLoss("the connection to the coordinator was lost"))
 
     def _end(self, state: SessionState) -> None:
-        if self.state in (SessionState.EXPIRED, SessionState.CLOSED):
+        if self.ended:
             return
         sent, self._sent = self._sent, deque()
         waiting, self._waiting = self._waiting, deque()
