@@ -9,9 +9,11 @@ from itertools import count
 from typing import Any
 
 import pytest
-from loopback import PATIENCE_S, free_port
+from loopback import PATIENCE_S, eventually, free_port
 from zk_conformance import SCENARIOS, Clients, play
 
+from clusters.flotilla.net.connection import CallTimeout, ConnectionLost, Pool, Unreachable
+from clusters.flotilla.net.wire import Op, SendReply, SendRequest, Status
 from clusters.flotilla.zk.session import ZkSession
 from clusters.kit.java import FLAGS, JAVA
 from clusters.supply import resolve
@@ -105,6 +107,67 @@ def test_a_coordinator_conforms(coordinator: str) -> None:
             await play_one(scenario, [coordinator])
 
     asyncio.run(all_of_them())
+
+
+def test_a_pair_is_switched_by_a_real_ensemble(ensemble: list[str], raise_node: Any) -> None:
+    """Brokers and an HA controller that have ZooKeeper in place of coordinators: the pair reaches
+    SYNC, the slave takes over from a killed master, and the pair is in SYNC again."""
+    mode = {"zkServers": ensemble, "timeScale": 1.0, "zkSessionTimeout": 1500}
+    raise_node("h1", "hacontroller", **mode)
+    brokers = [
+        raise_node(
+            f"b{number}",
+            "broker",
+            haListenPort=free_port(),
+            brokerName="b",
+            brokerId=number,
+            topics={"t": 1},
+            haMode="zookeeper",
+            allAckInSyncStateSet=True,
+            totalReplicas=2,
+            haSendHeartbeatInterval=500,
+            **mode,
+        )
+        for number in range(2)
+    ]
+
+    async def scenario() -> None:
+        pool = Pool(1)
+
+        async def pair(of: list[Any]) -> list[Any] | None:
+            """The master and its slave, once they are in SYNC."""
+            said = []
+            for broker in of:
+                try:
+                    said.append(await pool.ask(broker.address, Op.DESCRIBE, {}, 2))
+                except (Unreachable, ConnectionLost, CallTimeout):
+                    return None
+            roles = [each["role"] for each in said]
+            whole = all(each["set"] == [1, 2] for each in said)
+            if not whole or sorted(roles) != ["master", "slave"]:
+                return None
+            return [of[roles.index("master")], of[roles.index("slave")]]
+
+        master, slave = await eventually(lambda: pair(brokers))
+        packed = SendRequest("t", 0, b"k", b"body").pack()
+        connection = await pool.get(master.address)
+        assert SendReply.unpack(await connection.call(Op.SEND, packed, 3)).status == Status.SUCCESS
+        master.stop()
+
+        async def taken_over() -> bool:
+            said = await pool.ask(slave.address, Op.DESCRIBE, {}, 2)
+            return bool(said["role"] == "master")
+
+        await eventually(taken_over)
+        connection = await pool.get(slave.address)
+        reply = SendReply.unpack(await connection.call(Op.SEND, packed, 3))
+        assert (reply.status, reply.queue_offset) == (Status.SUCCESS, 1)
+        pool.drop(master.address)
+        master.start()
+        assert await eventually(lambda: pair(brokers)) == [slave, master]
+        pool.close()
+
+    asyncio.run(scenario())
 
 
 def test_a_coordinator_remembers(coordinator: str, raise_node: Any) -> None:
