@@ -43,6 +43,8 @@ MEANING = {
     "CUT_TOO_LOW": "a log was cut below its confirm offset",
     "ANSWERED_EARLY": "a send was answered SUCCESS that was not acknowledged yet",
     "UNACCEPTABLE": "a node was sent a malformed message by another node of the cluster",
+    "SEQUENCE_REUSED": "a SequenceID was given to two states of pairs",
+    "STATE_JUMPED": "a pair was switched from a state that was replaced, or to a wrong one",
 }
 UNWATCHED = Reason(
     "LAWS_NOT_WATCHED",
@@ -91,7 +93,9 @@ PLUGIN = CheckerPlugin(
             "ELECTED_OUTSIDE",
             "ONE_LEADER",
             "ONE_MASTER",
+            "SEQUENCE_REUSED",
             "SET_LACKS_ACKED",
+            "STATE_JUMPED",
             "UNACCEPTABLE",
         }
     ),

@@ -46,7 +46,7 @@ class Config:
     """One node's settings. Fields that end in `_s` are scaled seconds."""
 
     # identity and addresses
-    role: str = _key("role")  # nameserver | controller | broker
+    role: str = _key("role")  # one of ROLES
     node: str = _key("nodeName")
     host: str = _key("listenHost")
     port: int = _key("listenPort", 10911, minimum=0, maximum=65535)
@@ -65,7 +65,7 @@ class Config:
     seed: int = _key("seed", -1)  # -1: from the operating system
 
     # who decides the role: see steering/steering.py
-    ha_mode: str = _key("haMode", "controller")  # ours; or switchless
+    ha_mode: str = _key("haMode", "controller")  # ours; or switchless, zookeeper
     # of switchless brokers; in RocketMQ ASYNC_MASTER is the default, and a slave has SLAVE
     broker_role: str = _key("brokerRole", "SYNC_MASTER")
     broker_id: int = _key("brokerId", 0, minimum=0, maximum=1000)  # 0: the master
@@ -191,6 +191,21 @@ class Config:
         "raftSnapshotEntries", 1000, minimum=1
     )  # RocketMQ: every 3600 s
 
+    # brokers and HA controllers with a ZooKeeper ensemble or coordinators: all ours
+    zk_servers: tuple[str, ...] = _key("zkServers", ())  # ["ip:port", ...], for sessions
+    zk_session_timeout_s: float = _key("zkSessionTimeout", 4000, ms=True)
+    zk_report_interval_s: float = _key("zkReportInterval", 200, ms=True)
+    zk_near_gap: int = _key(
+        "zkNearGap", 64 * 1024, minimum=0
+    )  # bytes behind, before sends are held
+    zk_hold_max_s: float = _key("zkHoldMax", 1000, ms=True)
+    zk_sync_lag_s: float = _key("zkSyncLag", 3000, ms=True)  # out of step for so long ends SYNC
+
+    # coordinators, which speak ZooKeeper's protocol: zk/server.py
+    client_port: int = _key("clientPort", 2181, minimum=0, maximum=65535)  # for sessions
+    coordinator_peers: dict[str, str] = _key("coordinatorPeers", {})  # ours: {nodeName: "ip:port"}
+    zk_tick_s: float = _key("zkTickTime", 1000, ms=True)  # zoo.cfg's tickTime
+
     @property
     def address(self) -> str:
         return f"{self.host}:{self.port}"
@@ -204,6 +219,10 @@ class Config:
         return self.ha_mode == "switchless"
 
     @property
+    def zookeeper(self) -> bool:
+        return self.ha_mode == "zookeeper"
+
+    @property
     def copies(self) -> int:
         """How many replicas must have a message, where not all members of the set must."""
         waits = not self.switchless or self.broker_role == "SYNC_MASTER"
@@ -215,9 +234,9 @@ class Config:
 
 
 _BY_KEY = {f.metadata["key"]: f for f in fields(Config)}
-ROLES = ("nameserver", "controller", "broker")
+ROLES = ("nameserver", "controller", "broker", "coordinator", "hacontroller")
 CONTROLLER_TYPES = ("dledger", "jraft")
-HA_MODES = ("controller", "switchless")
+HA_MODES = ("controller", "switchless", "zookeeper")
 BROKER_ROLES = ("SYNC_MASTER", "ASYNC_MASTER")
 
 
@@ -297,6 +316,8 @@ def _refuse_names(config: Config) -> None:
         raise ConfigError(f"listenHost must be a host name or address, not {config.host!r}")
     addresses = {"namesrvAddr": config.nameservers, "controllerAddr": config.controllers}
     addresses["controllerDLegerPeers"] = tuple(config.controller_peers.values())
+    addresses["zkServers"] = config.zk_servers
+    addresses["coordinatorPeers"] = tuple(config.coordinator_peers.values())
     for key, values in addresses.items():
         for address in values:
             if not is_address(address):
@@ -324,6 +345,14 @@ def _refuse_contradictions(config: Config, sized: bool) -> None:
         raise ConfigError('enableSlaveActingMaster is for haMode = "switchless"')
     if not (config.switchless or config.switchless_epochs):
         raise ConfigError('switchlessEpochs = false is for haMode = "switchless"')
+    if config.zookeeper and not config.all_ack_in_sync_state_set:
+        raise ConfigError(
+            "haMode = zookeeper needs allAckInSyncStateSet = true: the state of the pair says who "
+            "must acknowledge"
+        )
+    if config.zookeeper and (config.semi_sync or config.min_in_sync_replicas > 1):
+        key = "enableSemiSync" if config.semi_sync else "minInSyncReplicas above 1"
+        raise ConfigError(f"haMode = zookeeper has no {key}: a single master acknowledges alone")
     if config.semi_sync and not config.all_ack_in_sync_state_set:
         raise ConfigError("enableSemiSync needs allAckInSyncStateSet = true")
     if config.semi_sync and config.min_in_sync_replicas > 2:

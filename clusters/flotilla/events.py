@@ -26,6 +26,12 @@ Kinds, shared by all nodes:
     replication       end, acks (brokerId -> offset, null before the first ack); by a master twice a
                       second if something has changed
     raft              term, state, leader
+    machine           brokerName, seq, state, replaces (seq), masterId, epoch, sync: an HA
+                      controller switched a pair (ha_machine/machine.py)
+    held, released    seq: a master holds all sends, and serves them again, by the state of this
+                      SequenceID
+    session           state: of a session with ZooKeeper (zk/session.py)
+    session-ended     session: written by the coordinator that leads
     expired           brokerId, brokerName, why
     route             brokerName, masterAddr, stateVersion: what a nameserver tells clients
     stale             brokerName, masterAddr, stateVersion, why: a nameserver refused the

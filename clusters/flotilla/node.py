@@ -102,6 +102,8 @@ async def _run_role(config: Config, ports: Ports, rules: Rules) -> int:
 MAINS = {  # role -> module with its `main`
     "broker": ".broker.broker",
     "controller": ".controllers.controller",
+    "coordinator": ".zk.server",
+    "hacontroller": ".ha_machine.controller",
     "nameserver": ".nameserver.nameserver",
     "embedded": ".nameserver.embedded",
 }
@@ -125,6 +127,10 @@ def _check(config: Config) -> None:
     embedded = config.controller_in_nameserver
     if embedded and config.role != "nameserver":
         raise ConfigError(f"enableControllerInNamesrv is for a nameserver, not for a {config.role}")
+    if config.role == "hacontroller" and not config.zk_servers:
+        raise ConfigError("an hacontroller needs zkServers, the addresses for sessions")
+    if config.role == "coordinator":
+        _check_coordinator(config)
     if not embedded and config.role != "controller":
         return
     if not config.controller_id:
@@ -147,6 +153,16 @@ def _check(config: Config) -> None:
         raise ConfigError(
             f"controllerDLegerPeers has {config.controller_id} at {own}, "
             f"but it listens at {config.address}"
+        )
+
+
+def _check_coordinator(config: Config) -> None:
+    """Refuse a coordinator that is not one of its peers. Raises ConfigError."""
+    own = config.coordinator_peers.get(config.node)
+    if own != config.address:
+        where = f"at {own}" if own else "nowhere"
+        raise ConfigError(
+            f"coordinatorPeers has {config.node} {where}, but it listens at {config.address}"
         )
 
 

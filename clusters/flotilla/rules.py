@@ -16,6 +16,8 @@ from .controllers import alter, controller_state, elect, leases, liveness, regis
 from .controllers.alter import Alteration
 from .controllers.controller_state import BrokerSetState
 from .controllers.elect import Ballot, BrokerStatus
+from .ha_machine import machine
+from .ha_machine.machine import MachineState, MachineView, Phase
 from .nameserver import route_table
 from .net.wire import Json, Status
 from .raft import membership, votes
@@ -54,6 +56,17 @@ class Rules:
     ] = alter.check_alter
     answers_alone: Callable[[bool], bool] = registers.answers_alone
     set_in_snapshot: Callable[[BrokerSetState], BrokerSetState] = controller_state.set_in_snapshot
+    # control plane: the machine of a pair in ZooKeeper
+    next_machine_state: Callable[[MachineView], MachineState | None] = machine.next_state
+    counted_version: Callable[[int], int] = machine.counted_version
+    # a process's own life, the life in a node of its name that another session has
+    life_of: Callable[[str, str], str] = machine.life_of
+    # the phase that is in force, for how long sends are held, zkHoldMax, in seconds
+    may_release: Callable[[Phase, float, float], bool] = machine.may_release
+    # the members of the state that was read last, the master
+    members_when_disconnected: Callable[[tuple[int, ...], int], tuple[int, ...]] = (
+        machine.members_when_disconnected
+    )
     # control plane: nameserver. displaces takes the registered and the new stateVersion
     displaces: Callable[[int, int], bool] = route_table.displaces
     # for each broker: how long it has been silent, and how long it may be, in seconds

@@ -29,6 +29,8 @@ SWITCHLESS = {"switchless-sync", "switchless-async"}  # without controllers
 SPECIAL = {"special-reference"}  # as allack-min2, but for special messages
 FAULTS = ("kill", "pause", "cut", "power")
 SWITCHLESS_PLANS = ("profile-kill", "profile-pause", "switchless-cut", "profile-power")
+ZOOKEEPER = {"zk-ha", "zk-ha-sync-flush"}  # pairs
+ZOOKEEPER_PLANS = ("zk-kill", "zk-pause", "zk-cut", "profile-power")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -42,7 +44,7 @@ def layout(nodes: list[Node], trial: Trial, topics: dict[str, int]) -> Layout:
 
 
 def test_the_profiles_of_the_design_exist() -> None:
-    assert set(profiles()) >= PROFILES | SWITCHLESS | SPECIAL
+    assert set(profiles()) >= PROFILES | SWITCHLESS
     assert all(p.about for p in profiles().values())
     verdicts = {v for p in profiles().values() for v in p.expected.values()}
     assert verdicts >= {"valid", "LOST_ACKED", "DELAY_LOST"}
@@ -108,6 +110,15 @@ def test_the_manual_says_what_the_profiles_say() -> None:
         assert told[name] == [words[profile.expected[plan]] for plan in plans]
 
 
+def test_the_page_of_the_zookeeper_mode_says_what_its_profiles_say() -> None:
+    lines = (ROOT / "docs" / "flotilla-zookeeper.md").read_text().splitlines()
+    rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in lines if "|" in line]
+    verdicts = {row[0]: row[1:] for row in rows if row[0] in ZOOKEEPER}
+    assert verdicts == {
+        name: [profiles()[name].expected[plan] for plan in ZOOKEEPER_PLANS] for name in ZOOKEEPER
+    }
+
+
 def test_a_semi_synchronous_set_is_whole_with_two() -> None:
     """Its third replica is never a member (spec 5.2), and nothing is missing."""
     nodes = addressed()
@@ -133,6 +144,22 @@ def test_every_node_can_read_its_configuration(profile: str, scale: float) -> No
     assert config.all_ack_in_sync_state_set == chosen["allAckInSyncStateSet"]
     assert config.total_replicas == 3
     assert config.topics == {"orders": 4}
+
+
+@pytest.mark.parametrize("profile", sorted(ZOOKEEPER))
+def test_a_pair_and_those_that_decide_know_the_coordinators(profile: str) -> None:
+    nodes = addressed(mode="zookeeper")
+    made = layout(nodes, Trial(profile=profile), {"orders": 4})
+    configs = [loads(made.config(node, "/n")) for node in nodes if node.role != "client"]
+    coordinators = [config for config in configs if config.role == "coordinator"]
+    servers = tuple(f"{config.host}:{config.client_port}" for config in coordinators)
+    peers = {config.node: config.address for config in coordinators}
+    assert len(servers) == 3
+    assert all(config.coordinator_peers == peers for config in coordinators)
+    for config in configs:
+        if config.role in ("broker", "hacontroller"):
+            assert config.zk_servers == servers
+    assert [config.broker_id for config in configs if config.role == "broker"] == [0, 1]
 
 
 @pytest.mark.parametrize("profile", sorted(SWITCHLESS))

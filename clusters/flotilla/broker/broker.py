@@ -182,6 +182,12 @@ class Broker:
         self._send_handler.transactions.start()
         self._send_handler.handover.end()
 
+    def hold_sends(self) -> None:
+        self._send_handler.handover.hold()
+
+    def release_sends(self) -> None:
+        self._send_handler.handover.end()
+
     def stepped_down(self) -> None:
         self._send_handler.delays.stop()
         self._send_handler.transactions.stop()

@@ -69,6 +69,12 @@ class HandoverHandler:
             connection.reply(Op.SEND, request, busy.pack())
         return True
 
+    def hold(self) -> None:
+        """Hold new sends and changes of metadata until `end`."""
+        if self._held is None:
+            self._held = []
+            self._context.may_change.clear()
+
     def slave_progressed(self) -> None:
         """A slave acknowledged something."""
         if self._held is not None:
@@ -103,8 +109,7 @@ class HandoverHandler:
             return refusal(Status.FENCED_MASTER_EPOCH, f"not the master of epoch {epoch}")
         if self._held is not None:
             return refusal(Status.SYSTEM_BUSY, "another handover is under way")
-        self._held = []
-        self._context.may_change.clear()
+        self.hold()
         self._tasks.start(self._announce_metadata(to))
         if await self._caught_up(to, self._loop.time() + timeout_s):
             self._timer = self._loop.call_later(

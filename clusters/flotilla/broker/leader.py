@@ -171,7 +171,7 @@ class Leadership:
         """Propose a slave that may enter, or start to wait until it may."""
         rules, log = self._c.rules, self._c.replica.store.log
         progress = self._c.ha.progress(slave)
-        if progress is None or progress.ack is None:
+        if progress is None or progress.ack is None or not self._c.authority.takes_proposals:
             return
         start = self._c.replica.epochs.last_start
         mark = self.state.entering.get(slave)
@@ -262,7 +262,7 @@ class Leadership:
     def _review(self) -> None:
         """Propose the wanted set, unless a proposal is under way."""
         now = self._loop.time()
-        if self._over or self.state.proposed is not None:
+        if self._over or self.state.proposed is not None or not self._c.authority.takes_proposals:
             return
         wanted = self._wanted()
         if wanted == self.state.members:

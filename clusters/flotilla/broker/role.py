@@ -5,11 +5,13 @@ sides of replication and, while the broker is master, two objects that live for 
 `Leadership` (confirm offset, acknowledgement, SyncStateSet) and `MetadataChanges`.
 """
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..config import Config
 from ..events import EventLog
+from ..ha_machine.machine import SlaveReport
 from ..net.controller_client import ControllerClient
 from ..net.wire import Json
 from ..replication.divergence import LogShape
@@ -21,6 +23,7 @@ from ..rules import Rules
 from ..steering.controller_link import ControllerLink
 from ..steering.static_role import StaticRole
 from ..steering.steering import ReplicaInfo, Steering
+from ..steering.zookeeper_role import ZookeeperRole
 from ..store.retention import needed_from
 from ..world.choices import delay
 from ..world.ports import Ports
@@ -54,7 +57,9 @@ class BrokerRole:
         self.ha = HaMaster(config, replica.store.log, rules, self, events, ports.choices)
         self.slave = HaSlave(config, replica.store, rules, replica, events)
         self.link: Steering
-        if config.switchless:
+        if config.zookeeper:
+            self.link = ZookeeperRole(config, ports, rules, replica, self, events)
+        elif config.switchless:
             self.link = StaticRole(config, ports, rules, replica, self, events)
         else:
             self.link = ControllerLink(config, ports, controllers, self, events, observer.beat)
@@ -205,6 +210,24 @@ class BrokerRole:
     async def take_back(self, replies: Sequence[Json]) -> None:
         self._take_back(self.replica.catalog, replies)
         await self.replica.catalog.save()
+
+    def hold_sends(self) -> None:
+        self._observer.hold_sends()
+
+    def release_sends(self) -> None:
+        self._observer.release_sends()
+
+    def slave_reports(self) -> dict[int, SlaveReport]:
+        changes, config, now = self.changes, self.config, asyncio.get_running_loop().time()
+        if self.leadership is None or changes is None:
+            return {}
+        end, reports = self._store.log.max_offset, {}
+        for slave, ack in sorted(self.ha.acks().items()):
+            late = self._rules.may_leave(self.ha.progress(slave), now, config.zk_sync_lag_s)
+            near = ack is not None and end - ack <= config.zk_near_gap and changes.holds(slave)
+            whole = ack is not None and ack >= end and changes.holds(slave)
+            reports[slave] = SlaveReport(near, whole, late)
+        return reports
 
     def step_down(self, why: str) -> None:
         """End the term as master, if there is one. Waiting requests are answered."""

@@ -29,6 +29,8 @@ class OutcomeUnknown(Exception):
 class ControllerClient:
     """Asks the controllers of a cluster; keeps their addresses and the leader."""
 
+    takes_proposals = True  # as a `steering.SetAuthority`
+
     def __init__(self, addresses: tuple[str, ...], timeout_s: float) -> None:
         self._configured = self._addresses = addresses
         self._as_of = 0  # the index in their log of the list of addresses

@@ -253,6 +253,8 @@ async def _read(files: FileSystem, path: str) -> bytes:
 class MastersOwnSet:
     """The SyncStateSet of a set without controllers: the master's proposal is in force at once."""
 
+    takes_proposals = True
+
     async def ask(self, op: Op, fields: Json) -> Json:
         assert op == Op.ALTER_SYNC_STATE_SET, "a proposal is never refused, so nothing is read back"
         return {

@@ -2,15 +2,18 @@
 
     haMode = "controller"   the controllers, by elections (`controller_link`)
     haMode = "switchless"   the configuration; no broker is elected (`static_role`)
+    haMode = "zookeeper"    the machine of a pair in ZooKeeper, switched by HA controllers
+                            (`zookeeper_role`)
 
 A `Steering` tells a `RoleHandler` what the broker is to become. The rest of the broker does not
 know the mode.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..ha_machine.machine import SlaveReport
 from ..net.wire import Json, Op
 
 
@@ -55,12 +58,23 @@ class RoleHandler(Protocol):
     async def take_back(self, replies: Sequence[Json]) -> None:
         """Take the metadata that slaves kept while this broker, a master that starts, was
         absent."""
+
+    def hold_sends(self) -> None:
+        """Append no send until `release_sends`."""
+
+    def release_sends(self) -> None:
+        """Serve the sends that are held."""
+
+    def slave_reports(self) -> Mapping[int, SlaveReport]:
+        """Return how far each connected slave is, by a master."""
         ...
 
 
 class SetAuthority(Protocol):
     """Agrees to changes of the SyncStateSet: answers ALTER_SYNC_STATE_SET and REPLICA_INFO. Raises
-    NoLeader, OutcomeUnknown."""
+    NoLeader, OutcomeUnknown. `takes_proposals`: whether a master proposes sets at all."""
+
+    takes_proposals: bool
 
     async def ask(self, op: Op, fields: Json) -> Json: ...
 

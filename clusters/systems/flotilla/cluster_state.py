@@ -12,6 +12,7 @@ from typing import Any
 
 from harness.contracts import ClusterState
 
+AGREEING = ("controller", "coordinator")  # roles that elect a leader among themselves
 Descriptions = Mapping[str, Mapping[str, Any] | None]  # node -> its `describe`
 
 
@@ -95,7 +96,8 @@ def _controller_views(described: Descriptions, broker_set: BrokerSetLayout) -> l
 
 def _rows(described: Descriptions, broker_set: BrokerSetLayout) -> list[Mapping[str, Any]]:
     """Return what each controller knows of the set."""
-    rows = [each["sets"] for each in described.values() if each and each["role"] == "controller"]
+    deciders = ("controller", "hacontroller")
+    rows = [each["sets"] for each in described.values() if each and each["role"] in deciders]
     return [sets[broker_set.name] for sets in rows if sets.get(broker_set.name)]
 
 
@@ -121,11 +123,11 @@ def _redundant(described: Descriptions, broker_set: BrokerSetLayout, view: _SetV
 
 
 def _leader(described: Descriptions) -> str:
-    """Return the controller that leads; of two that claim it, the one of the later term."""
+    """Return the controller, or coordinator, that leads; of two that claim it, the later one."""
     leaders = {
         node: answer["term"]
         for node, answer in described.items()
-        if answer and answer["role"] == "controller" and answer["state"] == "leader"
+        if answer and answer["role"] in AGREEING and answer["state"] == "leader"
     }
     return max(leaders, key=lambda node: leaders[node], default="")
 
@@ -136,7 +138,7 @@ def missing_redundancy(now: ClusterState, broker_sets: Sequence[BrokerSetLayout]
     if silent:
         return f"{', '.join(silent)} did not answer"
     if not now.controller_leader and _has_controllers(now):
-        return "no controller leads"
+        return "no controller leads"  # or no coordinator
     for broker_set in broker_sets:
         if broker_set.name not in now.masters:
             return f"{broker_set.name} has no master"
@@ -147,7 +149,7 @@ def missing_redundancy(now: ClusterState, broker_sets: Sequence[BrokerSetLayout]
 
 
 def _has_controllers(now: ClusterState) -> bool:
-    return any(answer and answer["role"] == "controller" for answer in now.detail.values())
+    return any(answer and answer["role"] in AGREEING for answer in now.detail.values())
 
 
 def common_range(now: ClusterState, broker_set: BrokerSetLayout) -> tuple[int, int]:

@@ -31,7 +31,13 @@ from clusters.systems.flotilla.layout import (
     broker_sets,
     cluster_nodes,
 )
-from clusters.systems.flotilla.modes import BROKER, CONTROLLER, NAMESERVER
+from clusters.systems.flotilla.modes import (
+    BROKER,
+    CONTROLLER,
+    COORDINATOR,
+    HA_CONTROLLER,
+    NAMESERVER,
+)
 from clusters.systems.flotilla.profiles import (
     FlotillaSettings,
     claims,
@@ -294,7 +300,8 @@ class Flotilla:
     # collecting its history
 
     async def collect(self, bed: TestBed) -> None:
-        for role in (CONTROLLER, BROKER):  # in this order no broker is elected meanwhile
+        # in this order no broker is elected meanwhile
+        for role in (CONTROLLER, HA_CONTROLLER, BROKER, COORDINATOR):
             await asyncio.gather(*(_stop_if_there(bed, node.name) for node in bed.of_role(role)))
         nodes = [node.name for node in bed.nodes if node.role in PORTS]
         logs = await asyncio.gather(*(_events(bed, node) for node in nodes))

@@ -7,6 +7,7 @@ Lines arrive in the order in which they are written, on any node.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from clusters.flotilla.ha_machine.machine import FOLLOWS, Phase
 from clusters.systems.flotilla.law_state import Fields, Law, LawState, NodeLifetime, SetState
 
 SUCCESS = 0
@@ -187,6 +188,26 @@ class EventLaws:
             self._state.report(Law.CUT_TOO_LOW, line.node, why, shown, line.t_ns)
         self._check_still_holds(of, line)
 
+    def _machine(self, line: EventLine) -> None:
+        """An HA controller switched a pair: by a SequenceID of its own, and from the state that was
+        in force."""
+        of, new = self._state.sets[str(line.fields["brokerName"])], line.fields
+        seq, replaced = int(new["seq"]), int(new["replaces"])
+        self._state.checks[Law.SEQUENCE_REUSED] += 1
+        if self._state.sequence.setdefault(seq, new) is not new:
+            why = f"SequenceID {seq} was given to two states"
+            self._state.report(Law.SEQUENCE_REUSED, line.node, why, {"seq": seq}, line.t_ns)
+        self._state.checks[Law.STATE_JUMPED] += 1
+        before = of.machine
+        if before and replaced < int(before["seq"]) < seq:
+            why = f"state {seq} of {of.name} follows {replaced}, which {before['seq']} had replaced"
+            self._state.report(Law.STATE_JUMPED, line.node, why, {"seq": seq}, line.t_ns)
+        elif before and replaced == before["seq"] and not _may_follow(before, new):
+            why = f"{new['state']} of {of.name} follows {before['state']}"
+            self._state.report(Law.STATE_JUMPED, line.node, why, {"seq": seq}, line.t_ns)
+        if not before or seq > int(before["seq"]):
+            of.machine = new
+
     def _set_of(self, line: EventLine) -> SetState:
         """Return the set of the node that wrote the line. Raises KeyError if it is not a broker."""
         return self._state.set_of[line.node]
@@ -208,8 +229,17 @@ _CHECKS: Mapping[str, Callable[[EventLaws, EventLine], None]] = {
     "handshake": EventLaws._handshake,
     "recover": EventLaws._recover,
     "truncate": EventLaws._truncate,
+    "machine": EventLaws._machine,
     "senseless": EventLaws._protocol_error,
 }
+
+
+def _may_follow(before: Fields, new: Fields) -> bool:
+    """Return whether a state of a pair may follow another one."""
+    phase = Phase(new["state"])
+    return phase is Phase.SINGLE or (
+        phase in FOLLOWS[Phase(before["state"])] and before["epoch"] == new["epoch"]
+    )
 
 
 def _owner(known: tuple[str, int], life: NodeLifetime) -> str:

@@ -32,6 +32,11 @@ class Law(StrEnum):
     CUT_TOO_LOW = "CUT_TOO_LOW"
     ANSWERED_EARLY = "ANSWERED_EARLY"
     UNACCEPTABLE = "UNACCEPTABLE"
+    SEQUENCE_REUSED = "SEQUENCE_REUSED"
+    STATE_JUMPED = "STATE_JUMPED"
+
+
+OF_MACHINES = frozenset({Law.SEQUENCE_REUSED, Law.STATE_JUMPED})  # where haMode is zookeeper
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,7 @@ class SetState:
     epoch: int = 0
     set_epoch: int = 0
     members: tuple[int, ...] = ()
+    machine: Fields = field(default_factory=dict)  # the latest decision of an HA controller
     exempt: bool = False
     masters: dict[int, tuple[str, int]] = field(default_factory=dict)
     elections: dict[int, Any] = field(default_factory=dict)
@@ -103,6 +109,8 @@ class LawState:
         now_ns: Callable[[], int],
         log_bytes: LogBytes,
     ) -> None:
+        self.sequence: dict[int, Fields] = {}  # decisions of HA controllers by SequenceID
+        self.machines = settings.get("haMode") == "zookeeper"
         self.violations: list[Violation] = []
         self.counts: Counter[Law] = Counter()
         self.checks: Counter[Law] = Counter()
@@ -183,7 +191,8 @@ class LawState:
     def events(self) -> Iterator[tuple[int, str, str, Fields]]:
         """Yield (t, node, kind, fields) of all checks and violations, for the history, at
         the end."""
-        looked = {law.value: self.checks[law] for law in Law}
+        laws = [law for law in Law if self.machines or law not in OF_MACHINES]
+        looked = {law.value: self.checks[law] for law in laws}
         seen = {"looked": looked, "lines": self.lines, "unseen": self.unreadable}
         yield self._now_ns(), "", LAWS_WATCHED, seen
         left = self.counts.copy()

@@ -14,6 +14,8 @@ once.
     ANSWERED_EARLY      SUCCESS is answered only for bytes that the master counts as acknowledged,
                         and only by the master that appended them
     UNACCEPTABLE        no node sends a message that violates the protocol
+    SEQUENCE_REUSED     a SequenceID belongs to one state of one pair (haMode = zookeeper)
+    STATE_JUMPED        a state of a pair follows the one that was in force, and only where it may
 
 Observations come from two places. The decisions of a node go through `rules`, which passes them on
 unchanged and checks them with their inputs. The lines of the event logs go to `read_event`, in

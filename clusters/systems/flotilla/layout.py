@@ -13,19 +13,34 @@ import tomli_w
 from clusters.flotilla.broker.topic_limits import SYSTEM_PREFIX
 from clusters.flotilla.client.settings import TOPICS
 from clusters.systems.flotilla.cluster_state import BrokerSetLayout
-from clusters.systems.flotilla.modes import BROKER, CONTROLLER, MODES, NAMESERVER, Mode
+from clusters.systems.flotilla.modes import (
+    BROKER,
+    CONTROLLER,
+    COORDINATOR,
+    HA_CONTROLLER,
+    MODES,
+    NAMESERVER,
+    Mode,
+)
 from clusters.systems.flotilla.profiles import LEARNERS, MUTANT, FlotillaSettings
 from harness.contracts import CLIENT, Node
 from harness.errors import BadRequest
 from harness.run.broker_sets import BrokerSetData
 from harness.trial import node_counts
 
-PORTS = {NAMESERVER: 9876, CONTROLLER: 9878, BROKER: 10911}
+PORTS = {NAMESERVER: 9876, CONTROLLER: 9878, COORDINATOR: 9880, HA_CONTROLLER: 9879, BROKER: 10911}
 HA_PORT = 10912
+SESSIONS_PORT = 2181  # of coordinators, for ZooKeeper's protocol
 
 
 def cluster_nodes(counts: Mapping[str, Any], mode: Mode = MODES["controller"]) -> list[Node]:
     """Return the nodes, without addresses. Raises BadRequest if a count is invalid."""
+    for role in (COORDINATOR, HA_CONTROLLER):
+        if role in counts and role not in mode.counts:
+            raise BadRequest(
+                f"nodes.{role}: a {mode.name} cluster has none; leave it out, or choose a profile "
+                'with haMode = "zookeeper"'
+            )
     if CONTROLLER in counts and not mode.has_controllers:
         raise BadRequest(
             f"nodes.controller: a {mode.name} cluster has no controllers; leave it out, or choose "
@@ -45,6 +60,11 @@ def broker_sets(nodes: Sequence[Node], settings: FlotillaSettings) -> list[Broke
             f"{len(brokers)} brokers cannot be distributed evenly over {sets} broker sets"
         )
     size = len(brokers) // sets
+    if settings.mode.set_size not in (0, size):
+        raise BadRequest(
+            f"a {settings.mode.name} cluster has a master and a slave in each set, and nodes.broker"
+            f" makes sets of {size}"
+        )
     blocks = [brokers[at : at + size] for at in range(0, len(brokers), size)]
     if settings.learners >= size:
         raise BadRequest(
@@ -100,6 +120,11 @@ class Layout:
     def _role_config(self, node: Node) -> dict[str, Any]:
         if node.role == BROKER:
             return self._broker_config(node)
+        if node.role == COORDINATOR:
+            peers = {n.name: address(n) for n in self._nodes if n.role == COORDINATOR}
+            return {"clientPort": SESSIONS_PORT, "coordinatorPeers": peers}
+        if node.role == HA_CONTROLLER:
+            return {"zkServers": self._session_addresses()}
         return self._controller_config(node) if node.role == CONTROLLER else {}
 
     def client(self, nodes: Sequence[Node]) -> dict[str, Any]:
@@ -150,14 +175,15 @@ class Layout:
             "topics": self._queues,
             "brokerName": mine.name,
             "totalReplicas": len(mine.nodes),
-            **(
-                {}
-                if self._settings.mode.has_controllers
-                else {"brokerId": mine.nodes.index(node.name)}
-            ),
+            **({"brokerId": mine.nodes.index(node.name)} if self._settings.mode.numbered else {}),
             **({"asyncLearner": True} if node.name in self._learners(mine) else {}),
+            **({"zkServers": servers} if (servers := self._session_addresses()) else {}),
             **({"zone": node.zone} if node.zone else {}),
         }
+
+    def _session_addresses(self) -> list[str]:
+        coordinators = [node for node in self._nodes if node.role == COORDINATOR]
+        return [f"{node.address}:{SESSIONS_PORT}" for node in coordinators]
 
     def _learners(self, mine: BrokerSetLayout) -> Sequence[str]:
         """Return the last brokers of a set, so that its first one can become the first master."""

@@ -7,6 +7,7 @@ from harness.contracts import CLIENT
 from harness.contracts.membership import REJOIN
 
 NAMESERVER, CONTROLLER, BROKER = "nameserver", "controller", "broker"
+COORDINATOR, HA_CONTROLLER = "coordinator", "hacontroller"
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Mode:
     can: frozenset[str]
     lacks: frozenset[str] = frozenset()
     numbered: bool = False  # whether the configuration has each broker's id
+    set_size: int = 0  # the number of brokers that each set must have; 0: any
 
     @property
     def has_controllers(self) -> bool:
@@ -46,6 +48,17 @@ MODES = {
             frozenset({REJOIN}),
             frozenset({"cas"}),
             numbered=True,
+        ),
+        # a session ends after its timeout, noticed at a tick, and an HA controller decides; if the
+        # coordinators have to elect a leader, after that
+        Mode(
+            "zookeeper",
+            {NAMESERVER: 1, COORDINATOR: 3, HA_CONTROLLER: 3, BROKER: 2, CLIENT: 2},
+            ("raftElectionTimeout", "zkSessionTimeout", "zkTickTime", "zkReportInterval"),
+            frozenset({REJOIN}),
+            frozenset({"cas"}),
+            numbered=True,
+            set_size=2,
         ),
     )
 }

@@ -29,7 +29,8 @@ _DRIVER_KEYS = frozenset(
         "role", "nodeName", "listenHost", "listenPort", "haListenPort", "storePath",
         "eventLogPath", "brokerName", "namesrvAddr", "controllerAddr", "controllerDLegerSelfId",
         "controllerDLegerPeers", "topics", "totalReplicas", "seed", "enableControllerInNamesrv",
-        "zone", "nodeResources", "brokerId",
+        "zone", "nodeResources", "brokerId", "clientPort", "coordinatorPeers",
+        "zkServers",
     }
 )  # fmt: skip
 _NODE_KEYS = frozenset(f.metadata["key"] for f in fields(Config)) - _DRIVER_KEYS
@@ -203,6 +204,7 @@ SHORTER_THAN = (  # an interval, the timeout that must be longer, and what happe
     ("brokerHeartbeatInterval", "brokerNotActiveTimeoutMillis", "nameservers forget brokers"),
     ("registerNameServerPeriod", "brokerChannelExpiredTime", "nameservers forget brokers"),
     ("haSendHeartbeatInterval", "haHousekeepingInterval", "idle slaves are cut off"),
+    ("zkReportInterval", "zkSessionTimeout", "sessions end before anything is decided"),
 )
 _DEFAULTS = {
     f.metadata["key"]: f.default * 1000 if f.metadata["ms"] else f.default

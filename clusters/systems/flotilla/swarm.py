@@ -66,9 +66,11 @@ def swarm(random: Random, trial: Trial, planned: bool) -> Mapping[str, Any]:
     }
     drawn |= _rare_settings(random, trial, brokers // sets, planned)
     drawn |= _selection(random)
-    if not _chosen(trial).mode.has_controllers:
+    mode = _chosen(trial).mode
+    if not mode.has_controllers:
         nodes = {role: count for role, count in nodes.items() if role != CONTROLLER}
         drawn = {key: value for key, value in drawn.items() if key not in OF_CONTROLLERS}
+        drawn.pop("enableSemiSync", None)  # who is waited for is not the controllers' to decide
     return {"profile": PROFILE, "nodes": nodes, "settings": drawn}
 
 
@@ -137,6 +139,9 @@ def _sizes(random: Random, trial: Trial, some: Sequence[int]) -> tuple[int, int]
     cluster_nodes(trial.nodes, chosen.mode)
     least = _copies_needed(chosen.values)
     total = trial.nodes.get(BROKER)
+    if size := chosen.mode.set_size:
+        sets = chosen.broker_sets if BROKER_SETS in trial.settings else random.choice(some)
+        return (sets * size, sets) if total is None else (total, total // size)
     if BROKER_SETS in trial.settings:
         sets = chosen.broker_sets
     else:

@@ -1,0 +1,236 @@
+"""The state machine of a master/slave pair. Pure.
+
+    SINGLE(m)    m acknowledges alone; the slave has no part in it
+    ASYNC(m, s)  the same, and s copies the log
+    SEMI(m, s)   m holds all sends until s has copied the rest
+    SYNC(m, s)   a send is acknowledged when both have it
+
+The way up is SINGLE, ASYNC, SEMI, SYNC. In SYNC the failure of either leads to SINGLE of the other.
+In the other states only m has every acknowledged message, so only m may go on; it may do so for any
+time, cut off from everything but its clients.
+
+A broker is *gone* when its node in ZooKeeper is gone, never because it is silent, or when the node
+is that of another process (`life`): a restart within the session timeout is the end of the former
+process, whose memory may be lost.
+
+Each state has a SequenceID, greater than those of all states before it of any set (`seq`). The
+SequenceID of the state that made a process master is its `epoch`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from ..net.wire import Json
+
+
+class Phase(StrEnum):
+    SINGLE = "SINGLE"
+    ASYNC = "ASYNC"
+    SEMI = "SEMI"
+    SYNC = "SYNC"
+
+
+FOLLOWS = {  # state -> states that may follow it, of the same master; SINGLE of any may follow all
+    Phase.SINGLE: frozenset({Phase.ASYNC}),
+    Phase.ASYNC: frozenset({Phase.SEMI}),
+    Phase.SEMI: frozenset({Phase.SYNC, Phase.ASYNC}),
+    Phase.SYNC: frozenset[Phase](),
+}
+NEW = 0  # the seq of a wanted state, or its epoch if it begins one
+
+
+@dataclass(frozen=True)
+class MachineState:
+    """A state of one set. `sync`: the brokers that must hold every acknowledged message, and the
+    life of each."""
+
+    seq: int
+    phase: Phase
+    epoch: int
+    master: int
+    life: str
+    address: str
+    ha_address: str
+    sync: Mapping[int, str]
+
+    def fields(self) -> Json:
+        return {
+            "seq": self.seq,
+            "state": self.phase.value,
+            "epoch": self.epoch,
+            "master": self.master,
+            "life": self.life,
+            "addr": self.address,
+            "haAddr": self.ha_address,
+            "sync": {str(i): x for i, x in self.sync.items()},
+        }
+
+    @classmethod
+    def of(cls, fields: Json) -> "MachineState":
+        """Read a state. Raises KeyError, TypeError, ValueError."""
+        return cls(
+            *(int(fields["seq"]), Phase(fields["state"]), int(fields["epoch"])),
+            *(int(fields["master"]), str(fields["life"]), str(fields["addr"])),
+            str(fields["haAddr"]),
+            {int(i): str(life) for i, life in fields["sync"].items()},
+        )
+
+
+@dataclass(frozen=True)
+class SlaveReport:
+    """What a master reports of a connected slave.
+
+    `near`: it is within zkNearGap of the end of the log; `whole`: it has acknowledged all of it;
+    `late`: it was not in step for zkSyncLag.
+    """
+
+    near: bool
+    whole: bool
+    late: bool
+
+    def fields(self) -> Json:
+        return {"near": self.near, "whole": self.whole, "late": self.late}
+
+
+@dataclass(frozen=True)
+class BrokerReport:
+    """What a broker writes into its node. `obeys`: the SequenceID of the state that is in force
+    there; `slaves`: by a master, those that are connected."""
+
+    life: str
+    address: str
+    ha_address: str
+    zone: str = ""
+    obeys: int = 0
+    epoch: int = 0  # the last one of its log, when the process started; the same for the next
+    end: int = 0
+    slaves: Mapping[int, SlaveReport] = field(default_factory=dict)
+
+    def fields(self) -> Json:
+        return {
+            "life": self.life,
+            "addr": self.address,
+            "haAddr": self.ha_address,
+            "zone": self.zone,
+            "obeys": self.obeys,
+            "epoch": self.epoch,
+            "end": self.end,
+            "slaves": {str(i): slave.fields() for i, slave in self.slaves.items()},
+        }
+
+    @classmethod
+    def of(cls, fields: Json) -> "BrokerReport":
+        """Read a report. Raises KeyError, TypeError, ValueError."""
+        slaves = {int(i): SlaveReport(**each) for i, each in fields["slaves"].items()}
+        life, address, ha_address, zone = (
+            str(fields[k]) for k in ("life", "addr", "haAddr", "zone")
+        )
+        obeys, epoch, end = (int(fields[k]) for k in ("obeys", "epoch", "end"))
+        return cls(life, address, ha_address, zone, obeys, epoch, end, slaves)
+
+
+@dataclass(frozen=True)
+class MachineView:
+    """What a decision is made from. `state`: None before the first; `brokers`: those whose nodes
+    are there; `held_too_long`: the present state is SEMI for longer than zkHoldMax."""
+
+    state: MachineState | None
+    brokers: Mapping[int, BrokerReport]
+    held_too_long: bool = False
+    unclean: bool = False
+
+
+def may_succeed(view: MachineView) -> int | None:
+    """Return the broker that becomes master after the former one is gone; None: none may.
+
+    In SYNC both have everything: the slave, else the broker that comes back first, of two the one
+    with the longer log. In other states only the former master has.
+    """
+    state, brokers = view.state, view.brokers
+    assert state is not None, "there was a master"
+    living = [i for i, life in state.sync.items() if i in brokers and brokers[i].life == life]
+    returned = [i for i in state.sync if i in brokers]
+    if living or returned:
+        return max(living or returned, key=lambda i: (brokers[i].epoch, brokers[i].end, -i))
+    return min(brokers) if view.unclean and brokers else None
+
+
+def next_state(
+    view: MachineView, succeeds: Callable[[MachineView], int | None] = may_succeed
+) -> MachineState | None:
+    """Return the state that must follow, None if the present one stays. Its seq is NEW, and so is
+    its epoch if a process becomes master by it."""
+    state, brokers = view.state, view.brokers
+    if state is None:
+        return _single(min(brokers), brokers) if brokers else None
+    master = brokers.get(state.master)
+    if master is None or master.life != state.life:
+        heir = succeeds(view)
+        return None if heir is None else _single(heir, brokers)
+    slave = next((i for i in sorted(brokers) if i != state.master and i in master.slaves), None)
+    if state.phase is Phase.SYNC:
+        return _phase(state, Phase.SINGLE) if _out_of_step(state, master, brokers) else None
+    if slave is None:
+        below = {Phase.ASYNC: Phase.SINGLE, Phase.SEMI: Phase.ASYNC}.get(state.phase)
+        return _phase(state, below) if below else None
+    report, obeyed = master.slaves[slave], master.obeys == state.seq
+    match state.phase:
+        case Phase.SINGLE:
+            return _phase(state, Phase.ASYNC)
+        case Phase.ASYNC if report.near and obeyed:
+            return _phase(state, Phase.SEMI)
+        case Phase.SEMI if view.held_too_long:
+            return _phase(state, Phase.ASYNC)
+        case Phase.SEMI if report.whole and obeyed:
+            both = {state.master: state.life, slave: brokers[slave].life}
+            return replace(_phase(state, Phase.SYNC), sync=both)
+    return None
+
+
+def _single(broker: int, brokers: Mapping[int, BrokerReport]) -> MachineState:
+    """Return the state in which a process begins to be master."""
+    new = brokers[broker]
+    sync = {broker: new.life}
+    return MachineState(NEW, Phase.SINGLE, NEW, broker, new.life, new.address, new.ha_address, sync)
+
+
+def _phase(state: MachineState, phase: Phase) -> MachineState:
+    """Return another state of the same master, which alone must hold every message."""
+    return replace(state, seq=NEW, phase=phase, sync={state.master: state.life})
+
+
+def _out_of_step(
+    state: MachineState, master: BrokerReport, brokers: Mapping[int, BrokerReport]
+) -> bool:
+    """Return whether the slave of SYNC is gone, or the master reports that it lags or is not
+    connected. The master must have read the state for that."""
+    slaves = [i for i in state.sync if i != state.master]
+    if any(i not in brokers or brokers[i].life != state.sync[i] for i in slaves):
+        return True
+    if master.obeys != state.seq:
+        return False
+    return any(i not in master.slaves or master.slaves[i].late for i in slaves)
+
+
+def counted_version(version: int) -> int:
+    """Return the version that a decision requires of what it replaces: the one that was read."""
+    return version
+
+
+def life_of(own: str, found: str) -> str:
+    """Return the life of a process whose name another session's node (`found`) still has."""
+    return own
+
+
+def may_release(phase: Phase, held_s: float, limit_s: float) -> bool:
+    """Decide whether a master serves the sends that it holds. Only another state ends SEMI: a hold
+    that has lasted too long is ended by writing ASYNC, or ZooKeeper might say SYNC meanwhile and
+    elect a slave that lacks what was acknowledged alone."""
+    return phase is not Phase.SEMI
+
+
+def members_when_disconnected(members: tuple[int, ...], master: int) -> tuple[int, ...]:
+    """Return the brokers that must acknowledge while a master has no connection to ZooKeeper: the
+    same. Disconnected is not expired, and no broker changes the state by itself."""
+    return members

@@ -1,0 +1,129 @@
+"""The machine of a pair: no view of brokers leads from a state to one that must not follow it."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clusters.flotilla.ha_machine.machine import (
+    FOLLOWS,
+    NEW,
+    BrokerReport,
+    MachineState,
+    MachineView,
+    Phase,
+    SlaveReport,
+    next_state,
+)
+from clusters.flotilla.net.wire import from_json, to_json
+
+LIVES, SEQS = st.sampled_from(["a", "b"]), st.integers(5, 6)
+REPORTS = st.builds(SlaveReport, st.booleans(), st.booleans(), st.booleans())
+
+
+def report(life: str = "a", obeys: int = 6, **slave: bool) -> BrokerReport:
+    """A broker; as a master, with slave 2 in this condition."""
+    condition = {"near": False, "whole": False, "late": False} | slave
+    slaves = {2: SlaveReport(**condition)} if slave else {}
+    return BrokerReport(life, "h:1", "h:2", obeys=obeys, slaves=slaves)
+
+
+BROKERS = st.builds(
+    BrokerReport,
+    *(LIVES, st.just("h:1"), st.just("h:2"), st.just("z"), SEQS, st.integers(0, 2)),
+    *(st.integers(0, 2), st.dictionaries(st.integers(1, 2), REPORTS)),
+)
+
+
+def state(phase: Phase, seq: int = 6) -> MachineState:
+    """A state with master 1; in SYNC broker 2 must have every message, too."""
+    sync = {1: "a", 2: "a"} if phase is Phase.SYNC else {1: "a"}
+    return MachineState(seq, phase, 3, 1, "a", "h:1", "h:2", sync)
+
+
+VIEWS = st.builds(
+    MachineView,
+    st.sampled_from(Phase).map(state),
+    st.dictionaries(st.integers(1, 2), BROKERS),
+    st.booleans(),
+)
+
+
+@given(VIEWS)
+def test_only_what_is_safe_follows(view: MachineView) -> None:
+    """A master is replaced only when it is gone, and only by a broker that has everything; the
+    slave is waited for only when the master, which holds all sends, has reported that it has all.
+    """
+    before, after = view.state, next_state(view)
+    assert before is not None
+    if after is None:
+        return
+    former = view.brokers.get(1)
+    gone = former is None or former.life != "a"
+    assert (after.epoch == NEW) == gone
+    assert after.seq == NEW
+    if gone:
+        assert after.master in before.sync
+        assert after.phase is Phase.SINGLE
+        assert after.life == view.brokers[after.master].life
+        assert after.sync == {after.master: after.life}
+        return
+    assert former is not None
+    assert (after.master, after.life, after.epoch) == (1, "a", 3)
+    assert after.phase is Phase.SINGLE or after.phase in FOLLOWS[before.phase]
+    if after.phase is Phase.SYNC:
+        assert former.obeys == before.seq
+        assert former.slaves[2].whole
+        assert after.sync == {1: "a", 2: view.brokers[2].life}
+    else:
+        assert after.sync == {1: "a"}
+
+
+@pytest.mark.parametrize(
+    ("phase", "master", "follows"),
+    [
+        (Phase.SINGLE, report(), None),
+        (Phase.SINGLE, report(near=False), Phase.ASYNC),
+        (Phase.ASYNC, report(), Phase.SINGLE),
+        (Phase.ASYNC, report(near=True), Phase.SEMI),
+        (Phase.ASYNC, report(near=False), None),
+        (Phase.SEMI, report(whole=True), Phase.SYNC),
+        (Phase.SEMI, report(whole=True, obeys=5), None),
+        (Phase.SEMI, report(), Phase.ASYNC),
+        (Phase.SYNC, report(whole=False), None),
+        (Phase.SYNC, report(late=True), Phase.SINGLE),
+        (Phase.SYNC, report(late=True, obeys=5), None),
+        (Phase.SYNC, report(), Phase.SINGLE),
+    ],
+)
+def test_the_way_up_and_down(phase: Phase, master: BrokerReport, follows: Phase | None) -> None:
+    after = next_state(MachineView(state(phase), {1: master, 2: report()}))
+    assert (after.phase if after else None) == follows
+
+
+def test_a_hold_that_is_too_long_ends() -> None:
+    view = MachineView(state(Phase.SEMI), {1: report(whole=True), 2: report()}, held_too_long=True)
+    after = next_state(view)
+    assert after is not None
+    assert after.phase is Phase.ASYNC
+
+
+@pytest.mark.parametrize("phase", [Phase.SINGLE, Phase.ASYNC, Phase.SEMI])
+def test_only_the_former_master_has_everything(phase: Phase) -> None:
+    """Unless the unclean may be elected."""
+    view = MachineView(state(phase), {2: report()})
+    assert next_state(view) is None
+    unclean = next_state(replace(view, unclean=True))
+    assert unclean is not None
+    assert unclean.master == 2
+    back = next_state(MachineView(state(phase), {1: report("b"), 2: report()}))
+    assert back is not None
+    assert (back.master, back.life, back.epoch) == (1, "b", NEW)
+
+
+def test_states_and_reports_are_read_as_they_were_written() -> None:
+    whole = report(whole=True, near=True, late=False)
+    for one in map(state, Phase):
+        assert MachineState.of(from_json(to_json(one.fields()))) == one
+    assert BrokerReport.of(from_json(to_json(whole.fields()))) == whole

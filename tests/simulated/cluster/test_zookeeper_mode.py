@@ -1,0 +1,181 @@
+"""A pair whose state is kept by coordinators and switched by HA controllers."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from simulated_fleet import BROKER_SET, Fleet, Sailor, acknowledged, eventually
+
+from clusters.flotilla.config import ConfigError, loads
+from clusters.systems.flotilla.layout import cluster_nodes
+from clusters.systems.flotilla.modes import MODES
+from harness.contracts import ClusterState
+from harness.errors import BadRequest
+
+PROFILE = "zk-ha"
+
+
+def states(fleet: Fleet) -> list[tuple[str, int]]:
+    """The states of the pair and their masters, in the order of their SequenceIDs."""
+    rows = [row for name in fleet.nodes("hacontroller") for row in fleet.events(name, "machine")]
+    return [(row["state"], row["masterId"]) for row in sorted(rows, key=lambda row: row["seq"])]
+
+
+async def in_state(sailor: Sailor, wanted: str) -> None:
+    """Wait until the pair is in this state."""
+
+    async def look() -> bool:
+        now = states(sailor.fleet)
+        return bool(now) and now[-1][0] == wanted
+
+    await eventually(look)
+
+
+def other(now: ClusterState) -> str:
+    [slave] = now.slaves
+    return slave
+
+
+def test_the_way_up_and_the_slave_that_takes_over() -> None:
+    """SINGLE, ASYNC, SEMI, SYNC; the slave has everything when the master is killed, and so has the
+    former master afterwards."""
+    fleet = Fleet(1, PROFILE)
+
+    async def scenario(sailor: Sailor) -> None:
+        now = await sailor.healthy()
+        assert [state for state, _ in states(fleet)] == ["SINGLE", "ASYNC", "SEMI", "SYNC"]
+        master, slave = now.masters[BROKER_SET], other(now)
+        first = acknowledged(await sailor.send(100))
+        assert len(first) == 100
+        await sailor.kill(master)
+        assert (await sailor.new_master(master)).masters[BROKER_SET] == slave
+        await sailor.start(master)
+        now = await sailor.healthy()
+        assert now.masters[BROKER_SET] == slave
+        second = acknowledged(await sailor.send(100))
+        assert len(second) == 100
+        assert first | second <= set(await sailor.read_all())
+
+    fleet.sail(scenario)
+
+
+def test_a_restart_within_the_session_timeout_is_a_death() -> None:
+    """The master's process is another one before its session ends; the slave takes over."""
+    fleet = Fleet(2, PROFILE)
+
+    async def scenario(sailor: Sailor) -> None:
+        now = await sailor.healthy()
+        master = now.masters[BROKER_SET]
+        await sailor.kill(master)
+        await sailor.start(master)
+        assert (await sailor.new_master(master)).epochs[BROKER_SET] > now.epochs[BROKER_SET]
+        await sailor.healthy()
+
+    fleet.sail(scenario)
+    ended = [e for name in fleet.nodes("coordinator") for e in fleet.events(name, "session-ended")]
+    changes = [e for n in fleet.nodes("hacontroller") for e in fleet.events(n, "election")]
+    assert all(e["mono"] > changes[-1]["mono"] for e in ended)
+
+
+def test_only_a_single_master_has_everything() -> None:
+    """Its slave is not elected when it is gone, and gets what it lacks when it is back."""
+    fleet = Fleet(3, PROFILE)
+
+    async def scenario(sailor: Sailor) -> None:
+        now = await sailor.healthy()
+        master, slave = now.masters[BROKER_SET], other(now)
+        await sailor.kill(slave)
+        await in_state(sailor, "SINGLE")
+        alone = acknowledged(await sailor.send(50))
+        assert len(alone) == 50
+        await sailor.kill(master)
+        await sailor.start(slave)
+        await asyncio.sleep(20)
+        assert states(fleet)[-1][0] == "SINGLE"
+        assert not acknowledged(await sailor.send(5))
+        await sailor.start(master)
+        now = await sailor.healthy()
+        assert now.masters[BROKER_SET] == master
+        assert alone <= set(await sailor.read_all())
+
+    fleet.sail(scenario)
+
+
+@pytest.mark.parametrize("role", ["coordinator", "hacontroller"])
+def test_without_those_that_decide_the_state_stays(role: str) -> None:
+    """SYNC goes on; and without a slave nothing is acknowledged, until they are back."""
+    fleet = Fleet(4, PROFILE)
+
+    async def scenario(sailor: Sailor) -> None:
+        now = await sailor.healthy()
+        slave = other(now)
+        await each(sailor.kill, fleet.nodes(role))
+        await asyncio.sleep(20)
+        assert len(acknowledged(await sailor.send(50))) == 50
+        await sailor.kill(slave)
+        assert not acknowledged(await sailor.send(5))
+        await each(sailor.start, fleet.nodes(role))
+        await in_state(sailor, "SINGLE")
+        assert len(acknowledged(await sailor.send(50))) == 50
+
+    fleet.sail(scenario)
+
+
+async def each(act: object, names: Sequence[str]) -> None:
+    for name in names:
+        await act(name)  # type: ignore[operator]
+
+
+def test_a_hold_lasts_until_the_coordinators_say_otherwise() -> None:
+    """They die while the master holds sends. Nothing is acknowledged however long that takes, and
+    nothing is lost when they are back."""
+    fleet = Fleet(5, PROFILE, {"zkHoldMax": 500})
+
+    async def scenario(sailor: Sailor) -> None:
+        now = await sailor.healthy()
+        master, slave = now.masters[BROKER_SET], other(now)
+        await sailor.kill(slave)
+        await in_state(sailor, "SINGLE")
+        holds = len(fleet.events(master, "held"))
+        await sailor.start(slave)
+        while len(fleet.events(master, "held")) == holds:  # noqa: ASYNC110 - the moment itself
+            await asyncio.sleep(0.0001)
+        await each(sailor.kill, fleet.nodes("coordinator"))
+        assert not acknowledged(await sailor.send(10))
+        assert len(fleet.events(master, "released")) == holds
+        await each(sailor.start, fleet.nodes("coordinator"))
+        await sailor.healthy()
+        sent = acknowledged(await sailor.send(50))
+        assert len(sent) == 50
+        assert sent <= set(await sailor.read_all())
+
+    fleet.sail(scenario)
+
+
+BROKER = (
+    'role = "broker"\nnodeName = "n"\nlistenHost = "h"\nstorePath = "s"\nhaMode = "zookeeper"\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ("", "needs allAckInSyncStateSet"),
+        ("allAckInSyncStateSet = true\nminInSyncReplicas = 2", "has no minInSyncReplicas above 1"),
+        ("allAckInSyncStateSet = true\nenableSemiSync = true", "has no enableSemiSync"),
+        ('allAckInSyncStateSet = true\nzkServers = ["x"]', "zkServers must have addresses"),
+    ],
+)
+def test_settings_that_contradict_the_mode_are_refused(settings: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        loads(BROKER + settings)
+
+
+def test_other_numbers_of_nodes_are_refused() -> None:
+    """In one sentence, before anything is started."""
+    with pytest.raises(BadRequest, match="a master and a slave in each set"):
+        Fleet(6, PROFILE, nodes={"broker": 3})
+    with pytest.raises(BadRequest, match="has no controllers"):
+        cluster_nodes({"controller": 3}, MODES["zookeeper"])
+    with pytest.raises(BadRequest, match="a controller cluster has none"):
+        cluster_nodes({"coordinator": 3})
