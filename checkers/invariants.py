@@ -43,6 +43,9 @@ MEANING = {
     "CUT_TOO_LOW": "a log was cut below its confirm offset",
     "ANSWERED_EARLY": "a send was answered SUCCESS that was not acknowledged yet",
     "UNACCEPTABLE": "a node was sent a malformed message by another node of the cluster",
+    "GHOST_BROKER": "a broker that was not in its container any more went on",
+    "STORE_SHARED": "two brokers of a container had one store",
+    "INNER_FORGOTTEN": "a container forgot a broker that had been added",
 }
 UNWATCHED = Reason(
     "LAWS_NOT_WATCHED",
@@ -89,9 +92,12 @@ PLUGIN = CheckerPlugin(
             "CUT_TOO_HIGH",
             "CUT_TOO_LOW",
             "ELECTED_OUTSIDE",
+            "GHOST_BROKER",
+            "INNER_FORGOTTEN",
             "ONE_LEADER",
             "ONE_MASTER",
             "SET_LACKS_ACKED",
+            "STORE_SHARED",
             "UNACCEPTABLE",
         }
     ),

@@ -9,11 +9,14 @@ of their membership. A system whose masters can be replaced by a command has `ha
 `can`; one whose nodes can run several versions of their program has `versions`.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from harness.contracts import System, TestBed
 
 REJOIN = "rejoin"  # in a system's `can`: a node that has lost its disk can be started again
+
+INNER = "inner"  # likewise: its nodes run several brokers, which can be removed and added
 
 VERSIONS = "versions"  # likewise: its nodes can run several versions of their program
 
@@ -51,6 +54,26 @@ class HandoverSystem(System, Protocol):
     async def hand_over(self, bed: TestBed, node: str) -> str:
         """Have this master hand its mastership over to another node. Return why it was refused;
         empty if another node was elected. Raises BedFailed if no node can be asked."""
+        ...
+
+
+class ContainerSystem(System, Protocol):
+    """A system that has `inner` in its `can`."""
+
+    can: frozenset[str]
+
+    async def remove_inner(self, bed: TestBed, node: str) -> Sequence[str]:
+        """Remove one broker from this node's process, a slave if there is one. Return what to add
+        again. Raises BedFailed if the node does not do it."""
+        ...
+
+    async def add_inner(self, bed: TestBed, node: str, brokers: Sequence[str]) -> None:
+        """Add brokers that were removed to the node's process. Raises BedFailed if the node does
+        not do it."""
+        ...
+
+    async def missing_inner(self, bed: TestBed, node: str) -> Sequence[str]:
+        """Return which brokers of the node's process do not serve now."""
         ...
 
 

@@ -1,5 +1,5 @@
 """Laws that are checked on the lines of the event logs: leaders, masters, elections, sets,
-truncations.
+truncations; and which brokers a container has.
 
 Lines arrive in the order in which they are written, on any node.
 """
@@ -7,6 +7,8 @@ Lines arrive in the order in which they are written, on any node.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from clusters.systems.flotilla.cluster_state import INSIDE, host_of
+from clusters.systems.flotilla.inner_state import InnerBrokers
 from clusters.systems.flotilla.law_state import Fields, Law, LawState, NodeLifetime, SetState
 
 SUCCESS = 0
@@ -27,6 +29,7 @@ class EventLaws:
     def __init__(self, book: LawState) -> None:
         self._state = book
         self._leaders: dict[int, tuple[str, int]] = {}
+        self._inside: dict[str, InnerBrokers] = {}  # by container
 
     def read(self, kind: str, line: EventLine) -> None:
         self._state.lines += 1
@@ -34,6 +37,8 @@ class EventLaws:
             missed = int(line.fields.get("missed", 0))
             self._state.lines += missed
             self._state.unreadable += missed
+            if INSIDE in line.node:
+                self.check_ghost(line.node, f"logged {kind!r}", line.t_ns)
             if look := _CHECKS.get(kind):
                 look(self, line)
         except (KeyError, TypeError, ValueError):
@@ -51,6 +56,23 @@ class EventLaws:
             life = self._state.start_process(line.node, life.boot + 1)
         life.started = True
         self._state.checks[Law.UNACCEPTABLE] += not self._state.damaged
+
+    def _inner(self, line: EventLine) -> None:
+        """The brokers of a container change."""
+        inside = self._inside.setdefault(line.node, InnerBrokers())
+        for law, why in inside.read(line.fields, self._state.damages.get(line.node, 0)):
+            self._state.report(law, line.node, f"{line.node}: {why}", {}, line.t_ns)
+        for law in inside.checked:
+            self._state.checks[law] += 1
+
+    def check_ghost(self, broker: str, did: str, t_ns: int = -1) -> None:
+        """A broker inside a container has done something."""
+        self._state.checks[Law.GHOST_BROKER] += 1
+        name = broker.partition(INSIDE)[2]
+        inside = self._inside.get(host_of(broker))
+        if inside is not None and name in inside.gone:
+            why = f"{broker} {did} after it had left its container"
+            self._state.report(Law.GHOST_BROKER, broker, why, {"broker": name}, t_ns)
 
     def _protocol_error(self, line: EventLine) -> None:
         """A node received a message that violates the protocol. Only our own nodes send messages in
@@ -209,6 +231,7 @@ _CHECKS: Mapping[str, Callable[[EventLaws, EventLine], None]] = {
     "recover": EventLaws._recover,
     "truncate": EventLaws._truncate,
     "senseless": EventLaws._protocol_error,
+    "inner": EventLaws._inner,
 }
 
 

@@ -1,12 +1,14 @@
 """What the harness has to know of each way in which Flotilla's brokers get their roles (haMode)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.contracts import CLIENT
-from harness.contracts.membership import REJOIN
+from harness.contracts.membership import INNER, REJOIN
 
 NAMESERVER, CONTROLLER, BROKER = "nameserver", "controller", "broker"
+CONTAINER = "container"  # several brokers in one process
+CONTAINERS = 2  # by default
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,14 @@ class Mode:
     @property
     def has_controllers(self) -> bool:
         return CONTROLLER in self.counts
+
+    def in_containers(self) -> "Mode":
+        """Return the same mode with containers in the place of brokers."""
+        counts = {
+            CONTAINER if role == BROKER else role: CONTAINERS if role == BROKER else count
+            for role, count in self.counts.items()
+        }
+        return replace(self, counts=counts, can=self.can - {"handover", "members"} | {INNER})
 
 
 MODES = {
