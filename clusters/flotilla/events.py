@@ -43,9 +43,9 @@ Kinds, shared by all nodes:
     cleaned           brokerName, brokerIds: by an operator
     config            changed: by an operator
     starved           why: connections cannot be accepted; at most once a second
-    inner             action (restored, starting, started, added, removing, removed, failed, refused),
-                      cluster, brokerName, brokerId, storePath, why; of restored: brokers, gone,
-                      remembers
+    inner             action (restored, starting, started, added, removing, removed, failed or
+                      refused), cluster, brokerName, brokerId, storePath, why; of restored: brokers,
+                      gone, remembers; by a container
     fatal             why
 
 A full disk must not stop a node for lack of an event: an event that cannot be written is dropped,

@@ -6,10 +6,10 @@ in `members` the roles that may leave and join. It executes the operator's comma
 when, and observes. Members that vote are removed while they run, so that the others agree without
 them; those that hold copies (`stopped_first`) when their process has ended, since liveness is part
 of their membership. A system whose masters can be replaced by a command has `handover` in its
-`can`; one whose nodes can run several versions of their program has `versions`.
+`can`; one whose nodes can run several versions of their program has `versions`; one whose nodes run
+several brokers each, which can be removed and added, has `inner`.
 """
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from harness.contracts import System, TestBed
@@ -62,18 +62,19 @@ class ContainerSystem(System, Protocol):
 
     can: frozenset[str]
 
-    async def remove_inner(self, bed: TestBed, node: str) -> Sequence[str]:
-        """Remove one broker from this node's process, a slave if there is one. Return what to add
-        again. Raises BedFailed if the node does not do it."""
+    async def remove_inner(self, bed: TestBed, node: str, which: str) -> str:
+        """Remove one broker, a `master` or a `slave`, from this node's process. Return its name;
+        empty if there is none. Raises BedFailed if the node does not do it."""
         ...
 
-    async def add_inner(self, bed: TestBed, node: str, brokers: Sequence[str]) -> None:
-        """Add brokers that were removed to the node's process. Raises BedFailed if the node does
-        not do it."""
+    async def add_inner(self, bed: TestBed, node: str, broker: str, mistakes: bool) -> None:
+        """Add a broker that was removed to the node's process; with `mistakes`, after additions
+        that must be refused. Does nothing if it is there. Raises BedFailed if the node does not do
+        it."""
         ...
 
-    async def missing_inner(self, bed: TestBed, node: str) -> Sequence[str]:
-        """Return which brokers of the node's process do not serve now."""
+    async def serves_inner(self, bed: TestBed, node: str, broker: str) -> bool:
+        """Return whether this broker of the node's process answers."""
         ...
 
 

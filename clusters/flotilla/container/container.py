@@ -176,17 +176,18 @@ class Container:
                     self._ports.exit.fatal(f"{id_of(config)} did not start: {why}")
 
     def _first(self) -> list[Config]:
-        """Return the configurations with which this process starts."""
+        """Return the configurations with which this process starts. What was added takes precedence
+        over a file with the same broker, which may have been removed before."""
         tables = [self._read(path) for path in self._config.broker_config_paths]
         configs = []
-        for table in (*tables, *self._changes.added.values()):
+        for table in tables:
             try:
-                config = self._inner_config(table)
+                configs.append(self._inner_config(table))
             except ConfigError as e:
                 self._ports.exit.fatal(f"{self._config.node}: a broker's configuration: {e}")
-            if id_of(config) not in self._changes.removed:
-                configs.append(config)
-        return configs
+        later = {*self._changes.removed, *self._changes.added}
+        added = [self._inner_config(table) for table in self._changes.added.values()]
+        return [*(config for config in configs if id_of(config) not in later), *added]
 
     def _read(self, path: str) -> Table:
         try:

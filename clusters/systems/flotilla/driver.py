@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from clusters.flotilla.net.wire import HEADER, Op, frame, from_json
-from clusters.systems.flotilla import log_dump, membership
+from clusters.systems.flotilla import containers, log_dump, membership
 from clusters.systems.flotilla.client import FlotillaClient
 from clusters.systems.flotilla.cluster_state import (
     BrokerSetLayout,
@@ -227,6 +227,33 @@ class Flotilla:
 
     async def hand_over(self, bed: TestBed, node: str) -> str:
         return await membership.hand_over(bed, self._set_of(bed, node))
+
+    # changing the brokers of its containers, likewise
+
+    async def remove_inner(self, bed: TestBed, node: str, which: str) -> str:
+        now = await self.cluster_state(bed)
+        of = containers.inner_broker(now, self._sets(bed), node, which)
+        if of is None:
+            return ""
+        await containers.remove(bed, node, self._inner_config(bed, node, of.name))
+        return of.name
+
+    async def add_inner(self, bed: TestBed, node: str, broker: str, mistakes: bool) -> None:
+        if await self.serves_inner(bed, node, broker):
+            return
+        config = self._inner_config(bed, node, broker)
+        if mistakes:
+            await containers.add_by_mistake(bed, node, config)
+        await containers.add(bed, node, config)
+
+    async def serves_inner(self, bed: TestBed, node: str, broker: str) -> bool:
+        of = next(each for each in self._sets(bed) if each.name == broker)
+        return await containers.serves(bed, node, of.inner_port)
+
+    def _inner_config(self, bed: TestBed, node: str, broker: str) -> Mapping[str, Any]:
+        layout = self._layout(bed.nodes)
+        of = next(each for each in layout.sets if each.name == broker)
+        return layout.inner_config(bed.node(node), of, bed.hosts.folder(node))
 
     def _set_of(self, bed: TestBed, broker: str) -> str:
         return next(each.name for each in self._sets(bed) if broker in each.nodes)

@@ -16,8 +16,8 @@ from typing import Any
 
 from clusters.flotilla.client.faults import AVOIDANCES
 from clusters.flotilla.config import CONTROLLER_TYPES
-from clusters.systems.flotilla.layout import cluster_nodes
-from clusters.systems.flotilla.modes import BROKER, CONTROLLER
+from clusters.systems.flotilla.layout import MAX_CONTAINERS, MIN_CONTAINERS, cluster_nodes
+from clusters.systems.flotilla.modes import BROKER, CONTAINER, CONTROLLER
 from clusters.systems.flotilla.profiles import BROKER_SETS, LEARNERS, FlotillaSettings, settings
 from harness.registry import load
 from harness.trial import Trial
@@ -46,7 +46,11 @@ def swarm(random: Random, trial: Trial, planned: bool) -> Mapping[str, Any]:
 
     planned: there is a plan, and plans are written for one broker set unless the trial sets more
     """
-    brokers, sets = _sizes(random, trial, SETS[:1] if planned else SETS)
+    in_containers = _chosen(trial).in_containers
+    if in_containers:
+        brokers, sets = _containers(random, trial)
+    else:
+        brokers, sets = _sizes(random, trial, SETS[:1] if planned else SETS)
     nodes = {
         "controller": random.choice((3, 3, 3, 5)),
         "broker": brokers,
@@ -69,6 +73,10 @@ def swarm(random: Random, trial: Trial, planned: bool) -> Mapping[str, Any]:
     if not _chosen(trial).mode.has_controllers:
         nodes = {role: count for role, count in nodes.items() if role != CONTROLLER}
         drawn = {key: value for key, value in drawn.items() if key not in OF_CONTROLLERS}
+    if in_containers:
+        nodes = {CONTAINER if role == BROKER else role: count for role, count in nodes.items()}
+        nodes[CONTAINER] //= sets
+        del drawn[BROKER_SETS]  # one for each container
     return {"profile": PROFILE, "nodes": nodes, "settings": drawn}
 
 
@@ -144,6 +152,13 @@ def _sizes(random: Random, trial: Trial, some: Sequence[int]) -> tuple[int, int]
     sizes = BROKERS_ALONE if sets == 1 else BROKERS_EACH
     each = random.choice([size for size in sizes if size >= least] or [least])
     return (sets * each if total is None else total), sets
+
+
+def _containers(random: Random, trial: Trial) -> tuple[int, int]:
+    """Return the number of brokers and of sets in containers: each has a broker of every set."""
+    least = max(MIN_CONTAINERS, _copies_needed(_chosen(trial).values))
+    sets = trial.nodes.get(CONTAINER) or random.choice((least, least, MAX_CONTAINERS))
+    return sets * sets, sets
 
 
 def _divides(brokers: int, sets: int, least: int) -> bool:
