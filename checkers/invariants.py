@@ -45,7 +45,7 @@ MEANING = {
     "UNACCEPTABLE": "a node was sent a malformed message by another node of the cluster",
     "GHOST_BROKER": "a broker that was not in its container any more went on",
     "STORE_SHARED": "two brokers of a container had one store",
-    "INNER_FORGOTTEN": "a container forgot a broker that had been added",
+    "INNER_FORGOTTEN": "a restarted container forgot which brokers were added and removed",
 }
 UNWATCHED = Reason(
     "LAWS_NOT_WATCHED",

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .broker import acting, catalog
-from .broker import catalog
 from .config import Config
 from .container import placement
 from .container.placement import InnerChanges

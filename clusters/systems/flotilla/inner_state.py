@@ -31,6 +31,7 @@ class InnerBrokers:
         self.checked: tuple[Law, ...] = ()  # by the last event
         self._stores: dict[str, str] = {}  # of the brokers that are there
         self._added: set[str] = set()  # those that a restart must bring back
+        self._removed: set[str] = set()  # those that it must not bring back
         self._damages = 0
 
     def read(self, fields: Fields, damages: int) -> Iterator[tuple[Law, str]]:
@@ -40,12 +41,14 @@ class InnerBrokers:
         if damages != self._damages:
             self._damages = damages
             self._added.clear()
+            self._removed.clear()
         self.checked = ()
         match fields["action"]:
             case "restored":
                 yield from self._restored(fields)
             case "starting":
                 self.gone.discard(name)
+                self._removed.discard(name)
             case "started":
                 yield from self._started(name, store)
             case "added":
@@ -55,6 +58,8 @@ class InnerBrokers:
             case "removed" | "failed":
                 self._stores.pop(name, None)
                 self.gone.add(name)
+                if fields["action"] == "removed":
+                    self._removed.add(name)
             case "refused":
                 yield from self._refused(name, str(fields["why"]))
 
@@ -63,8 +68,11 @@ class InnerBrokers:
         self.gone.clear()
         if not fields["remembers"]:
             self._added.clear()
+            self._removed.clear()
             return
         self.checked = (Law.INNER_FORGOTTEN,)
+        for name in sorted(self._removed - set(fields["gone"])):
+            yield Law.INNER_FORGOTTEN, f"{name} was removed, and is there after a restart"
         for name in sorted(self._added - set(fields["brokers"])):
             yield Law.INNER_FORGOTTEN, f"{name} was added, and is forgotten after a restart"
         self._added &= set(fields["brokers"])

@@ -17,7 +17,8 @@ once.
     GHOST_BROKER        a broker that left its container, or did not start in it, does nothing
                         more and can be added again
     STORE_SHARED        no two brokers of a container have one store
-    INNER_FORGOTTEN     a restarted container has the brokers that were added while it ran
+    INNER_FORGOTTEN     a restarted container has the brokers that were added while it ran, and none
+                        that was removed
 
 Observations come from two places. The decisions of a node go through `rules`, which passes them on
 unchanged and checks them with their inputs. The lines of the event logs go to `read_event`, in
