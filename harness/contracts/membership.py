@@ -7,7 +7,7 @@ when, and observes. Members that vote are removed while they run, so that the ot
 them; those that hold copies (`stopped_first`) when their process has ended, since liveness is part
 of their membership. A system whose masters can be replaced by a command has `handover` in its
 `can`; one whose nodes can run several versions of their program has `versions`; one whose nodes run
-several brokers each, which can be removed and added, has `inner`.
+several brokers each, which can be removed and added, has `containers`.
 """
 
 from typing import Protocol
@@ -16,7 +16,7 @@ from harness.contracts import System, TestBed
 
 REJOIN = "rejoin"  # in a system's `can`: a node that has lost its disk can be started again
 
-INNER = "inner"  # likewise: its nodes run several brokers, which can be removed and added
+CONTAINERS = "containers"  # likewise: its nodes run several brokers, which can be removed and added
 
 VERSIONS = "versions"  # likewise: its nodes can run several versions of their program
 
@@ -58,7 +58,7 @@ class HandoverSystem(System, Protocol):
 
 
 class ContainerSystem(System, Protocol):
-    """A system that has `inner` in its `can`."""
+    """A system that has `containers` in its `can`."""
 
     can: frozenset[str]
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, Any, NoReturn
 
-from . import containers, control, metadata, sets
+from . import control, metadata, sets
 from .command import AdminCommand, Options
 
 # in the order of the help
@@ -19,7 +19,7 @@ COMMANDS: tuple[AdminCommand, ...] = (
     *control.CONTROLLER_COMMANDS,
     *metadata.COMMANDS,
     *control.CONFIG_COMMANDS,
-    *containers.COMMANDS,
+    *control.CONTAINER_COMMANDS,
 )
 
 PROGRAM = "python -m clusters.flotilla admin"

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from clusters.flotilla.net.wire import HEADER, Op, frame, from_json
-from clusters.systems.flotilla import containers, log_dump, membership
+from clusters.systems.flotilla import log_dump, membership
 from clusters.systems.flotilla.client import FlotillaClient
 from clusters.systems.flotilla.cluster_state import (
     BrokerSetLayout,
@@ -232,10 +232,10 @@ class Flotilla:
 
     async def remove_inner(self, bed: TestBed, node: str, which: str) -> str:
         now = await self.cluster_state(bed)
-        of = containers.inner_broker(now, self._sets(bed), node, which)
+        of = membership.inner_broker(now, self._sets(bed), node, which)
         if of is None:
             return ""
-        await containers.remove(bed, node, self._inner_config(bed, node, of.name))
+        await membership.remove_inner(bed, node, self._inner_config(bed, node, of.name))
         return of.name
 
     async def add_inner(self, bed: TestBed, node: str, broker: str, mistakes: bool) -> None:
@@ -243,12 +243,12 @@ class Flotilla:
             return
         config = self._inner_config(bed, node, broker)
         if mistakes:
-            await containers.add_by_mistake(bed, node, config)
-        await containers.add(bed, node, config)
+            await membership.add_by_mistake(bed, node, config)
+        await membership.add_inner(bed, node, config)
 
     async def serves_inner(self, bed: TestBed, node: str, broker: str) -> bool:
         of = next(each for each in self._sets(bed) if each.name == broker)
-        return await containers.serves(bed, node, of.inner_port)
+        return await membership.serves_inner(bed, node, of.inner_port)
 
     def _inner_config(self, bed: TestBed, node: str, broker: str) -> Mapping[str, Any]:
         layout = self._layout(bed.nodes)

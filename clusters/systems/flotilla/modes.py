@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from harness.contracts import CLIENT
-from harness.contracts.membership import INNER, REJOIN
+from harness.contracts.membership import CONTAINERS, REJOIN
 
 NAMESERVER, CONTROLLER, BROKER = "nameserver", "controller", "broker"
 CONTAINER = "container"  # several brokers in one process
-CONTAINERS = 2  # by default
+USUAL_CONTAINERS = 2
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ class Mode:
     def in_containers(self) -> "Mode":
         """Return the same mode with containers in the place of brokers."""
         counts = {
-            CONTAINER if role == BROKER else role: CONTAINERS if role == BROKER else count
+            CONTAINER if role == BROKER else role: USUAL_CONTAINERS if role == BROKER else count
             for role, count in self.counts.items()
         }
-        return replace(self, counts=counts, can=self.can - {"handover", "members"} | {INNER})
+        return replace(self, counts=counts, can=self.can - {"handover", "members"} | {CONTAINERS})
 
 
 MODES = {

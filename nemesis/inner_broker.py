@@ -22,7 +22,7 @@ from harness.contracts import (
     Param,
     PlannedFault,
 )
-from harness.contracts.membership import INNER, ContainerSystem
+from harness.contracts.membership import CONTAINERS, ContainerSystem
 from harness.run.broker_sets import CONTAINER
 from nemesis._plan import targets as _targets
 from nemesis._process.victims import NothingToHit, check, draw, hit_targets, is_alive
@@ -59,7 +59,7 @@ def fault(planned: PlannedFault, scene: FaultContext) -> "InnerFault":
 PLUGIN = FaultPlugin(
     fault=fault,
     effects=FaultEffects(may_break=frozenset()),  # an ordinary command; the store stays
-    needs=frozenset({INNER}),
+    needs=frozenset({CONTAINERS}),
     params={
         "broker": Param(SLAVE, "which broker of the container leaves", among=WHICH),
         "mistakes": Param(False, "additions that must be refused are tried first"),
