@@ -37,6 +37,9 @@ class Law(StrEnum):
     INNER_FORGOTTEN = "INNER_FORGOTTEN"
 
 
+OF_CONTAINERS = frozenset({Law.GHOST_BROKER, Law.STORE_SHARED, Law.INNER_FORGOTTEN})
+
+
 @dataclass(frozen=True)
 class Violation:
     """A violation of a law: when, on which node, a sentence, and its numbers."""
@@ -194,7 +197,9 @@ class LawState:
     def events(self) -> Iterator[tuple[int, str, str, Fields]]:
         """Yield (t, node, kind, fields) of all checks and violations, for the history, at
         the end."""
-        looked = {law.value: self.checks[law] for law in Law}
+        inside = any(INSIDE in broker for broker in self.set_of)
+        laws = [law for law in Law if inside or law not in OF_CONTAINERS]
+        looked = {law.value: self.checks[law] for law in laws}
         seen = {"looked": looked, "lines": self.lines, "unseen": self.unreadable}
         yield self._now_ns(), "", LAWS_WATCHED, seen
         left = self.counts.copy()
