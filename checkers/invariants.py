@@ -195,7 +195,11 @@ def _breach_of(event: ClusterEvent) -> LawBreach:
 def _derived(event_log: Sequence[ClusterEvent]) -> LawChecks:
     """Return the violations of three laws that the nodes' event logs show."""
     seen = LawChecks(Counter(dict.fromkeys((ONE_LEADER, ONE_MASTER, COMMITTED), 0)))
-    names = {event.fields.get("brokerName") for event in event_log if event.kind == "election"}
+    names = {
+        event.fields["brokerName"]
+        for event in event_log
+        if event.kind in ("election", "role") and "brokerName" in event.fields
+    }
     starts: Counter[str] = Counter()
     first: dict[tuple[str, str], tuple[str, str]] = {}
     for event in event_log:
