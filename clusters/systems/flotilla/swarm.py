@@ -38,6 +38,7 @@ BREAKER_SILENCE_MS = (60, 1000)  # shorter: a master that waits for its slaves w
 IN_MEMORY_BYTES = 1 << 12  # what a master keeps in memory; readers that lag more read from slaves
 LOSES_DISKS = {"wipe", "corrupt"}  # of faults, which a set of one broker does not survive
 OF_CONTROLLERS = {"controllerType", "raftSnapshotEntries", LEARNERS}  # settings
+NOT_IN_CONTAINERS = {BROKER_SETS, LEARNERS}  # settings; there is a set for each container
 FLOW_BYTES = (1 << 18, 1 << 20)  # per second, to each slave
 
 
@@ -76,7 +77,7 @@ def swarm(random: Random, trial: Trial, planned: bool) -> Mapping[str, Any]:
     if in_containers:
         nodes = {CONTAINER if role == BROKER else role: count for role, count in nodes.items()}
         nodes[CONTAINER] //= sets
-        del drawn[BROKER_SETS]  # one for each container
+        drawn = {key: value for key, value in drawn.items() if key not in NOT_IN_CONTAINERS}
     return {"profile": PROFILE, "nodes": nodes, "settings": drawn}
 
 
