@@ -23,14 +23,17 @@ from harness.contracts import (
     PlannedFault,
 )
 from harness.contracts.membership import CONTAINERS, ContainerSystem
+from harness.errors import BedFailed
 from harness.run.broker_sets import CONTAINER
 from nemesis._plan import targets as _targets
-from nemesis._process.victims import NothingToHit, check, draw, hit_targets, is_alive
+from nemesis._process.victims import NothingToHit, check, draw, hit_targets, process_of
 from nemesis._runner.waiting import NS, wait_until
 
 TARGET = "one container"
 WHICH = (SLAVE, MASTER) = ("slave", "master")
-SERVES_WITHIN_S = 10.0
+SERVES_WITHIN_S = 30.0  # another fault may have stopped the process
+ADDED_WITHIN_S = 20.0
+POLL_S = 0.1
 
 
 def can_hit(target: str, nodes: Sequence[Node]) -> bool:
@@ -86,12 +89,13 @@ class InnerFault:
 
     async def __aenter__(self) -> "InnerFault":
         try:
-            for node in self._victims:
-                if not await is_alive(self._bed, node.name):
+            for node in [victim.name for victim in self._victims]:
+                if not await self._runs(node):
                     continue
-                gone = await self._system.remove_inner(self._bed, node.name, self._which)
-                if gone:
-                    self._left[node.name] = gone
+                broker = await self._system.inner_broker(self._bed, node, self._which)
+                if broker:
+                    self._left[node] = broker  # also if no answer comes
+                    await self._system.remove_inner(self._bed, node, broker)
         finally:
             self.targets = hit_targets(self.targets, self._left)
         if not self._left:
@@ -100,7 +104,22 @@ class InnerFault:
 
     async def __aexit__(self, *exc: object) -> None:
         for node, broker in self._left.items():
-            await self._system.add_inner(self._bed, node, broker, self._mistakes)
+            await self._add(node, broker)
+
+    async def _add(self, node: str, broker: str) -> None:
+        """Add the broker; try again for a while, because another fault may have stopped the
+        process."""
+        deadline_ns = self._bed.now_ns() + ADDED_WITHIN_S * NS
+        while True:
+            try:
+                return await self._system.add_inner(self._bed, node, broker, self._mistakes)
+            except BedFailed:
+                if self._bed.now_ns() >= deadline_ns:
+                    raise
+            await self._bed.sleep(POLL_S)
+
+    async def _runs(self, node: str) -> bool:
+        return (await self._bed.agents[node].state(process_of(self._bed, node))).state == "running"
 
     async def observe(self) -> Observation:
         """Observe that the brokers do not answer any more."""

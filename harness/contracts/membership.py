@@ -62,9 +62,14 @@ class ContainerSystem(System, Protocol):
 
     can: frozenset[str]
 
-    async def remove_inner(self, bed: TestBed, node: str, which: str) -> str:
-        """Remove one broker, a `master` or a `slave`, from this node's process. Return its name;
-        empty if there is none. Raises BedFailed if the node does not do it."""
+    async def inner_broker(self, bed: TestBed, node: str, which: str) -> str:
+        """Return the name of a broker of this node's process that is a `master` or a `slave` now;
+        empty if there is none."""
+        ...
+
+    async def remove_inner(self, bed: TestBed, node: str, broker: str) -> None:
+        """Remove a broker from this node's process. Raises BedFailed if the node does not do
+        it."""
         ...
 
     async def add_inner(self, bed: TestBed, node: str, broker: str, mistakes: bool) -> None:

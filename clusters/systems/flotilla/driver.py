@@ -230,13 +230,13 @@ class Flotilla:
 
     # changing the brokers of its containers, likewise
 
-    async def remove_inner(self, bed: TestBed, node: str, which: str) -> str:
+    async def inner_broker(self, bed: TestBed, node: str, which: str) -> str:
         now = await self.cluster_state(bed)
         of = membership.inner_broker(now, self._sets(bed), node, which)
-        if of is None:
-            return ""
-        await membership.remove_inner(bed, node, self._inner_config(bed, node, of.name))
-        return of.name
+        return of.name if of else ""
+
+    async def remove_inner(self, bed: TestBed, node: str, broker: str) -> None:
+        await membership.remove_inner(bed, node, self._inner_config(bed, node, broker))
 
     async def add_inner(self, bed: TestBed, node: str, broker: str, mistakes: bool) -> None:
         if await self.serves_inner(bed, node, broker):
