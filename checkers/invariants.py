@@ -45,6 +45,9 @@ MEANING = {
     "UNACCEPTABLE": "a node was sent a malformed message by another node of the cluster",
     "SEQUENCE_REUSED": "a SequenceID was given to two states of pairs",
     "STATE_JUMPED": "a pair was switched from a state that was replaced, or to a wrong one",
+    "GHOST_BROKER": "a broker that was not in its container any more went on",
+    "STORE_SHARED": "two brokers of a container had one store",
+    "INNER_FORGOTTEN": "a restarted container forgot which brokers were added and removed",
 }
 UNWATCHED = Reason(
     "LAWS_NOT_WATCHED",
@@ -91,11 +94,14 @@ PLUGIN = CheckerPlugin(
             "CUT_TOO_HIGH",
             "CUT_TOO_LOW",
             "ELECTED_OUTSIDE",
+            "GHOST_BROKER",
+            "INNER_FORGOTTEN",
             "ONE_LEADER",
             "ONE_MASTER",
             "SEQUENCE_REUSED",
             "SET_LACKS_ACKED",
             "STATE_JUMPED",
+            "STORE_SHARED",
             "UNACCEPTABLE",
         }
     ),
@@ -193,7 +199,11 @@ def _breach_of(event: ClusterEvent) -> LawBreach:
 def _derived(event_log: Sequence[ClusterEvent]) -> LawChecks:
     """Return the violations of three laws that the nodes' event logs show."""
     seen = LawChecks(Counter(dict.fromkeys((ONE_LEADER, ONE_MASTER, COMMITTED), 0)))
-    names = {event.fields.get("brokerName") for event in event_log if event.kind == "election"}
+    names = {
+        event.fields["brokerName"]
+        for event in event_log
+        if event.kind in ("election", "role") and "brokerName" in event.fields
+    }
     starts: Counter[str] = Counter()
     first: dict[tuple[str, str], tuple[str, str]] = {}
     for event in event_log:

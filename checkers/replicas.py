@@ -226,7 +226,7 @@ def _epochs_differ(event_log: Sequence[ClusterEvent]) -> Iterator[Finding]:
     for event in event_log:
         if event.kind == "epoch":
             epoch, start = int(event.fields["epoch"]), int(event.fields["start"])
-            which = sets.get(event.node, ""), epoch
+            which = str(event.fields.get("inner") or sets.get(event.node, "")), epoch
             known, who, since = starts.setdefault(which, (start, event.node, event.t))
             if known != start:
                 row = {"epoch": epoch, "start": known, "told_by": who}

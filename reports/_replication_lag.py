@@ -65,30 +65,32 @@ def lag_samples(events: Iterable[ClusterEvent]) -> Iterator[LagSample]:
     set_of: dict[str, str] = {}  # node -> set
     master_of: dict[str, str] = {}  # set -> node
     before: dict[
-        tuple[str, str], tuple[int, int]
-    ] = {}  # (master, broker id) -> time, bytes acknowledged
+        tuple[str, str, str], tuple[int, int]
+    ] = {}  # (master, set, broker id) -> time, bytes acknowledged
     for event in events:
         fields = event.fields
+        of = str(fields.get("inner") or set_of.get(event.node, ""))  # of a broker in a container
         if event.kind == "role" and fields.get("brokerId") is not None:
-            set_of[event.node] = str(fields.get("brokerName", ""))
-            names[set_of[event.node], str(fields["brokerId"])] = event.node
-            before = {key: held for key, held in before.items() if key[0] != event.node}
+            of = set_of[event.node] = str(fields.get("brokerName", ""))
+            names[of, str(fields["brokerId"])] = event.node
+            before = {key: held for key, held in before.items() if key[:2] != (event.node, of)}
             if fields.get("role") == "master":
-                master_of[set_of[event.node]] = event.node
+                master_of[of] = event.node
                 yield LagSample(event.t, event.node, None)
         if event.kind != PROGRESS or not isinstance(acks := fields.get("acks"), Mapping):
             continue
-        if master_of.get(set_of.get(event.node, ""), event.node) != event.node:
+        if master_of.get(of, event.node) != event.node:
             continue
         heard = {key: ack for key, ack in acks.items() if isinstance(ack, int)}
-        silent = {key: held for (node, key), (_, held) in before.items() if node == event.node}
+        mine = {key[2]: held for key, held in before.items() if key[:2] == (event.node, of)}
+        silent = {key: held for key, (_, held) in mine.items()}
         for key, ack in sorted({**silent, **heard}.items()):
-            then, held = before.get((event.node, key), (event.t, ack))
+            then, held = mine.get(key, (event.t, ack))
             apart_s = (event.t - then) / NS
-            before[event.node, key] = (event.t, ack)
+            before[event.node, of, key] = (event.t, ack)
             yield LagSample(
                 t=event.t,
-                slave=names.get((set_of.get(event.node, ""), key), f"broker {key}"),
+                slave=names.get((of, key), f"broker {key}"),
                 behind=max(0, int(fields.get("end", 0)) - ack),
                 speed=max(0.0, (ack - held) / apart_s) if apart_s else 0.0,
             )

@@ -74,7 +74,7 @@ class Holders:
 
     edges    moments (ns) at which something of this changes, in order; piece 0 is before the first
     decided  by replica group, for each piece: members of its SyncStateSet; None: not known
-    views    by node: the same, as the node itself saw it
+    views    by node and replica group: the same, as the node itself saw it
     groups   by key, the replica group that stores its messages
     members  by replica group, all nodes of it
     faults   those that may excuse
@@ -83,7 +83,7 @@ class Holders:
 
     edges: tuple[int, ...]
     decided: Mapping[str, Sequence[frozenset[str] | None]]
-    views: Mapping[str, Sequence[frozenset[str] | None]]
+    views: Mapping[tuple[str, str], Sequence[frozenset[str] | None]]
     groups: Sequence[str]
     members: Mapping[str, frozenset[str]]
     faults: tuple[UnclaimedFault, ...]
@@ -102,7 +102,7 @@ class Holders:
         found = {name} - {""}
         for piece in range(case.first, case.last + 1):
             sets = [self.decided.get(group, ())[piece : piece + 1]]
-            sets += [self.views.get(name, ())[piece : piece + 1]]
+            sets += [self.views.get((name, group), ())[piece : piece + 1]]
             known = [members for some in sets for members in some if members is not None]
             found |= frozenset().union(*known) if known else everyone
         return frozenset(found)
@@ -153,19 +153,21 @@ def holders_from(
     members: dict[str, set[str]] = {}
     for node, group in groups.items():
         members.setdefault(group, set()).add(node)
+    for group, dealt in broker_sets_in(names).items():  # a container is in several
+        members.setdefault(group, set()).update(dealt.nodes)
     nodes = _nodes(happened)
     steps: dict[str, list[tuple[int, frozenset[str]]]] = {}
     for step in set_changes_of(happened):
         some = steps.setdefault(_group(step.set, members), [])
         some.append((step.t, frozenset(nodes.get((step.set, m), "?") for m in step.members)))
-    views = _views(happened, nodes)
+    views = _views(happened, nodes, members)
     healed = {u.fault.healed for u in unclaimed if u.fault.healed is not None}
     times = {t for some in (*steps.values(), *views.values()) for t, _ in some}
     edges = tuple(sorted(healed | times))
     return Holders(
         edges,
         {group: _by_piece(some, edges) for group, some in steps.items()},
-        {node: _by_piece(some, edges) for node, some in views.items()},
+        {which: _by_piece(some, edges) for which, some in views.items()},
         _groups_of_keys(names),
         {group: frozenset(some) for group, some in members.items()},
         unclaimed,
@@ -183,17 +185,19 @@ def _nodes(happened: Iterable[ClusterEvent]) -> dict[tuple[str, int], str]:
 
 
 def _views(
-    happened: Sequence[ClusterEvent], nodes: Mapping[tuple[str, int], str]
-) -> dict[str, list[tuple[int, frozenset[str]]]]:
-    """Return each broker's own view of its SyncStateSet, over time."""
+    happened: Sequence[ClusterEvent],
+    nodes: Mapping[tuple[str, int], str],
+    members: Mapping[str, set[str]],
+) -> dict[tuple[str, str], list[tuple[int, frozenset[str]]]]:
+    """Return each broker's own view of its SyncStateSet, over time, by its node and group."""
     set_of = {node: name for (name, _), node in nodes.items()}
-    views: dict[str, list[tuple[int, frozenset[str]]]] = {}
+    views: dict[tuple[str, str], list[tuple[int, frozenset[str]]]] = {}
     for event in happened:
         ids = event.fields.get("set")
         if event.kind == "set" and event.node in set_of and isinstance(ids, list):
-            name = set_of[event.node]
+            name = str(event.fields.get("inner") or set_of[event.node])
             some = frozenset(nodes.get((name, i), "?") for i in ids if isinstance(i, int))
-            views.setdefault(event.node, []).append((event.t, some))
+            views.setdefault((event.node, _group(name, members)), []).append((event.t, some))
     return views
 
 

@@ -69,9 +69,13 @@ def set_states(event_log: Sequence[ClusterEvent], before: int) -> dict[str, SetS
 
 
 def set_of_node(event_log: Sequence[ClusterEvent]) -> dict[str, str]:
-    """Return the broker set of each broker, from the events of its roles."""
-    roles = (event for event in event_log if event.kind == "role" and "brokerName" in event.fields)
-    return {event.node: str(event.fields["brokerName"]) for event in roles}
+    """Return the broker set of each node with a broker, from the events of its roles; nodes with
+    brokers of several sets are left out."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for event in event_log:
+        if event.kind == "role" and "brokerName" in event.fields:
+            found[event.node].add(str(event.fields["brokerName"]))
+    return {node: next(iter(sets)) for node, sets in found.items() if len(sets) == 1}
 
 
 def stretches(

@@ -75,6 +75,12 @@ class Config:
     support_acting_master: bool = _key("supportActingMaster", False)  # of a nameserver
     switchless_epochs: bool = _key("switchlessEpochs", True)  # ours; false: none, as in RocketMQ
 
+    # several brokers in one process: see container/container.py
+    broker_config_paths: tuple[str, ...] = _key("brokerConfigPaths", ())  # of a container
+    container_remembers: bool = _key("containerRemembers", True)  # ours; in RocketMQ it does not
+    container_isolates_faults: bool = _key("containerIsolatesFaults", False)  # ours
+    in_container: bool = _key("inContainer", False)  # ours: set by the container for its brokers
+
     # replication and acknowledgement
     total_replicas: int = _key("totalReplicas", 1, minimum=1)
     in_sync_replicas: int = _key("inSyncReplicas", 1, minimum=1)
@@ -234,7 +240,7 @@ class Config:
 
 
 _BY_KEY = {f.metadata["key"]: f for f in fields(Config)}
-ROLES = ("nameserver", "controller", "broker", "coordinator", "hacontroller")
+ROLES = ("nameserver", "controller", "broker", "coordinator", "hacontroller", "container")
 CONTROLLER_TYPES = ("dledger", "jraft")
 HA_MODES = ("controller", "switchless", "zookeeper")
 BROKER_ROLES = ("SYNC_MASTER", "ASYNC_MASTER")
@@ -243,10 +249,19 @@ BROKER_ROLES = ("SYNC_MASTER", "ASYNC_MASTER")
 @lru_cache(maxsize=64)  # read again at every start of a node; simulated nodes share a process
 def loads(text: str) -> Config:
     """Parse TOML text. Raises ConfigError."""
+    return of_table(table_in(text))
+
+
+def table_in(text: str) -> dict[str, Any]:
+    """Parse TOML text into a table of keys, which are not checked. Raises ConfigError."""
     try:
-        table = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as e:
         raise ConfigError(f"the node's configuration is not TOML: {e}") from e
+
+
+def of_table(table: dict[str, Any]) -> Config:
+    """Return the configuration that a table of keys describes. Raises ConfigError."""
     _refuse_unknown(table)
     scale = _scale(table.get("timeScale", 1.0))
     values = {f.name: _value(f, table, scale) for f in fields(Config) if _is_computed(f, table)}

@@ -2,6 +2,9 @@
 
     {"t": wall ms, "mono": loop seconds, "node": "broker-1", "kind": "role", ...fields}
 
+Lines of a broker inside a container have the container's node, and the broker's brokerName as
+`inner`.
+
 Kinds, shared by all nodes:
 
     start             pid, role, address
@@ -49,6 +52,9 @@ Kinds, shared by all nodes:
     cleaned           brokerName, brokerIds: by an operator
     config            changed: by an operator
     starved           why: connections cannot be accepted; at most once a second
+    inner             action (restored, starting, started, added, removing, removed, failed or
+                      refused), cluster, brokerName, brokerId, storePath, why; of restored: brokers,
+                      gone, remembers; by a container
     fatal             why
 
 A full disk must not stop a node for lack of an event: an event that cannot be written is dropped,
@@ -65,9 +71,9 @@ from .world.ports import Ports
 class EventLog:
     """Appends events to a file; drops them if the path is empty."""
 
-    def __init__(self, path: str, node: str, ports: Ports) -> None:
+    def __init__(self, path: str, node: str, ports: Ports, inner: str = "") -> None:
         self._path = path
-        self._node = node
+        self._head = {"node": node, "inner": inner} if inner else {"node": node}
         self._ports = ports
         self._missed = 0
 
@@ -81,7 +87,7 @@ class EventLog:
         head = {"t": self._ports.clock.wall_ms(), "mono": round(loop_time, 6)}
         if self._missed:
             fields["missed"] = self._missed
-        line = json.dumps({**head, "node": self._node, "kind": kind, **fields}).encode() + b"\n"
+        line = json.dumps({**head, **self._head, "kind": kind, **fields}).encode() + b"\n"
         try:
             # a failed write may have left a part of a line
             self._ports.files.append(self._path, b"\n" + line if self._missed else line)

@@ -14,6 +14,7 @@ from typing import Any
 
 from . import config as configuration
 from .config import Config, ConfigError
+from .container.isolation import InnerFailed
 from .events import EventLog
 from .rules import RULES, Rules
 from .world.ports import RETRY_S, FileSystem, Ports, real
@@ -79,6 +80,8 @@ async def _run_role(config: Config, ports: Ports, rules: Rules) -> int:
     shortage = DescriptorShortage(config.node, ports, events)
 
     def unexpected(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if isinstance(context.get("exception"), InnerFailed):
+            return  # the container has recorded it and goes on
         if not shortage.report(context):
             _die(config, ports, events, context)
 
@@ -106,6 +109,7 @@ MAINS = {  # role -> module with its `main`
     "hacontroller": ".ha_machine.controller",
     "nameserver": ".nameserver.nameserver",
     "embedded": ".nameserver.embedded",
+    "container": ".container.container",
 }
 
 
@@ -125,6 +129,8 @@ def _ready(config: Config, ports: Ports) -> Callable[[str], None]:
 def _check(config: Config) -> None:
     """Check what depends on the role. Raises ConfigError."""
     embedded = config.controller_in_nameserver
+    if config.role != "container" and config.broker_config_paths:
+        raise ConfigError(f"brokerConfigPaths is for a container, not for a {config.role}")
     if embedded and config.role != "nameserver":
         raise ConfigError(f"enableControllerInNamesrv is for a nameserver, not for a {config.role}")
     if config.role == "hacontroller" and not config.zk_servers:

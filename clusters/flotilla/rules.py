@@ -12,6 +12,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .broker import acting, catalog
+from .config import Config
+from .container import placement
+from .container.placement import InnerChanges
 from .controllers import alter, controller_state, elect, leases, liveness, registers
 from .controllers.alter import Alteration
 from .controllers.controller_state import BrokerSetState
@@ -149,6 +152,14 @@ class Rules:
     status_of_closed: Callable[[], Status] = progress.status_of_closed
     first_open: Callable[[Sequence[int], int], int] = progress.first_open
     discarded_to: Callable[[str], str] = progress.discarded_to
+    # containers. inner_refusal takes a new broker and those that are there
+    inner_refusal: Callable[[Config, Sequence[Config]], str] = placement.inner_refusal
+    changes_to_store: Callable[[InnerChanges], InnerChanges] = placement.changes_to_store
+    failed_inner_is_taken_out: bool = True
+    removed_inner_is_stopped: bool = True
+    # the rules of a container's broker, from the container's and its brokerName: an observer
+    # replaces it to observe each broker on its own
+    inner_rules: Callable[["Rules", str], "Rules"] = lambda rules, name: rules
 
 
 RULES = Rules()

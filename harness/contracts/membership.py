@@ -6,7 +6,8 @@ in `members` the roles that may leave and join. It executes the operator's comma
 when, and observes. Members that vote are removed while they run, so that the others agree without
 them; those that hold copies (`stopped_first`) when their process has ended, since liveness is part
 of their membership. A system whose masters can be replaced by a command has `handover` in its
-`can`; one whose nodes can run several versions of their program has `versions`.
+`can`; one whose nodes can run several versions of their program has `versions`; one whose nodes run
+several brokers each, which can be removed and added, has `containers`.
 """
 
 from typing import Protocol
@@ -14,6 +15,8 @@ from typing import Protocol
 from harness.contracts import System, TestBed
 
 REJOIN = "rejoin"  # in a system's `can`: a node that has lost its disk can be started again
+
+CONTAINERS = "containers"  # likewise: its nodes run several brokers, which can be removed and added
 
 VERSIONS = "versions"  # likewise: its nodes can run several versions of their program
 
@@ -51,6 +54,32 @@ class HandoverSystem(System, Protocol):
     async def hand_over(self, bed: TestBed, node: str) -> str:
         """Have this master hand its mastership over to another node. Return why it was refused;
         empty if another node was elected. Raises BedFailed if no node can be asked."""
+        ...
+
+
+class ContainerSystem(System, Protocol):
+    """A system that has `containers` in its `can`."""
+
+    can: frozenset[str]
+
+    async def inner_broker(self, bed: TestBed, node: str, which: str) -> str:
+        """Return the name of a broker of this node's process that is a `master` or a `slave` now;
+        empty if there is none."""
+        ...
+
+    async def remove_inner(self, bed: TestBed, node: str, broker: str) -> None:
+        """Remove a broker from this node's process. Raises BedFailed if the node does not do
+        it."""
+        ...
+
+    async def add_inner(self, bed: TestBed, node: str, broker: str, mistakes: bool) -> None:
+        """Add a broker that was removed to the node's process; with `mistakes`, after additions
+        that must be refused. Does nothing if it is there. Raises BedFailed if the node does not do
+        it."""
+        ...
+
+    async def serves_inner(self, bed: TestBed, node: str, broker: str) -> bool:
+        """Return whether this broker of the node's process answers."""
         ...
 
 

@@ -40,13 +40,25 @@ def role_spans(
 ) -> tuple[RoleSpan, ...]:
     """Return every stretch of every node in a role, by node and time."""
     kills = _kills(faults)
-    logged: dict[str, list[ClusterEvent]] = {}
-    for event in events:
-        if event.kind in ("role", "raft", "start", *ENDS):
-            logged.setdefault(event.node, []).append(event)
+    some = [event for event in events if event.kind in ("role", "raft", "start", *ENDS)]
+    parts: dict[str, set[str]] = {}  # of each node: the brokers of a container, else itself
+    for event in some:
+        parts.setdefault(event.node, set()).add(_inner(event))
+    logged = {
+        (node, inner): [e for e in some if e.node == node and _inner(e) in ("", inner)]
+        for node, names in parts.items()
+        for inner in (names - {""} or names)
+    }
     return tuple(
-        span for node in sorted(logged) for span in _spans_of(node, logged[node], kills, end)
+        span
+        for node, inner in sorted(logged)
+        for span in _spans_of(node, logged[node, inner], kills, end)
     )
+
+
+def _inner(event: ClusterEvent) -> str:
+    """Return which broker of a container logged the event; empty if the node did."""
+    return str(event.fields.get("inner", ""))
 
 
 def set_changes_of(events: Iterable[ClusterEvent]) -> tuple[SetChange, ...]:

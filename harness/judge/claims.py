@@ -18,7 +18,7 @@ from harness.errors import near_names
 from harness.history.faults_and_events import FaultInterval, TimeWindow
 from harness.history.reader import History
 from harness.history.roles import SetChange, set_changes_of
-from harness.run.broker_sets import broker_sets_in, replica_groups
+from harness.run.broker_sets import broker_sets_in, broker_sets_of_nodes, replica_groups
 from harness.trial import ANY_KIND, EXTENTS, Trial, merge_claims
 
 __all__ = ["UnclaimedFault", "claims_in_force", "claims_text", "unclaimed_faults"]
@@ -134,8 +134,12 @@ def _find_unclaimed(history: History, trial: Trial) -> tuple[UnclaimedFault, ...
     ]
     sets = frozenset(broker_sets_in(history.names))
     every = whole_group_faults(unclaimed, groups, sets)
+    in_sets = broker_sets_of_nodes(history.names)
     hitting = {
-        one.fault.id: frozenset(groups.get(node, "") for node in one.hit) for one in unclaimed
+        one.fault.id: frozenset().union(
+            *(in_sets.get(node) or {groups.get(node, "")} for node in one.hit)
+        )
+        for one in unclaimed
     }
     return tuple(
         replace(

@@ -12,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 from harness.contracts import CLIENT, Node, System
 
 BROKER, CONTROLLER = "broker", "controller"
+CONTAINER = "container"  # of several brokers
 WITHOUT_DATA = (CLIENT, "nameserver")  # roles whose nodes hold no acknowledged data
 
 
@@ -38,8 +39,9 @@ class BrokerSetSystem(Protocol):
 def data_role(roles: Mapping[str, str]) -> str:
     """Return the role of the nodes that hold the data: brokers, or where a system has none, the
     first role that it names. `roles`: of each node, in the order of the nodes."""
-    if BROKER in roles.values():
-        return BROKER
+    for role in (BROKER, CONTAINER):
+        if role in roles.values():
+            return role
     return next((role for role in roles.values() if role not in WITHOUT_DATA), BROKER)
 
 
@@ -71,6 +73,15 @@ def broker_sets_in(names: Mapping[str, Any]) -> dict[str, BrokerSetData]:
     }
 
 
+def broker_sets_of_nodes(names: Mapping[str, Any]) -> dict[str, frozenset[str]]:
+    """Return the broker sets of each node; a container is in several."""
+    found: dict[str, frozenset[str]] = {}
+    for name, of in broker_sets_in(names).items():
+        for node in of.nodes:
+            found[node] = found.get(node, frozenset()) | {name}
+    return found
+
+
 def set_number_by_key(names: Mapping[str, Any]) -> list[int]:
     """Return, for each key of names.json, the number of its broker set, from 0 and without gaps; 0
     if it is in none."""
@@ -96,7 +107,8 @@ def set_name_by_key(names: Mapping[str, Any], keys: Sequence[int]) -> tuple[str,
 
 def replica_groups(names: Mapping[str, Any]) -> dict[str, str]:
     """Return the group with which each node shares its data: the broker set of a broker, else the
-    role. A nameserver only knows what others report, so it is in no group."""
+    role. A nameserver only knows what others report, so it is in no group. Of a container it is one
+    of its sets: containers that share one set share all."""
     sets = {node: name for name, of in broker_sets_in(names).items() for node in of.nodes}
     roles: Mapping[str, str] = names.get("roles", {})
     return {n: sets.get(n, role) for n, role in roles.items() if role not in WITHOUT_DATA}

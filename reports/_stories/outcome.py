@@ -63,14 +63,13 @@ class StoryFacts:
         """The broker set of the story; empty if it is not recorded."""
         nodes = [self.names.node(row["node"]) for row in self.rows if row["node"] is not None]
         nodes += [str(self.witness.row[name]) for name in ("node",) if name in self.witness.row]
-        sets = {
-            event.node: str(event.fields["brokerName"])
-            for event in self.events
-            if event.kind == "role" and "brokerName" in event.fields
-        }
         if "set" in self.witness.row:
             return str(self.witness.row["set"])
-        names = {sets[node] for node in nodes if node in sets}
+        names = {  # of a container, several
+            str(event.fields["brokerName"])
+            for event in self.events
+            if event.kind == "role" and "brokerName" in event.fields and event.node in nodes
+        }
         return names.pop() if len(names) == 1 else ""
 
 

@@ -75,3 +75,30 @@ def test_a_long_run_has_no_more_bins_than_a_picture_can_show() -> None:
 
 def test_a_history_without_masters_has_no_curves() -> None:
     assert _replication_lag.lag_curves((), 0, 10 * S) == {"times": [], "slaves": []}
+
+
+def test_brokers_of_a_container_are_measured_in_their_own_sets() -> None:
+    """Each process is master of one set and slave of the other."""
+
+    def inner(t: float, kind: str, node: str, name: str, **fields: object) -> ClusterEvent:
+        of = {"inner": name, "brokerName": name} if kind == "role" else {"inner": name}
+        return ClusterEvent(round(t * S), node, kind, {**of, **fields})
+
+    one, two = "container-1", "container-2"
+    roles = [
+        inner(0, "role", one, "a", brokerId=1, role="master"),
+        inner(0, "role", two, "a", brokerId=2, role="slave"),
+        inner(0, "role", two, "b", brokerId=1, role="master"),
+        inner(0, "role", one, "b", brokerId=2, role="slave"),
+    ]
+    seen = curves(
+        *roles,
+        inner(1.2, "replication", one, "a", end=1000, acks={"2": 900}),
+        inner(1.4, "replication", two, "b", end=70, acks={"2": 40}),
+        inner(2.2, "replication", one, "a", end=1000, acks={"2": 1000}),
+        inner(2.4, "replication", two, "b", end=70, acks={"2": 70}),
+    )
+    assert seen == {
+        two: ((None, 100, 0, 0, 0), (None, 0, 100, 0, 0)),
+        one: ((None, 30, 0, 0, 0), (None, 0, 30, 0, 0)),
+    }

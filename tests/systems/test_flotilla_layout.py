@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from clusters.flotilla.client.route_cache import RouteSnapshot
-from clusters.flotilla.config import loads
+from clusters.flotilla.config import loads, table_in
 from clusters.systems.flotilla.driver import system
 from clusters.systems.flotilla.layout import Layout, broker_sets, cluster_nodes
 from clusters.systems.flotilla.modes import MODES
@@ -31,6 +31,7 @@ FAULTS = ("kill", "pause", "cut", "power")
 SWITCHLESS_PLANS = ("profile-kill", "profile-pause", "switchless-cut", "profile-power")
 ZOOKEEPER = {"zk-ha", "zk-ha-sync-flush"}  # pairs
 ZOOKEEPER_PLANS = ("zk-kill", "zk-pause", "zk-cut", "profile-power")
+PORT_KEYS = ("listenPort", "haListenPort")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -160,6 +161,51 @@ def test_a_pair_and_those_that_decide_know_the_coordinators(profile: str) -> Non
         if config.role in ("broker", "hacontroller"):
             assert config.zk_servers == servers
     assert [config.broker_id for config in configs if config.role == "broker"] == [0, 1]
+
+
+def containers(count: int) -> list[Node]:
+    trial = Trial(profile="container-cross", nodes={"container": count})
+    nodes = cluster_nodes(trial.nodes, settings(trial).mode)
+    return [replace(node, address=f"10.0.0.{n}") for n, node in enumerate(nodes, start=1)]
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_containers_have_the_master_of_one_set_and_slaves_of_the_others(count: int) -> None:
+    """Each broker has ports and a store of its own; clients know all of them by their node."""
+    nodes = containers(count)
+    made = layout(nodes, Trial(profile="container-cross"), {"orders": 4})
+    found = {}
+    for node in nodes:
+        files = made.inner_files(node, "/n") if node.role == "container" else {}
+        if files:
+            assert loads(made.config(node, "/n")).broker_config_paths == tuple(sorted(files))
+        inner = [table_in(text) for text in files.values()]
+        assert len({each["storePath"] for each in inner}) == len(inner)
+        assert len({each[key] for each in inner for key in PORT_KEYS}) == 2 * len(inner)
+        found[node.name] = {each["brokerName"]: each["brokerId"] for each in inner}
+    names = [f"container-{n}" for n in range(1, count + 1)]
+    for number in range(count):
+        ids = {name: found[name][f"set-{number + 1}"] for name in names}
+        assert sorted(ids.values()) == list(range(count))
+        assert ids[f"container-{number + 1}"] == 0
+    known = made.client(nodes)["names"]
+    assert sorted(known.values()).count("container-1") == 1 + count
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"nodes": {"container": 1}}, "for 2 or 3 containers"),
+        ({"nodes": {"container": 4}}, "for 2 or 3 containers"),
+        ({"nodes": {"broker": 3}}, "give nodes.container instead"),
+        ({"settings": {"brokerSets": 3}}, "2 containers have a broker set each"),
+        ({"settings": {"containerLayout": "pairs"}}, "containerLayout must be 'cross'"),
+        ({"profile": "switchless-sync", "nodes": {"container": 2}}, "the profile container-cross"),
+    ],
+)
+def test_impossible_containers_are_refused(wrong: dict[str, Any], why: str) -> None:
+    with pytest.raises(BadRequest, match=why):
+        system(replace(Trial(profile="container-cross"), **wrong))
 
 
 @pytest.mark.parametrize("profile", sorted(SWITCHLESS))

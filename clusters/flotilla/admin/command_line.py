@@ -19,6 +19,7 @@ COMMANDS: tuple[AdminCommand, ...] = (
     *control.CONTROLLER_COMMANDS,
     *metadata.COMMANDS,
     *control.CONFIG_COMMANDS,
+    *control.CONTAINER_COMMANDS,
 )
 
 PROGRAM = "python -m clusters.flotilla admin"

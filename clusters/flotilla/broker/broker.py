@@ -62,13 +62,19 @@ from .store_lifecycle import Retention, mark_clean_stop, open_replica
 
 async def main(config: Config, ports: Ports, rules: Rules, ready: Callable[[str], None]) -> None:
     """Serve until cancelled."""
-    events = EventLog(config.event_log, config.node, ports)
+    inner = config.broker_name if config.in_container else ""
+    events = EventLog(config.event_log, config.node, ports, inner)
     replica = await open_replica(config, ports, rules, events)
     broker = Broker(config, ports, rules, replica, events)
-    servers = [
-        await net.serve(config.host, config.port, broker.handler),
-        await net.serve(config.host, config.ha_port, broker.ha),
-    ]
+    servers: list[asyncio.Server] = []
+    try:
+        servers.append(await net.serve(config.host, config.port, broker.handler))
+        servers.append(await net.serve(config.host, config.ha_port, broker.ha))
+    except OSError:  # the process may have other brokers, and this one may be tried again
+        for server in servers:
+            server.close()
+        await replica.close()
+        raise
     try:
         broker.start()
         ready(config.address)

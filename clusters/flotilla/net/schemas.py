@@ -175,6 +175,9 @@ SCHEMAS: Mapping[int, Schema] = {
     Op.KV_PUT: {**_KEY, "value": or_null(is_text)},
     Op.KV_CAS: {**_KEY, "expected": or_null(is_text), "value": or_null(is_text)},
     Op.CHANGE_CONTROLLERS: {},  # add or remove; checked by its handler
+    Op.ADD_INNER: {"config": is_table},
+    Op.REMOVE_INNER: {"cluster": is_text, **_BROKER},
+    Op.LIST_INNER: {},
     Op.HAND_OVER: {"masterEpoch": is_integer, "to": is_integer, "timeoutMs": is_number},
     Op.RESUME: {"masterEpoch": is_integer},
     Op.DESCRIBE: {},

@@ -126,6 +126,11 @@ class Op(IntEnum):
     RAFT = 64  # one-way, packed by raft
     # operator -> controller
     CHANGE_CONTROLLERS = 65  # add: {id: addr} or remove: id -> voters, learners: {id: addr}
+    # operator -> container
+    ADD_INNER = 66  # config: {key: value} -> brokerName, brokerId, addr
+    REMOVE_INNER = 67  # cluster, brokerName, brokerId -> (nothing)
+    LIST_INNER = 68  # -> brokers: [{cluster, brokerName, brokerId, addr, haAddr, storePath,
+    # serving}]
     # controller -> broker
     HAND_OVER = 70  # masterEpoch, to, timeoutMs -> maxOffset; sends are held from then on
     RESUME = 71  # one-way: masterEpoch; the handover is cancelled

@@ -6,13 +6,14 @@ keeps its role, and controllers may lag behind. The highest epoch is the latest 
 node reports it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from harness.contracts import ClusterState
 
 AGREEING = ("controller", "coordinator")  # roles that elect a leader among themselves
+INSIDE = "/"  # container-1/set-1 is the broker of set-1 in container-1
 Descriptions = Mapping[str, Mapping[str, Any] | None]  # node -> its `describe`
 
 
@@ -21,12 +22,23 @@ class BrokerSetLayout:
     """A broker set of the layout. `addresses`: "ip:port" -> node.
 
     `full_size`: the size of a full SyncStateSet, 2 for a semi-synchronous set; 0: all brokers.
+    `inner_port`: where its brokers listen if they are in containers, which are in several sets; 0:
+    each has a process of its own.
     """
 
     name: str
     nodes: Sequence[str]
     addresses: Mapping[str, str]
     full_size: int = 0
+    inner_port: int = 0
+
+    def replica(self, node: str) -> str:
+        """Return the name of the node's broker of this set: the node's, except in containers."""
+        return f"{node}{INSIDE}{self.name}" if self.inner_port else node
+
+    def store(self, node: str) -> str:
+        """Return where that broker's store is, in the node's folder."""
+        return f"store/{self.name}" if self.inner_port else "store"
 
     def is_full(self, in_set: frozenset[str]) -> bool:
         return len(in_set & frozenset(self.nodes)) == (self.full_size or len(self.nodes))
@@ -45,18 +57,50 @@ class _SetView:
 def cluster_state(described: Descriptions, broker_sets: Sequence[BrokerSetLayout]) -> ClusterState:
     views = {s.name: _latest(described, s) for s in broker_sets}
     masters = {name: view.master for name, view in views.items() if view.master}
-    brokers = [node for s in broker_sets for node in s.nodes]
-    members = {node for view in views.values() for node in view.in_set}
+    members = {name: view.in_set for name, view in views.items()}
+    slaves, in_set, out_of_set = parts_of_nodes(broker_sets, masters, members)
     return ClusterState(
         masters=masters,
-        slaves=tuple(node for node in brokers if node not in masters.values()),
-        in_set=tuple(node for node in brokers if node in members),
-        out_of_set=tuple(node for node in brokers if node not in members),
+        slaves=slaves,
+        in_set=in_set,
+        out_of_set=out_of_set,
         controller_leader=_leader(described),
         epochs={name: view.epoch for name, view in views.items()},
         redundant=all(_redundant(described, s, views[s.name]) for s in broker_sets),
-        serving=tuple(node for node, answer in described.items() if answer),
+        serving=tuple(node for node in described if _serves(described, node)),
         detail=described,
+    )
+
+
+def parts_of_nodes(
+    broker_sets: Sequence[BrokerSetLayout],
+    masters: Mapping[str, str],
+    in_set: Mapping[str, Collection[str]],
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Return the nodes that are slaves, in their SyncStateSets, and outside of one.
+
+    A container has a part in several sets: it is a slave if it is one in any of them, and in the
+    SyncStateSets only if it is a member of all of its sets.
+    """
+    brokers = dict.fromkeys(node for s in broker_sets for node in s.nodes)
+    slaves = {n for s in broker_sets for n in s.nodes if n != masters.get(s.name)}
+    out = {n for s in broker_sets for n in s.nodes if n not in in_set.get(s.name, ())}
+    return (
+        tuple(node for node in brokers if node in slaves),
+        tuple(node for node in brokers if node not in out),
+        tuple(node for node in brokers if node in out),
+    )
+
+
+def host_of(replica: str) -> str:
+    """Return the node of a broker."""
+    return replica.partition(INSIDE)[0]
+
+
+def _serves(described: Descriptions, node: str) -> bool:
+    """Return whether this is a node that answered, and so did all brokers inside."""
+    return INSIDE not in node and all(
+        answer for name, answer in described.items() if host_of(name) == node
     )
 
 
@@ -75,13 +119,13 @@ def _broker_views(described: Descriptions, broker_set: BrokerSetLayout) -> list[
     for row in _rows(described, broker_set):
         ids |= _ids(row, broker_set)
     for node in broker_set.nodes:
-        answer = described.get(node)
+        answer = described.get(broker_set.replica(node))
         if answer:
             ids[answer["controllerBrokerId"]] = node
     return [
         _SetView(answer["masterEpoch"], answer["setEpoch"], node, _names_of(answer["set"], ids))
         for node in broker_set.nodes
-        if (answer := described.get(node)) and answer["role"] == "master"
+        if (answer := described.get(broker_set.replica(node))) and answer["role"] == "master"
     ]
 
 
@@ -117,7 +161,7 @@ def _redundant(described: Descriptions, broker_set: BrokerSetLayout, view: _SetV
     """Return whether the set has a master, is full, and every slave follows the master's epoch."""
     if not view.master or not broker_set.is_full(view.in_set):
         return False
-    answers = [described.get(node) for node in broker_set.nodes]
+    answers = [described.get(broker_set.replica(node)) for node in broker_set.nodes]
     roles = [s["role"] for s in answers if s and s["masterEpoch"] == view.epoch]
     return sorted(roles) == ["master", *["slave"] * (len(broker_set.nodes) - 1)]
 
@@ -160,8 +204,8 @@ def common_range(now: ClusterState, broker_set: BrokerSetLayout) -> tuple[int, i
     the range ends at the smallest of the master's confirm offset and all flushed offsets. It begins
     where the log that begins last does, since a copy may lack the oldest bytes.
     """
-    answers = [now.detail.get(node) for node in broker_set.nodes]
-    master = now.detail.get(now.masters.get(broker_set.name, ""))
+    answers = [now.detail.get(broker_set.replica(node)) for node in broker_set.nodes]
+    master = now.detail.get(broker_set.replica(now.masters.get(broker_set.name, "")))
     if master is None or not all(answers):
         return 0, 0
     begin = max(int(each["minOffset"]) for each in answers if each)

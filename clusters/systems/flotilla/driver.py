@@ -19,6 +19,7 @@ from clusters.systems.flotilla.cluster_state import (
     BrokerSetLayout,
     cluster_state,
     common_range,
+    host_of,
     missing_redundancy,
 )
 from clusters.systems.flotilla.event_view import EventView
@@ -33,6 +34,7 @@ from clusters.systems.flotilla.layout import (
 )
 from clusters.systems.flotilla.modes import (
     BROKER,
+    CONTAINER,
     CONTROLLER,
     COORDINATOR,
     HA_CONTROLLER,
@@ -67,7 +69,7 @@ __all__ = ["Flotilla", "claims", "in_force", "mutants", "profiles", "swarm", "sy
 
 PROCESS = "flotilla"
 STORE = "store"
-LOG = f"{STORE}/commitlog"  # its segment files, each named by its first offset
+LOG = "commitlog"  # in a store: its segment files, each named by its first offset
 OUTPUT = "flotilla.log"  # standard output and error of the node
 START_WITHIN_S = 20.0
 ANSWER_WITHIN_S = 0.5  # a paused node never answers
@@ -155,6 +157,8 @@ class Flotilla:
             folder = bed.hosts.folder(node.name)
             config = layout.config(node, folder)
             await bed.agents[node.name].put(f"{folder}/node.toml", config.encode())
+            for path, inner in layout.inner_files(node, folder).items():
+                await bed.agents[node.name].put(path, inner.encode())
 
         await asyncio.gather(*(put(node) for node in bed.nodes if node.role != CLIENT))
 
@@ -232,6 +236,33 @@ class Flotilla:
     async def hand_over(self, bed: TestBed, node: str) -> str:
         return await membership.hand_over(bed, self._set_of(bed, node))
 
+    # changing the brokers of its containers, likewise
+
+    async def inner_broker(self, bed: TestBed, node: str, which: str) -> str:
+        now = await self.cluster_state(bed)
+        of = membership.inner_broker(now, self._sets(bed), node, which)
+        return of.name if of else ""
+
+    async def remove_inner(self, bed: TestBed, node: str, broker: str) -> None:
+        await membership.remove_inner(bed, node, self._inner_config(bed, node, broker))
+
+    async def add_inner(self, bed: TestBed, node: str, broker: str, mistakes: bool) -> None:
+        if await self.serves_inner(bed, node, broker):
+            return
+        config = self._inner_config(bed, node, broker)
+        if mistakes:
+            await membership.add_by_mistake(bed, node, config)
+        await membership.add_inner(bed, node, config)
+
+    async def serves_inner(self, bed: TestBed, node: str, broker: str) -> bool:
+        of = next(each for each in self._sets(bed) if each.name == broker)
+        return await membership.serves_inner(bed, node, of.inner_port)
+
+    def _inner_config(self, bed: TestBed, node: str, broker: str) -> Mapping[str, Any]:
+        layout = self._layout(bed.nodes)
+        of = next(each for each in layout.sets if each.name == broker)
+        return layout.inner_config(bed.node(node), of, bed.hosts.folder(node))
+
     def _set_of(self, bed: TestBed, broker: str) -> str:
         return next(each.name for each in self._sets(bed) if broker in each.nodes)
 
@@ -239,9 +270,12 @@ class Flotilla:
 
     async def cluster_state(self, bed: TestBed) -> ClusterState:
         nodes = [node for node in bed.nodes if node.role in PORTS]
-        answers = await asyncio.gather(*(_describe(bed, node) for node in nodes))
-        described = {n.name: answer for n, answer in zip(nodes, answers, strict=True)}
-        return cluster_state(described, self._sets(bed))
+        sets = self._sets(bed)
+        asked = {node.name: (node.name, PORTS[node.role]) for node in nodes}
+        inside = [(of, name) for of in sets if of.inner_port for name in of.nodes]
+        asked |= {of.replica(name): (name, of.inner_port) for of, name in inside}
+        answers = await asyncio.gather(*(_describe(bed, *where) for where in asked.values()))
+        return cluster_state(dict(zip(asked, answers, strict=True)), sets)
 
     # for hosts that see all decisions and events of the nodes
 
@@ -261,14 +295,16 @@ class Flotilla:
         """
         values = self._settings.values
         size = int(values["mappedFileSizeCommitLog"])
+        sets = self._layout(nodes).sets
+        stores = {of.replica(node): of.store(node) for of in sets for node in of.nodes}
 
-        def read(node: str, start: int, end: int) -> bytes | None:
+        def read(replica: str, start: int, end: int) -> bytes | None:
             def segment(base: int) -> LogSegment | None:
-                return file(node, f"{LOG}/{base:020d}")
+                return file(host_of(replica), f"{stores[replica]}/{LOG}/{base:020d}")
 
             return log_bytes(segment, size, start, end)
 
-        return Laws(self._layout(nodes).sets, values, now_ns, read)
+        return Laws(sets, values, now_ns, read)
 
     async def healthy(self, bed: TestBed, within_s: float) -> Mapping[str, Any]:
         deadline_ns = bed.now_ns() + round(within_s * 1e9)
@@ -292,7 +328,10 @@ class Flotilla:
         for broker_set in self._sets(bed):
             begin, end = common_range(now, broker_set)
             if begin < end:
-                digests = (_digest(bed, node, begin, end) for node in broker_set.nodes)
+                digests = (
+                    _digest(bed, node, broker_set.store(node), begin, end)
+                    for node in broker_set.nodes
+                )
                 by_node = dict(zip(broker_set.nodes, await asyncio.gather(*digests), strict=True))
                 found[broker_set.name] = {"bytes": end - begin, "digests": by_node}
         return found or None
@@ -301,7 +340,7 @@ class Flotilla:
 
     async def collect(self, bed: TestBed) -> None:
         # in this order no broker is elected meanwhile
-        for role in (CONTROLLER, HA_CONTROLLER, BROKER, COORDINATOR):
+        for role in (CONTROLLER, HA_CONTROLLER, BROKER, CONTAINER, COORDINATOR):
             await asyncio.gather(*(_stop_if_there(bed, node.name) for node in bed.of_role(role)))
         nodes = [node.name for node in bed.nodes if node.role in PORTS]
         logs = await asyncio.gather(*(_events(bed, node) for node in nodes))
@@ -314,9 +353,11 @@ class Flotilla:
     async def _replica(self, bed: TestBed, broker_set: BrokerSetLayout, node: str) -> None:
         """Write one broker's copy of the log into the history, or a note if it cannot be read."""
         folder, agent = bed.hosts.folder(node), bed.agents[node]
-        python, out = bed.hosts.python(node), f"{folder}/messages.bin"
+        store = broker_set.store(node)
+        name = f"{broker_set.name}-messages.bin" if broker_set.inner_port else "messages.bin"
+        python, out = bed.hosts.python(node), f"{folder}/{name}"
         script = f"{python.packages}/clusters/systems/flotilla/log_dump.py"
-        argv = [python.executable, "-S", "-s", script, f"{folder}/store", out]
+        argv = [python.executable, "-S", "-s", script, f"{folder}/{store}", out]
         try:
             ran = await agent.run(argv, timeout_s=READ_WITHIN_S)
             if ran.code:
@@ -338,10 +379,11 @@ class Flotilla:
         return broker_sets(bed.nodes, self._settings)
 
 
-async def _digest(bed: TestBed, node: str, begin: int, end: int) -> str:
+async def _digest(bed: TestBed, node: str, store: str, begin: int, end: int) -> str:
     python, folder = bed.hosts.python(node), bed.hosts.folder(node)
     script = f"{python.packages}/clusters/systems/flotilla/log_digest.py"
-    argv = [python.executable, "-S", "-s", script, f"{folder}/{LOG}", str(begin), str(end)]
+    argv = [python.executable, "-S", "-s", script, f"{folder}/{store}/{LOG}"]
+    argv += [str(begin), str(end)]
     ran = await bed.agents[node].run(argv, timeout_s=DIGEST_WITHIN_S)
     if ran.code:
         words = ran.err.strip().splitlines()[-1:] or ["no reason"]
@@ -349,9 +391,9 @@ async def _digest(bed: TestBed, node: str, begin: int, end: int) -> str:
     return ran.out.strip()
 
 
-async def _describe(bed: TestBed, node: Node) -> Mapping[str, Any] | None:
+async def _describe(bed: TestBed, node: str, port: int) -> Mapping[str, Any] | None:
     """Return the node's answer to `describe`, or None if it does not answer."""
-    asked = bed.agents[node.name].ask(PORTS[node.role], _DESCRIBE, ANSWER_WITHIN_S)
+    asked = bed.agents[node].ask(port, _DESCRIBE, ANSWER_WITHIN_S)
     try:
         return from_json((await asked)[_REPLY_HEAD:])
     except (BedFailed, ConnectionError, TimeoutError, ValueError):

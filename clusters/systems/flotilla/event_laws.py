@@ -1,16 +1,103 @@
 """Laws that are checked on the lines of the event logs: leaders, masters, elections, sets,
-truncations.
+truncations; and which brokers a container has.
 
 Lines arrive in the order in which they are written, on any node.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from clusters.flotilla.ha_machine.machine import FOLLOWS, Phase
+from clusters.systems.flotilla.cluster_state import INSIDE, host_of
 from clusters.systems.flotilla.law_state import Fields, Law, LawState, NodeLifetime, SetState
 
 SUCCESS = 0
+PRESENT = "is in this container already"  # the end of a refusal
+
+
+class InnerBrokers:
+    """Which brokers a container has, from its own events `inner`, and what is wrong with that.
+
+    An event has an action:
+
+        restored   a process begins, with the brokers that were added (`brokers`) and removed
+                   (`gone`)
+        starting   a broker begins to start
+        started    it serves
+        added      an operator's request to add it was carried out, and is remembered
+        removing   an operator's request to remove it is carried out
+        removed    it has ended
+        failed     it has ended by itself, or did not start
+        refused    it was not accepted: one that is there, or the store of one
+
+    What an operator asked for counts from the event on, which the container writes when the change
+    is on its disk; a container that ends between the two may have made it. A container with
+    `containerRemembers = false`, which promises nothing, says so in `remembers`.
+    """
+
+    def __init__(self) -> None:
+        self.gone: set[str] = set()
+        self.checked: tuple[Law, ...] = ()  # by the last event
+        self._stores: dict[str, str] = {}  # of the brokers that are there
+        self._added: set[str] = set()  # those that a restart must bring back
+        self._removed: set[str] = set()  # those that it must not bring back
+        self._damages = 0
+
+    def read(self, fields: Fields, damages: int) -> Iterator[tuple[Law, str]]:
+        """Read an event; yield violations. `damages`: how often the container's disk has lost what
+        was synced."""
+        name, store = str(fields.get("brokerName", "")), str(fields.get("storePath", ""))
+        if damages != self._damages:
+            self._damages = damages
+            self._added.clear()
+            self._removed.clear()
+        self.checked = ()
+        match fields["action"]:
+            case "restored":
+                yield from self._restored(fields)
+            case "starting":
+                self.gone.discard(name)
+                self._removed.discard(name)
+            case "started":
+                yield from self._started(name, store)
+            case "added":
+                self._added.add(name)
+            case "removing":
+                self._added.discard(name)
+            case "removed" | "failed":
+                self._stores.pop(name, None)
+                self.gone.add(name)
+                if fields["action"] == "removed":
+                    self._removed.add(name)
+            case "refused":
+                yield from self._refused(name, str(fields["why"]))
+
+    def _restored(self, fields: Fields) -> Iterator[tuple[Law, str]]:
+        self._stores.clear()
+        self.gone.clear()
+        if not fields["remembers"]:
+            self._added.clear()
+            self._removed.clear()
+            return
+        self.checked = (Law.INNER_FORGOTTEN,)
+        for name in sorted(self._removed - set(fields["gone"])):
+            yield Law.INNER_FORGOTTEN, f"{name} was removed, and is there after a restart"
+        for name in sorted(self._added - set(fields["brokers"])):
+            yield Law.INNER_FORGOTTEN, f"{name} was added, and is forgotten after a restart"
+        self._added &= set(fields["brokers"])
+
+    def _started(self, name: str, store: str) -> Iterator[tuple[Law, str]]:
+        self.checked = (Law.STORE_SHARED,)
+        for other, path in self._stores.items():
+            if path == store and other != name:
+                yield Law.STORE_SHARED, f"{other} and {name} have one store, {store}"
+        self._stores[name] = store
+
+    def _refused(self, name: str, why: str) -> Iterator[tuple[Law, str]]:
+        """A broker that is not there cannot be a reason to refuse one."""
+        self.checked = (Law.GHOST_BROKER,)
+        if why.endswith(PRESENT) and name not in self._stores:
+            yield Law.GHOST_BROKER, f"{name} was refused because it is there, and it is not"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +115,7 @@ class EventLaws:
     def __init__(self, book: LawState) -> None:
         self._state = book
         self._leaders: dict[int, tuple[str, int]] = {}
+        self._inside: dict[str, InnerBrokers] = {}  # by container
 
     def read(self, kind: str, line: EventLine) -> None:
         self._state.lines += 1
@@ -35,6 +123,8 @@ class EventLaws:
             missed = int(line.fields.get("missed", 0))
             self._state.lines += missed
             self._state.unreadable += missed
+            if INSIDE in line.node:
+                self.check_ghost(line.node, f"logged {kind!r}", line.t_ns)
             if look := _CHECKS.get(kind):
                 look(self, line)
         except (KeyError, TypeError, ValueError):
@@ -52,6 +142,23 @@ class EventLaws:
             life = self._state.start_process(line.node, life.boot + 1)
         life.started = True
         self._state.checks[Law.UNACCEPTABLE] += not self._state.damaged
+
+    def _inner(self, line: EventLine) -> None:
+        """The brokers of a container change."""
+        inside = self._inside.setdefault(line.node, InnerBrokers())
+        for law, why in inside.read(line.fields, self._state.damages.get(line.node, 0)):
+            self._state.report(law, line.node, f"{line.node}: {why}", {}, line.t_ns)
+        for law in inside.checked:
+            self._state.checks[law] += 1
+
+    def check_ghost(self, broker: str, did: str, t_ns: int = -1) -> None:
+        """A broker inside a container has done something."""
+        self._state.checks[Law.GHOST_BROKER] += 1
+        name = broker.partition(INSIDE)[2]
+        inside = self._inside.get(host_of(broker))
+        if inside is not None and name in inside.gone:
+            why = f"{broker} {did} after it had left its container"
+            self._state.report(Law.GHOST_BROKER, broker, why, {"broker": name}, t_ns)
 
     def _protocol_error(self, line: EventLine) -> None:
         """A node received a message that violates the protocol. Only our own nodes send messages in
@@ -231,6 +338,7 @@ _CHECKS: Mapping[str, Callable[[EventLaws, EventLine], None]] = {
     "truncate": EventLaws._truncate,
     "machine": EventLaws._machine,
     "senseless": EventLaws._protocol_error,
+    "inner": EventLaws._inner,
 }
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clusters.systems.flotilla.cluster_state import BrokerSetLayout
+from clusters.systems.flotilla.cluster_state import BrokerSetLayout, parts_of_nodes
 from harness.contracts import ClusterState
 
 LEADER = "leader"
@@ -40,13 +40,12 @@ class EventView:
 
     def read(self, node: str, kind: str, fields: Mapping[str, Any]) -> None:
         """Read a line of the node's event log."""
+        mine = str(fields.get("inner") or self._set_of.get(node, ""))  # of a container's broker
         match kind:
-            case "role" if node in self._set_of:
-                self._role(node, fields)
+            case "role" if mine in self._views:
+                self._role(node, mine, fields)
             case "election" | "set":
-                self._election_or_set(
-                    str(fields.get("brokerName") or self._set_of.get(node, "")), fields
-                )
+                self._election_or_set(str(fields.get("brokerName") or mine), fields)
             case "raft":
                 self._raft(node, fields)
             case "start":
@@ -60,8 +59,7 @@ class EventView:
             self._standing = self._now()
         return self._standing
 
-    def _role(self, node: str, fields: Mapping[str, Any]) -> None:
-        name = self._set_of[node]
+    def _role(self, node: str, name: str, fields: Mapping[str, Any]) -> None:
         self._ids[name][int(fields["brokerId"])] = node
         if fields["role"] == "master" and int(fields["epoch"]) > self._views[name].epoch:
             me = int(fields["brokerId"])
@@ -85,19 +83,19 @@ class EventView:
             self._terms.pop(node, None)
 
     def _now(self) -> ClusterState:
-        masters, epochs, members = {}, {}, set()
+        masters, epochs, members = {}, {}, {}
         for name, view in self._views.items():
             ids = self._ids[name]
             epochs[name] = view.epoch
-            members |= {ids[one] for one in view.members if one in ids}
+            members[name] = {ids[one] for one in view.members if one in ids}
             if view.master in ids:
                 masters[name] = ids[view.master]
-        brokers = [node for each in self._sets for node in each.nodes]
+        slaves, in_set, out_of_set = parts_of_nodes(self._sets, masters, members)
         return ClusterState(
             masters=masters,
-            slaves=tuple(node for node in brokers if node not in masters.values()),
-            in_set=tuple(node for node in brokers if node in members),
-            out_of_set=tuple(node for node in brokers if node not in members),
+            slaves=slaves,
+            in_set=in_set,
+            out_of_set=out_of_set,
             controller_leader=max(self._terms, key=lambda node: self._terms[node], default=""),
             epochs=epochs,
         )

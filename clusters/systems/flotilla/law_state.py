@@ -12,7 +12,7 @@ from typing import Any
 
 from clusters.flotilla.replication.sync_state import SyncState
 from clusters.systems.flotilla.acked_log import AckedLog, LogBytes
-from clusters.systems.flotilla.cluster_state import BrokerSetLayout
+from clusters.systems.flotilla.cluster_state import INSIDE, BrokerSetLayout, host_of
 
 MAX_SHOWN = 20  # violations of each law that are kept in full
 LAWS_WATCHED, LAW_BROKEN = "laws-watched", "broken-law"  # kinds of events in a history
@@ -34,9 +34,13 @@ class Law(StrEnum):
     UNACCEPTABLE = "UNACCEPTABLE"
     SEQUENCE_REUSED = "SEQUENCE_REUSED"
     STATE_JUMPED = "STATE_JUMPED"
+    GHOST_BROKER = "GHOST_BROKER"
+    STORE_SHARED = "STORE_SHARED"
+    INNER_FORGOTTEN = "INNER_FORGOTTEN"
 
 
 OF_MACHINES = frozenset({Law.SEQUENCE_REUSED, Law.STATE_JUMPED})  # where haMode is zookeeper
+OF_CONTAINERS = frozenset({Law.GHOST_BROKER, Law.STORE_SHARED, Law.INNER_FORGOTTEN})
 
 
 @dataclass(frozen=True)
@@ -117,9 +121,10 @@ class LawState:
         self.lines = 0  # read from event logs
         self.unreadable = 0  # of these, unreadable or lost
         self.damaged = False  # nodes may send data from damaged disks
+        self.damages: Counter[str] = Counter()  # of nodes whose files changed or were not synced
         self.unclean = bool(settings.get("enableElectUncleanMaster", False))
         self.log_bytes = log_bytes
-        self.set_of: dict[str, SetState] = {}  # by node
+        self.set_of: dict[str, SetState] = {}  # by broker (BrokerSetLayout.replica)
         self.sets: dict[str, SetState] = {}
         self.processes: dict[str, NodeLifetime] = {}
         self._sync_flush = settings.get("flushDiskType") == "SYNC_FLUSH"
@@ -127,9 +132,10 @@ class LawState:
         self._log_versions = 0
         excused = self.unclean or not settings.get("allAckInSyncStateSet", False)
         for each in sets:
-            set_state = SetState(each.name, AckedLog(log_bytes), each.addresses, exempt=excused)
+            addresses = {where: each.replica(node) for where, node in each.addresses.items()}
+            set_state = SetState(each.name, AckedLog(log_bytes), addresses, exempt=excused)
             self.sets[each.name] = set_state
-            self.set_of |= dict.fromkeys(each.nodes, set_state)
+            self.set_of |= {each.replica(node): set_state for node in each.nodes}
 
     def start_process(self, node: str, boot: int) -> NodeLifetime:
         life = self.processes[node] = NodeLifetime(node, boot)
@@ -139,6 +145,10 @@ class LawState:
     def process(self, node: str) -> NodeLifetime:
         return self.processes.get(node) or self.start_process(node, 0)
 
+    def parts_of(self, node: str) -> list[str]:
+        """Return the node itself, and the brokers inside if it is a container."""
+        return [node, *(each for each in self.set_of if each.startswith(f"{node}{INSIDE}"))]
+
     def log_changed(self, life: NodeLifetime) -> None:
         self._log_versions += 1
         life.log_version = self._log_versions
@@ -147,7 +157,7 @@ class LawState:
         self.counts[law] += 1
         if self.counts[law] <= MAX_SHOWN:
             at_ns = self._now_ns() if t_ns < 0 else t_ns
-            self.violations.append(Violation(law, at_ns, node, sentence, fields))
+            self.violations.append(Violation(law, at_ns, host_of(node), sentence, fields))
 
     def check_holds(self, of: SetState, node: str, until: int, blamed: str, t_ns: int = -1) -> None:
         at = of.acked.first_missing(node, until)
@@ -163,35 +173,40 @@ class LawState:
     def power_lost(self, node: str) -> None:
         """The node lost what its disk had not synced; without synchronous flush, acknowledged
         bytes, too."""
-        if node in self.processes:
-            self.log_changed(self.processes[node])
-        of = self.set_of.get(node)
-        if of is not None:
-            of.acked.power_lost(node)
-            of.exempt = of.exempt or not self._sync_flush
+        for broker in self.parts_of(node):
+            if broker in self.processes:
+                self.log_changed(self.processes[broker])
+            if (of := self.set_of.get(broker)) is not None:
+                of.acked.power_lost(broker)
+                of.exempt = of.exempt or not self._sync_flush
 
     def syncs_fail(self, node: str) -> None:
         """Data that the disk had not synced may be lost, although the node runs on."""
-        of = self.set_of.get(node)
-        if of is not None:
-            of.acked.power_lost(node)
-            of.exempt = of.exempt or not self._sync_flush
+        self.damages[node] += 1
+        for broker in self.parts_of(node):
+            if (of := self.set_of.get(broker)) is not None:
+                of.acked.power_lost(broker)
+                of.exempt = of.exempt or not self._sync_flush
 
     def disk_damaged(self, node: str) -> None:
         """Acknowledged bytes may be lost or changed on this node, whatever the configuration waits
         for."""
         self.damaged = True
-        if node in self.processes:
-            self.log_changed(self.processes[node])
-        of = self.set_of.get(node)
-        if of is not None:
-            of.acked.power_lost(node)
-            of.exempt = True
+        self.damages[node] += 1
+        for broker in self.parts_of(node):
+            if broker in self.processes:
+                self.log_changed(self.processes[broker])
+            if (of := self.set_of.get(broker)) is not None:
+                of.acked.power_lost(broker)
+                of.exempt = True
 
     def events(self) -> Iterator[tuple[int, str, str, Fields]]:
         """Yield (t, node, kind, fields) of all checks and violations, for the history, at
         the end."""
-        laws = [law for law in Law if self.machines or law not in OF_MACHINES]
+        inside = any(INSIDE in broker for broker in self.set_of)
+        absent = set() if self.machines else set(OF_MACHINES)
+        absent |= set() if inside else OF_CONTAINERS
+        laws = [law for law in Law if law not in absent]
         looked = {law.value: self.checks[law] for law in laws}
         seen = {"looked": looked, "lines": self.lines, "unseen": self.unreadable}
         yield self._now_ns(), "", LAWS_WATCHED, seen

@@ -16,6 +16,11 @@ once.
     UNACCEPTABLE        no node sends a message that violates the protocol
     SEQUENCE_REUSED     a SequenceID belongs to one state of one pair (haMode = zookeeper)
     STATE_JUMPED        a state of a pair follows the one that was in force, and only where it may
+    GHOST_BROKER        a broker that left its container, or did not start in it, does nothing
+                        more and can be added again
+    STORE_SHARED        no two brokers of a container have one store
+    INNER_FORGOTTEN     a restarted container has the brokers that were added while it ran, and none
+                        that was removed
 
 Observations come from two places. The decisions of a node go through `rules`, which passes them on
 unchanged and checks them with their inputs. The lines of the event logs go to `read_event`, in
@@ -50,7 +55,7 @@ from clusters.flotilla.replication.quorum import LogPosition, SendTimeouts
 from clusters.flotilla.replication.sync_state import SyncState
 from clusters.flotilla.rules import Rules
 from clusters.systems.flotilla.acked_log import LogBytes, first_difference
-from clusters.systems.flotilla.cluster_state import BrokerSetLayout
+from clusters.systems.flotilla.cluster_state import INSIDE, BrokerSetLayout
 from clusters.systems.flotilla.event_laws import EventLaws, EventLine
 from clusters.systems.flotilla.law_state import (
     Fields,
@@ -87,6 +92,8 @@ class Laws:
         """Return the rules of a new process of the node, with a check around each decision."""
         life = self._state.start_process(node, boot)
         of = self._state.set_of.get(node)
+        if of is None and len(self._state.parts_of(node)) > 1:
+            return replace(rules, inner_rules=self._inner_rules(node, rules))
         if of is None:
             return replace(
                 rules,
@@ -103,9 +110,21 @@ class Laws:
             find_consistent_point=self._find_consistent_point(life, of, rules),
         )
 
+    def _inner_rules(self, node: str, rules: Rules) -> Callable[[Rules, str], Rules]:
+        """Return what gives each broker of a container rules with checks of its own."""
+
+        def inner_rules(_: Rules, name: str) -> Rules:
+            broker = f"{node}{INSIDE}{name}"
+            before = self._state.processes.get(broker)
+            return self.rules(broker, 1 + (before.boot if before else 0), rules)
+
+        return inner_rules
+
     def read_event(self, t_ns: int, node: str, kind: str, fields: Fields) -> None:
         """Check a line of the node's event log."""
-        self._event_laws.read(kind, EventLine(t_ns, node, fields))
+        inner = fields.get("inner")
+        broker = f"{node}{INSIDE}{inner}" if inner else node
+        self._event_laws.read(kind, EventLine(t_ns, broker, fields))
 
     def unreadable_event(self, node: str) -> None:
         """Count data in the node's event log that is not a line."""
@@ -351,8 +370,11 @@ class Laws:
 
     def _ack_position(self, life: NodeLifetime, of: SetState, rules: Rules) -> Callable[..., int]:
         decide, holds = rules.ack_position, of.acked.set_held
+        is_inside = INSIDE in life.node
 
         def ack_position(sync_flush: bool, appended: int, written: int, flushed: int) -> int:
+            if is_inside:
+                self._event_laws.check_ghost(life.node, "acknowledged messages")
             holds(life.node, flushed if sync_flush else written)
             return decide(sync_flush, appended, written, flushed)
 

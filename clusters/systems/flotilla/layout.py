@@ -2,6 +2,9 @@
 
 Ports are RocketMQ's. Brokers are assigned to broker sets in blocks; the queues of a topic are
 assigned to the sets in the order of the sets' names, as clients number them.
+
+With `containerLayout = "cross"` there are as many broker sets as containers, and each container has
+a broker of every set: the master of one, and slaves of the others.
 """
 
 import tomllib
@@ -15,6 +18,7 @@ from clusters.flotilla.client.settings import TOPICS
 from clusters.systems.flotilla.cluster_state import BrokerSetLayout
 from clusters.systems.flotilla.modes import (
     BROKER,
+    CONTAINER,
     CONTROLLER,
     COORDINATOR,
     HA_CONTROLLER,
@@ -22,15 +26,30 @@ from clusters.systems.flotilla.modes import (
     NAMESERVER,
     Mode,
 )
-from clusters.systems.flotilla.profiles import LEARNERS, MUTANT, FlotillaSettings
+from clusters.systems.flotilla.profiles import (
+    BROKER_SETS,
+    CONTAINER_LAYOUT,
+    LEARNERS,
+    MUTANT,
+    FlotillaSettings,
+)
 from harness.contracts import CLIENT, Node
 from harness.errors import BadRequest
 from harness.run.broker_sets import BrokerSetData
 from harness.trial import node_counts
 
-PORTS = {NAMESERVER: 9876, CONTROLLER: 9878, COORDINATOR: 9880, HA_CONTROLLER: 9879, BROKER: 10911}
+PORTS = {
+    NAMESERVER: 9876,
+    CONTROLLER: 9878,
+    COORDINATOR: 9880,
+    HA_CONTROLLER: 9879,
+    BROKER: 10911,
+    CONTAINER: 10811,
+}
 HA_PORT = 10912
 SESSIONS_PORT = 2181  # of coordinators, for ZooKeeper's protocol
+INNER_PORTS = 10  # from one broker of a container to the next
+MIN_CONTAINERS, MAX_CONTAINERS = 2, 3
 
 
 def cluster_nodes(counts: Mapping[str, Any], mode: Mode = MODES["controller"]) -> list[Node]:
@@ -46,6 +65,16 @@ def cluster_nodes(counts: Mapping[str, Any], mode: Mode = MODES["controller"]) -
             f"nodes.controller: a {mode.name} cluster has no controllers; leave it out, or choose "
             'another profile or haMode = "controller"'
         )
+    if CONTAINER in counts and CONTAINER not in mode.counts:
+        raise BadRequest(
+            f'nodes.container: brokers are in containers only where {CONTAINER_LAYOUT} = "cross"; '
+            "set it, or choose the profile container-cross"
+        )
+    if BROKER in counts and CONTAINER in mode.counts:
+        raise BadRequest(
+            f"nodes.broker: with {CONTAINER_LAYOUT} all brokers are in containers; give "
+            "nodes.container instead"
+        )
     wanted = node_counts(mode.counts, counts)
     return [Node(f"{role}-{n + 1}", role) for role, count in wanted.items() for n in range(count)]
 
@@ -53,6 +82,8 @@ def cluster_nodes(counts: Mapping[str, Any], mode: Mode = MODES["controller"]) -
 def broker_sets(nodes: Sequence[Node], settings: FlotillaSettings) -> list[BrokerSetLayout]:
     """Return the broker sets. Raises BadRequest if the brokers do not fill them evenly, or if no
     broker of a set can be elected."""
+    if settings.in_containers:
+        return _sets_of_containers(nodes, settings)
     sets = settings.broker_sets
     brokers = [node for node in nodes if node.role == BROKER]
     if len(brokers) % sets:
@@ -78,6 +109,33 @@ def broker_sets(nodes: Sequence[Node], settings: FlotillaSettings) -> list[Broke
         )
         for n, block in enumerate(blocks, start=1)
     ]
+
+
+def _sets_of_containers(nodes: Sequence[Node], settings: FlotillaSettings) -> list[BrokerSetLayout]:
+    """Return one set for each container, whose first node has its master."""
+    containers = [node for node in nodes if node.role == CONTAINER]
+    count = len(containers)
+    if not MIN_CONTAINERS <= count <= MAX_CONTAINERS:
+        raise BadRequest(
+            f"nodes.container is {count}; {CONTAINER_LAYOUT} is for {MIN_CONTAINERS} or "
+            f"{MAX_CONTAINERS} containers"
+        )
+    if settings.values.get(BROKER_SETS, count) != count:
+        raise BadRequest(
+            f"the trial's settings: {BROKER_SETS} is {settings.broker_sets}, but {count} "
+            "containers have a broker set each; leave it out"
+        )
+    if settings.learners:
+        raise BadRequest(f"the trial's settings: {LEARNERS} are not for containers")
+    whole = settings.full_set_size(count)
+    sets = []
+    for at in range(count):
+        turned = [*containers[at:], *containers[:at]]
+        port = PORTS[BROKER] + at * INNER_PORTS
+        addresses = {f"{node.address}:{port}": node.name for node in turned}
+        names = [node.name for node in turned]
+        sets.append(BrokerSetLayout(f"set-{at + 1}", names, addresses, whole, port))
+    return sets
 
 
 def address(node: Node) -> str:
@@ -110,21 +168,45 @@ class Layout:
             "eventLogPath": f"{folder}/events.jsonl",
             "seed": self._seed * 1000 + [n.name for n in self._nodes].index(node.name),
         }
-        return tomli_w.dumps({**self._settings.node, **here, **self._role_config(node)})
+        return tomli_w.dumps({**self._settings.node, **here, **self._role_config(node, folder)})
+
+    def inner_config(self, node: Node, of: BrokerSetLayout, folder: str) -> dict[str, Any]:
+        """Return the configuration of a container's broker of this set."""
+        return {
+            **self._settings.node,
+            "storePath": f"{folder}/{of.store(node.name)}",
+            "listenPort": of.inner_port,
+            **self._broker_config(node, of),
+            "haListenPort": of.inner_port + HA_PORT - PORTS[BROKER],
+        }
+
+    def inner_files(self, node: Node, folder: str) -> dict[str, str]:
+        """Return the configuration files of a container's brokers, by path."""
+        return {
+            f"{folder}/{of.name}.toml": tomli_w.dumps(self.inner_config(node, of, folder))
+            for of in self.sets
+            if of.inner_port and node.name in of.nodes
+        }
 
     def new_member_config(self, node: Node, folder: str) -> str:
         """Return the TOML of a controller that has no peers yet and waits until it is added."""
         config = tomllib.loads(self.config(node, folder))
         return tomli_w.dumps({**config, "controllerDLegerPeers": {}})
 
-    def _role_config(self, node: Node) -> dict[str, Any]:
+    def _role_config(self, node: Node, folder: str) -> dict[str, Any]:
         if node.role == BROKER:
-            return self._broker_config(node)
+            return self._broker_config(node, next(s for s in self.sets if node.name in s.nodes))
         if node.role == COORDINATOR:
             peers = {n.name: address(n) for n in self._nodes if n.role == COORDINATOR}
             return {"clientPort": SESSIONS_PORT, "coordinatorPeers": peers}
         if node.role == HA_CONTROLLER:
             return {"zkServers": self._session_addresses()}
+        if node.role == CONTAINER:
+            return {
+                "namesrvAddr": self._addresses(NAMESERVER),
+                "controllerAddr": self._addresses(CONTROLLER),
+                "brokerConfigPaths": sorted(self.inner_files(node, folder)),
+            }
         return self._controller_config(node) if node.role == CONTROLLER else {}
 
     def client(self, nodes: Sequence[Node]) -> dict[str, Any]:
@@ -140,8 +222,18 @@ class Layout:
                 topic: {each.name: count for each in self.sets}
                 for topic, count in self._queues.items()
             },
-            "nodes": {address(n): i for i, n in enumerate(nodes) if n.role in PORTS},
-            "names": {address(n): n.name for n in nodes if n.role in PORTS},
+            "nodes": {
+                each: at
+                for at, node in enumerate(nodes)
+                if node.role in PORTS
+                for each in self._addresses_of(node)
+            },
+            "names": {
+                each: node.name
+                for node in nodes
+                if node.role in PORTS
+                for each in self._addresses_of(node)
+            },
         }
 
     def queue_key(self, broker_set: BrokerSetLayout, topic: str, queue: int) -> str:
@@ -166,8 +258,7 @@ class Layout:
         peers = {n.name: address(n) for n in self._nodes if n.role == CONTROLLER}
         return {"controllerDLegerSelfId": node.name, "controllerDLegerPeers": peers}
 
-    def _broker_config(self, node: Node) -> dict[str, Any]:
-        mine = next(s for s in self.sets if node.name in s.nodes)
+    def _broker_config(self, node: Node, mine: BrokerSetLayout) -> dict[str, Any]:
         return {
             "haListenPort": HA_PORT,
             "namesrvAddr": self._addresses(NAMESERVER),
@@ -188,6 +279,17 @@ class Layout:
     def _learners(self, mine: BrokerSetLayout) -> Sequence[str]:
         """Return the last brokers of a set, so that its first one can become the first master."""
         return mine.nodes[len(mine.nodes) - self._settings.learners :]
+
+    def _addresses_of(self, node: Node) -> list[str]:
+        """Return where the node listens: a container at its own address and its brokers'."""
+        inside = [
+            where
+            for of in self.sets
+            if of.inner_port
+            for where, name in of.addresses.items()
+            if name == node.name
+        ]
+        return [address(node), *inside]
 
     def _addresses(self, role: str) -> list[str]:
         return [address(n) for n in self._nodes if n.role == role]

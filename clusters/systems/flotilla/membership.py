@@ -7,15 +7,20 @@ a voter by itself when it holds the whole log.
 
 A broker that has ended is removed (`cleanBrokerData`), with its place in the SyncStateSet. When it
 is started again it registers by itself: with an empty disk under a new id, else under its old one.
+
+A broker inside a container is removed and added while the container runs. It is named by its set,
+of which a container has one broker at most.
 """
 
-from collections.abc import AsyncIterator, Mapping
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from clusters.flotilla.net.wire import HEADER, Op, Status, frame, from_json, to_json
+from clusters.systems.flotilla.cluster_state import BrokerSetLayout
 from clusters.systems.flotilla.layout import PORTS, address
-from clusters.systems.flotilla.modes import BROKER, CONTROLLER
-from harness.contracts import Node, TestBed
+from clusters.systems.flotilla.modes import BROKER, CONTAINER, CONTROLLER
+from harness.contracts import ClusterState, Node, TestBed
 from harness.errors import BedFailed
 
 ROLES = (CONTROLLER, BROKER)
@@ -25,6 +30,11 @@ ANSWER_WITHIN_S = 2.0
 DRILLED_WITHIN_S = 5.0  # it waits for the new master to catch up, and then for the election
 REFUSED_WITHIN_S = 1.0  # the set may be about to change
 ASK_AGAIN_S = 0.1
+INNER_WITHIN_S = 5.0  # a broker is stopped or started meanwhile
+SERVING_WITHIN_S = 0.5
+MASTER = "master"
+CLUSTER = "flotilla"  # the default of clusterName
+INTRUDER = "set-of-another"  # the name of a broker that must be refused
 ALONE = "there is no other member in the SyncStateSet of"
 _REPLY_HEAD = HEADER.size - 4  # the agent removes the length
 
@@ -130,3 +140,79 @@ async def _answers(
             yield from_json(answer[_REPLY_HEAD:])
         except (BedFailed, ConnectionError, ValueError):
             continue
+
+
+# ------------------------------------------------------------------------------------ containers
+
+Table = Mapping[str, Any]  # a configuration
+
+
+def inner_broker(
+    now: ClusterState, sets: Sequence[BrokerSetLayout], node: str, which: str
+) -> BrokerSetLayout | None:
+    """Return the set of this container's broker that is a master or a slave; None if there is
+    none."""
+    inside = [of for of in sets if of.inner_port and node in of.nodes]
+    masters = [of for of in inside if now.masters.get(of.name) == node]
+    wanted = masters if which == MASTER else [of for of in inside if of not in masters]
+    return next((of for of in wanted if now.detail.get(of.replica(node))), None)
+
+
+async def remove_inner(bed: TestBed, node: str, config: Table) -> None:
+    """Remove the broker. Raises BedFailed with the reason if it is refused."""
+    fields = {
+        "cluster": config.get("clusterName", CLUSTER),
+        "brokerName": config["brokerName"],
+        "brokerId": config.get("brokerId", 0),
+    }
+    await _order_inner(bed, node, Op.REMOVE_INNER, fields)
+
+
+async def add_inner(bed: TestBed, node: str, config: Table) -> None:
+    """Add the broker. Raises BedFailed with the reason if it is refused."""
+    await _order_inner(bed, node, Op.ADD_INNER, {"config": config})
+
+
+async def add_by_mistake(bed: TestBed, node: str, config: Table) -> None:
+    """Add two brokers that must be refused: one with the store of a broker that is there, and the
+    given one with the container's own port for replication.
+
+    Raises BedFailed if the container does not answer. It is the cluster's laws that judge an
+    accepted one, which is removed again.
+    """
+    there = await _inner_answer(bed, node, Op.LIST_INNER, {})
+    used = next((broker["storePath"] for broker in there["brokers"]), "")
+    ports = {"listenPort": config["listenPort"] + 5, "haListenPort": config["haListenPort"] + 5}
+    await _try_inner(bed, node, {**config, **ports, "brokerName": INTRUDER, "storePath": used})
+    await _try_inner(bed, node, {**config, "haListenPort": PORTS[CONTAINER]})
+
+
+async def _try_inner(bed: TestBed, node: str, config: Table) -> None:
+    answer = await _inner_answer(bed, node, Op.ADD_INNER, {"config": dict(config)})
+    if answer["code"] == Status.SUCCESS:
+        names = {key: answer[key] for key in ("cluster", "brokerName", "brokerId")}
+        await _order_inner(bed, node, Op.REMOVE_INNER, names)
+
+
+async def serves_inner(bed: TestBed, node: str, port: int) -> bool:
+    """Return whether the broker that listens at this port answers."""
+    try:
+        await bed.agents[node].ask(port, frame(Op.PING, 1, b"{}"), SERVING_WITHIN_S)
+    except (BedFailed, ConnectionError, TimeoutError):
+        return False
+    return True
+
+
+async def _order_inner(bed: TestBed, node: str, op: Op, fields: Table) -> None:
+    answer = await _inner_answer(bed, node, op, fields)
+    if answer["code"] != Status.SUCCESS:
+        raise BedFailed(f"{node} refused {op.name} {json.dumps(fields)}: {answer.get('remark')}")
+
+
+async def _inner_answer(bed: TestBed, node: str, op: Op, fields: Table) -> Mapping[str, Any]:
+    request = frame(op, 1, to_json(dict(fields)))
+    try:
+        answer = await bed.agents[node].ask(PORTS[CONTAINER], request, INNER_WITHIN_S)
+        return from_json(answer[_REPLY_HEAD:])
+    except (ConnectionError, TimeoutError, ValueError) as e:
+        raise BedFailed(f"{node} did not answer {op.name}: {e or type(e).__name__}") from e

@@ -1,13 +1,15 @@
 """What the harness has to know of each way in which Flotilla's brokers get their roles (haMode)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.contracts import CLIENT
-from harness.contracts.membership import REJOIN
+from harness.contracts.membership import CONTAINERS, REJOIN
 
 NAMESERVER, CONTROLLER, BROKER = "nameserver", "controller", "broker"
 COORDINATOR, HA_CONTROLLER = "coordinator", "hacontroller"
+CONTAINER = "container"  # several brokers in one process
+USUAL_CONTAINERS = 2
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,14 @@ class Mode:
     @property
     def has_controllers(self) -> bool:
         return CONTROLLER in self.counts
+
+    def in_containers(self) -> "Mode":
+        """Return the same mode with containers in the place of brokers."""
+        counts = {
+            CONTAINER if role == BROKER else role: USUAL_CONTAINERS if role == BROKER else count
+            for role, count in self.counts.items()
+        }
+        return replace(self, counts=counts, can=self.can - {"handover", "members"} | {CONTAINERS})
 
 
 MODES = {

@@ -30,7 +30,7 @@ _DRIVER_KEYS = frozenset(
         "eventLogPath", "brokerName", "namesrvAddr", "controllerAddr", "controllerDLegerSelfId",
         "controllerDLegerPeers", "topics", "totalReplicas", "seed", "enableControllerInNamesrv",
         "zone", "nodeResources", "brokerId", "clientPort", "coordinatorPeers",
-        "zkServers",
+        "zkServers", "brokerConfigPaths", "inContainer",
     }
 )  # fmt: skip
 _NODE_KEYS = frozenset(f.metadata["key"] for f in fields(Config)) - _DRIVER_KEYS
@@ -38,8 +38,9 @@ _ANY_SIZE = 1_000_000  # the size of the set is not known yet
 BROKER_SETS = "brokerSets"
 RETRIES = ("retryTimesWhenSendFailed", "retryTimesWhenSendAsyncFailed")
 LEARNERS = "learners"  # brokers of each set that are never elected
+CONTAINER_LAYOUT, CROSS = "containerLayout", "cross"  # where the brokers of containers are
 MUTANT = "mutant"  # the known-bad variant that all nodes run; unset: none
-KEYS = _NODE_KEYS | CLIENT_KEYS | {BROKER_SETS, LEARNERS, MUTANT}
+KEYS = _NODE_KEYS | CLIENT_KEYS | {BROKER_SETS, LEARNERS, CONTAINER_LAYOUT, MUTANT}
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,13 @@ class FlotillaSettings:
 
     @property
     def mode(self) -> Mode:
-        return MODES[str(self.values.get("haMode", "controller"))]
+        mode = MODES[str(self.values.get("haMode", "controller"))]
+        return mode.in_containers() if self.in_containers else mode
+
+    @property
+    def in_containers(self) -> bool:
+        """Whether brokers share processes."""
+        return bool(self.values.get(CONTAINER_LAYOUT))
 
     @property
     def broker_sets(self) -> int:
@@ -172,6 +179,11 @@ def _check(values: Mapping[str, Any]) -> None:
     for key in CLIENT_KEYS & set(values):
         if why := check_value(key, values[key]):
             raise BadRequest(f"the trial's settings: {why}")
+    if values.get(CONTAINER_LAYOUT, CROSS) != CROSS:
+        raise BadRequest(
+            f"the trial's settings: {CONTAINER_LAYOUT} must be {CROSS!r}, "
+            f"not {values[CONTAINER_LAYOUT]!r}"
+        )
     _check_whole(BROKER_SETS, values.get(BROKER_SETS, 1), 1)
     _check_whole(LEARNERS, values.get(LEARNERS, 0), 0)
     if values.get(LEARNERS) and not FlotillaSettings(values).mode.has_controllers:

@@ -16,8 +16,8 @@ from typing import Any
 
 from clusters.flotilla.client.faults import AVOIDANCES
 from clusters.flotilla.config import CONTROLLER_TYPES
-from clusters.systems.flotilla.layout import cluster_nodes
-from clusters.systems.flotilla.modes import BROKER, CONTROLLER
+from clusters.systems.flotilla.layout import MAX_CONTAINERS, MIN_CONTAINERS, cluster_nodes
+from clusters.systems.flotilla.modes import BROKER, CONTAINER, CONTROLLER
 from clusters.systems.flotilla.profiles import BROKER_SETS, LEARNERS, FlotillaSettings, settings
 from harness.registry import load
 from harness.trial import Trial
@@ -38,6 +38,7 @@ BREAKER_SILENCE_MS = (60, 1000)  # shorter: a master that waits for its slaves w
 IN_MEMORY_BYTES = 1 << 12  # what a master keeps in memory; readers that lag more read from slaves
 LOSES_DISKS = {"wipe", "corrupt"}  # of faults, which a set of one broker does not survive
 OF_CONTROLLERS = {"controllerType", "raftSnapshotEntries", LEARNERS}  # settings
+NOT_IN_CONTAINERS = {BROKER_SETS, LEARNERS}  # settings; there is a set for each container
 FLOW_BYTES = (1 << 18, 1 << 20)  # per second, to each slave
 
 
@@ -46,7 +47,11 @@ def swarm(random: Random, trial: Trial, planned: bool) -> Mapping[str, Any]:
 
     planned: there is a plan, and plans are written for one broker set unless the trial sets more
     """
-    brokers, sets = _sizes(random, trial, SETS[:1] if planned else SETS)
+    in_containers = _chosen(trial).in_containers
+    if in_containers:
+        brokers, sets = _containers(random, trial)
+    else:
+        brokers, sets = _sizes(random, trial, SETS[:1] if planned else SETS)
     nodes = {
         "controller": random.choice((3, 3, 3, 5)),
         "broker": brokers,
@@ -71,6 +76,10 @@ def swarm(random: Random, trial: Trial, planned: bool) -> Mapping[str, Any]:
         nodes = {role: count for role, count in nodes.items() if role != CONTROLLER}
         drawn = {key: value for key, value in drawn.items() if key not in OF_CONTROLLERS}
         drawn.pop("enableSemiSync", None)  # who is waited for is not the controllers' to decide
+    if in_containers:
+        nodes = {CONTAINER if role == BROKER else role: count for role, count in nodes.items()}
+        nodes[CONTAINER] //= sets
+        drawn = {key: value for key, value in drawn.items() if key not in NOT_IN_CONTAINERS}
     return {"profile": PROFILE, "nodes": nodes, "settings": drawn}
 
 
@@ -149,6 +158,13 @@ def _sizes(random: Random, trial: Trial, some: Sequence[int]) -> tuple[int, int]
     sizes = BROKERS_ALONE if sets == 1 else BROKERS_EACH
     each = random.choice([size for size in sizes if size >= least] or [least])
     return (sets * each if total is None else total), sets
+
+
+def _containers(random: Random, trial: Trial) -> tuple[int, int]:
+    """Return the number of brokers and of sets in containers: each has a broker of every set."""
+    least = max(MIN_CONTAINERS, _copies_needed(_chosen(trial).values))
+    sets = trial.nodes.get(CONTAINER) or random.choice((least, least, MAX_CONTAINERS))
+    return sets * sets, sets
 
 
 def _divides(brokers: int, sets: int, least: int) -> bool:

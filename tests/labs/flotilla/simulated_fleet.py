@@ -88,6 +88,8 @@ class Fleet:
         if node.role != CLIENT:
             disk.put(CONFIG, self.layout.config(node, HOME).encode())
             disk.put(EVENTS, b"", spared=True)
+            for path, inner in self.layout.inner_files(node, HOME).items():
+                disk.put(path, inner.encode())
         return Aboard(node, host, disk)
 
     def nodes(self, role: str) -> list[str]:
@@ -174,8 +176,12 @@ class Sailor:
 
     async def cluster_state(self) -> ClusterState:
         names = [name for name in self.fleet.aboard if name != "client-1"]
-        answers = [await self._described(name) for name in names]
-        return cluster_state(dict(zip(names, answers, strict=True)), self.fleet.layout.sets)
+        asked = {name: (name, self.fleet.address(name)) for name in names}
+        for of in self.fleet.layout.sets:
+            if of.inner_port:
+                asked |= {of.replica(n): (n, where) for where, n in of.addresses.items()}
+        answers = [await self._described(*where) for where in asked.values()]
+        return cluster_state(dict(zip(asked, answers, strict=True)), self.fleet.layout.sets)
 
     async def healthy(self) -> ClusterState:
         """Wait for full redundancy."""
@@ -195,12 +201,12 @@ class Sailor:
 
         return await eventually(look)
 
-    async def _described(self, name: str) -> Json | None:
+    async def _described(self, name: str, address: str = "") -> Json | None:
         if self.fleet.process(name) is None:
             return None
         with suppress(*CALL_ERRORS):
             async with asyncio.timeout(0.5):
-                return await self.admin.describe(self.fleet.address(name))
+                return await self.admin.describe(address or self.fleet.address(name))
         return None
 
     # the load
