@@ -42,6 +42,8 @@ MEANING = {
     "CUT_TOO_HIGH": "a slave kept bytes that differ from its master's",
     "CUT_TOO_LOW": "a log was cut below its confirm offset",
     "ANSWERED_EARLY": "a send was answered SUCCESS that was not acknowledged yet",
+    "LEASE_OVERLAP": "a master served a send after another one was elected",
+    "RETURNED_TOO_SOON": "the mastership returned to a preferred broker too soon",
     "UNACCEPTABLE": "a node was sent a malformed message by another node of the cluster",
 }
 UNWATCHED = Reason(
@@ -89,8 +91,10 @@ PLUGIN = CheckerPlugin(
             "CUT_TOO_HIGH",
             "CUT_TOO_LOW",
             "ELECTED_OUTSIDE",
+            "LEASE_OVERLAP",
             "ONE_LEADER",
             "ONE_MASTER",
+            "RETURNED_TOO_SOON",
             "SET_LACKS_ACKED",
             "UNACCEPTABLE",
         }

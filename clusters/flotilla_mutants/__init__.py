@@ -11,11 +11,12 @@ every node of a trial, and to its clients.
 
 from collections.abc import Mapping
 
-from . import every_mode, switchless
+from . import every_mode, switchless, zones_and_leases
 from .mutant import Mutant
 
 __all__ = ["MUTANTS", "Mutant"]
 
 MUTANTS: Mapping[str, Mutant] = {
-    mutant.name: mutant for mutant in (*every_mode.MUTANTS, *switchless.MUTANTS)
+    mutant.name: mutant
+    for mutant in (*every_mode.MUTANTS, *switchless.MUTANTS, *zones_and_leases.MUTANTS)
 }

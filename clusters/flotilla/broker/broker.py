@@ -251,7 +251,12 @@ class SendHandler:
         self._catalog, self._store = context.replica.catalog, context.replica.store
         self._role, self._sends = role, sends
         self.handover = HandoverHandler(
-            context, lambda: role.epoch, role.ha.acks, sends.__len__, self.serve
+            context,
+            lambda: role.epoch,
+            role.ha.acks,
+            sends.__len__,
+            self.serve,
+            role.lease.renounce,
         )
 
     def serve(self, connection: FrameConnection, request: int, send: SendRequest) -> None:
@@ -274,6 +279,8 @@ class SendHandler:
         """
         if self._role.leadership is None:
             return SendReply(Status.SERVICE_NOT_AVAILABLE, remark="not the master")
+        if not self._role.may_serve_sends(self._role.leadership.epoch):
+            return SendReply(Status.SERVICE_NOT_AVAILABLE, remark="the master's lease is over")
         queues = self._catalog.topics.get(send.topic)
         if queues is None:
             return SendReply(Status.TOPIC_NOT_EXIST, remark=send.topic)
