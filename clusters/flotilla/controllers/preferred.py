@@ -1,9 +1,9 @@
 """The return of the mastership to a preferred broker (`preferredMaster`). Pure.
 
 `preferredMaster` lists addresses of brokers, the most preferred first: those with the better
-machine, or in the room where the clients are. An election takes the best that is left of the SyncStateSet;
-later the leading controller hands the mastership over to the preferred broker as an operator does
-with a drill, so no send fails.
+machine, or in the room where the clients are. An election takes the best that is left of the
+SyncStateSet; later the leading controller hands the mastership over to the preferred broker as an
+operator does with a drill, so no send fails.
 
 A broker that comes and goes must not take the mastership with it each time (openmessaging/dledger
 287): it has to be alive, in the set and nearly at the end of the log for `preferredStable` without
