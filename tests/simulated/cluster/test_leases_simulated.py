@@ -78,3 +78,23 @@ def test_a_master_that_died_is_replaced_before_its_lease_is_over() -> None:
         assert await replaced_within_s(sailor, power=True) >= 1.8
 
     fleet.sail(scenario)
+
+
+def test_a_new_leader_of_the_controllers_waits_for_the_lease() -> None:
+    """It does not know what the former leader granted."""
+    fleet = Fleet(4, "leases")
+
+    async def scenario(sailor: Sailor) -> None:
+        for _ in range(3):
+            now = await sailor.healthy()
+            old, leader = now.masters[BROKER_SET], now.controller_leader
+            assert leader
+            await sailor.power_cut(old)
+            await sailor.kill(leader)
+            led_ns = fleet.world.now_ns
+            await sailor.new_master(old)
+            assert fleet.world.now_ns - led_ns >= 2e9
+            await sailor.start(leader)
+            await sailor.power_on(old)
+
+    fleet.sail(scenario)
