@@ -542,10 +542,10 @@ class Controller:
         """Try again when the master's lease is over."""
         if (waiting := self._lease_ends.get(name)) is not None:
             waiting.cancel()
-        soon_s = self._config.scan_inactive_master_s / 50  # this leader may not decide yet
-        left_s = max(soon_s, self._leases.ends_at(name) - self._loop.time())
+        soon_s = self._config.scan_inactive_master_s / 50
+        wait_s = self._leases.wait_s(name, self._loop.time(), soon_s)
         self._lease_ends[name] = self._loop.call_later(
-            left_s, self._replace_if_needed, name, "lease"
+            wait_s, self._replace_if_needed, name, "lease"
         )
 
     def _notify_all(self, name: str) -> None:

@@ -69,6 +69,11 @@ class GrantedLeases:
     def may_elect(self, name: str, now: float) -> bool:
         return self._since is not None and self._may_elect(now, self.ends_at(name))
 
+    def wait_s(self, name: str, now: float, soon_s: float) -> float:
+        """Return when to try an election again that `may_elect` refused, `soon_s` or more from now:
+        a leader that cannot decide yet is not ready just because an old lease is over."""
+        return max(soon_s, self.ends_at(name) - now)
+
     def on_ended(self, name: str, now: float) -> None:
         """The master's process has ended."""
         self._ends_at[name] = now

@@ -59,6 +59,14 @@ def test_a_new_leader_waits_for_what_its_predecessor_may_have_granted() -> None:
     assert not leases.grant(SET, EPOCH, 1000.0)
 
 
+def test_an_election_is_tried_again_after_a_while() -> None:
+    """Never at once, also while a new leader cannot decide yet."""
+    leases = granted(since=50.0)
+    assert leases.wait_s(SET, 51.0, 0.1) == LEASE_S - 1.0
+    leases.on_deposed()
+    assert leases.wait_s(SET, 1000.0, 0.1) == 0.1
+
+
 def test_the_end_of_a_process_ends_its_lease() -> None:
     leases = granted()
     assert leases.grant(SET, EPOCH, 1.0)

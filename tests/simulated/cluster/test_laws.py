@@ -155,7 +155,8 @@ def test_no_law_is_broken_in_a_storm(profile: str, seed: int) -> None:
     for law in (Law.ONE_LEADER, Law.ONE_MASTER, Law.ELECTED_OUTSIDE, Law.COMMITTED_CHANGED):
         assert looked[law]
     if profile == "sync-flush":
-        assert all(looked[law] for law in Law), looked
+        of_others = {Law.LEASE_OVERLAP, Law.RETURNED_TOO_SOON}  # leases, preferred masters
+        assert all(looked[law] for law in set(Law) - of_others), looked
     if profile == "unsafe-default":
         assert not looked[Law.SET_LACKS_ACKED]
 
