@@ -119,9 +119,10 @@ class Leadership:
     def _zone_offset(self, acks: Mapping[int, int | None]) -> int:
         """Return the offset up to which the log is in enough zones, below 0 if they are too
         few."""
-        c = self._c
+        c, end = self._c, self._c.replica.store.log.written
+        if c.config.ack_zones == 1:
+            return end
         counted = {slave: acks.get(slave) for slave in certain_members(self.state)}
-        end = c.replica.store.log.written
         return c.rules.zone_offset(c.config.ack_zones, end, c.config.zone, counted, c.ha.zones)
 
     def _needed(self, acks: Mapping[int, int | None], members: tuple[int, ...]) -> int:
