@@ -90,6 +90,7 @@ class Config:
     ha_max_gap_not_in_sync: int = _key(
         "haMaxGapNotInSync", 256 * 1024
     )  # as in RIP-34; RocketMQ: 256 MiB
+    ack_zones: int = _key("ackZones", 1, minimum=1)  # ours: copies in so many zones
     semi_sync: bool = _key("enableSemiSync", False)  # ours
     semi_sync_lag_s: float = _key("haMaxTimeSemiSyncLag", 1000, ms=True)  # ours
     sync_flush_when_alone: bool = _key("forceSyncFlushWhenAlone", False)  # ours
@@ -176,8 +177,18 @@ class Config:
     channel_expired_s: float = _key("brokerChannelExpiredTime", 120000, ms=True)  # RocketMQ: fixed
     notify_min_broker_id_changed: bool = _key("notifyMinBrokerIdChanged", True)  # RocketMQ: false
     election_priority: int = _key("brokerElectionPriority", 2**31 - 1)  # smaller wins
-    zone: str = _key("zone", "")  # for electPolicy = "zone"
+    zone: str = _key("zone", "")  # for electPolicy = "zone", and ackZones
     node_resources: int = _key("nodeResources", 0)  # for electPolicy = "node-resources"
+
+    # the return of the mastership, all ours: see controllers/preferred.py
+    preferred_masters: tuple[str, ...] = _key("preferredMaster", ())  # the best one first
+    preferred_stable_s: float = _key("preferredStable", 30000, ms=True)
+    preferred_pause_s: float = _key("preferredPause", 300000, ms=True)
+
+    # leases of masters, all ours: see controllers/master_lease.py
+    master_lease: bool = _key("enableMasterLease", False)
+    controller_lease_s: float = _key("controllerLeaseMillis", 20000, ms=True)
+    lease_clock_margin_s: float = _key("leaseClockMargin", 2000, ms=True)
 
     # controllers
     scan_not_active_broker_s: float = _key("scanNotActiveBrokerInterval", 5000, ms=True)
@@ -243,6 +254,7 @@ _BY_KEY = {f.metadata["key"]: f for f in fields(Config)}
 ROLES = ("nameserver", "controller", "broker", "coordinator", "hacontroller", "container")
 CONTROLLER_TYPES = ("dledger", "jraft")
 HA_MODES = ("controller", "switchless", "zookeeper")
+MAX_ZONE_BYTES = 255
 BROKER_ROLES = ("SYNC_MASTER", "ASYNC_MASTER")
 
 
@@ -347,6 +359,8 @@ def _refuse_contradictions(config: Config, sized: bool) -> None:
     for key, copies in demands.items():
         if copies > limit:
             raise ConfigError(f"{key} is {copies}, more than totalReplicas, which is {limit}")
+    _refuse_zones(config, limit)
+    _refuse_leases(config)
     if config.raft_heartbeat_s >= config.raft_election_timeout_s:
         raise ConfigError(
             "raftHeartbeatInterval must be less than raftElectionTimeout, or no leader stays"
@@ -378,6 +392,39 @@ def _refuse_contradictions(config: Config, sized: bool) -> None:
     if config.ha_max_gap_not_in_sync < 0:
         raise ConfigError(
             f"haMaxGapNotInSync must be 0 or more bytes, not {config.ha_max_gap_not_in_sync}"
+        )
+
+
+def _refuse_zones(config: Config, limit: float) -> None:
+    """Refuse copies in zones where they cannot be. `limit`: the number of brokers in the set."""
+    if config.ack_zones == 1:
+        return
+    if config.ack_zones > limit:
+        raise ConfigError(
+            f"ackZones is {config.ack_zones}, more than totalReplicas, which is {limit}"
+        )
+    if config.ha_mode != "controller":
+        raise ConfigError('ackZones needs haMode = "controller"')
+    if config.semi_sync:
+        raise ConfigError(
+            "ackZones and enableSemiSync exclude each other: the one slave of a semi-synchronous "
+            "set is chosen by its speed, not by its zone"
+        )
+    if len(config.zone.encode()) > MAX_ZONE_BYTES:
+        raise ConfigError(f"zone must have at most {MAX_ZONE_BYTES} bytes")
+
+
+def _refuse_leases(config: Config) -> None:
+    """Refuse leases that end before the next heartbeat can renew them."""
+    if not config.master_lease:
+        return
+    if config.ha_mode != "controller":
+        raise ConfigError('enableMasterLease needs haMode = "controller"')
+    own_s = config.controller_lease_s - config.lease_clock_margin_s
+    if own_s < 2 * config.broker_heartbeat_interval_s:
+        raise ConfigError(
+            "controllerLeaseMillis less leaseClockMargin must be at least twice "
+            "brokerHeartbeatInterval, or masters lose their leases while nothing is wrong"
         )
 
 

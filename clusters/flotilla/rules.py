@@ -15,7 +15,16 @@ from .broker import acting, catalog
 from .config import Config
 from .container import placement
 from .container.placement import InnerChanges
-from .controllers import alter, controller_state, elect, leases, liveness, registers
+from .controllers import (
+    alter,
+    controller_state,
+    elect,
+    leases,
+    liveness,
+    master_lease,
+    preferred,
+    registers,
+)
 from .controllers.alter import Alteration
 from .controllers.controller_state import BrokerSetState
 from .controllers.elect import Ballot, BrokerStatus
@@ -58,6 +67,11 @@ class Rules:
         [BrokerSetState, Alteration, Callable[[int], BrokerStatus]], tuple[Status, str]
     ] = alter.check_alter
     answers_alone: Callable[[bool], bool] = registers.answers_alone
+    # leases of masters: of the lease and the margin, of now and the end, all in seconds
+    own_lease_s: Callable[[float, float], float] = master_lease.own_lease_s
+    may_elect_after_lease: Callable[[float, float], bool] = master_lease.may_elect_after_lease
+    lease_lasts: Callable[[float, float], bool] = master_lease.lease_lasts
+    may_return: preferred.MayReturn = preferred.may_return
     set_in_snapshot: Callable[[BrokerSetState], BrokerSetState] = controller_state.set_in_snapshot
     # control plane: the machine of a pair in ZooKeeper
     next_machine_state: Callable[[MachineView], MachineState | None] = machine.next_state
@@ -94,6 +108,12 @@ class Rules:
     replicated_offset: Callable[[int, int, Mapping[int, int | None], tuple[int, ...], int], int] = (
         quorum.replicated_offset
     )
+    zone_offset: Callable[[int, int, str, Mapping[int, int | None], Mapping[int, str]], int] = (
+        quorum.zone_offset
+    )
+    kept_for_zone: Callable[
+        [int, str, Collection[int], Collection[int], Mapping[int, str]], tuple[int, ...]
+    ] = quorum.kept_for_zone
     outcome_of: Callable[[LogPosition, int, int, float, SendTimeouts, bool], Status | None] = (
         quorum.outcome_of
     )

@@ -274,7 +274,12 @@ class SendHandler:
         self._catalog, self._store = context.replica.catalog, context.replica.store
         self._role, self._sends = role, sends
         self.handover = HandoverHandler(
-            context, lambda: role.epoch, role.ha.acks, sends.__len__, self.serve
+            context,
+            lambda: role.epoch,
+            role.ha.acks,
+            sends.__len__,
+            self.serve,
+            role.lease.renounce,
         )
         self.delays = DelayScan(context, lambda: role.epoch, self._admits)
         self.transactions = HalfMessages(context, lambda: role.epoch, self._admits)
@@ -300,6 +305,8 @@ class SendHandler:
         """Return the message to append for a send, or the answer to one that is not appended."""
         if self._role.leadership is None:
             return SendReply(Status.SERVICE_NOT_AVAILABLE, remark="not the master")
+        if not self._role.may_serve_sends(self._role.leadership.epoch):
+            return SendReply(Status.SERVICE_NOT_AVAILABLE, remark="the master's lease is over")
         if send.topic == OP_TOPIC:
             return self.transactions.decide(send)
         if send.topic not in (DELAY_TOPIC, HALF_TOPIC):
@@ -309,7 +316,10 @@ class SendHandler:
         return stored if isinstance(stored, SendReply) else self._no_room(stored) or stored
 
     def _admits(self) -> bool:
-        return self._role.leadership is not None and self._role.leadership.admits()
+        leadership = self._role.leadership
+        if leadership is None or not self._role.may_serve_sends(leadership.epoch):
+            return False
+        return leadership.admits()
 
     def _refusal(self, send: SendRequest) -> SendReply | None:
         """Return the answer to a send of an impossible message, None if it is possible.

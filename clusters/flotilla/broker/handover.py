@@ -37,7 +37,7 @@ Serve = Callable[[FrameConnection, int, SendRequest], None]
 
 class HandoverHandler:
     """`acks`: the position of each slave; `waiting`: number of unanswered sends; `serve`: serves a
-    send."""
+    send; `renounce`: ends the master's lease, at a time."""
 
     def __init__(
         self,
@@ -46,9 +46,10 @@ class HandoverHandler:
         acks: Callable[[], Mapping[int, int | None]],
         waiting: Callable[[], int],
         serve: Serve,
+        renounce: Callable[[float], None],
     ) -> None:
         self._context, self._epoch, self._acks = context, epoch, acks
-        self._waiting, self._serve = waiting, serve
+        self._waiting, self._serve, self._renounce = waiting, serve, renounce
         self._loop = asyncio.get_running_loop()
         self._held: list[tuple[FrameConnection, int, SendRequest]] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -115,6 +116,7 @@ class HandoverHandler:
             self._timer = self._loop.call_later(
                 timeout_s, self.end
             )  # the election must follow soon
+            self._renounce(self._loop.time())
             return {"maxOffset": self._context.replica.store.log.max_offset}
         self.end()
         return refusal(Status.FLUSH_SLAVE_TIMEOUT, f"broker {to} does not have everything in time")

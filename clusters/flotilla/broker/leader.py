@@ -38,7 +38,8 @@ from .sends import WaitingSends
 class LeadershipContext:
     """The parts of the broker that a `Leadership` uses.
 
-    `on_info`: takes a newer ReplicaInfo; `holds_metadata`: whether a slave may enter the set.
+    `on_info`: takes a newer ReplicaInfo; `holds_metadata`: whether a slave may enter the set;
+    `may_serve_sends`: whether the lease for an epoch lasts.
     """
 
     config: Config
@@ -50,6 +51,7 @@ class LeadershipContext:
     events: EventLog
     on_info: Callable[[Json], None]
     holds_metadata: Callable[[int], bool]
+    may_serve_sends: Callable[[int], bool]
 
 
 class Leadership:
@@ -83,6 +85,8 @@ class Leadership:
         if config.switchless:
             acks, members = self._c.ha.acks(), rules.counted_members(self.state)
             return rules.admit(self._in_step(acks, members), self._needed(acks, members))
+        if self._zone_offset(self._c.ha.acks()) < 0:
+            return False
         size = rules.set_size(self.state)
         if config.auto_in_sync_replicas and not config.all_ack_in_sync_state_set:
             size = min(size, self._in_step(self._c.ha.acks(), rules.counted_members(self.state)))
@@ -93,8 +97,13 @@ class Leadership:
         c, log, store = self._c, self._c.replica.store.log, self._c.replica.store
         own = c.rules.ack_position(self._syncs(), log.max_offset, log.written, log.flushed)
         acks, members = c.ha.acks(), c.rules.counted_members(self.state)
+        in_zones = self._zone_offset(acks)
         confirm = c.rules.confirm_offset(
-            store.confirm_offset, own, acks, members, c.config.all_ack_in_sync_state_set
+            store.confirm_offset,
+            min(own, max(in_zones, c.replica.epochs.last_start)),
+            acks,
+            members,
+            c.config.all_ack_in_sync_state_set,
         )
         if confirm != store.confirm_offset:
             store.confirm(confirm)
@@ -104,7 +113,17 @@ class Leadership:
         replicated = c.rules.replicated_offset(
             self._needed(acks, members), log.written, acks, members, c.config.min_in_sync_replicas
         )
-        c.sends.complete(replicated, own)
+        if c.may_serve_sends(self.epoch):
+            c.sends.complete(min(replicated, in_zones), own)
+
+    def _zone_offset(self, acks: Mapping[int, int | None]) -> int:
+        """Return the offset up to which the log is in enough zones, below 0 if they are too
+        few."""
+        c, end = self._c, self._c.replica.store.log.written
+        if c.config.ack_zones == 1:
+            return end
+        counted = {slave: acks.get(slave) for slave in certain_members(self.state)}
+        return c.rules.zone_offset(c.config.ack_zones, end, c.config.zone, counted, c.ha.zones)
 
     def _needed(self, acks: Mapping[int, int | None], members: tuple[int, ...]) -> int:
         """Return how many copies are enough now."""
@@ -227,6 +246,7 @@ class Leadership:
         """Return the set as it should be."""
         start = self._c.replica.epochs.last_start
         keep = [i for i in self.state.slaves if not self._must_leave(i)]
+        keep += self._kept_for_zone(keep)
         ready = [
             slave
             for slave, ack in self._c.ha.acks().items()
@@ -237,6 +257,11 @@ class Leadership:
         ]
         chosen = self._chosen(keep, ready)
         return tuple(sorted({self.state.me, *chosen}))
+
+    def _kept_for_zone(self, staying: Sequence[int]) -> tuple[int, ...]:
+        c, leaving = self._c, [i for i in self.state.slaves if i not in staying]
+        own, zones = c.config.zone, c.ha.zones
+        return c.rules.kept_for_zone(c.config.ack_zones, own, staying, leaving, zones)
 
     def _chosen(self, keep: Sequence[int], ready: Sequence[int]) -> Sequence[int]:
         """Choose the slaves of the next set. A leaving member does not wait for a refused one."""

@@ -51,6 +51,7 @@ class Announcer:
             config.heartbeat_rpc_timeout_s,
             config.heartbeat_timeout_s,
             self._heartbeat,
+            role.grant_lease,
         )
         intervals = RegistrationIntervals(
             config.register_nameserver_s,
@@ -244,7 +245,9 @@ class Heartbeats:
         timeout_s: float,
         patience_s: float,
         fields: Callable[[], Json | None],
+        grant_lease: Callable[[int, float, float], None],
     ) -> None:
+        self._grant_lease = grant_lease
         self._controllers = controllers
         self._pool = Pool(timeout_s)
         self._period_s = period_s
@@ -291,6 +294,7 @@ class Heartbeats:
         fields = self._fields()
         if fields is None:
             return True
+        sent_at = self._loop.time()
         try:
             reply = await self._pool.ask(address, Op.BROKER_HEARTBEAT, fields, self._timeout_s)
         except (Unreachable, ConnectionLost, CallTimeout):
@@ -298,4 +302,7 @@ class Heartbeats:
         if addresses := reply.get("controllers"):
             self._controllers.update_addresses(addresses, int(reply["asOf"]))
             self.start()
+        if "leaseEpoch" in reply:
+            own_s = float(reply["leaseMs"]) / 1000
+            self._grant_lease(int(reply["leaseEpoch"]), own_s, sent_at)
         return True

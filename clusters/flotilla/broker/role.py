@@ -6,7 +6,7 @@ sides of replication and, while the broker is master, two objects that live for 
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..config import Config
@@ -56,6 +56,7 @@ class BrokerRole:
         self.acting: ActingChanges | None = None  # while it serves for an absent master
         self.ha = HaMaster(config, replica.store.log, rules, self, events, ports.choices)
         self.slave = HaSlave(config, replica.store, rules, replica, events)
+        self.lease = OwnLease(config.master_lease, rules.lease_lasts)
         self.link: Steering
         if config.zookeeper:
             self.link = ZookeeperRole(config, ports, rules, replica, self, events)
@@ -103,6 +104,16 @@ class BrokerRole:
         if self.serves() or self._promoting or not address:
             return None
         return address, self.link.id
+
+    def may_serve_sends(self, epoch: int) -> bool:
+        """Return whether the lease of this master lasts, if it needs one."""
+        return self.lease.lasts(epoch, asyncio.get_running_loop().time())
+
+    def grant_lease(self, epoch: int, own_s: float, sent_at: float) -> None:
+        """Take a lease; answer the sends that waited for it."""
+        self.lease.grant(epoch, own_s, sent_at)
+        if self.leadership is not None:
+            self.leadership.advance()
 
     def needed_from(self) -> int:
         """Return the offset before which no replica needs this log any more."""
@@ -266,6 +277,7 @@ class BrokerRole:
             self._events,
             on_info=self.link.notice,
             holds_metadata=lambda slave: self.changes is None or self.changes.holds(slave),
+            may_serve_sends=self.may_serve_sends,
         )
 
     def _begin_changes(self, epoch: int) -> None:
@@ -289,6 +301,36 @@ class BrokerRole:
         if self.leadership is None or not self.leadership.admits():
             return None
         return self._rules.counted_members(self.leadership.state)
+
+
+class OwnLease:
+    """The lease of this process as a master, by its monotonic clock (`controllers.master_lease`).
+
+    `needed`: whether a master needs one; `lasts`: the rule, of now and the end of the last lease.
+    """
+
+    def __init__(self, needed: bool, lasts: Callable[[float, float], bool]) -> None:
+        self._needed, self._rule = needed, lasts
+        self._epoch, self._until = 0, 0.0
+        self._counts_from = 0.0
+
+    def grant(self, epoch: int, own_s: float, sent_at: float) -> None:
+        """Take a lease for an epoch, which came with the answer to a heartbeat sent then."""
+        if sent_at < self._counts_from or epoch < self._epoch:
+            return
+        if epoch > self._epoch:
+            self._epoch, self._until = epoch, 0.0
+        self._until = max(self._until, sent_at + own_s)
+
+    def renounce(self, now: float) -> None:
+        """End the lease: another broker is about to be elected in a handover."""
+        self._until, self._counts_from = 0.0, now
+
+    def lasts(self, epoch: int, now: float) -> bool:
+        """Return whether a master of this epoch may serve sends."""
+        if not self._needed:
+            return True
+        return self._rule(now, self._until if epoch == self._epoch else 0.0)
 
 
 def describe(role: BrokerRole, now: float) -> Json:

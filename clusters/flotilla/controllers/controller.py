@@ -60,6 +60,8 @@ from .dledger import Dledger
 from .elect import BrokerStatus
 from .jraft import Jraft
 from .liveness import Heartbeat, Key, LocalLiveness
+from .master_lease import GrantedLeases
+from .preferred import PreferenceWatch, preferred_broker
 from .state_machine import LeaderSettings, ReplicatedState, apply_entry
 
 MAX_NAME_BYTES = 255  # Raft's messages have one byte for the length of a name
@@ -94,6 +96,11 @@ class Controller:
         self._connections: dict[FrameConnection, int] = {}  # numbered, if heartbeats arrived
         self._next_connection = 1
         self._replacing: dict[str, None] = {}
+        self._leases = GrantedLeases(config.controller_lease_s, rules.may_elect_after_lease)
+        self._preference = PreferenceWatch(
+            config.preferred_stable_s, config.preferred_pause_s, rules.may_return
+        )
+        self._lease_ends: dict[str, asyncio.TimerHandle] = {}
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._tuning = ConfigHandler(config, {"drillTimeout": lambda _: None}, self._events)
         self.handler = JsonHandler(
@@ -141,9 +148,11 @@ class Controller:
         )
         self._every(config.scan_not_active_broker_s, self._mode.check_heartbeats)
         self._every(config.scan_inactive_master_s, self._scan_masters)
+        if config.preferred_masters:
+            self._every(config.scan_inactive_master_s, self._return_masters)
 
     async def close(self) -> None:
-        for timer in self._timers.values():
+        for timer in [*self._timers.values(), *self._lease_ends.values()]:
             timer.cancel()
         self._mode.on_deposed()
         self._tasks.cancel()
@@ -176,6 +185,7 @@ class Controller:
     def _on_role(self, role: Role) -> None:
         self._role = role
         self._mode.on_deposed()
+        self._leases.on_deposed()
         self._events.write("raft", term=role.term, state=role.state.value, leader=role.leader)
 
     def _on_members(self, members: Configuration) -> None:
@@ -185,6 +195,8 @@ class Controller:
         self._mode.on_leading(self._start_deciding)
 
     def _start_deciding(self) -> None:
+        self._leases.on_leading(self._loop.time())
+        self._preference.on_leading(self._loop.time())
         for name in self._state.sets:
             self._notify_all(name)
         self._mode.check_heartbeats()
@@ -259,12 +271,42 @@ class Controller:
 
     def _answer(self, op: Op) -> Callable[[FrameConnection, Json], Awaitable[Json]]:
         async def answer(connection: FrameConnection, fields: Json) -> Json:
-            answered = await self._mode.submit(op, fields)
+            if op == Op.ELECT_MASTER:
+                answered = await self._elect_master(fields)
+            else:
+                answered = await self._mode.submit(op, fields)
             most_s = 1.5 * self._config.controller_rpc_timeout_s
             await delay(self._ports.choices, "answer-late", most_s)
             return answered
 
         return answer
+
+    async def _elect_master(self, fields: Json) -> Json:
+        """Hold an election that a broker or an operator requests, unless the master has a lease."""
+        row = self._state.sets.get(name := str(fields.get("brokerName")))
+        if self._config.master_lease and self._leads() and row and row.master_id is not None:
+            now, context = self._loop.time(), self._mode.context()
+            if not self._leases.may_elect(name, now):
+                lives = context.status(name, row.master_id) is not BrokerStatus.DEAD
+                if lives and not fields.get("designate", False):
+                    return context.info(name) | {"code": Status.MASTER_STILL_EXIST}
+                left_s = self._leases.ends_at(name) - now
+                why = f"the master's lease lasts for {left_s:.1f} s more"
+                return refusal(Status.ELECT_MASTER_FAILED, why)
+        return await self._election(name, self._mode.submit(Op.ELECT_MASTER, fields))
+
+    async def _election(self, name: str, election: Awaitable[Json]) -> Json:
+        """Hold an election, and grant no lease meanwhile, nor later if its outcome is unknown."""
+        row = self._state.sets.get(name)
+        in_doubt = row.master_epoch if row else 0
+        self._leases.begin_election(name)
+        try:
+            reply = await election
+            if reply.get("code", Status.SUCCESS) != Status.SYSTEM_ERROR:
+                in_doubt = 0
+            return reply
+        finally:
+            self._leases.end_election(name, in_doubt)
 
     async def _hand_over(self, connection: FrameConnection, fields: Json) -> Json:
         """Move the mastership of a set as planned: the controllers' part of a *drill*.
@@ -273,6 +315,10 @@ class Controller:
         elected if the master is then still the one of that epoch. If anything fails, the master
         goes on: because it is asked to, or by itself when the time is over.
         """
+        return await self._drill(fields)
+
+    async def _drill(self, fields: Json, *, preferred: bool = False) -> Json:
+        """`preferred`: the controllers themselves want it, not an operator."""
         if not self._leads():
             return self._not_leader()
         plan = plan_handover(self._mode.context(), fields)
@@ -282,6 +328,13 @@ class Controller:
             self._config.controller_rpc_timeout_s,
             self._tuning.config.drill_timeout_s,
         )
+        return await self._election(
+            plan.name, self._hand_over_to(plan, rpc_timeout_s, timeout_s, preferred)
+        )
+
+    async def _hand_over_to(
+        self, plan: HandoverPlan, rpc_timeout_s: float, timeout_s: float, preferred: bool
+    ) -> Json:
         try:
             master = await dial(plan.address, RejectingHandler(), rpc_timeout_s)
         except Unreachable as e:
@@ -297,6 +350,7 @@ class Controller:
                 "brokerId": plan.to,
                 "designate": True,
                 "masterEpoch": plan.epoch,
+                **({"preferred": True} if preferred else {}),
             }
             elected = await self._mode.submit(Op.ELECT_MASTER, election)
             if elected.get("code", Status.SUCCESS) != Status.SUCCESS:
@@ -371,11 +425,25 @@ class Controller:
     # liveness
 
     async def _heartbeat(self, connection: FrameConnection, fields: Json) -> Json:
-        self._mode.on_heartbeat(Heartbeat.from_fields(fields), self._number(connection))
+        heartbeat = Heartbeat.from_fields(fields)
+        self._mode.on_heartbeat(heartbeat, self._number(connection))
         if self._raft is None:
             return {}
         index, members = self._raft.committed_members
-        return {"controllers": sorted(members.addresses.values()), "asOf": index}
+        lease = self._lease_of(heartbeat.key) if self._config.master_lease else {}
+        return {"controllers": sorted(members.addresses.values()), "asOf": index, **lease}
+
+    def _lease_of(self, key: Key) -> Json:
+        """Return the lease that a broker gets with this answer, if it is a master, else {}."""
+        name, broker_id = key
+        row = self._state.sets.get(name)
+        if row is None or row.master_id != broker_id or not self._leads():
+            return {}
+        if not self._leases.grant(name, row.master_epoch, self._loop.time()):
+            return {}
+        config = self._config
+        own_s = self._rules.own_lease_s(config.controller_lease_s, config.lease_clock_margin_s)
+        return {"leaseEpoch": row.master_epoch, "leaseMs": own_s * 1000}
 
     def _number(self, connection: FrameConnection) -> int:
         if connection not in self._connections:
@@ -415,6 +483,9 @@ class Controller:
         for name, broker_id in keys:
             if self._leads():
                 self._events.write("expired", brokerName=name, brokerId=broker_id, why=why)
+                row = self._state.sets.get(name)
+                if why == "closed" and row is not None and row.master_id == broker_id:
+                    self._leases.on_ended(name, self._loop.time())
             self._replace_if_needed(name, why)
 
     # elections
@@ -431,14 +502,51 @@ class Controller:
         master = row.master_id
         status = None if master is None else self._mode.context().status(name, master)
         if self._rules.needs_election(row.master_changes, status):
+            leased = self._config.master_lease and master is not None
+            if leased and not self._leases.may_elect(name, self._loop.time()):
+                self._replace_after_lease(name)
+                return
             self._replacing[name] = None
             self._tasks.start(self._replace(name, trigger))
 
     async def _replace(self, name: str, trigger: str) -> None:
         try:
-            await self._mode.replace(name, trigger)
+            await self._election(name, self._mode.replace(name, trigger))
         finally:
             self._replacing.pop(name)
+
+    def _return_masters(self) -> None:
+        """Hand over to preferred brokers that are ready for long enough."""
+        if not self._leads():
+            return
+        context, config = self._mode.context(), self._config
+        for name in self._state.sets:
+            row, wanted = context.broker_set(name), None
+            if row is not None and row.master_id in row.sync_set:
+                addresses = {i: member.addr for i, member in row.members.items()}
+                in_set = {i: context.candidate(name, i) for i in row.sync_set}
+                near = config.ha_transfer_batch_size
+                wanted = preferred_broker(
+                    config.preferred_masters, addresses, in_set, row.master_id, near
+                )
+            if self._preference.begin_return(name, wanted, self._loop.time()):
+                self._tasks.start(self._return_to(name, wanted))
+
+    async def _return_to(self, name: str, broker: int | None) -> None:
+        try:
+            await self._drill({"brokerName": name, "to": broker}, preferred=True)
+        finally:
+            self._preference.end_return(name, self._loop.time())
+
+    def _replace_after_lease(self, name: str) -> None:
+        """Try again when the master's lease is over."""
+        if (waiting := self._lease_ends.get(name)) is not None:
+            waiting.cancel()
+        soon_s = self._config.scan_inactive_master_s / 50
+        wait_s = self._leases.wait_s(name, self._loop.time(), soon_s)
+        self._lease_ends[name] = self._loop.call_later(
+            wait_s, self._replace_if_needed, name, "lease"
+        )
 
     def _notify_all(self, name: str) -> None:
         context = self._mode.context()

@@ -147,7 +147,8 @@ def elect_master(context: DecisionContext, fields: Json) -> Decision:
         return _unregistered(name, broker_id)
     if replaced is not None and int(replaced) != row.master_epoch:
         return _refuse(Status.FENCED_MASTER_EPOCH, f"the master's epoch is {row.master_epoch}")
-    trigger = "drill" if replaced is not None else "operator" if designate else "broker"
+    planned = "preferred" if fields.get("preferred", False) else "drill"
+    trigger = planned if replaced is not None else "operator" if designate else "broker"
     if row.master_changes == 0:
         winner = _first_master(context.candidate(name, broker_id))
     else:

@@ -153,7 +153,12 @@ SCHEMAS: Mapping[int, Schema] = {
         "set": list_of(is_integer),
         "setEpoch": is_integer,
     },
-    Op.ELECT_MASTER: {**_BROKER, "designate?": is_flag, "masterEpoch?": or_null(is_integer)},
+    Op.ELECT_MASTER: {
+        **_BROKER,
+        "designate?": is_flag,
+        "masterEpoch?": or_null(is_integer),
+        "preferred?": is_flag,
+    },
     Op.REPLICA_INFO: {"brokerName": is_text},
     Op.SYNC_STATE_DATA: {"brokerNames?": or_null(list_of(is_text))},
     Op.CLEAN_BROKER_DATA: {

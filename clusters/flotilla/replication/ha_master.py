@@ -154,6 +154,7 @@ class HaMaster:
         choices: Choices = USUAL,
     ) -> None:
         self.links: dict[int, SlaveLink] = {}
+        self.zones: dict[int, str] = {}  # of each slave that was ever connected, by id
         self._by_connection: dict[FrameConnection, SlaveLink] = {}
         self._unidentified: dict[FrameConnection, None] = {}
         self._admitted = 0
@@ -285,6 +286,7 @@ class HaMaster:
         self._events.write("handshake", peer=slave, epoch=handshake.epoch, status=int(status))
         connection.reply(Op.HA_HANDSHAKE, request, reply.pack())
         if status is Status.SUCCESS:
+            self.zones[slave] = handshake.zone
             self._admit(connection, slave, handshake.learner)
 
     def _status_for(self, handshake: HandshakeRequest) -> Status:

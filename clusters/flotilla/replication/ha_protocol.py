@@ -15,8 +15,9 @@ have (it ends before it begins, or its epochs do not rise) is malformed.
 Both sides check the master's epoch in the handshake: a master refuses a slave that follows a later
 epoch, and a slave refuses a master of an earlier epoch than it was given.
 
-The last byte of a handshake holds the slave's flags. It is left out when no flag is set, because
-the first edition knows no flags and closes a connection on which more bytes arrive.
+Behind the shape of a handshake a byte holds the slave's flags, and the name of its zone may follow
+(`ackZones`). Both are left out where they are not needed, because the first edition does not know
+them and closes a connection on which more bytes arrive.
 """
 
 import struct
@@ -33,7 +34,7 @@ _SHAPE = struct.Struct(">QQH")
 _EPOCH = struct.Struct(">IQ")
 _LAST_FILE = struct.Struct(">Q")
 _ACK = struct.Struct(">Q")
-_LEARNER, _ASKS_LAST_FILE = 1, 2
+_LEARNER, _ASKS_LAST_FILE, _HAS_ZONE = 1, 2, 4
 MAX_OFFSET = 2**62
 
 
@@ -61,7 +62,7 @@ def _unpack_shape(body: bytes, at: int) -> tuple[LogShape, bytes]:
 @dataclass(frozen=True)
 class HandshakeRequest:
     """A slave's handshake. `epoch`: of the master it follows; `last_file`: it asks where that
-    begins."""
+    begins; `zone`: its zone, if masters count zones."""
 
     slave_id: U32
     epoch: U32
@@ -69,21 +70,24 @@ class HandshakeRequest:
     shape: LogShape
     learner: bool = False
     last_file: bool = False
+    zone: str = ""
 
     def pack(self) -> bytes:
         flags = self.learner * _LEARNER | self.last_file * _ASKS_LAST_FILE
-        tail = bytes([flags]) if flags else b""
+        flags |= bool(self.zone) * _HAS_ZONE
+        tail = bytes([flags]) + self.zone.encode() if flags else b""
         return _REQUEST.pack(self) + _pack_shape(self.shape) + tail
 
     @classmethod
     def unpack(cls, body: bytes) -> "HandshakeRequest":
         shape, rest = _unpack_shape(body, _REQUEST.size)
-        if len(rest) > 1:
-            raise ValueError(f"{len(rest)} bytes behind the shape")
         flags = rest[0] if rest else 0
+        if (len(rest) > 1) != bool(flags & _HAS_ZONE):
+            raise ValueError(f"{len(rest)} bytes behind the shape")
         learner, last_file = bool(flags & _LEARNER), bool(flags & _ASKS_LAST_FILE)
         fields = _REQUEST.unpack(body)
-        return cls(**fields, shape=shape, learner=learner, last_file=last_file)
+        zone = rest[1:].decode()
+        return cls(**fields, shape=shape, learner=learner, last_file=last_file, zone=zone)
 
 
 @dataclass(frozen=True)

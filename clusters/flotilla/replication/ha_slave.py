@@ -189,6 +189,7 @@ class HaSlave:
             self._copy.shape(),
             self._config.async_learner,
             self._config.sync_from_last_file,
+            self._config.zone if self._config.ack_zones > 1 else "",
         )
         packed = await connection.call(Op.HA_HANDSHAKE, request.pack(), timeout_s)
         try:

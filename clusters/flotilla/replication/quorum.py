@@ -16,14 +16,27 @@ degradation, and this one has no effect.
 Copies are counted by slave id, and only among members that may be elected. RocketMQ counts
 connections: one slave twice while a dead connection lingers, and slaves outside the set, whose copy
 does not help when a lagging member is elected.
+
+**Zones.** `ackZones = n` (ours) asks for copies in n different zones, beside all that. Without it
+the two copies of "2 of 3" may both be in the room whose power fails.
+
+Only a slave that is in the SyncStateSet whatever becomes of an open change counts for its zone,
+since only such a slave may be elected when the room of the master is gone. A broker without a zone
+counts for none.
+
+**The set keeps a zone.** A member that falls silent leaves the set, so that the others can go on.
+If it was the last member in one of the n zones, the others cannot go on: nothing is acknowledged
+without its zone. So it stays, and can be elected when it returns and the room of the others is
+gone. It leaves when members of enough other zones are in the set.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from ..net.wire import Status
 
 ALL = -1
+TOO_FEW_ZONES = -1
 
 
 class LogPosition(NamedTuple):
@@ -79,6 +92,49 @@ def replicated_offset(
     if others <= 0:
         return end
     return copies[others - 1] if others <= len(copies) else -1
+
+
+def zone_offset(
+    needed: int, end: int, own: str, acks: Mapping[int, int | None], zones: Mapping[int, str]
+) -> int:
+    """Return the offset up to which the log is in `needed` zones, `TOO_FEW_ZONES` if there are not
+    so many.
+
+    `own`: the master's zone, in which the log reaches to `end`. `acks`: the positions of the
+    slaves that count; `zones`: the zone of each slave, by id.
+    """
+    if needed <= 1:
+        return end
+    best: dict[str, int] = {}
+    for slave, ack in acks.items():
+        zone = zones.get(slave, "")
+        if ack is not None and zone and zone != own:
+            best[zone] = max(best.get(zone, 0), ack)
+    others = needed - 1 if own else needed
+    reached = sorted(best.values(), reverse=True)
+    return min(end, reached[others - 1]) if others <= len(reached) else TOO_FEW_ZONES
+
+
+def kept_for_zone(
+    needed: int,
+    own: str,
+    staying: Collection[int],
+    leaving: Collection[int],
+    zones: Mapping[int, str],
+) -> tuple[int, ...]:
+    """Return the members that stay although they should leave, one of each zone that would
+    otherwise be missing; of several in one zone the first in `leaving`.
+
+    `leaving` is in order of preference.
+    """
+    present = {zone for zone in (own, *(zones.get(i, "") for i in staying)) if zone}
+    kept: list[int] = []
+    for slave in leaving:
+        zone = zones.get(slave, "")
+        if zone and zone not in present and len(present) < needed:
+            present.add(zone)
+            kept.append(slave)
+    return tuple(kept)
 
 
 def outcome_of(

@@ -31,6 +31,8 @@ from clusters.systems.flotilla.layout import (
     address,
     broker_sets,
     cluster_nodes,
+    refuse_too_few_zones,
+    refuse_unknown_preferred,
 )
 from clusters.systems.flotilla.modes import (
     BROKER,
@@ -64,6 +66,7 @@ from harness.errors import BedFailed, NodeGone
 from harness.registry import load
 from harness.run.broker_sets import BrokerSetData
 from harness.trial import Trial
+from harness.zones import assign_zones
 
 __all__ = ["Flotilla", "claims", "in_force", "mutants", "profiles", "swarm", "system"]
 
@@ -77,6 +80,7 @@ STOP_WITHIN_S = 5.0
 READ_WITHIN_S = 120.0
 DIGEST_WITHIN_S = 60.0
 LOOK_EVERY_S = 0.1
+HOSTS_WITH_ZONES = frozenset({"ssh"})  # their inventory may say where a node is
 _DESCRIBE = frame(Op.DESCRIBE, 1, b"{}")
 _REPLY_HEAD = HEADER.size - 4  # the agent removes the length
 
@@ -90,6 +94,9 @@ def system(trial: Trial) -> "Flotilla":
     (first, *_) = broker_sets(nodes, chosen)
     electable = len(first.nodes) - chosen.learners
     refuse_impossible(chosen.values, electable, wanted.get("body_bytes", 0))
+    refuse_unknown_preferred(nodes, chosen)
+    if trial.hosts not in HOSTS_WITH_ZONES:
+        refuse_too_few_zones(assign_zones(nodes, trial.zones), chosen)
     return Flotilla(trial, chosen, wanted.get("topics", {}))
 
 
@@ -470,6 +477,7 @@ def _order(event: Event) -> tuple[int, str]:
 
 
 def _detection_s(chosen: FlotillaSettings) -> float:
-    """Return the longest time to notice a silent master."""
+    """Return the longest time to notice a silent master, and until its lease is over."""
     ms = sum(chosen.values[name] for name in chosen.mode.detection)
+    ms = max(ms, chosen.lease_ms)
     return float(ms) / 1000 * float(chosen.values["timeScale"])

@@ -213,6 +213,8 @@ class EventLaws:
     def _election(self, line: EventLine) -> None:
         of = self._state.sets[str(line.fields["brokerName"])]
         epoch, winner = int(line.fields["epoch"]), line.fields["masterId"]
+        if line.fields.get("trigger") == "preferred" and epoch not in of.elections:
+            self._check_return(of, line)
         recorded = of.elections.setdefault(epoch, winner)
         if recorded != winner:
             why = f"broker {recorded} was elected for epoch {epoch} of {of.name}, now {winner}"
@@ -223,6 +225,16 @@ class EventLaws:
             return
         self._check_elected_in_set(of, int(winner), line)
         self._begin_epoch(of, int(winner), epoch, line)
+
+    def _check_return(self, of: SetState, line: EventLine) -> None:
+        """The mastership does not return to a preferred broker again and again."""
+        self._state.checks[Law.RETURNED_TOO_SOON] += 1
+        last_ns, of.returned_ns = of.returned_ns, line.t_ns
+        if last_ns is not None and line.t_ns - last_ns < self._state.preferred_pause_ns:
+            after_s = (line.t_ns - last_ns) / 1e9
+            why = f"the mastership of {of.name} returned {after_s:.1f} s after the last return"
+            fields = {"set": of.name, "epoch": line.fields["epoch"]}
+            self._state.report(Law.RETURNED_TOO_SOON, line.node, why, fields, line.t_ns)
 
     def _check_elected_in_set(self, of: SetState, winner: int, line: EventLine) -> None:
         before = line.fields.get("previousSet") or ()

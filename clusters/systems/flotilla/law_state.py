@@ -32,6 +32,8 @@ class Law(StrEnum):
     CUT_TOO_LOW = "CUT_TOO_LOW"
     ANSWERED_EARLY = "ANSWERED_EARLY"
     UNACCEPTABLE = "UNACCEPTABLE"
+    LEASE_OVERLAP = "LEASE_OVERLAP"
+    RETURNED_TOO_SOON = "RETURNED_TOO_SOON"
     SEQUENCE_REUSED = "SEQUENCE_REUSED"
     STATE_JUMPED = "STATE_JUMPED"
     GHOST_BROKER = "GHOST_BROKER"
@@ -90,6 +92,7 @@ class SetState:
     members: tuple[int, ...] = ()
     machine: Fields = field(default_factory=dict)  # the latest decision of an HA controller
     exempt: bool = False
+    returned_ns: int | None = None  # when the mastership returned to a preferred broker
     masters: dict[int, tuple[str, int]] = field(default_factory=dict)
     elections: dict[int, Any] = field(default_factory=dict)
     sets: dict[int, list[int]] = field(default_factory=dict)
@@ -122,6 +125,8 @@ class LawState:
         self.unreadable = 0  # of these, unreadable or lost
         self.damaged = False  # nodes may send data from damaged disks
         self.damages: Counter[str] = Counter()  # of nodes whose files changed or were not synced
+        pause_ms = float(settings.get("preferredPause", 300_000))
+        self.preferred_pause_ns = pause_ms * 1e6 * float(settings.get("timeScale", 1.0))
         self.unclean = bool(settings.get("enableElectUncleanMaster", False))
         self.log_bytes = log_bytes
         self.set_of: dict[str, SetState] = {}  # by broker (BrokerSetLayout.replica)

@@ -13,6 +13,8 @@ once.
     CUT_TOO_LOW         a log is not cut below the highest confirm offset that its node ever had
     ANSWERED_EARLY      SUCCESS is answered only for bytes that the master counts as acknowledged,
                         and only by the master that appended them
+    LEASE_OVERLAP       a master serves no send after another election, where masters have leases
+    RETURNED_TOO_SOON   the mastership returns to a preferred broker once in preferredPause
     UNACCEPTABLE        no node sends a message that violates the protocol
     SEQUENCE_REUSED     a SequenceID belongs to one state of one pair (haMode = zookeeper)
     STATE_JUMPED        a state of a pair follows the one that was in force, and only where it may
@@ -108,6 +110,7 @@ class Laws:
             outcome_of=self._outcome_of(life, of, rules),
             ack_position=self._ack_position(life, of, rules),
             find_consistent_point=self._find_consistent_point(life, of, rules),
+            lease_lasts=self._lease_lasts(life, of, rules),
         )
 
     def _inner_rules(self, node: str, rules: Rules) -> Callable[[Rules, str], Rules]:
@@ -365,6 +368,25 @@ class Laws:
         else:
             return
         self._state.report(Law.ANSWERED_EARLY, life.node, why, fields)
+
+    def _lease_lasts(
+        self, life: NodeLifetime, of: SetState, rules: Rules
+    ) -> Callable[[float, float], bool]:
+        decide = rules.lease_lasts
+
+        def lease_lasts(now: float, until: float) -> bool:
+            lasts = decide(now, until)
+            self._state.checks[Law.LEASE_OVERLAP] += 1
+            if lasts and life.master_since and of.epoch > life.epoch:
+                fields = {"set": of.name, "epoch": of.epoch, "served_in": life.epoch}
+                why = (
+                    f"{life.node}, master in epoch {life.epoch}, served a send when epoch "
+                    f"{of.epoch} had begun"
+                )
+                self._state.report(Law.LEASE_OVERLAP, life.node, why, fields)
+            return lasts
+
+        return lease_lasts
 
     # decisions of slaves
 

@@ -34,7 +34,7 @@ from clusters.systems.flotilla.profiles import (
     FlotillaSettings,
 )
 from harness.contracts import CLIENT, Node
-from harness.errors import BadRequest
+from harness.errors import BadRequest, UnknownName
 from harness.run.broker_sets import BrokerSetData
 from harness.trial import node_counts
 
@@ -136,6 +136,31 @@ def _sets_of_containers(nodes: Sequence[Node], settings: FlotillaSettings) -> li
         names = [node.name for node in turned]
         sets.append(BrokerSetLayout(f"set-{at + 1}", names, addresses, whole, port))
     return sets
+
+
+def refuse_too_few_zones(nodes: Sequence[Node], settings: FlotillaSettings) -> None:
+    """Raise BadRequest if ackZones asks for more zones than the brokers of a set that can be
+    elected are in."""
+    wanted = int(settings.values.get("ackZones", 1))
+    zone = {node.name: node.zone for node in nodes}
+    for each in broker_sets(nodes, settings):
+        electable = each.nodes[: len(each.nodes) - settings.learners]
+        zones = {zone[name] for name in electable} - {""}
+        if wanted > max(1, len(zones)):
+            raise BadRequest(
+                f"the trial's settings: ackZones is {wanted}, but the brokers of {each.name} are "
+                f"in {len(zones)} zones, so nothing could ever be acknowledged; lower it, or set "
+                f"zones = {wanted}, or --zones {wanted}"
+            )
+
+
+def refuse_unknown_preferred(nodes: Sequence[Node], settings: FlotillaSettings) -> None:
+    """Raise UnknownName if preferredMaster, which names nodes in a trial, has one that is no
+    broker."""
+    brokers = [node.name for node in nodes if node.role == BROKER]
+    for name in settings.values.get("preferredMaster", ()):
+        if name not in brokers:
+            raise UnknownName("broker in preferredMaster", name, brokers)
 
 
 def address(node: Node) -> str:
@@ -256,7 +281,13 @@ class Layout:
 
     def _controller_config(self, node: Node) -> dict[str, Any]:
         peers = {n.name: address(n) for n in self._nodes if n.role == CONTROLLER}
-        return {"controllerDLegerSelfId": node.name, "controllerDLegerPeers": peers}
+        brokers = {n.name: address(n) for n in self._nodes if n.role == BROKER}
+        preferred = self._settings.values.get("preferredMaster", ())
+        return {
+            "controllerDLegerSelfId": node.name,
+            "controllerDLegerPeers": peers,
+            **({"preferredMaster": [brokers[name] for name in preferred]} if preferred else {}),
+        }
 
     def _broker_config(self, node: Node, mine: BrokerSetLayout) -> dict[str, Any]:
         return {

@@ -101,6 +101,13 @@ class FlotillaSettings:
     def learners(self) -> int:
         return int(self.values.get(LEARNERS, 0))
 
+    @property
+    def lease_ms(self) -> float:
+        """How long the controllers wait for the lease of a silent master, 0 without leases."""
+        key = "controllerLeaseMillis"
+        ms = float(self.values.get(key, _DEFAULTS[key]))
+        return ms if self.values.get("enableMasterLease", False) else 0.0
+
     def full_set_size(self, size: int) -> int:
         """Return the size of the full SyncStateSet of a set with so many brokers."""
         electable = size - self.learners

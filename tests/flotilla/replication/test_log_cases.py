@@ -176,8 +176,9 @@ def test_a_halted_slave_waits_for_a_person_and_for_the_next_master() -> None:
 
 def told_by(side: Side) -> dict[str, Any]:
     """Return how a broker with this slave describes itself."""
-    link = SimpleNamespace(id=side.number, info=ReplicaInfo())
+    link = SimpleNamespace(id=side.number, info=ReplicaInfo(), halted="")
     role: Any = SimpleNamespace(
+        acting=None,
         config=side.config,
         replica=side.replica,
         link=link,
