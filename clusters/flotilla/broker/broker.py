@@ -85,7 +85,7 @@ class Broker:
         self._config, self._events, self._replica = config, events, replica
         self._loop = asyncio.get_running_loop()
         self._controllers = ControllerClient(config.controllers, config.controller_rpc_timeout_s)
-        patience = SendTimeouts(config.slave_timeout_s, config.sync_flush_timeout_s)
+        patience = SendTimeouts(config.ack_timeout_s, config.sync_flush_timeout_s)
         sends = WaitingSends(patience, rules.outcome_of)
         self.role = role = BrokerRole(
             config, ports, rules, replica, events, sends, self._controllers, self
@@ -96,14 +96,14 @@ class Broker:
             config,
             replica.store,
             replica.catalog,
-            role.is_master,
+            role.serves,
             role.slave_to_read,
             rules.next_pull_offset,
             rules.times_of_batch,
         )
         self._metadata = MetadataSync(config, rules, replica.catalog, events, role.master_to_copy)
         context = HandlerContext(
-            config, ports, rules, replica, events, role.is_master, role.current_changes
+            config, ports, rules, replica, events, role.serves, role.current_changes
         )
         self._groups = GroupHandler(context)
         self._send_handler = SendHandler(context, role, sends)
@@ -134,6 +134,7 @@ class Broker:
             **self._send_handler.handover.table(),
             **ConfigHandler(self._config, live, self._events).table(),
             **self._metadata.table(),
+            **self.role.requests,
             Op.NOTIFY_ROLE: self._notify_role,
             Op.NOTIFY_MIN_BROKER_ID: self._notify_min_broker_id,
             Op.DESCRIBE: self._describe,
@@ -201,7 +202,7 @@ class Broker:
             self._send_handler.serve(connection, request, send)
         elif op == Op.PULL:
             pull = decode(PullRequest.unpack, body)
-            if self.role.is_master() or self.role.serves_as_slave():
+            if self.role.serves() or self.role.serves_as_slave():
                 self._pulls.serve(pull, connection, request)
             else:
                 connection.reply(op, request, unavailable(pull).pack())
@@ -257,7 +258,7 @@ class SendHandler:
 
         The statuses are those of RocketMQ's DefaultMessageStore.
         """
-        if self._role.leadership is None:
+        if self._role.leadership is None or not self._role.serves():
             return SendReply(Status.SERVICE_NOT_AVAILABLE, remark="not the master")
         queues = self._catalog.topics.get(send.topic)
         if queues is None:

@@ -38,7 +38,9 @@ from .sends import WaitingSends
 class LeadershipContext:
     """The parts of the broker that a `Leadership` uses.
 
-    `on_info`: takes a newer ReplicaInfo; `holds_metadata`: whether a slave may enter the set.
+    `authority`: who agrees to changes of the set, None if it never changes; `on_info`: takes a
+    newer ReplicaInfo; `holds_metadata`: whether a slave may enter the set; `on_serving`: called
+    when clients may be served, if that is not from the beginning.
     """
 
     config: Config
@@ -46,10 +48,11 @@ class LeadershipContext:
     replica: Replica
     ha: HaMaster
     sends: WaitingSends
-    authority: SetAuthority
+    authority: SetAuthority | None
     events: EventLog
     on_info: Callable[[Json], None]
     holds_metadata: Callable[[int], bool]
+    on_serving: Callable[[], None]
 
 
 class Leadership:
@@ -61,6 +64,7 @@ class Leadership:
         self._c = context
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks()
+        self.serves = not context.config.raft_log
         self._over = False
         self._retry = WakeEvent()
         self._quiet_until = 0.0
@@ -80,6 +84,8 @@ class Leadership:
         """Whether a send may be appended. Without controllers so many replicas have to be in step
         as it will wait for (RIP-34)."""
         rules, config = self._c.rules, self._c.config
+        if config.raft_log:
+            return True
         if config.switchless:
             acks, members = self._c.ha.acks(), rules.counted_members(self.state)
             return rules.admit(self._in_step(acks, members), self._needed(acks, members))
@@ -92,6 +98,9 @@ class Leadership:
         """Confirm and acknowledge what has become possible by a change."""
         c, log, store = self._c, self._c.replica.store.log, self._c.replica.store
         own = c.rules.ack_position(self._syncs(), log.max_offset, log.written, log.flushed)
+        if c.config.raft_log:
+            self._commit(own)
+            return
         acks, members = c.ha.acks(), c.rules.counted_members(self.state)
         confirm = c.rules.confirm_offset(
             store.confirm_offset, own, acks, members, c.config.all_ack_in_sync_state_set
@@ -105,6 +114,40 @@ class Leadership:
             self._needed(acks, members), log.written, acks, members, c.config.min_in_sync_replicas
         )
         c.sends.complete(replicated, own)
+
+    def _commit(self, own: int) -> None:
+        """Confirm what a majority of all configured brokers holds, if it is of this epoch (Raft
+        5.4.2). Clients are served from the first time on."""
+        c, store, acks = self._c, self._c.replica.store, self._c.ha.acks()
+        positions = [own, *(acks.get(slave) or 0 for slave in self.state.slaves)]
+        committed = c.rules.commit_index(positions, self._epoch_before, self.epoch)
+        confirm = c.rules.confirm_offset(store.confirm_offset, committed, acks, (), False)
+        if confirm != store.confirm_offset:
+            store.confirm(confirm)
+            c.ha.confirmed()
+        if not self.serves and committed:
+            self.serves = True
+            c.on_serving()
+        c.sends.complete(confirm, confirm)
+
+    def _epoch_before(self, end: int) -> int | None:
+        """Return the epoch of the last byte before an offset; None if it is not in the log."""
+        log = self._c.replica.store.log
+        if end <= log.min_offset:
+            return None
+        return self._c.replica.epochs.at(end - 1, log.max_offset)[0]
+
+    def members(self) -> tuple[int, ...]:
+        """Return the members of the set; of one that never changes, those that are in step."""
+        if self._c.authority is not None:
+            return self.state.members
+        start, acks = self._c.replica.epochs.last_start, self._c.ha.acks()
+        slaves = [
+            slave
+            for slave in self.state.slaves
+            if (acks.get(slave) or 0) > start and not self._out_of_step(slave)
+        ]
+        return tuple(sorted((self.state.me, *slaves)))
 
     def _needed(self, acks: Mapping[int, int | None], members: tuple[int, ...]) -> int:
         """Return how many copies are enough now."""
@@ -157,7 +200,10 @@ class Leadership:
 
     def progressed(self, slave: int) -> None:
         """A slave acknowledged something."""
-        if slave not in self._c.rules.counted_members(self.state) or slave in self.state.entering:
+        counted = self._c.rules.counted_members(self.state)
+        if self._c.authority is not None and (
+            slave not in counted or slave in self.state.entering
+        ):
             self._consider(slave)
         self.advance()
 
@@ -262,7 +308,7 @@ class Leadership:
     def _review(self) -> None:
         """Propose the wanted set, unless a proposal is under way."""
         now = self._loop.time()
-        if self._over or self.state.proposed is not None:
+        if self._over or self.state.proposed is not None or self._c.authority is None:
             return
         wanted = self._wanted()
         if wanted == self.state.members:
@@ -279,6 +325,7 @@ class Leadership:
 
     async def _alter(self, wanted: tuple[int, ...], set_epoch: int) -> None:
         """Ask the controllers until the outcome of the proposal is certain."""
+        assert self._c.authority is not None, "a set that never changes is not reviewed"
         uncertain_at: float | None = None
         while self._pending(wanted, set_epoch):
             asked_at = self._loop.time()
@@ -327,6 +374,7 @@ class Leadership:
 
         There may be a later set, or a later master.
         """
+        assert self._c.authority is not None, "a set that never changes is not reviewed"
         try:
             info = await self._c.authority.ask(
                 Op.REPLICA_INFO, {"brokerName": self._c.config.broker_name}

@@ -44,7 +44,7 @@ class ControllerLink:
         self.id = 0
         self.registered = False
         self.info = ReplicaInfo()
-        self.authority: SetAuthority = controllers
+        self.authority: SetAuthority | None = controllers
         self._config = config
         self._controllers = controllers
         self._roles = roles

@@ -42,7 +42,7 @@ class StaticRole:
         self.id = config.broker_id + MASTERS_ID
         self.registered = True
         self.info = ReplicaInfo()
-        self.authority: SetAuthority = MastersOwnSet()
+        self.authority: SetAuthority | None = MastersOwnSet()
         self._config, self._ports, self._replica = config, ports, replica
         self._roles, self._events = roles, events
         self._path = f"{config.store}/life"

@@ -2,6 +2,7 @@
 
     haMode = "controller"   the controllers, by elections (`controller_link`)
     haMode = "switchless"   the configuration; no broker is elected (`static_role`)
+    haMode = "raft-log"     the brokers of the set, by votes (`ballot_role`)
 
 A `Steering` tells a `RoleHandler` what the broker is to become. The rest of the broker does not
 know the mode.
@@ -41,9 +42,19 @@ class ReplicaInfo:
 class RoleHandler(Protocol):
     """Carries out changes of the role."""
 
-    async def become_master(self, info: ReplicaInfo) -> None: ...
+    async def become_master(self, info: ReplicaInfo) -> None:
+        """Begin to reign, unless `Steering.info` is another one by then.
+
+        Raises DiskFull if the reign has to begin with a record and there is no room for it.
+        """
 
     async def become_slave(self, info: ReplicaInfo) -> None: ...
+
+    async def stand_by(self, why: str) -> None:
+        """Be neither master nor slave. Returns when the log stands still."""
+
+    def heard_commit(self, epoch: int, commit: int) -> None:
+        """Take what the master of this epoch has committed."""
 
     def install_set(self, info: ReplicaInfo) -> None: ...
 
@@ -59,13 +70,14 @@ class Steering(Protocol):
     """Decides when the role changes.
 
     `id`: of this broker, 0 while it has none. `registered`: whether it may announce itself. `info`:
-    the last ReplicaInfo that was applied. `authority`: who agrees to changes of the set.
+    the last ReplicaInfo that was applied. `authority`: who agrees to changes of the set, None if it
+    never changes.
     """
 
     id: int
     registered: bool
     info: ReplicaInfo
-    authority: SetAuthority
+    authority: SetAuthority | None
 
     def start(self) -> None: ...
 

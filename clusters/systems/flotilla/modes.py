@@ -24,6 +24,7 @@ class Mode:
     can: frozenset[str]
     lacks: frozenset[str] = frozenset()
     numbered: bool = False  # whether the configuration has each broker's id
+    votes: bool = False  # whether the configuration has the Raft group of each broker set
 
     @property
     def has_controllers(self) -> bool:
@@ -46,6 +47,14 @@ MODES = {
             frozenset({REJOIN}),
             frozenset({"cas"}),
             numbered=True,
+        ),
+        Mode(  # the other brokers miss its beats, and ask for votes
+            "raft-log",
+            {NAMESERVER: 1, BROKER: 3, CLIENT: 2},
+            (*("heartBeatTimeIntervalMs",) * 3, *("maxVoteIntervalMs",) * 2),
+            frozenset({REJOIN}),
+            frozenset({"cas"}),
+            votes=True,
         ),
     )
 }

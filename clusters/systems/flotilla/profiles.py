@@ -29,7 +29,7 @@ _DRIVER_KEYS = frozenset(
         "role", "nodeName", "listenHost", "listenPort", "haListenPort", "storePath",
         "eventLogPath", "brokerName", "namesrvAddr", "controllerAddr", "controllerDLegerSelfId",
         "controllerDLegerPeers", "topics", "totalReplicas", "seed", "enableControllerInNamesrv",
-        "zone", "nodeResources", "brokerId",
+        "zone", "nodeResources", "brokerId", "dLegerSelfId", "dLegerPeers",
     }
 )  # fmt: skip
 _NODE_KEYS = frozenset(f.metadata["key"] for f in fields(Config)) - _DRIVER_KEYS
