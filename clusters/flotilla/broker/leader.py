@@ -121,11 +121,13 @@ class Leadership:
         c, store, acks = self._c, self._c.replica.store, self._c.ha.acks()
         positions = [own, *(acks.get(slave) or 0 for slave in self.state.slaves)]
         committed = c.rules.commit_index(positions, self._epoch_before, self.epoch)
+        if not committed:
+            return
         confirm = c.rules.confirm_offset(store.confirm_offset, committed, acks, (), False)
         if confirm != store.confirm_offset:
             store.confirm(confirm)
             c.ha.confirmed()
-        if not self.serves and committed:
+        if not self.serves:
             self.serves = True
             c.on_serving()
         c.sends.complete(confirm, confirm)
@@ -201,9 +203,7 @@ class Leadership:
     def progressed(self, slave: int) -> None:
         """A slave acknowledged something."""
         counted = self._c.rules.counted_members(self.state)
-        if self._c.authority is not None and (
-            slave not in counted or slave in self.state.entering
-        ):
+        if self._c.authority is not None and (slave not in counted or slave in self.state.entering):
             self._consider(slave)
         self.advance()
 

@@ -47,7 +47,7 @@ class EventView:
                 self._election_or_set(
                     str(fields.get("brokerName") or self._set_of.get(node, "")), fields
                 )
-            case "raft":
+            case "raft" if node not in self._set_of:
                 self._raft(node, fields)
             case "start":
                 self._terms.pop(node, None)
