@@ -77,7 +77,9 @@ class BallotRole:
         self._peers = {name: at for name, at in config.dleger_peers.items() if at != config.address}
         self._members = tuple(sorted(broker_id(name) for name in config.dleger_peers))
         self._path = f"{config.store}/ballot"
-        self._pool = Pool(config.ballot_heartbeat_s)
+        # a later answer would not count
+        self._patience_s = config.ballot_heartbeat_s * config.max_heartbeat_leak
+        self._pool = Pool(self._patience_s)
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks()
         self._lock = asyncio.Lock()
@@ -201,7 +203,7 @@ class BallotRole:
             fields |= {**end, "pre": bool(message.pre)}
         address = self._peers[peer]
         try:
-            reply = await self._pool.ask(address, op, fields, self._config.ballot_heartbeat_s)
+            reply = await self._pool.ask(address, op, fields, self._patience_s)
         except (Unreachable, ConnectionLost, CallTimeout):
             self._pool.drop(address)
             return

@@ -38,6 +38,10 @@ BREAKER_SILENCE_MS = (60, 1000)  # shorter: a master that waits for its slaves w
 IN_MEMORY_BYTES = 1 << 12  # what a master keeps in memory; readers that lag more read from slaves
 LOSES_DISKS = {"wipe", "corrupt"}  # of faults, which a set of one broker does not survive
 OF_CONTROLLERS = {"controllerType", "raftSnapshotEntries", LEARNERS}  # settings
+# settings that contradict an election by votes
+NOT_WITH_VOTES = {"strictMetadata", "enableSemiSync", "minInSyncReplicas", "slaveTimeout"}
+VOTERS = (3, 3, 3, 5)  # brokers of one set that elects its master
+BEATS_MS = (1000, 2000)  # shorter: a slow network would end each term
 FLOW_BYTES = (1 << 18, 1 << 20)  # per second, to each slave
 
 
@@ -69,6 +73,10 @@ def swarm(random: Random, trial: Trial, planned: bool) -> Mapping[str, Any]:
     if not _chosen(trial).mode.has_controllers:
         nodes = {role: count for role, count in nodes.items() if role != CONTROLLER}
         drawn = {key: value for key, value in drawn.items() if key not in OF_CONTROLLERS}
+    if _chosen(trial).mode.votes:
+        drawn = {key: value for key, value in drawn.items() if key not in NOT_WITH_VOTES}
+        drawn["maxWaitAckTimeMs"] = random.choice(PATIENCE_MS)
+        drawn["heartBeatTimeIntervalMs"] = random.choice(BEATS_MS)
     return {"profile": PROFILE, "nodes": nodes, "settings": drawn}
 
 
@@ -141,7 +149,9 @@ def _sizes(random: Random, trial: Trial, some: Sequence[int]) -> tuple[int, int]
         sets = chosen.broker_sets
     else:
         sets = random.choice([n for n in some if total is None or _divides(total, n, least)])
-    sizes = BROKERS_ALONE if sets == 1 else BROKERS_EACH
+    sizes: tuple[int, ...] = BROKERS_EACH
+    if sets == 1:
+        sizes = VOTERS if chosen.mode.votes else BROKERS_ALONE
     each = random.choice([size for size in sizes if size >= least] or [least])
     return (sets * each if total is None else total), sets
 
