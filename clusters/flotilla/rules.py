@@ -69,8 +69,8 @@ class Rules:
     designate: Callable[
         [Collection[int], Collection[int], Mapping[int, float], float], int | None
     ] = sync_state.designate
-    # data plane: brokers that elect their master. opens_epoch takes whether they do
-    opens_epoch: Callable[[bool], bool] = ballot.opens_epoch
+    # data plane: opens_epoch takes whether brokers elect their master, and the end of its log
+    opens_epoch: Callable[[bool, int], bool] = ballot.opens_epoch
     # data plane: acknowledgement
     admit: Callable[[int, int], bool] = quorum.admit
     needed_acks: Callable[[bool, int], int] = quorum.needed_acks

@@ -11,9 +11,11 @@ every node of a trial, and to its clients.
 
 from collections.abc import Mapping
 
-from . import every_mode
+from . import every_mode, raft_log
 from .mutant import Mutant
 
 __all__ = ["MUTANTS", "Mutant"]
 
-MUTANTS: Mapping[str, Mutant] = {mutant.name: mutant for mutant in every_mode.MUTANTS}
+MUTANTS: Mapping[str, Mutant] = {
+    mutant.name: mutant for mutant in (*every_mode.MUTANTS, *raft_log.MUTANTS)
+}

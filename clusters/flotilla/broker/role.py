@@ -178,7 +178,7 @@ class BrokerRole:
                 return
             state = SyncState(self.link.id, info.members, info.set_epoch)
             self._promoting = False
-            if self._rules.opens_epoch(self.config.raft_log):
+            if self._rules.opens_epoch(self.config.raft_log, self._store.log.max_offset):
                 self._store.append_opening(info.epoch)
             self.leadership = Leadership(self._leadership_context(), info.epoch, state)
             self._begin_changes(info.epoch)

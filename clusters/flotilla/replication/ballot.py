@@ -77,8 +77,9 @@ class BallotEffects(NamedTuple):
     messages: Sequence[tuple[str, Message]]
 
 
-def opens_epoch(elected_by_votes: bool) -> bool:
-    """Decide whether a new master appends a record without a message before anything else (Raft 8).
+def opens_epoch(elected_by_votes: bool, end: int) -> bool:
+    """Decide whether a new master, whose log ends at `end`, appends a record without a message
+    before anything else (Raft 8).
 
     Where controllers elect, all members hold what was acknowledged, and nothing is undecided.
     """

@@ -265,7 +265,7 @@ class BallotRole:
             self._leads = True
             self.info = info = self._info(role.term, self._config.dleger_self_id)
             self._record_role("master", info)
-            self._events.write("set", set=list(self._members), setEpoch=role.term, why="election")
+            self._record_election(role.term)
             self._promotion = self._tasks.start(self._promote(info))
         elif role.leader is not None:
             info = self._info(role.term, role.leader)
@@ -295,6 +295,19 @@ class BallotRole:
             masterId=info.master_id,
             masterAddr=info.master_addr,
             epoch=info.epoch,
+        )
+
+    def _record_election(self, term: int) -> None:
+        self._events.write(
+            "election",
+            brokerName=self._config.broker_name,
+            masterId=self.id,
+            epoch=term,
+            set=list(self._members),
+            setEpoch=term,
+            previousSet=list(self._members),
+            unclean=False,
+            trigger="expired",
         )
 
     # term and vote on the disk
