@@ -23,10 +23,6 @@ def vote_again(voter: Voter, request: VoteRequest) -> bool:
     return votes.may_grant_vote(replace(voter, voted_for=None), request)
 
 
-def forget_vote(vote: Vote) -> Vote:
-    return Vote(vote.term)
-
-
 def forget_term(vote: Vote) -> Vote:
     return Vote()
 
@@ -70,13 +66,6 @@ MUTANTS = (
         "a broker votes for every candidate of a term",
         "ONE_LEADER",
         replace(RULES, may_grant_vote=vote_again),
-        stops=True,
-    ),
-    Mutant(
-        "raft-log-vote-forgotten",
-        "a broker that starts again has forgotten its vote",
-        "ONE_LEADER",
-        replace(RULES, hard_state=forget_vote),
         stops=True,
     ),
     Mutant(

@@ -15,11 +15,11 @@ from clusters.flotilla.steering.ballot_role import pack_vote, unpack_vote
 
 TIMING = BallotTiming(heartbeat_s=2.0, max_leak=3, min_vote_s=0.3, max_vote_s=1.0)
 NAMES = ("n0", "n1", "n2")
-LOG = LogEnd(3, 500)
+LOG, NO_VOTE = LogEnd(3, 500), Vote()
 MayGrant = Callable[[Voter, VoteRequest], bool]
 
 
-def ballot(me: str = "n0", vote: Vote = Vote(), names: tuple[str, ...] = NAMES) -> Ballot:
+def ballot(me: str = "n0", vote: Vote = NO_VOTE, names: tuple[str, ...] = NAMES) -> Ballot:
     others = [name for name in names if name != me]
     return Ballot(me, others, TIMING, lambda low, high: low, may_grant_vote, 0.0, vote)
 
@@ -146,7 +146,7 @@ def test_a_damaged_vote_is_noticed() -> None:
     assert unpack_vote(pack_vote(Vote(7))) == Vote(7)
     for at in range(len(packed)):
         damaged = packed[:at] + bytes([packed[at] ^ 1]) + packed[at + 1 :]
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="checksum|Expecting|Invalid|KeyError|codec|Extra|int"):
             unpack_vote(damaged)
 
 
