@@ -86,7 +86,7 @@ def opens_epoch(elected_by_votes: bool, end: int) -> bool:
     return elected_by_votes
 
 
-class Ballot:
+class LogElection:
     """One broker's part in the elections of its set."""
 
     def __init__(

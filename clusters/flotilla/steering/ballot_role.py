@@ -43,7 +43,7 @@ from ..net.wire import Json, Op, Status, from_json, to_json
 from ..raft.effects import RaftState, Role
 from ..raft.messages import VoteReply, VoteRequest
 from ..raft.votes import Vote
-from ..replication.ballot import Ballot, BallotEffects, BallotTiming, Beat, LogEnd, Message
+from ..replication.ballot import LogElection, BallotEffects, BallotTiming, Beat, LogEnd, Message
 from ..replication.replica import Replica
 from ..rules import Rules
 from ..store.commit_log import DiskFull
@@ -84,7 +84,7 @@ class BallotRole:
         self._tasks = Tasks()
         self._lock = asyncio.Lock()
         self._wake = WakeEvent()
-        self._ballot: Ballot | None = None
+        self._ballot: LogElection | None = None
         self._loaded = asyncio.Event()
         self._ha_address = ""  # of the leader
         self._leads = False
@@ -117,7 +117,7 @@ class BallotRole:
             config.max_vote_interval_s,
         )
         vote = await self._last_vote()
-        self._ballot = ballot = Ballot(
+        self._ballot = ballot = LogElection(
             config.dleger_self_id,
             tuple(self._peers),
             timing,
@@ -134,7 +134,7 @@ class BallotRole:
             else:
                 await self._tick(ballot)
 
-    async def _tick(self, ballot: Ballot) -> None:
+    async def _tick(self, ballot: LogElection) -> None:
         async with self._lock:
             if ballot.begins_term(self._loop.time()):
                 await self._stand_by("it asks for votes")
@@ -169,7 +169,7 @@ class BallotRole:
         beat = Beat(int(fields["term"]), str(fields["from"]))
         ha_address, commit = str(fields["haAddr"]), int(fields["commit"])
 
-        def hear(ballot: Ballot, now: float) -> int:
+        def hear(ballot: LogElection, now: float) -> int:
             term = ballot.on_beat(now, beat)
             if term == beat.term:
                 self._ha_address = ha_address
@@ -217,7 +217,7 @@ class BallotRole:
             vote = VoteReply(term=term, source=peer, granted=granted, pre=pre)
             await self._step(lambda b, now: b.on_vote_reply(now, vote))
 
-    async def _step(self, act: Callable[[Ballot, float], T]) -> T:
+    async def _step(self, act: Callable[[LogElection, float], T]) -> T:
         """Let the ballot decide, and carry out what follows before returning."""
         await self._loaded.wait()
         async with self._lock:
@@ -355,10 +355,10 @@ def unpack_vote(data: bytes) -> Vote:
         fields = from_json(data)
         term, voted_for = int(fields["term"]), fields["votedFor"]
         crc = int(fields["crc"])
-    except (KeyError, TypeError) as e:
-        raise ValueError(f"{type(e).__name__}: {e}") from e
+    except (KeyError, TypeError, ValueError) as e:
+        raise ValueError(f"no vote: {type(e).__name__}: {e}") from e
     if crc != crc32(to_json({"term": term, "votedFor": voted_for})):
-        raise ValueError("its checksum does not match")
+        raise ValueError("no vote: its checksum does not match")
     return Vote(term, voted_for)
 
 
