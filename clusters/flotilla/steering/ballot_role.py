@@ -43,7 +43,7 @@ from ..net.wire import Json, Op, Status, from_json, to_json
 from ..raft.effects import RaftState, Role
 from ..raft.messages import VoteReply, VoteRequest
 from ..raft.votes import Vote
-from ..replication.ballot import LogElection, BallotEffects, BallotTiming, Beat, LogEnd, Message
+from ..replication.ballot import BallotEffects, BallotTiming, Beat, LogElection, LogEnd, Message
 from ..replication.replica import Replica
 from ..rules import Rules
 from ..store.commit_log import DiskFull

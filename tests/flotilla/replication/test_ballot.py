@@ -10,7 +10,7 @@ from clusters.flotilla.raft.effects import RaftState
 from clusters.flotilla.raft.journal import RaftBroken
 from clusters.flotilla.raft.messages import VoteReply, VoteRequest
 from clusters.flotilla.raft.votes import Vote, Voter, may_grant_vote
-from clusters.flotilla.replication.ballot import LogElection, BallotTiming, Beat, LogEnd
+from clusters.flotilla.replication.ballot import BallotTiming, Beat, LogElection, LogEnd
 from clusters.flotilla.steering.ballot_role import pack_vote, unpack_vote
 
 TIMING = BallotTiming(heartbeat_s=2.0, max_leak=3, min_vote_s=0.3, max_vote_s=1.0)
