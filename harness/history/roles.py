@@ -42,6 +42,9 @@ def role_spans(
     kills = _kills(faults)
     logged: dict[str, list[ClusterEvent]] = {}
     for event in events:
+        # a broker that takes part in elections itself (brokerName) has events `role` as well
+        if event.kind == "raft" and "brokerName" in event.fields:
+            continue
         if event.kind in ("role", "raft", "start", *ENDS):
             logged.setdefault(event.node, []).append(event)
     return tuple(
