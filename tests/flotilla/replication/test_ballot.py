@@ -2,16 +2,20 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import pytest
 
+from clusters.flotilla.config import ConfigError
+from clusters.flotilla.node import configure
 from clusters.flotilla.raft.effects import RaftState
 from clusters.flotilla.raft.journal import RaftBroken
 from clusters.flotilla.raft.messages import VoteReply, VoteRequest
 from clusters.flotilla.raft.votes import Vote, Voter, may_grant_vote
 from clusters.flotilla.replication.ballot import BallotTiming, Beat, LogElection, LogEnd
 from clusters.flotilla.steering.ballot_role import pack_vote, unpack_vote
+from clusters.flotilla.world.ports import real
 
 TIMING = BallotTiming(heartbeat_s=2.0, max_leak=3, min_vote_s=0.3, max_vote_s=1.0)
 NAMES = ("n0", "n1", "n2")
@@ -148,6 +152,32 @@ def test_a_damaged_vote_is_noticed() -> None:
         damaged = packed[:at] + bytes([packed[at] ^ 1]) + packed[at + 1 :]
         with pytest.raises(ValueError, match="no vote"):
             unpack_vote(damaged)
+
+
+HERE = 'role = "broker"\nnodeName = "b"\nlistenHost = "h"\nstorePath = "s"\nhaMode = "raft-log"\n'
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ("", "n0, n1 ...; not ''"),
+        ('dLegerSelfId = "a"\ndLegerPeers = {a = "h:10911"}', "n0, n1 ...; not 'a'"),
+        ('dLegerSelfId = "n0"\ndLegerPeers = {n1 = "h:10911"}', "must have n0, this broker, at h"),
+        ('dLegerSelfId = "n0"\ndLegerPeers = {n0 = "g:10911"}', "it has n0 at g:10911"),
+        (
+            'dLegerSelfId = "n0"\ndLegerPeers = {n0 = "h:10911", n1 = "h:10911"}',
+            "one address twice",
+        ),
+        ('dLegerSelfId = "n0"\ndLegerPeers = {n0 = "h"}', "addresses ip:port, not 'h'"),
+        ("maxHeartBeatLeak = 1", "maxHeartBeatLeak must be at least 2"),
+    ],
+)
+def test_a_group_that_cannot_vote_is_refused(tmp_path: Path, keys: str, words: str) -> None:
+    """With a sentence, before the node starts."""
+    path = tmp_path / "node.toml"
+    path.write_text(HERE + keys)
+    with pytest.raises(ConfigError, match=words):
+        configure([str(path)], real(None).files)
 
 
 class Group:

@@ -1,6 +1,7 @@
 """Flotilla without controllers whose brokers elect their master by votes (haMode raft-log)."""
 
 import asyncio
+import signal
 from collections.abc import Callable
 
 import pytest
@@ -16,6 +17,7 @@ from simulated_fleet import (
 )
 
 from clusters.flotilla.client import CallOutcome
+from clusters.flotilla.client.calls import CallRefused
 from clusters.flotilla.net.wire import Op, PullReply, PullRequest
 from clusters.flotilla.store import record
 
@@ -266,5 +268,55 @@ def test_nameservers_know_the_elected_master_by_its_term(flush: str) -> None:
             return (reply["members"].get("0"), reply["stateVersion"]) == (address, epoch)
 
         assert await eventually(known)
+
+    fleet.sail(scenario)
+
+
+def test_a_vote_ends_the_copying() -> None:
+    """Before it is answered: a later acknowledgement could count for what the winner lacks."""
+    fleet = Fleet(11, "raft-log", {"haHousekeepingInterval": 60_000})
+
+    async def scenario(sailor: Sailor) -> None:
+        old = await whole(sailor)
+        one, other = [name for name in BROKERS if name != old]
+        epoch = (await sailor.cluster_state()).epochs[BROKER_SET]
+        for name in (old, other):
+            process = fleet.process(name)
+            assert process
+            fleet.world.after(0, process.signal, signal.SIGSTOP)
+        asked = {
+            "brokerName": BROKER_SET,
+            "from": f"n{BROKERS.index(other)}",
+            "lastEpoch": epoch,
+            "maxOffset": 1 << 30,
+            "pre": False,
+        }
+        calls, address = sailor.client.calls, fleet.address(one)
+
+        async def voted() -> bool:
+            assert (await sailor.admin.describe(address))["connected"] == "transfer"
+            reply = await calls.ask(address, Op.VOTE, {**asked, "term": epoch + 1})
+            return bool(reply["granted"])
+
+        assert await eventually(voted)  # refused while it does not doubt its master
+        assert (await sailor.admin.describe(address))["connected"] == "idle"
+        with pytest.raises(CallRefused, match="n7 of set-1 is not one of dLegerPeers of set-1"):
+            await calls.ask(address, Op.VOTE, {**asked, "from": "n7", "term": 99})
+
+    fleet.sail(scenario)
+
+
+def test_a_slow_network_has_a_master() -> None:
+    """An answer may take longer than the time between two beats; what counts is the time after
+    which brokers doubt their master."""
+    fleet = Fleet(10, "raft-log", {"heartBeatTimeIntervalMs": 500}, nodes={"broker": 2})
+    one, two = (fleet.aboard[name].node.address for name in ("broker-1", "broker-2"))
+    for here, there in ((one, two), (two, one)):
+        fleet.network.link(here, there).slow_down(27_000_000, 0, 0.0)
+
+    async def scenario(sailor: Sailor) -> None:
+        first = await whole(sailor)
+        assert len(acknowledged(await sailor.send(20))) == 20
+        assert await whole(sailor) == first
 
     fleet.sail(scenario)
