@@ -33,10 +33,11 @@ WATCHED, BROKEN = "laws-watched", "broken-law"
 FEW, SHARE = 10, 0.02  # so many lines, and such a part of all, may be unreadable
 ONE_LEADER, ONE_MASTER, COMMITTED = "ONE_LEADER", "ONE_MASTER", "COMMITTED_CHANGED"
 MEANING = {
-    ONE_LEADER: "a term of the controllers had a second leader",
+    ONE_LEADER: "a term had a second leader",
     ONE_MASTER: "an epoch had a second master",
     COMMITTED: "a decision that the controllers had committed was changed",
     "ELECTED_OUTSIDE": "a master was elected from outside the SyncStateSet",
+    "LEADER_LACKS_COMMITTED": "a master that was elected by votes lacked a committed byte",
     "CONFIRM_WENT_BACK": "a confirm offset went back",
     "SET_LACKS_ACKED": "a member of the SyncStateSet lacked an acknowledged byte",
     "CUT_TOO_HIGH": "a slave kept bytes that differ from its master's",
@@ -98,6 +99,7 @@ PLUGIN = CheckerPlugin(
             "ELECTED_OUTSIDE",
             "GHOST_BROKER",
             "INNER_FORGOTTEN",
+            "LEADER_LACKS_COMMITTED",
             "LEASE_OVERLAP",
             "ONE_LEADER",
             "ONE_MASTER",
@@ -242,7 +244,8 @@ def _claim(event: ClusterEvent, process: str, alone: bool) -> tuple[str, str, st
     fields = event.fields
     match event.kind:
         case "raft" if fields["state"] == "leader":
-            return ONE_LEADER, f"the leader of term {fields['term']}", process
+            group = f" of {name}" if (name := fields.get("brokerName")) else ""
+            return ONE_LEADER, f"the leader of term {fields['term']}{group}", process
         case "role" if fields["role"] == "master" and alone:
             return ONE_MASTER, f"the master of epoch {fields['epoch']}", process
         case "election":

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from harness.history.faults_and_events import ClusterEvent, FaultInterval, TimeWindow
 from harness.history.roles import ENDS
-from harness.run.broker_sets import voting_nodes
+from harness.run.broker_sets import CONTROLLER, voting_nodes
 
 TRIGGERS = frozenset({"closed", "expired", "returned", "scan"})  # of elections by controllers
 # a process began or ended, according to itself or to the runner: a full disk or a node without
@@ -113,6 +113,7 @@ def headless(
     """
     by_id = {fault.id: fault for fault in faults}
     controllers = voting_nodes(roles)
+    brokers_vote = CONTROLLER not in roles.values()
     for window, ids in stretches(faults, end):
         inside = [by_id[number] for number in ids]
         silent = {node for fault in inside for node in fault.names}
@@ -124,8 +125,13 @@ def headless(
         ):
             continue
         until = window.begin + patience
-        for name, state in set_states(event_log, window.begin).items():
-            if state.name not in silent or not _living(state, silent):
+        states = set_states(event_log, window.begin)
+        for name, state in states.items():
+            living = _living(state, silent)
+            if state.name not in silent or not living:
+                continue
+            # the brokers of each set vote for themselves
+            if brokers_vote and len(states) > 1 and 2 * len(living) <= len(state.members):
                 continue
             winners = _winners(event_log, name, window.begin, until)
             if any(state.nodes.get(number, "") not in {"", *silent} for number in winners):

@@ -65,7 +65,7 @@ class Config:
     seed: int = _key("seed", -1)  # -1: from the operating system
 
     # who decides the role: see steering/steering.py
-    ha_mode: str = _key("haMode", "controller")  # ours; or switchless, zookeeper
+    ha_mode: str = _key("haMode", "controller")  # ours; or one of HA_MODES
     # of switchless brokers; in RocketMQ ASYNC_MASTER is the default, and a slave has SLAVE
     broker_role: str = _key("brokerRole", "SYNC_MASTER")
     broker_id: int = _key("brokerId", 0, minimum=0, maximum=1000)  # 0: the master
@@ -80,6 +80,16 @@ class Config:
     container_remembers: bool = _key("containerRemembers", True)  # ours; in RocketMQ it does not
     container_isolates_faults: bool = _key("containerIsolatesFaults", False)  # ours
     in_container: bool = _key("inContainer", False)  # ours: set by the container for its brokers
+
+    # of raft-log brokers: see steering/ballot_role.py; DLedger's names and values
+    dleger_self_id: str = _key("dLegerSelfId", "")  # "n0", "n1" ...
+    dleger_peers: dict[str, str] = _key("dLegerPeers", {})  # {id: "ip:port"}, this broker included
+    ballot_heartbeat_s: float = _key("heartBeatTimeIntervalMs", 2000, ms=True)
+    # so many heartbeats without an answer end a reign, or make a slave ask for votes
+    max_heartbeat_leak: int = _key("maxHeartBeatLeak", 3, minimum=2, maximum=1000)
+    min_vote_interval_s: float = _key("minVoteIntervalMs", 300, ms=True)
+    max_vote_interval_s: float = _key("maxVoteIntervalMs", 1000, ms=True)
+    max_wait_ack_s: float = _key("maxWaitAckTimeMs", 2500, ms=True)
 
     # replication and acknowledgement
     total_replicas: int = _key("totalReplicas", 1, minimum=1)
@@ -240,10 +250,19 @@ class Config:
         return self.ha_mode == "zookeeper"
 
     @property
+    def raft_log(self) -> bool:
+        return self.ha_mode == "raft-log"
+
+    @property
     def copies(self) -> int:
         """How many replicas must have a message, where not all members of the set must."""
         waits = not self.switchless or self.broker_role == "SYNC_MASTER"
         return self.in_sync_replicas if waits else 1
+
+    @property
+    def ack_timeout_s(self) -> float:
+        """How long a send waits for copies."""
+        return self.max_wait_ack_s if self.raft_log else self.slave_timeout_s
 
     @property
     def sync_flush(self) -> bool:
@@ -253,7 +272,7 @@ class Config:
 _BY_KEY = {f.metadata["key"]: f for f in fields(Config)}
 ROLES = ("nameserver", "controller", "broker", "coordinator", "hacontroller", "container")
 CONTROLLER_TYPES = ("dledger", "jraft")
-HA_MODES = ("controller", "switchless", "zookeeper")
+HA_MODES = ("controller", "switchless", "raft-log", "zookeeper")
 MAX_ZONE_BYTES = 255
 BROKER_ROLES = ("SYNC_MASTER", "ASYNC_MASTER")
 
@@ -322,7 +341,7 @@ def _refuse_invalid(config: Config, sized: bool) -> None:
             f"controllerType is {config.controller_type!r}; {' or '.join(CONTROLLER_TYPES)}"
         )
     if config.ha_mode not in HA_MODES:
-        raise ConfigError(f"haMode is {config.ha_mode!r}; {' or '.join(HA_MODES)}")
+        raise ConfigError(f"haMode is {config.ha_mode!r}; one of {', '.join(HA_MODES)}")
     if config.broker_role not in BROKER_ROLES:
         raise ConfigError(f"brokerRole is {config.broker_role!r}; {' or '.join(BROKER_ROLES)}")
     if config.elect_policy not in POLICIES:
@@ -331,6 +350,8 @@ def _refuse_invalid(config: Config, sized: bool) -> None:
         raise ConfigError(f"flushDiskType is {config.flush_disk_type!r}; ASYNC_FLUSH or SYNC_FLUSH")
     _refuse_names(config)
     _refuse_contradictions(config, sized)
+    if config.raft_log:
+        _refuse_in_raft_log(config)
     _refuse_storage(config)
 
 
@@ -345,6 +366,7 @@ def _refuse_names(config: Config) -> None:
     addresses["controllerDLegerPeers"] = tuple(config.controller_peers.values())
     addresses["zkServers"] = config.zk_servers
     addresses["coordinatorPeers"] = tuple(config.coordinator_peers.values())
+    addresses["dLegerPeers"] = tuple(config.dleger_peers.values())
     for key, values in addresses.items():
         for address in values:
             if not is_address(address):
@@ -426,6 +448,33 @@ def _refuse_leases(config: Config) -> None:
             "controllerLeaseMillis less leaseClockMargin must be at least twice "
             "brokerHeartbeatInterval, or masters lose their leases while nothing is wrong"
         )
+
+
+_NOT_IN_RAFT_LOG = {  # field -> why a value other than the default is refused
+    "in_sync_replicas": "a majority of dLegerPeers has each message",
+    "min_in_sync_replicas": "a majority of dLegerPeers has each message",
+    "all_ack_in_sync_state_set": "a majority of dLegerPeers has each message",
+    "auto_in_sync_replicas": "the number of copies never falls",
+    "semi_sync": "a majority of dLegerPeers has each message",
+    "sync_flush_when_alone": "a master alone is no majority",
+    "async_learner": "each of dLegerPeers votes",
+    "sync_from_last_file": "a voter has the whole log",
+    "ha_epoch_fencing": "a vote binds a slave to one master",
+    "transient_store_pool": "a copy counts when it is in the log",
+    "elect_unclean_master": "votes decide who is elected",
+    "strict_metadata": "a majority votes for logs, and metadata is not in them",
+}
+_DEFAULTS = {f.name: f.default for f in fields(Config)}
+
+
+def _refuse_in_raft_log(config: Config) -> None:
+    """Refuse what contradicts an election by votes and copies on a majority."""
+    for name, why in _NOT_IN_RAFT_LOG.items():
+        if getattr(config, name) != _DEFAULTS[name]:
+            key = next(key for key, f in _BY_KEY.items() if f.name == name)
+            raise ConfigError(f"{key} does not apply where haMode is raft-log: {why}; leave it out")
+    if config.min_vote_interval_s > config.max_vote_interval_s:
+        raise ConfigError("minVoteIntervalMs must not be more than maxVoteIntervalMs")
 
 
 def _refuse_storage(config: Config) -> None:

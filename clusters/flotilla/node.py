@@ -128,6 +128,8 @@ def _ready(config: Config, ports: Ports) -> Callable[[str], None]:
 
 def _check(config: Config) -> None:
     """Check what depends on the role. Raises ConfigError."""
+    if config.role == "broker" and config.raft_log:
+        _check_peers(config)
     embedded = config.controller_in_nameserver
     if config.role != "container" and config.broker_config_paths:
         raise ConfigError(f"brokerConfigPaths is for a container, not for a {config.role}")
@@ -170,6 +172,23 @@ def _check_coordinator(config: Config) -> None:
         raise ConfigError(
             f"coordinatorPeers has {config.node} {where}, but it listens at {config.address}"
         )
+
+
+def _check_peers(config: Config) -> None:
+    """Check the Raft group of a broker. Raises ConfigError."""
+    me, peers = config.dleger_self_id, config.dleger_peers
+    for name in (me, *peers):
+        if name[:1] != "n" or not (name[1:].isascii() and name[1:].isdecimal()):
+            raise ConfigError(
+                f"dLegerSelfId and the ids in dLegerPeers are n0, n1 ...; not {name!r}"
+            )
+    if peers.get(me) != config.address:
+        raise ConfigError(
+            f"dLegerPeers must have {me}, this broker, at {config.address}; it has "
+            + (", ".join(f"{name} at {address}" for name, address in peers.items()) or "no broker")
+        )
+    if len(set(peers.values())) < len(peers):
+        raise ConfigError("dLegerPeers has one address twice; each broker has one vote")
 
 
 class DescriptorShortage:

@@ -35,7 +35,7 @@ from .net.wire import Json, Status
 from .raft import membership, votes
 from .raft.messages import LogEntry, VoteRequest
 from .raft.votes import Vote, Voter
-from .replication import epochs, ha_protocol, quorum, sync_state
+from .replication import ballot, epochs, ha_protocol, quorum, sync_state
 from .replication.epochs import EpochTable
 from .replication.quorum import LogPosition, SendTimeouts
 from .replication.sync_state import SlaveProgress, SyncState
@@ -101,6 +101,8 @@ class Rules:
     designate: Callable[
         [Collection[int], Collection[int], Mapping[int, float], float], int | None
     ] = sync_state.designate
+    # data plane: opens_epoch takes whether brokers elect their master, and the end of its log
+    opens_epoch: Callable[[bool, int], bool] = ballot.opens_epoch
     # data plane: acknowledgement
     admit: Callable[[int, int], bool] = quorum.admit
     needed_acks: Callable[[bool, int], int] = quorum.needed_acks

@@ -11,12 +11,20 @@ every node of a trial, and to its clients.
 
 from collections.abc import Mapping
 
-from . import containers, every_mode, special, switchless, zones_and_leases, zookeeper_mode
+from . import (
+    containers,
+    every_mode,
+    raft_log,
+    special,
+    switchless,
+    zones_and_leases,
+    zookeeper_mode,
+)
 from .mutant import Mutant
 
 __all__ = ["MUTANTS", "Mutant"]
 
-MODULES = (every_mode, switchless, containers, special, zones_and_leases, zookeeper_mode)
+MODULES = (every_mode, switchless, containers, raft_log, special, zones_and_leases, zookeeper_mode)
 MUTANTS: Mapping[str, Mutant] = {
     mutant.name: mutant for module in MODULES for mutant in module.MUTANTS
 }

@@ -222,7 +222,7 @@ def event_steps(events: Iterable[ClusterEvent]) -> Iterator[tuple[int, str]]:
                 members[name] = size
                 if size != before:
                     yield event.t, "set grows" if size > before else "set shrinks"
-            case "raft" if fields.get("state") == "leader":
+            case "raft" if fields.get("state") == "leader" and "brokerName" not in fields:
                 yield event.t, "controller leader"
             case "truncate":
                 yield event.t, "log cut"

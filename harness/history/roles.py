@@ -40,7 +40,13 @@ def role_spans(
 ) -> tuple[RoleSpan, ...]:
     """Return every stretch of every node in a role, by node and time."""
     kills = _kills(faults)
-    some = [event for event in events if event.kind in ("role", "raft", "start", *ENDS)]
+    # a broker that takes part in elections itself (brokerName) has events `role` as well
+    some = [
+        event
+        for event in events
+        if event.kind in ("role", "raft", "start", *ENDS)
+        and not (event.kind == "raft" and "brokerName" in event.fields)
+    ]
     parts: dict[str, set[str]] = {}  # of each node: the brokers of a container, else itself
     for event in some:
         parts.setdefault(event.node, set()).add(_inner(event))

@@ -143,8 +143,8 @@ def _cut(event: ClusterEvent, brokers: BrokerNames) -> tuple[str, int]:
 
 
 def _raft(event: ClusterEvent, brokers: BrokerNames) -> tuple[str, int]:
-    if event.fields.get("state") != "leader":
-        return NO_TEXT
+    if event.fields.get("state") != "leader" or "brokerName" in event.fields:
+        return NO_TEXT  # a broker's own election has an event `role`, too
     return f"{event.node} leads the controllers in term {event.fields['term']}", 2
 
 

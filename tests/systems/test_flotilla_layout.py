@@ -32,6 +32,8 @@ SWITCHLESS_PLANS = ("profile-kill", "profile-pause", "switchless-cut", "profile-
 ZOOKEEPER = {"zk-ha", "zk-ha-sync-flush"}  # pairs
 ZOOKEEPER_PLANS = ("zk-kill", "zk-pause", "zk-cut", "profile-power")
 PORT_KEYS = ("listenPort", "haListenPort")
+RAFT_LOG = {"raft-log", "raft-log-sync-flush"}  # brokers elect their master by votes
+RAFT_LOG_PLANS = ("profile-kill", "profile-pause", "raft-log-cut", "profile-power")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -99,8 +101,9 @@ def test_transactions_are_safe_in_every_profile_of_the_suite() -> None:
 
 
 def test_the_manual_says_what_the_profiles_say() -> None:
-    """Every row of the table in docs/flotilla.md, fault by fault."""
-    lines = (ROOT / "docs" / "flotilla.md").read_text().splitlines()
+    """Every row of the tables in docs/flotilla*.md, fault by fault."""
+    pages = sorted((ROOT / "docs").glob("flotilla*.md"))
+    lines = [line for page in pages for line in page.read_text().splitlines()]
     rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in lines if "|" in line]
     told = {row[0]: [cell.partition(":")[0] for cell in row[2:]] for row in rows if len(row) == 6}
     words = {"valid": "holds", "LOST_ACKED": "loses"}
@@ -108,6 +111,7 @@ def test_the_manual_says_what_the_profiles_say() -> None:
     for name in PROFILES | SWITCHLESS:
         profile = profiles()[name]
         plans = SWITCHLESS_PLANS if name in SWITCHLESS else usual
+        plans = RAFT_LOG_PLANS if name in RAFT_LOG else plans
         assert told[name] == [words[profile.expected[plan]] for plan in plans]
 
 
@@ -228,6 +232,44 @@ def test_the_first_broker_of_each_set_is_its_master(profile: str) -> None:
     with pytest.raises(BadRequest, match="learners are for haMode"):
         system(replace(trial, settings={"learners": 1}))
     assert "cas" not in registry.system("flotilla").calls(trial)
+
+
+@pytest.mark.parametrize("profile", sorted(RAFT_LOG))
+def test_the_brokers_of_each_set_are_one_raft_group(profile: str) -> None:
+    """With DLedger's times, and no setting that contradicts votes."""
+    trial = Trial(profile=profile, nodes={"broker": 6}, settings={"brokerSets": 2})
+    nodes = addressed({"broker": 6}, mode="raft-log")
+    made = layout(nodes, trial, {"orders": 4})
+    brokers = [node for node in nodes if node.role == "broker"]
+    configs = [loads(made.config(node, "/n")) for node in brokers]
+    assert [c.dleger_self_id for c in configs] == ["n0", "n1", "n2"] * 2
+    for group in (configs[:3], configs[3:]):
+        peers = {c.dleger_self_id: c.address for c in group}
+        assert all(c.dleger_peers == peers for c in group)
+    assert all(config.raft_log and not config.controllers for config in configs)
+    assert {node.role for node in nodes} == {"nameserver", "broker", "client"}
+    assert system(Trial(profile=profile, settings={"timeScale": 1})).detection_s == 8
+    refused = {
+        "inSyncReplicas": 2,
+        "minInSyncReplicas": 2,
+        "allAckInSyncStateSet": True,
+        "enableAutoInSyncReplicas": True,
+        "asyncLearner": True,
+        "syncFromLastFile": True,
+        "haEpochFencing": False,
+        "transientStorePoolEnable": True,
+        "strictMetadata": True,
+    }
+    for key, value in refused.items():
+        with pytest.raises(BadRequest, match=f"{key} does not apply where haMode is raft-log"):
+            system(replace(trial, settings={key: value}))
+    with pytest.raises(BadRequest, match="minVoteIntervalMs must not be more"):
+        system(replace(trial, settings={"minVoteIntervalMs": 2000}))
+    with pytest.raises(BadRequest, match="a raft-log cluster has no controllers"):
+        system(replace(trial, nodes={"controller": 3}))
+    with pytest.raises(BadRequest, match="learners are for haMode"):
+        system(replace(trial, settings={"learners": 1}))
+    assert not {"cas", "create_topic"} & set(registry.system("flotilla").calls(trial))
 
 
 def test_unsafe_default_is_what_rocketmq_ships() -> None:

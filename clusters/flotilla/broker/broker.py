@@ -95,7 +95,7 @@ class Broker:
         self._config, self._events, self._replica = config, events, replica
         self._loop = asyncio.get_running_loop()
         self._controllers = ControllerClient(config.controllers, config.controller_rpc_timeout_s)
-        patience = SendTimeouts(config.slave_timeout_s, config.sync_flush_timeout_s)
+        patience = SendTimeouts(config.ack_timeout_s, config.sync_flush_timeout_s)
         sends = WaitingSends(patience, rules.outcome_of)
         self.role = role = BrokerRole(
             config, ports, rules, replica, events, sends, self._controllers, self
@@ -106,7 +106,7 @@ class Broker:
             config,
             replica.store,
             replica.catalog,
-            role.is_master,
+            role.serves_as_master,
             role.slave_to_read,
             rules.next_pull_offset,
             rules.times_of_batch,
@@ -118,7 +118,7 @@ class Broker:
             rules,
             replica,
             events,
-            role.is_master,
+            role.serves_as_master,
             role.current_changes,
             lambda: role.acting,
         )
@@ -151,6 +151,7 @@ class Broker:
             **self._send_handler.handover.table(),
             **ConfigHandler(self._config, live, self._events).table(),
             **self._metadata.table(),
+            **self.role.requests,
             Op.NOTIFY_ROLE: self._notify_role,
             Op.NOTIFY_MIN_BROKER_ID: self._notify_min_broker_id,
             Op.REVERSE_SYNC: self._reverse_sync,
@@ -229,9 +230,9 @@ class Broker:
             self._send_handler.serve(connection, request, send)
         elif op == Op.PULL:
             pull = decode(PullRequest.unpack, body)
-            if pull.topic.startswith(ASK_TOPIC) and self.role.is_master():
+            if pull.topic.startswith(ASK_TOPIC) and self.role.serves_as_master():
                 self._send_handler.transactions.serve_asker(pull, connection, request)
-            elif self.role.is_master() or self.role.serves_as_slave():
+            elif self.role.serves() or self.role.serves_as_slave():
                 self._pulls.serve(pull, connection, request)
             else:
                 connection.reply(op, request, unavailable(pull).pack())
@@ -303,7 +304,7 @@ class SendHandler:
 
     def _checked(self, send: SendRequest) -> SendRequest | SendReply:
         """Return the message to append for a send, or the answer to one that is not appended."""
-        if self._role.leadership is None:
+        if self._role.leadership is None or not self._role.serves_as_master():
             return SendReply(Status.SERVICE_NOT_AVAILABLE, remark="not the master")
         if not self._role.may_serve_sends(self._role.leadership.epoch):
             return SendReply(Status.SERVICE_NOT_AVAILABLE, remark="the master's lease is over")

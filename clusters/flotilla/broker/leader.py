@@ -38,8 +38,10 @@ from .sends import WaitingSends
 class LeadershipContext:
     """The parts of the broker that a `Leadership` uses.
 
-    `on_info`: takes a newer ReplicaInfo; `holds_metadata`: whether a slave may enter the set;
-    `may_serve_sends`: whether the lease for an epoch lasts.
+    `authority`: who agrees to changes of the set, None if it never changes; `on_info`: takes a
+    newer ReplicaInfo; `holds_metadata`: whether a slave may enter the set; `may_serve_sends`:
+    whether the lease for an epoch lasts; `on_serving`: called when clients may be served, if that
+    is not from the beginning.
     """
 
     config: Config
@@ -47,11 +49,12 @@ class LeadershipContext:
     replica: Replica
     ha: HaMaster
     sends: WaitingSends
-    authority: SetAuthority
+    authority: SetAuthority | None
     events: EventLog
     on_info: Callable[[Json], None]
     holds_metadata: Callable[[int], bool]
     may_serve_sends: Callable[[int], bool]
+    on_serving: Callable[[], None]
 
 
 class Leadership:
@@ -63,6 +66,7 @@ class Leadership:
         self._c = context
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks()
+        self.serves = not context.config.raft_log
         self._over = False
         self._retry = WakeEvent()
         self._quiet_until = 0.0
@@ -82,6 +86,8 @@ class Leadership:
         """Whether a send may be appended. Without controllers so many replicas have to be in step
         as it will wait for (RIP-34)."""
         rules, config = self._c.rules, self._c.config
+        if config.raft_log:
+            return True
         if config.switchless:
             acks, members = self._c.ha.acks(), rules.counted_members(self.state)
             return rules.admit(self._in_step(acks, members), self._needed(acks, members))
@@ -96,6 +102,9 @@ class Leadership:
         """Confirm and acknowledge what has become possible by a change."""
         c, log, store = self._c, self._c.replica.store.log, self._c.replica.store
         own = c.rules.ack_position(self._syncs(), log.max_offset, log.written, log.flushed)
+        if c.config.raft_log:
+            self._commit(own)
+            return
         acks, members = c.ha.acks(), c.rules.counted_members(self.state)
         in_zones = self._zone_offset(acks)
         confirm = c.rules.confirm_offset(
@@ -124,6 +133,42 @@ class Leadership:
             return end
         counted = {slave: acks.get(slave) for slave in certain_members(self.state)}
         return c.rules.zone_offset(c.config.ack_zones, end, c.config.zone, counted, c.ha.zones)
+
+    def _commit(self, own: int) -> None:
+        """Confirm what a majority of all configured brokers holds, if it is of this epoch (Raft
+        5.4.2). Clients are served from the first time on."""
+        c, store, acks = self._c, self._c.replica.store, self._c.ha.acks()
+        positions = [own, *(acks.get(slave) or 0 for slave in self.state.slaves)]
+        committed = c.rules.commit_index(positions, self._epoch_before, self.epoch)
+        if not committed:
+            return
+        confirm = c.rules.confirm_offset(store.confirm_offset, committed, acks, (), False)
+        if confirm != store.confirm_offset:
+            store.confirm(confirm)
+            c.ha.confirmed()
+        if not self.serves:
+            self.serves = True
+            c.on_serving()
+        c.sends.complete(confirm, confirm)
+
+    def _epoch_before(self, end: int) -> int | None:
+        """Return the epoch of the last byte before an offset; None if it is not in the log."""
+        log = self._c.replica.store.log
+        if end <= log.min_offset:
+            return None
+        return self._c.replica.epochs.at(end - 1, log.max_offset)[0]
+
+    def members(self) -> tuple[int, ...]:
+        """Return the members of the set; of one that never changes, those that are in step."""
+        if self._c.authority is not None:
+            return self.state.members
+        start, acks = self._c.replica.epochs.last_start, self._c.ha.acks()
+        slaves = [
+            slave
+            for slave in self.state.slaves
+            if (acks.get(slave) or 0) > start and not self._out_of_step(slave)
+        ]
+        return tuple(sorted((self.state.me, *slaves)))
 
     def _needed(self, acks: Mapping[int, int | None], members: tuple[int, ...]) -> int:
         """Return how many copies are enough now."""
@@ -176,7 +221,8 @@ class Leadership:
 
     def progressed(self, slave: int) -> None:
         """A slave acknowledged something."""
-        if slave not in self._c.rules.counted_members(self.state) or slave in self.state.entering:
+        counted = self._c.rules.counted_members(self.state)
+        if self._c.authority is not None and (slave not in counted or slave in self.state.entering):
             self._consider(slave)
         self.advance()
 
@@ -189,8 +235,10 @@ class Leadership:
     def _consider(self, slave: int) -> None:
         """Propose a slave that may enter, or start to wait until it may."""
         rules, log = self._c.rules, self._c.replica.store.log
-        progress = self._c.ha.progress(slave)
-        if progress is None or progress.ack is None or not self._c.authority.takes_proposals:
+        progress, authority = self._c.ha.progress(slave), self._c.authority
+        if progress is None or progress.ack is None:
+            return
+        if authority is None or not authority.takes_proposals:
             return
         start = self._c.replica.epochs.last_start
         mark = self.state.entering.get(slave)
@@ -287,7 +335,10 @@ class Leadership:
     def _review(self) -> None:
         """Propose the wanted set, unless a proposal is under way."""
         now = self._loop.time()
-        if self._over or self.state.proposed is not None or not self._c.authority.takes_proposals:
+        authority = self._c.authority
+        if self._over or self.state.proposed is not None:
+            return
+        if authority is None or not authority.takes_proposals:
             return
         wanted = self._wanted()
         if wanted == self.state.members:
@@ -304,6 +355,7 @@ class Leadership:
 
     async def _alter(self, wanted: tuple[int, ...], set_epoch: int) -> None:
         """Ask the controllers until the outcome of the proposal is certain."""
+        assert self._c.authority is not None, "a set that never changes is not reviewed"
         uncertain_at: float | None = None
         while self._pending(wanted, set_epoch):
             asked_at = self._loop.time()
@@ -352,6 +404,7 @@ class Leadership:
 
         There may be a later set, or a later master.
         """
+        assert self._c.authority is not None, "a set that never changes is not reviewed"
         try:
             info = await self._c.authority.ask(
                 Op.REPLICA_INFO, {"brokerName": self._c.config.broker_name}

@@ -114,7 +114,7 @@ class Announcer:
     def _registration(self) -> Json | None:
         """Return a registration's fields, None while the role is not in force."""
         info, config = self._role.link.info, self._config
-        is_master = self._role.is_master()
+        is_master = self._role.serves_as_master()
         if info.master_id is None or (info.master_id == self._role.link.id and not is_master):
             return None
         light_s = config.nameserver_timeout_s

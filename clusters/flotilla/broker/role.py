@@ -6,7 +6,7 @@ sides of replication and, while the broker is master, two objects that live for 
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..config import Config
@@ -20,6 +20,7 @@ from ..replication.ha_slave import FollowTarget, HaSlave
 from ..replication.replica import Replica
 from ..replication.sync_state import SyncState
 from ..rules import Rules
+from ..steering.ballot_role import BallotRole, Handler
 from ..steering.controller_link import ControllerLink
 from ..steering.static_role import StaticRole
 from ..steering.steering import ReplicaInfo, Steering
@@ -58,10 +59,14 @@ class BrokerRole:
         self.slave = HaSlave(config, replica.store, rules, replica, events)
         self.lease = OwnLease(config.master_lease, rules.lease_lasts)
         self.link: Steering
+        self.requests: Mapping[int, Handler] = {}  # of brokers of the set to each other
         if config.zookeeper:
             self.link = ZookeeperRole(config, ports, rules, replica, self, events)
         elif config.switchless:
             self.link = StaticRole(config, ports, rules, replica, self, events)
+        elif config.raft_log:
+            self.link = ballot = BallotRole(config, ports, rules, replica, self, events)
+            self.requests = ballot.table()
         else:
             self.link = ControllerLink(config, ports, controllers, self, events, observer.beat)
         self._ports, self._rules, self._events = ports, rules, events
@@ -80,7 +85,11 @@ class BrokerRole:
 
     def serves(self) -> bool:
         """Return whether it serves consumers, as a master or for an absent one."""
-        return self.leadership is not None or self.acting is not None
+        return self.serves_as_master() or self.acting is not None
+
+    def serves_as_master(self) -> bool:
+        """Return whether this broker is a master that clients may use."""
+        return self.leadership is not None and self.leadership.serves
 
     def current_changes(self) -> MetadataChanges | None:
         return self.changes
@@ -96,12 +105,13 @@ class BrokerRole:
         """
         if self.leadership is None:
             return self.link.id
-        return min(self.leadership.state.slaves, default=0)
+        return min((i for i in self.leadership.members() if i != self.link.id), default=0)
 
     def master_to_copy(self) -> tuple[str, int] | None:
         """Return the address of the master whose metadata to copy, and this broker's id."""
         address = self.link.info.master_addr
-        if self.serves() or self._promoting or not address:
+        serves = self.leadership is not None or self.acting is not None
+        if serves or self._promoting or not address:
             return None
         return address, self.link.id
 
@@ -120,7 +130,8 @@ class BrokerRole:
         confirmed = self._store.confirm_offset
         if self.leadership is None:
             return confirmed
-        members = self._rules.counted_members(self.leadership.state)
+        counted = self._rules.counted_members(self.leadership.state)
+        members = counted if self.link.authority is not None else ()
         return needed_from(confirmed, self.ha.peer_positions(), members)
 
     # the log has moved
@@ -186,9 +197,15 @@ class BrokerRole:
             most_s = self.config.broker_heartbeat_interval_s / 4
             await delay(self._ports.choices, "promotion-late", most_s)
             await self.replica.begin_reign(info.epoch)
+            if self.link.info != info:
+                self._promoting = False
+                self.ha.drop_all("it was deposed before it reigned")
+                return
             state = SyncState(self.link.id, info.members, info.set_epoch)
-            self.leadership = Leadership(self._leadership_context(), info.epoch, state)
             self._promoting = False
+            if self._rules.opens_epoch(self.config.raft_log, self._store.log.max_offset):
+                self._store.append_opening(info.epoch)
+            self.leadership = Leadership(self._leadership_context(), info.epoch, state)
             self._begin_changes(info.epoch)
             self.leadership.advance()
             self.ha.open()
@@ -203,6 +220,14 @@ class BrokerRole:
             FollowTarget(self.link.id, info.master_id, info.master_ha_addr, info.epoch)
         )
         self._observer.role_changed()
+
+    async def stand_by(self, why: str) -> None:
+        self.step_down(why)
+        self.ha.drop_all(why)
+        await self.slave.stop()
+
+    def heard_commit(self, epoch: int, commit: int) -> None:
+        self.slave.confirm_up_to(commit, epoch)
 
     def install_set(self, info: ReplicaInfo) -> None:
         if self.leadership is not None:
@@ -278,6 +303,7 @@ class BrokerRole:
             on_info=self.link.notice,
             holds_metadata=lambda slave: self.changes is None or self.changes.holds(slave),
             may_serve_sends=self.may_serve_sends,
+            on_serving=self._observer.role_changed,
         )
 
     def _begin_changes(self, epoch: int) -> None:
@@ -356,11 +382,12 @@ def describe(role: BrokerRole, now: float) -> Json:
 
 def _describe_role(role: BrokerRole) -> Json:
     info, leadership = role.link.info, role.leadership
-    if leadership is not None:
+    if leadership is not None and leadership.serves:
         own = {"role": "master", "brokerId": 0, "synchronizing": leadership.synchronizing}
-        members, set_epoch = leadership.state.members, leadership.state.epoch
+        members, set_epoch = leadership.members(), leadership.state.epoch
     else:
-        own = {"role": "slave" if info.master_id else "fenced", "synchronizing": False}
+        follows = info.master_id not in (None, role.link.id)
+        own = {"role": "slave" if follows else "fenced", "synchronizing": False}
         own["brokerId"] = role.link.id
         own |= {"acting": True} if role.acting else {}
         members, set_epoch = info.members, info.set_epoch

@@ -97,6 +97,9 @@ class Op(IntEnum):
     NOTIFY_MIN_BROKER_ID = 36  # one-way: brokerName, minBrokerId, minBrokerAddr, stateVersion
     # broker -> nameserver, between registrations
     NAMESERVER_HEARTBEAT = 37  # brokerName, brokerId, addr, life, beat -> known
+    # broker -> broker of its set, where brokers elect their master (see replication/ballot.py)
+    VOTE = 38  # brokerName, from, term, lastEpoch, maxOffset, pre -> term, granted
+    BEAT = 39  # brokerName, from, haAddr, term, commit -> term
     # broker and operator -> controller
     CONTROLLER_METADATA = 48  # -> leaderId, leaderAddr (null: unknown), isLeader,
     #                           peers: {id: addr}, learners: {id: addr}

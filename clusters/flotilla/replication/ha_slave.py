@@ -129,6 +129,16 @@ class HaSlave:
             self._acked = held
             self._connection.send_oneway(Op.HA_ACK, pack_ack(held))
 
+    def confirm_up_to(self, offset: int, epoch: int) -> None:
+        """Confirm what the master of this epoch has confirmed, if this slave copies from it."""
+        if self.state == SlaveState.TRANSFER and self._target and self._target.epoch == epoch:
+            self._confirm(offset)
+
+    def _confirm(self, offset: int) -> None:
+        confirm = min(offset, self._store.log.max_offset)
+        if confirm > self._store.confirm_offset:
+            self._store.confirm(confirm)
+
     def _is_late(self) -> bool:
         """Return whether the ack is put off by a choice; it is then sent a moment later."""
         most_s = self._config.ha_send_heartbeat_interval_s / 10
@@ -309,9 +319,7 @@ class HaSlave:
         if data.records:
             store.append_raw(data.records, data.epoch)
             self.acknowledge()
-        confirm = min(data.confirm_offset, store.log.max_offset)
-        if confirm > store.confirm_offset:
-            store.confirm(confirm)
+        self._confirm(data.confirm_offset)
         if not data.records:
             self.acknowledge(always=True)
 

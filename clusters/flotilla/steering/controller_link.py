@@ -45,7 +45,7 @@ class ControllerLink:
         self.registered = False
         self.halted = ""
         self.info = ReplicaInfo()
-        self.authority: SetAuthority = controllers
+        self.authority: SetAuthority | None = controllers
         self._config = config
         self._controllers = controllers
         self._roles = roles

@@ -61,7 +61,7 @@ class StaticRole:
         self.registered = True
         self.info = ReplicaInfo()
         self.halted = ""
-        self.authority: SetAuthority = MastersOwnSet()
+        self.authority: SetAuthority | None = MastersOwnSet()
         self._config, self._ports, self._replica = config, ports, replica
         self._roles, self._events = roles, events
         self._next_epoch, self._acts = rules.next_epoch, rules.acts

@@ -4,6 +4,7 @@
     haMode = "switchless"   the configuration; no broker is elected (`static_role`)
     haMode = "zookeeper"    the machine of a pair in ZooKeeper, switched by HA controllers
                             (`zookeeper_role`)
+    haMode = "raft-log"     the brokers of the set, by votes (`ballot_role`)
 
 A `Steering` tells a `RoleHandler` what the broker is to become. The rest of the broker does not
 know the mode.
@@ -45,9 +46,19 @@ class ReplicaInfo:
 class RoleHandler(Protocol):
     """Carries out changes of the role."""
 
-    async def become_master(self, info: ReplicaInfo) -> None: ...
+    async def become_master(self, info: ReplicaInfo) -> None:
+        """Begin to reign, unless `Steering.info` is another one by then.
+
+        Raises DiskFull if the reign has to begin with a record and there is no room for it.
+        """
 
     async def become_slave(self, info: ReplicaInfo) -> None: ...
+
+    async def stand_by(self, why: str) -> None:
+        """Be neither master nor slave. Returns when the log stands still."""
+
+    def heard_commit(self, epoch: int, commit: int) -> None:
+        """Take what the master of this epoch has committed."""
 
     def install_set(self, info: ReplicaInfo) -> None: ...
 
@@ -83,14 +94,14 @@ class Steering(Protocol):
     """Decides when the role changes.
 
     `id`: of this broker, 0 while it has none. `registered`: whether it may announce itself. `info`:
-    the last ReplicaInfo that was applied. `authority`: who agrees to changes of the set.
-    `halted`: why it needs an operator, empty if it does not.
+    the last ReplicaInfo that was applied. `authority`: who agrees to changes of the set, None if it
+    never changes. `halted`: why it needs an operator, empty if it does not.
     """
 
     id: int
     registered: bool
     info: ReplicaInfo
-    authority: SetAuthority
+    authority: SetAuthority | None
     halted: str
 
     def start(self) -> None: ...

@@ -49,7 +49,7 @@ class ZookeeperRole:
         self.registered = True
         self.halted = ""
         self.info = ReplicaInfo()
-        self.authority: SetAuthority = MachinesSet()
+        self.authority: SetAuthority | None = MachinesSet()
         self._config, self._ports, self._rules, self._replica = config, ports, rules, replica
         self._roles, self._events = roles, events
         self._loop = asyncio.get_running_loop()

@@ -29,7 +29,7 @@ from ..rules import Rules
 from ..world.ports import Ports, retry_when_out_of_files
 from . import key_index, queue_ends, record
 from .checkpoint import Marks, StoreCheckpoint
-from .commit_log import CommitLog, ReadWindow, ignore
+from .commit_log import CommitLog, DiskFull, ReadWindow, ignore
 from .consume_queue import ConsumeQueue, Key, QueueIndex
 from .flushing import Flushing
 from .key_index import KeyIndex
@@ -104,6 +104,17 @@ class MessageStore:
         self.index.add(record.RecordHeader(start, size, epoch, topic, queue_id, number, shard))
         self.keys.add(topic, shard, start)
         return AppendResult(number, start, log.max_offset)
+
+    def append_opening(self, epoch: int) -> None:
+        """Append a record without a message, the first one of an epoch. Raises DiskFull."""
+        log, now = self.log, self.ports.clock.wall_ms()
+        if not self.has_room(b"", b"", b""):
+            raise DiskFull(log.why_full)
+        rest = log.room(record.HEAD_SIZE)
+        if not rest and log.max_offset % log.segment_size == 0:
+            self._begin_segment(0, record.HEAD_SIZE, epoch, now)
+        size = rest or record.HEAD_SIZE
+        self._add_bare(record.filler(log.max_offset, epoch, size, now), epoch, b"")
 
     def _begin_segment(self, rest: int, message_size: int, epoch: int, now: int) -> None:
         """Fill the rest of this segment; begin the next one with the queue ends."""

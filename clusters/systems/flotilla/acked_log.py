@@ -6,7 +6,7 @@ A replica reports the end of its log: of what it wrote, or of what it flushed if
 acknowledges only flushed bytes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 LogBytes = Callable[[str, int, int], bytes | None]  # node, start, end -> bytes on its disk
 
@@ -55,6 +55,17 @@ class AckedLog:
         if held is None:
             return None
         return held if held < until else self._first_difference(node, until)
+
+    def first_changed(self, node: str, until: int) -> int | None:
+        """Return the first acknowledged byte below `until` that the node holds differently."""
+        return self._first_difference(node, min(until, self._held.get(node, 0)))
+
+    def holders(self, nodes: Iterable[str], until: int) -> int:
+        """Return how many of the nodes hold all acknowledged bytes below `until`."""
+        return sum(
+            self._held.get(node, 0) >= until and self.first_missing(node, until) is None
+            for node in nodes
+        )
 
     def common_prefix(self, one: str, other: str) -> int:
         """Return the offset up to which both nodes are known to hold the acknowledged bytes."""

@@ -114,8 +114,9 @@ class EventLaws:
 
     def __init__(self, book: LawState) -> None:
         self._state = book
-        self._leaders: dict[int, tuple[str, int]] = {}
         self._inside: dict[str, InnerBrokers] = {}  # by container
+        # by broker set, or of the controllers, and term
+        self._leaders: dict[tuple[str, int], tuple[str, int]] = {}
 
     def read(self, kind: str, line: EventLine) -> None:
         self._state.lines += 1
@@ -175,8 +176,8 @@ class EventLaws:
             return
         self._state.checks[Law.ONE_LEADER] += 1
         term, life = int(line.fields["term"]), self._state.process(line.node)
-        leads = (life.node, life.boot)
-        recorded = self._leaders.setdefault(term, leads)
+        leads, group = (life.node, life.boot), str(line.fields.get("brokerName", ""))
+        recorded = self._leaders.setdefault((group, term), leads)
         if recorded != leads:
             why = f"{life.node} leads term {term}, which {_owner(recorded, life)} led already"
             fields = {"term": term, "other": recorded[0]}
@@ -185,6 +186,9 @@ class EventLaws:
     def _role(self, line: EventLine) -> None:
         of, life = self._set_of(line), self._state.process(line.node)
         self._state.log_changed(life)
+        if line.fields["masterId"] is None:  # it stepped down, and knows no master yet
+            life.master_since = 0
+            return
         life.epoch, life.acked, life.confirmed = int(line.fields["epoch"]), 0, -1
         life.master = of.by_address.get(str(line.fields.get("masterAddr")), "")
         of.ids[int(line.fields["brokerId"])] = line.node
@@ -254,7 +258,7 @@ class EventLaws:
             self._check_all_hold(of, line)
 
     def _check_all_hold(self, of: SetState, line: EventLine) -> None:
-        if of.exempt:
+        if of.exempt or self._state.raft_log:  # there a majority holds them: see `laws`
             return
         self._state.checks[Law.SET_LACKS_ACKED] += 1
         for member in of.members:
@@ -333,7 +337,9 @@ class EventLaws:
 
     def _check_still_holds(self, of: SetState, line: EventLine) -> None:
         """Check a member of the set after its log was cut by the node or by a power cut."""
-        if of.exempt or line.node not in (of.ids.get(member) for member in of.members):
+        if of.exempt or self._state.raft_log:
+            return
+        if line.node not in (of.ids.get(member) for member in of.members):
             return
         self._state.checks[Law.SET_LACKS_ACKED] += 1
         self._state.check_holds(of, line.node, of.acked.end, line.node, line.t_ns)

@@ -46,7 +46,7 @@ class EventView:
                 self._role(node, mine, fields)
             case "election" | "set":
                 self._election_or_set(str(fields.get("brokerName") or mine), fields)
-            case "raft":
+            case "raft" if node not in self._set_of:
                 self._raft(node, fields)
             case "start":
                 self._terms.pop(node, None)

@@ -26,6 +26,7 @@ class Law(StrEnum):
     ONE_MASTER = "ONE_MASTER"
     ELECTED_OUTSIDE = "ELECTED_OUTSIDE"
     COMMITTED_CHANGED = "COMMITTED_CHANGED"
+    LEADER_LACKS_COMMITTED = "LEADER_LACKS_COMMITTED"
     CONFIRM_WENT_BACK = "CONFIRM_WENT_BACK"
     SET_LACKS_ACKED = "SET_LACKS_ACKED"
     CUT_TOO_HIGH = "CUT_TOO_HIGH"
@@ -132,10 +133,12 @@ class LawState:
         self.set_of: dict[str, SetState] = {}  # by broker (BrokerSetLayout.replica)
         self.sets: dict[str, SetState] = {}
         self.processes: dict[str, NodeLifetime] = {}
+        self.raft_log = settings.get("haMode") == "raft-log"
         self._sync_flush = settings.get("flushDiskType") == "SYNC_FLUSH"
         self._now_ns = now_ns
         self._log_versions = 0
-        excused = self.unclean or not settings.get("allAckInSyncStateSet", False)
+        all_ack = self.raft_log or settings.get("allAckInSyncStateSet", False)
+        excused = self.unclean or not all_ack
         for each in sets:
             addresses = {where: each.replica(node) for where, node in each.addresses.items()}
             set_state = SetState(each.name, AckedLog(log_bytes), addresses, exempt=excused)

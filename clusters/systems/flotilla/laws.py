@@ -5,10 +5,12 @@ once.
     ONE_MASTER          one process of one broker is master of a set in an epoch
     ELECTED_OUTSIDE     a master comes from the SyncStateSet
     COMMITTED_CHANGED   what the controllers have committed never changes, and is the same on each
-                        of them: entries, elections, sets
+                        of them: entries, elections, sets; and bytes of the log, where brokers elect
+    LEADER_LACKS_COMMITTED  a master that was elected by votes holds every committed byte
     CONFIRM_WENT_BACK   a confirm offset never decreases, neither under one master nor from one
                         master to the next
-    SET_LACKS_ACKED     every member of the SyncStateSet holds every acknowledged byte
+    SET_LACKS_ACKED     every member of the SyncStateSet holds every acknowledged byte; where
+                        brokers elect their master, a majority of them does
     CUT_TOO_HIGH        a slave keeps no byte from the first one on that differs from its master's
     CUT_TOO_LOW         a log is not cut below the highest confirm offset that its node ever had
     ANSWERED_EARLY      SUCCESS is answered only for bytes that the master counts as acknowledged,
@@ -102,6 +104,8 @@ class Laws:
                 commit_index=self._commit_index(life, rules),
                 committed_entry=self._committed_entry(life, rules),
             )
+        if self._state.raft_log:
+            rules = replace(rules, commit_index=self._commit_offset(life, of, rules))
         return replace(
             rules,
             counted_members=self._counted_members(life, of, rules),
@@ -259,7 +263,7 @@ class Laws:
             all_ack: bool,
         ) -> int:
             offset = decide(stored, own, acks, members, all_ack)
-            if own != life.own_offset:
+            if own != life.own_offset and not self._state.raft_log:
                 life.own_offset = own
                 holds(life.node, own)
             if offset < (high := max(stored, life.confirmed)):
@@ -296,6 +300,56 @@ class Laws:
         why = f"the confirm offset of {of.name} was {high}, and is {low}"
         fields = {"set": of.name, "epoch": life.epoch, "was": high, "is": low}
         self._state.report(Law.CONFIRM_WENT_BACK, life.node, why, fields)
+
+    def _commit_offset(self, life: NodeLifetime, of: SetState, rules: Rules) -> Callable[..., int]:
+        decide = rules.commit_index
+
+        def commit_offset(
+            matches: Sequence[int], term_at: Callable[[int], int | None], term: int
+        ) -> int:
+            if term > life.term:
+                life.term = term
+                self._check_leader_holds(life, of)
+            offset = decide(matches, term_at, term)
+            if offset > life.acked:
+                life.acked = offset
+                self._check_committed(life, of, offset)
+            return offset
+
+        return commit_offset
+
+    def _check_leader_holds(self, life: NodeLifetime, of: SetState) -> None:
+        """A master of a new term begins to count copies; its whole log is on its disk."""
+        if of.exempt:
+            return
+        self._state.checks[Law.LEADER_LACKS_COMMITTED] += 1
+        at = of.acked.first_missing(life.node, of.acked.end)
+        if at is not None:
+            why = (
+                f"{life.node} leads {of.name} in term {life.term} and lacks byte {at}, of "
+                f"{of.acked.end} that were committed"
+            )
+            fields = {"set": of.name, "term": life.term, "committed": of.acked.end, "lacks": at}
+            self._state.report(Law.LEADER_LACKS_COMMITTED, life.node, why, fields)
+
+    def _check_committed(self, life: NodeLifetime, of: SetState, offset: int) -> None:
+        """A master commits these bytes: they were not committed differently, and a majority of all
+        brokers holds them."""
+        if of.exempt:
+            return
+        self._state.checks[Law.COMMITTED_CHANGED] += 1
+        self._state.checks[Law.SET_LACKS_ACKED] += 1
+        of.acked.acknowledge(life.node, offset)
+        fields = {"set": of.name, "term": life.term, "committed": offset}
+        at = of.acked.first_changed(life.node, offset)
+        if at is not None:
+            why = f"{life.node} committed up to {offset}, and byte {at} had been committed before"
+            self._state.report(Law.COMMITTED_CHANGED, life.node, why, {**fields, "differs": at})
+        brokers = list(of.by_address.values())
+        holders = of.acked.holders(brokers, offset)
+        if 2 * holders <= len(brokers):
+            why = f"{life.node} committed up to {offset}, which {holders} of {len(brokers)} hold"
+            self._state.report(Law.SET_LACKS_ACKED, life.node, why, {**fields, "holders": holders})
 
     def _replicated_offset(
         self, life: NodeLifetime, of: SetState, rules: Rules

@@ -298,6 +298,7 @@ class Layout:
             "brokerName": mine.name,
             "totalReplicas": len(mine.nodes),
             **({"brokerId": mine.nodes.index(node.name)} if self._settings.mode.numbered else {}),
+            **(_raft_group(mine, node) if self._settings.mode.votes else {}),
             **({"asyncLearner": True} if node.name in self._learners(mine) else {}),
             **({"zkServers": servers} if (servers := self._session_addresses()) else {}),
             **({"zone": node.zone} if node.zone else {}),
@@ -324,3 +325,12 @@ class Layout:
 
     def _addresses(self, role: str) -> list[str]:
         return [address(n) for n in self._nodes if n.role == role]
+
+
+def _raft_group(mine: BrokerSetLayout, node: Node) -> dict[str, Any]:
+    """Return the keys of a broker whose set elects its master."""
+    ids = {at: f"n{mine.nodes.index(name)}" for at, name in mine.addresses.items()}
+    return {
+        "dLegerSelfId": ids[address(node)],
+        "dLegerPeers": {peer: at for at, peer in ids.items()},
+    }

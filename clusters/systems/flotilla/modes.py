@@ -28,6 +28,7 @@ class Mode:
     lacks: frozenset[str] = frozenset()
     numbered: bool = False  # whether the configuration has each broker's id
     set_size: int = 0  # the number of brokers that each set must have; 0: any
+    votes: bool = False  # whether the configuration has the Raft group of each broker set
 
     @property
     def has_controllers(self) -> bool:
@@ -69,6 +70,15 @@ MODES = {
             frozenset({"cas"}),
             numbered=True,
             set_size=2,
+        ),
+        Mode(  # the other brokers miss its beats, and ask for votes
+            "raft-log",
+            {NAMESERVER: 1, BROKER: 3, CLIENT: 2},
+            (*("heartBeatTimeIntervalMs",) * 3, *("maxVoteIntervalMs",) * 2),
+            frozenset({REJOIN}),
+            # votes compare logs, and topics are not in them: the next master may lack a new one
+            frozenset({"cas", "create_topic"}),
+            votes=True,
         ),
     )
 }

@@ -30,7 +30,7 @@ _DRIVER_KEYS = frozenset(
         "eventLogPath", "brokerName", "namesrvAddr", "controllerAddr", "controllerDLegerSelfId",
         "controllerDLegerPeers", "topics", "totalReplicas", "seed", "enableControllerInNamesrv",
         "zone", "nodeResources", "brokerId", "clientPort", "coordinatorPeers",
-        "zkServers", "brokerConfigPaths", "inContainer",
+        "zkServers", "brokerConfigPaths", "inContainer", "dLegerSelfId", "dLegerPeers",
     }
 )  # fmt: skip
 _NODE_KEYS = frozenset(f.metadata["key"] for f in fields(Config)) - _DRIVER_KEYS

@@ -39,6 +39,10 @@ IN_MEMORY_BYTES = 1 << 12  # what a master keeps in memory; readers that lag mor
 LOSES_DISKS = {"wipe", "corrupt"}  # of faults, which a set of one broker does not survive
 OF_CONTROLLERS = {"controllerType", "raftSnapshotEntries", LEARNERS}  # settings
 NOT_IN_CONTAINERS = {BROKER_SETS, LEARNERS}  # settings; there is a set for each container
+# settings that contradict an election by votes
+NOT_WITH_VOTES = {"strictMetadata", "enableSemiSync", "minInSyncReplicas", "slaveTimeout"}
+VOTERS = (3, 3, 3, 5)  # brokers of one set that elects its master
+BEATS_MS = (1000, 2000)  # shorter: a slow network would end each term
 FLOW_BYTES = (1 << 18, 1 << 20)  # per second, to each slave
 
 
@@ -80,6 +84,10 @@ def swarm(random: Random, trial: Trial, planned: bool) -> Mapping[str, Any]:
         nodes = {CONTAINER if role == BROKER else role: count for role, count in nodes.items()}
         nodes[CONTAINER] //= sets
         drawn = {key: value for key, value in drawn.items() if key not in NOT_IN_CONTAINERS}
+    if mode.votes:
+        drawn = {key: value for key, value in drawn.items() if key not in NOT_WITH_VOTES}
+        drawn["maxWaitAckTimeMs"] = random.choice(PATIENCE_MS)
+        drawn["heartBeatTimeIntervalMs"] = random.choice(BEATS_MS)
     return {"profile": PROFILE, "nodes": nodes, "settings": drawn}
 
 
@@ -155,7 +163,9 @@ def _sizes(random: Random, trial: Trial, some: Sequence[int]) -> tuple[int, int]
         sets = chosen.broker_sets
     else:
         sets = random.choice([n for n in some if total is None or _divides(total, n, least)])
-    sizes = BROKERS_ALONE if sets == 1 else BROKERS_EACH
+    sizes: tuple[int, ...] = BROKERS_EACH
+    if sets == 1:
+        sizes = VOTERS if chosen.mode.votes else BROKERS_ALONE
     each = random.choice([size for size in sizes if size >= least] or [least])
     return (sets * each if total is None else total), sets
 

@@ -101,6 +101,18 @@ def test_only_a_living_winner_replaces_a_master(
     assert left_alone([*RAISED, *held], fault(0, 10, 20, "broker-1")) == count
 
 
+@pytest.mark.parametrize(("silent", "count"), [((1,), 1), ((1, 2), 0)])
+def test_where_brokers_vote_each_set_needs_its_own_majority(
+    silent: tuple[int, ...], count: int
+) -> None:
+    """Two sets of three without controllers: four of six are no help for one of a set."""
+    roles = {f"broker-{n}": "broker" for n in range(1, 7)}
+    told = [slave(f"broker-{n}", (n - 1) % 3 + 1, f"set-{(n + 2) // 3}") for n in range(1, 7)]
+    told += [election(1, 1, 1, [1, 2, 3], set=[1, 2, 3], brokerName=f"set-{n}") for n in (1, 2)]
+    hung = fault(0, 10, 20, *(f"broker-{n}" for n in silent))
+    assert len(list(headless(told, [hung], roles, 5 * S, 60 * S))) == count
+
+
 @pytest.mark.parametrize(("winner", "count"), [(2, 0), (3, 0), (None, 1)])
 def test_who_falls_silent_with_the_master_may_be_elected_before_it_is_missed(
     winner: int | None, count: int
