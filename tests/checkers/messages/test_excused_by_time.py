@@ -30,7 +30,9 @@ MOMENTS = {
     *("QUEUE_WITHOUT_OWNER", "READ_SKIPPED", "RESET_UNDONE", "ROUTE_WENT_BACK", "SET_LACKS_ACKED"),
     *("EVENT_MISSED", "EVENT_OUT_OF_ORDER", "EVENT_STALE", "EVENT_TWICE", "EVENT_UNWRITTEN"),
     *("SEQUENCE_REUSED", "STATE_JUMPED", "UNACCEPTABLE", "VERSION_CONFLICT"),
-    *("GHOST_BROKER", "INNER_FORGOTTEN", "STORE_SHARED"),
+    *("GHOST_BROKER", "INNER_FORGOTTEN", "STORE_SHARED", "LEADER_LACKS_COMMITTED"),
+    *("LEASE_OVERLAP", "RETURNED_TOO_SOON"),
+    *("COMMIT_LOST", "HALF_SEEN", "HALF_STUCK", "ROLLED_BACK_SEEN"),
 }
 # from the first to the last of the operations that contradict each other
 SPANS = {
@@ -39,6 +41,8 @@ SPANS = {
     *("LOCK_LOST", "LOCK_NOT_HELD", "LOG_HOLE", "NOT_EMPTY", "NOT_LINEARIZABLE", "NOT_RECOVERED"),
     *("OFFSET_CONFLICT", "OFFSET_MOVED", "PHANTOM_ELEMENT", "PHANTOM_REFUSED", "QUEUE_ORDER"),
     *("RECORD_CHANGED", "REORDERED", "REPLICAS_DIFFER", "STALE_READ"),
+    # from when it was accepted to when it was delivered, or the queue was read to its end
+    *("DELAY_LOST", "DELIVERED_EARLY"),
 }
 # only in histories that other tools recorded: of their faults no effect is recorded, so that
 # none is unclaimed
@@ -50,7 +54,9 @@ IMPORTED = {
     *("LOST_UPDATE", "NONMONOTONIC_SEND", "PHANTOM_VALUE", "POLL_SKIPPED", "PRECOMMITTED_READ"),
     "TXN_TORN",
 }
-INFORMS = {"CONSUMER_MOVED", "DUPLICATED_BY_RETRY", "OFFSET_HOLE", "UNSEEN_ACKED"}  # never convict
+INFORMS = {  # never convict
+    *("CONSUMER_MOVED", "DUPLICATED_BY_RETRY", "DUPLICATED_BY_SCAN", "OFFSET_HOLE", "UNSEEN_ACKED")
+}
 
 
 def test_each_code_has_its_place() -> None:
