@@ -250,7 +250,7 @@ class DelayScan:
         busy = self._noting is not None and not self._noting.done()
         if now < self._note_at or busy:
             return
-        next_ms = self._waiting[0][0] if self._waiting else self._last.due_ms
+        next_ms = self._next_ms(strict)
         until = self._rules.noted_until(self._last.due_ms, self._confirmed.due_ms, next_ms, strict)
         of = self._confirmed if strict else self._last
         progress = DelayProgress(self._floor(), until, of.end, of.epoch)
@@ -258,6 +258,12 @@ class DelayScan:
             return
         self._note_at = now + self._config.flush_delay_offset_s
         self._noting = self._tasks.start(self._save(progress))
+
+    def _next_ms(self, strict: bool) -> int:
+        """Return the due time of the first message that does not count as put."""
+        if strict and self._unconfirmed:
+            return self._unconfirmed[0].due_ms
+        return self._waiting[0][0] if self._waiting else self._last.due_ms + 1
 
     def _floor(self) -> int:
         while self._open and self._open[0] in self._done:

@@ -48,8 +48,8 @@ def due_of(now_ms: int, delay_ms: int, put_ms: int) -> int:
 
 def noted_until(put_ms: int, confirmed_ms: int, next_ms: int, strict: bool) -> int:
     """Return up to which due time messages are noted as put: those that the set has (strict), or
-    those in the own log. `next_ms`: the due time of the next one."""
-    return confirmed_ms if strict else put_ms
+    those in the own log. `next_ms`: the due time of the next one, which may be the same."""
+    return min(confirmed_ms if strict else put_ms, next_ms - 1)
 
 
 def resumed(progress: DelayProgress, is_in_log: bool) -> DelayProgress:

@@ -12,7 +12,13 @@ from clusters.flotilla.special.envelope import (
     HalfDecision,
     HalfRequest,
 )
-from clusters.flotilla.special.progress import DelayProgress, due_of, log_has, resumed
+from clusters.flotilla.special.progress import (
+    DelayProgress,
+    due_of,
+    log_has,
+    noted_until,
+    resumed,
+)
 
 TEXTS, BYTES = st.text("abcä%", min_size=1, max_size=20), st.binary(max_size=40)
 WIDE, SMALL = st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**16 - 1)
@@ -72,3 +78,18 @@ def test_a_message_is_due_after_everything_that_was_put() -> None:
     """Also on a master whose clock is behind the last one's."""
     assert due_of(1000, 50, 900) == 1050
     assert due_of(1000, 50, 2000) == 2001
+
+
+@given(st.lists(st.integers(1, 9), min_size=1), st.data(), st.booleans())
+def test_what_is_noted_leaves_nothing_out(
+    dues: list[int], data: st.DataObject, strict: bool
+) -> None:
+    """Also of messages that are due at one instant, of which only some are put, or confirmed."""
+    dues = sorted(dues)
+    put = data.draw(st.integers(1, len(dues)))
+    confirmed = data.draw(st.integers(1, put))
+    rest = dues[confirmed if strict else put :]
+    next_ms = rest[0] if rest else dues[put - 1] + 1
+    noted = noted_until(dues[put - 1], dues[confirmed - 1], next_ms, strict)
+    assert all(due > noted for due in rest)
+    assert rest or noted == dues[-1]
