@@ -11,7 +11,7 @@ UNKNOWN = {
     "--system": ("flotila", "flotilla"),
     "--faults": ("kil", "kill", "seatrial list faults"),  # of 92 names the near ones
     "--targets": ("mastr", "master"),
-    "--profile": ("alack-min2", "allack-min2", "unsafe-default"),
+    "--profile": ("alack-min2", "allack-min2"),
 }
 TRIAL = 'system = "flotilla"\n\n'
 PLAN = '[[fault]]\nkind = "kill"\nat_s = 1\nfor_s = 5\n'

@@ -282,7 +282,10 @@ def test_a_silent_connection_is_given_up() -> None:
     async def test() -> None:
         async with world(HUSH) as it:
             assert (await it.send(b"1")).outcome is CallOutcome.UNKNOWN
-            assert (await it.send(b"2")).outcome is CallOutcome.HAPPENED
+            later = CallOutcome.REFUSED
+            while later is CallOutcome.REFUSED:  # a busy machine connects late
+                later = (await it.send(b"2")).outcome
+            assert later is CallOutcome.HAPPENED
             assert len(it.first.connections) == 2
 
     run(test)
