@@ -70,7 +70,7 @@ def take_back(catalog: Catalog, replies: Sequence[Json]) -> None:
     if newest is not None and _version(newest) > catalog.version:
         catalog.adopt(newest)
     rows = [row for reply in replies for row in reply["acted"]]
-    made = [commit((str(g), str(t), int(q)), int(offset)) for g, t, q, offset in rows]
+    made = [commit((group, topic, queue), offset) for group, topic, queue, offset in rows]
     catalog.apply(made, catalog.version)
 
 

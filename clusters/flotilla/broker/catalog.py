@@ -130,8 +130,9 @@ class Catalog:
 
     def apply(self, changes: Iterable[MetadataChange], version: Version) -> None:
         """Apply changes that lead to this version."""
-        if version != self.version:
+        if version != self.version and self._acted:
             self._acted.clear()
+            self._unsaved.add(OFFSETS_FILE)
         self.version = version
         for change in changes:
             self._bytes += self._growth(change)
@@ -151,8 +152,7 @@ class Catalog:
         for change in changes:
             self.apply((change,), self.version)
             if change.what == "commit":
-                group_name, topic_name, queue = change.key
-                place = str(group_name), str(topic_name), int(queue)
+                place = _place(change.key)
                 if place in self._offsets:
                     self._acted[place] = self._offsets[place]
 
@@ -238,7 +238,7 @@ class Catalog:
 
     def _take_offsets_of_file(self, part: Json) -> None:
         self._take_offsets(part)
-        self._acted = {(str(g), str(t), int(q)): int(n) for g, t, q, n in part.get("acted", ())}
+        self._acted = {_place(place): int(offset) for *place, offset in part.get("acted", ())}
 
     def _take_topics(self, part: Json) -> None:
         topics = {str(name): int(queues) for name, queues in part["topics"].items()}

@@ -144,3 +144,21 @@ def test_a_damaged_file_is_named_and_refused(tmp_path: Path, name: str) -> None:
             (folder / name).write_bytes(damaged)
             with pytest.raises(CatalogError, match=name):
                 made(folder)
+
+
+def test_what_was_committed_for_an_absent_master_is_forgotten_with_its_next_change(
+    tmp_path: Path,
+) -> None:
+    """Also on the disk: taken back after a later restart, it would undo a reset."""
+
+    async def test() -> None:
+        slave = made(tmp_path / "s")
+        slave.apply([metadata.commit(("g", "t", 0), 3)], Version(1, 1))
+        slave.act([metadata.commit(("g", "t", 0), 9)])
+        assert await slave.save()
+        assert made(tmp_path / "s").acted == [["g", "t", 0, 9]]
+        slave.apply([metadata.commit(("g", "t", 0), 4)], Version(1, 2))
+        assert await slave.save()
+        assert made(tmp_path / "s").acted == []
+
+    run(test())
