@@ -49,7 +49,6 @@ from ..raft.effects import Role
 from ..raft.membership import Add, Change, ChangeMustWait, ChangeRefused, Configuration, Remove
 from ..raft.messages import LogEntry
 from ..raft.node import Hooks, Indeterminate, NotLeader, RaftConfig, RaftNode
-from ..raft.storage import StorageDamaged
 from ..rules import Rules
 from ..world.choices import delay
 from ..world.ports import Ports
@@ -137,15 +136,10 @@ class Controller:
             self._on_members,
             self._events.protocol_error,
         )
-        try:
-            self._raft, recovered = await RaftNode.start(member, hooks, self._ports, self._rules)
-        except StorageDamaged as e:
-            self._events.write("fatal", why=str(e))
-            self._ports.exit.fatal(str(e))
-        self._recovered_index = recovered.last_index
-        self._events.write(
-            "recover", term=recovered.vote.term, last=self._recovered_index, cut=recovered.cut
+        self._raft, recovered = await RaftNode.start_recorded(
+            member, hooks, self._ports, self._rules, self._events
         )
+        self._recovered_index = recovered.last_index
         self._every(config.scan_not_active_broker_s, self._mode.check_heartbeats)
         self._every(config.scan_inactive_master_s, self._scan_masters)
         if config.preferred_masters:

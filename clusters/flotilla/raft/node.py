@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ..events import EventLog
 from ..net.connection import FrameConnection, Tasks
 from ..net.wire import Op, ProtocolError, decode
 from ..rules import Rules
@@ -142,6 +143,21 @@ class RaftNode:
         node = cls(raft, storage, member, hooks, ports, rules)
         node._links.set_peers(_others(raft.members, member.me))
         node._pump()
+        return node, recovered
+
+    @classmethod
+    async def start_recorded(
+        cls, member: RaftConfig, hooks: Hooks, ports: Ports, rules: Rules, events: EventLog
+    ) -> tuple["RaftNode", RecoveredState]:
+        """Start as `start` does, and record it. End the process if the disk cannot be trusted."""
+        try:
+            node, recovered = await cls.start(member, hooks, ports, rules)
+        except StorageDamaged as e:
+            events.write("fatal", why=str(e))
+            ports.exit.fatal(str(e))
+        events.write(
+            "recover", term=recovered.vote.term, last=recovered.last_index, cut=recovered.cut
+        )
         return node, recovered
 
     @property

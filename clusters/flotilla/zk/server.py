@@ -27,7 +27,6 @@ from ..raft.effects import RaftState, Role
 from ..raft.membership import Configuration
 from ..raft.messages import LogEntry
 from ..raft.node import Hooks, Indeterminate, NotLeader, RaftConfig, RaftNode, TooLarge
-from ..raft.storage import StorageDamaged
 from ..rules import Rules
 from ..world.ports import Ports, enable_keepalive
 from ..world.timers import PeriodicTimer
@@ -157,13 +156,8 @@ class Coordinator:
             self._on_members,
             self._events.protocol_error,
         )
-        try:
-            self._raft, recovered = await RaftNode.start(member, hooks, self._ports, self._rules)
-        except StorageDamaged as e:
-            self._events.write("fatal", why=str(e))
-            self._ports.exit.fatal(str(e))
-        self._events.write(
-            "recover", term=recovered.vote.term, last=recovered.last_index, cut=recovered.cut
+        self._raft, _ = await RaftNode.start_recorded(
+            member, hooks, self._ports, self._rules, self._events
         )
         self._tick = PeriodicTimer(config.zk_tick_s, self._end_silent_sessions)
 
