@@ -305,6 +305,12 @@ def plain(said: str) -> list[str]:
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said).replace("\r", "").splitlines()
 
 
+def without_fractions(word: str) -> str:
+    """The word, with its decimal numbers made equal: free space changes from one call of `doctor`
+    to the next."""
+    return re.sub(r"\d+\.\d+", "0.0", word)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -324,8 +330,8 @@ def test_60_columns_break_no_word(tmp_path: Path, arguments: tuple[str, ...]) ->
     (tmp_path / "trial.toml").write_text("duration_s = 8\n")
     narrow = plain(on_a_terminal(tmp_path, 60, *arguments))
     wide = plain(on_a_terminal(tmp_path, 200, *arguments))
-    words = set(" ".join(wide).split())
-    assert set(" ".join(narrow).split()) <= words
+    words = {without_fractions(word) for word in " ".join(wide).split()}
+    assert {without_fractions(word) for word in " ".join(narrow).split()} <= words
     wrapped = [line for line in narrow if "/seatrial run demo" not in line]  # to be copied whole
     assert max(map(len, wrapped)) <= max(60, 20 + max(map(len, words)))
 
