@@ -326,10 +326,14 @@ def _worth(known: RunFacts, fault: FaultInterval | None) -> str:
         return HIDDEN if was_hidden(fault) else UNOBSERVED
     if not known.timeline.in_window(window, kind=Type.INVOKE):
         return IDLE
-    missed = silences_master(fault) and not noticed(fault, known.outline)
-    if missed and not _unwatched(fault, known.outline) and not unelectable(fault, known.outline):
-        return UNNOTICED
-    return INSTALLED
+    return UNNOTICED if _missed_by_all(fault, known.outline) else INSTALLED
+
+
+def _missed_by_all(fault: FaultInterval, outline: Outline) -> bool:
+    """Whether a master was silent, somebody could have been elected, and nobody noticed."""
+    if not outline.fails_over or not silences_master(fault) or noticed(fault, outline):
+        return False
+    return not _unwatched(fault, outline) and not unelectable(fault, outline)
 
 
 def effective(known: RunFacts) -> dict[str, int]:

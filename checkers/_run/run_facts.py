@@ -27,7 +27,7 @@ from harness.history.reader import History
 from harness.history.roles import SetChange, set_changes_of
 from harness.judge.verdict import Reason
 from harness.plans import planned_kinds
-from harness.run.broker_sets import BrokerSetData, broker_sets_in, data_nodes
+from harness.run.broker_sets import FAILS_OVER, BrokerSetData, broker_sets_in, data_nodes
 from harness.trial import Trial
 
 IN_FAULTS, QUIET = 0, 1  # numbers of the spans
@@ -60,6 +60,7 @@ class Outline:
     cut_short: tuple[
         Reason, ...
     ] = ()  # what the test environment lost, so that the run ended early
+    fails_over: bool = True  # whether the cluster elects another master when one is gone
     skipped: int = 0  # arrivals of the load when every slot of their client was taken
 
     @cached_property
@@ -226,8 +227,13 @@ def outline(history: History, trial: Trial) -> Outline:
         interrupted=bool(history.interrupted),
         gaps=history.gaps,
         cut_short=history.cut_short,
+        fails_over=_fails_over(history.state.get("healthy")),
         skipped=_skipped(history),
     )
+
+
+def _fails_over(healthy: Any) -> bool:
+    return not isinstance(healthy, Mapping) or healthy.get(FAILS_OVER) is not False
 
 
 def _skipped(history: History) -> int:

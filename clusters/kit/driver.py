@@ -52,7 +52,7 @@ from harness.contracts.calls import CALLS
 from harness.contracts.membership import REJOIN, VERSIONS
 from harness.errors import BadRequest, BedFailed, NodeGone, UnknownName
 from harness.history.notes import NOT_COMPARED
-from harness.run.broker_sets import BrokerSetData
+from harness.run.broker_sets import FAILS_OVER, BrokerSetData
 from harness.trial import Trial, node_counts
 
 CLIENTS = 2
@@ -478,6 +478,7 @@ class ServiceDriver(VersionedNodes):
             "programs": programs,
             "version": version_words(self._installed, [*self._trial.mixed.values()]),
             **await self._versions_in_use(bed),
+            **({} if self._of.fails_over(self._values) else {FAILS_OVER: False}),
             **({"attached": True, "prefix": self._prefix} if self._attached else {}),
         }
 

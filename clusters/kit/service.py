@@ -196,6 +196,12 @@ class Service:
         return cls.detection_s
 
     @classmethod
+    def fails_over(cls, values: Mapping[str, Any]) -> bool:
+        """Return whether the cluster elects another leader when one is gone. If not, no fault has
+        to last until it is noticed, and a run's healthy state says so."""
+        return True
+
+    @classmethod
     def groups(
         cls, values: Mapping[str, Any], nodes: Sequence[str], keys: Sequence[str]
     ) -> Mapping[str, tuple[Sequence[str], Sequence[str]]]:

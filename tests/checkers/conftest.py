@@ -39,6 +39,7 @@ class Sketch:
     planned: list[str] = field(default_factory=list)
     events: list[ClusterEvent] = field(default_factory=list)
     interrupted: bool = False
+    fails_over: bool = True
     complete: bool = True  # else anything may be missing
     gaps: tuple[str, ...] = ()  # tables of which something is
     cut_short: tuple[Reason, ...] = ()
@@ -112,6 +113,7 @@ class Sketch:
             events=tuple(sorted(self.events, key=lambda e: e.t)),
             roles=self.roles,
             interrupted=self.interrupted,
+            fails_over=self.fails_over,
             gaps=frozenset(self.gaps if self.complete else TABLES),
             cut_short=self.cut_short,
             sets=self.sets,

@@ -271,6 +271,15 @@ def test_what_notices_a_master(
     assert codes(sound) == (set() if enough else {"MASTER_FAULT_UNSEEN"})
 
 
+@pytest.mark.parametrize("fails_over", [True, False])
+def test_where_no_other_is_elected_nothing_is_to_be_noticed(
+    sound: Sketch, fails_over: bool
+) -> None:
+    """Brokers whose master is the master for good elect no other one."""
+    sound.events, sound.fails_over = [], fails_over
+    assert codes(sound) == ({"MASTER_FAULT_UNSEEN"} if fails_over else set())
+
+
 @pytest.mark.parametrize("survivors", [0, 1])
 def test_nobody_is_elected_where_all_are_silent(sound: Sketch, survivors: int) -> None:
     """All brokers at once lose their power: there is nobody to elect, nothing to notice."""

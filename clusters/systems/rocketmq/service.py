@@ -66,6 +66,8 @@ MAIN = {
 CONTAINER_MAIN = "org.apache.rocketmq.container.BrokerContainerStartup"
 CONTROLLER_TYPES = {"dledger": "DLedger", "jraft": "jRaft"}  # Flotilla's name -> RocketMQ's
 CONTROLLED = ("controller", "container")  # modes in which controllers elect the master
+FOR_GOOD = ("master-slave", "acting")  # modes in which the first broker is the master for good
+RAFT_NOTICES_S = 7.0  # DLedger's own: three heartbeats of 2 s, and up to 1 s before a vote
 HEAP = {NAMESERVER: "namesrv_heap_mb", CONTROLLER: "controller_heap_mb", BROKER: "broker_heap_mb"}
 OF_BROKERS = (
     *("allAckInSyncStateSet", "minInSyncReplicas", "inSyncReplicas", "flushDiskType"),
@@ -243,9 +245,17 @@ class RocketMq(Service):
 
     @classmethod
     def detects_within_s(cls, values: Mapping[str, Any]) -> float:
-        """Return how long controllers may need to notice a silent master."""
+        """Return how long controllers may need to notice a silent master, or with Raft in the log
+        its peers."""
+        if values["mode"] == "dledger":
+            return RAFT_NOTICES_S
         waits = values["controllerHeartBeatTimeoutMills"] + values["scanNotActiveBrokerInterval"]
         return float(waits / 1000 * values["timeScale"])
+
+    @classmethod
+    def fails_over(cls, values: Mapping[str, Any]) -> bool:
+        """Return whether there are elections: a slave that acts for a master serves readers."""
+        return values["mode"] not in FOR_GOOD
 
     def _in_force(self, keys: Sequence[str]) -> dict[str, Any]:
         """Return settings, with the times scaled."""
