@@ -1,7 +1,8 @@
 """Selectors: the nodes that a fault hits, resolved at its moment.
 
     master  slave  in-set  out-of-set  controller-leader     nodes with this part at the moment
-    broker  controller  nameserver  client ...               a role: every node that has it
+    broker  controller  nameserver  client ...               a role: every node that has it; a
+                                                             container of brokers is a broker, too
     server                                                   brokers and controllers
     cluster                                                  every node except the clients
     broker-2                                                 a node's name
@@ -27,7 +28,7 @@ from types import MappingProxyType
 
 from harness.contracts import CLIENT, ClusterState, Node
 from harness.errors import BadRequest, UnknownName
-from harness.run.broker_sets import data_role
+from harness.run.broker_sets import CONTAINER, data_role
 from harness.text.parsing import parse_integer
 
 COUNTS = ("one", "minority", "minority-third", "majority", "all", "random")
@@ -152,8 +153,10 @@ def possible_names(selector: str, nodes: Sequence[Node]) -> set[str]:
 
 def _roles_for(part: str, roles: Collection[str]) -> Collection[str]:
     """Return those of the existing roles that may have this part."""
-    usual = CONTROLLER if part == LEADER else BROKER
-    return (usual,) if usual in roles else roles
+    for usual in (CONTROLLER,) if part == LEADER else (BROKER, CONTAINER):
+        if usual in roles:
+            return (usual,)
+    return roles
 
 
 def max_count(selector: str, nodes: Sequence[Node]) -> int:
@@ -210,7 +213,7 @@ def reaches_clients(selector: str, nodes: Sequence[Node]) -> bool:
 
 def known_words(nodes: Sequence[Node]) -> tuple[str, ...]:
     """Return every word that a selector may contain, except the counts."""
-    roles = tuple(dict.fromkeys(node.role for node in nodes))
+    roles = tuple(dict.fromkeys(role for node in nodes for role in _roles_of(node)))
     zones = tuple(map(_zone, sorted(_zones(nodes))))
     places = (*zones, ZONE) if zones else ()
     return PARTS + GROUPS + roles + tuple(node.name for node in nodes) + places
@@ -293,7 +296,11 @@ def _is(node: Node, word: str, standing: ClusterState, names: NamesByWord) -> bo
         case _:
             if node.role != CLIENT and node.zone and word == _zone(node.zone):
                 return True
-            return word in (node.role, node.name) or node.name in names.get(word, ())
+            return word in (node.name, *_roles_of(node)) or node.name in names.get(word, ())
+
+
+def _roles_of(node: Node) -> tuple[str, ...]:
+    return (node.role, BROKER) if node.role == CONTAINER else (node.role,)
 
 
 def _may_match(node: Node, phrase: str, roles: Collection[str]) -> bool:
