@@ -39,6 +39,21 @@ def test_parts_roles_and_names(world: Any, selector: str, expected: list[str]) -
     assert hit(world, selector) == expected
 
 
+@pytest.mark.parametrize("selector", ["broker", "container", "slave", "all broker but container-1"])
+def test_a_container_of_brokers_is_a_broker(selector: str) -> None:
+    """So plans that name brokers fit clusters whose brokers are in containers, and only these
+    nodes are brokers."""
+    roles = ("nameserver", "controller", "container", "container", "client")
+    nodes = [Node(f"{role}-{n}", role) for n, role in enumerate(roles)]
+    nodes[2], nodes[3] = Node("container-1", "container"), Node("container-2", "container")
+    containers = {"container-1", "container-2"}
+    wanted = containers - {"container-1"} if "but" in selector else containers
+    _targets.check(selector, nodes)
+    assert _targets.possible_names(selector, nodes) == wanted
+    now = ClusterState(slaves=("container-1", "container-2"))
+    assert {n.name for n in _targets.resolve(selector, nodes, now, Random(1))} == wanted
+
+
 @pytest.mark.parametrize(
     ("selector", "sizes"),
     [
