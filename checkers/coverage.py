@@ -330,7 +330,7 @@ def _worth(known: RunFacts, fault: FaultInterval | None) -> str:
 
 
 def _missed_by_all(fault: FaultInterval, outline: Outline) -> bool:
-    """Whether a master was silent, somebody could have been elected, and nobody noticed."""
+    """Whether no node noticed a silent master, though another could have been elected."""
     if not outline.fails_over or not silences_master(fault) or noticed(fault, outline):
         return False
     return not _unwatched(fault, outline) and not unelectable(fault, outline)

@@ -13,7 +13,7 @@ from harness.contracts import CLIENT, Node, System
 
 BROKER, CONTROLLER = "broker", "controller"
 CONTAINER = "container"  # of several brokers
-FAILS_OVER = "fails_over"  # of the healthy state in run.json: False where nobody is elected
+FAILS_OVER = "fails_over"  # of the healthy state in run.json: False where there are no elections
 WITHOUT_DATA = (CLIENT, "nameserver")  # roles whose nodes hold no acknowledged data
 
 
