@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from clusters.flotilla.config import Config
-from clusters.flotilla.container.placement import InnerChanges, inner_refusal, store_path
+from clusters.flotilla.container.placement import InnerChanges, inner_refusal, store_parts
 from clusters.flotilla.rules import RULES
 
 from .mutant import Mutant
 
 
 def refuse_identity_only(new: Config, present: Sequence[Config]) -> str:
-    return inner_refusal(new, [each for each in present if store_path(each) != store_path(new)])
+    return inner_refusal(new, [each for each in present if store_parts(each) != store_parts(new)])
 
 
 def without_added(changes: InnerChanges) -> InnerChanges:

@@ -204,6 +204,10 @@ def test_containers_have_the_master_of_one_set_and_slaves_of_the_others(count: i
         ({"nodes": {"broker": 3}}, "give nodes.container instead"),
         ({"settings": {"brokerSets": 3}}, "2 containers have a broker set each"),
         ({"settings": {"containerLayout": "pairs"}}, "containerLayout must be 'cross'"),
+        (
+            {"profile": "raft-log", "settings": {"containerLayout": "cross"}},
+            "brokers of a raft-log cluster are not put in containers",
+        ),
         ({"profile": "switchless-sync", "nodes": {"container": 2}}, "the profile container-cross"),
     ],
 )

@@ -275,7 +275,12 @@ class Container:
     async def _start(self, config: Config) -> str:
         """Start a broker; return why it did not start, "" if it did."""
         self._record("starting", config)
-        self._ports.files.makedirs(config.store)
+        try:
+            self._ports.files.makedirs(config.store)
+        except OSError as e:
+            why = f"storePath {config.store}: {e.strerror}"
+            self._record("failed", config, why=why)
+            return why
         isolates = self._config.container_isolates_faults
         new = InnerBroker(config, self._ports, self._rules, isolates, self._ended)
         self._brokers[new.id] = new

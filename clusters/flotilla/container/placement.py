@@ -43,15 +43,23 @@ def inner_refusal(new: Config, present: Sequence[Config]) -> str:
     for other in present:
         if (other.cluster, other.broker_name) == (new.cluster, new.broker_name):
             return f"{id_of(other)} is in this container already"
-        if store_path(other) == store_path(new):
+        one, two = sorted((store_parts(other), store_parts(new)), key=len)
+        if one == two:
             return f"storePath {new.store} is the store of {id_of(other)}"
+        if two[: len(one)] == one:
+            return f"one of storePath {new.store} and the store of {id_of(other)} is in the other"
     return ""
 
 
-def store_path(config: Config) -> str:
-    """Return the path of the store in one spelling."""
-    parts = [part for part in config.store.split("/") if part not in ("", ".")]
-    return ("/" if config.store.startswith("/") else "") + "/".join(parts)
+def store_parts(config: Config) -> list[str]:
+    """Return the folders of the path of the store in one spelling. Links are not followed."""
+    parts = ["/"] if config.store.startswith("/") else []
+    for part in config.store.split("/"):
+        if part == ".." and parts and parts[-1] not in ("/", ".."):
+            parts.pop()
+        elif part not in ("", ".") and (part != ".." or parts != ["/"]):
+            parts.append(part)
+    return parts
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ Lines arrive in the order in which they are written, on any node.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
+from posixpath import normpath
 
 from clusters.flotilla.ha_machine.machine import FOLLOWS, Phase
 from clusters.systems.flotilla.cluster_state import INSIDE, host_of
@@ -89,8 +91,9 @@ class InnerBrokers:
     def _started(self, name: str, store: str) -> Iterator[tuple[Law, str]]:
         self.checked = (Law.STORE_SHARED,)
         for other, path in self._stores.items():
-            if path == store and other != name:
-                yield Law.STORE_SHARED, f"{other} and {name} have one store, {store}"
+            one, two = (PurePosixPath(normpath(each)) for each in (path, store))
+            if other != name and (one.is_relative_to(two) or two.is_relative_to(one)):
+                yield Law.STORE_SHARED, f"{other} and {name} share a store: {path} and {store}"
         self._stores[name] = store
 
     def _refused(self, name: str, why: str) -> Iterator[tuple[Law, str]]:

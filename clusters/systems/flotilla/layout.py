@@ -113,6 +113,11 @@ def broker_sets(nodes: Sequence[Node], settings: FlotillaSettings) -> list[Broke
 
 def _sets_of_containers(nodes: Sequence[Node], settings: FlotillaSettings) -> list[BrokerSetLayout]:
     """Return one set for each container, whose first node has its master."""
+    if (mode := settings.mode).votes or mode.set_size:
+        raise BadRequest(
+            f"the trial's settings: brokers of a {mode.name} cluster are not put in containers; "
+            f'leave {CONTAINER_LAYOUT} out, or set haMode to "controller" or "switchless"'
+        )
     containers = [node for node in nodes if node.role == CONTAINER]
     count = len(containers)
     if not MIN_CONTAINERS <= count <= MAX_CONTAINERS:

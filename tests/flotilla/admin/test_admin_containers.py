@@ -54,10 +54,24 @@ def test_an_operator_changes_a_container(raise_node: Any, tmp_path: Path) -> Non
         assert code == DONE
         assert said.startswith("flotilla:set-2:0 serves at 127.0.0.1:")
         assert await listed() == {"set-1", "set-2"}
-        same_store = broker(tmp_path, "set-3", storePath=str(tmp_path / "store-set-2"))
+        stores = {
+            "store-set-2": "is the store of flotilla:set-2:0",
+            "x/../store-set-2": "is the store of flotilla:set-2:0",
+            "store-set-2/commitlog": "is in the other",
+            "set-1.toml/x": "did not start: storePath",
+        }
         for words, why in (
             (("addBroker", str(second)), "flotilla:set-2:0 is in this container already"),
-            (("addBroker", str(same_store)), "is the store of flotilla:set-2:0"),
+            *(
+                (
+                    (
+                        "addBroker",
+                        str(broker(tmp_path, f"new-{n}", storePath=f"{tmp_path}/{path}")),
+                    ),
+                    why,
+                )
+                for n, (path, why) in enumerate(stores.items())
+            ),
             (
                 ("addBroker", str(tmp_path / "none.toml")),
                 "none.toml cannot be read",
