@@ -69,7 +69,7 @@ class F(IntEnum):
     # of DECIDE, 2 if it does not know
     POP = 31  # messages of key taken for `arg` ms, during which others of the group are not given
     # them: one ok row for each, as of POLL
-    ACK = 32  # a message that was popped, with this value, is done with
+    ACK = 32  # a message that was popped, with this value and offset, is done with
     HIDE = 33  # it is invisible to others for `arg` ms from now on
 
 
