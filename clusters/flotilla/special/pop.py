@@ -352,7 +352,8 @@ class PopMessages:
         if not self._due:
             return MAX_WAIT_S
         left_s = (self._due[0][0] - self._context.ports.clock.wall_ms()) / 1000
-        return min(max(left_s, 0.001), self._config.delay_scan_s)
+        scan_s = self._config.delay_scan_s
+        return min(left_s, scan_s) if left_s > 0 else scan_s  # what is overdue could not be revived
 
     def _revive_due(self) -> bool:
         """Revive what is due; return whether there is more to do at once."""
