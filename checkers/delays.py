@@ -50,7 +50,7 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     lines = map_buckets(history, spark, COLUMNS, _select_rows, _bucket_judge(limits))
     totals = {name: sum(line[name] for line in lines) for name in COUNTS}
     rows = {code: _rows(lines, code)[:most] for code in (EARLY, LOST)}
-    clocked = _clocks_moved(history)
+    clocked = clocks_moved(history)
     found = []
     if totals["early"]:
         what = quantity(totals["early"], "delayed message was", "delayed messages were")
@@ -98,7 +98,7 @@ def _late_ns(trial: Trial) -> int:
     return round(float(late_s) * 1e9)
 
 
-def _clocks_moved(history: History) -> bool:
+def clocks_moved(history: History) -> bool:
     """Whether a fault that was applied sets the clocks of nodes."""
     kinds = {fault.kind for fault in history.faults if fault.applied is not None}
     plugins = (cast(FaultPlugin, registry.plugin("fault", kind)) for kind in kinds)

@@ -67,6 +67,10 @@ class F(IntEnum):
     DECIDE = 29  # what was prepared for key with this value is committed (arg 1) or rolled back (0)
     ASKED = 30  # the system asked a producer for the decision of a value; its answer is `arg`: as
     # of DECIDE, 2 if it does not know
+    POP = 31  # messages of key taken for `arg` ms, during which others of the group are not given
+    # them: one ok row for each, as of POLL
+    ACK = 32  # a message that was popped, with this value and offset, is done with
+    HIDE = 33  # it is invisible to others for `arg` ms from now on
 
 
 @dataclass(frozen=True, slots=True)

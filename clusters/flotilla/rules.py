@@ -39,7 +39,7 @@ from .replication import ballot, epochs, ha_protocol, quorum, sync_state
 from .replication.epochs import EpochTable
 from .replication.quorum import LogPosition, SendTimeouts
 from .replication.sync_state import SlaveProgress, SyncState
-from .special import progress
+from .special import pop_records, progress
 from .special.progress import DelayProgress
 from .store import checkpoint, consume_queue, flushing, record
 
@@ -174,6 +174,14 @@ class Rules:
     status_of_closed: Callable[[], Status] = progress.status_of_closed
     first_open: Callable[[Sequence[int], int], int] = progress.first_open
     discarded_to: Callable[[str], str] = progress.discarded_to
+    # data plane: messages that groups pop. Of the offset behind the messages whose checkpoint is in
+    # the own log, the one behind those whose checkpoint the set has, and strictSpecialMessages
+    group_moves_to: Callable[[int, int, bool], int] = pop_records.group_moves_to
+    revived_source: Callable[[Sequence[int], int], int] = pop_records.revived_source
+    revives: Callable[[int, int], bool] = pop_records.revives
+    acked_number: Callable[[int], int] = pop_records.acked_number
+    ack_is_stored: bool = True
+    hides_first: bool = True  # the new checkpoint is written before the old one is acknowledged
     # containers. inner_refusal takes a new broker and those that are there
     inner_refusal: Callable[[Config, Sequence[Config]], str] = placement.inner_refusal
     changes_to_store: Callable[[InnerChanges], InnerChanges] = placement.changes_to_store

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from . import (
     containers,
     every_mode,
+    pop,
     raft_log,
     special,
     switchless,
@@ -24,7 +25,16 @@ from .mutant import Mutant
 
 __all__ = ["MUTANTS", "Mutant"]
 
-MODULES = (every_mode, switchless, containers, raft_log, special, zones_and_leases, zookeeper_mode)
+MODULES = (
+    every_mode,
+    switchless,
+    containers,
+    raft_log,
+    special,
+    pop,
+    zones_and_leases,
+    zookeeper_mode,
+)
 MUTANTS: Mapping[str, Mutant] = {
     mutant.name: mutant for module in MODULES for mutant in module.MUTANTS
 }

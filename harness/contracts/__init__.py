@@ -42,6 +42,9 @@ from harness.contracts.clients import HalfQuestion as HalfQuestion
 from harness.contracts.clients import MessageClient as MessageClient
 from harness.contracts.clients import MetadataClient as MetadataClient
 from harness.contracts.clients import PollResult as PollResult
+from harness.contracts.clients import PopClient as PopClient
+from harness.contracts.clients import PopDelivery as PopDelivery
+from harness.contracts.clients import PopResult as PopResult
 from harness.contracts.clients import ReceivedMessage as ReceivedMessage
 from harness.contracts.clients import RegisterAccess as RegisterAccess
 from harness.contracts.clients import RegisterClient as RegisterClient

@@ -124,6 +124,44 @@ class DelayClient(MessageClient, Protocol):
 
 
 @dataclass(frozen=True)
+class PopDelivery:
+    """A message that a group was given. `handle`: the system's name for this delivery."""
+
+    message: ReceivedMessage
+    handle: str
+
+
+@dataclass(frozen=True)
+class PopResult:
+    """The result of a POP. `completion`: OK, also if there was no message; FAIL if there was no
+    answer."""
+
+    completion: Completion
+    messages: Sequence[PopDelivery] = ()
+
+
+class PopClient(MessageClient, Protocol):
+    """A client whose system gives each message to one consumer of a group, for a limited time."""
+
+    async def pop(
+        self, group: str, topic: str, queue: int, limit: int, invisible_ms: int, wait_s: float
+    ) -> PopResult:
+        """Take up to `limit` messages of a queue, which no other consumer of the group is given for
+        `invisible_ms`; wait up to `wait_s` if there is none."""
+        ...
+
+    async def acknowledge(self, group: str, topic: str, queue: int, handle: str) -> Completion:
+        """Acknowledge a message: the group is not given it again. FAIL: its time is over."""
+        ...
+
+    async def hide(
+        self, group: str, topic: str, queue: int, handle: str, invisible_ms: int
+    ) -> tuple[Completion, str]:
+        """Let a message be invisible for so long from now on; return its new handle, too."""
+        ...
+
+
+@dataclass(frozen=True)
 class HalfQuestion:
     """A prepared message whose decision the system asks for. `id`: as the completion of `prepare`
     has it as its offset."""

@@ -100,6 +100,12 @@ def test_transactions_are_safe_in_every_profile_of_the_suite() -> None:
     }
 
 
+def test_pop_is_safe_where_groups_wait_for_checkpoints() -> None:
+    strict = {("allack-min2", f"profile-{fault}"): ("valid",) for fault in ("kill", "pause", "cut")}
+    reference = {("special-reference", "pop-slow-copies"): ("POP_LOST",)}
+    assert cells("modes.toml", "pop") == strict | reference
+
+
 def test_the_manual_says_what_the_profiles_say() -> None:
     """Every row of the tables in docs/flotilla*.md, fault by fault."""
     pages = sorted((ROOT / "docs").glob("flotilla*.md"))

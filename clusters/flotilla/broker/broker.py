@@ -5,7 +5,7 @@ This module wires the parts and dispatches requests:
     role              fenced, slave or master: replication and the controllers' decisions
     sends, handover   sends that wait for copies, sends that are held for a new master
     pulls             pulls, and pulls that wait for a message
-    special           delayed messages, and those of transactions
+    special           delayed messages, those of transactions, and those that groups pop
     request_handlers  topics, groups, offsets, locks, queries by key
     registrar         heartbeats to controllers, registrations at nameservers
     metadata          a slave's copy of the master's metadata
@@ -17,7 +17,7 @@ answer SERVICE_NOT_AVAILABLE. Consumers see the log up to the confirm offset.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from ..config import Config
 from ..events import EventLog
@@ -38,8 +38,20 @@ from ..replication.quorum import SendTimeouts
 from ..replication.replica import Replica
 from ..rules import Rules
 from ..special.delay import DelayScan
-from ..special.envelope import ASK_TOPIC, DELAY_TOPIC, HALF_TOPIC, OP_TOPIC
+from ..special.envelope import (
+    ACK_TOPIC,
+    ASK_TOPIC,
+    DELAY_TOPIC,
+    HALF_TOPIC,
+    HIDE_TOPIC,
+    OP_TOPIC,
+    POP_TOPIC,
+    REVIVE_TOPIC,
+)
 from ..special.halves import HalfMessages
+from ..special.pop import REVIVES, PopMessages
+from ..store.consume_queue import Key
+from ..store.message_store import AppendResult
 from ..world.ports import Ports
 from ..world.timers import PeriodicTimer
 from .config_handler import ConfigHandler
@@ -56,7 +68,7 @@ from .request_handlers import (
     TopicHandler,
 )
 from .role import BrokerRole, describe
-from .sends import MAX_WAITING_SENDS, WaitingSends
+from .sends import MAX_WAITING_SENDS, Replier, WaitingSends
 from .store_lifecycle import Retention, mark_clean_stop, open_replica
 
 
@@ -132,7 +144,7 @@ class Broker:
             on_closed=self._closed,
             on_protocol_error=events.protocol_error,
         )
-        replica.store.on_dispatched = self._pulls.wake
+        replica.store.on_dispatched = self._dispatched
 
     def _table(
         self, context: HandlerContext
@@ -187,6 +199,7 @@ class Broker:
     def became_master(self) -> None:
         self._send_handler.delays.start()
         self._send_handler.transactions.start()
+        self._send_handler.pops.start()
         self._send_handler.handover.end()
 
     def hold_sends(self) -> None:
@@ -198,6 +211,7 @@ class Broker:
     def stepped_down(self) -> None:
         self._send_handler.delays.stop()
         self._send_handler.transactions.stop()
+        self._send_handler.pops.stop()
         self._pulls.abandon()
 
     def role_changed(self) -> None:
@@ -220,6 +234,11 @@ class Broker:
         """Send a heartbeat to the leading controller and wait for the answer."""
         await self._announcer.beat()
 
+    def _dispatched(self, fresh: Mapping[Key, None]) -> None:
+        """These queues have new messages that consumers may read."""
+        self._pulls.wake(fresh)
+        self._send_handler.pops.wake()
+
     # requests
 
     def _serve_packed(
@@ -232,6 +251,8 @@ class Broker:
             pull = decode(PullRequest.unpack, body)
             if pull.topic.startswith(ASK_TOPIC) and self.role.serves_as_master():
                 self._send_handler.transactions.serve_asker(pull, connection, request)
+            elif pull.topic.startswith(POP_TOPIC) and self.role.serves_as_master():
+                self._send_handler.pops.serve(pull, connection, request)
             elif self.role.serves() or self.role.serves_as_slave():
                 self._pulls.serve(pull, connection, request)
             else:
@@ -243,6 +264,7 @@ class Broker:
         self._groups.closed(connection)
         self._pulls.closed(connection)
         self._send_handler.transactions.closed(connection)
+        self._send_handler.pops.closed(connection)
         if connection.refused:
             self._events.write("refused", peer=connection.peer, why=why)
 
@@ -284,6 +306,7 @@ class SendHandler:
         )
         self.delays = DelayScan(context, lambda: role.epoch, self._admits)
         self.transactions = HalfMessages(context, lambda: role.epoch, self._admits)
+        self.pops = PopMessages(context, self._epoch, self._no_room, self._append_record)
 
     def serve(self, connection: FrameConnection, request: int, send: SendRequest) -> None:
         if self.handover.holds(connection, request, send):
@@ -292,10 +315,11 @@ class SendHandler:
         if isinstance(stored, SendReply):
             connection.reply(Op.SEND, request, stored.pack())
             return
-        assert self._role.leadership is not None, "only a master admits a send"
-        epoch = self._role.leadership.epoch
+        epoch = self._epoch()
         queue = (stored.topic.encode(), stored.queue)
         appended = self._store.append(queue, stored.key, stored.body, epoch)
+        if stored.topic == REVIVE_TOPIC:
+            appended = self.pops.appended(stored.body, appended)
         self._sends.add(appended, epoch, connection, request)
         if stored.topic == DELAY_TOPIC:
             self.delays.appended(stored.body, appended.queue_offset)
@@ -310,11 +334,25 @@ class SendHandler:
             return SendReply(Status.SERVICE_NOT_AVAILABLE, remark="the master's lease is over")
         if send.topic == OP_TOPIC:
             return self.transactions.decide(send)
+        if send.topic in (ACK_TOPIC, HIDE_TOPIC):
+            return self.pops.settle(send)
         if send.topic not in (DELAY_TOPIC, HALF_TOPIC):
             return self._refusal(send) or self._no_room(send) or send
         is_delayed = send.topic == DELAY_TOPIC
         stored = self.delays.accept(send) if is_delayed else self.transactions.prepare(send)
         return stored if isinstance(stored, SendReply) else self._no_room(stored) or stored
+
+    def _epoch(self) -> int:
+        assert self._role.leadership is not None, "only a master appends"
+        return self._role.leadership.epoch
+
+    def _append_record(self, record: bytes, asker: Replier | None, request: int) -> AppendResult:
+        """Append a record to `%revive`; `asker` is answered once the set has it."""
+        epoch = self._epoch()
+        appended = self._store.append(REVIVES, b"", record, epoch)
+        if asker is not None:
+            self._sends.add(appended, epoch, asker, request)
+        return appended
 
     def _admits(self) -> bool:
         leadership = self._role.leadership

@@ -10,9 +10,8 @@ Quorum and acknowledgement.
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from ..net.connection import FrameConnection
 from ..net.wire import Op, SendReply, Status
 from ..replication.quorum import LogPosition, SendTimeouts
 from ..store.message_store import AppendResult
@@ -21,13 +20,19 @@ OutcomeOf = Callable[[LogPosition, int, int, float, SendTimeouts, bool], Status 
 MAX_WAITING_SENDS = 10_000  # RocketMQ's send queue
 
 
+class Replier(Protocol):
+    """Takes the answer to a request: a connection, or what makes another answer of it."""
+
+    def reply(self, op: int, request: int, body: bytes) -> None: ...
+
+
 class WaitingSend(NamedTuple):
     """A send in the log, and the request to answer."""
 
     appended: AppendResult
     epoch: int
     at: float
-    connection: FrameConnection
+    connection: Replier
     request: int
 
 
@@ -45,9 +50,7 @@ class WaitingSends:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(
-        self, appended: AppendResult, epoch: int, connection: FrameConnection, request: int
-    ) -> None:
+    def add(self, appended: AppendResult, epoch: int, connection: Replier, request: int) -> None:
         now = self._loop.time()
         self._waiting.append(WaitingSend(appended, epoch, now, connection, request))
         if self._timer is None:

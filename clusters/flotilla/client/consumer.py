@@ -23,7 +23,8 @@ from typing import NamedTuple
 
 from clusters.flotilla.net.connection import Tasks
 from clusters.flotilla.net.wire import Json, Message, Op, PullReply, PullRequest, Status
-from clusters.flotilla.special.envelope import ASK_TOPIC
+from clusters.flotilla.special.envelope import ASK_TOPIC, GROUP_FOLLOWS, POP_TOPIC
+from clusters.flotilla.special.pop_records import PopHandle
 
 from .calls import CALL_ERRORS, CallRefused, Calls, malformed
 from .route_cache import RouteCache
@@ -38,6 +39,15 @@ class KeyedMessage(NamedTuple):
     queue_offset: int
     epoch: int
     body: bytes
+
+
+class PoppedMessage(NamedTuple):
+    """A message that a group was given, and what it is acknowledged with. `tries`: how often it
+    was given before."""
+
+    message: Message
+    handle: PopHandle
+    tries: int
 
 
 class Consumer:
@@ -96,6 +106,30 @@ class Consumer:
             self._routes.refresh()
             raise CallRefused(place.address, pulled.status)
         return pulled.messages
+
+    async def pop(
+        self, group: str, topic: str, queue: int, limit: int, invisible_ms: int, wait_s: float
+    ) -> Sequence[PoppedMessage]:
+        """Return up to 32 messages of a queue that no other consumer of the group is given for
+        `invisible_ms`; none if there is none within `wait_s`.
+
+        A broker that does not know POP refuses it with TOPIC_NOT_EXIST.
+        """
+        place = await self._calls.place(topic, queue)
+        wait_ms = round(wait_s * 1000)
+        name = f"{POP_TOPIC}{topic}{GROUP_FOLLOWS}{group}"
+        if len(name.encode()) > 255:
+            raise CallRefused(place.address, Status.MESSAGE_ILLEGAL, "the group's name is too long")
+        request = PullRequest(name, place.queue, invisible_ms, limit, wait_ms)
+        pulled = await self._pull(place.address, request)
+        if pulled.status not in (Status.SUCCESS, Status.PULL_NOT_FOUND):
+            self._routes.refresh()
+            raise CallRefused(place.address, pulled.status)
+        checkpoint, epoch, tries = pulled.next_offset, pulled.min_offset, pulled.max_offset
+        return [
+            PoppedMessage(message, PopHandle(checkpoint, epoch, number), tries)
+            for number, message in enumerate(pulled.messages)
+        ]
 
     async def find(self, topic: str, key: bytes, limit: int = 64) -> list[KeyedMessage]:
         """Return the oldest messages with a key of each broker set, in log order."""

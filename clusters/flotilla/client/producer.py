@@ -25,13 +25,16 @@ from dataclasses import dataclass
 from clusters.flotilla.net.connection import CallTimeout, ConnectionLost, Tasks, Unreachable
 from clusters.flotilla.net.wire import Op, SendReply, SendRequest, to_json
 from clusters.flotilla.special.envelope import (
+    ACK_TOPIC,
     DELAY_TOPIC,
     HALF_TOPIC,
+    HIDE_TOPIC,
     OP_TOPIC,
     DelayRequest,
     HalfDecision,
     HalfRequest,
 )
+from clusters.flotilla.special.pop_records import HandleRequest, PopHandle
 from clusters.flotilla.world.timers import PeriodicTimer
 
 from .breaker import Breaker
@@ -217,6 +220,35 @@ class FlotillaProducer:
             return SendRequest(OP_TOPIC, 0, key, HalfDecision(half, commit).pack()).pack()
 
         self._begin((topic, queue, key, b""), done, self._settings.retries_async, pack)
+
+    def acknowledge(
+        self, topic: str, queue: int, group: str, handle: PopHandle, done: Done
+    ) -> None:
+        """Acknowledge a message that `Consumer.pop` gave to a group. It is refused if the message
+        is acknowledged already, or its time is over."""
+        self._settle(ACK_TOPIC, topic, queue, group, HandleRequest(handle), done)
+
+    def hide(
+        self,
+        topic: str,
+        queue: int,
+        group: str,
+        handle: PopHandle,
+        invisible_ms: int,
+        done: Done,
+    ) -> None:
+        """Let a message that a group was given be invisible for so long from now on. The result's
+        offset and epoch are those of its new handle, whose number is 0."""
+        asked = HandleRequest(handle, invisible_ms)
+        self._settle(HIDE_TOPIC, topic, queue, group, asked, done)
+
+    def _settle(
+        self, what: str, topic: str, queue: int, group: str, asked: HandleRequest, done: Done
+    ) -> None:
+        def pack(topic: str, queue: int, key: bytes, body: bytes) -> bytes:
+            return SendRequest(what, 0, key, asked.pack()).pack()
+
+        self._begin((topic, queue, group.encode(), b""), done, self._settings.retries_async, pack)
 
     async def send_and_wait(
         self, topic: str, body: bytes, key: bytes = b"", queue: int | None = None

@@ -9,8 +9,9 @@ replication and recovery know nothing of special messages, and brokers of older 
 
 Clients can neither make, read nor delete a system topic. They send to one: a SEND to `%delay` asks
 the broker to deliver the message later (`DelayRequest`), one to `%half` and `%op` to prepare and to
-decide a transaction (`HalfRequest`, `HalfDecision`). A broker of an older edition has no such
-topic and refuses it by name: TOPIC_NOT_EXIST %delay.
+decide a transaction (`HalfRequest`, `HalfDecision`), one to `%ack` and `%hide` is about a message
+that a group was given by a PULL of `%pop:` (pop_records.py). A broker of an older edition has no
+such topic and refuses it by name: TOPIC_NOT_EXIST %delay.
 """
 
 import struct
@@ -19,7 +20,11 @@ from typing import NamedTuple
 DELAY_TOPIC = "%delay"
 HALF_TOPIC, OP_TOPIC, DEAD_TOPIC = "%half", "%op", "%dead"
 ASK_TOPIC = "%ask:"  # followed by a group of producers
+REVIVE_TOPIC, ACK_TOPIC, HIDE_TOPIC = "%revive", "%ack", "%hide"
+POP_TOPIC = "%pop:"  # followed by a topic, GROUP_FOLLOWS and a group of consumers
+GROUP_FOLLOWS = "\n"  # in no name of a topic or group, since those are printable
 DELAYED, HALF = 1, 2  # kinds of envelope
+CHECKPOINT, RETRY_CHECKPOINT, ACKED, RETRY = 3, 4, 5, 6
 VERSION = 1
 # RocketMQ's messageDelayLevel, from level 1 on
 DELAY_LEVELS_MS = tuple(

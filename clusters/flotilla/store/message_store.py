@@ -147,9 +147,11 @@ class MessageStore:
         return not self.refuses and self.log.reserve(record.size_of(topic, shard, body))
 
     def fits(self, topic: bytes, shard: bytes, body: bytes) -> bool:
-        size = record.size_of(topic, shard, body)
+        return len(body) <= self.max_message_size and self.fits_into_segment(topic, shard, body)
+
+    def fits_into_segment(self, topic: bytes, shard: bytes, body: bytes) -> bool:
         longest = min(self.log.segment_size - record.HEAD_SIZE, MAX_FRAME // 2)
-        return len(body) <= self.max_message_size and size <= longest
+        return record.size_of(topic, shard, body) <= longest
 
     # what consumers see
 

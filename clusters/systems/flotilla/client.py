@@ -21,8 +21,9 @@ from clusters.flotilla.client.kv import ControllerRegisters as ControllerRegiste
 from clusters.flotilla.client.kv import RegisterAnswer
 from clusters.flotilla.client.outcomes import overall
 from clusters.flotilla.client.producer import Overall
+from clusters.flotilla.special.pop_records import PopHandle
 from clusters.flotilla_mutants import MUTANTS
-from harness.contracts import HalfQuestion, PollResult, ReceivedMessage
+from harness.contracts import HalfQuestion, PollResult, PopDelivery, PopResult, ReceivedMessage
 from harness.operation import NONE, Completion, Type
 
 NEVER_WRITTEN = -2
@@ -116,6 +117,47 @@ class FlotillaClient:
         except CALL_ERRORS as e:
             raise ConnectionError(self._error_text(str(e))) from e
         return [HalfQuestion(half.queue_offset, half.key, half.body) for half in found]
+
+    # harness.contracts.PopClient
+
+    async def pop(
+        self, group: str, topic: str, queue: int, limit: int, invisible_ms: int, wait_s: float
+    ) -> PopResult:
+        consumer = self._client.consumer
+        try:
+            found = await consumer.pop(group, topic, queue, limit, invisible_ms, wait_s)
+        except CALL_ERRORS as e:
+            return PopResult(Completion(Type.FAIL, error=self._error_text(str(e))))
+        popped = [
+            PopDelivery(
+                ReceivedMessage(each.message.queue_offset, each.message.epoch, each.message.body),
+                str(each.handle),
+            )
+            for each in found
+        ]
+        return PopResult(Completion(Type.OK), popped)
+
+    async def acknowledge(self, group: str, topic: str, queue: int, handle: str) -> Completion:
+        producer, of = self._client.producer, PopHandle.of(handle)
+        result = await self._result(
+            lambda done: producer.acknowledge(topic, queue, group, of, done)
+        )
+        return Completion(TYPES[result.outcome], error=self._error_text(result.error))
+
+    async def hide(
+        self, group: str, topic: str, queue: int, handle: str, invisible_ms: int
+    ) -> tuple[Completion, str]:
+        producer, of = self._client.producer, PopHandle.of(handle)
+        result = await self._result(
+            lambda done: producer.hide(topic, queue, group, of, invisible_ms, done)
+        )
+        new = str(PopHandle(result.queue_offset, result.epoch, 0))
+        return Completion(TYPES[result.outcome], error=self._error_text(result.error)), new
+
+    async def _result(self, call: Callable[[Callable[[SendResult], None]], None]) -> SendResult:
+        ended: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        call(ended.set_result)
+        return await ended
 
     # harness.contracts.SelectingClient
 

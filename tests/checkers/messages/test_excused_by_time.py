@@ -43,6 +43,8 @@ SPANS = {
     *("RECORD_CHANGED", "REORDERED", "REPLICAS_DIFFER", "STALE_READ"),
     # from when it was accepted to when it was delivered, or the queue was read to its end
     *("DELAY_LOST", "DELIVERED_EARLY"),
+    # from when a message was invisible, or acknowledged, to when it was overdue, or given again
+    *("POP_ACKED_AGAIN", "POP_LOST", "POP_TOO_SOON"),
 }
 # only in histories that other tools recorded: of their faults no effect is recorded, so that
 # none is unclaimed
