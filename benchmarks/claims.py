@@ -39,7 +39,7 @@ from harness.suite.claims import (
 )
 from harness.suite.execution import SuiteBudget, SuiteRun, SuiteState, conduct
 from harness.suite.log import SuiteLog
-from harness.suite.store import SuiteRow, replace_file
+from harness.suite.store import SuiteRow, locked, replace_file
 from harness.suite.view import sentence
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -63,9 +63,10 @@ def edition() -> str:
 
 def add(rows: Sequence[Measurement]) -> None:
     """Record measurements, in the place of earlier ones of the same name and seed."""
-    known = {(row.name, row.seed): row for row in read_record(RECORD)}
-    known |= {(row.name, row.seed): row for row in rows}
-    replace_file(RECORD, record_text(known.values()))
+    with locked(RECORD.parent):
+        known = {(row.name, row.seed): row for row in read_record(RECORD)}
+        known |= {(row.name, row.seed): row for row in rows}
+        replace_file(RECORD, record_text(known.values()))
 
 
 def wanted(file: ClaimsFile, only: Collection[str]) -> list[str]:

@@ -48,6 +48,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from harness import registry
 from harness.errors import BadRequest, UnknownName
 from harness.suite.expected import ExpectedRun, FigureBound
 from harness.suite.figures import NAMES
@@ -426,7 +427,10 @@ def _check(entry: Mapping[str, Any], known: Mapping[str, Sequence[str]], where: 
     for name, wanted in ((of, figure), *(((over, over_figure or figure),) if over else ())):
         if name not in known:
             raise BadRequest(f"{where}: {UnknownName('experiment', name, known)}")
-        if wanted not in known[name] and not wanted.startswith(FOUND):
+        code = wanted.removeprefix(FOUND) if wanted.startswith(FOUND) else ""
+        if code and code not in (codes := registry.finding_codes()):
+            raise BadRequest(f"{where}: {UnknownName('finding', code, codes)}")
+        if not code and wanted not in known[name]:
             raise BadRequest(f"{where}: {UnknownName('figure', wanted, known[name])}")
     take = str(entry.get("take", "median"))
     if take not in TAKES:

@@ -146,6 +146,11 @@ def test_findings_are_figures(tmp_path: Path) -> None:
     ("old", "new", "says"),
     [
         ('"to_ack_s_p50"', '"to_ack"', "unknown figure 'to_ack' .did you mean to_ack_s_p"),
+        (
+            '"to_ack_s_p50"',
+            '"found LOST_ACKD"',
+            "unknown finding 'LOST_ACKD' .did you mean LOST_ACKED",
+        ),
         ('of = "kill"', 'of = "size"', "unknown figure 'to_ack_s_p50'; there are: bytes, runs"),
         ('of = "kill"', 'of = "pause"', "unknown experiment 'pause'; there are: kill, size"),
         ("at_most = 3.0", "", "check 1: it needs at_most or at_least, a number"),
