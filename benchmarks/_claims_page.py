@@ -8,9 +8,12 @@ from pathlib import Path
 from _figures import table
 
 from harness.suite.claims import (
+    CONFIRMED,
     FAULT_KINDS,
     FAULTS_A_YEAR,
     NOT_MEASURED,
+    PARTLY,
+    REFUTED,
     SHARES,
     Claim,
     ClaimMode,
@@ -67,8 +70,9 @@ messages that were gone at the end. Sends in faults: the share of sends that wer
 a fault was in force. Latency is that of a simulated network and disk, for comparison only. All
 times are those of `timeScale` 1.
 
-Minutes without service in a year with so many faults of a master ({shares}: our assumption), and
-nines. A repair by hand is added where no part of the mode replaces a master.
+Minutes without service in a year with so many faults of a master, and nines. Of the faults we assume
+{shares}. Where no part of a mode replaces a master, a repair by hand within 20 minutes is
+assumed instead of the measured time.
 """
     heads = ["mode", *(f"{n} a year: minutes" for n in FAULTS_A_YEAR)]
     heads += [f"{n}: nines" for n in FAULTS_A_YEAR]
@@ -97,16 +101,9 @@ def _mode(mode: ClaimMode, known: Measurements) -> list[str]:
 
 def _overview(file: ClaimsFile, verdicts: dict[str, ClaimVerdict]) -> str:
     counts = Counter(verdict.word for verdict in verdicts.values())
-    said = ", ".join(f"{count} {word.removesuffix(' where')}" for word, count in _merged(counts))
+    said = ", ".join(f"{counts[word]} {text}" for word, text in WORDS.items() if counts[word])
     lines = [[f"[{c.id}](#{anchor(c)})", c.claim, verdicts[c.id].text] for c in file.claims]
     return f"{said}. {SOURCES}\n\n{table(['', 'claim', 'verdict'], lines)}\n"
-
-
-def _merged(counts: Counter[str]) -> list[tuple[str, int]]:
-    return [
-        (f"{word} in some cases" if word.endswith(" where") else word, count)
-        for word, count in sorted(counts.items())
-    ]
 
 
 def anchor(claim: Claim) -> str:
