@@ -36,9 +36,17 @@ both: no verdict is written by hand. Most experiments are trials in simulated wo
 does not depend on the machine; Flotilla's modes are tested there, not RocketMQ's program. What is
 called *not measured* has its reason.
 """
-SOURCES = (
-    "Sources are the articles' titles; H1 to H41 are the hypotheses that were derived from them."
-)
+WORDS = {
+    CONFIRMED: "confirmed",
+    PARTLY: "confirmed in some cases",
+    REFUTED: "refuted",
+    NOT_MEASURED: "not measured",
+}
+SOURCES = """The articles: *New design* is "Exploring the New High-availability Design of RocketMQ 5.0";
+*Raft* is "A Comprehensive Explanation of How RocketMQ Leverages Raft for High Availability";
+*Replication* describes the replication modes of primary and secondary servers; *Low latency* is
+"Low-Latency Distributed Messaging with RocketMQ", part 2; *HA implementation* is "RocketMQ: HA
+Implementation" (DZone). H1 to H41 are hypotheses that were derived from them."""
 
 
 def page(file: ClaimsFile, rows: Iterable[Measurement], root: Path) -> str:
@@ -70,8 +78,8 @@ messages that were gone at the end. Sends in faults: the share of sends that wer
 a fault was in force. Latency is that of a simulated network and disk, for comparison only. All
 times are those of `timeScale` 1.
 
-Minutes without service in a year with so many faults of a master, and nines. Of the faults we assume
-{shares}. Where no part of a mode replaces a master, a repair by hand within 20 minutes is
+Minutes without service in a year with so many faults of a master, and nines. Of the faults we
+assume {shares}. Where no part of a mode replaces a master, a repair by hand within 20 minutes is
 assumed instead of the measured time.
 """
     heads = ["mode", *(f"{n} a year: minutes" for n in FAULTS_A_YEAR)]
