@@ -42,8 +42,8 @@ WORDS = {
     REFUTED: "refuted",
     NOT_MEASURED: "not measured",
 }
-SOURCES = """The articles: *New design* is "Exploring the New High-availability Design of RocketMQ 5.0";
-*Raft* is "A Comprehensive Explanation of How RocketMQ Leverages Raft for High Availability";
+SOURCES = """
+The articles: *New design* is "Exploring the New High-availability Design of RocketMQ 5.0"; *Raft* is "A Comprehensive Explanation of How RocketMQ Leverages Raft for High Availability";
 *Replication* describes the replication modes of primary and secondary servers; *Low latency* is
 "Low-Latency Distributed Messaging with RocketMQ", part 2; *HA implementation* is "RocketMQ: HA
 Implementation" (DZone). H1 to H41 are hypotheses that were derived from them."""
@@ -111,7 +111,7 @@ def _overview(file: ClaimsFile, verdicts: dict[str, ClaimVerdict]) -> str:
     counts = Counter(verdict.word for verdict in verdicts.values())
     said = ", ".join(f"{counts[word]} {text}" for word, text in WORDS.items() if counts[word])
     lines = [[f"[{c.id}](#{anchor(c)})", c.claim, verdicts[c.id].text] for c in file.claims]
-    return f"{said}. {SOURCES}\n\n{table(['', 'claim', 'verdict'], lines)}\n"
+    return f"{said}.\n{SOURCES}\n\n{table(['', 'claim', 'verdict'], lines)}\n"
 
 
 def anchor(claim: Claim) -> str:
