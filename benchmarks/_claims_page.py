@@ -43,10 +43,11 @@ WORDS = {
     NOT_MEASURED: "not measured",
 }
 SOURCES = """
-The articles: *New design* is "Exploring the New High-availability Design of RocketMQ 5.0"; *Raft* is "A Comprehensive Explanation of How RocketMQ Leverages Raft for High Availability";
-*Replication* describes the replication modes of primary and secondary servers; *Low latency* is
-"Low-Latency Distributed Messaging with RocketMQ", part 2; *HA implementation* is "RocketMQ: HA
-Implementation" (DZone). H1 to H41 are hypotheses that were derived from them."""
+The articles: *New design* is "Exploring the New High-availability Design of RocketMQ 5.0"; *Raft*
+is "A Comprehensive Explanation of How RocketMQ Leverages Raft for High Availability"; *Replication*
+describes the replication modes of primary and secondary servers; *Low latency* is "Low-Latency
+Distributed Messaging with RocketMQ", part 2; *HA implementation* is "RocketMQ: HA Implementation"
+(DZone). H1 to H41 are hypotheses that were derived from them."""
 
 
 def page(file: ClaimsFile, rows: Iterable[Measurement], root: Path) -> str:
