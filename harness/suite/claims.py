@@ -15,7 +15,7 @@ A suite file may say what its results mean (suites/claims.toml):
     [[mode]]                               # a row of the table of modes; times of its three trials
     name = "controllers"
     kill = "mode/controllers/kill"
-    repair_s = 1200.0                      # manual repair: added to the time of each fault
+    repair_s = 1200.0                      # manual repair, in the place of the measured times
 
     [[claim]]
     id = "H9"
@@ -127,7 +127,11 @@ class CommandRun:
 
 @dataclass(frozen=True)
 class ClaimMode:
-    """A row of the table of modes. `trials`: kind of fault -> name of its trial."""
+    """A row of the table of modes.
+
+    trials    kind of fault -> name of its trial
+    repair_s  time of a repair by hand, where no part of the mode replaces a master; else 0
+    """
 
     name: str
     trials: Mapping[str, str]
@@ -248,7 +252,7 @@ def judge_claim(claim: Claim, known: Measurements) -> ClaimVerdict:
         return ClaimVerdict(REFUTED, REFUTED, values)
     good = "; ".join(where for where, holds in named.items() if holds)
     bad = "; ".join(where for where, holds in named.items() if not holds)
-    return ClaimVerdict(PARTLY, f"{PARTLY} {good}; not: {bad}", values)
+    return ClaimVerdict(PARTLY, f"{PARTLY} {good}; not where {bad}", values)
 
 
 def _unmeasured(claim: Claim, values: Sequence[float | None]) -> str:

@@ -72,9 +72,9 @@ def claim(*checks: ClaimCheck, missing: str = "") -> Claim:
     ("kill", "pause", "text"),
     [
         (1.0, 2.0, "confirmed"),
-        (1.0, 9.0, "confirmed where a killed master; not: a paused one"),
+        (1.0, 9.0, "confirmed where a killed master; not where a paused one"),
         (9.0, 9.0, "refuted"),
-        (1.0, math.inf, "confirmed where a killed master; not: a paused one"),
+        (1.0, math.inf, "confirmed where a killed master; not where a paused one"),
     ],
 )
 def test_cases_decide_where_a_claim_is_confirmed(kill: float, pause: float, text: str) -> None:
