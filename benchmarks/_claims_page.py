@@ -15,7 +15,7 @@ from harness.suite.claims import (
     PARTLY,
     REFUTED,
     SHARES,
-    Claim,
+    PublishedClaim,
     ClaimMode,
     ClaimsFile,
     ClaimVerdict,
@@ -115,11 +115,11 @@ def _overview(file: ClaimsFile, verdicts: dict[str, ClaimVerdict]) -> str:
     return f"{said}.\n{SOURCES}\n\n{table(['', 'claim', 'verdict'], lines)}\n"
 
 
-def anchor(claim: Claim) -> str:
+def anchor(claim: PublishedClaim) -> str:
     return f"claim-{claim.id.lower()}"
 
 
-def _claim(claim: Claim, verdict: ClaimVerdict) -> Iterator[str]:
+def _claim(claim: PublishedClaim, verdict: ClaimVerdict) -> Iterator[str]:
     yield f"### Claim {claim.id}\n"
     yield f"{claim.claim} ({claim.source})\n"
     yield f"**{verdict.text}**\n"
@@ -133,7 +133,7 @@ def _claim(claim: Claim, verdict: ClaimVerdict) -> Iterator[str]:
         yield f"{claim.because}\n"
 
 
-def _checks(claim: Claim, verdict: ClaimVerdict) -> list[list[str]]:
+def _checks(claim: PublishedClaim, verdict: ClaimVerdict) -> list[list[str]]:
     lines = []
     for check, value in zip(claim.checks, verdict.values, strict=True):
         bound = f"{'at most' if check.bound.most else 'at least'} {number(check.bound.value)}"

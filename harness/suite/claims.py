@@ -170,7 +170,7 @@ class ClaimCheck:
 
 
 @dataclass(frozen=True)
-class Claim:
+class PublishedClaim:
     id: str
     claim: str
     source: str
@@ -201,7 +201,7 @@ CONFIRMED, PARTLY, REFUTED, NOT_MEASURED = "confirmed", "confirmed where", "refu
 
 @dataclass(frozen=True)
 class ClaimsFile:
-    claims: tuple[Claim, ...]
+    claims: tuple[PublishedClaim, ...]
     cells: tuple[ExpectedRun, ...]
     commands: tuple[CommandRun, ...]
     tables: Mapping[str, str]  # name -> path
@@ -235,7 +235,7 @@ class Measurements:
 # -------------------------------------------------------------------------------- the verdict
 
 
-def judge_claim(claim: Claim, known: Measurements) -> ClaimVerdict:
+def judge_claim(claim: PublishedClaim, known: Measurements) -> ClaimVerdict:
     """Return the verdict of a claim."""
     values = tuple(check.value(known) for check in claim.checks)
     if not claim.checks or None in values:
@@ -255,7 +255,7 @@ def judge_claim(claim: Claim, known: Measurements) -> ClaimVerdict:
     return ClaimVerdict(PARTLY, f"{PARTLY} {good}; not where {bad}", values)
 
 
-def _unmeasured(claim: Claim, values: Sequence[float | None]) -> str:
+def _unmeasured(claim: PublishedClaim, values: Sequence[float | None]) -> str:
     absent = [str(c) for c, v in zip(claim.checks, values, strict=True) if v is None]
     return f"no record of {absent[0]}" if absent else "there is no experiment"
 
@@ -405,7 +405,9 @@ def _mode(entry: Mapping[str, Any], where: str) -> ClaimMode:
     )
 
 
-def _claim(entry: Mapping[str, Any], known: Mapping[str, Sequence[str]], path: str) -> Claim:
+def _claim(
+    entry: Mapping[str, Any], known: Mapping[str, Sequence[str]], path: str
+) -> PublishedClaim:
     where = f"{path}: claim {entry.get('id', '?')}"
     _refuse_keys(entry, CLAIM_KEYS, where)
     for key in ("id", "claim", "source", "experiment"):
@@ -418,7 +420,7 @@ def _claim(entry: Mapping[str, Any], known: Mapping[str, Sequence[str]], path: s
     texts = {
         key: " ".join(str(entry.get(key, "")).split()) for key in CLAIM_KEYS - {"check", "quiet"}
     }
-    return Claim(**texts, quiet=bool(entry.get("quiet", False)), checks=checks)
+    return PublishedClaim(**texts, quiet=bool(entry.get("quiet", False)), checks=checks)
 
 
 def _check(entry: Mapping[str, Any], known: Mapping[str, Sequence[str]], where: str) -> ClaimCheck:

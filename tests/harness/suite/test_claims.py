@@ -8,7 +8,7 @@ import pytest
 
 from harness.errors import BadRequest
 from harness.suite.claims import (
-    Claim,
+    PublishedClaim,
     ClaimCheck,
     Measurement,
     Measurements,
@@ -64,8 +64,8 @@ def check(of: str, at_most: float, where: str = "", over: str = "") -> ClaimChec
     return ClaimCheck(of, "s", FigureBound("s", at_most), over=over, where=where)
 
 
-def claim(*checks: ClaimCheck, missing: str = "") -> Claim:
-    return Claim("H1", "it is quick", "an article", "it is timed", checks, missing=missing)
+def claim(*checks: ClaimCheck, missing: str = "") -> PublishedClaim:
+    return PublishedClaim("H1", "it is quick", "an article", "it is timed", checks, missing=missing)
 
 
 @pytest.mark.parametrize(
