@@ -15,12 +15,12 @@ from harness.suite.claims import (
     PARTLY,
     REFUTED,
     SHARES,
-    PublishedClaim,
     ClaimMode,
     ClaimsFile,
     ClaimVerdict,
     Measurement,
     Measurements,
+    PublishedClaim,
     judge_claim,
     valid_measurements,
 )

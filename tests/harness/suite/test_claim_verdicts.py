@@ -8,10 +8,10 @@ import pytest
 
 from harness.errors import BadRequest
 from harness.suite.claims import (
-    PublishedClaim,
     ClaimCheck,
     Measurement,
     Measurements,
+    PublishedClaim,
     judge_claim,
     minutes_a_year,
     nines,
