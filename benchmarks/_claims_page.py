@@ -9,12 +9,10 @@ from _figures import table
 
 from harness.suite.claims import (
     CONFIRMED,
-    FAULT_KINDS,
     FAULTS_A_YEAR,
     NOT_MEASURED,
     PARTLY,
     REFUTED,
-    SHARES,
     ClaimMode,
     ClaimsFile,
     ClaimVerdict,
@@ -68,10 +66,10 @@ def page(file: ClaimsFile, rows: Iterable[Measurement], root: Path) -> str:
 
 
 def _modes(file: ClaimsFile, known: Measurements) -> Iterator[str]:
-    heads = ["mode", "acknowledged", "copies", *(f"RTO {kind}, s" for kind in FAULT_KINDS)]
+    heads = ["mode", "acknowledged", "copies", *(f"RTO {kind}, s" for kind in file.shares)]
     heads += ["lost: kill, pause, cut", "lost: power", "sends in faults", "p50 / p99 ms"]
-    yield table(heads, [_mode(mode, known) for mode in file.modes])
-    shares = ", ".join(f"{kind} {share:.0%}" for kind, share in SHARES.items())
+    yield table(heads, [_mode(mode, file, known) for mode in file.modes])
+    shares = ", ".join(f"{kind} {share:.0%}" for kind, share in file.shares.items())
     yield f"""
 RTO: seconds from the fault of a master to the first acknowledgement, the median and the slowest; a
 fault lasts 40 s, so about 40 s means that the mode did not recover by itself. Lost: acknowledged
@@ -93,17 +91,17 @@ assumed instead of the measured time.
     yield table(heads, lines) + "\n"
 
 
-def _mode(mode: ClaimMode, known: Measurements) -> list[str]:
+def _mode(mode: ClaimMode, file: ClaimsFile, known: Measurements) -> list[str]:
     def of(kind: str, figure: str, take: str = "median") -> float | None:
         return known.value(mode.trials.get(kind, ""), figure, take)
 
     times = [
         f"{number(of(kind, 'to_ack_s_p50'))}, {number(of(kind, 'to_ack_s_p99', 'max'))}"
-        for kind in FAULT_KINDS
+        for kind in file.shares
     ]
-    lost = ", ".join(number(of(kind, "lost", "max")) for kind in FAULT_KINDS)
-    power = number(known.value(mode.power, "lost", "max")) if mode.power else "-"
-    during = ", ".join(number(of(kind, "success_in_faults")) for kind in FAULT_KINDS)
+    lost = ", ".join(number(of(kind, "lost", "max")) for kind in file.shares)
+    power = number(known.value(mode.outage, "lost", "max")) if mode.outage else "-"
+    during = ", ".join(number(of(kind, "success_in_faults")) for kind in file.shares)
     latency = f"{number(of('kill', 'ack_ms_p50'))} / {number(of('kill', 'ack_ms_p99'))}"
     return [mode.name, mode.acknowledged, mode.copies, *times, lost, power, during, latency]
 

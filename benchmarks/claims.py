@@ -80,7 +80,7 @@ def wanted(file: ClaimsFile, only: Collection[str]) -> list[str]:
         names |= dict.fromkeys(modes)
     for name in list(names):
         if mode := modes.get(name):
-            extra = [mode.power] if mode.power else []
+            extra = [mode.outage] if mode.outage else []
             names |= dict.fromkeys((*mode.trials.values(), *extra))
     return list(names)
 

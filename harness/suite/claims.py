@@ -12,10 +12,14 @@ A suite file may say what its results mean (suites/claims.toml):
     name = "H41/published"
     path = "docs/rocketmq-trial.tsv"
 
-    [[mode]]                               # a row of the table of modes; times of its three trials
+    [[mode]]                               # a row of the table of modes; times of its trials
     name = "controllers"
-    kill = "mode/controllers/kill"
+    trials = { crash = "mode/crash" }      # kind of fault -> trial
+    outage = "mode/outage"                 # the trial in which all are lost at once
     repair_s = 1200.0                      # manual repair, in the place of the measured times
+
+    [shares]                               # of the kinds of faults, an assumption; together 1
+    crash = 1.0
 
     [[claim]]
     id = "H9"
@@ -26,10 +30,10 @@ A suite file may say what its results mean (suites/claims.toml):
     missing = "why it is not measured"
 
     [[claim.check]]
-    of = "mode/raft-log/kill"              # a trial, a command, a table, or availability/MODE
+    of = "mode/raft-log/crash"             # a trial, a command, a table, or availability/MODE
     figure = "to_ack_s_p50"
-    over = "mode/controllers/kill"         # the figure is divided by this one's
-    where = "a master that is killed"      # the case that this check is about
+    over = "mode/controllers/crash"        # the figure is divided by this one's
+    where = "a master that crashes"        # the case that this check is about
     take = "max"                           # of several seeds; default: the median
     at_least = 20.0
 
@@ -59,8 +63,6 @@ from harness.text.parsing import is_number, parse_toml, read_text
 
 YEAR_MIN = 365.25 * 24 * 60
 FAULTS_A_YEAR = (1, 4, 12)
-FAULT_KINDS = ("kill", "pause", "cut")
-SHARES = {"kill": 0.6, "pause": 0.2, "cut": 0.2}  # our assumption, which the page states
 INVALID, FOUND, RUNS = "invalid", "found ", "runs"  # figures that every trial has
 TAKES: Mapping[str, Callable[[Sequence[float]], float]] = {
     "median": median,
@@ -74,7 +76,7 @@ CLAIM_KEYS = frozenset(
 CHECK_KEYS = frozenset(
     ("of", "figure", "over", "over_figure", "where", "take", "at_most", "at_least")
 )
-MODE_KEYS = frozenset(("name", "copies", "acknowledged", "power", "repair_s", *FAULT_KINDS))
+MODE_KEYS = frozenset(("name", "copies", "acknowledged", "trials", "outage", "repair_s"))
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ class ClaimMode:
     trials: Mapping[str, str]
     copies: str = ""
     acknowledged: str = ""
-    power: str = ""
+    outage: str = ""
     repair_s: float = 0.0
 
 
@@ -206,6 +208,7 @@ class ClaimsFile:
     commands: tuple[CommandRun, ...]
     tables: Mapping[str, str]  # name -> path
     modes: tuple[ClaimMode, ...]
+    shares: Mapping[str, float]
 
     @property
     def keys(self) -> Mapping[tuple[str, int], str]:
@@ -263,12 +266,14 @@ def _unmeasured(claim: PublishedClaim, values: Sequence[float | None]) -> str:
 # ------------------------------------------------------------------------------- availability
 
 
-def minutes_a_year(down_s: Mapping[str, float], faults: float) -> float:
-    """Return the minutes without service in a year with so many faults, of kinds as in SHARES.
+def minutes_a_year(
+    down_s: Mapping[str, float], shares: Mapping[str, float], faults: float
+) -> float:
+    """Return the minutes without service in a year with so many faults, of kinds with these shares.
 
     `down_s`: seconds without service after a fault of each kind.
     """
-    return faults * sum(SHARES[kind] * down_s[kind] for kind in FAULT_KINDS) / 60
+    return faults * sum(share * down_s[kind] for kind, share in shares.items()) / 60
 
 
 def nines(minutes: float) -> float:
@@ -277,17 +282,19 @@ def nines(minutes: float) -> float:
     return -math.log10(share) + 0.0 if share > 0 else math.inf
 
 
-def availability(mode: ClaimMode, known: Measurements) -> Measurement | None:
+def availability(
+    mode: ClaimMode, shares: Mapping[str, float], known: Measurements
+) -> Measurement | None:
     """Return the yearly figures of a mode, or None if one of its trials was not measured."""
     down_s: dict[str, float] = {}
-    for kind in FAULT_KINDS:
+    for kind in shares:
         value = known.value(mode.trials.get(kind, ""), "to_ack_s_p50")
         if value is None:
             return None
         down_s[kind] = mode.repair_s or value
     figures: dict[str, float] = {}
     for faults in FAULTS_A_YEAR:
-        minutes = minutes_a_year(down_s, faults)
+        minutes = minutes_a_year(down_s, shares, faults)
         figures |= {f"minutes_a_year_{faults}": minutes, f"nines_{faults}": nines(minutes)}
     return Measurement(f"availability/{mode.name}", "", figures)
 
@@ -331,7 +338,7 @@ def valid_measurements(file: ClaimsFile, rows: Iterable[Measurement], root: Path
     for name, path in file.tables.items():
         found[name] = _of_table(name, root / path)
     for mode in file.modes:
-        if yearly := availability(mode, Measurements(found)):
+        if yearly := availability(mode, file.shares, Measurements(found)):
             found[yearly.name] = [yearly]
     return Measurements(found)
 
@@ -361,14 +368,15 @@ def read_claims(path: Path) -> ClaimsFile:
     modes = tuple(_mode(each, f"{path}: mode") for each in table.get("mode", []))
     known = _known_figures(cells, commands, tables, modes)
     for mode in modes:
-        for name in (*mode.trials.values(), *filter(None, [mode.power])):
+        for name in (*mode.trials.values(), *filter(None, [mode.outage])):
             if name not in known:
                 raise BadRequest(f"{path}: mode {mode.name}: {UnknownName('trial', name, known)}")
     claims = tuple(_claim(each, known, str(path)) for each in table.get("claim", []))
     ids = [claim.id for claim in claims]
     if twice := sorted({one for one in ids if ids.count(one) > 1}):
         raise BadRequest(f"{path}: claim {twice[0]} is there twice; give one of them another id")
-    return ClaimsFile(claims, cells, commands, tables, modes)
+    shares = {str(kind): float(share) for kind, share in table.get("shares", {}).items()}
+    return ClaimsFile(claims, cells, commands, tables, modes, shares)
 
 
 def _known_figures(
@@ -398,8 +406,8 @@ def _command(entry: Mapping[str, Any], where: str) -> CommandRun:
 
 def _mode(entry: Mapping[str, Any], where: str) -> ClaimMode:
     _refuse_keys(entry, MODE_KEYS, where)
-    trials = {kind: str(entry[kind]) for kind in FAULT_KINDS if kind in entry}
-    words = {key: str(entry.get(key, "")) for key in ("copies", "acknowledged", "power")}
+    trials = {str(kind): str(name) for kind, name in entry.get("trials", {}).items()}
+    words = {key: str(entry.get(key, "")) for key in ("copies", "acknowledged", "outage")}
     return ClaimMode(
         str(entry["name"]), trials, **words, repair_s=float(entry.get("repair_s", 0.0))
     )

@@ -52,7 +52,13 @@ from harness.text.parsing import is_number, parse_toml, read_text
 from harness.text.toml_lines import line_suffix
 from harness.trial import Trial
 
-OTHER_TABLES = ("claim", "command", "table", "mode")  # of suites/claims.toml; they start no trial
+OTHER_TABLES = (
+    "claim",
+    "command",
+    "table",
+    "mode",
+    "shares",
+)  # of suites/claims.toml; they start no trial
 SCALE_KEYS = {"by": float, "setting": str, "share": float}
 IN_NAMES = ("profile", "hosts")  # fields that the name of a run includes
 SHAPES: Mapping[str, tuple[type, str]] = {

@@ -184,8 +184,11 @@ def test_a_damaged_record_is_refused(tmp_path: Path) -> None:
 
 def test_availability_is_mttr_times_the_rate() -> None:
     """60 s for each of four faults a year are four minutes, and five nines are 5.26 min."""
-    assert minutes_a_year(dict.fromkeys(("kill", "pause", "cut"), 60.0), 4) == pytest.approx(4.0)
+    shares = {"kill": 0.6, "pause": 0.2, "cut": 0.2}
+    assert minutes_a_year(dict.fromkeys(shares, 60.0), shares, 4) == pytest.approx(4.0)
     assert nines(5.2596) == pytest.approx(5.0)
     assert nines(0.0) == math.inf
     assert nines(1e9) == 0.0
-    assert minutes_a_year({"kill": 60.0, "pause": 0.0, "cut": 0.0}, 10) == pytest.approx(6.0)
+    assert minutes_a_year({"kill": 60.0, "pause": 0.0, "cut": 0.0}, shares, 10) == pytest.approx(
+        6.0
+    )
