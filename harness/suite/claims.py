@@ -46,6 +46,7 @@ measured*. A measurement counts only if it was made with the trial that the file
 import json
 import math
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -329,12 +330,14 @@ def record_text(rows: Iterable[Measurement]) -> str:
 
 
 def valid_measurements(file: ClaimsFile, rows: Iterable[Measurement], root: Path) -> Measurements:
-    """Return those that belong to the present experiments, those of recorded tables, and the
-    yearly figures of the modes."""
+    """Return those that belong to the present experiments, with all their seeds, those of recorded
+    tables, and the yearly figures of the modes."""
     keys, found = file.keys, dict[str, list[Measurement]]()
     for row in rows:
         if keys.get((row.name, row.seed)) == row.key:
             found.setdefault(row.name, []).append(row)
+    seeds = Counter(name for name, _ in keys)
+    found = {name: rows for name, rows in found.items() if len(rows) == seeds[name]}
     for name, path in file.tables.items():
         found[name] = _of_table(name, root / path)
     for mode in file.modes:

@@ -129,7 +129,9 @@ def test_a_planted_wrong_figure_turns_the_row(tmp_path: Path) -> None:
     assert verdict() == "confirmed"
     rows[:2] = [replace(row, figures={"to_ack_s_p50": math.inf}) for row in rows[:2]]
     assert verdict() == "refuted"
-    rows[:] = [replace(row, key="of another plan") for row in rows]
+    seeds, rows[:] = rows[:], rows[:2]
+    assert verdict().startswith("not measured"), "seed 3 has no record"
+    rows[:] = [replace(row, key="of another plan") for row in seeds]
     assert verdict().startswith("not measured: no record of to_ack_s_p50 of kill")
 
 
