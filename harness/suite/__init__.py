@@ -4,5 +4,6 @@
 resume after an interruption. `store` has the stored results and their files; `figures` are the
 numbers of a run, and `expected` compares it with the expectation. `record` keeps results with the
 code they were measured with, `view` formats summaries, and `command` is the whole command, which
-compares its results with those of earlier nights.
+compares its results with those of earlier nights. `claims` computes what a suite's results say
+about claims (suites/claims.toml).
 """

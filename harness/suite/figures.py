@@ -23,7 +23,10 @@ NAMES = (
     *("sends_in_faults", "not_acknowledged_in_faults", "success_in_faults", "success_quiet"),
     *("unknown_sends", "set_changes", "truncations", "last_epoch"),
     *("compared", "per_s", *(f"{name}_{word}" for name in TIMES for word in QUANTILES)),
+    *("ack_ms_p50", "ack_ms_p99", "silence_s_max", "down_s", "availability", "late_s_p99"),
+    *("redelivered", "delivered"),
 )
+LATE = "late_s_p99"  # counted by a checker of messages with a time of their own
 NS = 1e9
 
 
@@ -79,6 +82,16 @@ def figures(verdict: Verdict) -> dict[str, float | None]:
         "success_in_faults": success.get("in_faults"),
         "success_quiet": success.get("quiet"),  # for comparison
         "compared": verdict.stats("replicas").get("looks"),
+        "redelivered": verdict.stats("duplicates").get("given_twice"),
+        "delivered": seen.get("delivered"),
+        "late_s_p99": next((r.stats[LATE] for r in verdict.checkers if LATE in r.stats), None),
+        "silence_s_max": seen.get("times", {}).get("silence_s", {}).get("max"),
+        "down_s": seen.get("availability", {}).get("down_s"),
+        "availability": seen.get("availability", {}).get("share"),
+        **{
+            f"ack_ms_{word}": seen.get("latency_ms", {}).get("all", {}).get(word)
+            for word in QUANTILES
+        },
     }
     for name in TIMES:
         times = [*_times(seen.get("faults", ()), name)]

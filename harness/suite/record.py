@@ -117,8 +117,12 @@ class Record:
 def cell_hash(turn: SuiteRun) -> str:
     """Return the hash of what determines a result, without the checkers: a run can be judged
     again."""
-    content = f"{code_hash(RUN_CODE)}\0{turn.cell.key}"
-    return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
+    return content_hash(code_hash(RUN_CODE), turn.cell.key)
+
+
+def content_hash(*texts: str) -> str:
+    """Return a hash of texts, of 16 digits."""
+    return hashlib.blake2b("\0".join(texts).encode(), digest_size=8).hexdigest()
 
 
 def _rows(text: str, path: Path) -> Iterator[Mapping[str, str]]:

@@ -19,6 +19,8 @@
     setting = "timeScale"
     share = 0.5
 
+Other tables that a suite may have (OTHER_TABLES) say what its results mean: harness.suite.claims.
+
 A suite passes (exit 0) if every run ended as expected, fails (1) if one did not, and is undecided
 (2) if the only deviations are runs that proved nothing: unknown, a failed test bed, or not run.
 
@@ -50,6 +52,13 @@ from harness.text.parsing import is_number, parse_toml, read_text
 from harness.text.toml_lines import line_suffix
 from harness.trial import Trial
 
+OTHER_TABLES = (
+    "claim",
+    "command",
+    "table",
+    "mode",
+    "shares",
+)  # of suites/claims.toml; they start no trial
 SCALE_KEYS = {"by": float, "setting": str, "share": float}
 IN_NAMES = ("profile", "hosts")  # fields that the name of a run includes
 SHAPES: Mapping[str, tuple[type, str]] = {
@@ -103,6 +112,7 @@ def read_suite(
     table = parse_toml(text, str(path))
     _refuse_other_files(table, path)
     entries, scale = table.pop("trial", []), table.pop("scale", {})
+    table = {key: value for key, value in table.items() if key not in OTHER_TABLES}
     if table or not isinstance(entries, list) or not entries:
         raise BadRequest(f"{path} must have [[trial]] tables, optionally [scale], and nothing else")
     pace = _scale(scale, f"{path}: scale", by, share)
