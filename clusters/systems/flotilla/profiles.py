@@ -15,7 +15,7 @@ import tomli_w
 
 from clusters.flotilla.client.outcomes import overall
 from clusters.flotilla.client.settings import KEYS as CLIENT_KEYS
-from clusters.flotilla.client.settings import check_value
+from clusters.flotilla.client.settings import ZONE_MODE, check_value
 from clusters.flotilla.config import Config, ConfigError, loads
 from clusters.flotilla.net.wire import MAX_FRAME
 from clusters.flotilla_mutants import MUTANTS, Mutant
@@ -87,6 +87,11 @@ class FlotillaSettings:
     def mode(self) -> Mode:
         mode = MODES[str(self.values.get("haMode", "controller"))]
         return mode.in_containers() if self.in_containers else mode
+
+    @property
+    def zone_mode(self) -> bool:
+        """Whether clients send to the broker sets in their own zone."""
+        return bool(self.values.get(ZONE_MODE, False))
 
     @property
     def in_containers(self) -> bool:
