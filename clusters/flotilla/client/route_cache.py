@@ -139,8 +139,10 @@ class RouteSnapshot:
         return {**self.topics, **news}
 
     def _owners(self, topic: str, rows: list[Json], brokers: Json) -> tuple[tuple[str, int], ...]:
-        """Return a topic's broker sets: those in the answer as it says, the others as before."""
-        kept = [owner for owner in self.topics.get(topic, ()) if owner[0] not in brokers]
+        """Return a topic's broker sets: those in the answer as it says, the others as before. The
+        rows list sets that are left out of the brokers, too."""
+        news = brokers.keys() | {str(row["brokerName"]) for row in rows}
+        kept = [owner for owner in self.topics.get(topic, ()) if owner[0] not in news]
         return tuple(sorted([*kept, *((str(o["brokerName"]), int(o["queues"])) for o in rows)]))
 
 

@@ -135,6 +135,18 @@ def test_a_set_that_is_left_out_has_no_master_here() -> None:
     assert table.updated(far).masters == {"set-1": "a:1", "set-2": "far:1"}
 
 
+def test_a_set_that_is_left_out_counts_in_the_numbers_of_queues() -> None:
+    """Once, as the topic's rows list it."""
+    both = [{"brokerName": name, "queues": 2} for name in ("set-1", "set-2")]
+    far = {**answer(7, "far:1"), "topics": {"orders": both}}
+    sets = {"set-1": far["brokers"]["set-1"], "set-2": answer(3, "a:1")["brokers"]["set-1"]}
+    table = RouteSnapshot().updated({**far, "brokers": sets})
+    for _ in range(2):
+        only = {"set-2": sets["set-2"]}
+        table = table.updated({**far, "brokers": only, "leftOut": ["set-1"]})
+        assert [place.number for place in table.places().values()] == [2, 3]
+
+
 def test_an_outdated_answer_leaves_nothing_out() -> None:
     """Its nameserver may not know that the near master was replaced by one elsewhere."""
     far = answer(7, "far:1")
