@@ -31,6 +31,7 @@ from clusters.systems.flotilla.layout import (
     address,
     broker_sets,
     cluster_nodes,
+    refuse_brokers_for_control,
     refuse_clients_without_zone,
     refuse_too_few_zones,
     refuse_unknown_preferred,
@@ -99,6 +100,7 @@ def system(trial: Trial) -> "Flotilla":
     placed = assign_zones(nodes, trial.zones)
     if trial.hosts not in HOSTS_WITH_ZONES:
         refuse_too_few_zones(placed, chosen)
+        refuse_brokers_for_control(placed, chosen)
     refuse_clients_without_zone(placed, chosen, bool(wanted.get("selects", False)))
     return Flotilla(trial, chosen, wanted.get("topics", {}))
 

@@ -29,6 +29,7 @@ from clusters.systems.flotilla.modes import (
 from clusters.systems.flotilla.profiles import (
     BROKER_SETS,
     CONTAINER_LAYOUT,
+    CONTROL_ZONES,
     LEARNERS,
     MUTANT,
     FlotillaSettings,
@@ -162,6 +163,22 @@ def refuse_unknown_preferred(nodes: Sequence[Node], settings: FlotillaSettings) 
     for name in settings.values.get("preferredMaster", ()):
         if name not in brokers:
             raise UnknownName("broker in preferredMaster", name, brokers)
+
+
+def refuse_brokers_for_control(nodes: Sequence[Node], settings: FlotillaSettings) -> None:
+    """Raise BadRequest if a broker is in a zone that is for control only, or if no node is."""
+    control = settings.values.get(CONTROL_ZONES, ())
+    for node in nodes:
+        if node.role in (BROKER, CONTAINER) and node.zone in control:
+            raise BadRequest(
+                f"the trial's settings: zone {node.zone} is for control only (controlZones), and "
+                f"{node.name} is in it; set another zone for it in zones"
+            )
+    if unknown := sorted(set(control) - {node.zone for node in nodes}):
+        raise BadRequest(
+            f"the trial's settings: controlZones names {unknown[0]!r}, and no node is in it; set "
+            "zones"
+        )
 
 
 def refuse_clients_without_zone(
