@@ -38,6 +38,7 @@ from harness.contracts.plugin import why_unfit
 from harness.errors import BadRequest, SeatrialError, UnknownName, error_text
 
 CONTRACTS = "harness.contracts"
+OF_CLIENTS = "of_clients"  # in a system's client settings: what differs, by client node
 SIMILARITY = 0.8  # of two names, from which on one is taken for the other misspelt
 
 
@@ -235,11 +236,13 @@ def _call(kind: str, name: str, *arguments: Any) -> Any:
     return returned
 
 
-def client(trial: Any, nodes: Sequence[Node]) -> MessageClient:
-    """Return a client of the trial's system. Raises BadRequest if it lacks a method that the
-    trial's workload calls."""
+def client(trial: Any, nodes: Sequence[Node], node: str = "") -> MessageClient:
+    """Return a client of the trial's system, for this client node. Raises BadRequest if it lacks a
+    method that the trial's workload calls."""
     system = load("system", trial.system)(trial)
-    made: MessageClient = system.client(system.client_settings(nodes))
+    settings = dict(system.client_settings(nodes))
+    own = settings.pop(OF_CLIENTS, {}).get(node, {})
+    made: MessageClient = system.client({**settings, **own})
     wanted = {"open", "close", *workload(trial.workload).client}
     if missing := sorted(name for name in wanted if not hasattr(made, name)):
         lacks = f"{', '.join(map(repr, missing))}, which the workload {trial.workload!r} calls"

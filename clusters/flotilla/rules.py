@@ -24,10 +24,12 @@ from .controllers import (
     master_lease,
     preferred,
     registers,
+    zones,
 )
 from .controllers.alter import Alteration
 from .controllers.controller_state import BrokerSetState
 from .controllers.elect import Ballot, BrokerStatus
+from .controllers.registers import Registers
 from .ha_machine import machine
 from .ha_machine.machine import MachineState, MachineView, Phase
 from .nameserver import route_table
@@ -72,6 +74,9 @@ class Rules:
     may_elect_after_lease: Callable[[float, float], bool] = master_lease.may_elect_after_lease
     lease_lasts: Callable[[float, float], bool] = master_lease.lease_lasts
     may_return: preferred.MayReturn = preferred.may_return
+    # the zone of a broker, the zones that are closed for masters
+    may_lead: Callable[[str, Collection[str]], bool] = zones.may_lead
+    registers_in_snapshot: Callable[[Registers], Registers] = zones.registers_in_snapshot
     set_in_snapshot: Callable[[BrokerSetState], BrokerSetState] = controller_state.set_in_snapshot
     # control plane: the machine of a pair in ZooKeeper
     next_machine_state: Callable[[MachineView], MachineState | None] = machine.next_state
@@ -88,6 +93,8 @@ class Rules:
     displaces: Callable[[int, int], bool] = route_table.displaces
     # for each broker: how long it has been silent, and how long it may be, in seconds
     is_deaf: Callable[[Sequence[tuple[float, float]]], bool] = route_table.is_deaf
+    # the zone of each set's master, the client's zone
+    left_out: Callable[[Mapping[str, str | None], str], frozenset[str]] = route_table.left_out
     # data plane: the master's SyncStateSet
     counted_members: Callable[[SyncState], tuple[int, ...]] = sync_state.counted_members
     set_size: Callable[[SyncState], int] = sync_state.set_size

@@ -1,9 +1,12 @@
-"""Flaws in the count of zones (`ackZones`), in leases of masters (`enableMasterLease`), and in the
-return of the mastership to a preferred broker (`preferredMaster`)."""
+"""Flaws in what zones mean: in their count (`ackZones`), in routes (`zoneMode`) and drills; in
+leases of masters (`enableMasterLease`), and in the return of the mastership to a preferred broker
+(`preferredMaster`)."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from clusters.flotilla.controllers.registers import Registers
+from clusters.flotilla.controllers.zones import NAMESPACE
 from clusters.flotilla.replication import quorum
 from clusters.flotilla.rules import RULES
 
@@ -52,6 +55,19 @@ def return_at_once(
     return True
 
 
+def leave_out_all_others(masters: Mapping[str, str | None], zone: str) -> frozenset[str]:
+    """As RocketMQ: also where no set has a master in the client's zone."""
+    return frozenset(name for name, at in masters.items() if at is not None and at != zone)
+
+
+def lead_anywhere(zone: str, closed: Collection[str]) -> bool:
+    return True
+
+
+def without_closed_zones(registers: Registers) -> Registers:
+    return {name: rows for name, rows in registers.items() if name != NAMESPACE}
+
+
 MUTANTS = (
     Mutant(
         "zone-not-counted",
@@ -88,6 +104,24 @@ MUTANTS = (
         "a master renews its lease itself",
         "LEASE_OVERLAP",
         replace(RULES, lease_lasts=lasts_since_granted),
+    ),
+    Mutant(
+        "zone-without-fallback",
+        "leaves sets of other zones out of a route although none has a master in the client's",
+        "ROUTE_OF_ZONE",
+        replace(RULES, left_out=leave_out_all_others),
+    ),
+    Mutant(
+        "elects-in-closed-zone",
+        "elects whichever broker is the best, also in a zone that an operator has closed",
+        "LED_IN_CLOSED_ZONE",
+        replace(RULES, may_lead=lead_anywhere),
+    ),
+    Mutant(
+        "closed-zone-forgotten",
+        "leaves closed zones out of the controllers' snapshots",
+        "LED_IN_CLOSED_ZONE",
+        replace(RULES, registers_in_snapshot=without_closed_zones),
     ),
     Mutant(
         "preferred-flaps",

@@ -22,7 +22,7 @@ CLIENT = "client"  # the role of nodes that clients live on
 # of an earlier run. Each run gets another.
 KEY_PREFIX = "key_prefix"
 # What hosts can do, by name. A fault declares in `needs` what it needs of these. A system may have
-# abilities of its own, in an attribute `can`: `members`, `handover`, `versions`.
+# abilities of its own, in an attribute `can`: `members`, `handover`, `versions`, `zones`.
 HOST_ABILITIES = {
     "links": "cut links (Agent.links)",
     "loss": "drop a share of the packets of a link",

@@ -16,6 +16,8 @@ from harness.contracts import System, TestBed
 
 REJOIN = "rejoin"  # in a system's `can`: a node that has lost its disk can be started again
 
+ZONES = "zones"  # likewise: an operator can have all masters leave a zone
+
 CONTAINERS = "containers"  # likewise: its nodes run several brokers, which can be removed and added
 
 VERSIONS = "versions"  # likewise: its nodes can run several versions of their program
@@ -54,6 +56,23 @@ class HandoverSystem(System, Protocol):
     async def hand_over(self, bed: TestBed, node: str) -> str:
         """Have this master hand its mastership over to another node. Return why it was refused;
         empty if another node was elected. Raises BedFailed if no node can be asked."""
+        ...
+
+
+class ZonedSystem(System, Protocol):
+    """A system that has `zones` in its `can`."""
+
+    can: frozenset[str]
+
+    async def drill_zone(self, bed: TestBed, zone: str) -> str:
+        """Have all masters in a zone hand over to nodes elsewhere, and none come back before
+        `return_zone`. Return which broker sets still have a master there, and why; usually empty.
+        Raises BedFailed if it is refused, or no node answers."""
+        ...
+
+    async def return_zone(self, bed: TestBed, zone: str) -> None:
+        """Let masters be in this zone again. Raises BedFailed if the system does not agree in
+        time."""
         ...
 
 

@@ -76,7 +76,9 @@ class System(Protocol):
         ...
 
     def client_settings(self, nodes: Sequence[Node]) -> Mapping[str, Any]:
-        """Return what a client needs to find the cluster, as JSON. These nodes have addresses."""
+        """Return what a client needs to find the cluster, as JSON. These nodes have addresses. What
+        differs from one client node to another stands under `of_clients`, by node; each client
+        gets the common settings with its own over them."""
         ...
 
 

@@ -444,7 +444,7 @@ def make_client_process(
     clients = [node.name for node in nodes if node.role == CLIENT]
     workload: Workload = registry.load("workload", trial.workload)(trial)
     process = ClientProcess(
-        client=registry.client(trial, nodes),
+        client=registry.client(trial, nodes, name),
         ops=logs[0],
         notes=logs[1],
         index=clients.index(name),

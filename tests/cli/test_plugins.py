@@ -466,4 +466,6 @@ def test_abilities_of_hosts_are_documented(root: Path) -> None:
     for name, meaning in HOST_ABILITIES.items():
         assert f"| `{name}` | {meaning} |" in text
     needs = {need for name in registry.names("fault") for need in registry.fault(name).needs}
-    assert needs <= {*HOST_ABILITIES, "members", "handover", "rejoin", "versions", "containers"}
+    assert needs <= {*HOST_ABILITIES, "members", "handover", "rejoin", "versions", "containers"} | {
+        "zones"
+    }

@@ -275,5 +275,13 @@ def test_every_fault_is_shown_here(scene: dict[str, Any], root: Path) -> None:
     possible = {name for name in files if can >= registry.fault(name).needs}
     shown = {seen["row"]["kind"] for name, seen in scene.items() if name != "before"}
     assert shown == possible - ELSEWHERE
-    others = {"power", "membership", "handover", "upgrade", "downgrade", "inner-broker"}
+    others = {
+        "power",
+        "membership",
+        "handover",
+        "upgrade",
+        "downgrade",
+        "inner-broker",
+        "zone-drill",
+    }
     assert files - possible == others, "shown in simulated worlds: tests/simulated, tests/trials"

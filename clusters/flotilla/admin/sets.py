@@ -12,6 +12,7 @@ from .command import AdminCommand, Options, argument
 from .output import CommandOutput, master_row
 
 NAME = argument("name", metavar="SET", help="a broker set")
+ZONE = argument("zone", metavar="ZONE", help="a zone, as brokers have it (key zone)")
 
 
 async def elect_master(cluster: ClusterAccess, options: Options) -> CommandOutput:
@@ -24,6 +25,17 @@ async def drill(cluster: ClusterAccess, options: Options) -> CommandOutput:
     fields = {"brokerName": options.name, "to": options.to}
     info = await cluster.order(Op.DRILL, fields, Status.MASTER_STILL_EXIST)
     return CommandOutput({"masters": [master_row(info)]})
+
+
+async def drill_zone(cluster: ClusterAccess, options: Options) -> CommandOutput:
+    reply = await cluster.order(Op.DRILL_ZONE, {"zone": options.zone})
+    left = [{"brokerName": name, "why": why} for name, why in reply["left"].items()]
+    return CommandOutput({"moved": [master_row(info) for info in reply["masters"]], "left": left})
+
+
+async def return_zone(cluster: ClusterAccess, options: Options) -> CommandOutput:
+    await cluster.order(Op.RETURN_ZONE, {"zone": options.zone})
+    return CommandOutput(message=f"masters may be elected in zone {options.zone} again")
 
 
 async def sync_state_set(cluster: ClusterAccess, options: Options) -> CommandOutput:
@@ -153,6 +165,20 @@ COMMANDS = (
             NAME,
             argument("--to", type=int, metavar="ID", help="to this broker; default: the best one"),
         ),
+    ),
+    AdminCommand(
+        "drillZone",
+        "hand over all masters in a zone, and elect none there until returnZone",
+        "controllers",
+        drill_zone,
+        (ZONE,),
+    ),
+    AdminCommand(
+        "returnZone",
+        "let masters be elected in a zone again; none is moved there by that",
+        "controllers",
+        return_zone,
+        (ZONE,),
     ),
     AdminCommand(
         "haStatus", "the log position of each replica of a set", "either", ha_status, (NAME,)

@@ -130,6 +130,7 @@ class Announcer:
             "life": self._incarnation,
             "beat": next(self._beats),
             **({"acts": True} if config.slave_acting_master else {}),
+            **({"zone": config.zone} if config.zone else {}),
         }
 
 

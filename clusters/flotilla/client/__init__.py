@@ -9,6 +9,7 @@
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from .admin import TopicAdmin
 from .broker_connections import BrokerConnections
@@ -34,12 +35,18 @@ __all__ = [
 
 
 class ClusterClient:
-    """A route cache, a connection to each broker, a producer, a consumer and topic commands."""
+    """A route cache, a connection to each broker, a producer, a consumer and topic commands.
+
+    With `zoneMode` the producer has a route cache of its own, with the sets near it. Consumers and
+    commands reach all sets: what was sent from another zone has to be read as well.
+    """
 
     def __init__(self, settings: ClientSettings, overall: Overall = overall) -> None:
-        self.routes = RouteCache(settings)
+        self.routes = RouteCache(replace(settings, zone=""))
+        near = RouteCache(settings) if settings.zone else self.routes
+        self._caches = [self.routes, near] if settings.zone else [self.routes]
         self._connections = BrokerConnections(settings.connect_timeout_s, settings.retry_backoff_s)
-        self.producer = FlotillaProducer(settings, self.routes, self._connections, overall)
+        self.producer = FlotillaProducer(settings, near, self._connections, overall)
         self.calls = Calls(settings, self.routes, self._connections)
         self.consumer = Consumer(settings, self.routes, self.calls)
         self.topics = TopicAdmin(self.calls)
@@ -50,10 +57,12 @@ class ClusterClient:
         return ConsumerGroupMember(self._settings, self.calls, group, client, topics)
 
     def start(self) -> None:
-        self.routes.start()
+        for routes in self._caches:
+            routes.start()
 
     def close(self) -> None:
         """Close all connections. Open sends complete at once, with the outcome so far."""
         self.producer.close()
-        self.routes.close()
+        for routes in self._caches:
+            routes.close()
         self._connections.close()

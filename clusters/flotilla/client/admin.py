@@ -54,6 +54,14 @@ class Admin:
         """Hand the mastership over to the best broker of the set or to this one; no send fails."""
         return await self.order(Op.DRILL, {"brokerName": broker_name, "to": to})
 
+    async def drill_zone(self, zone: str) -> Json:
+        """Close a zone for masters and hand over those in it; return the answer with its code."""
+        return await self.order(Op.DRILL_ZONE, {"zone": zone})
+
+    async def return_zone(self, zone: str) -> Json:
+        """Open a zone for masters again; none is moved by that."""
+        return await self.order(Op.RETURN_ZONE, {"zone": zone})
+
     async def config(self, address: str) -> Json:
         """Return a node's settings, and which of them may change while it runs."""
         return await self.ask(address, Op.GET_CONFIG, {})

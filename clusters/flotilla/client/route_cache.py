@@ -13,6 +13,12 @@ set without a master or is older than a known route, and when a send found its r
 answer is the same route. If of two answers with the same stateVersion only one has a master, the
 set has that master.
 
+A client in a zone (`zoneMode`) asks for the sets near it. A set that the answer says it leaves out
+has no master for this client, until an answer mentions it again. An answer with an older epoch than
+a known one leaves nothing out: its nameserver may have a master in the client's zone in its table
+that was replaced by one elsewhere. A nameserver of an edition before `zoneMode` ignores it and
+answers with all sets.
+
 The list of all topics is long and changes seldom. A nameserver that is given the time as of which
 the client has its topics leaves them out if they are the same; the answer is then completed with
 the topics that it gave before. If they do not fit into one answer, the client asks for them in
@@ -74,10 +80,12 @@ class RouteSnapshot:
         slaves = {name: addrs for name, addrs in self.slaves.items() if name not in brokers}
         known: set[str] = set()
         read_only = set(self.read_only - brokers.keys())
+        outdated = False
         for name, broker in brokers.items():
             version, master = int(broker["stateVersion"]), broker["addrs"].get("0")
             acting = bool(broker.get("readOnly", False))
             ours = versions.get(name, version)
+            outdated |= version < ours
             absent = not master or acting
             if version < ours or (version == ours and absent and name in confirmed):
                 master = self.masters.get(name)
@@ -90,6 +98,10 @@ class RouteSnapshot:
                 masters[name] = str(master)
             slaves[name] = {int(i): str(addr) for i, addr in broker["addrs"].items() if i != "0"}
         topics = self._topics_after(reply["topics"], brokers)
+        if not outdated:
+            for name in map(str, reply.get("leftOut", ())):
+                masters.pop(name, None)
+                slaves.pop(name, None)
         return RouteSnapshot(
             topics,
             masters,
@@ -127,8 +139,10 @@ class RouteSnapshot:
         return {**self.topics, **news}
 
     def _owners(self, topic: str, rows: list[Json], brokers: Json) -> tuple[tuple[str, int], ...]:
-        """Return a topic's broker sets: those in the answer as it says, the others as before."""
-        kept = [owner for owner in self.topics.get(topic, ()) if owner[0] not in brokers]
+        """Return a topic's broker sets: those in the answer as it says, the others as before. The
+        rows list sets that are left out of the brokers, too."""
+        news = brokers.keys() | {str(row["brokerName"]) for row in rows}
+        kept = [owner for owner in self.topics.get(topic, ()) if owner[0] not in news]
         return tuple(sorted([*kept, *((str(o["brokerName"]), int(o["queues"])) for o in rows)]))
 
 
@@ -151,6 +165,8 @@ class RouteCache:
         self._asking = False
         self._asked_at = 0.0
         self._closed = False
+        zone = settings.zone
+        self._near: Json = {"zoneMode": True, "zoneName": zone} if zone else {}
 
     def start(self) -> None:
         self._schedule(0.0)
@@ -280,7 +296,7 @@ class RouteCache:
         Raises ValueError if they changed meanwhile.
         """
         timeout_s = self._settings.request_timeout_s
-        fields = {"topic": None, "part": 0} | ({"topicsAsOf": as_of} if as_of else {})
+        fields = {"topic": None, "part": 0} | ({"topicsAsOf": as_of} if as_of else {}) | self._near
         reply = await self._pool.ask(address, Op.ROUTE, fields, timeout_s)
         for part in range(1, int(reply.get("parts", 1))):
             fields = {"topic": None, "part": part}

@@ -35,13 +35,27 @@ _SWITCHES = (
     "retryAnotherBrokerWhenNotStoreOK",
 )
 _TABLE = "sendLatencyTable"
+ZONE_MODE, ZONE_NAME = "zoneMode", "zoneName"  # RocketMQ's names
 TOPICS = "topicQueues"  # given by the program that starts the client
-KEYS = frozenset({*_TIMES, *_BREAKER_TIMES, *_COUNTS, *_SWITCHES, _BREAKER_FAILURES, _TABLE})
+KEYS = frozenset(
+    {
+        *_TIMES,
+        *_BREAKER_TIMES,
+        *_COUNTS,
+        *_SWITCHES,
+        _BREAKER_FAILURES,
+        _TABLE,
+        ZONE_MODE,
+        ZONE_NAME,
+    }
+)
 
 
 def check_value(key: str, value: Any) -> str:
     """Return what is wrong with the value of a key, "" if it is valid."""
-    if key in _SWITCHES:
+    if key == ZONE_NAME:
+        return "" if value and isinstance(value, str) else f"{key} must be a zone, not {value!r}"
+    if key in (*_SWITCHES, ZONE_MODE):
         return "" if isinstance(value, bool) else f"{key} must be true or false, not {value!r}"
     if key == _TABLE:
         names = ", ".join(AVOIDANCES)
@@ -59,7 +73,8 @@ class ClientSettings:
     `avoidance`: None means no fault avoidance; `retries_async`: of sends with a callback; `topics`:
     topic -> broker set -> queues, of topics that existed before the client did. It numbers a
     topic's queues through all sets, and would number them otherwise if the first answer of a
-    nameserver lacked a set.
+    nameserver lacked a set; `zone`: the producer sends to sets whose master is in this zone, as
+    long as there is one; "" means to all.
     """
 
     nameservers: tuple[str, ...]
@@ -80,6 +95,7 @@ class ClientSettings:
     detects: bool
     breaker: BreakerLimits
     topics: Mapping[str, tuple[tuple[str, int], ...]]
+    zone: str = ""
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> "ClientSettings":
@@ -98,6 +114,7 @@ class ClientSettings:
             detects=bool(fields.get("startDetectorEnable", False)),
             breaker=BreakerLimits(failures, **_seconds(_BREAKER_TIMES, fields, scale)),
             topics={t: tuple(sorted(s.items())) for t, s in fields.get(TOPICS, {}).items()},
+            zone=str(fields.get(ZONE_NAME, "")) if fields.get(ZONE_MODE, False) else "",
             **_seconds(_TIMES, fields, scale),
         )
 

@@ -61,7 +61,10 @@ from .jraft import Jraft
 from .liveness import Heartbeat, Key, LocalLiveness
 from .master_lease import GrantedLeases
 from .preferred import PreferenceWatch, preferred_broker
+from .registers import PutValue
 from .state_machine import LeaderSettings, ReplicatedState, apply_entry
+from .zones import NAMESPACE as CLOSED_ZONES
+from .zones import closed_zones
 
 MAX_NAME_BYTES = 255  # Raft's messages have one byte for the length of a name
 
@@ -95,6 +98,7 @@ class Controller:
         self._connections: dict[FrameConnection, int] = {}  # numbered, if heartbeats arrived
         self._next_connection = 1
         self._replacing: dict[str, None] = {}
+        self._emptying = asyncio.Lock()  # closed zones
         self._leases = GrantedLeases(config.controller_lease_s, rules.may_elect_after_lease)
         self._preference = PreferenceWatch(
             config.preferred_stable_s, config.preferred_pause_s, rules.may_return
@@ -107,6 +111,7 @@ class Controller:
                 **{op: self._answer(op) for op in DECISIONS},
                 Op.BROKER_HEARTBEAT: self._heartbeat,
                 Op.DRILL: self._hand_over,
+                Op.DRILL_ZONE: self._drill_zone,
                 Op.CONTROLLER_METADATA: self._metadata,
                 Op.CHANGE_CONTROLLERS: self._change_controllers,
                 Op.DESCRIBE: self._describe,
@@ -209,12 +214,15 @@ class Controller:
         return result.reply
 
     def _snapshot(self) -> bytes:
-        return self._state.pack(self._rules.set_in_snapshot)
+        rules = self._rules
+        return self._state.pack(rules.set_in_snapshot, rules.registers_in_snapshot)
 
     def _restore(self, data: bytes) -> None:
         self._state = ReplicatedState.unpack(data)
 
     def _report(self, before: BrokerSets, event: Event) -> None:
+        if isinstance(event, PutValue) and event.namespace == CLOSED_ZONES:
+            self._events.write("zone", zone=event.key, closed=event.value is not None)
         if not isinstance(event, ElectMaster | AlterSyncStateSet | CleanBrokerData):
             return
         row = self._state.sets.get(event.name)
@@ -222,6 +230,7 @@ class Controller:
             return
         match event:
             case ElectMaster():
+                zone = self._mode.context().candidate(event.name, row.master_id or 0).zone
                 self._events.write(
                     "election",
                     brokerName=event.name,
@@ -231,6 +240,7 @@ class Controller:
                     trigger=event.trigger,
                     previousSet=list(before[event.name].sync_set),
                     unclean=self._config.elect_unclean_master,
+                    **({"zone": zone} if zone else {}),
                 )
                 self._notify_all(event.name)
             case AlterSyncStateSet():
@@ -325,6 +335,30 @@ class Controller:
         return await self._election(
             plan.name, self._hand_over_to(plan, rpc_timeout_s, timeout_s, preferred)
         )
+
+    async def _drill_zone(self, connection: FrameConnection, fields: Json) -> Json:
+        """Close a zone for masters, and hand over those in it, one after the other."""
+        reply = await self._mode.submit(Op.DRILL_ZONE, fields)
+        if reply.get("code", Status.SUCCESS) != Status.SUCCESS:
+            return reply
+        before = {name: row.master_id for name, row in self._state.sets.items()}
+        left = await self._empty_closed_zones()
+        context = self._mode.context()
+        moved = [n for n, master in before.items() if self._state.sets[n].master_id != master]
+        return {"masters": [context.info(name) for name in moved], "left": left}
+
+    async def _empty_closed_zones(self) -> dict[str, str]:
+        """Hand over the masters in closed zones; return those that could not be, with the reason,
+        by broker set."""
+        left = {}
+        async with self._emptying:
+            for name in tuple(self._state.sets):
+                context, row = self._mode.context(), self._state.sets[name]
+                if row.master_id is not None and not context.may_lead(name, row.master_id):
+                    reply = await self._drill({"brokerName": name, "to": None})
+                    if reply.get("code", Status.SUCCESS) != Status.SUCCESS:
+                        left[name] = str(reply.get("remark", ""))
+        return left
 
     async def _hand_over_to(
         self, plan: HandoverPlan, rpc_timeout_s: float, timeout_s: float, preferred: bool
@@ -487,6 +521,9 @@ class Controller:
     def _scan_masters(self) -> None:
         for name in self._rules.sets_to_scan(tuple(self._state.sets)):
             self._replace_if_needed(name, "scan")
+        closed = closed_zones(self._state.registers)
+        if closed and self._leads() and not self._emptying.locked():
+            self._tasks.start(self._empty_closed_zones())
 
     def _replace_if_needed(self, name: str, trigger: str) -> None:
         """Start the controllers' own election for a set, unless one is queued already."""
@@ -518,7 +555,8 @@ class Controller:
             row, wanted = context.broker_set(name), None
             if row is not None and row.master_id in row.sync_set:
                 addresses = {i: member.addr for i, member in row.members.items()}
-                in_set = {i: context.candidate(name, i) for i in row.sync_set}
+                may = [i for i in row.sync_set if i == row.master_id or context.may_lead(name, i)]
+                in_set = {i: context.candidate(name, i) for i in may}
                 near = config.ha_transfer_batch_size
                 wanted = preferred_broker(
                     config.preferred_masters, addresses, in_set, row.master_id, near

@@ -27,6 +27,7 @@ from .controller_state import (
 )
 from .elect import Ballot, BrokerStatus, Candidate, any_unknown
 from .registers import PutValue, Registers, value_of
+from .zones import closed_zones, put_zone
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,11 @@ class DecisionContext:
     unclean: bool
     policy: str = "water-level"
     registers: Registers = field(default_factory=dict)
+
+    def may_lead(self, name: str, broker_id: int) -> bool:
+        """Return whether no operator has closed the broker's zone for masters."""
+        zone = self.candidate(name, broker_id).zone
+        return self.rules.may_lead(zone, closed_zones(self.registers))
 
     def status(self, name: str, broker_id: int) -> BrokerStatus:
         return self.candidate(name, broker_id).status
@@ -150,13 +156,16 @@ def elect_master(context: DecisionContext, fields: Json) -> Decision:
     planned = "preferred" if fields.get("preferred", False) else "drill"
     trigger = planned if replaced is not None else "operator" if designate else "broker"
     if row.master_changes == 0:
-        winner = _first_master(context.candidate(name, broker_id))
+        may_lead = context.may_lead(name, broker_id)
+        winner = _first_master(context.candidate(name, broker_id)) if may_lead else None
     else:
         ballot = _ballot(context, name, row, broker_id if designate else None)
         unclean = context.unclean and replaced is None
         winner = context.rules.elect(replace(ballot, unclean=unclean))
     if winner is None:
-        return _refuse(Status.ELECT_MASTER_FAILED, "no broker can be elected now")
+        shut = ", ".join(sorted(closed_zones(context.registers)))
+        why = f"; closed for masters until returnZone: {shut}" if shut else ""
+        return _refuse(Status.ELECT_MASTER_FAILED, f"no broker can be elected now{why}")
     if winner == row.master_id:
         kept = {"code": Status.MASTER_STILL_EXIST, "remark": "the master is unchanged"}
         return Decision(context.info(name) | kept)
@@ -265,6 +274,23 @@ def _last(row: BrokerSetState) -> str:
     )
 
 
+def drill_zone(context: DecisionContext, fields: Json) -> Decision:
+    """Close a zone for masters. A zone that is closed already is a success."""
+    zone = str(fields["zone"])
+    brokers = ((name, i) for name, row in context.state.items() for i in row.members)
+    if not zone or all(context.candidate(*broker).zone != zone for broker in brokers):
+        return _refuse(Status.INVALID_REQUEST, f"no broker has been heard from a zone {zone!r}")
+    return Decision({}, (put_zone(zone, closed=True),))
+
+
+def return_zone(context: DecisionContext, fields: Json) -> Decision:
+    """Open a zone for masters again. None is moved there by that."""
+    zone = str(fields["zone"])
+    if zone not in closed_zones(context.registers):
+        return Decision({})
+    return Decision({}, (put_zone(zone, closed=False),))
+
+
 def kv_get(context: DecisionContext, fields: Json) -> Decision:
     namespace, key = str(fields["namespace"]), str(fields["key"])
     return Decision({"value": value_of(context.registers, namespace, key)})
@@ -303,6 +329,8 @@ DECISIONS: Mapping[Op, Callable[[DecisionContext, Json], Decision]] = {
     Op.REPLICA_INFO: get_replica_info,
     Op.SYNC_STATE_DATA: sync_state_data,
     Op.CLEAN_BROKER_DATA: clean_broker_data,
+    Op.DRILL_ZONE: drill_zone,
+    Op.RETURN_ZONE: return_zone,
     Op.KV_GET: kv_get,
     Op.KV_PUT: kv_put,
     Op.KV_CAS: kv_cas,
@@ -341,12 +369,17 @@ def _ballot(
     prefer: int | None,
     in_set: tuple[int, ...] | None = None,
 ) -> Ballot:
-    """Return the ballot of a set's election. `in_set` is the SyncStateSet by default."""
+    """Return the ballot of a set's election. `in_set` is the SyncStateSet by default. In a zone
+    that is closed for masters there is no candidate but the present master, which may stay."""
     others = tuple(i for i in row.members if i not in row.sync_set)
     old = row.master_id
+
+    def eligible(ids: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(i for i in ids if i == old or context.may_lead(name, i))
+
     return Ballot(
-        _candidates(context, name, row, row.sync_set if in_set is None else in_set),
-        _candidates(context, name, row, others),
+        _candidates(context, name, row, eligible(row.sync_set if in_set is None else in_set)),
+        _candidates(context, name, row, eligible(others)),
         old_master=old,
         prefer=prefer,
         unclean=context.unclean,
@@ -394,5 +427,8 @@ def plan_handover(context: DecisionContext, fields: Json) -> HandoverPlan | Json
     chosen = successor(context, name, row, None if to is None else int(to))
     if chosen is None:
         subject = "no other broker is" if to is None else f"broker {to} is not"
-        return refusal(Status.ELECT_MASTER_FAILED, f"{subject} in the SyncStateSet and alive")
+        shut = ", ".join(sorted(closed_zones(context.registers)))
+        where = f" outside the closed zones ({shut})" if shut else ""
+        why = f"{subject} in the SyncStateSet and alive{where}"
+        return refusal(Status.ELECT_MASTER_FAILED, why)
     return HandoverPlan(name, row.master_epoch, row.members[master].addr, chosen)

@@ -37,6 +37,7 @@ from .controller_state import (
 )
 from .liveness import Heartbeat, HeartbeatTable, Key
 from .registers import PutValue, Registers, put
+from .zones import registers_in_snapshot
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,13 @@ class ReplicatedState:
         return replace(self, sets=apply_all(self.sets, events), registers=registers)
 
     def pack(
-        self, in_snapshot: Callable[[BrokerSetState], BrokerSetState] = set_in_snapshot
+        self,
+        in_snapshot: Callable[[BrokerSetState], BrokerSetState] = set_in_snapshot,
+        registers: Callable[[Registers], Registers] = registers_in_snapshot,
     ) -> bytes:
         content = {
             "sets": {name: in_snapshot(row) for name, row in self.sets.items()},
-            "registers": self.registers,
+            "registers": registers(self.registers),
             "living": self.heartbeats.fields(),
         }
         return json.dumps(content, separators=(",", ":"), default=vars).encode()

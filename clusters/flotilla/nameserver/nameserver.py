@@ -55,6 +55,7 @@ class Nameserver:
             rules.is_deaf,
             config.channel_expired_s,
             config.support_acting_master,
+            rules.left_out,
         )
         self._lowest: dict[str, tuple[int, str]] = {}  # set -> lowest id and its address
         self._masters: dict[
@@ -123,6 +124,7 @@ class Nameserver:
             int(fields.get("life", 0)),  # the first edition did not count
             int(fields.get("beat", 0)),
             bool(fields.get("acts", False)),
+            str(fields.get("zone", "")),
         )
         try:
             master = self._routes.register(registration, connection, self._loop.time())
@@ -181,10 +183,11 @@ class Nameserver:
         they fit into one answer.
         """
         topic, part = fields.get("topic"), fields.get("part")
+        zone = str(fields.get("zoneName", "")) if fields.get("zoneMode") else ""
         if topic is not None:
-            return self._routes.route(str(topic))
+            return self._routes.route(str(topic), zone=zone)
         as_of, parts = f"{self._incarnation}.{self._routes.topics_version}", self._routes.parts
-        route = {**self._routes.route(None, part), "topicsAsOf": as_of}
+        route = {**self._routes.route(None, part, zone), "topicsAsOf": as_of}
         if fields.get("topicsAsOf") == as_of:
             del route["topics"]
             return route

@@ -27,6 +27,13 @@ nameserver that hears less than half of its brokers removes none before that tim
 them again, each of them has its whole timeout once more. A broker whose process has ended is
 removed in any case.
 
+A client may ask for the sets near it (`zoneMode`, `zoneName`; RocketMQ's ZoneRouteRPCHook). Sets
+whose master is in another zone are left out, unless no set has a master in the client's zone:
+RocketMQ has no such fallback, and its clients find no broker then. The zone of a set is its
+master's. RocketMQ takes the zone of whichever broker has registered last, so the zone of a set with
+brokers in two zones changes with every registration. The answer lists the names that it leaves
+out, since a set that an answer does not mention is merely not known.
+
 The topics of many broker sets may exceed a frame, so they are answered in parts that fit; usually
 there is one part. See docs/flotilla-design.md, Name service.
 """
@@ -39,12 +46,24 @@ from ..net.wire import MAX_FRAME, Json, to_json
 
 MASTER = 0
 READ_ONLY = "readOnly"  # in the route of a set: the broker shown as master takes no sends
+LEFT_OUT = "leftOut"  # in a route: the sets in other zones
 MAX_TOPICS_BYTES = MAX_FRAME // 4  # of the topics in one answer, which has the brokers as well
 
 
 def displaces(registered: int, newcomer: int) -> bool:
     """Return whether a broker may replace a registered one, by their stateVersions."""
     return newcomer >= registered
+
+
+def left_out(masters: Mapping[str, str | None], zone: str) -> frozenset[str]:
+    """Return the sets that the route of a client in this zone leaves out.
+
+    `masters`: the zone of each set's master, "" if it has none that is known; None for a set
+    without a master, which is never left out, since its slaves may serve.
+    """
+    if zone not in masters.values():
+        return frozenset()
+    return frozenset(name for name, at in masters.items() if at and at != zone)
 
 
 def is_deaf(silences: Sequence[tuple[float, float]]) -> bool:
@@ -74,6 +93,7 @@ class Registration:
     incarnation: int = 0
     beat: int = 0
     acts: bool = False
+    zone: str = ""
 
 
 @dataclass(frozen=True)
@@ -134,7 +154,9 @@ class RouteTable:
         is_deaf: Callable[[Sequence[tuple[float, float]]], bool],
         patience_s: float,
         shows_acting: bool = False,
+        left_out: Callable[[Mapping[str, str | None], str], frozenset[str]] = left_out,
     ) -> None:
+        self._left_out = left_out
         self._shows_acting = shows_acting
         self._displaces = displaces
         self._is_deaf = is_deaf
@@ -228,9 +250,9 @@ class RouteTable:
         """The number of parts of all topics, at least one."""
         return len(self._of_all_topics())
 
-    def route(self, topic: str | None, part: int | None = None) -> Json:
+    def route(self, topic: str | None, part: int | None = None, zone: str = "") -> Json:
         """Return the route of a topic, of all topics, or of one part of them (empty if there is no
-        such part)."""
+        such part). `zone`: of a client that asks for the sets near it."""
         topics = self._of_topic(topic) if topic is not None else self._of_part(part)
         serving = {row["brokerName"] for row in topics.get(topic, ())} if topic is not None else {}
         brokers = {
@@ -238,7 +260,16 @@ class RouteTable:
             for name, group in sorted(self._groups.items())
             if topic is None or name in serving
         }
-        return {"topics": topics, "brokers": brokers}
+        if not zone:
+            return {"topics": topics, "brokers": brokers}
+        masters = {name: self._zone_of(name) for name in brokers}
+        out = self._left_out(masters, zone)
+        near = {name: broker for name, broker in brokers.items() if name not in out}
+        return {"topics": topics, "brokers": near, LEFT_OUT: sorted(out)}
+
+    def _zone_of(self, name: str) -> str | None:
+        master = self.master(name)
+        return master.zone if master else None
 
     def _of_topic(self, topic: str) -> dict[str, list[Json]]:
         rows = [

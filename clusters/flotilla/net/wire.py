@@ -84,14 +84,16 @@ class Op(IntEnum):
     #                    physicalOffset, epoch, body (hex)}], the oldest first
     # broker -> nameserver
     REGISTER_BROKER = 32  # cluster, brokerName, brokerId, addr, haAddr, stateVersion, timeoutMs,
-    #                       topics: {name: queues}, life, beat, acts (optional)
+    #                       topics: {name: queues}, life, beat, acts, zone (both optional)
     #                       -> masterAddr, masterHaAddr
     # anyone -> nameserver
-    ROUTE = 34  # topic (null: all), topicsAsOf, part (from 0, of all topics) ->
+    ROUTE = 34  # topic (null: all), topicsAsOf, part (from 0, of all topics),
+    #             zoneMode, zoneName (both optional: only sets near the client) ->
     #             topics: {name: [{brokerName, queues}]}, parts (how many),
     #             brokers: {brokerName: {cluster, addrs: {brokerId: addr}, stateVersion,
     #             readOnly (optional)}},
-    #             topicsAsOf; no topics if the request's topicsAsOf is current
+    #             topicsAsOf; no topics if the request's topicsAsOf is current;
+    #             leftOut: [brokerName] in other zones, if zoneMode
     MEMBER_GROUP = 35  # brokerName -> members: {brokerId: addr}, masterHaAddr, stateVersion: newest
     # nameserver -> broker
     NOTIFY_MIN_BROKER_ID = 36  # one-way: brokerName, minBrokerId, minBrokerAddr, stateVersion
@@ -121,6 +123,8 @@ class Op(IntEnum):
     NOTIFY_ROLE = 58  # one-way: ReplicaInfo
     # operator -> controller
     DRILL = 60  # brokerName, to (null: the best one) -> ReplicaInfo
+    DRILL_ZONE = 59  # zone -> masters: [ReplicaInfo] that have moved, left: {brokerName: why}
+    RETURN_ZONE = 69  # zone -> (nothing)
     # anyone -> controller
     KV_GET = 61  # namespace, key -> value (null: none)
     KV_PUT = 62  # namespace, key, value (null: delete) -> (nothing)

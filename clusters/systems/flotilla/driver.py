@@ -31,6 +31,8 @@ from clusters.systems.flotilla.layout import (
     address,
     broker_sets,
     cluster_nodes,
+    refuse_brokers_for_control,
+    refuse_clients_without_zone,
     refuse_too_few_zones,
     refuse_unknown_preferred,
 )
@@ -95,8 +97,11 @@ def system(trial: Trial) -> "Flotilla":
     electable = len(first.nodes) - chosen.learners
     refuse_impossible(chosen.values, electable, wanted.get("body_bytes", 0))
     refuse_unknown_preferred(nodes, chosen)
+    placed = assign_zones(nodes, trial.zones)
     if trial.hosts not in HOSTS_WITH_ZONES:
-        refuse_too_few_zones(assign_zones(nodes, trial.zones), chosen)
+        refuse_too_few_zones(placed, chosen)
+        refuse_brokers_for_control(placed, chosen)
+    refuse_clients_without_zone(placed, chosen, bool(wanted.get("selects", False)))
     return Flotilla(trial, chosen, wanted.get("topics", {}))
 
 
@@ -134,6 +139,7 @@ class Flotilla:
 
     def __init__(self, trial: Trial, chosen: FlotillaSettings, topics: Mapping[str, int]) -> None:
         self._settings, self._topics, self._seed = chosen, topics, trial.seed
+        self._zones = trial.zones
         self._nodes = cluster_nodes(trial.nodes, chosen.mode)
         self.can = chosen.mode.can
         self.detection_s = _detection_s(chosen)
@@ -145,7 +151,7 @@ class Flotilla:
         return PROCESS
 
     def client_settings(self, nodes: Sequence[Node]) -> Mapping[str, Any]:
-        return self._layout(nodes).client(nodes)
+        return self._layout(nodes).client(assign_zones(nodes, self._zones))
 
     def broker_sets(
         self, nodes: Sequence[Node], keys: Sequence[str]
@@ -242,6 +248,12 @@ class Flotilla:
 
     async def hand_over(self, bed: TestBed, node: str) -> str:
         return await membership.hand_over(bed, self._set_of(bed, node))
+
+    async def drill_zone(self, bed: TestBed, zone: str) -> str:
+        return await membership.drill_zone(bed, zone)
+
+    async def return_zone(self, bed: TestBed, zone: str) -> None:
+        await membership.return_zone(bed, zone)
 
     # changing the brokers of its containers, likewise
 

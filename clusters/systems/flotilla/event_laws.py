@@ -230,8 +230,26 @@ class EventLaws:
         if winner is None:
             of.epoch = max(of.epoch, epoch)
             return
+        if epoch > of.epoch:
+            self._check_zone(of, line)
         self._check_elected_in_set(of, int(winner), line)
         self._begin_epoch(of, int(winner), epoch, line)
+
+    def _zone(self, line: EventLine) -> None:
+        """An operator closed a zone for masters, or returned it."""
+        change = self._state.closed_zones.add if line.fields["closed"] else None
+        (change or self._state.closed_zones.discard)(str(line.fields["zone"]))
+
+    def _check_zone(self, of: SetState, line: EventLine) -> None:
+        closed, zone = self._state.closed_zones, line.fields.get("zone", "")
+        if not closed:
+            return
+        self._state.checks[Law.LED_IN_CLOSED_ZONE] += 1
+        if zone in closed:
+            node = of.ids.get(int(line.fields["masterId"]), f"broker {line.fields['masterId']}")
+            why = f"{node} was elected master of {of.name} in zone {zone}, which is closed"
+            fields = {"set": of.name, "epoch": line.fields["epoch"], "zone": zone}
+            self._state.report(Law.LED_IN_CLOSED_ZONE, line.node, why, fields, line.t_ns)
 
     def _check_return(self, of: SetState, line: EventLine) -> None:
         """The mastership does not return to a preferred broker again and again."""
@@ -353,6 +371,7 @@ _CHECKS: Mapping[str, Callable[[EventLaws, EventLine], None]] = {
     "raft": EventLaws._raft,
     "role": EventLaws._role,
     "election": EventLaws._election,
+    "zone": EventLaws._zone,
     "set": EventLaws._set,
     "handshake": EventLaws._handshake,
     "recover": EventLaws._recover,

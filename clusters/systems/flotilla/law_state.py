@@ -35,6 +35,8 @@ class Law(StrEnum):
     UNACCEPTABLE = "UNACCEPTABLE"
     LEASE_OVERLAP = "LEASE_OVERLAP"
     RETURNED_TOO_SOON = "RETURNED_TOO_SOON"
+    ROUTE_OF_ZONE = "ROUTE_OF_ZONE"
+    LED_IN_CLOSED_ZONE = "LED_IN_CLOSED_ZONE"
     SEQUENCE_REUSED = "SEQUENCE_REUSED"
     STATE_JUMPED = "STATE_JUMPED"
     GHOST_BROKER = "GHOST_BROKER"
@@ -128,6 +130,7 @@ class LawState:
         self.damages: Counter[str] = Counter()  # of nodes whose files changed or were not synced
         pause_ms = float(settings.get("preferredPause", 300_000))
         self.preferred_pause_ns = pause_ms * 1e6 * float(settings.get("timeScale", 1.0))
+        self.closed_zones: set[str] = set()
         self.unclean = bool(settings.get("enableElectUncleanMaster", False))
         self.log_bytes = log_bytes
         self.set_of: dict[str, SetState] = {}  # by broker (BrokerSetLayout.replica)

@@ -17,6 +17,8 @@ once.
                         and only by the master that appended them
     LEASE_OVERLAP       a master serves no send after another election, where masters have leases
     RETURNED_TOO_SOON   the mastership returns to a preferred broker once in preferredPause
+    ROUTE_OF_ZONE       a client in a zone gets the sets led there, and all if there is none
+    LED_IN_CLOSED_ZONE  no broker is elected in a zone that an operator has closed
     UNACCEPTABLE        no node sends a message that violates the protocol
     SEQUENCE_REUSED     a SequenceID belongs to one state of one pair (haMode = zookeeper)
     STATE_JUMPED        a state of a pair follows the one that was in force, and only where it may
@@ -103,6 +105,7 @@ class Laws:
                 rules,
                 commit_index=self._commit_index(life, rules),
                 committed_entry=self._committed_entry(life, rules),
+                left_out=self._left_out(life, rules),
             )
         if self._state.raft_log:
             rules = replace(rules, commit_index=self._commit_offset(life, of, rules))
@@ -441,6 +444,29 @@ class Laws:
             return lasts
 
         return lease_lasts
+
+    # decisions of nameservers
+
+    def _left_out(
+        self, life: NodeLifetime, rules: Rules
+    ) -> Callable[[Mapping[str, str | None], str], frozenset[str]]:
+        decide = rules.left_out
+
+        def left_out(masters: Mapping[str, str | None], zone: str) -> frozenset[str]:
+            out = decide(masters, zone)
+            self._state.checks[Law.ROUTE_OF_ZONE] += 1
+            near = [name for name, at in masters.items() if at == zone]
+            far = [name for name, at in masters.items() if at not in (None, "", zone)]
+            if out != frozenset(far if near else ()):
+                fields = {"zone": zone, "masters": dict(masters), "left_out": sorted(out)}
+                why = (
+                    f"{life.node} leaves {', '.join(sorted(out)) or 'no set'} out of the route of "
+                    f"a client in zone {zone}, where {', '.join(near) or 'no set'} has its master"
+                )
+                self._state.report(Law.ROUTE_OF_ZONE, life.node, why, fields)
+            return out
+
+        return left_out
 
     # decisions of slaves
 

@@ -14,7 +14,7 @@ from typing import Any
 import tomli_w
 
 from clusters.flotilla.broker.topic_limits import SYSTEM_PREFIX
-from clusters.flotilla.client.settings import TOPICS
+from clusters.flotilla.client.settings import TOPICS, ZONE_NAME
 from clusters.systems.flotilla.cluster_state import BrokerSetLayout
 from clusters.systems.flotilla.modes import (
     BROKER,
@@ -29,12 +29,14 @@ from clusters.systems.flotilla.modes import (
 from clusters.systems.flotilla.profiles import (
     BROKER_SETS,
     CONTAINER_LAYOUT,
+    CONTROL_ZONES,
     LEARNERS,
     MUTANT,
     FlotillaSettings,
 )
 from harness.contracts import CLIENT, Node
 from harness.errors import BadRequest, UnknownName
+from harness.registry import OF_CLIENTS
 from harness.run.broker_sets import BrokerSetData
 from harness.trial import node_counts
 
@@ -168,6 +170,42 @@ def refuse_unknown_preferred(nodes: Sequence[Node], settings: FlotillaSettings) 
             raise UnknownName("broker in preferredMaster", name, brokers)
 
 
+def refuse_brokers_for_control(nodes: Sequence[Node], settings: FlotillaSettings) -> None:
+    """Raise BadRequest if a broker is in a zone that is for control only, or if no node is."""
+    control = settings.values.get(CONTROL_ZONES, ())
+    for node in nodes:
+        if node.role in (BROKER, CONTAINER) and node.zone in control:
+            raise BadRequest(
+                f"the trial's settings: zone {node.zone} is for control only (controlZones), and "
+                f"{node.name} is in it; set another zone for it in zones"
+            )
+    if unknown := sorted(set(control) - {node.zone for node in nodes}):
+        raise BadRequest(
+            f"the trial's settings: controlZones names {unknown[0]!r}, and no node is in it; set "
+            "zones"
+        )
+
+
+def refuse_clients_without_zone(
+    nodes: Sequence[Node], settings: FlotillaSettings, selects: bool
+) -> None:
+    """Raise BadRequest if clients shall send to their own zone and have none, or shall send to a
+    given queue wherever it is. `selects`: clients select the queues."""
+    if not settings.zone_mode:
+        return
+    if not selects:
+        raise BadRequest(
+            "the trial's settings: zoneMode lets clients select queues in their zone, and this load"
+            " names the queues; set load.client_selects = true, which the workload messages has"
+        )
+    lacking = [node.name for node in nodes if node.role == CLIENT and not node.zone]
+    if lacking and ZONE_NAME not in settings.client:
+        raise BadRequest(
+            f"the trial's settings: zoneMode needs to know where clients are, and {lacking[0]} is "
+            "in no zone; set zones, or zoneName for all of them"
+        )
+
+
 def address(node: Node) -> str:
     return f"{node.address}:{PORTS[node.role]}"
 
@@ -243,9 +281,12 @@ class Layout:
         """Return the settings of a client. `nodes`: address -> index in names.json; `names`: ->
         name."""
         flaw = {MUTANT: self._settings.client_mutant} if self._settings.client_mutant else {}
+        zones = {node.name: node.zone for node in nodes if node.role == CLIENT and node.zone}
+        near = self._settings.zone_mode and ZONE_NAME not in self._settings.client
         return {
             **self._settings.client,
             **flaw,
+            **({OF_CLIENTS: {name: {ZONE_NAME: at} for name, at in zones.items()}} if near else {}),
             "namesrvAddr": self._addresses(NAMESERVER),
             "controllerAddr": self._addresses(CONTROLLER),
             TOPICS: {

@@ -28,6 +28,7 @@ STOPPED_FIRST = (BROKER,)
 AGREE_WITHIN_S = 15.0
 ANSWER_WITHIN_S = 2.0
 DRILLED_WITHIN_S = 5.0  # it waits for the new master to catch up, and then for the election
+ZONE_DRILLED_WITHIN_S = 10.0  # some masters, one after the other
 REFUSED_WITHIN_S = 1.0  # the set may be about to change
 ASK_AGAIN_S = 0.1
 INNER_WITHIN_S = 5.0  # a broker is stopped or started meanwhile
@@ -106,6 +107,32 @@ async def hand_over(bed: TestBed, broker_set: str) -> str:
         if answer.get("code") != Status.NOT_LEADER or why == "no controller answers":
             why = str(answer.get("remark") or why)
     return why
+
+
+async def drill_zone(bed: TestBed, zone: str) -> str:
+    """Have all masters leave a zone. Return why some did not, or an empty string. Raises BedFailed
+    if it is refused."""
+    why = "no controller answers"
+    async for answer in _answers(bed, Op.DRILL_ZONE, {"zone": zone}, ZONE_DRILLED_WITHIN_S):
+        if answer.get("code") == Status.SUCCESS:
+            return "; ".join(f"{name}: {why}" for name, why in answer["left"].items())
+        if answer.get("code") != Status.NOT_LEADER or why == "no controller answers":
+            why = str(answer.get("remark") or why)
+    raise BedFailed(f"the controllers did not empty zone {zone}: {why}")
+
+
+async def return_zone(bed: TestBed, zone: str) -> None:
+    """Let masters be in a zone again, and wait until that is committed. Raises BedFailed on
+    timeout."""
+    deadline_ns, why = bed.now_ns() + AGREE_WITHIN_S * 1e9, "no controller answers"
+    while True:
+        async for answer in _answers(bed, Op.RETURN_ZONE, {"zone": zone}):
+            if answer.get("code") == Status.SUCCESS:
+                return
+            why = str(answer.get("remark") or why)
+        if bed.now_ns() >= deadline_ns:
+            raise BedFailed(f"the controllers did not return zone {zone}: {why}")
+        await bed.sleep(ASK_AGAIN_S)
 
 
 async def is_replica(bed: TestBed, broker: Node, broker_set: str) -> bool:

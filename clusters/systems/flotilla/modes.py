@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from harness.contracts import CLIENT
-from harness.contracts.membership import CONTAINERS, REJOIN
+from harness.contracts.membership import CONTAINERS, REJOIN, ZONES
 
 NAMESERVER, CONTROLLER, BROKER = "nameserver", "controller", "broker"
 COORDINATOR, HA_CONTROLLER = "coordinator", "hacontroller"
@@ -40,7 +40,9 @@ class Mode:
             CONTAINER if role == BROKER else role: USUAL_CONTAINERS if role == BROKER else count
             for role, count in self.counts.items()
         }
-        return replace(self, counts=counts, can=self.can - {"handover", "members"} | {CONTAINERS})
+        return replace(
+            self, counts=counts, can=self.can - {"handover", "members", ZONES} | {CONTAINERS}
+        )
 
 
 MODES = {
@@ -50,7 +52,7 @@ MODES = {
             "controller",
             {NAMESERVER: 1, CONTROLLER: 3, BROKER: 3, CLIENT: 2},
             ("controllerHeartBeatTimeoutMills", "scanNotActiveBrokerInterval"),
-            frozenset({"handover", "members", REJOIN}),
+            frozenset({"handover", "members", REJOIN, ZONES}),
         ),
         Mode(  # nameservers notice it; the controllers would keep the registers
             "switchless",

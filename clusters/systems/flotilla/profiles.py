@@ -15,7 +15,7 @@ import tomli_w
 
 from clusters.flotilla.client.outcomes import overall
 from clusters.flotilla.client.settings import KEYS as CLIENT_KEYS
-from clusters.flotilla.client.settings import check_value
+from clusters.flotilla.client.settings import ZONE_MODE, check_value
 from clusters.flotilla.config import Config, ConfigError, loads
 from clusters.flotilla.net.wire import MAX_FRAME
 from clusters.flotilla_mutants import MUTANTS, Mutant
@@ -37,10 +37,11 @@ _NODE_KEYS = frozenset(f.metadata["key"] for f in fields(Config)) - _DRIVER_KEYS
 _ANY_SIZE = 1_000_000  # the size of the set is not known yet
 BROKER_SETS = "brokerSets"
 RETRIES = ("retryTimesWhenSendFailed", "retryTimesWhenSendAsyncFailed")
+CONTROL_ZONES = "controlZones"  # where no broker may be
 LEARNERS = "learners"  # brokers of each set that are never elected
 CONTAINER_LAYOUT, CROSS = "containerLayout", "cross"  # where the brokers of containers are
 MUTANT = "mutant"  # the known-bad variant that all nodes run; unset: none
-KEYS = _NODE_KEYS | CLIENT_KEYS | {BROKER_SETS, LEARNERS, CONTAINER_LAYOUT, MUTANT}
+KEYS = _NODE_KEYS | CLIENT_KEYS | {BROKER_SETS, LEARNERS, CONTAINER_LAYOUT, MUTANT, CONTROL_ZONES}
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,11 @@ class FlotillaSettings:
     def mode(self) -> Mode:
         mode = MODES[str(self.values.get("haMode", "controller"))]
         return mode.in_containers() if self.in_containers else mode
+
+    @property
+    def zone_mode(self) -> bool:
+        """Whether clients send to the broker sets in their own zone."""
+        return bool(self.values.get(ZONE_MODE, False))
 
     @property
     def in_containers(self) -> bool:
@@ -190,6 +196,11 @@ def _check(values: Mapping[str, Any]) -> None:
         raise BadRequest(
             f"the trial's settings: {CONTAINER_LAYOUT} must be {CROSS!r}, "
             f"not {values[CONTAINER_LAYOUT]!r}"
+        )
+    control = values.get(CONTROL_ZONES, [])
+    if not isinstance(control, list) or not all(isinstance(zone, str) for zone in control):
+        raise BadRequest(
+            f"the trial's settings: {CONTROL_ZONES} must be a list of zones, not {control!r}"
         )
     _check_whole(BROKER_SETS, values.get(BROKER_SETS, 1), 1)
     _check_whole(LEARNERS, values.get(LEARNERS, 0), 0)

@@ -119,3 +119,37 @@ def test_queues_are_numbered_through_the_broker_sets_by_name() -> None:
 def test_nonsense_raises_what_the_caller_catches(reply: dict[str, Any]) -> None:
     with pytest.raises((KeyError, TypeError, ValueError, AttributeError)):
         RouteSnapshot().updated(reply)
+
+
+def near(version: int, master: str, *left_out: str) -> dict[str, Any]:
+    return {**answer(version, master), "leftOut": list(left_out)}
+
+
+def test_a_set_that_is_left_out_has_no_master_here() -> None:
+    """Until an answer mentions it again; its version is kept."""
+    far = answer(7, "far:1")
+    far = {**far, "brokers": {"set-2": far["brokers"]["set-1"]}}
+    table = RouteSnapshot().updated(far).updated(near(3, "a:1", "set-2"))
+    assert (table.masters, table.complete) == ({"set-1": "a:1"}, True)
+    assert table.versions["set-2"] == 7
+    assert table.updated(far).masters == {"set-1": "a:1", "set-2": "far:1"}
+
+
+def test_a_set_that_is_left_out_counts_in_the_numbers_of_queues() -> None:
+    """Once, as the topic's rows list it."""
+    both = [{"brokerName": name, "queues": 2} for name in ("set-1", "set-2")]
+    far = {**answer(7, "far:1"), "topics": {"orders": both}}
+    sets = {"set-1": far["brokers"]["set-1"], "set-2": answer(3, "a:1")["brokers"]["set-1"]}
+    table = RouteSnapshot().updated({**far, "brokers": sets})
+    for _ in range(2):
+        only = {"set-2": sets["set-2"]}
+        table = table.updated({**far, "brokers": only, "leftOut": ["set-1"]})
+        assert [place.number for place in table.places().values()] == [2, 3]
+
+
+def test_an_outdated_answer_leaves_nothing_out() -> None:
+    """Its nameserver may not know that the near master was replaced by one elsewhere."""
+    far = answer(7, "far:1")
+    far = {**far, "brokers": {"set-2": far["brokers"]["set-1"]}}
+    table = RouteSnapshot().updated(far).updated(answer(4, "b:1")).updated(near(3, "a:1", "set-2"))
+    assert table.masters == {"set-1": "b:1", "set-2": "far:1"}

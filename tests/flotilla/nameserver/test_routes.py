@@ -1,5 +1,7 @@
 """The nameserver's route table."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -283,3 +285,30 @@ def test_the_member_group_is_who_is_there() -> None:
     assert list(table.members("b").items()) == [(0, "m"), (3, "s")]
     assert table.version("b") == 4
     assert table.members("nobody") == {}
+
+
+@pytest.mark.parametrize(
+    ("zones", "client", "shown"),
+    [
+        ({"x": "a", "y": "b"}, "a", {"x"}),
+        ({"x": "a", "y": "b", "z": None}, "a", {"x", "z"}),  # slaves of z may serve
+        ({"x": "a", "y": ""}, "a", {"x", "y"}),  # an older broker registers without its zone
+        ({"x": "b", "y": "b"}, "a", {"x", "y"}),
+        ({"x": None, "y": "b"}, "a", {"x", "y"}),
+        ({"x": "a", "y": "b"}, "", {"x", "y"}),  # a client that asks for no zone
+    ],
+)
+def test_a_client_gets_the_sets_near_it(
+    zones: dict[str, str | None], client: str, shown: set[str]
+) -> None:
+    """And all sets if none has its master in the client's zone. The slaves' zones do not count,
+    whichever broker registers last."""
+    table = empty()
+    for name, zone in zones.items():
+        if zone is not None:
+            table.register(replace(broker(0, f"m-{name}", name=name), zone=zone), "c", 0)
+        table.register(replace(broker(2, f"s-{name}", name=name), zone="a"), "c", 0)
+    route = table.route("t", zone=client)
+    assert set(route["brokers"]) == shown
+    assert len(route["topics"]["t"]) == len(zones), "the numbers of queues are the same for all"
+    assert route.get("leftOut", []) == sorted(zones.keys() - shown)
