@@ -234,3 +234,9 @@ def members_when_disconnected(members: tuple[int, ...], master: int) -> tuple[in
     """Return the brokers that must acknowledge while a master has no connection to ZooKeeper: the
     same. Disconnected is not expired, and no broker changes the state by itself."""
     return members
+
+
+def watches_next_state(follows: bool) -> bool:
+    """Decide whether a broker watches for the state after the one that it reads. A watch fires
+    once, and the next state may make a slave (`follows`) master: always."""
+    return True

@@ -177,7 +177,9 @@ class ZookeeperRole:
         """Read the state, watch it, and obey it."""
         self._stale = False
         path = self._paths.state(self._config.broker_name)
-        self._read = await read_state(session, path, self._changed)
+        follows = self._obeyed is not None and self._obeyed.master != self.id
+        watches = self._rules.watches_next_state(follows)
+        self._read = await read_state(session, path, self._changed if watches else None)
         if self._read.state is not None:
             await self._obey(self._read.state)
 
