@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from ..config import Config
 from ..events import EventLog
-from ..ha_machine.machine import BrokerReport, MachineState, MachineView, Phase
+from ..ha_machine.machine import BrokerReport, MachineState, MachineView, Phase, hold_limit_s
 from ..ha_machine.nodes import MachinePaths, ReadState, change_state, read_state
 from ..net.connection import Tasks
 from ..net.wire import Json, Op, from_json, to_json
@@ -230,9 +230,10 @@ class ZookeeperRole:
 
     async def _end_hold(self, session: ZkSession) -> None:
         """Write ASYNC if SEMI has lasted too long."""
-        obeyed, limit_s = self._obeyed, self._config.zk_hold_max_s
+        obeyed = self._obeyed
         if obeyed is None or self._held_since is None:
             return
+        limit_s = hold_limit_s(self._config.zk_hold_max_s, obeyed.holds)
         held_s = self._loop.time() - self._held_since
         if self._rules.may_release(obeyed.phase, held_s, limit_s):
             self._release(obeyed.seq)
