@@ -156,8 +156,8 @@ def test_a_hold_lasts_until_the_coordinators_say_otherwise() -> None:
 def test_holds_that_are_too_short_become_longer() -> None:
     """What a hold takes needs longer than zkHoldMax on this network. The pair reaches SYNC all the
     same."""
-    fleet = Fleet(6, PROFILE, {"zkHoldMax": 200})
-    fleet.network.wire = replace(fleet.network.wire, latency_ns=5_000_000)
+    fleet = Fleet(6, PROFILE, {"zkHoldMax": 100})
+    fleet.network.wire = replace(fleet.network.wire, latency_ns=8_000_000)
 
     async def scenario(sailor: Sailor) -> None:
         await sailor.healthy()
