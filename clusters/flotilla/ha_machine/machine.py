@@ -184,7 +184,7 @@ def next_state(
     match state.phase:
         case Phase.SINGLE:
             return _phase(state, Phase.ASYNC)
-        case Phase.ASYNC if report.near and obeyed and view.rested:
+        case Phase.ASYNC if report.near and not report.late and obeyed and view.rested:
             return _phase(state, Phase.SEMI)
         case Phase.SEMI if view.held_too_long:
             return replace(_phase(state, Phase.ASYNC), holds=state.holds + 1)

@@ -89,6 +89,7 @@ def test_only_what_is_safe_follows(view: MachineView) -> None:
         (Phase.ASYNC, report(), Phase.SINGLE),
         (Phase.ASYNC, report(near=True), Phase.SEMI),
         (Phase.ASYNC, report(near=False), None),
+        (Phase.ASYNC, report(near=True, late=True), None),
         (Phase.SEMI, report(whole=True), Phase.SYNC),
         (Phase.SEMI, report(whole=True, obeys=5), None),
         (Phase.SEMI, report(), Phase.ASYNC),
