@@ -10,7 +10,6 @@ import json
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from clusters.flotilla.net.wire import HEADER, Op, frame, from_json
@@ -84,6 +83,7 @@ STOP_WITHIN_S = 5.0
 READ_WITHIN_S = 120.0
 DIGEST_WITHIN_S = 60.0
 LOOK_EVERY_S = 0.1
+HOSTS_WITHOUT_JAVA = frozenset({"simulated"})  # they run no programs
 HOSTS_WITH_ZONES = frozenset({"ssh"})  # their inventory may say where a node is
 _DESCRIBE = frame(Op.DESCRIBE, 1, b"{}")
 _REPLY_HEAD = HEADER.size - 4  # the agent removes the length
@@ -99,7 +99,7 @@ def system(trial: Trial) -> "Flotilla":
     electable = len(first.nodes) - chosen.learners
     refuse_impossible(chosen.values, electable, wanted.get("body_bytes", 0))
     refuse_unknown_preferred(nodes, chosen)
-    if chosen.in_ensemble and "commands" not in load("hosts", trial.hosts)(trial, Path()).can:
+    if chosen.in_ensemble and trial.hosts in HOSTS_WITHOUT_JAVA:
         raise BadRequest(
             f'the trial\'s settings: {COORDINATORS} = "zookeeper" needs hosts that run Java, and '
             f"{trial.hosts} hosts run no programs; choose local hosts, or leave it out"
