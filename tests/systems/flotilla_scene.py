@@ -16,7 +16,7 @@ from typing import Any
 from clusters.flotilla.client.admin import Admin
 from clusters.hosts.local import hosts as local
 from clusters.systems.flotilla import driver as flotilla
-from harness.contracts import TestBed
+from harness.contracts import ClusterState, TestBed
 from harness.errors import BedFailed
 from harness.operation import Completion, Type, value_of
 from harness.trial import Trial
@@ -170,6 +170,11 @@ async def refusal(scene: Scene) -> Seen:
     return {"said": ""}
 
 
+def silent(now: ClusterState) -> list[str]:
+    """Nodes that did not answer; on a busy machine others than dead ones, for a moment."""
+    return [name for name, answer in now.detail.items() if answer is None]
+
+
 async def ensemble(scene: Scene) -> Seen:
     """Servers of ZooKeeper in the coordinators' place: the leading one is killed, loses its disk,
     and is back."""
@@ -178,8 +183,9 @@ async def ensemble(scene: Scene) -> Seen:
     agent = scene.bed.agents[leader]
     await scene.client.open()
     await agent.signal(scene.system.process(leader), signal.SIGKILL)
-    other = await scene.until(lambda now: now.controller_leader not in ("", leader))
-    seen["silent"] = [name for name, answer in other.detail.items() if answer is None]
+    await scene.until(
+        lambda now: now.controller_leader not in ("", leader) and silent(now) == [leader]
+    )
     seen["leader"] = leader
     seen["sent"] = sorted({end.split()[0] for end in await scene.send(50)})
     await agent.run(["rm", "-rf", f"{scene.bed.hosts.folder(leader)}/{scene.system.data}"])
