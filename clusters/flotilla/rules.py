@@ -89,6 +89,8 @@ class Rules:
     members_when_disconnected: Callable[[tuple[int, ...], int], tuple[int, ...]] = (
         machine.members_when_disconnected
     )
+    # whether a broker that obeys a state, as a slave or not, watches for the next one
+    watches_next_state: Callable[[bool], bool] = machine.watches_next_state
     # control plane: nameserver. displaces takes the registered and the new stateVersion
     displaces: Callable[[int, int], bool] = route_table.displaces
     # for each broker: how long it has been silent, and how long it may be, in seconds
@@ -145,6 +147,7 @@ class Rules:
     next_queue_offset: Callable[[int, int], int] = consume_queue.next_queue_offset
     indexed_at_promotion: Callable[[int, int], int] = consume_queue.indexed_at_promotion
     kept_at_promotion: Callable[[int, int], int] = consume_queue.kept_at_promotion
+    stops_acknowledging_first: bool = True  # a slave that becomes master
     log_is_whole: Callable[[int, int], bool] = checkpoint.log_is_whole
     truncation_is_durable: bool = True
     flushed_by_write: Callable[[int, int, int], int] = flushing.flushed_by_write

@@ -38,6 +38,10 @@ def elect_any(view: MachineView) -> MachineState | None:
     return next_state(view, any_successor)
 
 
+def watches_as_master(follows: bool) -> bool:
+    return not follows
+
+
 def life_that_was_found(own: str, found: str) -> str:
     return found
 
@@ -107,5 +111,17 @@ MUTANTS = (
         "a broker that restarts takes its former process's node for its own",
         "ONE_MASTER",
         replace(RULES, life_of=life_that_was_found),
+    ),
+    Mutant(
+        "slave-acks-while-promoting",
+        "a slave that becomes master goes on acknowledging to the former one, beyond its own reign",
+        "LOST_ACKED",
+        replace(RULES, stops_acknowledging_first=False),
+    ),
+    Mutant(
+        "watch-not-renewed",
+        "a slave whose watch has fired reads the state, and watches no further",
+        "NOT_RECOVERED",
+        replace(RULES, watches_next_state=watches_as_master),
     ),
 )

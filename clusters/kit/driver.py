@@ -200,7 +200,7 @@ def _profile(service: type[Service], trial: Trial) -> Profile:
 def settings_in_force(service: type[Service], trial: Trial) -> dict[str, Any]:
     """Return all settings: the trial's over the profile's over the defaults. Raises UnknownName, or
     BadRequest that names the key."""
-    defaults = {k: v[0] if isinstance(v, tuple) else v for k, v in service.settings.items()}
+    defaults = service.defaults()
     given = {**_profile(service, trial).settings, **trial.settings}
     for key, value in given.items():
         if key not in defaults:

@@ -181,6 +181,11 @@ class Service:
         self.values, self.supplied, self.nodes = values, supplied, nodes
 
     @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """Return all settings with their default values."""
+        return {k: v[0] if isinstance(v, tuple) else v for k, v in cls.settings.items()}
+
+    @classmethod
     def client_of(cls, values: Mapping[str, Any]) -> type[Any]:
         """Return `client`, where it follows from the settings."""
         return cls.client

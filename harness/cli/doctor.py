@@ -8,7 +8,7 @@ has `problems(bed)`, which returns (what is wrong, why it matters, the command t
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 MIN_DISK_BYTES = 500_000_000  # a 60-second trial writes some ten megabytes
 HostOptions = Mapping[str, Any]  # a trial's options of the hosts
+Supply = Callable[[], Mapping[str, Sequence[tuple[str, str]]]] | None  # a system's ways
 NARROW = 100  # columns of a terminal; a table would cut paths and commands there
 MAX_NAMED = 5  # problems in one error
 WRITTEN = "a run's history and logs are written there"
@@ -62,16 +63,21 @@ def examine(hosts: str, bed: HostOptions, runs: Path, system: str = "") -> tuple
 
 def _programs(system: str) -> Iterator[Capability]:
     """Yield every way to get each program of a system; one is enough."""
-    supply = registry.system(system).supply
+    plugin = registry.system(system)
+    yield from _ways(plugin.supply, f"nodes of {system} run it", needed=True)
+    yield from _ways(plugin.optional_supply, f"some settings of {system} need it", needed=False)
+
+
+def _ways(supply: Supply, why: str, needed: bool) -> Iterator[Capability]:
     for program, ways in (supply() if supply else {}).items():
         able = [way for way, lacking in ways if not lacking]
         for way, lacking in ways:
             yield Capability(
                 program,
                 f"{way}: not here" if lacking else way,
-                f"nodes of {system} run it",
+                why,
                 lacking and (f"use {able[0]}" if able else lacking),
-                needed=not able,
+                needed=needed and not able,
             )
 
 

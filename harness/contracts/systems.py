@@ -211,6 +211,8 @@ class SystemPlugin(Plugin):
               the calls that it has; called before a run only, for a program that the user named
     supply    the programs of its nodes, each with the ways to get it and what to do before this
               machine can, as a command or a sentence; empty if it can
+    optional_supply
+              the same of programs that only some settings need
     prepare   fetches, before anything is started, what nodes will run. Raises BadRequest or
               BedFailed
     words     its own words for the harness's, which reports use: for `master`, `slave`, `epoch`,
@@ -236,6 +238,7 @@ class SystemPlugin(Plugin):
     calls: Callable[["Trial"], Sequence[str]] | None = None
     program_calls: Callable[["Trial"], Sequence[str]] | None = None
     supply: Callable[[], Mapping[str, Sequence[tuple[str, str]]]] | None = None
+    optional_supply: Callable[[], Mapping[str, Sequence[tuple[str, str]]]] | None = None
     prepare: Callable[["Trial"], object] | None = None
     words: Mapping[str, str] = field(default_factory=dict)
     digests: bool = False

@@ -16,13 +16,18 @@ from typing import Any
 from clusters.flotilla.client.admin import Admin
 from clusters.hosts.local import hosts as local
 from clusters.systems.flotilla import driver as flotilla
-from harness.contracts import TestBed
+from harness.contracts import ClusterState, TestBed
 from harness.errors import BedFailed
 from harness.operation import Completion, Type, value_of
 from harness.trial import Trial
 from harness.workloads._body import body_of, value_in
 
 TRIAL = Trial(profile="allack-min2", nodes={"client": 1})
+ON_ZOOKEEPER = Trial(
+    profile="zk-ha",
+    nodes={"client": 1},
+    settings={"coordinators": "zookeeper", "timeScale": 0.5},
+)
 PATIENCE_S = 30.0
 SENDS = 300
 Seen = dict[str, Any]
@@ -165,11 +170,46 @@ async def refusal(scene: Scene) -> Seen:
     return {"said": ""}
 
 
-SCENES: Mapping[str, Callable[[Scene], Awaitable[Seen]]] = {"life": life, "refusal": refusal}
+def silent(now: ClusterState) -> list[str]:
+    """Nodes that did not answer; on a busy machine others than dead ones, for a moment."""
+    return [name for name, answer in now.detail.items() if answer is None]
+
+
+async def ensemble(scene: Scene) -> Seen:
+    """Servers of ZooKeeper in the coordinators' place: the leading one is killed, loses its disk,
+    and is back."""
+    seen: Seen = {"healthy": dict(await scene.system.healthy(scene.bed, PATIENCE_S))}
+    leader = seen["healthy"]["controller_leader"]
+    agent = scene.bed.agents[leader]
+    await scene.client.open()
+    await agent.signal(scene.system.process(leader), signal.SIGKILL)
+    await scene.until(
+        lambda now: now.controller_leader not in ("", leader) and silent(now) == [leader]
+    )
+    seen["leader"] = leader
+    seen["sent"] = sorted({end.split()[0] for end in await scene.send(50)})
+    await agent.run(["rm", "-rf", f"{scene.bed.hosts.folder(leader)}/{scene.system.data}"])
+    await scene.system.start_node(scene.bed, leader)
+    now = await scene.until(lambda now: now.detail[leader] is not None and now.redundant)
+    seen["is back"] = now.detail[leader]["state"]
+    await scene.client.close()
+    await scene.system.collect(scene.bed)
+    return seen | _history(scene)
+
+
+SCENES: Mapping[str, Callable[[Scene], Awaitable[Seen]]] = {
+    "life": life,
+    "refusal": refusal,
+    "ensemble": ensemble,
+}
+
+
+def trial_of(name: str) -> Trial:
+    return ON_ZOOKEEPER if name == "ensemble" else TRIAL
 
 
 async def play(hosts: local.LocalHosts, name: str) -> Seen:
-    system, records = flotilla.system(TRIAL), Records()
+    system, records = flotilla.system(trial_of(name)), Records()
     began = time.monotonic_ns()
     async with hosts.start_nodes(system.nodes()) as (nodes, agents):
         bed = TestBed(
@@ -183,13 +223,13 @@ async def play(hosts: local.LocalHosts, name: str) -> Seen:
             sleep=asyncio.sleep,
         )
         await system.install(bed)
-        if name == "life":
+        if name != "refusal":
             await system.start(bed)
         return await SCENES[name](Scene(bed, records))
 
 
 def main() -> None:
-    hosts = local.hosts(TRIAL, Path(sys.argv[2]))
+    hosts = local.hosts(trial_of(sys.argv[1]), Path(sys.argv[2]))
     hosts.enter()
     print(json.dumps(asyncio.run(play(hosts, sys.argv[1]))))
 

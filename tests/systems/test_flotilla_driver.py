@@ -55,3 +55,14 @@ def test_a_node_that_does_not_start_is_named_with_its_last_words(play: Play) -> 
     said = play("refusal")["said"]
     assert said.startswith("controller-1 did not start: it ended; its last output: ")
     assert "role" in said
+
+
+def test_zookeeper_in_the_place_of_coordinators(play: Play) -> None:
+    """A real ensemble is asked who leads; its leader may die, lose its disk and come back."""
+    seen = play("ensemble")
+    assert seen["healthy"]["in_set"] == ["broker-1", "broker-2"]
+    assert seen["leader"].startswith("coordinator-")
+    assert seen["sent"] == ["OK"], "coordinators are not in the path of a send"
+    assert seen["is back"] == "follower"
+    assert seen["notes"] == [], "no events are asked of servers that write none"
+    assert seen["missing"] == {"broker-1": 0, "broker-2": 0}

@@ -8,7 +8,9 @@ import pytest
 
 from clusters.flotilla.client.route_cache import RouteSnapshot
 from clusters.flotilla.config import loads, table_in
+from clusters.kit import View
 from clusters.systems.flotilla.driver import system
+from clusters.systems.flotilla.ensemble import description
 from clusters.systems.flotilla.layout import Layout, broker_sets, cluster_nodes
 from clusters.systems.flotilla.modes import MODES
 from clusters.systems.flotilla.profiles import profiles, settings
@@ -177,6 +179,16 @@ def containers(count: int) -> list[Node]:
     trial = Trial(profile="container-cross", nodes={"container": count})
     nodes = cluster_nodes(trial.nodes, settings(trial).mode)
     return [replace(node, address=f"10.0.0.{n}") for n, node in enumerate(nodes, start=1)]
+
+
+def test_a_server_of_an_ensemble_is_described_as_a_coordinator() -> None:
+    """One that does not serve, or does not know who leads, is silent."""
+    epoch = "epoch 4"
+    leads = {"node": "c", "role": "coordinator", "state": "leader", "term": 4}
+    assert description("c", View(epoch, 4, epoch)) == leads
+    assert description("c", View(epoch, 4, "c")) == {**leads, "state": "follower"}
+    assert description("c", View(epoch, 4, epoch, ready=False)) is None
+    assert description("c", View("", 4, "c")) is None
 
 
 @pytest.mark.parametrize("count", [2, 3])
@@ -372,6 +384,19 @@ def test_fast_failover_means_the_seconds_of_a_clock() -> None:
         ),
         ({"settings": {"haHousekeepingInterval": 1}}, "haSendHeartbeatInterval .* cut off"),
         ({"nodes": {"brokers": 3}}, "unknown role 'brokers'"),
+        ({"settings": {"coordinators": "zookeeper"}}, 'coordinators are for haMode = "zookeeper"'),
+        (
+            {"profile": "zk-ha", "settings": {"coordinators": "java"}},
+            "coordinators must be one of flotilla, zookeeper, not 'java'",
+        ),
+        (
+            {
+                "profile": "zk-ha",
+                "settings": {"coordinators": "zookeeper"},
+                "hosts": "simulated",
+            },
+            "needs hosts that run Java, and simulated hosts run no programs",
+        ),
         ({"nodes": {"broker": 0}}, "nodes.broker"),
         ({"nodes": {"broker": "3"}}, "nodes.broker"),
         ({"nodes": {"broker": 10**9}}, "nodes.broker must be .* from 1 to 100"),

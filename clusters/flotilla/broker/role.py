@@ -193,10 +193,10 @@ class BrokerRole:
             await self.replica.save_if_room()
         else:
             self._promoting = True
-            await self.slave.stop()
+            begin = await self._stop_copying()
             most_s = self.config.broker_heartbeat_interval_s / 4
             await delay(self._ports.choices, "promotion-late", most_s)
-            await self.replica.begin_reign(info.epoch)
+            await self.replica.begin_reign(info.epoch, begin)
             if self.link.info != info:
                 self._promoting = False
                 self.ha.drop_all("it was deposed before it reigned")
@@ -211,6 +211,17 @@ class BrokerRole:
             self.ha.open()
         self._observer.became_master()
         self._observer.role_changed()
+
+    async def _stop_copying(self) -> int:
+        """Stop acknowledging to the former master; return where the reign begins. What is
+        acknowledged after the end of the log was read would not be part of the reign."""
+        if self._rules.stops_acknowledging_first:
+            await self.slave.stop()
+            return self._store.log.max_offset
+        begin = self._store.log.max_offset
+        await self._store.flush()
+        await self.slave.stop()
+        return begin
 
     async def become_slave(self, info: ReplicaInfo) -> None:
         """Become the slave of this master, or follow it into a new epoch."""

@@ -23,7 +23,7 @@ from ..world.ports import Ports
 from ..world.timers import WakeEvent
 from ..zk.jute import EPHEMERAL, SEQUENTIAL, WatchEvent, ZkError
 from ..zk.session import ConnectionLoss, SessionEnded, SessionState, ZkSession
-from .machine import BrokerReport, MachineState, MachineView, Phase
+from .machine import BrokerReport, MachineState, MachineView, Phase, hold_limit_s
 from .nodes import MachinePaths, ReadState, change_state, read_broker, read_state
 
 
@@ -172,9 +172,9 @@ class HaController:
 
     async def _decide(self, session: ZkSession, name: str, of: ObservedSet) -> None:
         now, state = self._loop.time(), of.read.state
-        held_s = now - of.since if state and state.phase is Phase.SEMI else 0.0
-        too_long, unclean = held_s > self._config.zk_hold_max_s, self._config.elect_unclean_master
-        view = MachineView(state, of.brokers, too_long, unclean)
+        too_long, rested = self._hold(state, now - of.since)
+        unclean = self._config.elect_unclean_master
+        view = MachineView(state, of.brokers, too_long, rested, unclean)
         wanted = self._rules.next_machine_state(view)
         if wanted is None:
             of.wanted_since = None
@@ -189,6 +189,16 @@ class HaController:
         )
         self._record(name, state, new)
         self._wake.set()
+
+    def _hold(self, state: MachineState | None, lasts_s: float) -> tuple[bool, bool]:
+        """Return whether the state holds sends for too long, and whether the next hold may begin:
+        sends are served for as long as they were held in vain."""
+        if state is None:
+            return False, True
+        shortest_s = self._config.zk_hold_max_s
+        too_long = state.phase is Phase.SEMI and lasts_s > hold_limit_s(shortest_s, state.holds)
+        rests = state.phase is Phase.ASYNC and state.holds > 0
+        return too_long, not rests or lasts_s > hold_limit_s(shortest_s, state.holds - 1)
 
     def _record(self, name: str, before: MachineState | None, new: MachineState) -> None:
         members = sorted(new.sync)

@@ -37,13 +37,14 @@ FOLLOWS = {  # state -> states that may follow it, of the same master; SINGLE of
     Phase.SEMI: frozenset({Phase.SYNC, Phase.ASYNC}),
     Phase.SYNC: frozenset[Phase](),
 }
+LONGEST_HOLD = 8  # a hold, in units of zkHoldMax
 NEW = 0  # the seq of a wanted state, or its epoch if it begins one
 
 
 @dataclass(frozen=True)
 class MachineState:
     """A state of one set. `sync`: the brokers that must hold every acknowledged message, and the
-    life of each."""
+    life of each. `holds`: how many holds in a row were too short since SINGLE or SYNC."""
 
     seq: int
     phase: Phase
@@ -53,6 +54,7 @@ class MachineState:
     address: str
     ha_address: str
     sync: Mapping[int, str]
+    holds: int = 0
 
     def fields(self) -> Json:
         return {
@@ -64,6 +66,7 @@ class MachineState:
             "addr": self.address,
             "haAddr": self.ha_address,
             "sync": {str(i): x for i, x in self.sync.items()},
+            "holds": self.holds,
         }
 
     @classmethod
@@ -74,6 +77,7 @@ class MachineState:
             *(int(fields["master"]), str(fields["life"]), str(fields["addr"])),
             str(fields["haAddr"]),
             {int(i): str(life) for i, life in fields["sync"].items()},
+            int(fields.get("holds", 0)),
         )
 
 
@@ -133,11 +137,13 @@ class BrokerReport:
 @dataclass(frozen=True)
 class MachineView:
     """What a decision is made from. `state`: None before the first; `brokers`: those whose nodes
-    are there; `held_too_long`: the present state is SEMI for longer than zkHoldMax."""
+    are there; `held_too_long`: the present state is SEMI for longer than `hold_limit_s`; `rested`:
+    it is not ASYNC after such a hold, or has lasted as long as that."""
 
     state: MachineState | None
     brokers: Mapping[int, BrokerReport]
     held_too_long: bool = False
+    rested: bool = True
     unclean: bool = False
 
 
@@ -178,13 +184,13 @@ def next_state(
     match state.phase:
         case Phase.SINGLE:
             return _phase(state, Phase.ASYNC)
-        case Phase.ASYNC if report.near and obeyed:
+        case Phase.ASYNC if report.near and not report.late and obeyed and view.rested:
             return _phase(state, Phase.SEMI)
         case Phase.SEMI if view.held_too_long:
-            return _phase(state, Phase.ASYNC)
+            return replace(_phase(state, Phase.ASYNC), holds=state.holds + 1)
         case Phase.SEMI if report.whole and obeyed:
             both = {state.master: state.life, slave: brokers[slave].life}
-            return replace(_phase(state, Phase.SYNC), sync=both)
+            return replace(_phase(state, Phase.SYNC), sync=both, holds=0)
     return None
 
 
@@ -197,7 +203,8 @@ def _single(broker: int, brokers: Mapping[int, BrokerReport]) -> MachineState:
 
 def _phase(state: MachineState, phase: Phase) -> MachineState:
     """Return another state of the same master, which alone must hold every message."""
-    return replace(state, seq=NEW, phase=phase, sync={state.master: state.life})
+    holds = 0 if phase is Phase.SINGLE else state.holds
+    return replace(state, seq=NEW, phase=phase, sync={state.master: state.life}, holds=holds)
 
 
 def _out_of_step(
@@ -223,6 +230,15 @@ def life_of(own: str, found: str) -> str:
     return own
 
 
+def hold_limit_s(shortest_s: float, holds: int) -> float:
+    """Return how long sends may be held, after so many holds that were too short.
+
+    A hold takes a dozen messages between brokers, HA controllers and ZooKeeper. Where these need
+    longer than zkHoldMax (`shortest_s`), the pair would change between ASYNC and SEMI without end.
+    """
+    return shortest_s * min(1 << holds, LONGEST_HOLD)
+
+
 def may_release(phase: Phase, held_s: float, limit_s: float) -> bool:
     """Decide whether a master serves the sends that it holds. Only another state ends SEMI: a hold
     that has lasted too long is ended by writing ASYNC, or ZooKeeper might say SYNC meanwhile and
@@ -234,3 +250,9 @@ def members_when_disconnected(members: tuple[int, ...], master: int) -> tuple[in
     """Return the brokers that must acknowledge while a master has no connection to ZooKeeper: the
     same. Disconnected is not expired, and no broker changes the state by itself."""
     return members
+
+
+def watches_next_state(follows: bool) -> bool:
+    """Decide whether a broker watches for the state after the one that it reads. A watch fires
+    once, and the next state may make a slave (`follows`) master: always."""
+    return True

@@ -16,10 +16,11 @@ ends the process.
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from ..world.ports import enable_keepalive
 from .schemas import schema_error
+from .stream import ParsedStream
 from .wire import (
     HEADER,
     MAX_FRAME,
@@ -60,48 +61,24 @@ class Handler(Protocol):
     def closed(self, connection: "FrameConnection", why: str) -> None: ...
 
 
-class FrameConnection(asyncio.Protocol):
+class FrameConnection(ParsedStream):
     """One TCP connection, either side."""
 
     def __init__(self, handler: Handler) -> None:
-        self.peer = ""
-        self.refused: str | None = None
+        super().__init__()
         self._handler = handler
         self._reported = False
-        self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
-        self._inbox = bytearray()
         self._outbox: list[bytes] = []
         self._calls: dict[int, tuple[asyncio.Future[bytes], asyncio.TimerHandle]] = {}
         self._next = 1
 
-    @property
-    def is_open(self) -> bool:
-        return self._transport is not None and not self._transport.is_closing()
-
-    # asyncio.Protocol
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        peer = transport.get_extra_info("peername")
-        self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+    def _opened(self) -> None:
         self._handler.opened(self)
 
-    def data_received(self, data: bytes) -> None:
-        self._inbox += data
-        try:
-            self._parse()
-        except ProtocolError as e:  # bad input must not stop the node
-            self.refused = str(e)
-            self.abort()
-            self.report_protocol_error(self.refused)
-        except Exception as e:  # a bug, or the disk; asyncio would only close the connection
-            context = {"message": f"a frame from {self.peer} was not served", "exception": e}
-            self._loop.call_exception_handler(context)
+    def _violated(self, why: str) -> None:
+        self.report_protocol_error(why)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        why = self.refused or (str(exc) if exc else "closed by the peer")
+    def _closed(self, why: str) -> None:
         calls, self._calls = self._calls, {}
         for future, timer in calls.values():
             timer.cancel()
@@ -148,13 +125,7 @@ class FrameConnection(asyncio.Protocol):
     def close(self) -> None:
         """Close after queued data is written."""
         self._flush()
-        if self._transport:
-            self._transport.close()
-
-    def abort(self) -> None:
-        """Close at once; drop queued data."""
-        if self._transport:
-            self._transport.abort()
+        super().close()
 
     def report_protocol_error(self, why: str) -> None:
         """Report a violation of the protocol, once for each connection."""

@@ -92,10 +92,11 @@ class Replica:
 
     # as a master
 
-    async def begin_reign(self, epoch: int) -> None:
-        """Keep the whole log, make it durable as configured, and begin the epoch at its end."""
+    async def begin_reign(self, epoch: int, end: int) -> None:
+        """Keep the log, which ends here, make it durable as configured, and begin the epoch at its
+        end."""
         store = self.store
-        keep = self._rules.kept_at_promotion(store.confirm_offset, store.log.max_offset)
+        keep = self._rules.kept_at_promotion(store.confirm_offset, end)
         if keep < store.log.max_offset:
             await self.cut(CutPlan(Action.TRUNCATE, keep, None))
         indexed = self._rules.indexed_at_promotion(store.confirm_offset, store.log.max_offset)

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from ..config import Config
 from ..events import EventLog
-from ..ha_machine.machine import BrokerReport, MachineState, MachineView, Phase
+from ..ha_machine.machine import BrokerReport, MachineState, MachineView, Phase, hold_limit_s
 from ..ha_machine.nodes import MachinePaths, ReadState, change_state, read_state
 from ..net.connection import Tasks
 from ..net.wire import Json, Op, from_json, to_json
@@ -177,7 +177,9 @@ class ZookeeperRole:
         """Read the state, watch it, and obey it."""
         self._stale = False
         path = self._paths.state(self._config.broker_name)
-        self._read = await read_state(session, path, self._changed)
+        follows = self._obeyed is not None and self._obeyed.master != self.id
+        watches = self._rules.watches_next_state(follows)
+        self._read = await read_state(session, path, self._changed if watches else None)
         if self._read.state is not None:
             await self._obey(self._read.state)
 
@@ -228,9 +230,10 @@ class ZookeeperRole:
 
     async def _end_hold(self, session: ZkSession) -> None:
         """Write ASYNC if SEMI has lasted too long."""
-        obeyed, limit_s = self._obeyed, self._config.zk_hold_max_s
+        obeyed = self._obeyed
         if obeyed is None or self._held_since is None:
             return
+        limit_s = hold_limit_s(self._config.zk_hold_max_s, obeyed.holds)
         held_s = self._loop.time() - self._held_since
         if self._rules.may_release(obeyed.phase, held_s, limit_s):
             self._release(obeyed.seq)

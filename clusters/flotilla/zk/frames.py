@@ -4,9 +4,9 @@ A length above jute.maxbuffer, or a message that the handler refuses with Protoc
 connection: the peer is broken or speaks another protocol.
 """
 
-import asyncio
-from typing import Protocol, cast
+from typing import Protocol
 
+from ..net.stream import ParsedStream
 from ..net.wire import ProtocolError
 from .jute import MAX_FRAME
 
@@ -25,55 +25,22 @@ class JuteHandler(Protocol):
     def closed(self, connection: "JuteConnection", why: str) -> None: ...
 
 
-class JuteConnection(asyncio.Protocol):
+class JuteConnection(ParsedStream):
     """One connection."""
 
     def __init__(self, handler: JuteHandler) -> None:
-        self.peer = ""
-        self.refused = ""
+        super().__init__()
         self._handler = handler
-        self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
-        self._inbox = bytearray()
 
-    @property
-    def is_open(self) -> bool:
-        return self._transport is not None and not self._transport.is_closing()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        peer = transport.get_extra_info("peername")
-        self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+    def _opened(self) -> None:
         self._handler.opened(self)
 
-    def data_received(self, data: bytes) -> None:
-        self._inbox += data
-        try:
-            self._parse()
-        except ProtocolError as e:
-            self.refused = str(e)
-            self.abort()
-        except Exception as e:  # a bug; asyncio would only close the connection
-            context = {"message": f"a message from {self.peer} was not served", "exception": e}
-            self._loop.call_exception_handler(context)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        self._handler.closed(self, self.refused or (str(exc) if exc else "closed by the peer"))
+    def _closed(self, why: str) -> None:
+        self._handler.closed(self, why)
 
     def send(self, message: bytes) -> None:
         if self.is_open and self._transport:
             self._transport.write(len(message).to_bytes(LENGTH_BYTES) + message)
-
-    def close(self) -> None:
-        """Close after queued data is written."""
-        if self._transport:
-            self._transport.close()
-
-    def abort(self) -> None:
-        """Close at once; drop queued data."""
-        if self._transport:
-            self._transport.abort()
 
     def _parse(self) -> None:
         while len(self._inbox) >= LENGTH_BYTES and self.is_open:

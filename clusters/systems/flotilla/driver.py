@@ -8,11 +8,12 @@ its role, and at the end reads the log of every broker. Profiles are in `profile
 import asyncio
 import json
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from clusters.flotilla.net.wire import HEADER, Op, frame, from_json
+from clusters.supply import sources_here
 from clusters.systems.flotilla import log_dump, membership
 from clusters.systems.flotilla.client import FlotillaClient
 from clusters.systems.flotilla.cluster_state import (
@@ -22,6 +23,7 @@ from clusters.systems.flotilla.cluster_state import (
     host_of,
     missing_redundancy,
 )
+from clusters.systems.flotilla.ensemble import PROGRAMS, Ensemble, fetched
 from clusters.systems.flotilla.event_view import EventView
 from clusters.systems.flotilla.frames import FlotillaFrames
 from clusters.systems.flotilla.laws import Laws, LogSegment, log_bytes
@@ -45,6 +47,7 @@ from clusters.systems.flotilla.modes import (
     NAMESERVER,
 )
 from clusters.systems.flotilla.profiles import (
+    COORDINATORS,
     FlotillaSettings,
     claims,
     in_force,
@@ -64,7 +67,7 @@ from harness.contracts import (
     SystemPlugin,
     TestBed,
 )
-from harness.errors import BedFailed, NodeGone
+from harness.errors import BadRequest, BedFailed, NodeGone
 from harness.registry import load
 from harness.run.broker_sets import BrokerSetData
 from harness.trial import Trial
@@ -82,6 +85,7 @@ STOP_WITHIN_S = 5.0
 READ_WITHIN_S = 120.0
 DIGEST_WITHIN_S = 60.0
 LOOK_EVERY_S = 0.1
+HOSTS_WITHOUT_JAVA = frozenset({"simulated"})  # they run no programs
 HOSTS_WITH_ZONES = frozenset({"ssh"})  # their inventory may say where a node is
 _DESCRIBE = frame(Op.DESCRIBE, 1, b"{}")
 _REPLY_HEAD = HEADER.size - 4  # the agent removes the length
@@ -98,6 +102,11 @@ def system(trial: Trial) -> "Flotilla":
     refuse_impossible(chosen.values, electable, wanted.get("body_bytes", 0))
     refuse_unknown_preferred(nodes, chosen)
     placed = assign_zones(nodes, trial.zones)
+    if chosen.in_ensemble and trial.hosts in HOSTS_WITHOUT_JAVA:
+        raise BadRequest(
+            f'the trial\'s settings: {COORDINATORS} = "zookeeper" needs hosts that run Java, and '
+            f"{trial.hosts} hosts run no programs; choose local hosts, or leave it out"
+        )
     if trial.hosts not in HOSTS_WITH_ZONES:
         refuse_too_few_zones(placed, chosen)
         refuse_brokers_for_control(placed, chosen)
@@ -117,6 +126,13 @@ def calls(trial: Trial) -> Sequence[str]:
     return [call for call in CALLS if call not in lacks]
 
 
+def prepare(trial: Trial) -> None:
+    """Fetch the programs that a ZooKeeper ensemble needs, if the trial has one. Raises BedFailed,
+    with the ways to get them."""
+    if settings(trial).in_ensemble:
+        fetched()
+
+
 PLUGIN = SystemPlugin(
     system=system,
     profiles=profiles,
@@ -124,6 +140,8 @@ PLUGIN = SystemPlugin(
     mutants=mutants,
     in_force=in_force,
     calls=calls,
+    prepare=prepare,
+    optional_supply=lambda: {program.name: sources_here(program) for program in PROGRAMS},
     swarm=swarm,
 )
 
@@ -141,6 +159,7 @@ class Flotilla:
         self._settings, self._topics, self._seed = chosen, topics, trial.seed
         self._zones = trial.zones
         self._nodes = cluster_nodes(trial.nodes, chosen.mode)
+        self._ensemble = Ensemble(chosen) if chosen.in_ensemble else None
         self.can = chosen.mode.can
         self.detection_s = _detection_s(chosen)
 
@@ -173,7 +192,16 @@ class Flotilla:
             for path, inner in layout.inner_files(node, folder).items():
                 await bed.agents[node.name].put(path, inner.encode())
 
-        await asyncio.gather(*(put(node) for node in bed.nodes if node.role != CLIENT))
+        await asyncio.gather(*(put(node) for node in self._own_nodes(bed)))
+        if self._ensemble:
+            await self._ensemble.install(bed)
+
+    def _own_nodes(self, bed: TestBed) -> list[Node]:
+        """Return the nodes that run Flotilla."""
+        return [node for node in bed.nodes if node.role in PORTS and not self._is_java(node)]
+
+    def _is_java(self, node: Node) -> bool:
+        return self._ensemble is not None and node.role == COORDINATOR
 
     async def start(self, bed: TestBed) -> None:
         roles = [role for role in self._settings.mode.counts if role != CLIENT]
@@ -183,11 +211,18 @@ class Flotilla:
 
     async def start_node(self, bed: TestBed, node: str) -> None:
         """Start the node's process, and do not wait until it serves."""
-        await self._spawn(bed, node, lambda line: None)
+        if self._ensemble and self._is_java(bed.node(node)):
+            await self._ensemble.configure(bed, node)
+            await self._run(bed, node, self._ensemble.argv(bed, node), {}, lambda line: None)
+        else:
+            await self._spawn(bed, node, lambda line: None)
 
     async def _start_ready(self, bed: TestBed, node: str) -> None:
         """Start a node and wait until it listens. Raises BedFailed with the last line of its
         output."""
+        if self._is_java(bed.node(node)):
+            await self._start_server(bed, node)
+            return
         ready = asyncio.Event()
         await self._spawn(bed, node, lambda line: ready.set() if line[:6] == "ready " else None)
         listening = asyncio.ensure_future(ready.wait())
@@ -200,18 +235,38 @@ class Flotilla:
             why = "it ended" if exited.done() else f"it does not listen after {START_WITHIN_S:g} s"
             raise BedFailed(f"{node} did not start: {why}; {await self._last_output(bed, node)}")
 
+    async def _start_server(self, bed: TestBed, node: str) -> None:
+        """Start a server of ZooKeeper and wait until it serves, which needs a majority of them."""
+        assert self._ensemble is not None
+        await self.start_node(bed, node)
+        deadline_ns = bed.now_ns() + round(self._ensemble.start_s * 1e9)
+        while await self._ensemble.describe(bed, node) is None:
+            ended = (await bed.agents[node].state(PROCESS)).state == "exited"
+            if ended or bed.now_ns() >= deadline_ns:
+                late = f"it does not serve after {self._ensemble.start_s:g} s"
+                why = f"{'it ended' if ended else late}; {await self._last_output(bed, node)}"
+                raise BedFailed(f"{node} did not start: {why}")
+            await bed.sleep(LOOK_EVERY_S)
+
     async def _spawn(self, bed: TestBed, node: str, on_line: Callable[[str], None]) -> None:
-        folder = bed.hosts.folder(node)
         python = bed.hosts.python(node)
         # -S -s: a node needs the standard library and our packages only
         argv = [python.executable, "-P", "-S", "-s", "-X", "frozen_modules=on", "-m"]
+        argv += [*self._settings.program, f"{bed.hosts.folder(node)}/node.toml"]
+        env = {"PYTHONPATH": python.packages, "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"}
+        await self._run(bed, node, argv, env, on_line)
+
+    async def _run(
+        self,
+        bed: TestBed,
+        node: str,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        on_line: Callable[[str], None],
+    ) -> None:
+        folder = bed.hosts.folder(node)
         await bed.agents[node].start(
-            PROCESS,
-            [*argv, *self._settings.program, f"{folder}/node.toml"],
-            env={"PYTHONPATH": python.packages, "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"},
-            cwd=folder,
-            log=f"{folder}/{OUTPUT}",
-            on_line=on_line,
+            PROCESS, argv, env=env, cwd=folder, log=f"{folder}/{OUTPUT}", on_line=on_line
         )
 
     async def _last_output(self, bed: TestBed, node: str) -> str:
@@ -288,13 +343,20 @@ class Flotilla:
     # querying it
 
     async def cluster_state(self, bed: TestBed) -> ClusterState:
-        nodes = [node for node in bed.nodes if node.role in PORTS]
         sets = self._sets(bed)
-        asked = {node.name: (node.name, PORTS[node.role]) for node in nodes}
+        asked = {node.name: (node.name, PORTS[node.role]) for node in self._own_nodes(bed)}
         inside = [(of, name) for of in sets if of.inner_port for name in of.nodes]
         asked |= {of.replica(name): (name, of.inner_port) for of, name in inside}
-        answers = await asyncio.gather(*(_describe(bed, *where) for where in asked.values()))
-        return cluster_state(dict(zip(asked, answers, strict=True)), sets)
+        answers = await asyncio.gather(
+            *(_describe(bed, *where) for where in asked.values()), *self._ask_servers(bed)
+        )
+        names = [*asked, *(node.name for node in bed.nodes if self._is_java(node))]
+        return cluster_state(dict(zip(names, answers, strict=True)), sets)
+
+    def _ask_servers(self, bed: TestBed) -> list[Awaitable[Mapping[str, Any] | None]]:
+        """Ask the servers of ZooKeeper, if there are any."""
+        servers = [node for node in bed.nodes if self._is_java(node)]
+        return [self._ensemble.describe(bed, node.name) for node in servers if self._ensemble]
 
     # for hosts that see all decisions and events of the nodes
 
@@ -361,8 +423,7 @@ class Flotilla:
         # in this order no broker is elected meanwhile
         for role in (CONTROLLER, HA_CONTROLLER, BROKER, CONTAINER, COORDINATOR):
             await asyncio.gather(*(_stop_if_there(bed, node.name) for node in bed.of_role(role)))
-        nodes = [node.name for node in bed.nodes if node.role in PORTS]
-        logs = await asyncio.gather(*(_events(bed, node) for node in nodes))
+        logs = await asyncio.gather(*(_events(bed, node.name) for node in self._own_nodes(bed)))
         for t, node, kind, fields in sorted((e for log in logs for e in log), key=_order):
             bed.record.event(t, node, kind, fields)
         for broker_set in self._sets(bed):

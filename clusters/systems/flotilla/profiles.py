@@ -40,8 +40,10 @@ RETRIES = ("retryTimesWhenSendFailed", "retryTimesWhenSendAsyncFailed")
 CONTROL_ZONES = "controlZones"  # where no broker may be
 LEARNERS = "learners"  # brokers of each set that are never elected
 CONTAINER_LAYOUT, CROSS = "containerLayout", "cross"  # where the brokers of containers are
+COORDINATORS, COORDINATOR_KINDS = "coordinators", ("flotilla", "zookeeper")  # what they run
 MUTANT = "mutant"  # the known-bad variant that all nodes run; unset: none
-KEYS = _NODE_KEYS | CLIENT_KEYS | {BROKER_SETS, LEARNERS, CONTAINER_LAYOUT, MUTANT, CONTROL_ZONES}
+_OWN_KEYS = {BROKER_SETS, LEARNERS, CONTAINER_LAYOUT, COORDINATORS, CONTROL_ZONES, MUTANT}
+KEYS = _NODE_KEYS | CLIENT_KEYS | _OWN_KEYS
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,23 @@ class FlotillaSettings:
         key = "controllerLeaseMillis"
         ms = float(self.values.get(key, _DEFAULTS[key]))
         return ms if self.values.get("enableMasterLease", False) else 0.0
+
+    @property
+    def in_ensemble(self) -> bool:
+        """Whether the coordinators are servers of ZooKeeper."""
+        return self.values.get(COORDINATORS) == "zookeeper"
+
+    @property
+    def zk_tick_ms(self) -> int:
+        return self._scaled_ms("zkTickTime")
+
+    @property
+    def zk_session_ms(self) -> int:
+        return self._scaled_ms("zkSessionTimeout")
+
+    def _scaled_ms(self, key: str) -> int:
+        values = {**_DEFAULTS, **self.values}
+        return max(1, round(float(values[key]) * float(values["timeScale"])))
 
     def full_set_size(self, size: int) -> int:
         """Return the size of the full SyncStateSet of a set with so many brokers."""
@@ -206,6 +225,14 @@ def _check(values: Mapping[str, Any]) -> None:
     _check_whole(LEARNERS, values.get(LEARNERS, 0), 0)
     if values.get(LEARNERS) and not FlotillaSettings(values).mode.has_controllers:
         raise BadRequest(f'the trial\'s settings: {LEARNERS} are for haMode = "controller"')
+    kind = values.get(COORDINATORS, COORDINATOR_KINDS[0])
+    if kind not in COORDINATOR_KINDS:
+        raise BadRequest(
+            f"the trial's settings: {COORDINATORS} must be one of "
+            f"{', '.join(COORDINATOR_KINDS)}, not {kind!r}"
+        )
+    if COORDINATORS in values and values.get("haMode") != "zookeeper":
+        raise BadRequest(f'the trial\'s settings: {COORDINATORS} are for haMode = "zookeeper"')
     if MUTANT in values and values[MUTANT] not in MUTANTS:
         raise UnknownName("mutant", str(values[MUTANT]), MUTANTS)
 

@@ -27,7 +27,7 @@ def test_what_an_election_lowered_is_not_raised_by_a_kill() -> None:
 
     async def first(life: Life) -> None:
         replica = replica_of(life)
-        await replica.begin_reign(1)
+        await replica.begin_reign(1, life.store.log.max_offset)
         life.fill(20)
         await life.store.flush()
         life.fill(80)
@@ -36,7 +36,7 @@ def test_what_an_election_lowered_is_not_raised_by_a_kill() -> None:
 
     async def later(life: Life) -> None:
         replica = replica_of(life)
-        await replica.begin_reign(2 + len(offsets))
+        await replica.begin_reign(2 + len(offsets), life.store.log.max_offset)
         offsets.append(replica.catalog.offset(PLACE))
         life.fill(120, epoch=2)
         await life.store.flush()

@@ -14,6 +14,7 @@ from clusters.flotilla.ha_machine.machine import (
     MachineView,
     Phase,
     SlaveReport,
+    hold_limit_s,
     next_state,
 )
 from clusters.flotilla.net.wire import from_json, to_json
@@ -88,6 +89,7 @@ def test_only_what_is_safe_follows(view: MachineView) -> None:
         (Phase.ASYNC, report(), Phase.SINGLE),
         (Phase.ASYNC, report(near=True), Phase.SEMI),
         (Phase.ASYNC, report(near=False), None),
+        (Phase.ASYNC, report(near=True, late=True), None),
         (Phase.SEMI, report(whole=True), Phase.SYNC),
         (Phase.SEMI, report(whole=True, obeys=5), None),
         (Phase.SEMI, report(), Phase.ASYNC),
@@ -107,6 +109,29 @@ def test_a_hold_that_is_too_long_ends() -> None:
     after = next_state(view)
     assert after is not None
     assert after.phase is Phase.ASYNC
+    assert after.holds == 1
+
+
+def test_sends_are_served_between_two_holds() -> None:
+    """After a hold in vain the next one waits; it may last longer, up to a limit."""
+    waits = MachineView(replace(state(Phase.ASYNC), holds=2), {1: report(near=True), 2: report()})
+    assert next_state(replace(waits, rested=False)) is None
+    after = next_state(waits)
+    assert after is not None
+    assert (after.phase, after.holds) == (Phase.SEMI, 2)
+    assert [hold_limit_s(1.0, holds) for holds in range(6)] == [1, 2, 4, 8, 8, 8]
+
+
+@pytest.mark.parametrize(
+    ("phase", "master", "follows"),
+    [(Phase.SEMI, report(whole=True), Phase.SYNC), (Phase.ASYNC, report(), Phase.SINGLE)],
+)
+def test_holds_are_counted_until_sync_or_single(
+    phase: Phase, master: BrokerReport, follows: Phase
+) -> None:
+    after = next_state(MachineView(replace(state(phase), holds=3), {1: master, 2: report()}))
+    assert after is not None
+    assert (after.phase, after.holds) == (follows, 0)
 
 
 @pytest.mark.parametrize("phase", [Phase.SINGLE, Phase.ASYNC, Phase.SEMI])

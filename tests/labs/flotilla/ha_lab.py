@@ -114,7 +114,7 @@ class Side:
 
     async def reign(self, epoch: int) -> None:
         self.epoch = epoch
-        await self.replica.begin_reign(epoch)
+        await self.replica.begin_reign(epoch, self.replica.store.log.max_offset)
         self.elected = True
         self.ha.open()
 

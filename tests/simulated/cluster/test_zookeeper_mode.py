@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from simulated_fleet import BROKER_SET, Fleet, Sailor, acknowledged, eventually
@@ -148,6 +149,21 @@ def test_a_hold_lasts_until_the_coordinators_say_otherwise() -> None:
         sent = acknowledged(await sailor.send(50))
         assert len(sent) == 50
         assert sent <= set(await sailor.read_all())
+
+    fleet.sail(scenario)
+
+
+def test_holds_that_are_too_short_become_longer() -> None:
+    """What a hold takes needs longer than zkHoldMax on this network. The pair reaches SYNC all the
+    same."""
+    fleet = Fleet(6, PROFILE, {"zkHoldMax": 100})
+    fleet.network.wire = replace(fleet.network.wire, latency_ns=8_000_000)
+
+    async def scenario(sailor: Sailor) -> None:
+        await sailor.healthy()
+        way = [state for state, _ in states(fleet)]
+        assert way[:3] == ["SINGLE", "ASYNC", "SEMI"]
+        assert (way[-1], way.count("SEMI") > 1) == ("SYNC", True)
 
     fleet.sail(scenario)
 
