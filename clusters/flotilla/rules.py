@@ -28,6 +28,7 @@ from .controllers import (
 from .controllers.alter import Alteration
 from .controllers.controller_state import BrokerSetState
 from .controllers.elect import Ballot, BrokerStatus
+from .conversion import rules as conversion
 from .ha_machine import machine
 from .ha_machine.machine import MachineState, MachineView, Phase
 from .nameserver import route_table
@@ -84,6 +85,14 @@ class Rules:
     members_when_disconnected: Callable[[tuple[int, ...], int], tuple[int, ...]] = (
         machine.members_when_disconnected
     )
+    # conversion: where all logs end and where the master's does; the own and another generation
+    logs_are_equal: Callable[[Sequence[int | None], int], bool] = conversion.logs_are_equal
+    is_of_generation: Callable[[int, int], bool] = conversion.is_of_generation
+    switches_at: Callable[[str], bool] = conversion.switches_at
+    may_lead: Callable[[bool], bool] = conversion.may_lead
+    generation_at_start: Callable[[int], int] = conversion.generation_at_start
+    # the last epoch that controllers know, the last one of a mode without them
+    last_epoch: Callable[[int, int], int] = conversion.last_epoch
     # control plane: nameserver. displaces takes the registered and the new stateVersion
     displaces: Callable[[int, int], bool] = route_table.displaces
     # for each broker: how long it has been silent, and how long it may be, in seconds

@@ -3,11 +3,15 @@
 The controllers know the members of a set; each broker answers for its own log.
 """
 
+import asyncio
 from collections.abc import Mapping
 
+from clusters.flotilla.client.calls import CallRefused
+from clusters.flotilla.config import CONVERTIBLE_MODES
+from clusters.flotilla.conversion.coordinator import LOOKS, Conversion, ConversionRefused
 from clusters.flotilla.net.wire import Json, Op, Status
 
-from .cluster_access import ClusterAccess, unknown_set
+from .cluster_access import NETWORK_ERRORS, ClusterAccess, unknown_set
 from .command import AdminCommand, Options, argument
 from .output import CommandOutput, master_row
 
@@ -124,6 +128,34 @@ async def member_group(cluster: ClusterAccess, options: Options) -> CommandOutpu
     return CommandOutput({"members": rows})
 
 
+async def convert(cluster: ClusterAccess, options: Options) -> CommandOutput:
+    addresses = await cluster.broker_set(options.name)
+
+    async def ask(address: str, op: Op, fields: Json) -> Json | None:
+        try:
+            return await cluster.admin.ask(address, op, fields)
+        except NETWORK_ERRORS:
+            return None
+
+    conversion = Conversion(
+        options.name,
+        options.mode,
+        tuple(addresses.values()),
+        ask,
+        cluster.admin.order if cluster.controllers else None,
+        lambda: asyncio.sleep(cluster.timeout_s / LOOKS),
+    )
+    try:
+        now = await conversion.run()
+    except ConversionRefused as e:
+        done = "".join(f"{each}; " for each in conversion.done)
+        raise CallRefused("", e.code, f"{done}{options.name} is not converted: {e}") from e
+    done = "".join(f"{each}; " for each in conversion.done)
+    return CommandOutput(
+        message=f"{done}{options.name} is in mode {now.mode}, generation {now.number}"
+    )
+
+
 def ids(text: str) -> list[int]:
     """Parse broker ids, divided by commas. Raises ValueError."""
     return [int(word) for word in text.split(",")]
@@ -152,6 +184,16 @@ COMMANDS = (
         (
             NAME,
             argument("--to", type=int, metavar="ID", help="to this broker; default: the best one"),
+        ),
+    ),
+    AdminCommand(
+        "convert",
+        "convert a set to another haMode, or end a conversion that was interrupted",
+        "namesrv",
+        convert,
+        (
+            NAME,
+            argument("mode", choices=CONVERTIBLE_MODES, metavar="MODE", help="the haMode"),
         ),
     ),
     AdminCommand(

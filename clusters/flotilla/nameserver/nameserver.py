@@ -55,6 +55,7 @@ class Nameserver:
             rules.is_deaf,
             config.channel_expired_s,
             config.support_acting_master,
+            rules.is_of_generation,
         )
         self._lowest: dict[str, tuple[int, str]] = {}  # set -> lowest id and its address
         self._masters: dict[
@@ -123,6 +124,7 @@ class Nameserver:
             int(fields.get("life", 0)),  # the first edition did not count
             int(fields.get("beat", 0)),
             bool(fields.get("acts", False)),
+            int(fields.get("generation", 0)),
         )
         try:
             master = self._routes.register(registration, connection, self._loop.time())

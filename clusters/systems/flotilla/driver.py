@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from clusters.flotilla.config import CONVERTIBLE_MODES
 from clusters.flotilla.net.wire import HEADER, Op, frame, from_json
-from clusters.systems.flotilla import log_dump, membership
+from clusters.systems.flotilla import conversion, log_dump, membership
 from clusters.systems.flotilla.client import FlotillaClient
 from clusters.systems.flotilla.cluster_state import (
     BrokerSetLayout,
@@ -131,6 +132,7 @@ class Flotilla:
     stopped_first = membership.STOPPED_FIRST
     frame_reader = FlotillaFrames
     data = STORE
+    modes = CONVERTIBLE_MODES
 
     def __init__(self, trial: Trial, chosen: FlotillaSettings, topics: Mapping[str, int]) -> None:
         self._settings, self._topics, self._seed = chosen, topics, trial.seed
@@ -242,6 +244,25 @@ class Flotilla:
 
     async def hand_over(self, bed: TestBed, node: str) -> str:
         return await membership.hand_over(bed, self._set_of(bed, node))
+
+    # converting its sets to another mode, likewise
+
+    async def mode_of(self, bed: TestBed, broker_set: str) -> str:
+        found = await conversion.modes_of(bed, self._set_named(bed, broker_set))
+        latest = max(found, key=lambda broker: broker.in_force.number, default=None)
+        return latest.in_force.mode if latest else ""
+
+    async def is_converting(self, bed: TestBed, broker_set: str) -> bool:
+        of = self._set_named(bed, broker_set)
+        found = await conversion.modes_of(bed, of)
+        differ = len({broker.in_force.number for broker in found}) > 1
+        return differ or len(found) < len(of.nodes) or any(broker.pending for broker in found)
+
+    async def convert(self, bed: TestBed, broker_set: str, mode: str) -> str:
+        return await conversion.convert(bed, self._set_named(bed, broker_set), mode)
+
+    def _set_named(self, bed: TestBed, name: str) -> BrokerSetLayout:
+        return next(each for each in self._sets(bed) if each.name == name)
 
     # changing the brokers of its containers, likewise
 

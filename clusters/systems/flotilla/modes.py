@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from clusters.flotilla.config import CONVERTIBLE_MODES
 from harness.contracts import CLIENT
-from harness.contracts.membership import CONTAINERS, REJOIN
+from harness.contracts.membership import CONTAINERS, CONVERSION, REJOIN
 
 NAMESERVER, CONTROLLER, BROKER = "nameserver", "controller", "broker"
 COORDINATOR, HA_CONTROLLER = "coordinator", "hacontroller"
@@ -41,6 +42,16 @@ class Mode:
             for role, count in self.counts.items()
         }
         return replace(self, counts=counts, can=self.can - {"handover", "members"} | {CONTAINERS})
+
+    def convertible(self) -> "Mode":
+        """Return the same mode for sets that may be converted to another one and back: what all of
+        the modes have and can."""
+        controller = MODES["controller"]
+        each = [MODES[name] for name in CONVERTIBLE_MODES]
+        detection = max((mode.detection for mode in each), key=len)
+        lacks = frozenset[str]().union(*(mode.lacks for mode in each))
+        can = frozenset({CONVERSION, "handover"})
+        return replace(controller, name=self.name, detection=detection, can=can, lacks=lacks)
 
 
 MODES = {

@@ -31,6 +31,7 @@ _DRIVER_KEYS = frozenset(
         "controllerDLegerPeers", "topics", "totalReplicas", "seed", "enableControllerInNamesrv",
         "zone", "nodeResources", "brokerId", "clientPort", "coordinatorPeers",
         "zkServers", "brokerConfigPaths", "inContainer", "dLegerSelfId", "dLegerPeers",
+        "modeGeneration", "modeMaster", "modeEpoch",
     }
 )  # fmt: skip
 _NODE_KEYS = frozenset(f.metadata["key"] for f in fields(Config)) - _DRIVER_KEYS
@@ -86,7 +87,14 @@ class FlotillaSettings:
     @property
     def mode(self) -> Mode:
         mode = MODES[str(self.values.get("haMode", "controller"))]
+        if self.convertible:
+            return mode.convertible()
         return mode.in_containers() if self.in_containers else mode
+
+    @property
+    def convertible(self) -> bool:
+        """Whether the sets may be converted to another haMode while they run."""
+        return bool(self.values.get("convertible", False))
 
     @property
     def in_containers(self) -> bool:
