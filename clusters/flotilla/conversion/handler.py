@@ -215,6 +215,7 @@ class ConversionHandler:
         self._resume()
         await self._save(ModeState(self.state.in_force, max(attempt, self.state.attempt)))
         self._broker().role.link.freeze(False)
+        self._events.write("withdrawn", attempt=attempt)
         return {}
 
     def _resume(self) -> None:

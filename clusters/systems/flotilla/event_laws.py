@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from clusters.flotilla.ha_machine.machine import FOLLOWS, Phase
 from clusters.systems.flotilla.cluster_state import INSIDE, host_of
+from clusters.systems.flotilla.generation_laws import SetGenerations
 from clusters.systems.flotilla.law_state import Fields, Law, LawState, NodeLifetime, SetState
 
 SUCCESS = 0
@@ -115,6 +116,7 @@ class EventLaws:
     def __init__(self, book: LawState) -> None:
         self._state = book
         self._inside: dict[str, InnerBrokers] = {}  # by container
+        self._generations: dict[str, SetGenerations] = {}  # by broker set
         # by broker set, or of the controllers, and term
         self._leaders: dict[tuple[str, int], tuple[str, int]] = {}
 
@@ -200,6 +202,7 @@ class EventLaws:
                 life.master_since or life.epoch
             )  # elected again without a gap: it stays master
             self._check_one_master(of, life, line.t_ns)
+            self._report_all(line, self._generations_of(of).leads(line.node), of)
         else:
             life.master_since = 0
         self._begin_epoch(of, master, life.epoch, line)
@@ -258,7 +261,7 @@ class EventLaws:
             self._check_all_hold(of, line)
 
     def _check_all_hold(self, of: SetState, line: EventLine) -> None:
-        if of.exempt or self._state.raft_log:  # there a majority holds them: see `laws`
+        if of.exempt or of.votes:  # there a majority holds them: see `laws`
             return
         self._state.checks[Law.SET_LACKS_ACKED] += 1
         for member in of.members:
@@ -284,6 +287,8 @@ class EventLaws:
         if line.fields["status"] == SUCCESS:
             slave = of.ids[line.fields["peer"]]
             of.handshakes[line.node, slave] = self._state.process(line.node).log_version
+            copies = self._generations_of(of).copies(line.node, slave, line.fields)
+            self._report_all(line, copies, of)
 
     def _recover(self, line: EventLine) -> None:
         of = self._state.set_of.get(line.node)
@@ -331,13 +336,40 @@ class EventLaws:
         if not before or seq > int(before["seq"]):
             of.machine = new
 
+    def _mode(self, line: EventLine) -> None:
+        """A broker of a convertible set begins a generation, or starts again in one."""
+        of = self._set_of(line)
+        generations = self._generations_of(of)
+        number, before = int(line.fields["generation"]), generations.latest
+        exempt = of.excused or bool(self._state.damages[line.node])
+        self._report_all(line, generations.begins(line.node, line.fields, exempt), of)
+        if number > before:  # another authority numbers SyncStateSets now
+            of.mode, of.set_epoch, of.members, of.sets = generations.mode, 0, (), {}
+        of.mode = generations.mode
+
+    def _promised(self, line: EventLine) -> None:
+        self._generations_of(self._set_of(line)).promises(line.node)
+
+    def _withdrawn(self, line: EventLine) -> None:
+        self._generations_of(self._set_of(line)).withdraws(line.node)
+
+    def _generations_of(self, of: SetState) -> SetGenerations:
+        return self._generations.setdefault(of.name, SetGenerations())
+
+    def _report_all(self, line: EventLine, found: Iterator[tuple[Law, str]], of: SetState) -> None:
+        for law, why in found:
+            self._state.report(law, line.node, why, {"set": of.name}, line.t_ns)
+        if self._state.convertible:
+            for law in self._generations_of(of).checked:
+                self._state.checks[law] += 1
+
     def _set_of(self, line: EventLine) -> SetState:
         """Return the set of the node that wrote the line. Raises KeyError if it is not a broker."""
         return self._state.set_of[line.node]
 
     def _check_still_holds(self, of: SetState, line: EventLine) -> None:
         """Check a member of the set after its log was cut by the node or by a power cut."""
-        if of.exempt or self._state.raft_log:
+        if of.exempt or of.votes:
             return
         if line.node not in (of.ids.get(member) for member in of.members):
             return
@@ -355,6 +387,9 @@ _CHECKS: Mapping[str, Callable[[EventLaws, EventLine], None]] = {
     "recover": EventLaws._recover,
     "truncate": EventLaws._truncate,
     "machine": EventLaws._machine,
+    "mode": EventLaws._mode,
+    "promised": EventLaws._promised,
+    "withdrawn": EventLaws._withdrawn,
     "senseless": EventLaws._protocol_error,
     "inner": EventLaws._inner,
 }

@@ -18,6 +18,8 @@ once.
     LEASE_OVERLAP       a master serves no send after another election, where masters have leases
     RETURNED_TOO_SOON   the mastership returns to a preferred broker once in preferredPause
     UNACCEPTABLE        no node sends a message that violates the protocol
+    CONVERTED_UNEQUAL, CONVERTED_EARLY, GENERATION_WENT_BACK, GENERATIONS_MIXED, PROMISE_BROKEN
+                        see `generation_laws` (convertible = true)
     SEQUENCE_REUSED     a SequenceID belongs to one state of one pair (haMode = zookeeper)
     STATE_JUMPED        a state of a pair follows the one that was in force, and only where it may
     GHOST_BROKER        a broker that left its container, or did not start in it, does nothing
@@ -104,7 +106,7 @@ class Laws:
                 commit_index=self._commit_index(life, rules),
                 committed_entry=self._committed_entry(life, rules),
             )
-        if self._state.raft_log:
+        if of.votes or self._state.convertible:
             rules = replace(rules, commit_index=self._commit_offset(life, of, rules))
         return replace(
             rules,
@@ -263,7 +265,7 @@ class Laws:
             all_ack: bool,
         ) -> int:
             offset = decide(stored, own, acks, members, all_ack)
-            if own != life.own_offset and not self._state.raft_log:
+            if own != life.own_offset and not of.votes:
                 life.own_offset = own
                 holds(life.node, own)
             if offset < (high := max(stored, life.confirmed)):

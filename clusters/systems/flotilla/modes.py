@@ -48,10 +48,10 @@ class Mode:
         the modes have and can."""
         controller = MODES["controller"]
         each = [MODES[name] for name in CONVERTIBLE_MODES]
-        detection = max((mode.detection for mode in each), key=len)
         lacks = frozenset[str]().union(*(mode.lacks for mode in each))
-        can = frozenset({CONVERSION, "handover"})
-        return replace(controller, name=self.name, detection=detection, can=can, lacks=lacks)
+        can = frozenset({CONVERSION})
+        # the controllers need longer than the others to notice a silent master
+        return replace(controller, name=self.name, can=can, lacks=lacks)
 
 
 MODES = {
