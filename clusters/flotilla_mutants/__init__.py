@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from . import (
     containers,
+    conversion,
     every_mode,
     raft_log,
     special,
@@ -24,7 +25,16 @@ from .mutant import Mutant
 
 __all__ = ["MUTANTS", "Mutant"]
 
-MODULES = (every_mode, switchless, containers, raft_log, special, zones_and_leases, zookeeper_mode)
+MODULES = (
+    every_mode,
+    switchless,
+    containers,
+    conversion,
+    raft_log,
+    special,
+    zones_and_leases,
+    zookeeper_mode,
+)
 MUTANTS: Mapping[str, Mutant] = {
     mutant.name: mutant for module in MODULES for mutant in module.MUTANTS
 }

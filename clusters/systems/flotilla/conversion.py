@@ -12,18 +12,18 @@ from clusters.systems.flotilla.modes import BROKER, CONTROLLER
 from harness.contracts import TestBed
 from harness.errors import BedFailed
 
-STEP_WITHIN_S = 8.0  # a master waits until all logs are equal
+STEP_WITHIN_S = 1.0  # beside convertTimeout, for which a master waits until all logs are equal
 ORDER_WITHIN_S = 2.0
 PAUSE_S = 0.1
 _REPLY_HEAD = HEADER.size - 4  # the agent removes the length
 
 
-async def convert(bed: TestBed, broker_set: BrokerSetLayout, mode: str) -> str:
+async def convert(bed: TestBed, broker_set: BrokerSetLayout, mode: str, waits_s: float) -> str:
     """Convert the set, or end a conversion that was interrupted. Return why it is not in this mode
-    now, or an empty string."""
+    now, or an empty string. `waits_s`: convertTimeout."""
 
     async def ask(node: str, op: Op, fields: Json) -> Json | None:
-        return await _ask(bed, node, PORTS[BROKER], op, fields, STEP_WITHIN_S)
+        return await _ask(bed, node, PORTS[BROKER], op, fields, waits_s + STEP_WITHIN_S)
 
     async def order(op: Op, fields: Json) -> Json:
         reply: Json = {"code": Status.NOT_LEADER, "remark": "no controller answers"}

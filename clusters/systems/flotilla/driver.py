@@ -259,7 +259,9 @@ class Flotilla:
         return differ or len(found) < len(of.nodes) or any(broker.pending for broker in found)
 
     async def convert(self, bed: TestBed, broker_set: str, mode: str) -> str:
-        return await conversion.convert(bed, self._set_named(bed, broker_set), mode)
+        values = self._settings.values
+        waits_s = values.get("convertTimeout", 3000) / 1000 * values["timeScale"]
+        return await conversion.convert(bed, self._set_named(bed, broker_set), mode, waits_s)
 
     def _set_named(self, bed: TestBed, name: str) -> BrokerSetLayout:
         return next(each for each in self._sets(bed) if each.name == name)
