@@ -253,8 +253,15 @@ class Conversion:
             raise ConversionRefused(why, Status(reply["code"]))
 
     async def _follow(self, generation: Generation, behind: Sequence[BrokerMode]) -> None:
+        """Have all of them follow; raise ConversionRefused if one could not."""
+        failed: ConversionRefused | None = None
         for broker in behind:
-            await self._step(broker, COMMIT, generation.fields())
+            try:
+                await self._step(broker, COMMIT, generation.fields())
+            except ConversionRefused as e:
+                failed = failed or e
+        if failed is not None:
+            raise failed
 
     async def _await_master(self) -> None:
         """Wait until the set takes sends, for a while: a converted set may lack brokers."""
