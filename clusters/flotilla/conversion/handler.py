@@ -150,11 +150,9 @@ class ConversionHandler:
         if broker.role.epoch != epoch or not broker.role.serves_as_master() or changes is None:
             return False
         others, acks = self._others(), broker.role.ha.acks()
-        copies = [acks.get(i) for i in others]
-        end, is_equal = store.log.max_offset, self._rules.logs_are_equal
-        whole = is_equal([store.confirm_offset, *copies], end) and all(
-            changes.has_all(i) for i in others
-        )
+        copies = [acks.get(i) if changes.has_all(i) else None for i in others]
+        end = store.log.max_offset
+        whole = self._rules.logs_are_equal([store.confirm_offset, *copies], end)
         return whole and broker.is_quiet() and store.log.written == end
 
     def _others(self) -> list[int]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from clusters.flotilla.config import CONVERTIBLE_MODES
 from clusters.flotilla.net.wire import HEADER, Op, frame, from_json
-from clusters.systems.flotilla import conversion, log_dump, membership
+from clusters.systems.flotilla import log_dump, membership
 from clusters.systems.flotilla.client import FlotillaClient
 from clusters.systems.flotilla.cluster_state import (
     BrokerSetLayout,
@@ -248,20 +248,20 @@ class Flotilla:
     # converting its sets to another mode, likewise
 
     async def mode_of(self, bed: TestBed, broker_set: str) -> str:
-        found = await conversion.modes_of(bed, self._set_named(bed, broker_set))
+        found = await membership.modes_of(bed, self._set_named(bed, broker_set))
         latest = max(found, key=lambda broker: broker.in_force.number, default=None)
         return latest.in_force.mode if latest else ""
 
     async def is_converting(self, bed: TestBed, broker_set: str) -> bool:
         of = self._set_named(bed, broker_set)
-        found = await conversion.modes_of(bed, of)
+        found = await membership.modes_of(bed, of)
         differ = len({broker.in_force.number for broker in found}) > 1
         return differ or len(found) < len(of.nodes) or any(broker.pending for broker in found)
 
     async def convert(self, bed: TestBed, broker_set: str, mode: str) -> str:
         values = self._settings.values
         waits_s = values.get("convertTimeout", 3000) / 1000 * values["timeScale"]
-        return await conversion.convert(bed, self._set_named(bed, broker_set), mode, waits_s)
+        return await membership.convert(bed, self._set_named(bed, broker_set), mode, waits_s)
 
     def _set_named(self, bed: TestBed, name: str) -> BrokerSetLayout:
         return next(each for each in self._sets(bed) if each.name == name)

@@ -19,7 +19,7 @@ once.
     RETURNED_TOO_SOON   the mastership returns to a preferred broker once in preferredPause
     UNACCEPTABLE        no node sends a message that violates the protocol
     CONVERTED_UNEQUAL, CONVERTED_EARLY, GENERATION_WENT_BACK, GENERATIONS_MIXED, PROMISE_BROKEN
-                        see `generation_laws` (convertible = true)
+                        see `event_laws.SetGenerations` (convertible = true)
     SEQUENCE_REUSED     a SequenceID belongs to one state of one pair (haMode = zookeeper)
     STATE_JUMPED        a state of a pair follows the one that was in force, and only where it may
     GHOST_BROKER        a broker that left its container, or did not start in it, does nothing

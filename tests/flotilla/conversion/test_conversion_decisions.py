@@ -92,7 +92,7 @@ def test_the_file_keeps_everything_and_shows_damage() -> None:
     assert ModeState.unpack(packed) == state
     assert ModeState.unpack(ModeState(NEW).pack()) == ModeState(NEW)
     for damaged in (packed.replace(b"raft-log", b"raft-lot"), packed[:-9], b"[]", b'{"crc":1}'):
-        with pytest.raises(ValueError, match="no mode|checksum"):
+        with pytest.raises(ValueError, match=r"no mode|checksum"):
             ModeState.unpack(damaged)
 
 

@@ -167,7 +167,12 @@ def test_a_broker_that_missed_the_conversion_is_refused_until_it_follows() -> No
             return any(r.get("slaveGeneration") == 1 and r["generation"] == 2 for r in rows)
 
         assert await eventually(refused)
-        assert (await sailor.cluster_state()).in_set == tuple(n for n in BROKERS if n != late)
+
+        async def others_in_set() -> bool:
+            in_set = (await sailor.cluster_state()).in_set
+            return in_set == tuple(name for name in BROKERS if name != late)
+
+        assert await eventually(others_in_set)
         assert await converted(sailor, "controller") == ("controller", 2)
         await whole(sailor)
 
