@@ -5,9 +5,9 @@ without other faults no send has to fail beyond what a planned handover fails. T
 sets whose masters it names. `to = "next"` takes the mode that follows the present one in the
 system's list, so that a plan that repeats the fault goes round.
 
-Another fault may strike in the middle of a conversion. Then it is ended, by the same command, when
-the fault is over. A converted set stays in its mode. Only systems with such a command support the
-fault.
+A command that is refused, because a slave is behind, is repeated for a while. Another fault may
+strike in the middle of a conversion. Then it is ended, by the same command, when the fault is over.
+A converted set stays in its mode. Only systems with such a command support the fault.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,6 +31,7 @@ from nemesis._runner.waiting import NS
 
 TARGET = "master"
 NEXT = "next"
+TRIED_FOR_S = 5.0  # a slave may be behind
 ENDED_WITHIN_S = 40.0  # another fault may hold a broker of the set
 POLL_S = 0.2
 
@@ -97,7 +98,7 @@ class ConvertFault:
             before = await self._system.mode_of(self._bed, group)
             wanted = self._next(before) if self._to == NEXT else self._to
             self._open[group] = wanted
-            why = await self._system.convert(self._bed, group, wanted)
+            why = await self._convert(group, wanted)
             if not why:
                 self._wanted[group] = self._open.pop(group)
             elif await self._system.is_converting(self._bed, group):
@@ -110,6 +111,17 @@ class ConvertFault:
         if not self._wanted:
             raise NothingToHit("; ".join(refusals) or "no node that it means is a master now")
         return self
+
+    async def _convert(self, group: str, wanted: str) -> str:
+        """Use the command, for a while again and again if it is refused. Return why it was refused
+        or has not ended."""
+        deadline_ns = self._bed.now_ns() + TRIED_FOR_S * NS
+        while why := await self._system.convert(self._bed, group, wanted):
+            late = self._bed.now_ns() >= deadline_ns
+            if late or await self._system.is_converting(self._bed, group):
+                break
+            await self._bed.sleep(POLL_S)
+        return why
 
     def _next(self, mode: str) -> str:
         modes = self._system.modes
