@@ -503,10 +503,14 @@ def _refuse_unconvertible(config: Config) -> None:
             f"convertible = true is for haMode = {', '.join(CONVERTIBLE_MODES)}; "
             f"haMode is {config.ha_mode}"
         )
-    if config.async_learner or config.sync_from_last_file or config.transient_store_pool:
+    left_out = (
+        *(config.async_learner, config.sync_from_last_file),
+        *(config.transient_store_pool, config.semi_sync),
+    )
+    if any(left_out):
         raise ConfigError(
             "convertible = true needs brokers that all have the whole log and may lead: no "
-            "asyncLearner, syncFromLastFile or transientStorePoolEnable"
+            "asyncLearner, syncFromLastFile, transientStorePoolEnable or enableSemiSync"
         )
     for mode in CONVERTIBLE_MODES:
         _refuse_contradictions(in_mode(config, mode), sized=False)

@@ -203,6 +203,12 @@ def _check(values: Mapping[str, Any]) -> None:
     _check_whole(LEARNERS, values.get(LEARNERS, 0), 0)
     if values.get(LEARNERS) and not FlotillaSettings(values).mode.has_controllers:
         raise BadRequest(f'the trial\'s settings: {LEARNERS} are for haMode = "controller"')
+    if values.get("convertible") and (values.get(LEARNERS) or values.get("enableSemiSync")):
+        key = LEARNERS if values.get(LEARNERS) else "enableSemiSync"
+        raise BadRequest(
+            f"the trial's settings: {key} is not for sets that may be converted (convertible): in "
+            "each of the modes all brokers belong to the set"
+        )
     if MUTANT in values and values[MUTANT] not in MUTANTS:
         raise UnknownName("mutant", str(values[MUTANT]), MUTANTS)
 
