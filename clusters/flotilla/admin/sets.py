@@ -129,7 +129,14 @@ async def member_group(cluster: ClusterAccess, options: Options) -> CommandOutpu
 
 
 async def convert(cluster: ClusterAccess, options: Options) -> CommandOutput:
-    addresses = await cluster.broker_set(options.name)
+    reply = await cluster.ask_nameservers(Op.MEMBER_GROUP, {"brokerName": options.name})
+    addresses = set(reply["members"].values())
+    if cluster.controllers:  # which may know brokers that have no role now
+        sets = (await cluster.order(Op.SYNC_STATE_DATA, {"brokerNames": [options.name]}))["sets"]
+        members = sets.get(options.name, {"members": {}})["members"]
+        addresses |= {str(member["addr"]) for member in members.values()}
+    if not addresses:
+        raise unknown_set(options.name)
 
     async def ask(address: str, op: Op, fields: Json) -> Json | None:
         try:
@@ -140,7 +147,7 @@ async def convert(cluster: ClusterAccess, options: Options) -> CommandOutput:
     conversion = Conversion(
         options.name,
         options.mode,
-        tuple(addresses.values()),
+        sorted(addresses),
         ask,
         cluster.admin.order if cluster.controllers else None,
         lambda: asyncio.sleep(cluster.timeout_s / LOOKS),

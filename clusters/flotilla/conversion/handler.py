@@ -210,8 +210,10 @@ class ConversionHandler:
         if self.state.in_force.number >= number:
             in_force = self.state.in_force.number
             return refusal(Status.INVALID_REQUEST, f"this broker is in generation {in_force}")
+        if attempt < self.state.attempt:
+            return refusal(Status.INVALID_REQUEST, f"attempt {self.state.attempt} is later")
         self._resume()
-        await self._save(ModeState(self.state.in_force, max(attempt, self.state.attempt)))
+        await self._save(ModeState(self.state.in_force, attempt))
         self._broker().role.link.freeze(False)
         self._events.write("withdrawn", attempt=attempt)
         return {}

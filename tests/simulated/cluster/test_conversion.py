@@ -9,7 +9,7 @@ from simulated_fleet import BROKER_SET, Fleet, Sailor, acknowledged, eventually
 
 from clusters.flotilla.client.calls import CALL_ERRORS
 from clusters.flotilla.conversion.coordinator import Conversion, ConversionRefused
-from clusters.flotilla.net.wire import Json, Op
+from clusters.flotilla.net.wire import Json, Op, Status
 
 BROKERS = ("broker-1", "broker-2", "broker-3")
 CYCLE = ("switchless", "raft-log", "controller", "raft-log", "switchless", "controller")
@@ -174,6 +174,36 @@ def test_a_broker_that_missed_the_conversion_is_refused_until_it_follows() -> No
 
         assert await eventually(others_in_set)
         assert await converted(sailor, "controller") == ("controller", 2)
+        await whole(sailor)
+
+    fleet.sail(scenario)
+
+
+def test_a_late_step_of_an_earlier_attempt_is_refused() -> None:
+    """It would withdraw a promise on which the master's commit counts."""
+    fleet = Fleet(5, "converting")
+
+    async def scenario(sailor: Sailor) -> None:
+        await whole(sailor)
+        now = await sailor.cluster_state()
+        master = now.masters[BROKER_SET]
+        slave = next(name for name in BROKERS if name != master)
+
+        async def step(name: str, kind: str, **fields: object) -> Json:
+            asked: Json = {"brokerName": BROKER_SET, "step": kind, **fields}
+            return await sailor.admin.ask(fleet.address(name), Op.CONVERT, asked)
+
+        ready = await step(master, "prepare", attempt=5, mode="raft-log")
+        assert ready["code"] == Status.SUCCESS
+        new = {"number": 1, "master": ready["masterId"], "epoch": ready["epoch"]}
+        promise = {**new, "attempt": 5, "mode": "raft-log", "end": ready["end"]}
+        assert (await step(slave, "prepare", **promise))["code"] == Status.SUCCESS
+        for kind in ("abort", "prepare"):
+            late = await step(slave, kind, **{**promise, "attempt": 4})
+            assert late["remark"] == "attempt 5 is later"
+        assert (await step(slave, "status"))["pending"]["number"] == 1
+        assert (await step(master, "commit", **{**promise, "attempt": 4}))["code"] != 0
+        assert await converted(sailor, "raft-log") == ("raft-log", 1)
         await whole(sailor)
 
     fleet.sail(scenario)
