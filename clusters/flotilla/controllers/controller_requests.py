@@ -197,8 +197,8 @@ def convert_set(context: DecisionContext, fields: Json) -> Decision:
     """Note the mode of a set that an operator converts, before its brokers change it.
 
     From then on the controllers elect no master in another mode, and in theirs, as the first one,
-    only the broker that was master before. `expected`: the latest generation that they may know, so
-    that a request that arrives late changes nothing.
+    only the broker that was master before. Attempts to convert a set are numbered, and a request of
+    an earlier one, which arrives late, changes nothing.
     """
     name = str(fields["brokerName"])
     row = context.state.get(name) or BrokerSetState(str(fields["cluster"]))
@@ -207,14 +207,16 @@ def convert_set(context: DecisionContext, fields: Json) -> Decision:
         str(fields["cluster"]),
         str(fields["mode"]),
         int(fields["generation"]),
+        int(fields["attempt"]),
         int(fields["master"]),
         context.rules.last_epoch(row.master_epoch, int(fields["epoch"])),
     )
-    if (row.generation, row.mode) == (wanted.generation, wanted.mode):
-        return Decision({"masterEpoch": row.master_epoch})  # repeated after a lost answer
-    if row.generation > int(fields["expected"]):
-        remark = f"{name} is in generation {row.generation} by the controllers"
+    if wanted.attempt < row.attempt:
+        remark = f"attempt {row.attempt} to convert {name} is later"
         return _refuse(Status.INVALID_REQUEST, remark)
+    known = (row.generation, row.mode, row.attempt)
+    if known == (wanted.generation, wanted.mode, wanted.attempt):
+        return Decision({"masterEpoch": row.master_epoch})  # repeated after a lost answer
     return Decision({"masterEpoch": wanted.epoch}, (wanted,))
 
 

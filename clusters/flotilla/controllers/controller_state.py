@@ -39,9 +39,10 @@ class BrokerSetState:
     """`joined`: the set epoch with which each member of the SyncStateSet entered. `founded_epoch`:
     the master epoch in which the set began; 0 unless an earlier set of its name was cleaned away.
     `mode`, `generation`: the haMode of a set that was converted; only in theirs the controllers
-    elect. `pinned`: the broker that must be elected first in this generation, None from then on.
+    elect. `attempt`: the last attempt to convert it. `pinned`: the broker that must be elected
+    first in this generation, None from then on.
 
-    The fields' names are those of snapshots, which leave out the last three of sets that were never
+    The fields' names are those of snapshots, which leave out the last four of sets that were never
     converted.
     """
 
@@ -56,6 +57,7 @@ class BrokerSetState:
     founded_epoch: int = 0
     mode: str = OWN_MODE
     generation: int = 0
+    attempt: int = 0
     pinned: int | None = None
 
     @property
@@ -122,6 +124,7 @@ class ConvertSet:
     cluster: str
     mode: str
     generation: int
+    attempt: int
     master: int
     epoch: int
 
@@ -228,6 +231,8 @@ def _converted(row: BrokerSetState | None, event: ConvertSet) -> BrokerSetState:
     """Return the row of a set in its next generation: without a master and, from the last epoch
     on that any mode has given."""
     row = row or BrokerSetState(event.cluster)
+    if (row.generation, row.mode) == (event.generation, event.mode):
+        return replace(row, attempt=event.attempt)
     return replace(
         row,
         master_id=None,
@@ -236,6 +241,7 @@ def _converted(row: BrokerSetState | None, event: ConvertSet) -> BrokerSetState:
         joined={},
         mode=event.mode,
         generation=event.generation,
+        attempt=event.attempt,
         pinned=event.master if event.mode == OWN_MODE else None,
     )
 

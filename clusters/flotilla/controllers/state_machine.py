@@ -74,8 +74,8 @@ class ReplicatedState:
 
 def _fields_of(row: BrokerSetState) -> dict[str, Any]:
     """Return the fields of a snapshot; earlier editions do not know those of converted sets."""
-    never_converted = row.elects and not row.generation
-    left_out = ("mode", "generation", "pinned") if never_converted else ()
+    never_converted = row.elects and not row.attempt
+    left_out = ("mode", "generation", "attempt", "pinned") if never_converted else ()
     return {key: value for key, value in vars(row).items() if key not in left_out}
 
 

@@ -85,9 +85,11 @@ class Follow:
 
 @dataclass(frozen=True)
 class Withdraw:
-    """An attempt has ended before the set was converted. `brokers`: its master first."""
+    """An attempt to begin this generation, in this mode, has ended before the set was converted.
+    `brokers`: its master first."""
 
     brokers: Sequence[BrokerMode]
+    mode: str
     number: int
     attempt: int
 
@@ -116,9 +118,9 @@ def next_step(brokers: Sequence[BrokerMode], mode: str) -> Done | Follow | Withd
     attempt = 1 + max(b.attempt for b in brokers)
     if promised := [b for b in brokers if b.pending]:
         assert promised[0].pending is not None, "of those that have promised"
-        master = promised[0].pending.master
-        first = sorted(brokers, key=lambda b: b.broker_id != master)
-        return Withdraw(first, latest.number + 1, attempt)
+        promise = promised[0].pending
+        first = sorted(brokers, key=lambda b: b.broker_id != promise.master)
+        return Withdraw(first, promise.mode, latest.number + 1, attempt)
     if latest.mode == mode:
         return Done(latest)
     masters = [b for b in brokers if b.is_master]
@@ -151,6 +153,7 @@ class Conversion:
             brokers = await self._look()
             match next_step(brokers, self.mode):
                 case Done(generation):
+                    await self._agree(generation, brokers)
                     await self._await_master()
                     return generation
                 case Follow(generation, behind):
@@ -205,7 +208,7 @@ class Conversion:
             for slave in begin.slaves:
                 await self._step(slave, PREPARE, promise)
             if involved:
-                await self._note(new, master.in_force.number, master.cluster)
+                await self._note(new, attempt, master.cluster)
             await self._step(master, COMMIT, {**new.fields(), "attempt": attempt})
         except ConversionRefused:
             await self._give_up(begin)
@@ -217,38 +220,37 @@ class Conversion:
         in_force = begin.master.in_force
         brokers = (begin.master, *begin.slaves)
         try:
-            await self._withdraw(Withdraw(brokers, in_force.number + 1, begin.attempt))
+            number = in_force.number + 1
+            await self._withdraw(Withdraw(brokers, self.mode, number, begin.attempt))
         except ConversionRefused:
             return  # the next run of the command goes on from what brokers have on their disks
 
     async def _withdraw(self, withdraw: Withdraw) -> None:
         """Withdraw promises: the master's answer says that it has not converted the set."""
         fields = {"attempt": withdraw.attempt, "number": withdraw.number}
-        for broker in withdraw.brokers:
-            await self._step(broker, "abort", fields)
-        master = withdraw.brokers[0]
-        if self.order is not None:
-            before = Generation(
-                master.in_force.mode, withdraw.number - 1, master.broker_id, master.epoch
-            )
-            await self._note(before, withdraw.number, master.cluster, undo=True)
+        master, *slaves = withdraw.brokers
+        await self._step(master, "abort", fields)
+        if self.order is not None and OWN_MODE in (master.in_force.mode, withdraw.mode):
+            number = withdraw.number - 1
+            before = Generation(master.in_force.mode, number, master.broker_id, master.epoch)
+            await self._note(before, withdraw.attempt, master.cluster)
+        for slave in slaves:  # at last: as long as one has promised, the command knows what to do
+            await self._step(slave, "abort", fields)
 
-    async def _note(
-        self, new: Generation, expected: int, cluster: str, *, undo: bool = False
-    ) -> None:
-        """Have the controllers note a generation. `undo`: they need not have known it."""
+    async def _note(self, new: Generation, attempt: int, cluster: str) -> None:
+        """Have the controllers note a generation. Raises ConversionRefused if they do not."""
         assert self.order is not None, "checked before"
         fields = {
             "brokerName": self.name,
             "cluster": cluster,
             "mode": new.mode,
             "generation": new.number,
+            "attempt": attempt,
             "master": new.master,
             "epoch": new.epoch,
-            "expected": expected,
         }
         reply = await self.order(Op.CONVERT_SET, fields)
-        if reply["code"] != Status.SUCCESS and not undo:
+        if reply["code"] != Status.SUCCESS:
             why = f"the controllers: {reply.get('remark', '')}"
             raise ConversionRefused(why, Status(reply["code"]))
 
@@ -262,6 +264,15 @@ class Conversion:
                 failed = failed or e
         if failed is not None:
             raise failed
+
+    async def _agree(self, now: Generation, brokers: Sequence[BrokerMode]) -> None:
+        """Have controllers that elect know the generation: a request of a command that was
+        withdrawn may have reached them late."""
+        leader = next((b.broker_id for b in brokers if b.is_master), now.master)
+        if self.order is not None and now.mode == OWN_MODE and leader:
+            attempt = max(b.attempt for b in brokers)
+            noted = Generation(now.mode, now.number, leader, max(b.epoch for b in brokers))
+            await self._note(noted, attempt, brokers[0].cluster)
 
     async def _await_master(self) -> None:
         """Wait until the set takes sends, for a while: a converted set may lack brokers."""

@@ -209,7 +209,7 @@ SCHEMAS: Mapping[int, Schema] = {
         "brokerName": is_text,
         "cluster": is_text,
         "mode": is_text,
-        **dict.fromkeys(("generation", "master", "epoch", "expected"), is_integer),
+        **dict.fromkeys(("generation", "attempt", "master", "epoch"), is_integer),
     },
     Op.KV_GET: _KEY,
     Op.KV_PUT: {**_KEY, "value": or_null(is_text)},

@@ -131,7 +131,7 @@ class Op(IntEnum):
     RAFT = 64  # one-way, packed by raft
     # operator -> controller
     CHANGE_CONTROLLERS = 65  # add: {id: addr} or remove: id -> voters, learners: {id: addr}
-    CONVERT_SET = 69  # brokerName, cluster, mode, generation, master, epoch, expected (generation)
+    CONVERT_SET = 69  # brokerName, cluster, mode, generation, attempt, master, epoch
     #                   -> masterEpoch; see conversion/coordinator.py
     # operator -> container
     ADD_INNER = 66  # config: {key: value} -> brokerName, brokerId, addr

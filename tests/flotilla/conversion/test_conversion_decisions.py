@@ -127,7 +127,7 @@ def context(state: BrokerSets) -> DecisionContext:
 
 def noted(state: BrokerSets, mode: str, generation: int, **more: int) -> tuple[Json, BrokerSets]:
     fields = {"brokerName": "s", "cluster": "c", "mode": mode, "generation": generation}
-    numbers = {"master": 2, "epoch": 7, "expected": generation - 1, **more}
+    numbers = {"master": 2, "epoch": 7, "attempt": generation, **more}
     decision = convert_set(context(state), fields | numbers)
     return decision.reply, apply_all(state, decision.events)
 
@@ -163,7 +163,10 @@ def test_a_late_request_to_convert_changes_nothing() -> None:
     reply, after = noted(back, "raft-log", 1)
     assert reply["code"] == Status.INVALID_REQUEST
     assert after == back
-    assert "code" not in noted(back, "controller", 2)[0]  # repeated
+    assert noted(back, "controller", 2) == ({"masterEpoch": 7}, back)  # repeated
+    _, later = noted(elected(back, 2, 2)[1], "controller", 2, attempt=9)
+    assert later["s"].master_id == 2  # nothing but the number of the attempt has changed
+    assert noted(later, "raft-log", 3, attempt=8)[0]["code"] == Status.INVALID_REQUEST
 
 
 def test_snapshots_of_sets_that_were_never_converted_are_those_of_earlier_editions() -> None:
