@@ -276,4 +276,5 @@ def test_every_fault_is_shown_here(scene: dict[str, Any], root: Path) -> None:
     shown = {seen["row"]["kind"] for name, seen in scene.items() if name != "before"}
     assert shown == possible - ELSEWHERE
     others = {"power", "membership", "handover", "upgrade", "downgrade", "inner-broker"}
+    others |= {"convert"}
     assert files - possible == others, "shown in simulated worlds: tests/simulated, tests/trials"
