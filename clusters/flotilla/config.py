@@ -75,6 +75,15 @@ class Config:
     support_acting_master: bool = _key("supportActingMaster", False)  # of a nameserver
     switchless_epochs: bool = _key("switchlessEpochs", True)  # ours; false: none, as in RocketMQ
 
+    # of sets that may be converted to another haMode, all ours: see docs/flotilla-conversion.md
+    convertible: bool = _key("convertible", False)
+    convert_timeout_s: float = _key("convertTimeout", 3000, ms=True)  # until all logs are equal
+    # set by the broker from its mode.json: the generation of its set, the id of the broker that
+    # leads it first (0: as configured), and the last epoch before it
+    generation: int = _key("modeGeneration", 0, minimum=0)
+    first_master: int = _key("modeMaster", 0, minimum=0)
+    epoch_before: int = _key("modeEpoch", 0, minimum=0)
+
     # several brokers in one process: see container/container.py
     broker_config_paths: tuple[str, ...] = _key("brokerConfigPaths", ())  # of a container
     container_remembers: bool = _key("containerRemembers", True)  # ours; in RocketMQ it does not
@@ -298,6 +307,8 @@ def of_table(table: dict[str, Any]) -> Config:
     values = {f.name: _value(f, table, scale) for f in fields(Config) if _is_computed(f, table)}
     config = Config(**values)
     _refuse_invalid(config, "totalReplicas" in table)
+    if config.convertible:
+        _refuse_unconvertible(config)
     if config.lock_in_strict_mode and config.role == "broker" and "totalReplicas" not in table:
         raise ConfigError("lockInStrictMode needs totalReplicas, a majority of which grants a lock")
     return config
@@ -465,6 +476,44 @@ _NOT_IN_RAFT_LOG = {  # field -> why a value other than the default is refused
     "strict_metadata": "a majority votes for logs, and metadata is not in them",
 }
 _DEFAULTS = {f.name: f.default for f in fields(Config)}
+CONVERTIBLE_MODES = ("controller", "switchless", "raft-log")
+
+
+def in_mode(config: Config, mode: str) -> Config:
+    """Return the configuration of a convertible broker whose set is in this mode: keys that do not
+    apply there have their defaults."""
+    values: dict[str, Any] = {"ha_mode": mode}
+    if mode == "raft-log":
+        values |= {name: _DEFAULTS[name] for name in _NOT_IN_RAFT_LOG}
+    if mode == "switchless":
+        values |= {"all_ack_in_sync_state_set": False, "semi_sync": False}
+    else:
+        values |= {"slave_acting_master": False, "switchless_epochs": True}
+    if mode != "controller":
+        values |= {"ack_zones": 1, "master_lease": False}
+    return replace(config, **values)
+
+
+def _refuse_unconvertible(config: Config) -> None:
+    """Refuse a convertible broker that could not be in each of the modes."""
+    if config.in_container:
+        raise ConfigError("convertible does not apply to brokers in containers")
+    if config.ha_mode not in CONVERTIBLE_MODES:
+        raise ConfigError(
+            f"convertible = true is for haMode = {', '.join(CONVERTIBLE_MODES)}; "
+            f"haMode is {config.ha_mode}"
+        )
+    left_out = (
+        *(config.async_learner, config.sync_from_last_file),
+        *(config.transient_store_pool, config.semi_sync),
+    )
+    if any(left_out):
+        raise ConfigError(
+            "convertible = true needs brokers that all have the whole log and may lead: no "
+            "asyncLearner, syncFromLastFile, transientStorePoolEnable or enableSemiSync"
+        )
+    for mode in CONVERTIBLE_MODES:
+        _refuse_contradictions(in_mode(config, mode), sized=False)
 
 
 def _refuse_in_raft_log(config: Config) -> None:

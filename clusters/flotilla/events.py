@@ -14,8 +14,8 @@ Kinds, shared by all nodes:
     set-refused       set, setEpoch, why
     epoch             epoch, start
     election          brokerName, masterId, epoch, set, previousSet, unclean (whether it may be),
-                      trigger (broker, operator, drill, closed, expired, restarted, returned or
-                      scan); written by the leader
+                      trigger (broker, operator, drill, closed, expired, restarted, returned,
+                      scan or converted); written by the leader
     recover           min, max, confirm, records, scanned (how many by reading the log), clean,
                       notes (what was damaged), epochs
     deleted           before, min: by retention
@@ -24,7 +24,7 @@ Kinds, shared by all nodes:
     truncate          point, before, case, action, confirm, belowConfirm
     log-case          case, action, point, slave, master: the first and last offset of both logs
                       (docs/flotilla-design.md, Truncation)
-    handshake         peer, epoch, status
+    handshake         peer, epoch, status; of a converted set: generation, slaveGeneration
     connection        peer, state (opened, closed), why
     replication       end, acks (brokerId -> offset, null before the first ack); by a master twice a
                       second if something has changed
@@ -33,6 +33,13 @@ Kinds, shared by all nodes:
                       controller switched a pair (ha_machine/machine.py)
     held, released    seq: a master holds all sends, and serves them again, by the state of this
                       SequenceID
+    mode              brokerName, brokerId, mode, generation, masterId, epoch (of the generation
+                      before), end (of the log): a convertible broker begins a generation, or starts
+                      in one (conversion/)
+    prepared          attempt, epoch, end: a master holds its sends until its set is converted
+    promised          attempt, epoch, end: a slave will leave its generation
+    withdrawn         attempt: a conversion was given up
+    conversion        brokerName, mode, generation, masterId, epoch: controllers noted it
     session           state: of a session with ZooKeeper (zk/session.py)
     session-ended     session: written by the coordinator that leads
     expired           brokerId, brokerName, why

@@ -104,6 +104,7 @@ async def _run_role(config: Config, ports: Ports, rules: Rules) -> int:
 
 MAINS = {  # role -> module with its `main`
     "broker": ".broker.broker",
+    "convertible": ".conversion.convertible_broker",
     "controller": ".controllers.controller",
     "coordinator": ".zk.server",
     "hacontroller": ".ha_machine.controller",
@@ -116,6 +117,7 @@ MAINS = {  # role -> module with its `main`
 def _main_of(config: Config) -> Any:
     """Import on demand: a nameserver needs no store."""
     role = "embedded" if config.controller_in_nameserver else config.role
+    role = "convertible" if role == "broker" and config.convertible else role
     return import_module(MAINS[role], __package__).main
 
 
@@ -128,8 +130,10 @@ def _ready(config: Config, ports: Ports) -> Callable[[str], None]:
 
 def _check(config: Config) -> None:
     """Check what depends on the role. Raises ConfigError."""
-    if config.role == "broker" and config.raft_log:
+    if config.role == "broker" and (config.raft_log or config.convertible):
         _check_peers(config)
+    if config.role == "broker" and config.convertible:
+        _check_convertible(config)
     embedded = config.controller_in_nameserver
     if config.role != "container" and config.broker_config_paths:
         raise ConfigError(f"brokerConfigPaths is for a container, not for a {config.role}")
@@ -189,6 +193,21 @@ def _check_peers(config: Config) -> None:
         )
     if len(set(peers.values())) < len(peers):
         raise ConfigError("dLegerPeers has one address twice; each broker has one vote")
+
+
+def _check_convertible(config: Config) -> None:
+    """Refuse a broker whose ids in the different modes differ. Raises ConfigError."""
+    expected = f"n{config.broker_id}"
+    if config.dleger_self_id != expected:
+        raise ConfigError(
+            f"convertible = true needs dLegerSelfId {expected} for brokerId {config.broker_id}, so "
+            f"that the broker has one id in each mode; it is {config.dleger_self_id}"
+        )
+    if len(config.dleger_peers) != config.total_replicas:
+        raise ConfigError(
+            f"convertible = true needs all totalReplicas = {config.total_replicas} brokers in "
+            f"dLegerPeers, which has {len(config.dleger_peers)}"
+        )
 
 
 class DescriptorShortage:

@@ -30,6 +30,7 @@ from .controllers.alter import Alteration
 from .controllers.controller_state import BrokerSetState
 from .controllers.elect import Ballot, BrokerStatus
 from .controllers.registers import Registers
+from .conversion import rules as conversion
 from .ha_machine import machine
 from .ha_machine.machine import MachineState, MachineView, Phase
 from .nameserver import route_table
@@ -75,7 +76,7 @@ class Rules:
     lease_lasts: Callable[[float, float], bool] = master_lease.lease_lasts
     may_return: preferred.MayReturn = preferred.may_return
     # the zone of a broker, the zones that are closed for masters
-    may_lead: Callable[[str, Collection[str]], bool] = zones.may_lead
+    may_lead_in: Callable[[str, Collection[str]], bool] = zones.may_lead_in
     registers_in_snapshot: Callable[[Registers], Registers] = zones.registers_in_snapshot
     set_in_snapshot: Callable[[BrokerSetState], BrokerSetState] = controller_state.set_in_snapshot
     # control plane: the machine of a pair in ZooKeeper
@@ -91,6 +92,14 @@ class Rules:
     )
     # whether a broker that obeys a state, as a slave or not, watches for the next one
     watches_next_state: Callable[[bool], bool] = machine.watches_next_state
+    # conversion: where all logs end and where the master's does; the own and another generation
+    logs_are_equal: Callable[[Sequence[int | None], int], bool] = conversion.logs_are_equal
+    is_of_generation: Callable[[int, int], bool] = conversion.is_of_generation
+    switches_at: Callable[[str], bool] = conversion.switches_at
+    may_lead: Callable[[bool], bool] = conversion.may_lead
+    generation_at_start: Callable[[int], int] = conversion.generation_at_start
+    # the last epoch that controllers know, the last one of a mode without them
+    last_epoch: Callable[[int, int], int] = conversion.last_epoch
     # control plane: nameserver. displaces takes the registered and the new stateVersion
     displaces: Callable[[int, int], bool] = route_table.displaces
     # for each broker: how long it has been silent, and how long it may be, in seconds

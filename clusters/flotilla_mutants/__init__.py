@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from . import (
     containers,
+    conversion,
     every_mode,
     pop,
     raft_log,
@@ -29,6 +30,7 @@ MODULES = (
     every_mode,
     switchless,
     containers,
+    conversion,
     raft_log,
     special,
     pop,

@@ -115,7 +115,7 @@ MUTANTS = (
         "elects-in-closed-zone",
         "elects whichever broker is the best, also in a zone that an operator has closed",
         "LED_IN_CLOSED_ZONE",
-        replace(RULES, may_lead=lead_anywhere),
+        replace(RULES, may_lead_in=lead_anywhere),
     ),
     Mutant(
         "closed-zone-forgotten",

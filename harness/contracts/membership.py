@@ -7,7 +7,8 @@ when, and observes. Members that vote are removed while they run, so that the ot
 them; those that hold copies (`stopped_first`) when their process has ended, since liveness is part
 of their membership. A system whose masters can be replaced by a command has `handover` in its
 `can`; one whose nodes can run several versions of their program has `versions`; one whose nodes run
-several brokers each, which can be removed and added, has `containers`.
+several brokers each, which can be removed and added, has `containers`; one whose broker sets can be
+converted to another way of choosing masters has `modes`.
 """
 
 from typing import Protocol
@@ -19,6 +20,8 @@ REJOIN = "rejoin"  # in a system's `can`: a node that has lost its disk can be s
 ZONES = "zones"  # likewise: an operator can have all masters leave a zone
 
 CONTAINERS = "containers"  # likewise: its nodes run several brokers, which can be removed and added
+
+CONVERSION = "modes"  # likewise: its masters can be chosen in several ways, which can be exchanged
 
 VERSIONS = "versions"  # likewise: its nodes can run several versions of their program
 
@@ -73,6 +76,26 @@ class ZonedSystem(System, Protocol):
     async def return_zone(self, bed: TestBed, zone: str) -> None:
         """Let masters be in this zone again. Raises BedFailed if the system does not agree in
         time."""
+        ...
+
+
+class ConvertibleSystem(System, Protocol):
+    """A system that has `modes` in its `can`."""
+
+    can: frozenset[str]
+    modes: tuple[str, ...]  # the ways in which its masters can be chosen
+
+    async def mode_of(self, bed: TestBed, broker_set: str) -> str:
+        """Return the mode of a broker set, by the latest of its nodes; empty if none answers."""
+        ...
+
+    async def is_converting(self, bed: TestBed, broker_set: str) -> bool:
+        """Return whether a conversion has begun and not ended, as far as nodes answer."""
+        ...
+
+    async def convert(self, bed: TestBed, broker_set: str, mode: str) -> str:
+        """Convert a broker set, or end a conversion that was interrupted. Return why it is not in
+        this mode now; empty if it is."""
         ...
 
 

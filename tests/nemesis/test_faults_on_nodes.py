@@ -283,5 +283,6 @@ def test_every_fault_is_shown_here(scene: dict[str, Any], root: Path) -> None:
         "downgrade",
         "inner-broker",
         "zone-drill",
+        "convert",
     }
     assert files - possible == others, "shown in simulated worlds: tests/simulated, tests/trials"

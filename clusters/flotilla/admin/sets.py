@@ -3,11 +3,15 @@
 The controllers know the members of a set; each broker answers for its own log.
 """
 
+import asyncio
 from collections.abc import Mapping
 
+from clusters.flotilla.client.calls import CallRefused
+from clusters.flotilla.config import CONVERTIBLE_MODES
+from clusters.flotilla.conversion.coordinator import LOOKS, Conversion, ConversionRefused
 from clusters.flotilla.net.wire import Json, Op, Status
 
-from .cluster_access import ClusterAccess, unknown_set
+from .cluster_access import NETWORK_ERRORS, ClusterAccess, unknown_set
 from .command import AdminCommand, Options, argument
 from .output import CommandOutput, master_row
 
@@ -136,6 +140,41 @@ async def member_group(cluster: ClusterAccess, options: Options) -> CommandOutpu
     return CommandOutput({"members": rows})
 
 
+async def convert(cluster: ClusterAccess, options: Options) -> CommandOutput:
+    reply = await cluster.ask_nameservers(Op.MEMBER_GROUP, {"brokerName": options.name})
+    addresses = set(reply["members"].values())
+    if cluster.controllers:  # which may know brokers that have no role now
+        sets = (await cluster.order(Op.SYNC_STATE_DATA, {"brokerNames": [options.name]}))["sets"]
+        members = sets.get(options.name, {"members": {}})["members"]
+        addresses |= {str(member["addr"]) for member in members.values()}
+    if not addresses:
+        raise unknown_set(options.name)
+
+    async def ask(address: str, op: Op, fields: Json) -> Json | None:
+        try:
+            return await cluster.admin.ask(address, op, fields)
+        except NETWORK_ERRORS:
+            return None
+
+    conversion = Conversion(
+        options.name,
+        options.mode,
+        sorted(addresses),
+        ask,
+        cluster.admin.order if cluster.controllers else None,
+        lambda: asyncio.sleep(cluster.timeout_s / LOOKS),
+    )
+    try:
+        now = await conversion.run()
+    except ConversionRefused as e:
+        done = "".join(f"{each}; " for each in conversion.done)
+        raise CallRefused("", e.code, f"{done}{options.name} is not converted: {e}") from e
+    done = "".join(f"{each}; " for each in conversion.done)
+    return CommandOutput(
+        message=f"{done}{options.name} is in mode {now.mode}, generation {now.number}"
+    )
+
+
 def ids(text: str) -> list[int]:
     """Parse broker ids, divided by commas. Raises ValueError."""
     return [int(word) for word in text.split(",")]
@@ -179,6 +218,16 @@ COMMANDS = (
         "controllers",
         return_zone,
         (ZONE,),
+    ),
+    AdminCommand(
+        "convert",
+        "convert a set to another haMode, or end a conversion that was interrupted",
+        "namesrv",
+        convert,
+        (
+            NAME,
+            argument("mode", choices=CONVERTIBLE_MODES, metavar="MODE", help="the haMode"),
+        ),
     ),
     AdminCommand(
         "haStatus", "the log position of each replica of a set", "either", ha_status, (NAME,)

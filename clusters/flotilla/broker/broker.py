@@ -17,9 +17,12 @@ answer SERVICE_NOT_AVAILABLE. Consumers see the log up to the confirm offset.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
 
 from ..config import Config
+from ..conversion.mode_file import ModeFile
 from ..events import EventLog
 from ..net import connection as net
 from ..net.connection import FrameConnection, JsonHandler, refusal
@@ -55,8 +58,8 @@ from ..store.message_store import AppendResult
 from ..world.ports import Ports
 from ..world.timers import PeriodicTimer
 from .config_handler import ConfigHandler
-from .handler import HandlerContext
-from .handover import HandoverHandler
+from .handler import HandlerContext, HandlerTable
+from .handover import HandoverHandler, HeldSend
 from .metadata import MetadataSync
 from .pulls import Pulls, unavailable
 from .registrar import Announcer
@@ -76,6 +79,7 @@ async def main(config: Config, ports: Ports, rules: Rules, ready: Callable[[str]
     """Serve until cancelled."""
     inner = config.broker_name if config.in_container else ""
     events = EventLog(config.event_log, config.node, ports, inner)
+    await ModeFile(config, ports).load()
     replica = await open_replica(config, ports, rules, events)
     broker = Broker(config, ports, rules, replica, events)
     servers: list[asyncio.Server] = []
@@ -102,8 +106,17 @@ class Broker:
     """One broker."""
 
     def __init__(
-        self, config: Config, ports: Ports, rules: Rules, replica: Replica, events: EventLog
+        self,
+        config: Config,
+        ports: Ports,
+        rules: Rules,
+        replica: Replica,
+        events: EventLog,
+        beats: Iterator[int] | None = None,
+        operations: HandlerTable | None = None,
     ) -> None:
+        """`beats`: numbers of its messages to nameservers and controllers; `operations`: further
+        requests that it serves."""
         self._config, self._events, self._replica = config, events, replica
         self._loop = asyncio.get_running_loop()
         self._controllers = ControllerClient(config.controllers, config.controller_rpc_timeout_s)
@@ -113,7 +126,9 @@ class Broker:
             config, ports, rules, replica, events, sends, self._controllers, self
         )
         self.ha = role.ha
-        self._announcer = Announcer(config, ports, replica, self._controllers, role)
+        self._announcer = Announcer(
+            config, ports, replica, self._controllers, role, beats or count(1)
+        )
         self._pulls = Pulls(
             config,
             replica.store,
@@ -139,7 +154,7 @@ class Broker:
         self._retention = Retention(config, ports, replica, role.needed_from, events)
         self._timers: list[PeriodicTimer] = []
         self.handler = JsonHandler(
-            self._table(context),
+            {**self._table(context), **(operations or {})},
             other=self._serve_packed,
             on_closed=self._closed,
             on_protocol_error=events.protocol_error,
@@ -182,17 +197,60 @@ class Broker:
         self._retention.start()
 
     async def close(self) -> None:
-        for timer in self._timers:
-            timer.stop()
-        self.role.link.close()
-        self.role.step_down("the broker stops")
+        await self._end_parts("the broker stops")
         self._send_handler.handover.close()
-        await self.role.close()
-        for part in (self._metadata, self._announcer, self._controllers, self._retention):
-            part.close()
         for connection in list(self.handler.connections):
             connection.close()
         await self._replica.close()
+
+    async def retire(self) -> "Retired":
+        """End, and leave the store, the connections of clients and the held sends to the broker
+        that follows in another mode."""
+        self.pause_scans(True)
+        await self._retention.finish()
+        await self._end_parts("the mode of the set changes")
+        held = self.handover.take() if self.handover.is_holding else None
+        self.handover.close()
+        return Retired(tuple(self.handler.connections), held)
+
+    async def _end_parts(self, why: str) -> None:
+        for timer in self._timers:
+            timer.stop()
+        self.role.link.close()
+        self.role.step_down(why)
+        await self.role.close()
+        for part in (self._metadata, self._announcer, self._controllers, self._retention):
+            part.close()
+
+    def succeed(self, former: "Retired") -> None:
+        """Take what a retired broker left. Sends stay held until this one admits them."""
+        for connection in former.connections:
+            self.handler.opened(connection)
+        if former.held is not None:
+            self.handover.adopt(former.held)
+
+    @property
+    def handover(self) -> HandoverHandler:
+        return self._send_handler.handover
+
+    def is_quiet(self) -> bool:
+        """Return whether no send waits for its answer."""
+        return not len(self._send_handler.sends)
+
+    def admits(self) -> bool:
+        """Return whether this broker is a master that would append a send."""
+        return self.role.serves_as_master() and self._send_handler.admits()
+
+    def pause_scans(self, paused: bool) -> None:
+        """Put nothing into the log by itself while paused; for a master."""
+        if paused:
+            self._send_handler.delays.stop()
+            self._send_handler.transactions.stop()
+            self._send_handler.pops.stop()
+        elif self.role.is_master():
+            self._send_handler.delays.start()
+            self._send_handler.transactions.start()
+            self._send_handler.pops.start()
 
     # what follows changes of the role
 
@@ -200,7 +258,8 @@ class Broker:
         self._send_handler.delays.start()
         self._send_handler.transactions.start()
         self._send_handler.pops.start()
-        self._send_handler.handover.end()
+        if not self._config.generation or self.admits():
+            self._send_handler.handover.end()
 
     def hold_sends(self) -> None:
         self._send_handler.handover.hold()
@@ -290,12 +349,20 @@ class Broker:
         return describe(self.role, self._loop.time())
 
 
+@dataclass(frozen=True)
+class Retired:
+    """What a broker leaves to the one that follows it. `held`: None if it held no sends."""
+
+    connections: Sequence[FrameConnection]
+    held: Sequence[HeldSend] | None
+
+
 class SendHandler:
     """Serves SEND: refuses what cannot be stored, appends the rest; `WaitingSends` answers it."""
 
     def __init__(self, context: HandlerContext, role: BrokerRole, sends: WaitingSends) -> None:
         self._catalog, self._store = context.replica.catalog, context.replica.store
-        self._role, self._sends = role, sends
+        self._role, self.sends = role, sends
         self.handover = HandoverHandler(
             context,
             lambda: role.epoch,
@@ -304,8 +371,8 @@ class SendHandler:
             self.serve,
             role.lease.renounce,
         )
-        self.delays = DelayScan(context, lambda: role.epoch, self._admits)
-        self.transactions = HalfMessages(context, lambda: role.epoch, self._admits)
+        self.delays = DelayScan(context, lambda: role.epoch, self.admits)
+        self.transactions = HalfMessages(context, lambda: role.epoch, self.admits)
         self.pops = PopMessages(context, self._epoch, self._no_room, self._append_record)
 
     def serve(self, connection: FrameConnection, request: int, send: SendRequest) -> None:
@@ -320,7 +387,7 @@ class SendHandler:
         appended = self._store.append(queue, stored.key, stored.body, epoch)
         if stored.topic == REVIVE_TOPIC:
             appended = self.pops.appended(stored.body, appended)
-        self._sends.add(appended, epoch, connection, request)
+        self.sends.add(appended, epoch, connection, request)
         if stored.topic == DELAY_TOPIC:
             self.delays.appended(stored.body, appended.queue_offset)
         elif stored.topic in (HALF_TOPIC, OP_TOPIC):
@@ -351,10 +418,10 @@ class SendHandler:
         epoch = self._epoch()
         appended = self._store.append(REVIVES, b"", record, epoch)
         if asker is not None:
-            self._sends.add(appended, epoch, asker, request)
+            self.sends.add(appended, epoch, asker, request)
         return appended
 
-    def _admits(self) -> bool:
+    def admits(self) -> bool:
         leadership = self._role.leadership
         if leadership is None or not self._role.may_serve_sends(leadership.epoch):
             return False
@@ -378,8 +445,8 @@ class SendHandler:
         """Return the answer to a send that cannot be appended now, None if it can."""
         if not self._store.has_room(send.topic.encode(), send.key, send.body):
             return SendReply(Status.SERVICE_NOT_AVAILABLE, remark=self._store.log.why_full)
-        if not self._admits():
+        if not self.admits():
             return SendReply(Status.IN_SYNC_REPLICAS_NOT_ENOUGH)
-        if len(self._sends) >= MAX_WAITING_SENDS:
+        if len(self.sends) >= MAX_WAITING_SENDS:
             return SendReply(Status.SYSTEM_BUSY, remark="too many sends wait")
         return None

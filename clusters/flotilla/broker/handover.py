@@ -14,7 +14,7 @@ at any time.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from ..net.connection import (
@@ -33,6 +33,7 @@ from .sends import MAX_WAITING_SENDS
 
 MAX_HANDOVER_S = 60.0  # the longest time for which sends are held
 Serve = Callable[[FrameConnection, int, SendRequest], None]
+HeldSend = tuple[FrameConnection, int, SendRequest]
 
 
 class HandoverHandler:
@@ -51,7 +52,7 @@ class HandoverHandler:
         self._context, self._epoch, self._acks = context, epoch, acks
         self._waiting, self._serve, self._renounce = waiting, serve, renounce
         self._loop = asyncio.get_running_loop()
-        self._held: list[tuple[FrameConnection, int, SendRequest]] | None = None
+        self._held: list[HeldSend] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._news = WakeEvent()
         self._tasks = Tasks()
@@ -75,6 +76,37 @@ class HandoverHandler:
         if self._held is None:
             self._held = []
             self._context.may_change.clear()
+
+    def take(self) -> list[HeldSend]:
+        """Give up the held sends: the next part of this broker serves them. Changes of metadata
+        are refused."""
+        held, self._held = self._held or [], None
+        self._context.may_change.set()
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        return held
+
+    def adopt(self, held: Sequence[HeldSend]) -> None:
+        """Hold these sends, and new ones, until `end`."""
+        self.hold()
+        assert self._held is not None, "set by `hold`"
+        self._held += held
+
+    @property
+    def is_holding(self) -> bool:
+        return self._held is not None
+
+    async def wait_until_equal(self, is_equal: Callable[[], bool], timeout_s: float) -> bool:
+        """Return whether this is true within a time; it is asked again when a slave
+        progresses."""
+        deadline = self._loop.time() + timeout_s
+        while self._held is not None and not is_equal():
+            left_s = deadline - self._loop.time()
+            if left_s <= 0:
+                return False
+            await self._news.wait(min(left_s, self._context.config.heartbeat_rpc_timeout_s / 20))
+        return self._held is not None
 
     def slave_progressed(self) -> None:
         """A slave acknowledged something."""
@@ -111,7 +143,7 @@ class HandoverHandler:
         if self._held is not None:
             return refusal(Status.SYSTEM_BUSY, "another handover is under way")
         self.hold()
-        self._tasks.start(self._announce_metadata(to))
+        self._tasks.start(self.announce_metadata(to))
         if await self._caught_up(to, self._loop.time() + timeout_s):
             self._timer = self._loop.call_later(
                 timeout_s, self.end
@@ -133,7 +165,7 @@ class HandoverHandler:
             await self._news.wait(left_s)
         return False
 
-    async def _announce_metadata(self, to: int) -> None:
+    async def announce_metadata(self, to: int) -> None:
         """Make the successor ask for metadata now instead of after its period."""
         changes, timeout_s = self._context.changes(), self._context.config.heartbeat_rpc_timeout_s
         address = changes.addresses.get(to) if changes else None

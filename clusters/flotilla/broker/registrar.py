@@ -14,9 +14,8 @@ A broker counts what it sends, so that receivers drop what arrives after somethi
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import count
 
 from ..config import Config
 from ..net.connection import CallTimeout, ConnectionLost, Pool, Tasks, Unreachable
@@ -40,10 +39,12 @@ class Announcer:
         replica: Replica,
         controllers: ControllerClient,
         role: BrokerRole,
+        beats: Iterator[int],
     ) -> None:
+        """`beats`: numbers of messages, which rise as long as the process runs."""
         self._config, self._replica, self._role = config, replica, role
         self._priority = config.election_priority
-        self._incarnation, self._beats = incarnation_of(ports), count(1)
+        self._incarnation, self._beats = incarnation_of(ports), beats
         self._controllers = controllers
         self._heartbeats = Heartbeats(
             controllers,
@@ -62,7 +63,8 @@ class Announcer:
         self._registrar = Registrar(config.nameservers, intervals, self._registration)
 
     def start(self) -> None:
-        self._heartbeats.start()
+        if self._config.ha_mode == "controller" or not self._config.convertible:
+            self._heartbeats.start()
         self._registrar.start()
 
     def close(self) -> None:
@@ -131,6 +133,7 @@ class Announcer:
             "beat": next(self._beats),
             **({"acts": True} if config.slave_acting_master else {}),
             **({"zone": config.zone} if config.zone else {}),
+            **({"generation": config.generation} if config.generation else {}),
         }
 
 

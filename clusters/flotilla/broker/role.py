@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from ..config import Config
 from ..events import EventLog
 from ..ha_machine.machine import SlaveReport
+from ..net.connection import FrameConnection, refusal
 from ..net.controller_client import ControllerClient
-from ..net.wire import Json
+from ..net.wire import Json, Op, Status
 from ..replication.divergence import LogShape
 from ..replication.ha_master import HaMaster, SlaveLink
 from ..replication.ha_slave import FollowTarget, HaSlave
@@ -68,7 +69,11 @@ class BrokerRole:
             self.link = ballot = BallotRole(config, ports, rules, replica, self, events)
             self.requests = ballot.table()
         else:
-            self.link = ControllerLink(config, ports, controllers, self, events, observer.beat)
+            self.link = ControllerLink(
+                config, ports, controllers, self, events, observer.beat, rules.may_lead
+            )
+        if config.convertible and not config.raft_log:
+            self.requests = dict.fromkeys((Op.VOTE, Op.BEAT), _refuse_vote)
         self._ports, self._rules, self._events = ports, rules, events
         self._store, self._sends = replica.store, sends
         self._observer = observer
@@ -340,6 +345,11 @@ class BrokerRole:
         return self._rules.counted_members(self.leadership.state)
 
 
+async def _refuse_vote(connection: FrameConnection, fields: Json) -> Json:
+    """Refuse a broker whose set was converted to raft-log, or back, before this one noticed."""
+    return refusal(Status.INVALID_REPLICAS, "this broker's set does not elect by votes")
+
+
 class OwnLease:
     """The lease of this process as a master, by its monotonic clock (`controllers.master_lease`).
 
@@ -377,6 +387,7 @@ def describe(role: BrokerRole, now: float) -> Json:
         "brokerName": role.config.broker_name,
         "controllerBrokerId": role.link.id,
         **_describe_role(role),
+        **(_describe_mode(role.config) if role.config.convertible else {}),
         **_describe_log(role.replica),
         "connected": role.slave.state,
         "needsOperator": role.slave.halted or role.link.halted or None,
@@ -409,6 +420,10 @@ def _describe_role(role: BrokerRole) -> Json:
         "set": list(members),
         "setEpoch": set_epoch,
     }
+
+
+def _describe_mode(config: Config) -> Json:
+    return {"haMode": config.ha_mode, "generation": config.generation}
 
 
 def _describe_log(replica: Replica) -> Json:

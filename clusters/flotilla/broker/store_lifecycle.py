@@ -4,6 +4,7 @@
 they meet the configuration, the event log and timers.
 """
 
+import asyncio
 from collections.abc import Callable
 
 from ..config import Config
@@ -83,6 +84,7 @@ class Retention:
         self._tasks = Tasks()
         self._pressure = DiskPressure.NONE
         self._deleting = False
+        self._deletion: asyncio.Task[None] | None = None
         self.apply_config(config)
         self._period_s = config.clean_resource_s
         self._timer: PeriodicTimer | None = None
@@ -115,7 +117,7 @@ class Retention:
         )
         if point is not None and not self._deleting:
             self._deleting = True
-            self._tasks.start(self._delete(point))
+            self._deletion = self._tasks.start(self._delete(point))
 
     def _update_pressure(self, space: Space) -> None:
         before, self._pressure = self._pressure, self._policy.pressure(space)
@@ -129,6 +131,13 @@ class Retention:
             await self._replica.delete_before(point)
         finally:
             self._deleting = False
+
+    async def finish(self) -> None:
+        """Begin no deletion any more, and wait for the one that is under way."""
+        if self._timer is not None:
+            self._timer.stop()
+        if self._deletion is not None:
+            await asyncio.gather(self._deletion, return_exceptions=True)
 
     def close(self) -> None:
         if self._timer is not None:

@@ -54,7 +54,14 @@ from ..world.choices import delay
 from ..world.ports import Ports
 from .consensus import ConsensusMode, ControllerAccess, majority_timeout
 from .controller_requests import DECISIONS, HandoverPlan, plan_handover
-from .controller_state import AlterSyncStateSet, BrokerSets, CleanBrokerData, ElectMaster, Event
+from .controller_state import (
+    AlterSyncStateSet,
+    BrokerSets,
+    CleanBrokerData,
+    ConvertSet,
+    ElectMaster,
+    Event,
+)
 from .dledger import Dledger
 from .elect import BrokerStatus
 from .jraft import Jraft
@@ -223,7 +230,8 @@ class Controller:
     def _report(self, before: BrokerSets, event: Event) -> None:
         if isinstance(event, PutValue) and event.namespace == CLOSED_ZONES:
             self._events.write("zone", zone=event.key, closed=event.value is not None)
-        if not isinstance(event, ElectMaster | AlterSyncStateSet | CleanBrokerData):
+        kinds = ElectMaster | AlterSyncStateSet | CleanBrokerData | ConvertSet
+        if not isinstance(event, kinds):
             return
         row = self._state.sets.get(event.name)
         if row is None:
@@ -246,6 +254,15 @@ class Controller:
             case AlterSyncStateSet():
                 self._events.write(
                     "set", brokerName=event.name, set=list(row.sync_set), setEpoch=row.set_epoch
+                )
+            case ConvertSet():
+                self._events.write(
+                    "conversion",
+                    brokerName=event.name,
+                    mode=event.mode,
+                    generation=event.generation,
+                    masterId=event.master,
+                    epoch=event.epoch,
                 )
             case CleanBrokerData():
                 gone = before[event.name].members.keys() - row.members.keys()
@@ -528,7 +545,7 @@ class Controller:
     def _replace_if_needed(self, name: str, trigger: str) -> None:
         """Start the controllers' own election for a set, unless one is queued already."""
         row = self._state.sets.get(name)
-        if row is None or name in self._replacing or not self._leads():
+        if row is None or name in self._replacing or not (self._leads() and row.elects):
             return
         master = row.master_id
         status = None if master is None else self._mode.context().status(name, master)

@@ -14,11 +14,13 @@ from ..net.wire import Json, Op, ProtocolError, Status
 from ..rules import Rules
 from .alter import Alteration, is_repeated
 from .controller_state import (
+    OWN_MODE,
     AlterSyncStateSet,
     ApplyBrokerId,
     BrokerSets,
     BrokerSetState,
     CleanBrokerData,
+    ConvertSet,
     ElectMaster,
     Event,
     UpdateBrokerAddress,
@@ -44,7 +46,7 @@ class DecisionContext:
     def may_lead(self, name: str, broker_id: int) -> bool:
         """Return whether no operator has closed the broker's zone for masters."""
         zone = self.candidate(name, broker_id).zone
-        return self.rules.may_lead(zone, closed_zones(self.registers))
+        return self.rules.may_lead_in(zone, closed_zones(self.registers))
 
     def status(self, name: str, broker_id: int) -> BrokerStatus:
         return self.candidate(name, broker_id).status
@@ -105,6 +107,8 @@ def register(context: DecisionContext, fields: Json) -> Decision:
     row = context.broker_set(name)
     if row is None or broker_id not in row.members:
         return _unregistered(name, broker_id)
+    if why := _of_another_generation(context, row, fields):
+        return _refuse(Status.INVALID_REQUEST, why)
     own = row.members[broker_id].check_code
     if own != str(fields.get("checkCode", own)):
         return _refuse(Status.BROKER_ID_INVALID, f"the id {broker_id} belongs to another broker")
@@ -153,6 +157,13 @@ def elect_master(context: DecisionContext, fields: Json) -> Decision:
         return _unregistered(name, broker_id)
     if replaced is not None and int(replaced) != row.master_epoch:
         return _refuse(Status.FENCED_MASTER_EPOCH, f"the master's epoch is {row.master_epoch}")
+    if why := _of_another_generation(context, row, fields):
+        return _refuse(Status.ELECT_MASTER_FAILED, why)
+    if row.pinned is not None:
+        if broker_id != row.pinned:
+            remark = f"broker {row.pinned} is to lead {name} first after its conversion"
+            return _refuse(Status.ELECT_MASTER_FAILED, remark)
+        return _elected(context, ElectMaster(name, row.pinned, "converted"))
     planned = "preferred" if fields.get("preferred", False) else "drill"
     trigger = planned if replaced is not None else "operator" if designate else "broker"
     if row.master_changes == 0:
@@ -177,6 +188,8 @@ def replace_master(context: DecisionContext, name: str, trigger: str) -> Decisio
     row = context.broker_set(name)
     if row is None:
         return _refuse(Status.BROKER_METADATA_NOT_EXIST, f"there is no broker set {name}")
+    if not row.elects:
+        return Decision({})
     master = None if row.master_id is None else context.status(name, row.master_id)
     if not context.rules.needs_election(row.master_changes, master):
         return Decision({})
@@ -187,6 +200,43 @@ def replace_master(context: DecisionContext, name: str, trigger: str) -> Decisio
             {"code": Status.MASTER_NOT_AVAILABLE, "remark": "no broker can be elected yet"}
         )
     return _elected(context, ElectMaster(name, winner, trigger))
+
+
+def convert_set(context: DecisionContext, fields: Json) -> Decision:
+    """Note the mode of a set that an operator converts, before its brokers change it.
+
+    From then on the controllers elect no master in another mode, and in theirs, as the first one,
+    only the broker that was master before. Attempts to convert a set are numbered, and a request of
+    an earlier one, which arrives late, changes nothing.
+    """
+    name = str(fields["brokerName"])
+    row = context.state.get(name) or BrokerSetState(str(fields["cluster"]))
+    wanted = ConvertSet(
+        name,
+        str(fields["cluster"]),
+        str(fields["mode"]),
+        int(fields["generation"]),
+        int(fields["attempt"]),
+        int(fields["master"]),
+        context.rules.last_epoch(row.master_epoch, int(fields["epoch"])),
+    )
+    if wanted.attempt < row.attempt:
+        remark = f"attempt {row.attempt} to convert {name} is later"
+        return _refuse(Status.INVALID_REQUEST, remark)
+    known = (row.generation, row.mode, row.attempt)
+    if known == (wanted.generation, wanted.mode, wanted.attempt):
+        return Decision({"masterEpoch": row.master_epoch})  # repeated after a lost answer
+    return Decision({"masterEpoch": wanted.epoch}, (wanted,))
+
+
+def _of_another_generation(context: DecisionContext, row: BrokerSetState, fields: Json) -> str:
+    """Return why a broker's request is not for the set's present generation, or an empty string."""
+    if row.mode != OWN_MODE:
+        return f"the set is converted to {row.mode}; the controllers elect no master"
+    theirs = int(fields.get("generation", row.generation))
+    if context.rules.is_of_generation(row.generation, theirs):
+        return ""
+    return f"the broker is in generation {theirs}, and its set in {row.generation}"
 
 
 def _first_master(requester: Candidate) -> int | None:
@@ -331,6 +381,7 @@ DECISIONS: Mapping[Op, Callable[[DecisionContext, Json], Decision]] = {
     Op.CLEAN_BROKER_DATA: clean_broker_data,
     Op.DRILL_ZONE: drill_zone,
     Op.RETURN_ZONE: return_zone,
+    Op.CONVERT_SET: convert_set,
     Op.KV_GET: kv_get,
     Op.KV_PUT: kv_put,
     Op.KV_CAS: kv_cas,

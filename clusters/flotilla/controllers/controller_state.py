@@ -22,6 +22,8 @@ from typing import Any
 from ..net.wire import Json
 from .registers import PutValue
 
+OWN_MODE = "controller"  # the haMode in which controllers elect
+
 
 @dataclass(frozen=True)
 class SetMember:
@@ -36,8 +38,12 @@ class SetMember:
 class BrokerSetState:
     """`joined`: the set epoch with which each member of the SyncStateSet entered. `founded_epoch`:
     the master epoch in which the set began; 0 unless an earlier set of its name was cleaned away.
+    `mode`, `generation`: the haMode of a set that was converted; only in theirs the controllers
+    elect. `attempt`: the last attempt to convert it. `pinned`: the broker that must be elected
+    first in this generation, None from then on.
 
-    The fields' names are those of snapshots.
+    The fields' names are those of snapshots, which leave out the last four of sets that were never
+    converted.
     """
 
     cluster: str
@@ -49,6 +55,15 @@ class BrokerSetState:
     set_epoch: int = 0
     joined: Mapping[int, int] = field(default_factory=dict)
     founded_epoch: int = 0
+    mode: str = OWN_MODE
+    generation: int = 0
+    attempt: int = 0
+    pinned: int | None = None
+
+    @property
+    def elects(self) -> bool:
+        """Whether the controllers elect the set's masters as usual."""
+        return self.mode == OWN_MODE and self.pinned is None
 
     @property
     def master_changes(self) -> int:
@@ -101,7 +116,27 @@ class CleanBrokerData:
     broker_ids: tuple[int, ...]
 
 
-SetEvent = AlterSyncStateSet | ApplyBrokerId | ElectMaster | UpdateBrokerAddress | CleanBrokerData
+@dataclass(frozen=True)
+class ConvertSet:
+    """The set is, or is about to be, in another mode. `epoch`: the last one before."""
+
+    name: str
+    cluster: str
+    mode: str
+    generation: int
+    attempt: int
+    master: int
+    epoch: int
+
+
+SetEvent = (
+    AlterSyncStateSet
+    | ApplyBrokerId
+    | ElectMaster
+    | UpdateBrokerAddress
+    | CleanBrokerData
+    | ConvertSet
+)
 Event = SetEvent | PutValue
 _KINDS: dict[str, type[Event]] = {
     kind.__name__: kind
@@ -111,6 +146,7 @@ _KINDS: dict[str, type[Event]] = {
         ElectMaster,
         UpdateBrokerAddress,
         CleanBrokerData,
+        ConvertSet,
         PutValue,
     )
 }
@@ -140,6 +176,8 @@ def apply(state: BrokerSets, event: Event) -> BrokerSets:
             return state
         case ApplyBrokerId():
             return {**state, event.name: _with_member(state.get(event.name), event)}
+        case ConvertSet():
+            return {**state, event.name: _converted(state.get(event.name), event)}
         case _ if event.name not in state:
             return state
         case _:
@@ -159,7 +197,8 @@ def _changed(row: BrokerSetState, event: SetEvent) -> BrokerSetState:
         case ElectMaster(winner=None):
             return replace(row, master_id=None, master_epoch=row.master_epoch + 1)
         case ElectMaster(winner=int(winner)):
-            row = replace(row, master_id=winner, master_epoch=row.master_epoch + 1)
+            epoch = row.master_epoch + 1
+            row = replace(row, master_id=winner, master_epoch=epoch, pinned=None)
             return _with_set(row, (winner,))
         case UpdateBrokerAddress(broker_id=broker_id) if broker_id in row.members:
             member = replace(row.members[broker_id], addr=event.addr, ha_addr=event.ha_addr)
@@ -188,6 +227,25 @@ def _with_member(row: BrokerSetState | None, event: ApplyBrokerId) -> BrokerSetS
     )
 
 
+def _converted(row: BrokerSetState | None, event: ConvertSet) -> BrokerSetState:
+    """Return the row of a set in its next generation: without a master and, from the last epoch
+    on that any mode has given."""
+    row = row or BrokerSetState(event.cluster)
+    if (row.generation, row.mode) == (event.generation, event.mode):
+        return replace(row, attempt=event.attempt)
+    return replace(
+        row,
+        master_id=None,
+        master_epoch=event.epoch,
+        sync_set=(),
+        joined={},
+        mode=event.mode,
+        generation=event.generation,
+        attempt=event.attempt,
+        pinned=event.master if event.mode == OWN_MODE else None,
+    )
+
+
 def _without(row: BrokerSetState, broker_ids: Sequence[int]) -> BrokerSetState:
     members = {i: m for i, m in row.members.items() if i not in broker_ids}
     row = replace(row, members=members)
@@ -207,6 +265,7 @@ def set_in_snapshot(row: BrokerSetState) -> BrokerSetState:
 
 def replica_info(name: str, row: BrokerSetState, alive: Mapping[int, bool]) -> Json:
     """Return a set as brokers and operators see it."""
+    converted = {"mode": row.mode, "generation": row.generation, "pinned": row.pinned}
     master = row.members.get(row.master_id) if row.master_id is not None else None
     return {
         "brokerName": name,
@@ -220,4 +279,5 @@ def replica_info(name: str, row: BrokerSetState, alive: Mapping[int, bool]) -> J
             str(i): {"addr": m.addr, "haAddr": m.ha_addr, "alive": alive[i]}
             for i, m in row.members.items()
         },
+        **(converted if row.mode != OWN_MODE or row.generation else {}),
     }

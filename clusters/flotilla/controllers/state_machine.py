@@ -61,7 +61,7 @@ class ReplicatedState:
         registers: Callable[[Registers], Registers] = registers_in_snapshot,
     ) -> bytes:
         content = {
-            "sets": {name: in_snapshot(row) for name, row in self.sets.items()},
+            "sets": {name: _fields_of(in_snapshot(row)) for name, row in self.sets.items()},
             "registers": registers(self.registers),
             "living": self.heartbeats.fields(),
         }
@@ -73,6 +73,13 @@ class ReplicatedState:
         content = json.loads(data)
         sets = {name: _broker_set(row) for name, row in content["sets"].items()}
         return cls(sets, content["registers"], HeartbeatTable.from_fields(content["living"]))
+
+
+def _fields_of(row: BrokerSetState) -> dict[str, Any]:
+    """Return the fields of a snapshot; earlier editions do not know those of converted sets."""
+    never_converted = row.elects and not row.attempt
+    left_out = ("mode", "generation", "attempt", "pinned") if never_converted else ()
+    return {key: value for key, value in vars(row).items() if key not in left_out}
 
 
 def _broker_set(row: dict[str, Any]) -> BrokerSetState:

@@ -24,7 +24,7 @@ def closed_zones(registers: Registers) -> Mapping[str, str]:
     return registers.get(NAMESPACE, {})
 
 
-def may_lead(zone: str, closed: Collection[str]) -> bool:
+def may_lead_in(zone: str, closed: Collection[str]) -> bool:
     """Decide whether a broker in this zone may be elected."""
     return zone not in closed
 

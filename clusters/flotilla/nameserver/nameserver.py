@@ -56,6 +56,7 @@ class Nameserver:
             config.channel_expired_s,
             config.support_acting_master,
             rules.left_out,
+            rules.is_of_generation,
         )
         self._lowest: dict[str, tuple[int, str]] = {}  # set -> lowest id and its address
         self._masters: dict[
@@ -125,6 +126,7 @@ class Nameserver:
             int(fields.get("beat", 0)),
             bool(fields.get("acts", False)),
             str(fields.get("zone", "")),
+            int(fields.get("generation", 0)),
         )
         try:
             master = self._routes.register(registration, connection, self._loop.time())

@@ -42,6 +42,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..conversion.rules import is_of_generation
 from ..net.wire import MAX_FRAME, Json, to_json
 
 MASTER = 0
@@ -94,6 +95,7 @@ class Registration:
     beat: int = 0
     acts: bool = False
     zone: str = ""
+    generation: int = 0
 
 
 @dataclass(frozen=True)
@@ -155,8 +157,10 @@ class RouteTable:
         patience_s: float,
         shows_acting: bool = False,
         left_out: Callable[[Mapping[str, str | None], str], frozenset[str]] = left_out,
+        is_of_generation: Callable[[int, int], bool] = is_of_generation,
     ) -> None:
         self._left_out = left_out
+        self._is_of_generation = is_of_generation
         self._shows_acting = shows_acting
         self._displaces = displaces
         self._is_deaf = is_deaf
@@ -166,6 +170,7 @@ class RouteTable:
         self._newest: dict[
             str, int
         ] = {}  # set -> the newest master's epoch that any broker registered with
+        self._generations: dict[str, int] = {}  # set -> the newest of its conversions
         self._beats: dict[str, tuple[int, int]] = {}  # address -> incarnation, last count
         self.topics_version = 0  # changes whenever the topics of a set change
         self._parts: list[dict[str, list[Json]]] | None = (
@@ -176,7 +181,12 @@ class RouteTable:
         """Register a broker; return the set's master. Raises StaleRegistration."""
         if self._is_late(new.addr, new.incarnation, new.beat):
             raise StaleRegistration(f"{new.addr} has sent something later")
-        newest = self._newest.get(new.name, 0)
+        newest, generation = self._newest.get(new.name, 0), self._generations.get(new.name, 0)
+        if new.generation < generation and not self._is_of_generation(generation, new.generation):
+            raise StaleRegistration(
+                f"{new.name} is in generation {generation}, and {new.addr} in {new.generation}"
+            )
+        self._generations[new.name] = max(generation, new.generation)
         group = self._groups.get(new.name) or _Group(new.cluster, version=newest)
         group.brokers = group.without_addr(new.addr)
         if new.broker_id == MASTER:

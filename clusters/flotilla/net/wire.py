@@ -102,6 +102,8 @@ class Op(IntEnum):
     # broker -> broker of its set, where brokers elect their master (see replication/ballot.py)
     VOTE = 38  # brokerName, from, term, lastEpoch, maxOffset, pre -> term, granted
     BEAT = 39  # brokerName, from, haAddr, term, commit -> term
+    # operator -> broker, see conversion/handler.py
+    CONVERT = 42  # step: status, prepare, commit or abort; its fields -> as status
     # broker and operator -> controller
     CONTROLLER_METADATA = 48  # -> leaderId, leaderAddr (null: unknown), isLeader,
     #                           peers: {id: addr}, learners: {id: addr}
@@ -133,6 +135,8 @@ class Op(IntEnum):
     RAFT = 64  # one-way, packed by raft
     # operator -> controller
     CHANGE_CONTROLLERS = 65  # add: {id: addr} or remove: id -> voters, learners: {id: addr}
+    CONVERT_SET = 69  # brokerName, cluster, mode, generation, attempt, master, epoch
+    #                   -> masterEpoch; see conversion/coordinator.py
     # operator -> container
     ADD_INNER = 66  # config: {key: value} -> brokerName, brokerId, addr
     REMOVE_INNER = 67  # cluster, brokerName, brokerId -> (nothing)

@@ -282,8 +282,12 @@ class HaMaster:
         broker, slave = self._broker, handshake.slave_id
         last_file = broker.last_file() if handshake.last_file else None
         segment_size = self._log.segment_size
-        reply = HandshakeReply(status, broker.epoch, segment_size, broker.shape(), last_file)
-        self._events.write("handshake", peer=slave, epoch=handshake.epoch, status=int(status))
+        own = self._config.generation
+        reply = HandshakeReply(status, broker.epoch, segment_size, broker.shape(), last_file, own)
+        converted = {"generation": own, "slaveGeneration": handshake.generation} if own else {}
+        self._events.write(
+            "handshake", peer=slave, epoch=handshake.epoch, status=int(status), **converted
+        )
         connection.reply(Op.HA_HANDSHAKE, request, reply.pack())
         if status is Status.SUCCESS:
             self.zones[slave] = handshake.zone
@@ -292,6 +296,8 @@ class HaMaster:
     def _status_for(self, handshake: HandshakeRequest) -> Status:
         if not self._broker.is_master():
             return Status.INVALID_MASTER
+        if not self._rules.is_of_generation(self._config.generation, handshake.generation):
+            return Status.INVALID_REPLICAS
         fenced = not self._rules.may_serve_slave(handshake.epoch, self._broker.epoch)
         if fenced and self._config.ha_epoch_fencing:
             return Status.FENCED_MASTER_EPOCH

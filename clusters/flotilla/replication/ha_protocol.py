@@ -17,7 +17,8 @@ epoch, and a slave refuses a master of an earlier epoch than it was given.
 
 Behind the shape of a handshake a byte holds the slave's flags, and the name of its zone may follow
 (`ackZones`). Both are left out where they are not needed, because the first edition does not know
-them and closes a connection on which more bytes arrive.
+them and closes a connection on which more bytes arrive. The generation of a set that was converted
+is behind the flags, and at the end of a reply; without it a broker is in generation 0.
 """
 
 import struct
@@ -33,8 +34,9 @@ from .epochs import EpochTable
 _SHAPE = struct.Struct(">QQH")
 _EPOCH = struct.Struct(">IQ")
 _LAST_FILE = struct.Struct(">Q")
+_GENERATION = struct.Struct(">I")
 _ACK = struct.Struct(">Q")
-_LEARNER, _ASKS_LAST_FILE, _HAS_ZONE = 1, 2, 4
+_LEARNER, _ASKS_LAST_FILE, _HAS_ZONE, _HAS_GENERATION = 1, 2, 4, 8
 MAX_OFFSET = 2**62
 
 
@@ -71,23 +73,35 @@ class HandshakeRequest:
     learner: bool = False
     last_file: bool = False
     zone: str = ""
+    generation: int = 0
 
     def pack(self) -> bytes:
         flags = self.learner * _LEARNER | self.last_file * _ASKS_LAST_FILE
-        flags |= bool(self.zone) * _HAS_ZONE
-        tail = bytes([flags]) + self.zone.encode() if flags else b""
+        flags |= bool(self.zone) * _HAS_ZONE | bool(self.generation) * _HAS_GENERATION
+        number = _GENERATION.pack(self.generation) if self.generation else b""
+        tail = bytes([flags]) + number + self.zone.encode() if flags else b""
         return _REQUEST.pack(self) + _pack_shape(self.shape) + tail
 
     @classmethod
     def unpack(cls, body: bytes) -> "HandshakeRequest":
         shape, rest = _unpack_shape(body, _REQUEST.size)
-        flags = rest[0] if rest else 0
+        flags, generation = rest[0] if rest else 0, 0
+        if flags & _HAS_GENERATION:
+            (generation,) = _GENERATION.unpack_from(rest, 1)
+            rest = rest[:1] + rest[1 + _GENERATION.size :]
         if (len(rest) > 1) != bool(flags & _HAS_ZONE):
             raise ValueError(f"{len(rest)} bytes behind the shape")
         learner, last_file = bool(flags & _LEARNER), bool(flags & _ASKS_LAST_FILE)
         fields = _REQUEST.unpack(body)
         zone = rest[1:].decode()
-        return cls(**fields, shape=shape, learner=learner, last_file=last_file, zone=zone)
+        return cls(
+            **fields,
+            shape=shape,
+            learner=learner,
+            last_file=last_file,
+            zone=zone,
+            generation=generation,
+        )
 
 
 @dataclass(frozen=True)
@@ -103,9 +117,11 @@ class HandshakeReply:
     segment_size: U32
     shape: LogShape
     last_file: int | None = None
+    generation: int = 0
 
     def pack(self) -> bytes:
         tail = b"" if self.last_file is None else _LAST_FILE.pack(self.last_file)
+        tail += _GENERATION.pack(self.generation) if self.generation else b""
         return _REPLY.pack(self) + _pack_shape(self.shape) + tail
 
     @classmethod
@@ -113,7 +129,12 @@ class HandshakeReply:
         fields = _REPLY.unpack(body)
         segment_size = fields["segment_size"]
         shape, rest = _unpack_shape(body, _REPLY.size)
-        (last_file,) = _LAST_FILE.unpack(rest) if rest else (None,)
+        (generation,), (last_file,) = (0,), (None,)
+        if len(rest) % _LAST_FILE.size == _GENERATION.size:
+            (generation,) = _GENERATION.unpack(rest[-_GENERATION.size :])
+            rest = rest[: -_GENERATION.size]
+        if rest:
+            (last_file,) = _LAST_FILE.unpack(rest)
         if not segment_size or shape.min_offset % segment_size:
             raise ValueError(f"a log that begins at {shape.min_offset}, inside a segment")
         if last_file is not None and (
@@ -121,7 +142,7 @@ class HandshakeReply:
         ):
             raise ValueError(f"a last file that begins at {last_file}")
         fields["status"] = Status(fields["status"])
-        return cls(**fields, shape=shape, last_file=last_file)
+        return cls(**fields, shape=shape, last_file=last_file, generation=generation)
 
 
 @dataclass(frozen=True)

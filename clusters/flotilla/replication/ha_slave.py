@@ -200,6 +200,7 @@ class HaSlave:
             self._config.async_learner,
             self._config.sync_from_last_file,
             self._config.zone if self._config.ack_zones > 1 else "",
+            self._config.generation,
         )
         packed = await connection.call(Op.HA_HANDSHAKE, request.pack(), timeout_s)
         try:
@@ -217,6 +218,11 @@ class HaSlave:
         announced = self._target.epoch if self._target else 0
         if self._config.ha_epoch_fencing and not self._rules.may_follow(reply.epoch, announced):
             raise _AttachFailed(f"a master of epoch {reply.epoch}, but {announced} was announced")
+        own = self._config.generation
+        if not self._rules.is_of_generation(own, reply.generation):
+            raise _AttachFailed(
+                f"a master of generation {reply.generation}; this broker is in {own}"
+            )
         if reply.segment_size != self._store.log.segment_size:
             self._halt(f"the master's mappedFileSizeCommitLog is {reply.segment_size}")
 

@@ -91,6 +91,7 @@ class BallotRole:
         self._leads = False
         self._follows: ReplicaInfo | None = None
         self._promotion: asyncio.Task[None] | None = None
+        self._frozen = False
 
     def start(self) -> None:
         self._tasks.start(self._run())
@@ -107,6 +108,10 @@ class BallotRole:
 
     def ask_soon(self) -> None:
         """Do nothing: beats tell who leads."""
+
+    def freeze(self, frozen: bool) -> None:
+        self._frozen = frozen
+        self._wake.set()
 
     def table(self) -> Mapping[int, Handler]:
         """Return the handlers of the requests that brokers of the group send each other."""
@@ -127,7 +132,7 @@ class BallotRole:
             timing,
             self._ports.randomness.uniform,
             self._rules.may_grant_vote,
-            self._loop.time(),
+            self._first_attempt_at(vote, timing),
             vote,
         )
         self._loaded.set()
@@ -138,8 +143,23 @@ class BallotRole:
             else:
                 await self._tick(ballot)
 
+    def _first_attempt_at(self, vote: Vote, timing: BallotTiming) -> float:
+        """Return when to think of an election. In the first one after a conversion the broker that
+        was master goes ahead; all have the same log."""
+        now, config = self._loop.time(), self._config
+        begun = max(vote.term, self._replica.epochs.last_epoch) > config.epoch_before
+        if begun or not config.first_master:
+            return now
+        if config.first_master == self.id:  # the others change their mode a moment later
+            return now + timing.heartbeat_s / 20 - timing.max_vote_s
+        return now + timing.doubt_s
+
     async def _tick(self, ballot: LogElection) -> None:
         async with self._lock:
+            if not ballot.leads and not self._rules.may_lead(self._frozen):
+                ballot.tick(self._loop.time(), None)
+                await self._carry_out(ballot.take_effects())
+                return
             if ballot.begins_term(self._loop.time()):
                 await self._stand_by("it asks for votes")
             may_lead = ballot.leads or self._replica.store.has_room(b"", b"", b"")
@@ -164,6 +184,10 @@ class BallotRole:
             last_index=int(fields["maxOffset"]),
             pre=bool(fields["pre"]),
         )
+        if not self._rules.may_lead(self._frozen):
+            await self._loaded.wait()
+            assert self._ballot is not None, "set before `_loaded`"
+            return {"term": self._ballot.term, "granted": False}
         reply = await self._step(lambda b, now: b.on_vote_request(now, request, self._log_end()))
         return {"term": reply.term, "granted": reply.granted}
 
@@ -187,6 +211,9 @@ class BallotRole:
     def _stranger(self, fields: Json) -> str:
         """Return why a request is not from a member of this group, or an empty string."""
         name, source = fields["brokerName"], fields["from"]
+        theirs, own = int(fields.get("generation", 0)), self._config.generation
+        if not self._rules.is_of_generation(own, theirs):
+            return f"{source} is in generation {theirs} of {name}, and this broker in {own}"
         if name == self._config.broker_name and source in self._peers:
             return ""
         return f"{source} of {name} is not one of dLegerPeers of {self._config.broker_name}"
@@ -198,6 +225,8 @@ class BallotRole:
             "from": self._config.dleger_self_id,
             "term": message.term,
         }
+        if self._config.generation:
+            fields["generation"] = self._config.generation
         sent_at = self._loop.time()
         if isinstance(message, Beat):
             op, commit = Op.BEAT, self._replica.store.confirm_offset
@@ -212,6 +241,9 @@ class BallotRole:
             self._pool.drop(address)
             return
         if reply["code"] != Status.SUCCESS:
+            if not isinstance(message, Beat):
+                no = VoteReply(term=0, source=peer, granted=False, pre=message.pre)
+                await self._step(lambda b, now: b.on_vote_reply(now, no))
             return
         term = int(reply["term"])
         if isinstance(message, Beat):

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
 from ..config import Config
+from ..conversion.rules import may_lead
 from ..events import EventLog
 from ..net.connection import Tasks
 from ..net.controller_client import ControllerClient, NoLeader, OutcomeUnknown
@@ -40,7 +41,9 @@ class ControllerLink:
         roles: RoleHandler,
         events: EventLog,
         beat: Callable[[], Awaitable[None]],
+        may_lead: Callable[[bool], bool] = may_lead,
     ) -> None:
+        self._may_lead = may_lead
         self.id = 0
         self.registered = False
         self.halted = ""
@@ -54,6 +57,7 @@ class ControllerLink:
         self._identity = Identity(config, ports)
         self._ports = ports
         self._tasks = Tasks()
+        self._frozen = False
         self._registered_in = (
             0  # the epoch of the set; older infos were meant for an earlier process
         )
@@ -77,6 +81,11 @@ class ControllerLink:
     def ask_soon(self) -> None:
         """Poll the controllers now."""
         self._wake.set()
+
+    def freeze(self, frozen: bool) -> None:
+        self._frozen = frozen
+        if not frozen:
+            self.ask_soon()
 
     async def _run(self) -> None:
         while not await self._attempt(self._join) and self.info.master_id is None:
@@ -158,6 +167,8 @@ class ControllerLink:
             old = self.info
             if new.epoch < max(old.epoch, self._registered_in) or new.master_id is None:
                 return
+            if new.master_id == self.id and not self._may_lead(self._frozen):
+                return
             if new.master_id == self.id and new.master_addr != self._config.address:
                 self._give_up(f"is also that of {new.master_addr}, which runs with a copy of it")
             if new.epoch == old.epoch:
@@ -200,6 +211,7 @@ class ControllerLink:
             "cluster": config.cluster,
             "brokerName": config.broker_name,
             "brokerId": self.id,
+            **({"generation": config.generation} if config.convertible else {}),
         }
 
 

@@ -100,9 +100,12 @@ class Identity:
     async def _choose(self, ask: Ask) -> Claim:
         config = self._config
         fields: Json = {"cluster": config.cluster, "brokerName": config.broker_name}
-        reply = await ask(Op.NEXT_BROKER_ID, fields)
+        if config.convertible:  # its id is the same in each mode
+            broker_id = config.broker_id + 1
+        else:
+            broker_id = int((await ask(Op.NEXT_BROKER_ID, fields))["brokerId"])
         code = f"{config.address};{self._ports.clock.wall_ms()}"
-        claim = Claim(config.cluster, config.broker_name, int(reply["brokerId"]), code)
+        claim = Claim(config.cluster, config.broker_name, broker_id, code)
         await retry_when_out_of_files(lambda: self._files.replace(self._claim_path, claim.packed()))
         return claim
 

@@ -58,6 +58,8 @@ class StaticRole:
         events: EventLog,
     ) -> None:
         self.id = config.broker_id + MASTERS_ID
+        # of a converted set: the broker that was master then
+        self._masters_id = config.first_master or MASTERS_ID
         self.registered = True
         self.info = ReplicaInfo()
         self.halted = ""
@@ -92,9 +94,12 @@ class StaticRole:
     def ask_soon(self) -> None:
         self._wake.set()
 
+    def freeze(self, frozen: bool) -> None:
+        """Do nothing: a slave never becomes master."""
+
     @property
     def _is_master(self) -> bool:
-        return self._config.broker_id == MASTER
+        return self.id == self._masters_id
 
     async def _lead(self) -> None:
         """Begin the next epoch of this master."""
@@ -108,8 +113,8 @@ class StaticRole:
         await self._record_life(epoch)
         await self._take_back()
         address, ha_address = self._config.address, self._config.ha_address
-        members, set_epoch = (MASTERS_ID,), epoch * SETS_IN_EPOCH
-        info = ReplicaInfo(epoch, MASTERS_ID, address, ha_address, members, set_epoch)
+        members, set_epoch = (self.id,), epoch * SETS_IN_EPOCH
+        info = ReplicaInfo(epoch, self.id, address, ha_address, members, set_epoch)
         self._apply(info, "master")
         await self._roles.become_master(info)
 
@@ -185,14 +190,14 @@ class StaticRole:
     async def _follow(self) -> None:
         """Follow the master that the nameservers name, and its restarts."""
         if last := self._replica.epochs.last_epoch:
-            self._apply(ReplicaInfo(last, MASTERS_ID), "slave")
+            self._apply(ReplicaInfo(last, self._masters_id), "slave")
         while True:
             known = await self._ask_nameservers()
             if known and self._config.slave_acting_master:
                 self._consider_acting(known["members"])
             if known and (address := known["members"].get(str(MASTER))):
                 info = ReplicaInfo(
-                    known["stateVersion"], MASTERS_ID, address, known["masterHaAddr"]
+                    known["stateVersion"], self._masters_id, address, known["masterHaAddr"]
                 )
                 new = (info.epoch, info.master_addr) != (self.info.epoch, self.info.master_addr)
                 if new and info.epoch >= self.info.epoch:

@@ -116,3 +116,7 @@ class Steering(Protocol):
 
     def ask_soon(self) -> None:
         """Ask now who is master."""
+
+    def freeze(self, frozen: bool) -> None:
+        """Become no master, and help no broker to become one, while frozen: this broker, a slave,
+        has promised to leave the mode (see conversion/)."""

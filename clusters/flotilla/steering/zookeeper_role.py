@@ -84,6 +84,9 @@ class ZookeeperRole:
     def ask_soon(self) -> None:
         self._wake.set()
 
+    def freeze(self, frozen: bool) -> None:
+        """Do nothing: pairs of this mode are not converted."""
+
     async def _run(self) -> None:
         while True:
             config = self._config

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from clusters.flotilla.config import CONVERTIBLE_MODES
 from clusters.flotilla.net.wire import HEADER, Op, frame, from_json
 from clusters.supply import sources_here
 from clusters.systems.flotilla import log_dump, membership
@@ -154,6 +155,7 @@ class Flotilla:
     stopped_first = membership.STOPPED_FIRST
     frame_reader = FlotillaFrames
     data = STORE
+    modes = CONVERTIBLE_MODES
 
     def __init__(self, trial: Trial, chosen: FlotillaSettings, topics: Mapping[str, int]) -> None:
         self._settings, self._topics, self._seed = chosen, topics, trial.seed
@@ -309,6 +311,27 @@ class Flotilla:
 
     async def return_zone(self, bed: TestBed, zone: str) -> None:
         await membership.return_zone(bed, zone)
+
+    # converting its sets to another mode, likewise
+
+    async def mode_of(self, bed: TestBed, broker_set: str) -> str:
+        found = await membership.modes_of(bed, self._set_named(bed, broker_set))
+        latest = max(found, key=lambda broker: broker.in_force.number, default=None)
+        return latest.in_force.mode if latest else ""
+
+    async def is_converting(self, bed: TestBed, broker_set: str) -> bool:
+        of = self._set_named(bed, broker_set)
+        found = await membership.modes_of(bed, of)
+        differ = len({broker.in_force.number for broker in found}) > 1
+        return differ or len(found) < len(of.nodes) or any(broker.pending for broker in found)
+
+    async def convert(self, bed: TestBed, broker_set: str, mode: str) -> str:
+        values = self._settings.values
+        waits_s = values.get("convertTimeout", 3000) / 1000 * values["timeScale"]
+        return await membership.convert(bed, self._set_named(bed, broker_set), mode, waits_s)
+
+    def _set_named(self, bed: TestBed, name: str) -> BrokerSetLayout:
+        return next(each for each in self._sets(bed) if each.name == name)
 
     # changing the brokers of its containers, likewise
 

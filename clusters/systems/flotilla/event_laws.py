@@ -103,6 +103,81 @@ class InnerBrokers:
             yield Law.GHOST_BROKER, f"{name} was refused because it is there, and it is not"
 
 
+class SetGenerations:
+    """The generations of one broker set that may be converted to another mode, by the event logs
+    of its brokers (docs/flotilla-conversion.md).
+
+    CONVERTED_UNEQUAL     all brokers begin a generation with logs that end at the same place
+    CONVERTED_EARLY       no broker begins a generation before the one that leads it first, nor
+                          begins another one than that
+    GENERATION_WENT_BACK  no broker starts again in an earlier generation
+    GENERATIONS_MIXED     a master copies its log only to slaves of its own generation
+    PROMISE_BROKEN        no broker leads a generation that it has promised to leave
+
+    A broker whose disk lost data may begin with a shorter log, and one whose disk was damaged may
+    have forgotten its generation: both are exempt. Methods yield violations; `checked`: the laws
+    that the last call has checked.
+    """
+
+    def __init__(self) -> None:
+        self.checked: tuple[Law, ...] = ()
+        self.mode = ""  # of the latest generation; empty before any was reported
+        self.latest = 0
+        self._begun: dict[int, tuple[str, int]] = {}  # generation -> its mode, where logs end
+        self._of: dict[str, int] = {}  # broker -> its generation
+        self._promised: dict[str, int] = {}  # broker -> the generation that it will leave
+
+    def begins(self, broker: str, fields: Fields, exempt: bool) -> Iterator[tuple[Law, str]]:
+        """A broker begins a generation, or starts again in one."""
+        number, end, mode = int(fields["generation"]), int(fields["end"]), str(fields["mode"])
+        before = self._of.get(broker, 0)
+        self.checked = (Law.GENERATION_WENT_BACK,)
+        self._of[broker] = number
+        if number < before and not exempt:
+            why = f"{broker} was in generation {before}, and started in {number}"
+            yield Law.GENERATION_WENT_BACK, why
+        if number > before:
+            self._promised.pop(broker, None)
+            self.checked = (Law.CONVERTED_EARLY, Law.CONVERTED_UNEQUAL)
+            first = number not in self._begun
+            known_mode, known_end = self._begun.setdefault(number, (mode, end))
+            if first and fields["brokerId"] != fields["masterId"] and not exempt:
+                why = f"{broker} began generation {number} before broker {fields['masterId']}"
+                yield Law.CONVERTED_EARLY, why
+            elif mode != known_mode:
+                why = f"{broker} began generation {number} as {mode}, others as {known_mode}"
+                yield Law.CONVERTED_EARLY, why
+            if end != known_end and not exempt:
+                why = f"the log of {broker} ended at {end} when it began generation {number}"
+                yield Law.CONVERTED_UNEQUAL, f"{why}, and that of another one at {known_end}"
+        if number >= self.latest:
+            self.latest, self.mode = number, mode
+
+    def promises(self, broker: str) -> None:
+        self._promised[broker] = self._of.get(broker, 0)
+
+    def withdraws(self, broker: str) -> None:
+        self._promised.pop(broker, None)
+
+    def leads(self, broker: str) -> Iterator[tuple[Law, str]]:
+        """A broker becomes master."""
+        self.checked = (Law.PROMISE_BROKEN,)
+        if broker in self._promised and self._promised[broker] == self._of.get(broker, 0):
+            why = f"{broker} became master in generation {self._promised[broker]}"
+            yield Law.PROMISE_BROKEN, f"{why}, which it had promised to leave"
+
+    def copies(self, master: str, slave: str, fields: Fields) -> Iterator[tuple[Law, str]]:
+        """A master has answered a handshake."""
+        self.checked = ()
+        if fields["status"] != SUCCESS or "generation" not in fields:
+            return
+        self.checked = (Law.GENERATIONS_MIXED,)
+        own, theirs = int(fields["generation"]), int(fields["slaveGeneration"])
+        if own != theirs:
+            why = f"{master}, in generation {own}, copies its log to {slave}, in {theirs}"
+            yield Law.GENERATIONS_MIXED, why
+
+
 @dataclass(frozen=True, slots=True)
 class EventLine:
     """A line of an event log."""
@@ -118,6 +193,7 @@ class EventLaws:
     def __init__(self, book: LawState) -> None:
         self._state = book
         self._inside: dict[str, InnerBrokers] = {}  # by container
+        self._generations: dict[str, SetGenerations] = {}  # by broker set
         # by broker set, or of the controllers, and term
         self._leaders: dict[tuple[str, int], tuple[str, int]] = {}
 
@@ -203,6 +279,7 @@ class EventLaws:
                 life.master_since or life.epoch
             )  # elected again without a gap: it stays master
             self._check_one_master(of, life, line.t_ns)
+            self._report_all(line, self._generations_of(of).leads(line.node), of)
         else:
             life.master_since = 0
         self._begin_epoch(of, master, life.epoch, line)
@@ -279,7 +356,7 @@ class EventLaws:
             self._check_all_hold(of, line)
 
     def _check_all_hold(self, of: SetState, line: EventLine) -> None:
-        if of.exempt or self._state.raft_log:  # there a majority holds them: see `laws`
+        if of.exempt or of.votes:  # there a majority holds them: see `laws`
             return
         self._state.checks[Law.SET_LACKS_ACKED] += 1
         for member in of.members:
@@ -305,6 +382,8 @@ class EventLaws:
         if line.fields["status"] == SUCCESS:
             slave = of.ids[line.fields["peer"]]
             of.handshakes[line.node, slave] = self._state.process(line.node).log_version
+            copies = self._generations_of(of).copies(line.node, slave, line.fields)
+            self._report_all(line, copies, of)
 
     def _recover(self, line: EventLine) -> None:
         of = self._state.set_of.get(line.node)
@@ -352,13 +431,40 @@ class EventLaws:
         if not before or seq > int(before["seq"]):
             of.machine = new
 
+    def _mode(self, line: EventLine) -> None:
+        """A broker of a convertible set begins a generation, or starts again in one."""
+        of = self._set_of(line)
+        generations = self._generations_of(of)
+        number, before = int(line.fields["generation"]), generations.latest
+        exempt = of.excused or bool(self._state.damages[line.node])
+        self._report_all(line, generations.begins(line.node, line.fields, exempt), of)
+        if number > before:  # another authority numbers SyncStateSets now
+            of.mode, of.set_epoch, of.members, of.sets = generations.mode, 0, (), {}
+        of.mode = generations.mode
+
+    def _promised(self, line: EventLine) -> None:
+        self._generations_of(self._set_of(line)).promises(line.node)
+
+    def _withdrawn(self, line: EventLine) -> None:
+        self._generations_of(self._set_of(line)).withdraws(line.node)
+
+    def _generations_of(self, of: SetState) -> SetGenerations:
+        return self._generations.setdefault(of.name, SetGenerations())
+
+    def _report_all(self, line: EventLine, found: Iterator[tuple[Law, str]], of: SetState) -> None:
+        for law, why in found:
+            self._state.report(law, line.node, why, {"set": of.name}, line.t_ns)
+        if self._state.convertible:
+            for law in self._generations_of(of).checked:
+                self._state.checks[law] += 1
+
     def _set_of(self, line: EventLine) -> SetState:
         """Return the set of the node that wrote the line. Raises KeyError if it is not a broker."""
         return self._state.set_of[line.node]
 
     def _check_still_holds(self, of: SetState, line: EventLine) -> None:
         """Check a member of the set after its log was cut by the node or by a power cut."""
-        if of.exempt or self._state.raft_log:
+        if of.exempt or of.votes:
             return
         if line.node not in (of.ids.get(member) for member in of.members):
             return
@@ -377,6 +483,9 @@ _CHECKS: Mapping[str, Callable[[EventLaws, EventLine], None]] = {
     "recover": EventLaws._recover,
     "truncate": EventLaws._truncate,
     "machine": EventLaws._machine,
+    "mode": EventLaws._mode,
+    "promised": EventLaws._promised,
+    "withdrawn": EventLaws._withdrawn,
     "senseless": EventLaws._protocol_error,
     "inner": EventLaws._inner,
 }

@@ -42,9 +42,23 @@ class Law(StrEnum):
     GHOST_BROKER = "GHOST_BROKER"
     STORE_SHARED = "STORE_SHARED"
     INNER_FORGOTTEN = "INNER_FORGOTTEN"
+    CONVERTED_UNEQUAL = "CONVERTED_UNEQUAL"
+    CONVERTED_EARLY = "CONVERTED_EARLY"
+    GENERATION_WENT_BACK = "GENERATION_WENT_BACK"
+    GENERATIONS_MIXED = "GENERATIONS_MIXED"
+    PROMISE_BROKEN = "PROMISE_BROKEN"
 
 
 OF_MACHINES = frozenset({Law.SEQUENCE_REUSED, Law.STATE_JUMPED})  # where haMode is zookeeper
+OF_CONVERSIONS = frozenset(  # where sets may be converted to another mode
+    {
+        Law.CONVERTED_UNEQUAL,
+        Law.CONVERTED_EARLY,
+        Law.GENERATION_WENT_BACK,
+        Law.GENERATIONS_MIXED,
+        Law.PROMISE_BROKEN,
+    }
+)
 OF_CONTAINERS = frozenset({Law.GHOST_BROKER, Law.STORE_SHARED, Law.INNER_FORGOTTEN})
 
 
@@ -84,7 +98,9 @@ class NodeLifetime:
 
 @dataclass(slots=True)
 class SetState:
-    """What is known of a broker set. `bases`: the first confirm offset of each epoch's master."""
+    """What is known of a broker set. `bases`: the first confirm offset of each epoch's master.
+    `excused`: what it acknowledges may be lost, by its configuration or a fault; `mode`: its
+    haMode, which a conversion changes."""
 
     name: str
     acked: AckedLog
@@ -94,7 +110,8 @@ class SetState:
     set_epoch: int = 0
     members: tuple[int, ...] = ()
     machine: Fields = field(default_factory=dict)  # the latest decision of an HA controller
-    exempt: bool = False
+    excused: bool = False
+    mode: str = ""
     returned_ns: int | None = None  # when the mastership returned to a preferred broker
     masters: dict[int, tuple[str, int]] = field(default_factory=dict)
     elections: dict[int, Any] = field(default_factory=dict)
@@ -107,6 +124,17 @@ class SetState:
     confirmed_by: dict[str, int] = field(
         default_factory=dict
     )  # by node, the highest of all its processes
+
+    @property
+    def votes(self) -> bool:
+        """Whether its brokers elect their master themselves."""
+        return self.mode == "raft-log"
+
+    @property
+    def exempt(self) -> bool:
+        """Whether the laws of acknowledged bytes are not checked now: a switchless master waits for
+        some members of its set, not for all."""
+        return self.excused or self.mode == "switchless"
 
 
 class LawState:
@@ -136,15 +164,17 @@ class LawState:
         self.set_of: dict[str, SetState] = {}  # by broker (BrokerSetLayout.replica)
         self.sets: dict[str, SetState] = {}
         self.processes: dict[str, NodeLifetime] = {}
-        self.raft_log = settings.get("haMode") == "raft-log"
+        mode = str(settings.get("haMode", "controller"))
+        self.convertible = bool(settings.get("convertible", False))
         self._sync_flush = settings.get("flushDiskType") == "SYNC_FLUSH"
         self._now_ns = now_ns
         self._log_versions = 0
-        all_ack = self.raft_log or settings.get("allAckInSyncStateSet", False)
+        all_ack = mode == "raft-log" or settings.get("allAckInSyncStateSet", False)
         excused = self.unclean or not all_ack
         for each in sets:
             addresses = {where: each.replica(node) for where, node in each.addresses.items()}
-            set_state = SetState(each.name, AckedLog(log_bytes), addresses, exempt=excused)
+            set_state = SetState(each.name, AckedLog(log_bytes), addresses, excused=excused)
+            set_state.mode = mode
             self.sets[each.name] = set_state
             self.set_of |= {each.replica(node): set_state for node in each.nodes}
 
@@ -189,7 +219,7 @@ class LawState:
                 self.log_changed(self.processes[broker])
             if (of := self.set_of.get(broker)) is not None:
                 of.acked.power_lost(broker)
-                of.exempt = of.exempt or not self._sync_flush
+                of.excused = of.excused or not self._sync_flush
 
     def syncs_fail(self, node: str) -> None:
         """Data that the disk had not synced may be lost, although the node runs on."""
@@ -197,7 +227,7 @@ class LawState:
         for broker in self.parts_of(node):
             if (of := self.set_of.get(broker)) is not None:
                 of.acked.power_lost(broker)
-                of.exempt = of.exempt or not self._sync_flush
+                of.excused = of.excused or not self._sync_flush
 
     def disk_damaged(self, node: str) -> None:
         """Acknowledged bytes may be lost or changed on this node, whatever the configuration waits
@@ -209,7 +239,7 @@ class LawState:
                 self.log_changed(self.processes[broker])
             if (of := self.set_of.get(broker)) is not None:
                 of.acked.power_lost(broker)
-                of.exempt = True
+                of.excused = True
 
     def events(self) -> Iterator[tuple[int, str, str, Fields]]:
         """Yield (t, node, kind, fields) of all checks and violations, for the history, at
@@ -217,6 +247,7 @@ class LawState:
         inside = any(INSIDE in broker for broker in self.set_of)
         absent = set() if self.machines else set(OF_MACHINES)
         absent |= set() if inside else OF_CONTAINERS
+        absent |= set() if self.convertible else OF_CONVERSIONS
         laws = [law for law in Law if law not in absent]
         looked = {law.value: self.checks[law] for law in laws}
         seen = {"looked": looked, "lines": self.lines, "unseen": self.unreadable}

@@ -20,6 +20,8 @@ once.
     ROUTE_OF_ZONE       a client in a zone gets the sets led there, and all if there is none
     LED_IN_CLOSED_ZONE  no broker is elected in a zone that an operator has closed
     UNACCEPTABLE        no node sends a message that violates the protocol
+    CONVERTED_UNEQUAL, CONVERTED_EARLY, GENERATION_WENT_BACK, GENERATIONS_MIXED, PROMISE_BROKEN
+                        see `event_laws.SetGenerations` (convertible = true)
     SEQUENCE_REUSED     a SequenceID belongs to one state of one pair (haMode = zookeeper)
     STATE_JUMPED        a state of a pair follows the one that was in force, and only where it may
     GHOST_BROKER        a broker that left its container, or did not start in it, does nothing
@@ -107,7 +109,7 @@ class Laws:
                 committed_entry=self._committed_entry(life, rules),
                 left_out=self._left_out(life, rules),
             )
-        if self._state.raft_log:
+        if of.votes or self._state.convertible:
             rules = replace(rules, commit_index=self._commit_offset(life, of, rules))
         return replace(
             rules,
@@ -266,7 +268,7 @@ class Laws:
             all_ack: bool,
         ) -> int:
             offset = decide(stored, own, acks, members, all_ack)
-            if own != life.own_offset and not self._state.raft_log:
+            if own != life.own_offset and not of.votes:
                 life.own_offset = own
                 holds(life.node, own)
             if offset < (high := max(stored, life.confirmed)):

@@ -343,12 +343,20 @@ class Layout:
             "topics": self._queues,
             "brokerName": mine.name,
             "totalReplicas": len(mine.nodes),
-            **({"brokerId": mine.nodes.index(node.name)} if self._settings.mode.numbered else {}),
-            **(_raft_group(mine, node) if self._settings.mode.votes else {}),
+            **({"brokerId": mine.nodes.index(node.name)} if self._has_ids else {}),
+            **(_raft_group(mine, node) if self._has_votes else {}),
             **({"asyncLearner": True} if node.name in self._learners(mine) else {}),
             **({"zkServers": servers} if (servers := self._session_addresses()) else {}),
             **({"zone": node.zone} if node.zone else {}),
         }
+
+    @property
+    def _has_ids(self) -> bool:
+        return self._settings.mode.numbered or self._settings.convertible
+
+    @property
+    def _has_votes(self) -> bool:
+        return self._settings.mode.votes or self._settings.convertible
 
     def _session_addresses(self) -> list[str]:
         coordinators = [node for node in self._nodes if node.role == COORDINATOR]

@@ -8,6 +8,9 @@ a voter by itself when it holds the whole log.
 A broker that has ended is removed (`cleanBrokerData`), with its place in the SyncStateSet. When it
 is started again it registers by itself: with an empty disk under a new id, else under its old one.
 
+A broker set is converted to another haMode by the steps of
+`clusters.flotilla.conversion.coordinator`.
+
 A broker inside a container is removed and added while the container runs. It is named by its set,
 of which a container has one broker at most.
 """
@@ -16,7 +19,8 @@ import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from clusters.flotilla.net.wire import HEADER, Op, Status, frame, from_json, to_json
+from clusters.flotilla.conversion.coordinator import BrokerMode, Conversion, ConversionRefused
+from clusters.flotilla.net.wire import HEADER, Json, Op, Status, frame, from_json, to_json
 from clusters.systems.flotilla.cluster_state import BrokerSetLayout
 from clusters.systems.flotilla.layout import PORTS, address
 from clusters.systems.flotilla.modes import BROKER, CONTAINER, CONTROLLER
@@ -33,6 +37,9 @@ REFUSED_WITHIN_S = 1.0  # the set may be about to change
 ASK_AGAIN_S = 0.1
 INNER_WITHIN_S = 5.0  # a broker is stopped or started meanwhile
 SERVING_WITHIN_S = 0.5
+STEP_WITHIN_S = 1.0  # beside convertTimeout, for which a master waits until all logs are equal
+ORDER_WITHIN_S = 2.0
+PAUSE_S = 0.1
 MASTER = "master"
 CLUSTER = "flotilla"  # the default of clusterName
 INTRUDER = "set-of-another"  # the name of a broker that must be refused
@@ -243,3 +250,54 @@ async def _inner_answer(bed: TestBed, node: str, op: Op, fields: Table) -> Mappi
         return from_json(answer[_REPLY_HEAD:])
     except (ConnectionError, TimeoutError, ValueError) as e:
         raise BedFailed(f"{node} did not answer {op.name}: {e or type(e).__name__}") from e
+
+
+# ------------------------------------------------------------------------------------ conversion
+
+
+async def convert(bed: TestBed, broker_set: BrokerSetLayout, mode: str, waits_s: float) -> str:
+    """Convert the set, or end a conversion that was interrupted. Return why it is not in this mode
+    now, or an empty string. `waits_s`: convertTimeout."""
+
+    async def ask(node: str, op: Op, fields: Json) -> Json | None:
+        return await _reply_of(bed, node, PORTS[BROKER], op, fields, waits_s + STEP_WITHIN_S)
+
+    async def order(op: Op, fields: Json) -> Json:
+        reply: Json = {"code": Status.NOT_LEADER, "remark": "no controller answers"}
+        for node in bed.of_role(CONTROLLER):
+            answer = await _reply_of(bed, node.name, PORTS[CONTROLLER], op, fields, ORDER_WITHIN_S)
+            if answer is not None and answer["code"] != Status.NOT_LEADER:
+                return answer
+        return reply
+
+    conversion = Conversion(
+        broker_set.name, mode, broker_set.nodes, ask, order, lambda: bed.sleep(PAUSE_S)
+    )
+    try:
+        await conversion.run()
+    except ConversionRefused as e:
+        return str(e)
+    return ""
+
+
+async def modes_of(bed: TestBed, broker_set: BrokerSetLayout) -> list[BrokerMode]:
+    """Return the answers of those brokers of the set that answer."""
+    fields = {"brokerName": broker_set.name, "step": "status"}
+    found = []
+    for node in broker_set.nodes:
+        reply = await _reply_of(bed, node, PORTS[BROKER], Op.CONVERT, fields, ORDER_WITHIN_S)
+        if reply is not None and reply["code"] == Status.SUCCESS:
+            found.append(BrokerMode.of(node, reply))
+    return found
+
+
+async def _reply_of(
+    bed: TestBed, node: str, port: int, op: Op, fields: Json, within_s: float
+) -> Json | None:
+    """Return the node's answer, None if there is none in time."""
+    request = frame(op, 1, to_json(fields))
+    try:
+        answer = await bed.agents[node].ask(port, request, within_s)
+        return from_json(answer[_REPLY_HEAD:])
+    except (BedFailed, ConnectionError, TimeoutError, ValueError):
+        return None

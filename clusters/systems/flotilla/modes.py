@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from clusters.flotilla.config import CONVERTIBLE_MODES
 from harness.contracts import CLIENT
-from harness.contracts.membership import CONTAINERS, REJOIN, ZONES
+from harness.contracts.membership import CONTAINERS, CONVERSION, REJOIN, ZONES
 
 NAMESERVER, CONTROLLER, BROKER = "nameserver", "controller", "broker"
 COORDINATOR, HA_CONTROLLER = "coordinator", "hacontroller"
@@ -43,6 +44,16 @@ class Mode:
         return replace(
             self, counts=counts, can=self.can - {"handover", "members", ZONES} | {CONTAINERS}
         )
+
+    def convertible(self) -> "Mode":
+        """Return the same mode for sets that may be converted to another one and back: what all of
+        the modes have and can."""
+        controller = MODES["controller"]
+        each = [MODES[name] for name in CONVERTIBLE_MODES]
+        lacks = frozenset[str]().union(*(mode.lacks for mode in each))
+        can = frozenset({CONVERSION})
+        # the controllers need longer than the others to notice a silent master
+        return replace(controller, name=self.name, can=can, lacks=lacks)
 
 
 MODES = {

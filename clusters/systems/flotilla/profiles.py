@@ -31,6 +31,7 @@ _DRIVER_KEYS = frozenset(
         "controllerDLegerPeers", "topics", "totalReplicas", "seed", "enableControllerInNamesrv",
         "zone", "nodeResources", "brokerId", "clientPort", "coordinatorPeers",
         "zkServers", "brokerConfigPaths", "inContainer", "dLegerSelfId", "dLegerPeers",
+        "modeGeneration", "modeMaster", "modeEpoch",
     }
 )  # fmt: skip
 _NODE_KEYS = frozenset(f.metadata["key"] for f in fields(Config)) - _DRIVER_KEYS
@@ -89,12 +90,19 @@ class FlotillaSettings:
     @property
     def mode(self) -> Mode:
         mode = MODES[str(self.values.get("haMode", "controller"))]
+        if self.convertible:
+            return mode.convertible()
         return mode.in_containers() if self.in_containers else mode
 
     @property
     def zone_mode(self) -> bool:
         """Whether clients send to the broker sets in their own zone."""
         return bool(self.values.get(ZONE_MODE, False))
+
+    @property
+    def convertible(self) -> bool:
+        """Whether the sets may be converted to another haMode while they run."""
+        return bool(self.values.get("convertible", False))
 
     @property
     def in_containers(self) -> bool:
@@ -233,6 +241,12 @@ def _check(values: Mapping[str, Any]) -> None:
         )
     if COORDINATORS in values and values.get("haMode") != "zookeeper":
         raise BadRequest(f'the trial\'s settings: {COORDINATORS} are for haMode = "zookeeper"')
+    if values.get("convertible") and (values.get(LEARNERS) or values.get("enableSemiSync")):
+        key = LEARNERS if values.get(LEARNERS) else "enableSemiSync"
+        raise BadRequest(
+            f"the trial's settings: {key} is not for sets that may be converted (convertible): in "
+            "each of the modes all brokers belong to the set"
+        )
     if MUTANT in values and values[MUTANT] not in MUTANTS:
         raise UnknownName("mutant", str(values[MUTANT]), MUTANTS)
 

@@ -39,6 +39,7 @@ IN_MEMORY_BYTES = 1 << 12  # what a master keeps in memory; readers that lag mor
 LOSES_DISKS = {"wipe", "corrupt"}  # of faults, which a set of one broker does not survive
 OF_CONTROLLERS = {"controllerType", "raftSnapshotEntries", LEARNERS}  # settings
 NOT_IN_CONTAINERS = {BROKER_SETS, LEARNERS}  # settings; there is a set for each container
+NOT_CONVERTIBLE = {LEARNERS, "enableSemiSync"}  # settings; all brokers of a set have all its modes
 # settings that contradict an election by votes
 NOT_WITH_VOTES = {"strictMetadata", "enableSemiSync", "minInSyncReplicas", "slaveTimeout"}
 VOTERS = (3, 3, 3, 5)  # brokers of one set that elects its master
@@ -80,6 +81,8 @@ def swarm(random: Random, trial: Trial, planned: bool) -> Mapping[str, Any]:
         nodes = {role: count for role, count in nodes.items() if role != CONTROLLER}
         drawn = {key: value for key, value in drawn.items() if key not in OF_CONTROLLERS}
         drawn.pop("enableSemiSync", None)  # who is waited for is not the controllers' to decide
+    if _chosen(trial).convertible:
+        drawn = {key: value for key, value in drawn.items() if key not in NOT_CONVERTIBLE}
     if in_containers:
         nodes = {CONTAINER if role == BROKER else role: count for role, count in nodes.items()}
         nodes[CONTAINER] //= sets

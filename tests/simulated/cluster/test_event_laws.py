@@ -19,7 +19,7 @@ from clusters.flotilla.replication.epochs import EpochTable
 from clusters.flotilla.replication.quorum import LogPosition, SendTimeouts
 from clusters.flotilla.rules import RULES
 from clusters.systems.flotilla.acked_log import AckedLog
-from clusters.systems.flotilla.law_state import OF_CONTAINERS, OF_MACHINES
+from clusters.systems.flotilla.law_state import OF_CONTAINERS, OF_CONVERSIONS, OF_MACHINES
 from clusters.systems.flotilla.laws import Law, Laws
 
 
@@ -290,7 +290,7 @@ def test_counts_are_exact_and_tales_are_capped(laws: Laws) -> None:
     assert laws.counts[Law.ONE_LEADER] == 30
     head, *rest = laws.events()
     assert head[2] == "laws-watched"
-    looked = set(Law) - OF_MACHINES - OF_CONTAINERS
+    looked = set(Law) - OF_MACHINES - OF_CONTAINERS - OF_CONVERSIONS
     assert head[3]["looked"] == {law.value: 0 for law in looked} | {"ONE_LEADER": 60}
     assert (head[3]["lines"], head[3]["unseen"]) == (60, 0)
     assert sum(1 + fields.get("untold", 0) for _, _, _, fields in rest) == 30
@@ -345,3 +345,50 @@ def test_a_pair_is_switched_from_the_state_that_is_in_force(laws: Laws) -> None:
     assert [broken.law for broken in laws.violations] == [
         *(Law.STATE_JUMPED, Law.SEQUENCE_REUSED, Law.STATE_JUMPED)
     ]
+
+
+def convertible_laws() -> Laws:
+    fleet = Fleet(0, "converting")
+    fleet.sink()
+    return Laws(fleet.layout.sets, fleet.layout._settings.values, lambda: 0)
+
+
+def mode(number: int, generation: int, end: int, name: str = "raft-log") -> dict[str, object]:
+    at = {"brokerName": BROKER_SET, "masterId": 1, "epoch": 4, "mode": name}
+    return {"brokerId": number, "generation": generation, "end": end, **at}
+
+
+def test_a_set_is_converted_by_its_master_first_and_with_equal_logs() -> None:
+    """A restart does not begin a generation again, and goes back to none."""
+    laws = convertible_laws()
+    for number in (1, 2, 3):
+        told(laws, f"broker-{number}", "mode", **mode(number, 1, 640))
+    told(laws, "broker-2", "mode", **mode(2, 1, 900))
+    assert not laws.violations
+    told(laws, "broker-2", "mode", **mode(2, 2, 900))
+    told(laws, "broker-1", "mode", **mode(1, 2, 960))
+    told(laws, "broker-3", "mode", **mode(3, 2, 900, "switchless"))
+    told(laws, "broker-3", "mode", **mode(3, 0, 900))
+    assert [broken.law for broken in laws.violations] == [
+        *(Law.CONVERTED_EARLY, Law.CONVERTED_UNEQUAL),
+        *(Law.CONVERTED_EARLY, Law.GENERATION_WENT_BACK),
+    ]
+
+
+def test_a_promise_to_leave_a_mode_is_kept() -> None:
+    """Until it is withdrawn, or the broker is in the next mode."""
+    laws = convertible_laws()
+    master = {"brokerName": BROKER_SET, "role": "master", "masterId": 2, "brokerId": 2}
+    told(laws, "broker-2", "promised", attempt=1, epoch=4, end=640)
+    told(laws, "broker-2", "withdrawn", attempt=2)
+    told(laws, "broker-2", "role", **master, epoch=5)
+    assert not laws.violations
+    told(laws, "broker-2", "promised", attempt=3, epoch=5, end=640)
+    told(laws, "broker-2", "role", **master, epoch=6)
+    told(laws, "broker-1", "mode", **mode(1, 1, 640))
+    told(laws, "broker-2", "mode", **mode(2, 1, 640))
+    told(laws, "broker-2", "role", **master, epoch=7)
+    shown = {"epoch": 7, "generation": 1, "slaveGeneration": 0}
+    told(laws, "broker-2", "handshake", **shown, peer=3, status=2003)
+    laws_of = [broken.law for broken in laws.violations]
+    assert laws_of == [Law.PROMISE_BROKEN]
