@@ -205,10 +205,10 @@ class ZookeeperRole:
         if begins:
             self._record_role()
         if not mine:
-            self._roles.release_sends()
-            self._held_since = None
             if begins:
                 await self._roles.become_slave(self.info)
+            self._roles.release_sends()  # now they are refused, and in no log
+            self._held_since = None
         else:
             await self._obey_as_master(state, begins)
         self._obeyed = state

@@ -142,7 +142,7 @@ def test_only_the_former_master_has_everything(phase: Phase) -> None:
     unclean = next_state(replace(view, unclean=True))
     assert unclean is not None
     assert unclean.master == 2
-    back = next_state(MachineView(state(phase), {1: report("b"), 2: report()}))
+    back = next_state(MachineView(state(phase), {1: replace(report("b"), epoch=3), 2: report()}))
     assert back is not None
     assert (back.master, back.life, back.epoch) == (1, "b", NEW)
 
@@ -152,3 +152,20 @@ def test_states_and_reports_are_read_as_they_were_written() -> None:
     for one in map(state, Phase):
         assert MachineState.of(from_json(to_json(one.fields()))) == one
     assert BrokerReport.of(from_json(to_json(whole.fields()))) == whole
+
+
+@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("emptied", [True, False])
+def test_a_master_that_lost_its_disk_is_not_master_again(phase: Phase, emptied: bool) -> None:
+    """Its slave would cut its log to match an empty one. In SYNC the slave has everything."""
+    lost = {} if emptied else {"epoch": 3, "end": 70}
+    brokers = {
+        1: BrokerReport("b", "h:1", "h:2", **lost),
+        2: BrokerReport("b", "h:3", "h:4", epoch=3),
+    }
+    after = next_state(MachineView(state(phase), brokers))
+    if emptied:
+        assert (after and after.master) == (2 if phase is Phase.SYNC else None)
+    else:
+        assert after is not None
+        assert after.master == 1
