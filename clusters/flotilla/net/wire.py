@@ -16,7 +16,7 @@ import json
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, unique
 from typing import Any, NamedTuple, TypeVar
 
 MAX_FRAME = 16 * 1024 * 1024
@@ -53,6 +53,7 @@ def decode(read: Callable[[bytes], T], body: bytes) -> T:
         raise ProtocolError(f"{type(e).__name__}: {e}") from e
 
 
+@unique
 class Op(IntEnum):
     """Operations by sender and receiver. Fields of JSON bodies are listed as `request -> reply`."""
 
@@ -135,7 +136,7 @@ class Op(IntEnum):
     RAFT = 64  # one-way, packed by raft
     # operator -> controller
     CHANGE_CONTROLLERS = 65  # add: {id: addr} or remove: id -> voters, learners: {id: addr}
-    CONVERT_SET = 69  # brokerName, cluster, mode, generation, attempt, master, epoch
+    CONVERT_SET = 75  # brokerName, cluster, mode, generation, attempt, master, epoch
     #                   -> masterEpoch; see conversion/coordinator.py
     # operator -> container
     ADD_INNER = 66  # config: {key: value} -> brokerName, brokerId, addr
