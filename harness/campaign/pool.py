@@ -13,6 +13,7 @@ import shutil
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ TICK_S = 0.25
 MEMORY = Path("/dev/shm")
 ROOM_BYTES = 1 << 28  # for each worker
 SCRATCH = "seatrial-worlds-"
+LEFT_S = 60.0  # the age from which a folder that is not locked was left behind
 TO_ALL = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)  # sent to a whole group of processes
 
 Work = Callable[[Item, Path], Result]  # processes an item; the folder is for its files
@@ -235,6 +237,15 @@ def _scratch(jobs: int) -> Path:
     roomy = roomy and shutil.disk_usage(MEMORY).free > jobs * ROOM_BYTES
     parent = MEMORY if roomy else Path(tempfile.gettempdir())
     for left in parent.glob(f"{SCRATCH}*"):
-        if not is_running(left):  # its owner was killed, with all its workers
+        # if its owner was killed, with all its workers; one that is new may not be locked yet
+        if not is_running(left) and _age_s(left) > LEFT_S:
             shutil.rmtree(left, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix=SCRATCH, dir=parent))
+
+
+def _age_s(folder: Path) -> float:
+    """Return how long ago a folder, or its list of files, changed; 0.0 if it is gone."""
+    try:
+        return time.time() - folder.lstat().st_mtime
+    except OSError:
+        return 0.0

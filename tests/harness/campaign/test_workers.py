@@ -14,6 +14,7 @@ import pytest
 from seedlings import Gated, Sow, whose
 
 from harness.campaign import pool as workers
+from harness.campaign import pool
 from harness.campaign.pool import SCRATCH, run_in_pool
 
 SOON_S = 30.0
@@ -100,6 +101,22 @@ def test_workers_end_with_whoever_started_them(tmp_path: Path) -> None:
     _gone(children)
     assert scratch
     _until(lambda: not any(folder.exists() for folder in scratch))
+
+
+def test_a_folder_that_was_just_made_is_not_taken_for_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner has not locked it yet; only an old one without a lock is removed."""
+    monkeypatch.setattr(pool, "MEMORY", tmp_path)
+    monkeypatch.setattr(pool, "ROOM_BYTES", 0)
+    new, old = (tmp_path / f"{SCRATCH}{name}" for name in ("new", "old"))
+    new.mkdir()
+    old.mkdir()
+    os.utime(old, (0, 0))
+    with closing(run_in_pool(Sow(), (1,), 1)) as steps:
+        list(steps)
+    assert new.exists()
+    assert not old.exists()
 
 
 def _children(pid: int) -> set[int]:
