@@ -14,7 +14,6 @@ import pytest
 from seedlings import Gated, Sow, whose
 
 from harness.campaign import pool as workers
-from harness.campaign import pool
 from harness.campaign.pool import SCRATCH, run_in_pool
 
 SOON_S = 30.0
@@ -107,8 +106,8 @@ def test_a_folder_that_was_just_made_is_not_taken_for_left_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its owner has not locked it yet; only an old one without a lock is removed."""
-    monkeypatch.setattr(pool, "MEMORY", tmp_path)
-    monkeypatch.setattr(pool, "ROOM_BYTES", 0)
+    monkeypatch.setattr(workers, "MEMORY", tmp_path)
+    monkeypatch.setattr(workers, "ROOM_BYTES", 0)
     new, old = (tmp_path / f"{SCRATCH}{name}" for name in ("new", "old"))
     new.mkdir()
     old.mkdir()
