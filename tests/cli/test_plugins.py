@@ -466,6 +466,5 @@ def test_abilities_of_hosts_are_documented(root: Path) -> None:
     for name, meaning in HOST_ABILITIES.items():
         assert f"| `{name}` | {meaning} |" in text
     needs = {need for name in registry.names("fault") for need in registry.fault(name).needs}
-    assert needs <= {*HOST_ABILITIES, "members", "handover", "rejoin", "versions", "containers"} | {
-        "zones"
-    }
+    of_systems = {"members", "handover", "rejoin", "versions", "containers", "modes", "zones"}
+    assert needs <= {*HOST_ABILITIES} | of_systems
