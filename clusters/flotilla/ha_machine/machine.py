@@ -151,21 +151,22 @@ def may_succeed(view: MachineView) -> int | None:
     """Return the broker that becomes master after the former one is gone; None: none may.
 
     In SYNC both have everything: the slave, else the broker that comes back first, of two the one
-    with the longer log. In other states only the former master has. A broker that returns without
-    an epoch has lost its disk: a slave would cut its log to match.
+    with the longer log. In other states only the former master has. One that returns with an empty
+    store, while another broker has data, has lost its disk: the other would cut its log to match.
     """
     state, brokers = view.state, view.brokers
     assert state is not None, "there was a master"
     living = [i for i, life in state.sync.items() if i in brokers and brokers[i].life == life]
-    returned = [i for i in state.sync if i in brokers and not is_emptied(brokers[i])]
+    returned = [i for i in state.sync if i in brokers and not is_emptied(i, brokers)]
     if living or returned:
         return max(living or returned, key=lambda i: (brokers[i].epoch, brokers[i].end, -i))
     return min(brokers) if view.unclean and brokers else None
 
 
-def is_emptied(report: BrokerReport) -> bool:
-    """Return whether a process of a set that has had a master began with an empty store."""
-    return report.epoch == report.end == 0
+def is_emptied(broker: int, brokers: Mapping[int, BrokerReport]) -> bool:
+    """Return whether a process began with an empty store, and another one did not."""
+    began_empty = {i: each.epoch == each.end == 0 for i, each in brokers.items()}
+    return began_empty[broker] and not all(began_empty.values())
 
 
 def next_state(

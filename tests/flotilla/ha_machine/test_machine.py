@@ -154,6 +154,14 @@ def test_states_and_reports_are_read_as_they_were_written() -> None:
     assert BrokerReport.of(from_json(to_json(whole.fields()))) == whole
 
 
+def test_a_set_that_never_had_data_goes_on() -> None:
+    """Its master may have lost its power before anything was on its disk."""
+    brokers = {1: report("b"), 2: report("b")}
+    after = next_state(MachineView(state(Phase.SINGLE), brokers))
+    assert after is not None
+    assert after.master == 1
+
+
 @pytest.mark.parametrize("phase", Phase)
 @pytest.mark.parametrize("emptied", [True, False])
 def test_a_master_that_lost_its_disk_is_not_master_again(phase: Phase, emptied: bool) -> None:
