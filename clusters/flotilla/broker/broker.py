@@ -20,6 +20,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
+from typing import Protocol
 
 from ..config import Config
 from ..conversion.mode_file import ModeFile
@@ -82,11 +83,25 @@ async def main(config: Config, ports: Ports, rules: Rules, ready: Callable[[str]
     await ModeFile(config, ports).load()
     replica = await open_replica(config, ports, rules, events)
     broker = Broker(config, ports, rules, replica, events)
+    await serve(config, ports, replica, broker, (broker.handler, broker.ha), ready)
+
+
+async def serve(
+    config: Config,
+    ports: Ports,
+    replica: Replica,
+    broker: "Startable",
+    handlers: tuple[net.Handler, net.Handler],
+    ready: Callable[[str], None],
+) -> None:
+    """Open a broker's ports and let it serve until cancelled. `handlers`: of requests, and of
+    replication. Raises OSError if a port cannot be opened; the store is closed then, since the
+    process may have other brokers, and this one may be tried again."""
     servers: list[asyncio.Server] = []
     try:
-        servers.append(await net.serve(config.host, config.port, broker.handler))
-        servers.append(await net.serve(config.host, config.ha_port, broker.ha))
-    except OSError:  # the process may have other brokers, and this one may be tried again
+        for port, handler in zip((config.port, config.ha_port), handlers, strict=True):
+            servers.append(await net.serve(config.host, port, handler))
+    except OSError:
         for server in servers:
             server.close()
         await replica.close()
@@ -100,6 +115,14 @@ async def main(config: Config, ports: Ports, rules: Rules, ready: Callable[[str]
             server.close()
         await broker.close()
         mark_clean_stop(config, ports)
+
+
+class Startable(Protocol):
+    """A broker, or brokers of which one follows the other."""
+
+    def start(self) -> None: ...
+
+    async def close(self) -> None: ...
 
 
 class Broker:
@@ -244,20 +267,14 @@ class Broker:
     def pause_scans(self, paused: bool) -> None:
         """Put nothing into the log by itself while paused; for a master."""
         if paused:
-            self._send_handler.delays.stop()
-            self._send_handler.transactions.stop()
-            self._send_handler.pops.stop()
+            self._send_handler.stop_scans()
         elif self.role.is_master():
-            self._send_handler.delays.start()
-            self._send_handler.transactions.start()
-            self._send_handler.pops.start()
+            self._send_handler.start_scans()
 
     # what follows changes of the role
 
     def became_master(self) -> None:
-        self._send_handler.delays.start()
-        self._send_handler.transactions.start()
-        self._send_handler.pops.start()
+        self._send_handler.start_scans()
         if not self._config.generation or self.admits():
             self._send_handler.handover.end()
 
@@ -268,9 +285,7 @@ class Broker:
         self._send_handler.handover.end()
 
     def stepped_down(self) -> None:
-        self._send_handler.delays.stop()
-        self._send_handler.transactions.stop()
-        self._send_handler.pops.stop()
+        self._send_handler.stop_scans()
         self._pulls.abandon()
 
     def role_changed(self) -> None:
@@ -374,6 +389,16 @@ class SendHandler:
         self.delays = DelayScan(context, lambda: role.epoch, self.admits)
         self.transactions = HalfMessages(context, lambda: role.epoch, self.admits)
         self.pops = PopMessages(context, self._epoch, self._no_room, self._append_record)
+        self._scans = (self.delays, self.transactions, self.pops)
+
+    def start_scans(self) -> None:
+        """Put what is due into the log; for a master."""
+        for scan in self._scans:
+            scan.start()
+
+    def stop_scans(self) -> None:
+        for scan in self._scans:
+            scan.stop()
 
     def serve(self, connection: FrameConnection, request: int, send: SendRequest) -> None:
         if self.handover.holds(connection, request, send):

@@ -11,11 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 
-from ..broker.broker import Broker
-from ..broker.store_lifecycle import mark_clean_stop, open_replica
+from ..broker.broker import Broker, serve
+from ..broker.store_lifecycle import open_replica
 from ..config import Config, in_mode
 from ..events import EventLog
-from ..net import connection as net
 from ..net.connection import FrameConnection, Handler, Tasks
 from ..replication.replica import Replica
 from ..rules import Rules
@@ -31,26 +30,9 @@ async def main(config: Config, ports: Ports, rules: Rules, ready: Callable[[str]
     recorded = await file.load()
     replica = await open_replica(config, ports, rules, events)
     broker = ConvertibleBroker(config, ports, rules, replica, events, file, recorded)
-    servers: list[asyncio.Server] = []
-    try:
-        requests = PresentHandler(lambda: broker.present.handler)
-        copies = PresentHandler(lambda: broker.present.ha)
-        servers.append(await net.serve(config.host, config.port, requests))
-        servers.append(await net.serve(config.host, config.ha_port, copies))
-    except OSError:
-        for server in servers:
-            server.close()
-        await replica.close()
-        raise
-    try:
-        broker.start()
-        ready(config.address)
-        await asyncio.get_running_loop().create_future()
-    finally:
-        for server in servers:
-            server.close()
-        await broker.close()
-        mark_clean_stop(config, ports)
+    requests = PresentHandler(lambda: broker.present.handler)
+    copies = PresentHandler(lambda: broker.present.ha)
+    await serve(config, ports, replica, broker, (requests, copies), ready)
 
 
 class PresentHandler:
