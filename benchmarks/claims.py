@@ -1,12 +1,5 @@
 """Measures the claims of suites/claims.toml: `python benchmarks/claims.py [--only H10,H12]`.
 
-    --only IDS       only these claims
-    --again          measure again what is recorded, too
-    --quiet          also what needs a machine without other load
-    --budget-time S  start no trial that will probably end later
-    --page           measure nothing, write docs/claims.md
-    --list           measure nothing, list the experiments that have no record
-
 Trials run as `seatrial suite suites/claims.toml` runs them, and each result is recorded in
 docs/claims.json at once, so the command may be interrupted and repeated. Commands print a JSON
 object with their figures as the last line. A trial whose test bed failed is reported, and not
@@ -22,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from _claims_page import page
@@ -138,13 +132,16 @@ def measure_command(command: CommandRun) -> str:
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default="", help="claims, such as H10,H12")
-    parser.add_argument("--again", action="store_true")
-    parser.add_argument("--quiet", action="store_true")
-    parser.add_argument("--budget-time", type=float)
-    parser.add_argument("--runs", type=Path, default=ROOT / "runs")
-    parser.add_argument("--page", action="store_true")
-    parser.add_argument("--list", action="store_true")
+    switch = partial(parser.add_argument, action="store_true")
+    parser.add_argument("--only", default="", metavar="IDS", help="claims, such as H10,H12")
+    switch("--again", help="measure again what is recorded, too")
+    switch("--quiet", help="also what needs a machine without other load")
+    parser.add_argument(
+        "--budget-time", type=float, metavar="S", help="start no trial that will end later"
+    )
+    parser.add_argument("--runs", type=Path, default=ROOT / "runs", help="the folder for runs")
+    switch("--page", help="measure nothing, write docs/claims.md")
+    switch("--list", help="measure nothing, list the experiments that have no record")
     return parser.parse_args()
 
 

@@ -3,8 +3,8 @@
 A message is lost to the group (`POP_LOST`) if no consumer acknowledged it, and it was not given
 again, or never, although consumers popped from its queue until it was overdue by `late_s`, a load
 option of the workload. A message that producers sent twice is two messages, by their offsets. An
-acknowledgement of unknown outcome counts as one. A message that was
-never given counts if a final reader found it.
+acknowledgement of unknown outcome counts as one. A message that was never given counts if a final
+reader found it.
 
 `POP_TOO_SOON`: two consumers were given a message, the second one more than ROUNDING_S before the
 time of the first was certainly over; that time runs from the invocation of its POP, or of a HIDE

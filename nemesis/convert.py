@@ -25,33 +25,21 @@ from harness.contracts import (
 )
 from harness.contracts.membership import CONVERSION, ConvertibleSystem
 from harness.errors import BedFailed
-from nemesis._plan import targets as _targets
-from nemesis._process.victims import NothingToHit, check, draw
+from nemesis._process.victims import (
+    MASTER,
+    NothingToHit,
+    check,
+    draw,
+    masters_of,
+    may_be_master,
+    why_no_master,
+)
 from nemesis._runner.waiting import NS
 
-TARGET = "master"
 NEXT = "next"
 TRIED_FOR_S = 5.0  # a slave may be behind
 ENDED_WITHIN_S = 40.0  # another fault may hold a broker of the set
 POLL_S = 0.2
-
-
-def can_hit(target: str, nodes: Sequence[Node]) -> bool:
-    """Return whether the target may mean a master."""
-    masters = _targets.possible_names(TARGET, nodes)
-    return not masters.isdisjoint(_targets.possible_names(target, nodes))
-
-
-def campaign_targets(targets: Sequence[str]) -> Sequence[str]:
-    """Return those of a swarm's targets that mean the master."""
-    return [target for target in targets if target == TARGET]
-
-
-def impossible_reason(planned: PlannedFault, nodes: Sequence[Node]) -> str:
-    """Return why the target can never be a master, as far as the words tell, or ''."""
-    if can_hit(planned.target, nodes):
-        return ""
-    return f"cannot hit {planned.target!r}: no node that it means can be a master; target 'master'"
 
 
 def fault(planned: PlannedFault, scene: FaultContext) -> "ConvertFault":
@@ -69,12 +57,12 @@ PLUGIN = FaultPlugin(
             among=(NEXT, "controller", "switchless", "raft-log"),
         )
     },
-    verify_examples=((TARGET, {}),),
-    draw=partial(draw, usual=(TARGET,)),
+    verify_examples=((MASTER, {}),),
+    draw=partial(draw, usual=(MASTER,)),
     check=check,
-    impossible_reason=impossible_reason,
-    can_hit=can_hit,
-    campaign_targets=campaign_targets,
+    impossible_reason=why_no_master,
+    can_hit=may_be_master,
+    campaign_targets=masters_of,
 )
 
 

@@ -12,9 +12,11 @@ from typing import Any
 
 from harness.contracts import CLIENT, FaultContext, Node, PlannedFault, ProcessState, TestBed
 from harness.errors import BadRequest, BedFailed
+from nemesis._plan import targets as _targets
 
+MASTER = "master"
 TARGETS = (
-    "master",
+    MASTER,
     "one slave",
     "one broker",
     "majority broker",
@@ -37,6 +39,24 @@ def draw(
 ) -> tuple[str, Mapping[str, Any]]:
     """Draw a target, from `targets` if there are any, else a usual one."""
     return random.choice(targets or usual), {}
+
+
+def may_be_master(target: str, nodes: Sequence[Node]) -> bool:
+    """Return whether the target may mean a master."""
+    masters = _targets.possible_names(MASTER, nodes)
+    return not masters.isdisjoint(_targets.possible_names(target, nodes))
+
+
+def masters_of(targets: Sequence[str]) -> Sequence[str]:
+    """Return those of a swarm's targets that mean the master."""
+    return [target for target in targets if target == MASTER]
+
+
+def why_no_master(planned: PlannedFault, nodes: Sequence[Node]) -> str:
+    """Return why the target can never be a master, as far as the words tell, or ''."""
+    if may_be_master(planned.target, nodes):
+        return ""
+    return f"cannot hit {planned.target!r}: no node that it means can be a master; target 'master'"
 
 
 def hit_targets(targets: Mapping[str, Sequence[str]], hit: Collection[str]) -> dict[str, list[str]]:

@@ -89,6 +89,7 @@ def test_the_wheel_holds_every_trial_plan_and_suite(root: Path, wheel: Path) -> 
     with tarfile.open(fileobj=io.BytesIO(archive())) as sent:
         folders = {name.split("/")[0] for name in sent.getnames()}
     assert folders == {"clusters", "harness", "tomli_w"}
+    assert len(archive()) < 1_250_000
 
 
 def test_its_code_is_that_of_the_wheel(seatrial: Command) -> None:
