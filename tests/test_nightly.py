@@ -116,6 +116,16 @@ def test_the_suites_of_the_night_exist() -> None:
     assert types == {"dledger", "jraft"}
 
 
+def test_the_modes_of_the_night_are_profiles(tmp_path: Path) -> None:
+    """Each mode of Flotilla has its campaign every night."""
+    from harness.run.preflight import refuse_unknown
+    from harness.trial import Trial
+
+    (named,) = re.findall(r'^MODES="\$\{MODES-(.*)\}"$', NIGHT.read_text(), re.MULTILINE)
+    for profile in named.split():
+        refuse_unknown(Trial(profile=profile))
+
+
 def test_the_line_for_cron_works_in_a_new_clone(tmp_path: Path) -> None:
     """Where there is no runs/ yet; whoever comes second takes nothing from the first one's log."""
     (line,) = re.findall(r"^17 2 \* \* \*\s+(.*)$", SUITES.read_text(), re.MULTILINE)
@@ -265,14 +275,16 @@ NOT_IN_TESTS = (
 def test_their_steps_work(tmp_path: Path) -> None:
     """Each `run:` step, in order, as the shell of a runner would execute it; for each part of the
     night, on short suites."""
-    summary, record = tmp_path / "summary.md", ROOT / "runs" / "rocketmq-trial.tsv"
-    before = record.read_bytes() if record.exists() else None
+    summary = tmp_path / "summary.md"
+    records = [ROOT / "runs" / f"rocketmq-trial{suffix}.tsv" for suffix in ("", "-worlds")]
+    before = {record: record.read_bytes() for record in records if record.exists()}
     env = {
         **os.environ,
         **{
             name: str(_short(tmp_path, name))
-            for name in ("SUITES", "PUBLISHED", "SYSTEMS", "SMALL")
+            for name in ("SUITES", "PUBLISHED", "WHOLE", "SYSTEMS", "SMALL")
         },
+        "MODES": "raft-log",
         "WORLDS": "2",  # as many as end in time on a busy machine, too
         "NIGHT": "0",
         "BENCHMARKS": str(_benchmark(tmp_path)),
@@ -292,13 +304,15 @@ def test_their_steps_work(tmp_path: Path) -> None:
                 _executed(step, {**env, "PART": part})
     finally:
         (ROOT / "runs" / "short-systems.tsv").unlink(missing_ok=True)
-        if before is None:
+        for record in records:
             record.unlink(missing_ok=True)
-        else:
-            record.write_bytes(before)
+        for record, content in before.items():
+            record.write_bytes(content)
     told = summary.read_text()
     assert told.count("1 of 1 run of") == 4
-    assert told.count("2 of 2 seeds of flotilla") == 2
+    assert told.count("5 of 5 runs of") == 1
+    assert told.count("2 of 2 seeds of flotilla") == 3
+    assert "## Mode raft-log\n" in told
     assert "```\nmeasured\n```" in told
     assert "| mutant | uniform" in told
 
