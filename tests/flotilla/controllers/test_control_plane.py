@@ -142,11 +142,11 @@ def test_a_paused_leader_comes_back_as_a_follower(controllers: Any) -> None:
             reply = await pool.ask(old.address, Op.REPLICA_INFO, {"brokerName": "b"}, 5)
             pool.close()
             assert reply["code"] == Status.NOT_LEADER
-            new = await controllers.leader()
 
             async def follows() -> bool:
                 state = await controllers.describe(old.folder.name)
-                return bool(state["leaderId"] == new.folder.name)
+                leader = await controllers.leader()  # at first perhaps `old`, which has not heard yet
+                return bool(state["leaderId"] == leader.folder.name)
 
             await eventually(follows)
 
