@@ -3,7 +3,7 @@
 Beside claims (harness.suite.claims), suites/mode-tables.toml has the articles' tables:
 
     [[article]]
-    name = "implementations"       # a claim of it is called implementations/ROW/COLUMN, or .../COLUMN-2
+    name = "implementations"       # its claims are implementations/ROW/COLUMN, or ROW/COLUMN-2
     title = "Implementations"
     source = "New design"
     about = "what the rows are"
@@ -14,13 +14,13 @@ Beside claims (harness.suite.claims), suites/mode-tables.toml has the articles' 
     name = "Raft"                  # as the article calls it
     instance = "what was measured for it"
     mode = "raft-log"              # of the suite's modes: times, loss and availability
-    figures = { copies = ["copies/all", "raft_log_copies"] }  # column of MEASURED -> experiment, figure
+    figures = { copies = ["copies", "raft_log"] }  # of a column of MEASURED
 """
 
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +43,12 @@ from harness.suite.claims import (
 HEAD = """<!-- generated: python benchmarks/modes.py --page -->
 # Tables of the articles, measured
 
-The comparison tables of the articles about RocketMQ's high availability, printed again: first with a
-verdict in each cell, then with what was measured, then each statement with its quantity. Statements
-and bounds are in `suites/mode-tables.toml`. `python benchmarks/modes.py` runs the experiments that
-have no record, and writes this page from that file, `docs/mode-tables.json` and the measurements of
-[the claims](claims.md), which are not made twice. Verdicts are computed. Where Flotilla has no mode
-of a row, a small instance stands for it: the row has what it is.
+The comparison tables of the articles about RocketMQ's high availability, printed again: first with
+a verdict in each cell, then with what was measured, then each statement with its quantity.
+Statements and bounds are in `suites/mode-tables.toml`. `python benchmarks/modes.py` runs the
+experiments that have no record, and writes this page from that file, `docs/mode-tables.json` and
+the measurements of [the claims](claims.md), which are not made twice. Verdicts are computed. Where
+Flotilla has no mode of a row, a small instance stands for it: the row has what it is.
 """
 MEASURED = {
     "RTO": "RTO, s: kill, pause, cut",
@@ -61,10 +61,10 @@ MEASURED = {
 NOTES = """
 RTO: the median from a fault of the master to the next acknowledgement, timeScale 1; a fault lasts
 40 s, so about 40 s means that the row did not recover by itself. RPO: acknowledged messages that
-were gone after one master was killed, paused or cut off; and after *power*, when all brokers lost it
-at one instant. Latency in worlds is that of a simulated network and disk. Nines: of a year with four
-faults of a master; where no part replaces a master, a repair by hand in 20 minutes. A dash: the
-quantity does not apply to the instance, or was not measured.
+were gone after one master was killed, paused or cut off; and after *power*, when all brokers lost
+it at one instant. Latency in worlds is that of a simulated network and disk. Nines: of a year with
+four faults of a master; where no part replaces a master, a repair by hand in 20 minutes. A dash:
+the quantity does not apply to the instance, or was not measured.
 """
 FAULTS = ("kill", "pause", "cut")
 
@@ -77,7 +77,7 @@ class ArticleRow:
     name: str
     instance: str
     mode: str = ""
-    figures: Mapping[str, Sequence[str]] = ()  # type: ignore[assignment]
+    figures: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def read_tables(path: Path, claims: Sequence[PublishedClaim]) -> list[ArticleTab
 
 
 def _row(entry: Mapping[str, Any], path: str) -> ArticleRow:
-    row = ArticleRow(**{"figures": {}, **entry})
+    row = ArticleRow(**entry)
     if strange := sorted(row.figures.keys() - MEASURED):
         raise BadRequest(f"{path}: row {row.key}: no measured column is called {strange[0]}")
     return row

@@ -9,6 +9,7 @@ is 1 if an experiment failed.
 
 import sys
 
+import modes
 from _claims_page import page
 from _measuring import ROOT, ClaimMeasuring, chosen, parsed, wanted
 
@@ -32,6 +33,7 @@ def main() -> int:
     if options.list:
         return 0
     PAGE.write_text(page(file, read_record(RECORD), ROOT), encoding="utf-8")
+    modes.write_page()  # docs/mode-tables.md has some of these measurements, too
     for why in failed:
         print(f"not measured: {why}", file=sys.stderr)
     return 1 if failed else 0

@@ -1,8 +1,9 @@
 """Cost in copies: `python benchmarks/copies.py`; simulated worlds without faults.
 
-A cluster of each profile acknowledges messages for some seconds; at the end the messages in the logs
-of all replicas are counted. Prints a JSON object: PROFILE, messages in all logs for each message
-that was acknowledged; PROFILE_others, nodes that are neither broker, container nor nameserver.
+A cluster of each profile acknowledges messages for some seconds; at the end the messages in the
+logs of all replicas are counted. Prints a JSON object: PROFILE, messages in all logs for each
+message that was acknowledged; PROFILE_others, nodes that are neither broker, container nor
+nameserver.
 """
 
 import json
@@ -36,7 +37,7 @@ def counted(trial: Trial, folder: Path) -> tuple[float, int]:
     """Return the copies of each message, and how many other nodes the cluster has."""
     outcome = simulate(trial, "", folder)
     history = History.open(outcome.run)
-    acknowledged = outcome.verdict.stats("loss")["acknowledged"]
+    acknowledged: Any = outcome.verdict.stats("loss")["acknowledged"]
     nodes = layout.cluster_nodes(trial.nodes, settings(trial).mode)
     return history.row_counts["replicas"] / acknowledged, sum(n.role not in USUAL for n in nodes)
 

@@ -20,6 +20,13 @@ SUITE, RECORD, PAGE = (
 )
 
 
+def write_page() -> None:
+    """Write docs/mode-tables.md from the records."""
+    file, others = read_claims(SUITE), read_record(ROOT / "docs/claims.json")
+    known = measurements(file, read_record(RECORD), others, ROOT)
+    PAGE.write_text(page(file, read_tables(SUITE, file.claims), known), encoding="utf-8")
+
+
 def main() -> int:
     options = parsed(__doc__.splitlines()[0], "docs/mode-tables.md")
     file = read_claims(SUITE)
@@ -34,9 +41,7 @@ def main() -> int:
         failed = ClaimMeasuring(SUITE, RECORD).measure(file, names, options)
     if options.list:
         return 0
-    others = read_record(ROOT / "docs/claims.json")
-    known = measurements(file, read_record(RECORD), others, ROOT)
-    PAGE.write_text(page(file, tables, known), encoding="utf-8")
+    write_page()
     for why in failed:
         print(f"not measured: {why}", file=sys.stderr)
     return 1 if failed else 0
