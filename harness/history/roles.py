@@ -110,9 +110,11 @@ def set_change_count(events: Iterable[ClusterEvent]) -> int:
 
 
 def catch_up_times(events: Iterable[ClusterEvent]) -> Sequence[float]:
-    """Return how long each pair needed from ASYNC, in which its slave copies, to SYNC, in which both
-    acknowledge, in ns; infinite if it was not there at the end of the run. One that lost its slave
-    or its master meanwhile is left out, and a hold that failed ends nothing."""
+    """Return how long each pair needed from ASYNC, in which its slave copies, to SYNC, in ns.
+
+    It is infinite if the pair was not there at the end of the run. A pair that lost its slave or
+    its master meanwhile is left out, and a hold that failed ends nothing.
+    """
     since: dict[str, int] = {}
     took: list[float] = []
     for event in sorted(events, key=lambda event: event.t):
