@@ -135,7 +135,7 @@ def parsed() -> argparse.Namespace:
     switch = partial(parser.add_argument, action="store_true")
     parser.add_argument("--only", default="", metavar="IDS", help="claims, such as H10,H12")
     switch("--again", help="measure again what is recorded, too")
-    switch("--quiet", help="also what needs a machine without other load")
+    switch("--quiet", help="also what needs a machine without other load, as with --only")
     parser.add_argument(
         "--budget-time", type=float, metavar="S", help="start no trial that will end later"
     )
@@ -162,7 +162,7 @@ def main() -> int:
         if cell.title == name and (name, cell.request.trial.seed) not in seeds
     ]
     commands = [c for c in file.commands if c.name in names and c.name not in known]
-    commands = [c for c in commands if options.quiet or not c.quiet]
+    commands = [c for c in commands if options.quiet or only or not c.quiet]
     failed: list[str] = []
     if options.list:
         print("\n".join([*(turn.cell.title for turn in missing), *(c.name for c in commands)]))

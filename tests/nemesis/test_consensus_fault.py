@@ -1,5 +1,6 @@
 """The fault `consensus`: controllers change how they agree, under load."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,16 +79,16 @@ def test_a_change_that_the_processes_do_not_show_is_not_believed(
     [("broker-1", "means no controller"), ("", "needs a target, such as")],
 )
 def test_a_target_without_controllers_is_refused(target: str, sentence: str) -> None:
-    plan = plan_of(PLAN.replace("all controller", target), "p.toml").faults[:1]
-    limits = PlanLimits.of(TRIAL)
+    text, limits = PLAN.replace("all controller", target), PlanLimits.of(TRIAL)
+    trial = replace(TRIAL, plan="p.toml")
     with pytest.raises(BadRequest, match=sentence):
-        _plan.check(plan, TRIAL, limits.detection_s, limits.nodes, limits.can, PLAN)
+        _plan.plan_for_trial(trial, text, limits.detection_s, limits.nodes, limits.can)
 
 
-def test_systems_without_controllers_refuse_it() -> None:
+def test_only_systems_with_several_kinds_can_do_it() -> None:
     """Before anything starts."""
     plan = plan_of(PLAN, "p.toml").faults[:1]
-    trial = Trial(profile="raft-log", faults=("consensus",), short_faults=True)
+    trial = Trial(profile="converting", faults=("consensus",), short_faults=True)
     limits = PlanLimits.of(trial)
     with pytest.raises(Unsupported, match="lacks: consensus-kinds"):
         _plan.check(plan, trial, limits.detection_s, limits.nodes, limits.can)
