@@ -124,7 +124,7 @@ class ClaimMeasuring:
             if cell.title == name and (name, cell.request.trial.seed) not in seeds
         ]
         commands = [c for c in file.commands if c.name in names and c.name not in known]
-        commands = [c for c in commands if options.quiet or not c.quiet]
+        commands = [c for c in commands if options.quiet or options.only or not c.quiet]
         if options.list:
             print("\n".join([*(turn.cell.title for turn in turns), *(c.name for c in commands)]))
             return []
@@ -140,7 +140,7 @@ def parsed(title: str, page: str) -> argparse.Namespace:
     switch = partial(parser.add_argument, action="store_true")
     parser.add_argument("--only", default="", metavar="IDS", help="claims, such as H10,H12")
     switch("--again", help="measure again what is recorded, too")
-    switch("--quiet", help="also what needs a machine without other load")
+    switch("--quiet", help="also what needs a machine without other load, as with --only")
     parser.add_argument(
         "--budget-time", type=float, metavar="S", help="start no trial that will end later"
     )
