@@ -19,7 +19,6 @@ from .net.schemas import MAX_COUNT, MAX_MS, is_address, is_integer, is_number
 from .net.wire import MAX_FRAME
 from .store.retention import ALWAYS, hours_of
 
-
 MIN_SCALE, MAX_SCALE = 0.0001, 1000
 MAX_BYTES = 1 << 50
 MAX_HOURS = 10_000_000  # for so long a log is kept: for good
@@ -183,9 +182,7 @@ class Config:
     flush_thorough_s: float = _key("flushCommitLogThoroughInterval", 10000, ms=True)
     transient_store_pool: bool = _key("transientStorePoolEnable", False)
     commit_interval_s: float = _key("commitIntervalCommitLog", 200, ms=True)
-    file_reserved_h: float = _key(
-        "fileReservedTime", 72.0, maximum=MAX_HOURS
-    )  # hours, not scaled
+    file_reserved_h: float = _key("fileReservedTime", 72.0, maximum=MAX_HOURS)  # hours, not scaled
     delete_when: str = _key("deleteWhen", "04")  # "04;16": hours of the day (UTC); or "always"
     clean_resource_s: float = _key("cleanResourceInterval", 10000, ms=True)
     disk_max_used_ratio: int = _key("diskMaxUsedSpaceRatio", 75)  # percent, like the next ones

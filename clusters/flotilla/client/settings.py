@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .breaker import BreakerLimits
 from ..net.schemas import MAX_COUNT, MAX_MS
+from .breaker import BreakerLimits
 from .faults import AVOIDANCES, Avoidance
 
 _TIMES = {  # key -> (field, milliseconds by default)
