@@ -188,7 +188,7 @@ class Broker:
         )
         self._groups = GroupHandler(context)
         self._send_handler = SendHandler(context, role, sends)
-        self._bridge = EscapeBridge(context, neighbours or {})
+        self._bridge = EscapeBridge(context, {} if neighbours is None else neighbours)
         self._acting_scans = ActingScans(context, self._bridge)
         self._retention = Retention(config, ports, replica, role.needed_from, events)
         self._timers: list[PeriodicTimer] = []
