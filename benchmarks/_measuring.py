@@ -124,7 +124,7 @@ class ClaimMeasuring:
             if cell.title == name and (name, cell.request.trial.seed) not in seeds
         ]
         commands = [c for c in file.commands if c.name in names and c.name not in known]
-        commands = [c for c in commands if options.quiet or not c.quiet]
+        commands = [c for c in commands if options.quiet or options.only or not c.quiet]
         if options.list:
             print("\n".join([*(turn.cell.title for turn in turns), *(c.name for c in commands)]))
             return []
@@ -140,7 +140,7 @@ def parsed(title: str, page: str) -> argparse.Namespace:
     switch = partial(parser.add_argument, action="store_true")
     parser.add_argument("--only", default="", metavar="IDS", help="claims, such as H10,H12")
     switch("--again", help="measure again what is recorded, too")
-    switch("--quiet", help="also what needs a machine without other load")
+    switch("--quiet", help="also what needs a machine without other load, as with --only")
     parser.add_argument(
         "--budget-time", type=float, metavar="S", help="start no trial that will end later"
     )
@@ -151,10 +151,30 @@ def parsed(title: str, page: str) -> argparse.Namespace:
 
 
 def chosen(claims: Sequence[PublishedClaim], only: str, suite: Path) -> set[str]:
-    """Return the ids that --only names. Exits with code 2 at a strange one."""
-    ids = {word for word in only.split(",") if word}
-    if strange := ids - {claim.id for claim in claims}:
-        where = suite.relative_to(ROOT)
-        print(f"error: no claim is called {min(strange)}; see {where}", file=sys.stderr)
-        raise SystemExit(2)
-    return ids
+    """Return the ids that --only names; a part before a slash names all below it. Exits with code 2
+    at a strange word."""
+    found: set[str] = set()
+    for word in filter(None, only.split(",")):
+        ids = {claim.id for claim in claims if f"{claim.id}/".startswith(f"{word}/")}
+        if not ids:
+            where = suite.relative_to(ROOT)
+            print(f"error: no claim is called {word}; see {where}", file=sys.stderr)
+            raise SystemExit(2)
+        found |= ids
+    return found
+
+
+def wanted(file: ClaimsFile, only: Collection[str]) -> list[str]:
+    """Return the names of the experiments of these claims, in the order of the file."""
+    modes = {f"availability/{mode.name}": mode for mode in file.modes}
+    names: dict[str, None] = {}
+    for claim in file.claims:
+        if not only or claim.id in only:
+            names |= dict.fromkeys(claim.experiments)
+    if not only:
+        names |= dict.fromkeys(modes)
+    for name in list(names):
+        if mode := modes.get(name):
+            extra = [mode.outage] if mode.outage else []
+            names |= dict.fromkeys((*mode.trials.values(), *extra))
+    return list(names)
