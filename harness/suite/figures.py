@@ -60,7 +60,7 @@ def of_events(events: Sequence[ClusterEvent]) -> dict[str, float]:
 def per_s(verdict: Verdict, state: Mapping[str, Any]) -> float | None:
     """Return acknowledged messages per second of the actual load; None if they were not counted,
     or the load has no end."""
-    acked: Any = verdict.stats("loss").get("acknowledged")
+    acked: Any = verdict.acknowledged
     began: Any = state.get("load_began_ns")
     ended: Any = state.get("load_ended_ns")
     if not all(map(is_number, (acked, began, ended))) or ended <= began:
@@ -76,7 +76,7 @@ def figures(verdict: Verdict) -> dict[str, float | None]:
     sends = verdict.stats("coverage").get("operations", {}).get("send", {})
     values: dict[str, float | None] = {
         "injections": verdict.stats("coverage").get("counted"),
-        "acknowledged": loss.get("acknowledged"),
+        "acknowledged": verdict.acknowledged,
         "lost": loss.get("lost"),
         "failed_sends": sends["invoke"] - sends.get("ok", 0) if "invoke" in sends else None,
         "unknown_sends": sends.get("info", 0) if sends else None,
