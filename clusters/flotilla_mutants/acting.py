@@ -20,6 +20,10 @@ def drop_after_four(failures: int, until_success: bool) -> bool:
     return failures >= TRIES
 
 
+def drop_after_ten(failures: int, strict: bool) -> bool:
+    return failures >= progress.MAX_HALF_ESCAPES
+
+
 def never_escaped(status: Status) -> bool:
     return False
 
@@ -42,5 +46,11 @@ MUTANTS = (
         "an acting master sends a message again that another set has taken (apache/rocketmq#7601)",
         "ESCAPED_TWICE",
         replace(RULES, is_escaped=never_escaped),
+    ),
+    Mutant(
+        "half-dropped",
+        "an acting master drops a half message after ten sends that failed, as RocketMQ does",
+        "HALF_STUCK",
+        replace(RULES, half_escape_drops=drop_after_ten),
     ),
 )

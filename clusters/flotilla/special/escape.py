@@ -19,7 +19,7 @@ slave acts beside a master from which only nameservers are cut off.
 
 **What waits for the master:** messages that the slave does not have, or does not know as confirmed,
 and all while no other set can take them. RocketMQ drops a delayed message that three sends could
-not escape, unless `timerEnableRetryUntilSuccess` is set.
+not escape, unless `timerEnableRetryUntilSuccess` is set, and a half message after ten.
 """
 
 import asyncio
@@ -31,8 +31,9 @@ from ..broker.handler import HandlerContext
 from ..net.connection import CallTimeout, ConnectionLost, Pool, Tasks, Unreachable
 from ..net.wire import Json, Op, SendReply, SendRequest, Status
 from ..world.timers import WakeEvent
-from .envelope import DELAY_TOPIC, Envelope
-from .progress import DelayProgress, EscapedRecords
+from .envelope import DELAY_TOPIC, HALF_TOPIC, Envelope, HalfDecision
+from .halves import HALVES, OPS
+from .progress import DelayProgress, EscapedRecords, half_progress
 
 _READ = 256  # records that are read at once
 _MAX_ESCAPES = 64  # sends at a time
@@ -58,11 +59,14 @@ class Neighbour(Protocol):
 
 
 class Escape(NamedTuple):
-    """A message to be escaped, and the record of the system topic from which it comes. The queue is
-    that of the own set."""
+    """A message to be escaped, and the record of the system topic from which it comes.
+
+    `topic`: the one for whose queues it is; `message`: a send, with a queue of the own set.
+    """
 
     epoch: int
     offset: int
+    topic: str
     message: SendRequest
 
 
@@ -90,7 +94,7 @@ class EscapeBridge:
 
     async def escape(self, topic: str, escapes: Sequence[Escape]) -> list[Status]:
         """Send messages; return their answers. `topic`: the system topic of the records."""
-        answers = await asyncio.gather(*(self._send(each.message) for each in escapes))
+        answers = await asyncio.gather(*(self._send(each.topic, each.message) for each in escapes))
         self._turn += any(answer.status is not Status.SUCCESS for answer in answers)
         for answer in dict.fromkeys(answers):
             done = answer.status is Status.SUCCESS
@@ -106,12 +110,12 @@ class EscapeBridge:
             self._last = answer
         return [answer.status for answer in answers]
 
-    async def _send(self, message: SendRequest) -> EscapeAnswer:
+    async def _send(self, topic: str, message: SendRequest) -> EscapeAnswer:
         timeout_s = _SEND_S * self._config.time_scale
         here = {name: each.admits() for name, each in self._neighbours.items()}
         for name in self._context.rules.sets_to_escape_to(self._config.broker_name, here):
             neighbour = self._neighbours[name]
-            if queues := neighbour.queues_of(message.topic):
+            if queues := neighbour.queues_of(topic):
                 taken = neighbour.take(_for_queue(message, queues))
                 try:
                     async with asyncio.timeout(timeout_s):
@@ -120,11 +124,10 @@ class EscapeBridge:
                     return EscapeAnswer(name, Status.FLUSH_SLAVE_TIMEOUT)
         if not self._config.remote_escape:
             return EscapeAnswer("", Status.SERVICE_NOT_AVAILABLE)
-        return await self._send_away(message, timeout_s)
+        return await self._send_away(topic, message, timeout_s)
 
-    async def _send_away(self, message: SendRequest, timeout_s: float) -> EscapeAnswer:
+    async def _send_away(self, topic: str, message: SendRequest, timeout_s: float) -> EscapeAnswer:
         """Send a message to a master in another process."""
-        topic = message.topic
         route = await self._route(topic)
         brokers = route.get("brokers", {})
         queues = {
@@ -198,7 +201,7 @@ class ActingScans:
 
     def __init__(self, context: HandlerContext, bridge: EscapeBridge) -> None:
         self._context, self._bridge = context, bridge
-        self._scans: Sequence[ActingScan] = (DelayEscapes(context),)
+        self._scans: Sequence[ActingScan] = (DelayEscapes(context), HalfEscapes(context))
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks()
 
@@ -255,7 +258,7 @@ class DelayEscapes:
                 continue
             final = Envelope.unpack(payload.body)
             message = SendRequest(final.topic, final.queue, final.key, final.body)
-            found.append(Escape(epoch, offset, message))
+            found.append(Escape(epoch, offset, final.topic, message))
         return found
 
     def settle(self, escape: Escape, escaped: bool, now: float) -> None:
@@ -285,3 +288,66 @@ class DelayEscapes:
                 if due_ms > self._put_ms and not self._escaped.has(*place):
                     heappush(self._waiting, (due_ms, *place))
             self._at = found[-1].queue_offset + 1
+
+
+class HalfEscapes:
+    """Escapes half messages that are open for `transactionTimeOut`: as new half messages, about
+    which another set asks. The master that returns takes the old ones as rolled back."""
+
+    topic = HALF_TOPIC
+
+    def __init__(self, context: HandlerContext) -> None:
+        self._context, self._config, self._rules = context, context.config, context.rules
+        self._store, self._catalog = context.replica.store, context.replica.catalog
+
+    def begin(self) -> None:
+        self._at = half_progress(self._catalog)
+        self._escaped = EscapedRecords(HALF_TOPIC, self._catalog.progress)
+        self._open: dict[tuple[int, int], float] = {}  # epoch, queue offset -> when it is due
+        self._failed: dict[tuple[int, int], int] = {}
+        self._decided: set[int] = set()
+
+    def due(self, now: float) -> list[Escape]:
+        self._read_new(now)
+        found = list[Escape]()
+        for (epoch, offset), due in list(self._open.items()):
+            if offset in self._decided:
+                del self._open[epoch, offset]
+            elif due <= now and len(found) < _MAX_ESCAPES:
+                del self._open[epoch, offset]
+                payload = next(iter(self._store.fetch(HALVES, offset, 1, 1)), None)
+                if payload is None or payload.epoch != epoch or payload.queue_offset != offset:
+                    continue  # it was deleted
+                half = Envelope.unpack(payload.body)
+                message = SendRequest(HALF_TOPIC, half.queue, half.key, half.body)
+                found.append(Escape(epoch, offset, half.topic, message))
+        return found
+
+    def settle(self, escape: Escape, escaped: bool, now: float) -> None:
+        place = escape.epoch, escape.offset
+        if not escaped:
+            failures = self._failed[place] = self._failed.get(place, 0) + 1
+            if not self._rules.half_escape_drops(failures, self._config.strict_special):
+                self._open[place] = now + _RETRY_S * self._config.time_scale
+                return
+            self._context.events.write("half-dropped", offset=escape.offset)
+        self._failed.pop(place, None)
+        self._catalog.act(self._escaped.add(*place))
+
+    def _read_new(self, now: float) -> None:
+        """Read records that have become readable: decisions first."""
+        half_at, op_at = self._at
+        op_end, half_end = (
+            queue.visible_end if (queue := self._store.queues().get(key)) else 0
+            for key in (OPS, HALVES)
+        )
+        while op_at < op_end and (found := self._store.fetch(OPS, op_at, _READ, 1 << 20)):
+            self._decided.update(HalfDecision.unpack(payload.body).half for payload in found)
+            op_at = found[-1].queue_offset + 1
+        while half_at < half_end and (found := self._store.fetch(HALVES, half_at, _READ, 1 << 20)):
+            for payload in found:
+                place = payload.epoch, payload.queue_offset
+                if not self._escaped.has(*place):
+                    self._open[place] = now + self._config.transaction_timeout_s
+            half_at = found[-1].queue_offset + 1
+        self._at = half_at, op_at
