@@ -53,4 +53,10 @@ MUTANTS = (
         "HALF_STUCK",
         replace(RULES, half_escape_drops=drop_after_ten),
     ),
+    Mutant(
+        "ck-put-into-own-log",
+        "an acting master puts what a group is to be given again into its own log",
+        "WROTE_AS_SLAVE",
+        replace(RULES, retries_are_escaped=False),
+    ),
 )

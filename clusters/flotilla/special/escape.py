@@ -26,14 +26,17 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple, Protocol
+from zlib import crc32
 
 from ..broker.handler import HandlerContext
 from ..net.connection import CallTimeout, ConnectionLost, Pool, Tasks, Unreachable
 from ..net.wire import Json, Op, SendReply, SendRequest, Status
 from ..world.timers import WakeEvent
-from .envelope import DELAY_TOPIC, HALF_TOPIC, Envelope, HalfDecision
+from .envelope import DELAY_TOPIC, HALF_TOPIC, RETRY_TOPIC, REVIVE_TOPIC, Envelope, HalfDecision
 from .halves import HALVES, OPS
-from .progress import DelayProgress, EscapedRecords, half_progress
+from .pop import REVIVES
+from .pop_records import PopLedger, RetriedMessage, escaped_number
+from .progress import REVIVE_SCAN, DelayProgress, EscapedRecords, half_progress
 
 _READ = 256  # records that are read at once
 _MAX_ESCAPES = 64  # sends at a time
@@ -61,13 +64,15 @@ class Neighbour(Protocol):
 class Escape(NamedTuple):
     """A message to be escaped, and the record of the system topic from which it comes.
 
-    `topic`: the one for whose queues it is; `message`: a send, with a queue of the own set.
+    `topic`: the one for whose queues it is; `message`: a send, with a queue of the own set;
+    `by_hash`: whether it goes to the set that topic and own set choose, as all of its kind.
     """
 
     epoch: int
     offset: int
     topic: str
     message: SendRequest
+    by_hash: bool = False
 
 
 class EscapeAnswer(NamedTuple):
@@ -94,7 +99,7 @@ class EscapeBridge:
 
     async def escape(self, topic: str, escapes: Sequence[Escape]) -> list[Status]:
         """Send messages; return their answers. `topic`: the system topic of the records."""
-        answers = await asyncio.gather(*(self._send(each.topic, each.message) for each in escapes))
+        answers = await asyncio.gather(*(self._send(each) for each in escapes))
         self._turn += any(answer.status is not Status.SUCCESS for answer in answers)
         for answer in dict.fromkeys(answers):
             done = answer.status is Status.SUCCESS
@@ -110,13 +115,13 @@ class EscapeBridge:
             self._last = answer
         return [answer.status for answer in answers]
 
-    async def _send(self, topic: str, message: SendRequest) -> EscapeAnswer:
+    async def _send(self, escape: Escape) -> EscapeAnswer:
         timeout_s = _SEND_S * self._config.time_scale
         here = {name: each.admits() for name, each in self._neighbours.items()}
         for name in self._context.rules.sets_to_escape_to(self._config.broker_name, here):
             neighbour = self._neighbours[name]
-            if queues := neighbour.queues_of(topic):
-                taken = neighbour.take(_for_queue(message, queues))
+            if queues := neighbour.queues_of(escape.topic):
+                taken = neighbour.take(_for_queue(escape.message, queues))
                 try:
                     async with asyncio.timeout(timeout_s):
                         return EscapeAnswer(name, (await taken).status)
@@ -124,10 +129,11 @@ class EscapeBridge:
                     return EscapeAnswer(name, Status.FLUSH_SLAVE_TIMEOUT)
         if not self._config.remote_escape:
             return EscapeAnswer("", Status.SERVICE_NOT_AVAILABLE)
-        return await self._send_away(topic, message, timeout_s)
+        return await self._send_away(escape, timeout_s)
 
-    async def _send_away(self, topic: str, message: SendRequest, timeout_s: float) -> EscapeAnswer:
+    async def _send_away(self, escape: Escape, timeout_s: float) -> EscapeAnswer:
         """Send a message to a master in another process."""
+        topic, message = escape.topic, escape.message
         route = await self._route(topic)
         brokers = route.get("brokers", {})
         queues = {
@@ -141,7 +147,8 @@ class EscapeBridge:
         sets = self._context.rules.sets_to_escape_to(self._config.broker_name, takes)
         if not sets:
             return EscapeAnswer("", Status.SERVICE_NOT_AVAILABLE)
-        name = sets[(self._turn + message.queue) % len(sets)]
+        place = f"{topic} of {self._config.broker_name}".encode()
+        name = sets[(crc32(place) if escape.by_hash else self._turn + message.queue) % len(sets)]
         address = str(brokers[name]["addrs"][_MASTER])
         try:
             connection = await self._pool.get(address)
@@ -201,7 +208,11 @@ class ActingScans:
 
     def __init__(self, context: HandlerContext, bridge: EscapeBridge) -> None:
         self._context, self._bridge = context, bridge
-        self._scans: Sequence[ActingScan] = (DelayEscapes(context), HalfEscapes(context))
+        self._scans: Sequence[ActingScan] = (
+            DelayEscapes(context),
+            HalfEscapes(context),
+            RetryEscapes(context),
+        )
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks()
 
@@ -351,3 +362,81 @@ class HalfEscapes:
                     self._open[place] = now + self._config.transaction_timeout_s
             half_at = found[-1].queue_offset + 1
         self._at = half_at, op_at
+
+
+class RetryEscapes:
+    """Escapes messages that a group was given and did not acknowledge in time: another set gives
+    them again. All of a topic go to one set, which a hash chooses."""
+
+    topic = REVIVE_TOPIC
+
+    def __init__(self, context: HandlerContext) -> None:
+        self._context, self._config, self._rules = context, context.config, context.rules
+        self._store, self._catalog = context.replica.store, context.replica.catalog
+
+    def begin(self) -> None:
+        self._at = self._catalog.progress.get((REVIVE_SCAN, REVIVE_TOPIC, 0), 0)
+        self._escaped = EscapedRecords(REVIVE_TOPIC, self._catalog.progress)
+        self._ledger = PopLedger()
+        self._waiting: list[tuple[int, int]] = []  # a heap of due time and checkpoint
+        self._again: list[tuple[float, int]] = []  # a heap of when to try again, and a checkpoint
+
+    def due(self, now: float) -> list[Escape]:
+        self._read_new()
+        now_ms, found = self._context.ports.clock.wall_ms(), list[Escape]()
+        while len(found) < _MAX_ESCAPES:
+            if self._again and self._again[0][0] <= now:
+                _, offset = heappop(self._again)
+            elif self._waiting and self._rules.is_due(self._waiting[0][0], now_ms):
+                _, offset = heappop(self._waiting)
+            else:
+                break
+            found += self._left_of(offset)
+        return found
+
+    def settle(self, escape: Escape, escaped: bool, now: float) -> None:
+        if escaped:
+            self._catalog.act(self._escaped.add(escape.epoch, escape.offset))
+            return
+        again = now + _RETRY_S * self._config.time_scale, escape.offset // escaped_number(1, 0)
+        if again not in self._again:
+            heappush(self._again, again)
+
+    def _left_of(self, offset: int) -> list[Escape]:
+        """Return what is left of a checkpoint."""
+        found, escapes = self._ledger.open.get(offset), list[Escape]()
+        if found is None:
+            return []
+        group, topic, queue = found.place
+        key = REVIVES if found.is_retry else (topic.encode(), queue)
+        for number in sorted(found.left):
+            name, source = escaped_number(offset, number), found.sources[number]
+            payload = next(iter(self._store.fetch(key, source, 1, 1)), None)
+            gone = payload is None or payload.queue_offset != source
+            if gone or payload is None or self._escaped.has(found.epoch, name):
+                continue
+            message = payload.key, payload.body
+            if found.is_retry:
+                last = RetriedMessage.read(Envelope.unpack(payload.body))
+                source, message = last.offset, (last.key, last.body)
+            again = offset, number, found.place, source, found.tries + 1
+            copy = RetriedMessage(*again, *message).pack()
+            if self._rules.retries_are_escaped:
+                send = SendRequest(RETRY_TOPIC, queue, group.encode(), copy)
+                escapes.append(Escape(found.epoch, name, topic, send, by_hash=True))
+            else:
+                self._store.append(REVIVES, b"", copy, found.epoch)
+        return escapes
+
+    def _read_new(self) -> None:
+        """Read records that have become readable."""
+        queue = self._store.queues().get(REVIVES)
+        if queue is None:
+            return
+        self._at = max(self._at, queue.base)
+        while self._at < queue.visible_end:
+            for payload in self._store.fetch(REVIVES, self._at, _READ, 1 << 20):
+                self._ledger.apply(payload.body, payload.queue_offset, payload.epoch)
+                if (given := self._ledger.open.get(payload.queue_offset)) is not None:
+                    heappush(self._waiting, (given.due_ms, payload.queue_offset))
+                self._at = payload.queue_offset + 1

@@ -13,7 +13,7 @@ from ..replication.epochs import EpochTable
 from .envelope import DEAD_TOPIC, DELAY_TOPIC, HALF_TOPIC, OP_TOPIC
 
 _SCAN = "%delay-scan"  # what the progress is noted under
-HALF_SCAN = "%half-scan"
+HALF_SCAN, REVIVE_SCAN = "%half-scan", "%revive-scan"
 ESCAPED = "%escaped"  # what escaped records are noted under
 MAX_TRIES, MAX_HALF_ESCAPES = 3, 10  # as in RocketMQ
 
