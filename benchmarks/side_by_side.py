@@ -24,7 +24,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -97,7 +97,8 @@ async def flood(settings: ClientSettings, client: ClusterClient, asked: Mapping[
         while time.monotonic() < until_s:
             ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             client.producer.send(TOPIC, asked["queue"], b"key", body, ended.set_result)
-            acked += (await ended).outcome is CallOutcome.HAPPENED
+            happened = (await ended).outcome is CallOutcome.HAPPENED
+            acked += happened
 
     body = b"x" * asked["body_bytes"]
     await asyncio.gather(*(sender() for _ in range(asked["open"])))
@@ -124,13 +125,17 @@ async def _knows(client: ClusterClient) -> bool:
     return bool(client.routes.places(TOPIC))
 
 
+def _started(words: Sequence[str]) -> "subprocess.Popen[str]":
+    argv = [sys.executable, str(Path(__file__).resolve()), *words]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+
+
 @asynccontextmanager
 async def beside(cluster: Cluster, name: str, **asked: Any) -> AsyncIterator["asyncio.Task[Any]"]:
     """Have a client process at work, which has begun; its result is the task's."""
     settings = cluster.system.client_settings(cluster.bed.nodes)
     words = (HELPER, name, json.dumps({"settings": settings, **asked}))
-    argv = [sys.executable, str(Path(__file__).resolve()), *words]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+    with _started(words) as process:
         assert process.stdout
         if await asyncio.to_thread(process.stdout.readline) != "ready\n":
             raise SystemExit(f"the client process that is to {name} did not start")
@@ -248,9 +253,15 @@ async def isolation(seconds: float, folder: Path) -> Figures:
     return figures
 
 
+async def _both_known(cluster: Cluster) -> bool:
+    cluster.client.routes.refresh()
+    return len(queues_of(cluster)) == 2
+
+
 async def _beside_flood(cluster: Cluster, seconds: float) -> tuple[list[float], list[float]]:
     """Times of sends to one set, in ms: alone, and while the other one is flooded."""
-    (_, other), (_, mine) = sorted(queues_of(cluster).items())[:2]
+    await until(partial(_both_known, cluster), "routes to two broker sets")
+    (_, other), (_, mine) = sorted(queues_of(cluster).items())
     async with Load(cluster.client, [TOPIC], 50.0, mine) as load:
         await asyncio.sleep(seconds / 2)
         alone_count = len(load.sent)
