@@ -58,9 +58,10 @@ def page(file: ClaimsFile, rows: Iterable[Measurement], root: Path) -> str:
         *_modes(file, known),
         "## Verdicts\n",
         _overview(file, verdicts),
+        *_quiet(file, known),
         *(part for claim in file.claims for part in _claim(claim, verdicts[claim.id])),
         "## Measurements\n",
-        _records(known),
+        records(known),
     ]
     return "\n".join(parts).rstrip() + "\n"
 
@@ -113,6 +114,24 @@ def _overview(file: ClaimsFile, verdicts: dict[str, ClaimVerdict]) -> str:
     return f"{said}.\n{SOURCES}\n\n{table(['', 'claim', 'verdict'], lines)}\n"
 
 
+def _quiet(file: ClaimsFile, known: Measurements) -> Iterator[str]:
+    """Say which claims need a machine without other load, and what it did when they were
+    measured."""
+    lines = []
+    for claim in (claim for claim in file.claims if claim.quiet):
+        rows = [row for name in claim.experiments for row in known.of.get(name, ()) if row.edition]
+        when, load = _provenance(rows)[2:4] if rows else ("", "")
+        lines.append([f"[{claim.id}](#{anchor(claim)})", when, load])
+    if lines:
+        only = ",".join(claim.id for claim in file.claims if claim.quiet)
+        yield f"""These rows need a machine without other load. The load is the average number of
+processes that were ready to run when the measurement ended, other work included: times that were
+measured at a high one are upper bounds, and only ratios within one row count. They are measured
+again by `python benchmarks/claims.py --again --only {only}`.
+"""
+        yield table(["", "measured (UTC)", "load"], lines) + "\n"
+
+
 def anchor(claim: PublishedClaim) -> str:
     return f"claim-{claim.id.lower()}"
 
@@ -144,7 +163,7 @@ def _checks(claim: PublishedClaim, verdict: ClaimVerdict) -> list[list[str]]:
     return lines
 
 
-def _records(known: Measurements) -> str:
+def records(known: Measurements) -> str:
     """Return when, where and how each experiment was measured."""
     lines = []
     for name, rows in sorted(known.of.items()):

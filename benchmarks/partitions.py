@@ -14,7 +14,8 @@ one message to each, and the bytes of a second without any. `excess` is what the
 beyond those. `route`: bytes of an answer that tells a client where all of them are.
 
 A system's cluster is the same for all counts, and its topic grows. Then the killed broker is
-started, and the next kill comes when all replicas are in sync.
+started, and the next kill comes when all replicas are in sync. The last line has the figures as
+JSON.
 """
 
 import argparse
@@ -457,6 +458,12 @@ def row(name: str, count: int, found: Sequence[Failover], one: Sequence[Failover
     ]
 
 
+def figures(name: str, count: int, found: Sequence[Failover]) -> dict[str, float]:
+    """The record of suites/claims.toml: medians of seconds and bytes."""
+    of = ("first", "last", "excess")
+    return {f"{name}_{each}_{count}": median(getattr(f, each) for f in found) for each in of}
+
+
 HEADINGS = (
     *("system", "partitions", "first, s", "median, s", "last, s", "of the fewest"),
     *("a round without a fault, s", "kB between nodes", "excess, kB", "route, kB"),
@@ -464,13 +471,16 @@ HEADINGS = (
 
 
 async def story(asked: argparse.Namespace, folder: Path) -> int:
-    rows, complete = [], True
+    rows, complete, kept = [], True, dict[str, float]()
     for name in asked.systems:
         found = await measure(name, asked.counts, asked.kills, folder)
         complete &= [len(some) for some in found.values()] == [asked.kills] * len(asked.counts)
         there = {n: some for n, some in found.items() if some}
         rows += [row(name, n, some, there[min(there)]) for n, some in there.items()]
+        for n, some in there.items():
+            kept |= figures(name, n, some)
     print(table(HEADINGS, rows))
+    print(json.dumps({name: round(value, 4) for name, value in kept.items()}))
     return 0 if complete else 1
 
 

@@ -96,7 +96,7 @@ class VersionChange(restart.GradualRestart):
 
     async def __aenter__(self) -> "VersionChange":
         for node in self._victims:
-            to = self._params["to"] or self._system.first_version(node)
+            to = self._wanted(node)
             if (was := self._system.version(node)) != to:
                 self._turns[node], self._was[node] = to, was
         self.targets = hit_targets(self.targets, self._turns)
@@ -104,6 +104,9 @@ class VersionChange(restart.GradualRestart):
             raise NothingToHit(f"{', '.join(self._victims)} had this version already")
         self._begin(self._change_all())
         return self
+
+    def _wanted(self, node: str) -> str:
+        return self._params["to"] or self._system.first_version(node)
 
     async def __aexit__(self, *exc: object) -> None:
         """Start what this fault stopped, with the version before if the new one ended."""
@@ -147,7 +150,7 @@ class VersionChange(restart.GradualRestart):
         async def is_settled() -> bool:
             if await self._has_ended(node):
                 return True
-            return node in (await self._system.cluster_state(self._bed)).serving
+            return node in (await self._bed.system.cluster_state(self._bed)).serving
 
         await self._until(is_settled)
         state = await self._state(node)

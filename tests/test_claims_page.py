@@ -76,6 +76,26 @@ def test_no_verdict_without_a_record(claims: ClaimsFile, rows: list[Measurement]
     assert decided >= 20
 
 
+def test_the_page_says_at_which_load_quiet_rows_were_measured(
+    pages: Any, claims: ClaimsFile
+) -> None:
+    """Of each claim that needs a quiet machine: when, and the load; nothing without a record."""
+    of = {
+        c.name: Measurement(c.name, c.key, {}, 0, "2026-01-02T03:04:05", 17.5, "abc")
+        for c in claims.commands
+        if c.quiet
+    }
+    quiet = {claim.id: claim.experiments for claim in claims.claims if claim.quiet}
+    assert of
+    assert quiet
+    for rows, cell in ((of.values(), "2026-01-02T03:04 | 17.5"), ((), "")):
+        text = pages.page(claims, rows, ROOT)
+        for name, experiments in quiet.items():
+            line = re.findall(rf"^\| \[{name}\]\(#claim-\w+\) *\|(.*)\|$", text, re.M)[-1]
+            there = bool(experiments) and of.keys() >= {*experiments}
+            assert line.strip(" |") == (cell if there else ""), name
+
+
 def test_the_page_follows_the_record(
     pages: Any, claims: ClaimsFile, rows: list[Measurement]
 ) -> None:

@@ -8,7 +8,8 @@ them; those that hold copies (`stopped_first`) when their process has ended, sin
 of their membership. A system whose masters can be replaced by a command has `handover` in its
 `can`; one whose nodes can run several versions of their program has `versions`; one whose nodes run
 several brokers each, which can be removed and added, has `containers`; one whose broker sets can be
-converted to another way of choosing masters has `modes`.
+converted to another way of choosing masters has `modes`; one whose controllers can agree in several
+ways has `consensus-kinds`.
 """
 
 from typing import Protocol
@@ -22,6 +23,8 @@ ZONES = "zones"  # likewise: an operator can have all masters leave a zone
 CONTAINERS = "containers"  # likewise: its nodes run several brokers, which can be removed and added
 
 CONVERSION = "modes"  # likewise: its masters can be chosen in several ways, which can be exchanged
+
+CONSENSUS = "consensus-kinds"  # likewise: its controllers can agree in several ways
 
 VERSIONS = "versions"  # likewise: its nodes can run several versions of their program
 
@@ -96,6 +99,26 @@ class ConvertibleSystem(System, Protocol):
     async def convert(self, bed: TestBed, broker_set: str, mode: str) -> str:
         """Convert a broker set, or end a conversion that was interrupted. Return why it is not in
         this mode now; empty if it is."""
+        ...
+
+
+class ConsensusSystem(System, Protocol):
+    """A system that has `consensus-kinds` in its `can`. A kind is a value of a setting with which
+    a controller is started."""
+
+    can: frozenset[str]
+    consensus_kinds: tuple[str, ...]
+
+    def consensus(self, node: str) -> str:
+        """Return the kind with which the node is started."""
+        ...
+
+    async def set_consensus(self, bed: TestBed, node: str, kind: str) -> None:
+        """Have the node started with this kind from now on, by whatever starts it."""
+        ...
+
+    async def running_consensus(self, bed: TestBed, node: str) -> str:
+        """Return the kind that the node's process says it has; empty if it does not answer."""
         ...
 
 

@@ -6,6 +6,7 @@ spans of roles for each node and the size of each SyncStateSet over time. Two ma
 two overlapping spans: nothing is corrected.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -62,6 +63,15 @@ def role_spans(
     )
 
 
+def has_role(event: ClusterEvent) -> bool:
+    """Whether the node has a role by this event: it leads, or follows a known leader."""
+    if event.kind == "role":
+        return event.fields.get("role") in ("master", "slave")
+    if event.kind == "raft" and "brokerName" not in event.fields:
+        return _role(event) == "leader" or bool(event.fields.get("leader"))
+    return False
+
+
 def _inner(event: ClusterEvent) -> str:
     """Return which broker of a container logged the event; empty if the node did."""
     return str(event.fields.get("inner", ""))
@@ -106,6 +116,41 @@ def set_change_count(events: Iterable[ClusterEvent]) -> int:
             for event in changed
         }
     )
+
+
+def catch_up_times(events: Iterable[ClusterEvent]) -> Sequence[float]:
+    """Return how long each pair needed from ASYNC, in which its slave copies, to SYNC, in ns.
+
+    It is infinite if the pair was not there at the end of the run. A pair that lost its slave or
+    its master meanwhile is left out, and a hold that failed ends nothing.
+    """
+    since: dict[str, int] = {}
+    took: list[float] = []
+    for event in sorted(events, key=lambda event: event.t):
+        if event.kind != "machine":
+            continue
+        pair, state = str(event.fields.get("brokerName", "")), event.fields.get("state")
+        if state == "ASYNC":
+            since.setdefault(pair, event.t)
+        elif state in ("SYNC", "SINGLE") and (began := since.pop(pair, None)) is not None:
+            took += [event.t - began] if state == "SYNC" else []
+    return [*took, *(math.inf for _ in since)]
+
+
+def hold_times(events: Iterable[ClusterEvent]) -> Sequence[int]:
+    """Return how long each master held all sends until it served them again, in ns; holds that
+    ended with the process are left out."""
+    since: dict[tuple[str, str], int] = {}
+    took = []
+    for event in sorted(events, key=lambda event: event.t):
+        who = event.node, _inner(event)
+        if event.kind == "held":
+            since[who] = event.t
+        elif event.kind == "released" and who in since:
+            took.append(event.t - since.pop(who))
+        elif event.kind in ("start", *ENDS):
+            since.pop(who, None)
+    return took
 
 
 def _spans_of(

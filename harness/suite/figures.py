@@ -7,11 +7,12 @@ is infinite, beyond every bound.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from harness.history.faults_and_events import ClusterEvent, FaultInterval
 from harness.history.reader import History
-from harness.history.roles import election_count, set_changes_of
+from harness.history.roles import catch_up_times, election_count, hold_times, set_changes_of
 from harness.history.rundir import RunDir
 from harness.judge.verdict import Verdict
 from harness.text.parsing import is_number
@@ -25,7 +26,7 @@ NAMES = (
     *("unknown_sends", "set_changes", "truncations", "last_epoch"),
     *("compared", "per_s", *(f"{name}_{word}" for name in TIMES for word in QUANTILES)),
     *("ack_ms_p50", "ack_ms_p99", "silence_s_max", "down_s", "availability", "late_s_p99"),
-    *("redelivered", "delivered"),
+    *("redelivered", "delivered", "to_sync_s_p50", "to_sync_s_max", "held_s_max"),
     *(f"struck_{state}" for state in STATES),
 )
 LATE = "late_s_p99"  # counted by a checker of messages with a time of their own
@@ -52,6 +53,10 @@ def of_events(events: Sequence[ClusterEvent]) -> dict[str, float]:
         found["truncations"] = sum(event.kind == "truncate" for event in events)
         made = (event.fields.get("epoch") for event in events if event.kind == "election")
         found["last_epoch"] = max((epoch for epoch in made if isinstance(epoch, int)), default=0)
+    if times := [ns / NS for ns in catch_up_times(events)]:
+        found |= {"to_sync_s_p50": median(times), "to_sync_s_max": max(times)}
+    if held := hold_times(events):
+        found["held_s_max"] = max(held) / NS
     return found
 
 
@@ -75,7 +80,7 @@ def struck(
 def per_s(verdict: Verdict, state: Mapping[str, Any]) -> float | None:
     """Return acknowledged messages per second of the actual load; None if they were not counted,
     or the load has no end."""
-    acked: Any = verdict.stats("loss").get("acknowledged")
+    acked: Any = verdict.acknowledged
     began: Any = state.get("load_began_ns")
     ended: Any = state.get("load_ended_ns")
     if not all(map(is_number, (acked, began, ended))) or ended <= began:
@@ -91,7 +96,7 @@ def figures(verdict: Verdict) -> dict[str, float | None]:
     sends = verdict.stats("coverage").get("operations", {}).get("send", {})
     values: dict[str, float | None] = {
         "injections": verdict.stats("coverage").get("counted"),
-        "acknowledged": loss.get("acknowledged"),
+        "acknowledged": verdict.acknowledged,
         "lost": loss.get("lost"),
         "failed_sends": sends["invoke"] - sends.get("ok", 0) if "invoke" in sends else None,
         "unknown_sends": sends.get("info", 0) if sends else None,

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 from harness import registry
 from harness.contracts import Node, PlannedFault
-from harness.contracts.membership import CONTAINERS, VERSIONS, ZONES
+from harness.contracts.membership import CONSENSUS, CONTAINERS, VERSIONS, ZONES
 from nemesis._plan import targets as _targets
 
 # faults that need these do not hold processes, or each only for a moment of their time
-SHARING = frozenset({"links", "disk", VERSIONS, CONTAINERS, ZONES})
+SHARING = frozenset({"links", "disk", VERSIONS, CONSENSUS, CONTAINERS, ZONES})
 
 
 def first_overlap(plan: Sequence[PlannedFault], number: int, nodes: Sequence[Node]) -> int | None:

@@ -21,7 +21,14 @@ from random import Random
 
 from harness import plans, registry
 from harness.contracts import Node, PlannedFault
-from harness.contracts.membership import CONTAINERS, CONVERSION, REJOIN, VERSIONS, ZONES
+from harness.contracts.membership import (
+    CONSENSUS,
+    CONTAINERS,
+    CONVERSION,
+    REJOIN,
+    VERSIONS,
+    ZONES,
+)
 from harness.errors import BadRequest, UnknownName, Unsupported
 from harness.run.disk_needs import OWN_DISK, why_no_own_disks
 from harness.trial import Rhythm, Trial
@@ -50,7 +57,7 @@ Where = Callable[[str], str]  # from a key of a fault to its location, for error
 MAX_WINDOWS = 10_000
 AT_CLIENTS, ONE_CLIENT = 0.25, "one client"  # share of drawn faults aimed at clients, and target
 SYSTEM_ABILITIES = frozenset(
-    {"handover", "members", CONTAINERS, CONVERSION, REJOIN, VERSIONS, ZONES}
+    {"handover", "members", CONSENSUS, CONTAINERS, CONVERSION, REJOIN, VERSIONS, ZONES}
 )  # all others are of hosts
 MAX_DRAWS = 200
 GENERAL = ("master", "one slave", "one server", "minority server")  # targets of any system

@@ -177,7 +177,10 @@ def test_a_recovery_that_never_came_is_beyond_every_bound(tmp_path: Path) -> Non
 def test_every_figure_that_may_be_bounded_is_one_that_is_told() -> None:
     """And the other way round."""
     logged = ClusterEvent(1, "broker-1", "set", {"brokerName": "a", "set": [1]})
-    told = {*figures_of(Verdict(Judgement.VALID, "", (), ())), *of_events([logged]), "per_s"}
+    pair = [ClusterEvent(2, "hacontroller-1", "machine", {"state": "ASYNC"})]
+    pair += [ClusterEvent(t, "broker-1", kind) for t, kind in ((3, "held"), (4, "released"))]
+    by_events = of_events([logged, *pair])
+    told = {*figures_of(Verdict(Judgement.VALID, "", (), ())), *by_events, "per_s"}
     machine = {"brokerName": "a", "seq": 1, "state": "SINGLE"}
     told |= {*struck([ClusterEvent(1, "hacontroller-1", "machine", machine)], [])}
     assert told == set(NAMES)

@@ -467,4 +467,5 @@ def test_abilities_of_hosts_are_documented(root: Path) -> None:
         assert f"| `{name}` | {meaning} |" in text
     needs = {need for name in registry.names("fault") for need in registry.fault(name).needs}
     of_systems = {"members", "handover", "rejoin", "versions", "containers", "modes", "zones"}
+    of_systems |= {"consensus-kinds"}
     assert needs <= {*HOST_ABILITIES} | of_systems

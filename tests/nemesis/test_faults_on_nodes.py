@@ -284,5 +284,6 @@ def test_every_fault_is_shown_here(scene: dict[str, Any], root: Path) -> None:
         "inner-broker",
         "zone-drill",
         "convert",
+        "consensus",
     }
     assert files - possible == others, "shown in simulated worlds: tests/simulated, tests/trials"

@@ -453,6 +453,7 @@ class Controller:
             "role": "controller",
             "node": self._config.node,
             "id": self._config.controller_id,
+            "controllerType": self._config.controller_type,
             "term": self._raft.raft.term if self._raft else 0,
             "state": "candidate" if candidate else state.value,
             "leaderId": self._role.leader,

@@ -8,11 +8,14 @@ its role, and at the end reads the log of every broker. Profiles are in `profile
 import asyncio
 import json
 import signal
+import tomllib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from clusters.flotilla.config import CONVERTIBLE_MODES
+import tomli_w
+
+from clusters.flotilla.config import CONTROLLER_TYPES, CONVERTIBLE_MODES
 from clusters.flotilla.net.wire import HEADER, Op, frame, from_json
 from clusters.supply import sources_here
 from clusters.systems.flotilla import log_dump, membership
@@ -156,11 +159,13 @@ class Flotilla:
     frame_reader = FlotillaFrames
     data = STORE
     modes = CONVERTIBLE_MODES
+    consensus_kinds = CONTROLLER_TYPES
 
     def __init__(self, trial: Trial, chosen: FlotillaSettings, topics: Mapping[str, int]) -> None:
         self._settings, self._topics, self._seed = chosen, topics, trial.seed
         self._zones = trial.zones
         self._nodes = cluster_nodes(trial.nodes, chosen.mode)
+        self._consensus: dict[str, str] = {}  # controller -> how it agrees, if that was changed
         self._ensemble = Ensemble(chosen) if chosen.in_ensemble else None
         self.can = chosen.mode.can
         self.detection_s = _detection_s(chosen)
@@ -290,7 +295,8 @@ class Flotilla:
     async def start_new_member(self, bed: TestBed, node: str) -> None:
         if bed.node(node).role != BROKER:
             folder = bed.hosts.folder(node)
-            config = self._layout(bed.nodes).new_member_config(bed.node(node), folder)
+            layout, kind = self._layout(bed.nodes), self.consensus(node)
+            config = layout.new_member_config(bed.node(node), folder, kind)
             await bed.agents[node].put(f"{folder}/node.toml", config.encode())
         await self.start_node(bed, node)
 
@@ -332,6 +338,22 @@ class Flotilla:
 
     def _set_named(self, bed: TestBed, name: str) -> BrokerSetLayout:
         return next(each for each in self._sets(bed) if each.name == name)
+
+    # how its controllers agree, likewise
+
+    def consensus(self, node: str) -> str:
+        usual = str(self._settings.values.get("controllerType", CONTROLLER_TYPES[0]))
+        return self._consensus.get(node, usual)
+
+    async def set_consensus(self, bed: TestBed, node: str, kind: str) -> None:
+        path = f"{bed.hosts.folder(node)}/node.toml"
+        config = tomllib.loads((await bed.agents[node].get(path)).decode())
+        await bed.agents[node].put(path, tomli_w.dumps({**config, "controllerType": kind}).encode())
+        self._consensus[node] = kind
+
+    async def running_consensus(self, bed: TestBed, node: str) -> str:
+        found = await _describe(bed, node, PORTS[CONTROLLER])
+        return str(found["controllerType"]) if found else ""
 
     # changing the brokers of its containers, likewise
 

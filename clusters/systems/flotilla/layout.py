@@ -256,10 +256,11 @@ class Layout:
             if of.inner_port and node.name in of.nodes
         }
 
-    def new_member_config(self, node: Node, folder: str) -> str:
+    def new_member_config(self, node: Node, folder: str, consensus: str) -> str:
         """Return the TOML of a controller that has no peers yet and waits until it is added."""
         config = tomllib.loads(self.config(node, folder))
-        return tomli_w.dumps({**config, "controllerDLegerPeers": {}})
+        own = {"controllerDLegerPeers": {}, "controllerType": consensus}
+        return tomli_w.dumps({**config, **own})
 
     def _role_config(self, node: Node, folder: str) -> dict[str, Any]:
         if node.role == BROKER:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from clusters.flotilla.config import CONVERTIBLE_MODES
 from harness.contracts import CLIENT
-from harness.contracts.membership import CONTAINERS, CONVERSION, REJOIN, ZONES
+from harness.contracts.membership import CONSENSUS, CONTAINERS, CONVERSION, REJOIN, ZONES
 
 NAMESERVER, CONTROLLER, BROKER = "nameserver", "controller", "broker"
 COORDINATOR, HA_CONTROLLER = "coordinator", "hacontroller"
@@ -63,7 +63,7 @@ MODES = {
             "controller",
             {NAMESERVER: 1, CONTROLLER: 3, BROKER: 3, CLIENT: 2},
             ("controllerHeartBeatTimeoutMills", "scanNotActiveBrokerInterval"),
-            frozenset({"handover", "members", REJOIN, ZONES}),
+            frozenset({CONSENSUS, "handover", "members", REJOIN, ZONES}),
         ),
         Mode(  # nameservers notice it; the controllers would keep the registers
             "switchless",

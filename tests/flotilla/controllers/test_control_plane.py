@@ -145,7 +145,7 @@ def test_a_paused_leader_comes_back_as_a_follower(controllers: Any) -> None:
 
             async def follows() -> bool:
                 state = await controllers.describe(old.folder.name)
-                leader = await controllers.leader()  # at first perhaps `old`, which has not heard yet
+                leader = await controllers.leader()  # perhaps `old`, which has not heard yet
                 return bool(state["leaderId"] == leader.folder.name)
 
             await eventually(follows)

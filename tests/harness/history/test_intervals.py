@@ -21,7 +21,9 @@ from harness.history.reader import EVENTS, FAULTS
 from harness.history.roles import (
     RoleSpan,
     SetChange,
+    catch_up_times,
     election_count,
+    hold_times,
     role_spans,
     set_change_count,
     set_changes_of,
@@ -203,3 +205,33 @@ def test_changes_of_a_set_without_numbers_each_count() -> None:
         for t, members in ((1, [1]), (2, [1, 2]), (3, [1]))
     ]
     assert set_change_count(told) == 3
+
+
+def machine(t: int, state: str, pair: str = "set-1") -> ClusterEvent:
+    return ClusterEvent(t, "hacontroller-1", "machine", {"brokerName": pair, "state": state})
+
+
+def test_the_time_until_a_pair_is_in_step_begins_when_its_slave_copies() -> None:
+    """A hold that failed ends nothing; a lost slave does, and counts for nothing; a pair that is
+    not in step at the end never was."""
+    steps = ["SINGLE", "ASYNC", "SEMI", "ASYNC", "SEMI", "SYNC", "SINGLE", "ASYNC", "SINGLE"]
+    told = [machine(10 * t, state) for t, state in enumerate(steps)]
+    assert catch_up_times(told) == [40]
+    other = [machine(5, "ASYNC", "set-2"), machine(7, "SYNC", "set-2")]
+    assert sorted(catch_up_times([*told, *other])) == [2, 40]
+    assert catch_up_times([*told, machine(90, "ASYNC"), machine(95, "SEMI")]) == [40, float("inf")]
+    assert catch_up_times([]) == []
+
+
+def test_a_hold_is_measured_where_it_began_and_ended() -> None:
+    """One that ended with its process has no length."""
+    rows = [
+        (1, "b-1", "held"),
+        (3, "b-2", "held"),
+        (4, "b-1", "released"),
+        (5, "b-2", "start"),
+        (6, "b-2", "released"),
+        (7, "b-2", "held"),
+        (9, "b-2", "released"),
+    ]
+    assert hold_times([ClusterEvent(t, node, kind) for t, node, kind in rows]) == [3, 2]
