@@ -434,7 +434,12 @@ class ZooKeeper(Service):
         number = peers.index(here.node) + 1
         lines = [
             f"tickTime={self.values['tickTime']}",
-            *("initLimit=20", f"syncLimit={self.values['syncLimit']}", "standaloneEnabled=false", "maxClientCnxns=0"),
+            *(
+                "initLimit=20",
+                f"syncLimit={self.values['syncLimit']}",
+                "standaloneEnabled=false",
+                "maxClientCnxns=0",
+            ),
             *("admin.enableServer=false", "4lw.commands.whitelist=*"),
             f"maxSessionTimeout={max(self.values['session_ms'], 20 * self.values['tickTime'])}",
             f"dataDir={here.folder}/{self.data}",

@@ -60,9 +60,7 @@ def of_events(events: Sequence[ClusterEvent]) -> dict[str, float]:
     return found
 
 
-def struck(
-    events: Sequence[ClusterEvent], faults: Sequence[FaultInterval]
-) -> dict[str, float]:
+def struck(events: Sequence[ClusterEvent], faults: Sequence[FaultInterval]) -> dict[str, float]:
     """Return for each state of a pair how many faults began to be in force while a pair was in it;
     nothing if no system with such states was tested. The states of a pair are numbered."""
     found: dict[str, float] = {}

@@ -210,9 +210,7 @@ def next_state(
     return None
 
 
-def _single(
-    broker: int, brokers: Mapping[int, BrokerReport], begun: bool = False
-) -> MachineState:
+def _single(broker: int, brokers: Mapping[int, BrokerReport], begun: bool = False) -> MachineState:
     """Return the state in which a process begins to be master."""
     new = brokers[broker]
     who = (broker, new.life, new.address, new.ha_address)
