@@ -61,7 +61,7 @@ def page(file: ClaimsFile, rows: Iterable[Measurement], root: Path) -> str:
         *_quiet(file, known),
         *(part for claim in file.claims for part in _claim(claim, verdicts[claim.id])),
         "## Measurements\n",
-        _records(known),
+        records(known),
     ]
     return "\n".join(parts).rstrip() + "\n"
 
@@ -163,7 +163,7 @@ def _checks(claim: PublishedClaim, verdict: ClaimVerdict) -> list[list[str]]:
     return lines
 
 
-def _records(known: Measurements) -> str:
+def records(known: Measurements) -> str:
     """Return when, where and how each experiment was measured."""
     lines = []
     for name, rows in sorted(known.of.items()):

@@ -152,10 +152,30 @@ def parsed(title: str, page: str) -> argparse.Namespace:
 
 
 def chosen(claims: Sequence[PublishedClaim], only: str, suite: Path) -> set[str]:
-    """Return the ids that --only names. Exits with code 2 at a strange one."""
-    ids = {word for word in only.split(",") if word}
-    if strange := ids - {claim.id for claim in claims}:
-        where = suite.relative_to(ROOT)
-        print(f"error: no claim is called {min(strange)}; see {where}", file=sys.stderr)
-        raise SystemExit(2)
-    return ids
+    """Return the ids that --only names; a part before a slash names all below it. Exits with code 2
+    at a strange word."""
+    found: set[str] = set()
+    for word in filter(None, only.split(",")):
+        ids = {claim.id for claim in claims if f"{claim.id}/".startswith(f"{word}/")}
+        if not ids:
+            where = suite.relative_to(ROOT)
+            print(f"error: no claim is called {word}; see {where}", file=sys.stderr)
+            raise SystemExit(2)
+        found |= ids
+    return found
+
+
+def wanted(file: ClaimsFile, only: Collection[str]) -> list[str]:
+    """Return the names of the experiments of these claims, in the order of the file."""
+    modes = {f"availability/{mode.name}": mode for mode in file.modes}
+    names: dict[str, None] = {}
+    for claim in file.claims:
+        if not only or claim.id in only:
+            names |= dict.fromkeys(claim.experiments)
+    if not only:
+        names |= dict.fromkeys(modes)
+    for name in list(names):
+        if mode := modes.get(name):
+            extra = [mode.outage] if mode.outage else []
+            names |= dict.fromkeys((*mode.trials.values(), *extra))
+    return list(names)

@@ -8,35 +8,19 @@ is 1 if an experiment failed.
 """
 
 import sys
-from collections.abc import Collection
 
+import modes
 from _claims_page import page
-from _measuring import ROOT, ClaimMeasuring, chosen, parsed
+from _measuring import ROOT, ClaimMeasuring, chosen, parsed, wanted
 
 from harness.errors import SeatrialError
-from harness.suite.claims import ClaimsFile, read_claims, read_record
+from harness.suite.claims import read_claims, read_record
 
 CLAIMS, RECORD, PAGE = (
     ROOT / "suites/claims.toml",
     ROOT / "docs/claims.json",
     ROOT / "docs/claims.md",
 )
-
-
-def wanted(file: ClaimsFile, only: Collection[str]) -> list[str]:
-    """Return the names of the experiments of these claims, in the order of the file."""
-    modes = {f"availability/{mode.name}": mode for mode in file.modes}
-    names: dict[str, None] = {}
-    for claim in file.claims:
-        if not only or claim.id in only:
-            names |= dict.fromkeys(claim.experiments)
-    if not only:
-        names |= dict.fromkeys(modes)
-    for name in list(names):
-        if mode := modes.get(name):
-            extra = [mode.outage] if mode.outage else []
-            names |= dict.fromkeys((*mode.trials.values(), *extra))
-    return list(names)
 
 
 def main() -> int:
@@ -49,6 +33,7 @@ def main() -> int:
     if options.list:
         return 0
     PAGE.write_text(page(file, read_record(RECORD), ROOT), encoding="utf-8")
+    modes.write_page()  # docs/mode-tables.md has some of these measurements, too
     for why in failed:
         print(f"not measured: {why}", file=sys.stderr)
     return 1 if failed else 0

@@ -2,6 +2,8 @@
 
 A suite file may say what its results mean (suites/claims.toml):
 
+    also = "others.toml"                   # a suite beside it whose experiments checks may name
+
     [[command]]                            # an experiment that is no trial: it prints a JSON object
     name = "H24/table"
     run = "benchmarks/avoidance.py"        # with arguments, by this interpreter
@@ -210,6 +212,7 @@ class ClaimsFile:
     tables: Mapping[str, str]  # name -> path
     modes: tuple[ClaimMode, ...]
     shares: Mapping[str, float]
+    also: "ClaimsFile | None" = None  # the suite whose experiments checks may name, too
 
     @property
     def keys(self) -> Mapping[tuple[str, int], str]:
@@ -369,7 +372,13 @@ def read_claims(path: Path) -> ClaimsFile:
     commands = tuple(_command(each, f"{path}: command") for each in table.get("command", []))
     tables = {str(each["name"]): str(each["path"]) for each in table.get("table", [])}
     modes = tuple(_mode(each, f"{path}: mode") for each in table.get("mode", []))
+    also = read_claims(path.parent / str(table["also"])) if "also" in table else None
     known = _known_figures(cells, commands, tables, modes)
+    if also:
+        others = _known_figures(also.cells, also.commands, also.tables, also.modes)
+        if twice := sorted(known.keys() & others.keys()):
+            raise BadRequest(f"{path}: {twice[0]} is in {table['also']}, too; use that one")
+        known |= others
     for mode in modes:
         for name in (*mode.trials.values(), *filter(None, [mode.outage])):
             if name not in known:
@@ -379,7 +388,7 @@ def read_claims(path: Path) -> ClaimsFile:
     if twice := sorted({one for one in ids if ids.count(one) > 1}):
         raise BadRequest(f"{path}: claim {twice[0]} is there twice; give one of them another id")
     shares = {str(kind): float(share) for kind, share in table.get("shares", {}).items()}
-    return ClaimsFile(claims, cells, commands, tables, modes, shares)
+    return ClaimsFile(claims, cells, commands, tables, modes, shares, also)
 
 
 def _known_figures(

@@ -58,7 +58,9 @@ OTHER_TABLES = (
     "table",
     "mode",
     "shares",
-)  # of suites/claims.toml; they start no trial
+    "also",
+    "article",
+)  # of suites/claims.toml and suites/mode-tables.toml; they start no trial
 SCALE_KEYS = {"by": float, "setting": str, "share": float}
 IN_NAMES = ("profile", "hosts")  # fields that the name of a run includes
 SHAPES: Mapping[str, tuple[type, str]] = {
