@@ -20,6 +20,10 @@ def drop_after_four(failures: int, until_success: bool) -> bool:
     return failures >= TRIES
 
 
+def drop_after_ten(failures: int, strict: bool) -> bool:
+    return failures >= progress.MAX_HALF_ESCAPES
+
+
 def never_escaped(status: Status) -> bool:
     return False
 
@@ -42,5 +46,17 @@ MUTANTS = (
         "an acting master sends a message again that another set has taken (apache/rocketmq#7601)",
         "ESCAPED_TWICE",
         replace(RULES, is_escaped=never_escaped),
+    ),
+    Mutant(
+        "half-dropped",
+        "an acting master drops a half message after ten sends that failed, as RocketMQ does",
+        "HALF_STUCK",
+        replace(RULES, half_escape_drops=drop_after_ten),
+    ),
+    Mutant(
+        "ck-put-into-own-log",
+        "an acting master puts what a group is to be given again into its own log",
+        "WROTE_AS_SLAVE",
+        replace(RULES, retries_are_escaped=False),
     ),
 )

@@ -50,6 +50,7 @@ from ..special.envelope import (
     HIDE_TOPIC,
     OP_TOPIC,
     POP_TOPIC,
+    RETRY_TOPIC,
     REVIVE_TOPIC,
 )
 from ..special.escape import ActingScans, EscapeBridge, Neighbour
@@ -472,6 +473,9 @@ class SendHandler:
             return self.transactions.decide(send)
         if send.topic in (ACK_TOPIC, HIDE_TOPIC):
             return self.pops.settle(send)
+        if send.topic == RETRY_TOPIC:
+            adopted = self.pops.adopt(send)
+            return adopted if isinstance(adopted, SendReply) else self._no_room(adopted) or adopted
         if send.topic not in (DELAY_TOPIC, HALF_TOPIC):
             return self._refusal(send) or self._no_room(send) or send
         is_delayed = send.topic == DELAY_TOPIC

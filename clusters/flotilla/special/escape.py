@@ -19,20 +19,24 @@ slave acts beside a master from which only nameservers are cut off.
 
 **What waits for the master:** messages that the slave does not have, or does not know as confirmed,
 and all while no other set can take them. RocketMQ drops a delayed message that three sends could
-not escape, unless `timerEnableRetryUntilSuccess` is set.
+not escape, unless `timerEnableRetryUntilSuccess` is set, and a half message after ten.
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple, Protocol
+from zlib import crc32
 
 from ..broker.handler import HandlerContext
 from ..net.connection import CallTimeout, ConnectionLost, Pool, Tasks, Unreachable
 from ..net.wire import Json, Op, SendReply, SendRequest, Status
 from ..world.timers import WakeEvent
-from .envelope import DELAY_TOPIC, Envelope
-from .progress import DelayProgress, EscapedRecords
+from .envelope import DELAY_TOPIC, HALF_TOPIC, RETRY_TOPIC, REVIVE_TOPIC, Envelope, HalfDecision
+from .halves import HALVES, OPS
+from .pop import REVIVES
+from .pop_records import PopLedger, RetriedMessage, escaped_number
+from .progress import REVIVE_SCAN, DelayProgress, EscapedRecords, half_progress
 
 _READ = 256  # records that are read at once
 _MAX_ESCAPES = 64  # sends at a time
@@ -58,12 +62,17 @@ class Neighbour(Protocol):
 
 
 class Escape(NamedTuple):
-    """A message to be escaped, and the record of the system topic from which it comes. The queue is
-    that of the own set."""
+    """A message to be escaped, and the record of the system topic from which it comes.
+
+    `topic`: the one for whose queues it is; `message`: a send, with a queue of the own set;
+    `by_hash`: whether it goes to the set that topic and own set choose, as all of its kind.
+    """
 
     epoch: int
     offset: int
+    topic: str
     message: SendRequest
+    by_hash: bool = False
 
 
 class EscapeAnswer(NamedTuple):
@@ -90,7 +99,7 @@ class EscapeBridge:
 
     async def escape(self, topic: str, escapes: Sequence[Escape]) -> list[Status]:
         """Send messages; return their answers. `topic`: the system topic of the records."""
-        answers = await asyncio.gather(*(self._send(each.message) for each in escapes))
+        answers = await asyncio.gather(*(self._send(each) for each in escapes))
         self._turn += any(answer.status is not Status.SUCCESS for answer in answers)
         for answer in dict.fromkeys(answers):
             done = answer.status is Status.SUCCESS
@@ -106,13 +115,13 @@ class EscapeBridge:
             self._last = answer
         return [answer.status for answer in answers]
 
-    async def _send(self, message: SendRequest) -> EscapeAnswer:
+    async def _send(self, escape: Escape) -> EscapeAnswer:
         timeout_s = _SEND_S * self._config.time_scale
         here = {name: each.admits() for name, each in self._neighbours.items()}
         for name in self._context.rules.sets_to_escape_to(self._config.broker_name, here):
             neighbour = self._neighbours[name]
-            if queues := neighbour.queues_of(message.topic):
-                taken = neighbour.take(_for_queue(message, queues))
+            if queues := neighbour.queues_of(escape.topic):
+                taken = neighbour.take(_for_queue(escape.message, queues))
                 try:
                     async with asyncio.timeout(timeout_s):
                         return EscapeAnswer(name, (await taken).status)
@@ -120,11 +129,11 @@ class EscapeBridge:
                     return EscapeAnswer(name, Status.FLUSH_SLAVE_TIMEOUT)
         if not self._config.remote_escape:
             return EscapeAnswer("", Status.SERVICE_NOT_AVAILABLE)
-        return await self._send_away(message, timeout_s)
+        return await self._send_away(escape, timeout_s)
 
-    async def _send_away(self, message: SendRequest, timeout_s: float) -> EscapeAnswer:
+    async def _send_away(self, escape: Escape, timeout_s: float) -> EscapeAnswer:
         """Send a message to a master in another process."""
-        topic = message.topic
+        topic, message = escape.topic, escape.message
         route = await self._route(topic)
         brokers = route.get("brokers", {})
         queues = {
@@ -138,7 +147,8 @@ class EscapeBridge:
         sets = self._context.rules.sets_to_escape_to(self._config.broker_name, takes)
         if not sets:
             return EscapeAnswer("", Status.SERVICE_NOT_AVAILABLE)
-        name = sets[(self._turn + message.queue) % len(sets)]
+        place = f"{topic} of {self._config.broker_name}".encode()
+        name = sets[(crc32(place) if escape.by_hash else self._turn + message.queue) % len(sets)]
         address = str(brokers[name]["addrs"][_MASTER])
         try:
             connection = await self._pool.get(address)
@@ -198,7 +208,11 @@ class ActingScans:
 
     def __init__(self, context: HandlerContext, bridge: EscapeBridge) -> None:
         self._context, self._bridge = context, bridge
-        self._scans: Sequence[ActingScan] = (DelayEscapes(context),)
+        self._scans: Sequence[ActingScan] = (
+            DelayEscapes(context),
+            HalfEscapes(context),
+            RetryEscapes(context),
+        )
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks()
 
@@ -255,7 +269,7 @@ class DelayEscapes:
                 continue
             final = Envelope.unpack(payload.body)
             message = SendRequest(final.topic, final.queue, final.key, final.body)
-            found.append(Escape(epoch, offset, message))
+            found.append(Escape(epoch, offset, final.topic, message))
         return found
 
     def settle(self, escape: Escape, escaped: bool, now: float) -> None:
@@ -285,3 +299,144 @@ class DelayEscapes:
                 if due_ms > self._put_ms and not self._escaped.has(*place):
                     heappush(self._waiting, (due_ms, *place))
             self._at = found[-1].queue_offset + 1
+
+
+class HalfEscapes:
+    """Escapes half messages that are open for `transactionTimeOut`: as new half messages, about
+    which another set asks. The master that returns takes the old ones as rolled back."""
+
+    topic = HALF_TOPIC
+
+    def __init__(self, context: HandlerContext) -> None:
+        self._context, self._config, self._rules = context, context.config, context.rules
+        self._store, self._catalog = context.replica.store, context.replica.catalog
+
+    def begin(self) -> None:
+        self._at = half_progress(self._catalog)
+        self._escaped = EscapedRecords(HALF_TOPIC, self._catalog.progress)
+        self._open: dict[tuple[int, int], float] = {}  # epoch, queue offset -> when it is due
+        self._failed: dict[tuple[int, int], int] = {}
+        self._decided: set[int] = set()
+
+    def due(self, now: float) -> list[Escape]:
+        self._read_new(now)
+        found = list[Escape]()
+        for (epoch, offset), due in list(self._open.items()):
+            if offset in self._decided:
+                del self._open[epoch, offset]
+            elif due <= now and len(found) < _MAX_ESCAPES:
+                del self._open[epoch, offset]
+                payload = next(iter(self._store.fetch(HALVES, offset, 1, 1)), None)
+                if payload is None or payload.epoch != epoch or payload.queue_offset != offset:
+                    continue  # it was deleted
+                half = Envelope.unpack(payload.body)
+                message = SendRequest(HALF_TOPIC, half.queue, half.key, half.body)
+                found.append(Escape(epoch, offset, half.topic, message))
+        return found
+
+    def settle(self, escape: Escape, escaped: bool, now: float) -> None:
+        place = escape.epoch, escape.offset
+        if not escaped:
+            failures = self._failed[place] = self._failed.get(place, 0) + 1
+            if not self._rules.half_escape_drops(failures, self._config.strict_special):
+                self._open[place] = now + _RETRY_S * self._config.time_scale
+                return
+            self._context.events.write("half-dropped", offset=escape.offset)
+        self._failed.pop(place, None)
+        self._catalog.act(self._escaped.add(*place))
+
+    def _read_new(self, now: float) -> None:
+        """Read records that have become readable: decisions first."""
+        half_at, op_at = self._at
+        op_end, half_end = (
+            queue.visible_end if (queue := self._store.queues().get(key)) else 0
+            for key in (OPS, HALVES)
+        )
+        while op_at < op_end and (found := self._store.fetch(OPS, op_at, _READ, 1 << 20)):
+            self._decided.update(HalfDecision.unpack(payload.body).half for payload in found)
+            op_at = found[-1].queue_offset + 1
+        while half_at < half_end and (found := self._store.fetch(HALVES, half_at, _READ, 1 << 20)):
+            for payload in found:
+                place = payload.epoch, payload.queue_offset
+                if not self._escaped.has(*place):
+                    self._open[place] = now + self._config.transaction_timeout_s
+            half_at = found[-1].queue_offset + 1
+        self._at = half_at, op_at
+
+
+class RetryEscapes:
+    """Escapes messages that a group was given and did not acknowledge in time: another set gives
+    them again. All of a topic go to one set, which a hash chooses."""
+
+    topic = REVIVE_TOPIC
+
+    def __init__(self, context: HandlerContext) -> None:
+        self._context, self._config, self._rules = context, context.config, context.rules
+        self._store, self._catalog = context.replica.store, context.replica.catalog
+
+    def begin(self) -> None:
+        self._at = self._catalog.progress.get((REVIVE_SCAN, REVIVE_TOPIC, 0), 0)
+        self._escaped = EscapedRecords(REVIVE_TOPIC, self._catalog.progress)
+        self._ledger = PopLedger()
+        self._waiting: list[tuple[int, int]] = []  # a heap of due time and checkpoint
+        self._again: list[tuple[float, int]] = []  # a heap of when to try again, and a checkpoint
+
+    def due(self, now: float) -> list[Escape]:
+        self._read_new()
+        now_ms, found = self._context.ports.clock.wall_ms(), list[Escape]()
+        while len(found) < _MAX_ESCAPES:
+            if self._again and self._again[0][0] <= now:
+                _, offset = heappop(self._again)
+            elif self._waiting and self._rules.is_due(self._waiting[0][0], now_ms):
+                _, offset = heappop(self._waiting)
+            else:
+                break
+            found += self._left_of(offset)
+        return found
+
+    def settle(self, escape: Escape, escaped: bool, now: float) -> None:
+        if escaped:
+            self._catalog.act(self._escaped.add(escape.epoch, escape.offset))
+            return
+        again = now + _RETRY_S * self._config.time_scale, escape.offset // escaped_number(1, 0)
+        if again not in self._again:
+            heappush(self._again, again)
+
+    def _left_of(self, offset: int) -> list[Escape]:
+        """Return what is left of a checkpoint."""
+        found, escapes = self._ledger.open.get(offset), list[Escape]()
+        if found is None:
+            return []
+        group, topic, queue = found.place
+        key = REVIVES if found.is_retry else (topic.encode(), queue)
+        for number in sorted(found.left):
+            name, source = escaped_number(offset, number), found.sources[number]
+            payload = next(iter(self._store.fetch(key, source, 1, 1)), None)
+            gone = payload is None or payload.queue_offset != source
+            if gone or payload is None or self._escaped.has(found.epoch, name):
+                continue
+            message = payload.key, payload.body
+            if found.is_retry:
+                last = RetriedMessage.read(Envelope.unpack(payload.body))
+                source, message = last.offset, (last.key, last.body)
+            again = offset, number, found.place, source, found.tries + 1
+            copy = RetriedMessage(*again, *message).pack()
+            if self._rules.retries_are_escaped:
+                send = SendRequest(RETRY_TOPIC, queue, group.encode(), copy)
+                escapes.append(Escape(found.epoch, name, topic, send, by_hash=True))
+            else:
+                self._store.append(REVIVES, b"", copy, found.epoch)
+        return escapes
+
+    def _read_new(self) -> None:
+        """Read records that have become readable."""
+        queue = self._store.queues().get(REVIVES)
+        if queue is None:
+            return
+        self._at = max(self._at, queue.base)
+        while self._at < queue.visible_end:
+            for payload in self._store.fetch(REVIVES, self._at, _READ, 1 << 20):
+                self._ledger.apply(payload.body, payload.queue_offset, payload.epoch)
+                if (given := self._ledger.open.get(payload.queue_offset)) is not None:
+                    heappush(self._waiting, (given.due_ms, payload.queue_offset))
+                self._at = payload.queue_offset + 1

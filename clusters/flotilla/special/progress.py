@@ -10,11 +10,12 @@ from typing import NamedTuple
 from ..broker.catalog import Catalog, GroupQueue, MetadataChange
 from ..net.wire import Status
 from ..replication.epochs import EpochTable
-from .envelope import DEAD_TOPIC, DELAY_TOPIC
+from .envelope import DEAD_TOPIC, DELAY_TOPIC, HALF_TOPIC, OP_TOPIC
 
 _SCAN = "%delay-scan"  # what the progress is noted under
+HALF_SCAN, REVIVE_SCAN = "%half-scan", "%revive-scan"
 ESCAPED = "%escaped"  # what escaped records are noted under
-MAX_TRIES = 3  # as in RocketMQ
+MAX_TRIES, MAX_HALF_ESCAPES = 3, 10  # as in RocketMQ
 
 
 class DelayProgress(NamedTuple):
@@ -36,6 +37,12 @@ class DelayProgress(NamedTuple):
             MetadataChange("progress", list(place), value)
             for place, value in zip(places, self, strict=True)
         ]
+
+
+def half_progress(catalog: Catalog) -> tuple[int, int]:
+    """Return the queue offsets of half messages and of decisions before which all is decided."""
+    half, op = (catalog.progress.get((HALF_SCAN, topic, 0), 0) for topic in (HALF_TOPIC, OP_TOPIC))
+    return half, op
 
 
 class EscapedRecords:
@@ -125,6 +132,11 @@ def drops(failures: int, until_success: bool) -> bool:
 def escape_drops(failures: int, until_success: bool) -> bool:
     """Return whether an acting master drops a final message that it could not escape so often."""
     return drops(failures, until_success)
+
+
+def half_escape_drops(failures: int, strict: bool) -> bool:
+    """Return whether an acting master drops a half message that it could not escape so often."""
+    return not strict and failures >= MAX_HALF_ESCAPES
 
 
 def is_escaped(status: Status) -> bool:
