@@ -58,6 +58,9 @@ MEANING = {
     "GENERATION_WENT_BACK": "a broker started in a mode that its set had left",
     "GENERATIONS_MIXED": "brokers in different modes of their set worked together",
     "PROMISE_BROKEN": "a broker led in a mode that it had promised to leave",
+    "WROTE_AS_SLAVE": "a slave wrote messages of its own into its log",
+    "ESCAPED_HOME": "a slave that acts as master sent special messages to its own set",
+    "ESCAPED_TWICE": "a slave that acts as master sent a special message twice",
 }
 UNWATCHED = Reason(
     "LAWS_NOT_WATCHED",
@@ -106,6 +109,8 @@ PLUGIN = CheckerPlugin(
             "CUT_TOO_HIGH",
             "CUT_TOO_LOW",
             "ELECTED_OUTSIDE",
+            "ESCAPED_HOME",
+            "ESCAPED_TWICE",
             "GENERATIONS_MIXED",
             "GENERATION_WENT_BACK",
             "GHOST_BROKER",
@@ -123,6 +128,7 @@ PLUGIN = CheckerPlugin(
             "STATE_JUMPED",
             "STORE_SHARED",
             "UNACCEPTABLE",
+            "WROTE_AS_SLAVE",
         }
     ),
     decides=frozenset(),
@@ -225,7 +231,7 @@ def _derived(event_log: Sequence[ClusterEvent]) -> LawChecks:
         if event.kind in ("election", "role") and "brokerName" in event.fields
     }
     starts: Counter[str] = Counter()
-    first: dict[tuple[str, str], tuple[str, str]] = {}
+    first: dict[tuple[str, str, str], tuple[str, str]] = {}
     for event in event_log:
         seen.lines += bool(event.node)
         seen.unseen += _missed(event)
@@ -240,7 +246,9 @@ def _derived(event_log: Sequence[ClusterEvent]) -> LawChecks:
             continue
         law, what, is_now = claim
         seen.looks[law] += 1
-        was, who = first.setdefault((law, what), (is_now, event.node))
+        # two groups of nodes may lead and decide in one cluster, each with numbers of its own
+        group = event.node.rpartition("-")[0] if event.kind in ("raft", "set") else ""
+        was, who = first.setdefault((law, group, what), (is_now, event.node))
         if was != is_now:
             why = f"{what}: {was} according to {who}, and {is_now} according to {event.node}"
             seen.breaches.append(LawBreach(law, event.t, event.node, why))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from harness.history.faults_and_events import ClusterEvent
+from harness.history.faults_and_events import ClusterEvent, FaultInterval
 from harness.history.reader import History
 from harness.history.roles import catch_up_times, election_count, hold_times, set_changes_of
 from harness.history.rundir import RunDir
@@ -19,6 +19,7 @@ from harness.text.parsing import is_number
 
 TIMES = ("to_ack_s", "failure_to_success_s")
 QUANTILES = {"p50": 0.5, "p99": 0.99}
+STATES = ("single", "async", "semi", "sync")  # of pairs, as their events `machine` name them
 NAMES = (
     *("injections", "elections", "acknowledged", "lost", "failed_sends", "duplicated", "anomalies"),
     *("sends_in_faults", "not_acknowledged_in_faults", "success_in_faults", "success_quiet"),
@@ -26,6 +27,7 @@ NAMES = (
     *("compared", "per_s", *(f"{name}_{word}" for name in TIMES for word in QUANTILES)),
     *("ack_ms_p50", "ack_ms_p99", "silence_s_max", "down_s", "availability", "late_s_p99"),
     *("redelivered", "delivered", "to_sync_s_p50", "to_sync_s_max", "held_s_max"),
+    *(f"struck_{state}" for state in STATES),
 )
 LATE = "late_s_p99"  # counted by a checker of messages with a time of their own
 NS = 1e9
@@ -37,7 +39,8 @@ def measured(run: RunDir | None, verdict: Verdict | None) -> dict[str, float]:
         return {}
     values: dict[str, float | None] = {**figures(verdict)}
     values["per_s"] = per_s(verdict, run.state())
-    values |= of_events(History.open(run).events)
+    history = History.open(run)
+    values |= of_events(history.events) | struck(history.events, history.faults)
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -55,6 +58,21 @@ def of_events(events: Sequence[ClusterEvent]) -> dict[str, float]:
     if held := hold_times(events):
         found["held_s_max"] = max(held) / NS
     return found
+
+
+def struck(events: Sequence[ClusterEvent], faults: Sequence[FaultInterval]) -> dict[str, float]:
+    """Return for each state of a pair how many faults began to be in force while a pair was in it;
+    nothing if no system with such states was tested. The states of a pair are numbered."""
+    found: dict[str, float] = {}
+    machine = [event for event in events if event.kind == "machine"]
+    changes = sorted(machine, key=lambda event: int(event.fields["seq"]))
+    for fault in faults if changes else ():
+        if (at := fault.applied) is not None:
+            before = (event.fields for event in changes if event.t <= at)
+            present = {fields["brokerName"]: str(fields["state"]) for fields in before}
+            for state in {state.lower() for state in present.values()}:
+                found[f"struck_{state}"] = found.get(f"struck_{state}", 0) + 1
+    return {f"struck_{state}": 0.0 for state in STATES if changes} | found
 
 
 def per_s(verdict: Verdict, state: Mapping[str, Any]) -> float | None:

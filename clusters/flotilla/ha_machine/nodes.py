@@ -12,6 +12,7 @@ two decisions that were made from the same state one succeeds.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ..events import EventLog
 from ..net.wire import from_json, to_json
 from ..zk.jute import SetNode, ZkCode, ZkError
 from ..zk.session import Watcher, ZkSession
@@ -94,17 +95,51 @@ async def change_state(
     before: ReadState,
     wanted: MachineState,
     counted_version: Callable[[int], int],
+    last_sequence: Callable[[int], int] = lambda last: last,
 ) -> MachineState:
-    """Write the state that follows `before`, with the next SequenceID; return it.
+    """Write the state that follows `before`, with the next SequenceID; return it. `last_sequence`
+    gives the number that this one follows, by the last one that was given.
 
     Raises MultiFailed if another decision came first, ConnectionLoss if the outcome is unknown:
     read the state again in both cases.
     """
     data, stat = await session.get(paths.sequence)
-    seq = int(data) + 1
+    seq = last_sequence(int(data)) + 1
     new = replace(wanted, seq=seq, epoch=seq if wanted.epoch == NEW else wanted.epoch)
     await session.multi(
         SetNode(paths.sequence, b"%d" % seq, counted_version(stat.version)),
         SetNode(paths.state(name), to_json(new.fields()), counted_version(before.version)),
     )
     return new
+
+
+def record_change(
+    events: EventLog, name: str, before: MachineState | None, new: MachineState, unclean: bool
+) -> None:
+    """Write the events of a state that this node has written. `unclean`: a broker that lacks
+    messages may be elected."""
+    members = sorted(new.sync)
+    events.write(
+        "machine",
+        brokerName=name,
+        seq=new.seq,
+        state=new.phase.value,
+        replaces=before.seq if before else 0,
+        masterId=new.master,
+        epoch=new.epoch,
+        sync=members,
+    )
+    if new.epoch == new.seq:
+        events.write(
+            "election",
+            brokerName=name,
+            masterId=new.master,
+            epoch=new.epoch,
+            set=members,
+            previousSet=sorted(before.sync)
+            if before and before.generation == new.generation
+            else [],
+            unclean=unclean,
+            trigger="machine",
+        )
+    events.write("set", brokerName=name, set=members, setEpoch=new.seq, why="machine")

@@ -11,7 +11,16 @@ from posixpath import normpath
 
 from clusters.flotilla.ha_machine.machine import FOLLOWS, Phase
 from clusters.systems.flotilla.cluster_state import INSIDE, host_of
-from clusters.systems.flotilla.law_state import Fields, Law, LawState, NodeLifetime, SetState
+from clusters.systems.flotilla.law_state import (
+    MACHINE_MODE,
+    Fields,
+    Law,
+    LawState,
+    NodeLifetime,
+    SetState,
+    raft_group,
+)
+from clusters.systems.flotilla.modes import HA_CONTROLLER
 
 SUCCESS = 0
 PRESENT = "is in this container already"  # the end of a refusal
@@ -256,6 +265,7 @@ class EventLaws:
         self._state.checks[Law.ONE_LEADER] += 1
         term, life = int(line.fields["term"]), self._state.process(line.node)
         leads, group = (life.node, life.boot), str(line.fields.get("brokerName", ""))
+        group = group or raft_group(life.node)
         recorded = self._leaders.setdefault((group, term), leads)
         if recorded != leads:
             why = f"{life.node} leads term {term}, which {_owner(recorded, life)} led already"
@@ -266,7 +276,7 @@ class EventLaws:
         of, life = self._set_of(line), self._state.process(line.node)
         self._state.log_changed(life)
         if line.fields["masterId"] is None:  # it stepped down, and knows no master yet
-            life.master_since = 0
+            life.master_since, life.follows = 0, False
             return
         life.epoch, life.acked, life.confirmed = int(line.fields["epoch"]), 0, -1
         life.master = of.by_address.get(str(line.fields.get("masterAddr")), "")
@@ -274,6 +284,7 @@ class EventLaws:
         master = int(line.fields["masterId"])
         if life.master:
             of.ids.setdefault(master, life.master)
+        life.follows = line.fields["role"] == "slave"
         if line.fields["role"] == "master":
             life.master_since = (
                 life.master_since or life.epoch
@@ -283,6 +294,24 @@ class EventLaws:
         else:
             life.master_since = 0
         self._begin_epoch(of, master, life.epoch, line)
+
+    def _escaped(self, line: EventLine) -> None:
+        """An acting master has sent special messages to another set."""
+        of, life, to = self._set_of(line), self._state.process(line.node), str(line.fields["to"])
+        self._state.checks[Law.ESCAPED_HOME] += 1
+        if to == of.name:
+            why = f"{line.node} sent special messages of {of.name} to {of.name} itself"
+            self._state.report(Law.ESCAPED_HOME, line.node, why, {"set": of.name}, line.t_ns)
+        if line.fields["status"] != SUCCESS:
+            return
+        self._state.checks[Law.ESCAPED_TWICE] += 1
+        for epoch, offset in line.fields["records"]:
+            record = str(line.fields["topic"]), int(epoch), int(offset)
+            if record in life.escaped:
+                why = f"{line.node} sent record {offset} of {record[0]} twice, now to {to}"
+                fields = {"set": of.name, "epoch": epoch, "offset": offset}
+                self._state.report(Law.ESCAPED_TWICE, line.node, why, fields, line.t_ns)
+            life.escaped.add(record)
 
     def _check_one_master(self, of: SetState, life: NodeLifetime, t_ns: int) -> None:
         self._state.checks[Law.ONE_MASTER] += 1
@@ -296,6 +325,8 @@ class EventLaws:
 
     def _election(self, line: EventLine) -> None:
         of = self._state.sets[str(line.fields["brokerName"])]
+        if self._is_stray(of, line):
+            return
         epoch, winner = int(line.fields["epoch"]), line.fields["masterId"]
         if line.fields.get("trigger") == "preferred" and epoch not in of.elections:
             self._check_return(of, line)
@@ -367,6 +398,8 @@ class EventLaws:
         """A new SyncStateSet, reported by a controller or by the master."""
         name = line.fields.get("brokerName")
         of = self._state.sets[str(name)] if name else self._set_of(line)
+        if self._is_stray(of, line):
+            return
         number, members = int(line.fields["setEpoch"]), sorted(line.fields["set"])
         recorded = of.sets.setdefault(number, members)
         if recorded != members:
@@ -448,6 +481,12 @@ class EventLaws:
     def _withdrawn(self, line: EventLine) -> None:
         self._generations_of(self._set_of(line)).withdraws(line.node)
 
+    def _is_stray(self, of: SetState, line: EventLine) -> bool:
+        """Return whether an HA controller decided about a set that was in another mode by then, so
+        that no broker obeys."""
+        decides = raft_group(line.node) == HA_CONTROLLER
+        return decides and self._state.convertible and of.mode != MACHINE_MODE
+
     def _generations_of(self, of: SetState) -> SetGenerations:
         return self._generations.setdefault(of.name, SetGenerations())
 
@@ -486,6 +525,7 @@ _CHECKS: Mapping[str, Callable[[EventLaws, EventLine], None]] = {
     "mode": EventLaws._mode,
     "promised": EventLaws._promised,
     "withdrawn": EventLaws._withdrawn,
+    "escaped": EventLaws._escaped,
     "senseless": EventLaws._protocol_error,
     "inner": EventLaws._inner,
 }

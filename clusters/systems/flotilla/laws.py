@@ -20,6 +20,9 @@ once.
     ROUTE_OF_ZONE       a client in a zone gets the sets led there, and all if there is none
     LED_IN_CLOSED_ZONE  no broker is elected in a zone that an operator has closed
     UNACCEPTABLE        no node sends a message that violates the protocol
+    WROTE_AS_SLAVE      a broker that follows a master appends nothing of its own
+    ESCAPED_HOME        an acting master sends special messages to other sets only
+    ESCAPED_TWICE       ... and none again after a set has taken it
     CONVERTED_UNEQUAL, CONVERTED_EARLY, GENERATION_WENT_BACK, GENERATIONS_MIXED, PROMISE_BROKEN
                         see `event_laws.SetGenerations` (convertible = true)
     SEQUENCE_REUSED     a SequenceID belongs to one state of one pair (haMode = zookeeper)
@@ -72,6 +75,7 @@ from clusters.systems.flotilla.law_state import (
     NodeLifetime,
     SetState,
     Violation,
+    raft_group,
 )
 
 __all__ = ["Law", "Laws", "Violation", "log_bytes"]
@@ -89,10 +93,9 @@ class Laws:
     ) -> None:
         self._state = LawState(sets, settings, now_ns, log_bytes)
         self._event_laws = EventLaws(self._state)
-        self._terms: dict[int, int] = {}  # of committed entries, by index
-        self._entries: dict[
-            int, tuple[int, int, int]
-        ] = {}  # by index, as the first controller applied them
+        self._terms: dict[tuple[str, int], int] = {}  # of committed entries, by group and index
+        # likewise, as the first controller, or coordinator, applied them
+        self._entries: dict[tuple[str, int], tuple[int, int, int]] = {}
 
     # observations
 
@@ -120,6 +123,7 @@ class Laws:
             ack_position=self._ack_position(life, of, rules),
             find_consistent_point=self._find_consistent_point(life, of, rules),
             lease_lasts=self._lease_lasts(life, of, rules),
+            stored_content=self._stored_content(life, rules),
         )
 
     def _inner_rules(self, node: str, rules: Rules) -> Callable[[Rules, str], Rules]:
@@ -211,9 +215,10 @@ class Laws:
             term = term_at(index)
             if term is None:
                 continue  # compacted away; it was checked when it was committed
-            was = self._terms.setdefault(index, term)
+            key = raft_group(life.node), index
+            was = self._terms.setdefault(key, term)
             if was != term:
-                self._terms[index] = term
+                self._terms[key] = term
                 why = f"entry {index} was committed in term {was}, and now again in term {term}"
                 fields = {"index": index, "was": was, "term": term}
                 self._state.report(Law.COMMITTED_CHANGED, life.node, why, fields)
@@ -236,7 +241,7 @@ class Laws:
         controllers."""
         self._state.checks[Law.COMMITTED_CHANGED] += 1
         is_now = (entry.term, entry.kind, crc32(entry.data))
-        was = self._entries.setdefault(index, is_now)
+        was = self._entries.setdefault((raft_group(life.node), index), is_now)
         if was != is_now:
             why = f"{life.node} applied another entry {index} than others did, of term {entry.term}"
             fields = {"index": index, "was": was[0], "term": entry.term}
@@ -268,6 +273,7 @@ class Laws:
             all_ack: bool,
         ) -> int:
             offset = decide(stored, own, acks, members, all_ack)
+            life.follows = False
             if own != life.own_offset and not of.votes:
                 life.own_offset = own
                 holds(life.node, own)
@@ -278,6 +284,22 @@ class Laws:
             return offset
 
         return confirm_offset
+
+    def _stored_content(
+        self, life: NodeLifetime, rules: Rules
+    ) -> Callable[[bytes, bytes, bool], tuple[bytes, bytes]]:
+        decide = rules.stored_content
+
+        def stored_content(shard: bytes, body: bytes, begins: bool) -> tuple[bytes, bytes]:
+            """A broker appends a message of its own."""
+            self._state.checks[Law.WROTE_AS_SLAVE] += 1
+            if life.follows:
+                why = f"{life.node} appended a message of its own as the slave of {life.master}"
+                fields = {"epoch": life.epoch}
+                self._state.report(Law.WROTE_AS_SLAVE, life.node, why, fields)
+            return decide(shard, body, begins)
+
+        return stored_content
 
     def _check_confirm(self, life: NodeLifetime, of: SetState, offset: int) -> None:
         """The confirm offset of a master changed, or it is its first one."""
