@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from harness.errors import BadRequest
 from harness.history.journal import TableJournal
 from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.operation import F, Type, ops_row
 from harness.trial import Trial
+from harness.workloads.pop import workload
 
 S = 1_000_000_000
 READ = (F.READ, Type.OK, 50, {"value": 1, "offset": 0, "pos": 0})
@@ -108,3 +110,12 @@ def test_what_a_missing_row_can_explain_is_a_doubt(
     assert code not in [finding.code for finding in torn.findings]
     assert "OPERATIONS_UNRECORDED" in [reason.code for reason in torn.reasons]
     assert "proved" not in torn.stats or code == "DELIVERED_EARLY"  # which loses nothing
+
+
+@pytest.mark.parametrize("checker", ["loss", "redelivery"])
+def test_consumers_that_pop_are_not_judged_as_ones_that_poll(checker: str) -> None:
+    """Groups of the workload pop poll nothing, so all messages would count as not delivered."""
+    workload(Trial(workload="pop")).check_options()
+    judged = workload(Trial(workload="pop", checkers=("pops", checker)))
+    with pytest.raises(BadRequest, match=f"the checker {checker} judges consumers that poll"):
+        judged.check_options()
