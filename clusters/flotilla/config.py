@@ -479,7 +479,13 @@ _NOT_IN_RAFT_LOG = {  # field -> why a value other than the default is refused
     "strict_metadata": "a majority votes for logs, and metadata is not in them",
 }
 _DEFAULTS = {f.name: f.default for f in fields(Config)}
-CONVERTIBLE_MODES = ("controller", "switchless", "raft-log")
+CONVERTIBLE_MODES = ("controller", "switchless", "raft-log", "zookeeper")
+
+
+def convertible_modes(zookeeper: bool) -> tuple[str, ...]:
+    """Return the modes to which sets may be converted. `zookeeper`: they know where ZooKeeper
+    is."""
+    return tuple(mode for mode in CONVERTIBLE_MODES if zookeeper or mode != "zookeeper")
 
 
 def in_mode(config: Config, mode: str) -> Config:
@@ -494,6 +500,8 @@ def in_mode(config: Config, mode: str) -> Config:
         values |= {"slave_acting_master": False, "remote_escape": False, "switchless_epochs": True}
     if mode != "controller":
         values |= {"ack_zones": 1, "master_lease": False}
+    if mode == "zookeeper":
+        values |= {"all_ack_in_sync_state_set": True, "min_in_sync_replicas": 1}
     return replace(config, **values)
 
 
@@ -501,11 +509,6 @@ def _refuse_unconvertible(config: Config) -> None:
     """Refuse a convertible broker that could not be in each of the modes."""
     if config.in_container:
         raise ConfigError("convertible does not apply to brokers in containers")
-    if config.ha_mode not in CONVERTIBLE_MODES:
-        raise ConfigError(
-            f"convertible = true is for haMode = {', '.join(CONVERTIBLE_MODES)}; "
-            f"haMode is {config.ha_mode}"
-        )
     left_out = (
         *(config.async_learner, config.sync_from_last_file),
         *(config.transient_store_pool, config.semi_sync),
@@ -515,7 +518,7 @@ def _refuse_unconvertible(config: Config) -> None:
             "convertible = true needs brokers that all have the whole log and may lead: no "
             "asyncLearner, syncFromLastFile, transientStorePoolEnable or enableSemiSync"
         )
-    for mode in CONVERTIBLE_MODES:
+    for mode in convertible_modes(bool(config.zk_servers) or config.zookeeper):
         _refuse_contradictions(in_mode(config, mode), sized=False)
 
 

@@ -44,6 +44,7 @@ def test_every_command_tells_what_it_does() -> None:
         ("offsets reset g t --to 1.5 --namesrv 127.0.0.1:1", "'1.5' is not earliest, latest or"),
         ("updateConfig fileReservedTime --node 127.0.0.1:1", "is not KEY=VALUE"),
         ("getConfig", "getConfig needs --node"),
+        ("convert set-1 dledger --namesrv 127.0.0.1:1", "MODE: must be one of controller, switch"),
         ("kv get a b --controllers 127.0.0.1:1 --timeout never", "'never' is not a number"),
     ],
 )
