@@ -159,7 +159,8 @@ def _table(
         lines.append([row.name, *(_cell(cell, claims, verdicts) for cell in cells)])
     yield table(["", *each.columns], lines) + "\n"
     lines = [[row.name, row.instance, *_measured(row, file, known)] for row in each.rows]
-    yield table(["", "instance", *MEASURED.values()], lines) + "\n"
+    if any(row.mode or row.figures for row in each.rows):
+        yield table(["", "instance", *MEASURED.values()], lines) + "\n"
     names = {f"{each.name}/{row.key}": row.name for row in each.rows}
     lines = [
         [names[claim.id.rsplit("/", 1)[0]], *_statement(claim, verdicts[claim.id])]

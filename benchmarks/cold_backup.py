@@ -1,12 +1,12 @@
 """Cold backup: `python benchmarks/cold_backup.py [ROUNDS]`; a real PostgreSQL without standbys.
 
-One writer commits transactions of two rows, one after the other. The server is copied every
-INTERVAL_S by pg_basebackup. At a random moment between two copies it is killed and its data is
-deleted; the last copy is put in its place at once, as an operator without delay would. Meanwhile a
-reader and a writer try. Prints a JSON object: medians over the rounds of rpo_s (from the last
-commit that survived to the fault) and rto_s (from the fault to the next commit); sums of lost and
-torn transactions, of rounds in which a read went back, and of reads and writes served while it was
-down; latency and throughput with copies being made, over those without.
+One writer commits transactions of two rows, one after the other. The server is copied by
+pg_basebackup, INTERVAL_S after the last copy. At a random moment before the next copy it is killed
+and its data is deleted; the last copy is put in its place at once, as an operator without delay
+would. Meanwhile a reader and a writer try. Prints a JSON object: medians over the rounds of rpo_s
+(from the last commit that survived to the fault) and rto_s (from the fault to the next commit);
+sums of lost and torn transactions, of rounds in which a read went back, and of reads and writes
+served while it was down; latency and throughput over those between the copies.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from statistics import median
 from _figures import quantile
 from _postgres import FAILURES, PostgresServer, PostgresSession, in_folder, program, run_as_user
 
-INTERVAL_S, QUIET_S = 4.0, 4.0
+INTERVAL_S, COPIES = 4.0, 2
 TABLE = "CREATE TABLE parts (n bigint, part text, PRIMARY KEY (n, part))"
 WHOLE = "SELECT n, count(*) FROM parts GROUP BY n"
 
@@ -35,6 +35,11 @@ class Commits:
 
     at_s: dict[int, float] = field(default_factory=dict)
     ms: list[float] = field(default_factory=list)
+
+    def between(self, copies: Sequence[tuple[float, float]]) -> list[float]:
+        """Return the latencies of those that were acknowledged while no copy was made."""
+        moments = zip(self.at_s.values(), self.ms, strict=True)
+        return [ms for at_s, ms in moments if not any(a < at_s <= b for a, b in copies)]
 
     async def write(self, session: PostgresSession, until: asyncio.Event) -> None:
         """Commit one after the other."""
@@ -53,20 +58,16 @@ class Backups:
 
     def __init__(self, server: PostgresServer) -> None:
         self._server, self.last = server, Path()
+        self.times: list[tuple[float, float]] = []
 
     async def take(self, number: int) -> None:
         target = self._server.folder / f"copy-{number}"
         words = ("-h", str(self._server.folder), "-U", "postgres", "-c", "fast")
         copy = (program("pg_basebackup"), "-D", str(target), *words)
+        began_s = time.monotonic()
         await asyncio.to_thread(run_as_user, *copy)
+        self.times.append((began_s, time.monotonic()))
         self.last = target
-
-    async def repeat(self, until: asyncio.Event) -> None:
-        for number in range(1, 1000):
-            with suppress(TimeoutError):
-                await asyncio.wait_for(until.wait(), INTERVAL_S)
-                return
-            await self.take(number)
 
 
 @dataclass
@@ -78,18 +79,9 @@ class Round:
     went_back: int = 0
     tries_down: int = 0
     served_down: int = 0
-    quiet: Commits = field(default_factory=Commits)
-    backed: Commits = field(default_factory=Commits)
-    quiet_per_s: float = 0.0
-    backed_per_s: float = 0.0
-
-
-async def _written(session: PostgresSession, commits: Commits, for_s: float) -> float:
-    """Write for so long; return commits per second."""
-    over = asyncio.Event()
-    asyncio.get_running_loop().call_later(for_s, over.set)
-    await commits.write(session, over)
-    return len(commits.ms) / for_s
+    commits: Commits = field(default_factory=Commits)
+    quiet_ms: Sequence[float] = ()  # latencies between the copies
+    throughput_ratio: float = 0.0
 
 
 async def _tries(server: PostgresServer, found: Round, until: asyncio.Event) -> None:
@@ -109,15 +101,20 @@ async def one_round(folder: Path, random: Random) -> Round:
     server.start()
     session = await server.serving()
     await session.ask(TABLE)
-    found.quiet_per_s = await _written(session, found.quiet, QUIET_S)
-    await session.ask("TRUNCATE parts")
     backups, over = Backups(server), asyncio.Event()
     await backups.take(0)
-    copying = asyncio.create_task(backups.repeat(over))
-    lasts_s = INTERVAL_S * (2 + random.uniform(0.4, 0.9))
-    found.backed_per_s = await _written(session, found.backed, lasts_s)
+    began_s = time.monotonic()
+    writing = asyncio.create_task(found.commits.write(session, over))
+    for number in range(1, 1 + COPIES):
+        await asyncio.sleep(INTERVAL_S)
+        await backups.take(number)
+    await asyncio.sleep(INTERVAL_S * random.uniform(0.4, 0.9))
     over.set()
-    await copying
+    await writing
+    lasted_s = time.monotonic() - began_s
+    quiet_s = lasted_s - sum(end - begin for begin, end in backups.times[1:])
+    found.quiet_ms = found.commits.between(backups.times)
+    found.throughput_ratio = len(found.commits.ms) / lasted_s / (len(found.quiet_ms) / quiet_s)
     server.kill()
     fault_s = time.monotonic()
     await asyncio.to_thread(shutil.rmtree, server.data)
@@ -132,19 +129,19 @@ async def one_round(folder: Path, random: Random) -> Round:
     found.rto_s = time.monotonic() - fault_s
     rows = {int(str(n)): int(str(parts)) for n, parts in await session.ask(WHOLE)}
     server.kill()
-    kept = [number for number in found.backed.at_s if number in rows]
-    found.rpo_s = fault_s - max(map(found.backed.at_s.__getitem__, kept), default=fault_s)
-    found.lost = len(found.backed.at_s) - len(kept)
+    kept = [number for number in found.commits.at_s if number in rows]
+    found.rpo_s = fault_s - max(map(found.commits.at_s.__getitem__, kept), default=fault_s)
+    found.lost = len(found.commits.at_s) - len(kept)
     found.torn = sum(parts != 2 for parts in rows.values())
-    found.went_back = int(max(kept, default=0) < max(found.backed.at_s))
+    found.went_back = int(max(kept, default=0) < max(found.commits.at_s))
     return found
 
 
 def figures(rounds: Sequence[Round]) -> dict[str, float]:
     """Return the figures of all rounds."""
     sums = ("lost", "torn", "went_back", "tries_down", "served_down")
-    quiet = [ms for each in rounds for ms in each.quiet.ms]
-    backed = [ms for each in rounds for ms in each.backed.ms]
+    quiet = [ms for each in rounds for ms in each.quiet_ms]
+    backed = [ms for each in rounds for ms in each.commits.ms]
     return {
         "rounds": len(rounds),
         "interval_s": INTERVAL_S,
@@ -154,7 +151,7 @@ def figures(rounds: Sequence[Round]) -> dict[str, float]:
         "p50_ms": quantile(backed, 0.5),
         "p99_ms": quantile(backed, 0.99),
         "latency_ratio": quantile(backed, 0.5) / quantile(quiet, 0.5),
-        "throughput_ratio": median(each.backed_per_s / each.quiet_per_s for each in rounds),
+        "throughput_ratio": median(each.throughput_ratio for each in rounds),
     }
 
 

@@ -50,6 +50,9 @@ class Coordinator:
         self.decided: set[int] = set()
         self._open: set[int] = set()
 
+    def close(self) -> None:
+        self._file.close()
+
     async def commit(self, sessions: Sessions, number: int) -> None:
         insert = f"BEGIN; INSERT INTO parts VALUES ({number}); PREPARE TRANSACTION '{number}'"
         self._open.add(number)
@@ -229,6 +232,7 @@ async def measure(folder: Path) -> int:
     figures |= {f"control_{name}": control[name] for name in ("torn", "lost", "acknowledged")}
     for server in servers:
         server.kill()
+    coordinator.close()
     print(json.dumps({name: round(value, 3) for name, value in figures.items()}))
     return 0
 

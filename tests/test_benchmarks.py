@@ -1,10 +1,12 @@
 """Benchmarks refuse what they can not measure, and say which of them missed a goal."""
 
+import asyncio
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -125,3 +127,63 @@ def test_all_benchmarks_are_run_and_those_that_missed_are_named(tmp_path: Path) 
     assert ran.returncode != 0
     assert [line for line in ran.stdout.splitlines() if len(line) == 1] == ["a", "c"]
     assert "goals missed, or no numbers: benchmarks/b.py benchmarks/d.py" in ran.stderr
+
+
+class PreparedSession:
+    """A server of two-phase commit in memory; it may refuse the next statement that has a word."""
+
+    def __init__(self) -> None:
+        self.prepared: set[str] = set()
+        self.committed: set[str] = set()
+        self.refuses = ""
+
+    async def ask(self, sql: str) -> list[list[str | None]]:
+        number = sql.split("'")[1] if "'" in sql else ""
+        if self.refuses and self.refuses in sql:
+            raise ConnectionError("killed")
+        if "PREPARE TRANSACTION" in sql:
+            self.prepared.add(number)
+        elif "PREPARED '" in sql:
+            self.prepared.remove(number)
+            self.committed |= {number} if sql.startswith("COMMIT") else set()
+        return [[number] for number in sorted(self.prepared)] if sql.startswith("SELECT") else []
+
+
+@pytest.mark.parametrize(
+    ("refuses", "committed"),
+    [("PREPARE TRANSACTION", set()), ("COMMIT PREPARED", {"7"}), ("nothing", {"7"})],
+)
+def test_the_coordinator_ends_what_was_prepared_as_it_decided(
+    benchmark: Any, tmp_path: Path, refuses: str, committed: set[str]
+) -> None:
+    """A server that dies before the decision rolls all back; one that dies after it commits."""
+    two_phase = benchmark("two_phase")
+
+    async def commit_and_recover() -> tuple[PreparedSession, PreparedSession]:
+        coordinator = two_phase.Coordinator(tmp_path / "decisions")
+        one, other = PreparedSession(), PreparedSession()
+        one.refuses = refuses
+        with suppress(ConnectionError):
+            await coordinator.commit([one, other], 7)
+        one.refuses = ""
+        await coordinator.recover([one, other])
+        coordinator.close()
+        return one, other
+
+    one, other = asyncio.run(commit_and_recover())
+    assert one.committed == other.committed == committed
+    assert one.prepared == other.prepared == set()
+
+
+def test_the_figures_of_restored_backups(benchmark: Any) -> None:
+    """Medians of times, sums of what was lost, and ratios to the time without backups."""
+    cold_backup = benchmark("cold_backup")
+    commits = cold_backup.Commits({1: 0.5, 2: 1.5, 3: 2.5}, [1.0, 4.0, 4.0])
+    quiet = commits.between([(1.0, 2.0), (2.2, 3.0)])
+    rounds = [
+        cold_backup.Round(rpo_s, 1.0, 5, 0, 1, 4, 0, commits, quiet, 0.5)
+        for rpo_s in (1.0, 3.0, 9.0)
+    ]
+    figures = cold_backup.figures(rounds)
+    assert (figures["rpo_s"], figures["lost"], figures["went_back"]) == (3.0, 15, 3)
+    assert (figures["latency_ratio"], figures["throughput_ratio"]) == (4.0, 0.5)
