@@ -62,9 +62,12 @@ NOTES = """
 RTO: the median from a fault of the master to the next acknowledgement, timeScale 1; a fault lasts
 40 s, so about 40 s means that the row did not recover by itself. RPO: acknowledged messages that
 were gone after one master was killed, paused or cut off; and after *power*, when all brokers lost
-it at one instant. Latency in worlds is that of a simulated network and disk. Nines: of a year with
-four faults of a master; where no part replaces a master, a repair by hand in 20 minutes. A dash:
-the quantity does not apply to the instance, or was not measured.
+it at one instant. Latency in worlds is that of a simulated network and disk. Throughput: sends a
+second of real brokers over those of the asynchronous profile, which took turns on a machine with
+other load. Nines: of a year with four faults of a master; where no part replaces a master, a repair
+by hand in 20 minutes. Times of PostgreSQL are real ones; its throughput is that over one server
+without the second phase, or between the copies. A dash: the quantity does not apply to the
+instance, or was not measured.
 """
 FAULTS = ("kill", "pause", "cut")
 

@@ -187,3 +187,16 @@ def test_the_figures_of_restored_backups(benchmark: Any) -> None:
     figures = cold_backup.figures(rounds)
     assert (figures["rpo_s"], figures["lost"], figures["went_back"]) == (3.0, 15, 3)
     assert (figures["latency_ratio"], figures["throughput_ratio"]) == (4.0, 0.5)
+
+
+def test_shares_of_throughput_are_of_the_runs_around(benchmark: Any) -> None:
+    """A machine that slows down changes the rates, and hardly their ratios."""
+    throughput = benchmark("throughput")
+    speeds = iter(range(100, 0, -1))
+
+    def measure(profile: str) -> float:
+        return float(next(speeds) * (1.0 if profile == throughput.BASELINE else 0.5))
+
+    figures = throughput.figures([throughput.one_round(measure) for _ in range(3)])
+    assert figures["unsafe_default"] < 100
+    assert figures["raft_log_share_min"] == figures["allack_min2_share_max"] == 0.5
