@@ -53,8 +53,8 @@ Flotilla has no mode of a row, a small instance stands for it: the row has what 
 MEASURED = {
     "RTO": "RTO, s: kill, pause, cut",
     "RPO": "RPO: acknowledged and lost",
-    "latency": "latency p50 / p99, ms",
-    "throughput": "throughput, of its baseline",
+    "latency": "latency p50 (p99), ms",
+    "throughput": "throughput, of its baseline (least, most)",
     "nines": "availability, nines",
     "copies": "cost in copies",
 }
@@ -63,8 +63,8 @@ RTO: the median from a fault of the master to the next acknowledgement, timeScal
 40 s, so about 40 s means that the row did not recover by itself. RPO: acknowledged messages that
 were gone after one master was killed, paused or cut off; and after *power*, when all brokers lost
 it at one instant. Latency in worlds is that of a simulated network and disk. Throughput: sends a
-second of real brokers over those of the asynchronous profile, which took turns on a machine with
-other load. Nines: of a year with four faults of a master; where no part replaces a master, a repair
+second of real brokers over those of the asynchronous profile, which ran before and after each, on a
+machine with other load; three rounds differ as much as the least and the most. Nines: of a year with four faults of a master; where no part replaces a master, a repair
 by hand in 20 minutes. Times of PostgreSQL are real ones; its throughput is that over one server
 without the second phase, or between the copies. A dash: the quantity does not apply to the
 instance, or was not measured.
@@ -196,7 +196,8 @@ def _measured(row: ArticleRow, file: ClaimsFile, known: Measurements) -> list[st
     found = _of_mode(modes[row.mode], known) if row.mode else {}
     for column, names in row.figures.items():
         pairs = zip(names[::2], names[1::2], strict=True)
-        found[column] = " / ".join(number(known.value(of, figure)) for of, figure in pairs)
+        first, *rest = (number(known.value(of, figure)) for of, figure in pairs)
+        found[column] = f"{first} ({', '.join(rest)})" if rest else first
     return [found.get(column, "-") for column in MEASURED]
 
 
@@ -209,6 +210,6 @@ def _of_mode(mode: ClaimMode, known: Measurements) -> dict[str, str]:
     return {
         "RTO": ", ".join(of(kind, "to_ack_s_p50") for kind in FAULTS),
         "RPO": lost if power is None else f"{lost}; power {number(power)}",
-        "latency": f"{of('kill', 'ack_ms_p50')} / {of('kill', 'ack_ms_p99')}",
+        "latency": f"{of('kill', 'ack_ms_p50')} ({of('kill', 'ack_ms_p99')})",
         "nines": number(known.value(f"availability/{mode.name}", "nines_4")),
     }
