@@ -90,7 +90,8 @@ class Cluster:
 
         async def look() -> bool:
             found.append(await self.cluster_state())
-            return found[-1].redundant and bool(found[-1].controller_leader)
+            led = bool(found[-1].controller_leader) or not self.bed.of_role(CONTROLLER)
+            return found[-1].redundant and led
 
         await until(look, "full redundancy")
         return found[-1]
@@ -199,9 +200,11 @@ class Load:
 
     EVERY_S = 0.002
 
-    def __init__(self, client: ClusterClient, topics: Sequence[str], per_s: float) -> None:
+    def __init__(
+        self, client: ClusterClient, topics: Sequence[str], per_s: float, queue: int = 0
+    ) -> None:
         self.sent: list[Sent] = []
-        self._client, self._topics, self._per_s = client, topics, per_s
+        self._client, self._topics, self._per_s, self._queue = client, topics, per_s, queue
         self._random = Random(1)
         self._loop = asyncio.get_running_loop()
         self._open = 0
@@ -251,11 +254,16 @@ class Load:
             self.sent.append(Sent(begun_s, self._loop.time(), ok))
 
         topic = self._topics[int(self._random.random() * len(self._topics))]
-        self._client.producer.send(topic, 0, b"key", BODY, done)
+        self._client.producer.send(topic, self._queue, b"key", BODY, done)
 
 
 async def poured(
-    client: ClusterClient, topics: Sequence[str], count: int, open_sends: int = 256
+    client: ClusterClient,
+    topics: Sequence[str],
+    count: int,
+    open_sends: int = 256,
+    queue: int = 0,
+    body: bytes = BODY,
 ) -> int:
     """So many messages to the topics in turn, as fast as they are answered; how many failed."""
     failed = sent = ended = 0
@@ -265,7 +273,7 @@ async def poured(
         nonlocal sent
         topic = topics[sent % len(topics)]
         sent += 1
-        client.producer.send(topic, 0, b"key", BODY, done)
+        client.producer.send(topic, queue, b"key", body, done)
 
     def done(result: SendResult) -> None:
         nonlocal failed, ended

@@ -102,7 +102,8 @@ class ClaimMeasuring:
             figures = json.loads(done.stdout.splitlines()[-1])
             kept = {name: float(figures[name]) for name in command.figures}
         except (ValueError, LookupError, TypeError) as e:
-            return f"{command.name}: no figures ({e!r}): {done.stderr[-500:]}"
+            said = f"{done.stdout[-300:]}{done.stderr[-300:]}"
+            return f"{command.name}: no figures ({e!r}): {said}"
         line = f"python {command.run}"
         load = round(os.getloadavg()[0], 1)
         self.add([Measurement(command.name, command.key, kept, 0, when, load, edition(), line)])

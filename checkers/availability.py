@@ -31,7 +31,7 @@ from harness.contracts import CheckerPlugin
 from harness.history.faults_and_events import FaultInterval, TimeWindow
 from harness.history.reader import History
 from harness.judge.verdict import Result
-from harness.operation import F, Type
+from harness.operation import DELIVERIES, SENDS, F, Type
 from harness.trial import Trial
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
@@ -59,8 +59,8 @@ def judge(known: RunFacts) -> Result:
     stats = {
         "sends": _sends(known.timeline),
         "sends_in_faults": _sends_in_faults(known),
-        "delivered": known.timeline.messages(F.POLL),
-        "read": known.timeline.messages(F.READ),
+        "delivered": known.timeline.messages(DELIVERIES),
+        "read": known.timeline.messages((F.READ,)),
         "latency_ms": _latencies(known),
         "success": _success(known),
         "faults": times,
@@ -81,7 +81,7 @@ def _fault_times(known: RunFacts, fault: FaultInterval, group: int) -> dict[str,
     if mark is None or applied is None:
         raise ValueError(f"fault {fault.id} was never applied")
     only = group if known.outline.set_of_key else None
-    acked = known.timeline.answer(mark, (F.SEND,), only)
+    acked = known.timeline.answer(mark, SENDS, only)
     until = _next_begin(known.outline, fault)
     return {
         "fault": fault.id,
@@ -186,7 +186,7 @@ def _finite(value: float) -> float | None:
 
 
 def _sends(answers: Timeline) -> dict[str, int]:
-    return {kind.name.lower(): answers.total(F.SEND, kind) for kind in Type}
+    return {kind.name.lower(): answers.sends(kind) for kind in Type}
 
 
 def _sends_in_faults(known: RunFacts) -> dict[str, int]:
@@ -194,7 +194,7 @@ def _sends_in_faults(known: RunFacts) -> dict[str, int]:
     twice."""
     forced = range(len(known.outline.force))
     return {
-        kind.name.lower(): sum(known.timeline.in_window(w, F.SEND, kind) for w in forced)
+        kind.name.lower(): sum(known.timeline.in_window(w, SENDS, kind) for w in forced)
         for kind in (Type.OK, Type.FAIL, Type.INFO)
     }
 
@@ -224,7 +224,7 @@ def _success(known: RunFacts) -> dict[str, float | None]:
 
 def _share(answers: Timeline, windows: Iterable[int]) -> float | None:
     counts = {
-        kind: sum(answers.in_window(w, F.SEND, kind) for w in windows)
+        kind: sum(answers.in_window(w, SENDS, kind) for w in windows)
         for kind in (Type.OK, Type.FAIL, Type.INFO)
     }
     total = sum(counts.values())
@@ -255,9 +255,9 @@ def _availability(known: RunFacts) -> dict[str, Any]:
 
 
 def _outage_limit_s(answers: Timeline, load: TimeWindow) -> float:
-    if not answers.total(F.SEND, Type.OK):
+    if not answers.sends(Type.OK):
         return 0.0
-    usual_s = load.length_s / answers.total(F.SEND, Type.INVOKE)
+    usual_s = load.length_s / answers.sends(Type.INVOKE)
     return max(MIN_OUTAGE_S, RHYTHMS * usual_s)
 
 
@@ -296,11 +296,11 @@ def _lanes(known: RunFacts) -> dict[str, Any]:
     answers = known.timeline
     bin_s = answers.query.bin_ns / 1e9
     series: dict[str, Sequence[float | None]] = {
-        "ok": answers.lane(CellKind.OPS, F.SEND, Type.OK),
-        "fail": answers.lane(CellKind.OPS, F.SEND, Type.FAIL),
-        "info": answers.lane(CellKind.OPS, F.SEND, Type.INFO),
-        "delivered": answers.lane(CellKind.MESSAGES, F.POLL, Type.OK),
-        "read": answers.lane(CellKind.MESSAGES, F.READ, Type.OK),
+        "ok": answers.lane(CellKind.OPS, SENDS, Type.OK),
+        "fail": answers.lane(CellKind.OPS, SENDS, Type.FAIL),
+        "info": answers.lane(CellKind.OPS, SENDS, Type.INFO),
+        "delivered": answers.lane(CellKind.MESSAGES, DELIVERIES, Type.OK),
+        "read": answers.lane(CellKind.MESSAGES, (F.READ,), Type.OK),
         "p50_ms": answers.latency_lane(0.5),
         "p99_ms": answers.latency_lane(0.99),
     }

@@ -28,7 +28,7 @@ from harness.history.faults_and_events import (
 )
 from harness.history.reader import ClientErrors, History
 from harness.judge.verdict import Reason, Result
-from harness.operation import F, Type
+from harness.operation import DELIVERIES, SENDS, F, Type
 from harness.run.broker_sets import data_nodes, voting_nodes
 from harness.trial import Trial
 
@@ -45,11 +45,13 @@ MISTAKES = frozenset(
         *("Value", "ZeroDivision"),
     )
 )
-OPERATIONS = tuple(f for f in F if f not in (F.SEND, F.POLL, F.READ, F.WATCH))
+OPERATIONS = tuple(f for f in F if f not in (*SENDS, *DELIVERIES, F.READ, F.WATCH))
 LONG_GAP = 0.9  # of the rhythm's recovery time; observing the healing takes a part of it
 
 FINAL_READS = {  # operations that read what was written
     F.SEND: (F.READ,),
+    F.DELAY: (F.READ,),
+    F.PREPARE: (F.READ,),
     F.ADD: (F.LIST, F.COUNT),
     F.APPEND: (F.LIST, F.GET),
 }
@@ -173,7 +175,7 @@ def _loaded(outline: Outline) -> TimeWindow | None:
 
 def _warning(known: RunFacts, load: TimeWindow) -> str:
     """Say for how much of the load nothing succeeded, if that is more than half of it."""
-    sends = known.timeline.total(F.SEND, Type.INVOKE)
+    sends = known.timeline.sends(Type.INVOKE)
     invoked = sends or sum(known.timeline.total(f, Type.INVOKE) for f in OPERATIONS)
     if not invoked or load.end <= load.begin:
         return ""
@@ -207,7 +209,7 @@ def _reasons(known: RunFacts, outcomes: tuple[FaultOutcome, ...]) -> Iterator[Re
     if not any(known.timeline.total(f, Type.INVOKE) for f in F):
         yield Reason("NO_OPERATIONS", "No operation was invoked; check the load's options")
         return
-    needed = (F.SEND,) if known.timeline.total(F.SEND, Type.INVOKE) else F
+    needed = SENDS if known.timeline.sends(Type.INVOKE) else F
     if not any(known.timeline.total(f, Type.OK) for f in needed):
         yield Reason(
             "NO_OPERATIONS",
@@ -299,9 +301,9 @@ def _tried(known: RunFacts, stretch: int) -> bool:
     return known.timeline.open_during(known.quiet_number(stretch), _writes(known)) > 0
 
 
-def _writes(known: RunFacts) -> F | None:
-    """Return the operation whose success shows that the cluster serves; None: any."""
-    return F.SEND if known.timeline.total(F.SEND, Type.INVOKE) else None
+def _writes(known: RunFacts) -> tuple[F, ...] | None:
+    """Return the operations whose success shows that the cluster serves; None: any."""
+    return SENDS if known.timeline.sends(Type.INVOKE) else None
 
 
 def _outcomes(known: RunFacts) -> Iterator[FaultOutcome]:
@@ -458,7 +460,7 @@ def _stats(known: RunFacts, outcomes: tuple[FaultOutcome, ...]) -> dict[str, Any
 
 def _offered(known: RunFacts) -> dict[str, int]:
     """Count the load's arrivals: those that were invoked, and those that found no free slot."""
-    sends = known.timeline.total(F.SEND, Type.INVOKE)
+    sends = known.timeline.sends(Type.INVOKE)
     invoked = sends or sum(known.timeline.total(f, Type.INVOKE) for f in OPERATIONS)
     skipped = known.outline.skipped
     return {"arrivals": invoked + skipped, "invoked": invoked, "skipped": skipped}

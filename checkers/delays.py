@@ -4,9 +4,10 @@ A reader that got a message before its delay was over got it early (`DELIVERED_E
 runs from the invocation, so that much is certain: systems may round by ROUNDING_S, and nodes' wall
 clocks may differ by that. Where a fault moved clocks, it only informs.
 
-An accepted message is lost (`DELAY_LOST`) if the final readers do not find it. They begin when it
-is overdue by `late_s`, a load option of the workload; a queue that they did not read from its first
-message to its end proves nothing, nor does a message that was accepted too late for them.
+An accepted message is lost (`DELAY_LOST`) if the final readers do not find it in any queue, since a
+system may put it into another one than it was sent to. They begin when it is overdue by `late_s`, a
+load option of the workload. That proves nothing unless they read every queue from its first message
+to its end, nor does a message that was accepted too late for them.
 
 A message that is stored twice although it was sent in one attempt was put twice by the system's
 scan for messages that are due, as after a failover. At-least-once permits that, so
@@ -40,7 +41,10 @@ ROUNDING_S = 1.0
 LATE_S = 5.0  # if the trial's load does not say
 MS = 1_000_000  # in ns
 STEP_MS = 10  # to which figures are exact
-COLUMNS = ("t", "process", "op", "type", "f", "key", "value", "arg", "offset", "pos", "attempts")
+COLUMNS = (
+    *("t", "process", "op", "type", "f", "key", "value", "arg", "offset", "pos", "attempts"),
+    "queue",
+)
 COUNTS = ("accepted", "delivered", "early", "lost", "undecided", "twice")
 
 
@@ -106,18 +110,24 @@ def clocks_moved(history: History) -> bool:
 
 
 def read_at(history: History) -> Mapping[int, int]:
-    """Return, for each key that a final reader read from its first message to its last, when it had
-    done so."""
+    """Return when final readers had read all keys from the first message to the last, for each key;
+    nothing unless they did so."""
     found: dict[int, int] = {}
     for note in history.notes[DRAINED]:
         fields = json.loads(note.text.partition(" ")[2])
         if "group" not in fields and fields.get("from") == 0:
             found[fields["key"]] = note.t
-    return found
+    if len(found) < len(history.names["keys"]):
+        return {}
+    return dict.fromkeys(found, min(found.values(), default=-1))
 
 
 def _select_rows(batch: pa.RecordBatch, place: int) -> Rows:
-    return rows_of(batch, COLUMNS, (F.DELAY, F.POLL, F.READ))
+    """Return the rows of messages by value, wherever they were put."""
+    rows = dict(rows_of(batch, COLUMNS[:-1], (F.DELAY, F.POLL, F.READ)))
+    mine = rows["value"] >= 0
+    rows = {name: values[mine] for name, values in rows.items()}
+    return {**rows, "key": rows["value"], "queue": rows["key"]}
 
 
 Limits = tuple[Mapping[int, int], int, int, int]
@@ -132,7 +142,7 @@ def judge(
 ) -> dict[str, Any]:
     """Return counts, rows of what was early and lost, and how often messages were so late.
 
-    read_at   when the final readers had read a key to its end
+    read_at   when the final readers had read all queues to their ends, for each queue
     late_ns   how late a message may be
     drain_at  when the final phase began; what came in it tells nothing of how late the system is
     """
@@ -142,14 +152,14 @@ def judge(
     places: dict[int, set[tuple[int, int]]] = {}
     stored: set[int] = set()
     columns = (rows[name].tolist() for name in COLUMNS)
-    for t, process, op, type_, f, key, value, arg, offset, pos, attempts in zip(
+    for t, process, op, type_, f, _, value, arg, offset, pos, attempts, key in zip(
         *columns, strict=True
     ):
         if f == F.DELAY and type_ == Type.INVOKE:
             asked[value] = t, key, arg * MS, op, process
         elif f == F.DELAY and type_ == Type.OK:
             accepted[value] = t, attempts
-        elif f != F.DELAY and type_ == Type.OK and pos >= 0 and value >= 0:
+        elif f != F.DELAY and type_ == Type.OK and pos >= 0:
             seen[value] = min(seen.get(value, t), t)
             places.setdefault(value, set()).add((key, offset))
             if f == F.READ:

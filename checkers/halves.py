@@ -6,7 +6,7 @@ themselves, or because the system asked (`ASKED`), makes no difference. A decisi
 outcome may take effect at any later time.
 
 A message is lost (`COMMIT_LOST`) if its commit was acknowledged before the final readers began, and
-they did not find it, although they read its queue from its first message to its last. A message
+they did not find it, although they read every queue from its first message to its last. A message
 that was prepared, that no producer decided, and about which the system never asked, is
 `HALF_STUCK`: in the final phase it had `asked_within_s` for that, a load option of the workload.
 

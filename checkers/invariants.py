@@ -58,6 +58,9 @@ MEANING = {
     "GENERATION_WENT_BACK": "a broker started in a mode that its set had left",
     "GENERATIONS_MIXED": "brokers in different modes of their set worked together",
     "PROMISE_BROKEN": "a broker led in a mode that it had promised to leave",
+    "WROTE_AS_SLAVE": "a slave wrote messages of its own into its log",
+    "ESCAPED_HOME": "a slave that acts as master sent special messages to its own set",
+    "ESCAPED_TWICE": "a slave that acts as master sent a special message twice",
 }
 UNWATCHED = Reason(
     "LAWS_NOT_WATCHED",
@@ -106,6 +109,8 @@ PLUGIN = CheckerPlugin(
             "CUT_TOO_HIGH",
             "CUT_TOO_LOW",
             "ELECTED_OUTSIDE",
+            "ESCAPED_HOME",
+            "ESCAPED_TWICE",
             "GENERATIONS_MIXED",
             "GENERATION_WENT_BACK",
             "GHOST_BROKER",
@@ -123,6 +128,7 @@ PLUGIN = CheckerPlugin(
             "STATE_JUMPED",
             "STORE_SHARED",
             "UNACCEPTABLE",
+            "WROTE_AS_SLAVE",
         }
     ),
     decides=frozenset(),

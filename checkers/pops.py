@@ -10,7 +10,8 @@ reader found it.
 time of the first was certainly over; that time runs from the invocation of its POP, or of a HIDE
 that was acknowledged. `POP_ACKED_AGAIN`: a message was given by a POP that began after its
 acknowledgement was answered. Both only inform if the load option `exclusive` is false: systems may
-promise no more than at least once. Where a fault moved clocks, `POP_TOO_SOON` only informs.
+promise no more than at least once, and give a message again in another queue than before. Where a
+fault moved clocks, `POP_TOO_SOON` only informs.
 """
 
 import json
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOST, SOON, AGAIN = "POP_LOST", "POP_TOO_SOON", "POP_ACKED_AGAIN"
-COLUMNS = ("t", "process", "op", "type", "f", "key", "value", "arg", "offset", "pos")
+COLUMNS = ("t", "process", "op", "type", "f", "key", "value", "arg", "offset", "pos", "queue")
 COUNTS = ("given", "acknowledged", "again", "undecided")
 FINDINGS = {  # demand, and what it says of so many messages
     LOST: ("at-least-once", "not acknowledged, and not given again"),
@@ -49,10 +50,13 @@ NEVER = 1 << 62
 def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
     most = rows_kept(history.faults)
     late_ns = round(float(trial.load.get("late_s", LATE_S)) * 1e9)
-    limits = (popped_until(history), late_ns, most)
-    lines = map_buckets(history, spark, COLUMNS, _select_rows, _bucket_judge(limits))
-    totals = {name: sum(line[name] for line in lines) for name in COUNTS}
     exclusive = bool(trial.load.get("exclusive", True))
+    until = popped_until(history)
+    if not exclusive:
+        until = together(until, len(history.names["keys"]))
+    select = _select_rows if exclusive else _select_all_rows
+    lines = map_buckets(history, spark, COLUMNS, select, _bucket_judge((until, late_ns, most)))
+    totals = {name: sum(line[name] for line in lines) for name in COUNTS}
     waived = {SOON: not exclusive or clocks_moved(history), AGAIN: not exclusive, LOST: False}
     found = []
     for code, (demand, what) in FINDINGS.items():
@@ -109,8 +113,22 @@ def popped_until(history: History) -> Mapping[int, int]:
     return {key: t for key, t in found.items() if key not in broken}
 
 
+def together(until: Mapping[int, int], keys: int) -> Mapping[int, int]:
+    """Return when consumers ended to pop from all keys, for a message that may be in any; nothing
+    unless they did so."""
+    return dict.fromkeys(until, min(until.values())) if len(until) == keys else {}
+
+
 def _select_rows(batch: pa.RecordBatch, place: int) -> Rows:
-    return rows_of(batch, COLUMNS, (F.POP, F.ACK, F.HIDE, F.READ))
+    """Return rows that are judged queue by queue."""
+    rows = rows_of(batch, COLUMNS[:-1], (F.POP, F.ACK, F.HIDE, F.READ))
+    return {**rows, "queue": rows["key"]}
+
+
+def _select_all_rows(batch: pa.RecordBatch, place: int) -> Rows:
+    """Return rows that are judged all at once."""
+    rows = _select_rows(batch, place)
+    return {**rows, "key": 0 * rows["key"]}
 
 
 Limits = tuple[Mapping[int, int], int, int]
@@ -147,7 +165,7 @@ def judge(
     messages: dict[tuple[int, int], _Popped] = defaultdict(_Popped)
     begun: dict[int, tuple[int, int]] = {}  # operation: when, its arg in ns
     columns = (rows[name].tolist() for name in COLUMNS)
-    for t, process, op, type_, f, key, value, arg, offset, pos in zip(*columns, strict=True):
+    for t, process, op, type_, f, _, value, arg, offset, pos, key in zip(*columns, strict=True):
         if type_ == Type.INVOKE:
             begun[op] = t, arg * MS
         if value < 0:

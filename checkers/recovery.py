@@ -47,7 +47,7 @@ from harness.history.reader import History
 from harness.history.roles import SetChange
 from harness.judge.effects import effects_of
 from harness.judge.verdict import Finding, Reason, Result
-from harness.operation import F, Type
+from harness.operation import DELIVERIES, SENDS, F, Type
 from harness.text.plurals import quantity
 from harness.trial import Trial
 
@@ -58,8 +58,7 @@ EVIDENCE_ROWS = 10
 KILLED, TERMINATED = (-9, 137), (0, -15, 143)
 ONE_CRASH_NS = 5_000_000_000  # a fatal event and the exit that follows it are one crash
 MISSED_WITHIN_NS = 60_000_000_000  # a node that is gone may have been alive so long ago
-SENDS = (F.SEND,)
-READS = (F.POLL, F.READ)
+READS = (*DELIVERIES, F.READ)
 # of workloads without sends
 OWN: tuple[F, ...] = tuple(f for f in F if f not in (*SENDS, *READS, F.WATCH))
 LEASES = (F.LOCK, F.UNLOCK, F.ACQUIRE, F.RELEASE)
@@ -226,13 +225,13 @@ def _unanswered(
     known: RunFacts, name: str, group: int | None, deadline: int
 ) -> Iterator[MissingRecovery]:
     """Yield what was requested of this broker set in time, and not answered in time. Readers
-    receive nothing if nothing was sent. A workload without sends has other operations. If nothing
-    ever succeeded, the clients may be wrong: NO_OPERATIONS."""
+    receive nothing if nothing was sent that is delivered at once. A workload without sends has
+    other operations. If nothing ever succeeded, the clients may be wrong: NO_OPERATIONS."""
     if not _ever_answered(known):
         return
     demands = [("acknowledged operation", OWN, OWN)]
-    if known.timeline.total(F.SEND, Type.INVOKE):
-        demands = [("acknowledged send", SENDS, SENDS), ("message read", READS, SENDS)]
+    if known.timeline.sends(Type.INVOKE):
+        demands = [("acknowledged send", SENDS, SENDS), ("message read", READS, (F.SEND,))]
     for what, fs, needed in demands:
         came = known.timeline.answer(known.healed_mark, fs, group)
         late = came is None or came > deadline
@@ -347,9 +346,9 @@ def _was_requested(known: RunFacts, fs: Sequence[F], group: int | None) -> bool:
     may be its answer. A lock may be refused because another client holds it, which shows
     nothing."""
     window, answers = known.recovery_number, known.timeline
-    if any(answers.in_window(window, f, Type.FAIL, group) for f in fs if f in LEASES):
+    if any(answers.in_window(window, (f,), Type.FAIL, group) for f in fs if f in LEASES):
         return False
-    if any(answers.in_window(window, f, Type.INVOKE, group) for f in fs):
+    if answers.in_window(window, fs, Type.INVOKE, group):
         return True
     return "ops" not in known.outline.gaps and any(
         answers.left_open(window, f, group) > 0 for f in fs
@@ -367,10 +366,10 @@ def _times(known: RunFacts, healed: int) -> Mapping[str, Any]:
 
     moments = {
         "full_set_s": latest(redundant_at(outline, name, healed) for name in outline.sets),
-        "send_s": answered((F.SEND,)),
+        "send_s": answered(SENDS),
         "read_s": answered(READS),
     }
-    if not known.timeline.total(F.SEND, Type.INVOKE):
+    if not known.timeline.sends(Type.INVOKE):
         moments = {"operation_s": answered(OWN)} | moments
     took = {name: None if t is None else seconds(t - healed, 3) for name, t in moments.items()}
     within_s = known.outline.trial.recover_within_s

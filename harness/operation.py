@@ -73,6 +73,10 @@ class F(IntEnum):
     HIDE = 33  # it is invisible to others for `arg` ms from now on
 
 
+SENDS = (F.SEND, F.DELAY, F.PREPARE)  # a producer sends a message
+DELIVERIES = (F.POLL, F.POP)  # a consumer group is given messages
+
+
 @dataclass(frozen=True, slots=True)
 class Completion:
     """How one operation ended; NONE where a field does not apply. `queue`: the number of the queue

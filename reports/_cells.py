@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from harness.history.reader import History, batches
-from harness.operation import F, Type
+from harness.operation import DELIVERIES, F, Type
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -38,7 +38,7 @@ MAX_PLACES = 20_000_000  # queues times bins: more do not fit into memory
 MAX_GROUPS = 6
 READERS = 2  # files at a time
 COLUMNS = ("t", "process", "op", "type", "f", "key", "offset", "pos", "mop")
-READING = (F.POLL, F.READ)
+READING = (*DELIVERIES, F.READ)
 GROUP = re.compile(r" of (\S+)")
 PROCESS = re.compile(r"[0-9]{1,6}")
 
@@ -287,7 +287,7 @@ def _messages(rows: Mapping[str, Ints], frame: _CellFrame, part: _WriterCells) -
     for f, counts in part.delivered.items():
         given = np.flatnonzero((rows["f"] == f) & ok & ~single)
         np.add.at(counts, frame.bins(rows["t"][given]), 1)
-        if f == F.POLL and part.given is not None:
+        if f in DELIVERIES and part.given is not None:
             group = frame.groups_of(rows["process"][given])
             _furthest(part.given, rows, frame, given[group >= 0], group[group >= 0])
     if part.sent is not None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -200,3 +201,50 @@ def test_shares_of_throughput_are_of_the_runs_around(benchmark: Any) -> None:
     figures = throughput.figures([throughput.one_round(measure) for _ in range(3)])
     assert figures["unsafe_default"] < 100
     assert figures["raft_log_share_min"] == figures["allack_min2_share_max"] == 0.5
+
+
+def test_a_flood_counts_each_acknowledged_send(benchmark: Any) -> None:
+    """Of senders that wait at the same time; sends that failed do not count."""
+    module = benchmark("side_by_side")
+    happened, refused = module.CallOutcome.HAPPENED, module.CallOutcome.REFUSED
+    outcomes: list[Any] = []
+
+    class Producer:
+        def send(self, _topic: str, _queue: int, _key: bytes, body: bytes, done: Any) -> None:
+            assert len(body) == 9
+            outcomes.append(refused if len(outcomes) % 3 == 0 else happened)
+            result = SimpleNamespace(outcome=outcomes[-1])
+            asyncio.get_running_loop().call_soon(done, result)
+
+    client = SimpleNamespace(producer=Producer())
+    asked = {"seconds": 0.05, "queue": 0, "body_bytes": 9, "open": 8}
+    acked = asyncio.run(module.flood(None, client, asked))
+    assert len(outcomes) >= 8
+    assert acked == outcomes.count(happened)
+
+
+def test_an_experiment_that_does_not_exist_is_refused(
+    benchmark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the names of all."""
+    monkeypatch.setattr(sys, "argv", ["side_by_side.py", "cold-storage"])
+    with pytest.raises(SystemExit) as ended:
+        benchmark("side_by_side").main()
+    assert ended.value.code == 2
+    assert (
+        "no experiment is called cold-storage; there are: cold-standby," in capsys.readouterr().err
+    )
+
+
+def test_the_record_of_a_failover_has_the_least_seconds(benchmark: Any) -> None:
+    """Other work of the machine only adds to them; bytes have a median."""
+    partitions, topics = benchmark("partitions"), benchmark("topics")
+    found = [
+        partitions.Failover(first, 2 * first, 3 * first, 1.0, sent, 0, 0.0, 9)
+        for first, sent in ((2.0, 50), (1.0, 70), (4.0, 90))
+    ]
+    excess = sorted(each.excess for each in found)[1]
+    kept = partitions.figures("kafka", 10, found)
+    assert kept == {"kafka_first_10": 1.0, "kafka_last_10": 3.0, "kafka_excess_10": excess}
+    told = topics.Told(10, 5.0, 0.2, 0.9, 3.0, 0.01, 0, (0.1, 2.5))
+    assert topics.figures([told]) == {"served_s_10": 0.1, "whole_s_10": 2.5}

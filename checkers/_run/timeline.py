@@ -38,7 +38,7 @@ from checkers._spark.spark_stages import Batches, Unit, reduced, units_of
 from harness.history.journal import writer_of
 from harness.history.reader import History
 from harness.history.reader import batches as read
-from harness.operation import F, Type
+from harness.operation import DELIVERIES, SENDS, F, Type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +52,7 @@ MIN_NS = 1_000
 KEYS = ("what", "set", "f", "type", "slot", "slot2")
 COLUMNS = ("t", "op", "type", "f", "key", "pos")  # of ops
 NO_SET = -1  # of a key that is in no broker set
-IDLING = (F.POLL, F.READ, F.WATCH)  # may wait for new messages
+IDLING = (*DELIVERIES, F.READ, F.WATCH)  # may wait for new messages
 SCHEMA = pa.schema([(name, pa.int64()) for name in (*KEYS, "n", "lo", "hi")])
 NEVER = np.iinfo(np.int64).max  # the bin of operations that did not end
 NOTHING_LO, NOTHING_HI = np.iinfo(np.int64).max, np.iinfo(np.int64).min
@@ -224,7 +224,7 @@ def _paired(
 def _measured(rows: TimelineRows, query: TimelineQuery, spread_ns: int) -> list[pa.Table]:
     single = rows.where(rows.single)
     messages = rows.where(~rows.single)
-    sends = single.where(single.f == F.SEND)
+    sends = single.where(np.isin(single.f, SENDS))
     sent = sends.where(sends.type == Type.INVOKE)
     sends = sends.where(sends.type != Type.INVOKE)
     acked, in_vain = sends.where(sends.type == Type.OK), sends.where(sends.type != Type.OK)
@@ -250,7 +250,7 @@ def _in_vain(group: Ints, slot: Ints, invoked: Ints) -> pa.Table:
 
 def _never_ended(carry: OpenOperations) -> pa.Table:
     """Return the cells of sends that never completed."""
-    sends = np.flatnonzero(carry.f == F.SEND)
+    sends = np.flatnonzero(np.isin(carry.f, SENDS))
     return _in_vain(carry.set[sends], np.full(len(sends), NEVER, np.int64), carry.t[sends])
 
 

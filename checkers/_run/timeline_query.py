@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from checkers._run.timeline import NEVER, CellKind, Ints, TimelineQuery, latency_ms
 from harness.history.faults_and_events import TimeWindow
-from harness.operation import F, Type
+from harness.operation import SENDS, F, Type
 
 
 @dataclass(frozen=True)
@@ -38,21 +38,26 @@ class Timeline:
     def total(self, f: F, kind: Type, group: int | None = None) -> int:
         return self._sum(self._where(CellKind.OPS, f=f, type=kind, set=group))
 
-    def messages(self, f: F) -> int:
-        """Return how many messages polls of this kind returned."""
-        return self._sum(self._where(CellKind.MESSAGES, f=f))
+    def sends(self, kind: Type) -> int:
+        """Return how many sends there are of all kinds of messages."""
+        return sum(self.total(f, kind) for f in SENDS)
+
+    def messages(self, fs: Iterable[F]) -> int:
+        """Return how many messages polls of these kinds returned."""
+        return sum(self._sum(self._where(CellKind.MESSAGES, f=f)) for f in fs)
 
     def in_window(
         self,
         number: int,
-        f: F | None = None,
+        fs: Sequence[F] | None = None,
         kind: Type | None = None,
         group: int | None = None,
     ) -> int:
+        """Return how many operations were invoked or completed in a window."""
         return sum(
             n
             for its_set, its_f, its_kind, n in self._in_windows.get(number, ())
-            if f in (None, its_f) and kind in (None, its_kind) and group in (None, its_set)
+            if (fs is None or its_f in fs) and kind in (None, its_kind) and group in (None, its_set)
         )
 
     @cached_property
@@ -75,10 +80,13 @@ class Timeline:
             counts[int(window)] += int(n)
         return counts
 
-    def open_during(self, number: int, f: F | None) -> int:
-        """Return how many operations of this kind, or of all, were open at some moment of a
+    def open_during(self, number: int, fs: Sequence[F] | None) -> int:
+        """Return how many operations of these kinds, or of all, were open at some moment of a
         window, as `in_flight`."""
-        return self._sum(self._where(CellKind.FLIGHT, f=f, slot=number))
+        return sum(
+            self._sum(self._where(CellKind.FLIGHT, f=f, slot=number))
+            for f in ((None,) if fs is None else fs)
+        )
 
     def left_open(self, number: int, f: F, group: int | None = None) -> int:
         """Return how many operations were open at the end of a window."""
@@ -182,9 +190,10 @@ class Timeline:
         slots = self._of("slot", cells)
         return range(int(slots.min()), int(slots.max()) + 1) if len(slots) else range(0)
 
-    def lane(self, what: CellKind, f: F, kind: Type) -> list[int]:
+    def lane(self, what: CellKind, fs: Iterable[F], kind: Type) -> list[int]:
         """Return counts by bin."""
-        cells = self._where(what, f=f, type=kind)
+        cells = self._where(what, type=kind)
+        cells = cells[np.isin(self._of("f", cells), [*fs])]
         counts = np.zeros(len(self.bins), np.int64)
         if len(counts):
             np.add.at(counts, self._of("slot", cells) - self.bins.start, self._of("n", cells))

@@ -71,6 +71,7 @@ class Config:
     broker_id: int = _key("brokerId", 0, minimum=0, maximum=1000)  # 0: the master
     sync_broker_member_group_s: float = _key("syncBrokerMemberGroupPeriod", 1000, ms=True)
     slave_acting_master: bool = _key("enableSlaveActingMaster", False)
+    remote_escape: bool = _key("enableRemoteEscape", False)  # of an acting master
     skip_pre_online: bool = _key("skipPreOnline", False)
     support_acting_master: bool = _key("supportActingMaster", False)  # of a nameserver
     switchless_epochs: bool = _key("switchlessEpochs", True)  # ours; false: none, as in RocketMQ
@@ -405,6 +406,8 @@ def _refuse_contradictions(config: Config, sized: bool) -> None:
         )
     if config.slave_acting_master and not config.switchless:
         raise ConfigError('enableSlaveActingMaster is for haMode = "switchless"')
+    if config.remote_escape and not config.slave_acting_master:
+        raise ConfigError("enableRemoteEscape needs enableSlaveActingMaster")
     if not (config.switchless or config.switchless_epochs):
         raise ConfigError('switchlessEpochs = false is for haMode = "switchless"')
     if config.zookeeper and not config.all_ack_in_sync_state_set:
@@ -488,7 +491,7 @@ def in_mode(config: Config, mode: str) -> Config:
     if mode == "switchless":
         values |= {"all_ack_in_sync_state_set": False, "semi_sync": False}
     else:
-        values |= {"slave_acting_master": False, "switchless_epochs": True}
+        values |= {"slave_acting_master": False, "remote_escape": False, "switchless_epochs": True}
     if mode != "controller":
         values |= {"ack_zones": 1, "master_lease": False}
     return replace(config, **values)

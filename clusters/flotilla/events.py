@@ -30,7 +30,8 @@ Kinds, shared by all nodes:
                       second if something has changed
     raft              term, state, leader
     machine           brokerName, seq, state, replaces (seq), masterId, epoch, sync: an HA
-                      controller switched a pair (ha_machine/machine.py)
+                      controller, or a master that has held sends for too long, switched a pair
+                      (ha_machine/machine.py); not written if the answer of ZooKeeper was lost
     held, released    seq: a master holds all sends, and serves them again, by the state of this
                       SequenceID
     mode              brokerName, brokerId, mode, generation, masterId, epoch (of the generation

@@ -187,6 +187,14 @@ class Rules:
     noted_until: Callable[[int, int, int, bool], int] = progress.noted_until
     resumed: Callable[[DelayProgress, bool], DelayProgress] = progress.resumed
     drops: Callable[[int, bool], bool] = progress.drops
+    # data plane: messages that an acting master escapes to other sets
+    sets_to_escape_to: Callable[[str, Mapping[str, bool]], Sequence[str]] = (
+        progress.sets_to_escape_to
+    )
+    escape_drops: Callable[[int, bool], bool] = progress.escape_drops
+    half_escape_drops: Callable[[int, bool], bool] = progress.half_escape_drops
+    is_escaped: Callable[[Status], bool] = progress.is_escaped
+    retries_are_escaped: bool = True  # a message that a group did not acknowledge in time
     # data plane: transactions. final_first: a final message is put before its decision is recorded
     final_first: bool = True
     puts_final: Callable[[bool], bool] = progress.puts_final

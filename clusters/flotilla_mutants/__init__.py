@@ -12,6 +12,7 @@ every node of a trial, and to its clients.
 from collections.abc import Mapping
 
 from . import (
+    acting,
     containers,
     conversion,
     every_mode,
@@ -29,6 +30,7 @@ __all__ = ["MUTANTS", "Mutant"]
 MODULES = (
     every_mode,
     switchless,
+    acting,
     containers,
     conversion,
     raft_log,

@@ -58,6 +58,12 @@ def obeys_at_once(view: MachineView) -> MachineState | None:
     return next_state(_with_reports(view, lambda report, seq: replace(report, obeys=seq)))
 
 
+def emptied_is_new(view: MachineView) -> MachineState | None:
+    """A broker that returns alone with an empty disk counts as one of a new set."""
+    state = view.state
+    return next_state(replace(view, state=state and replace(state, begun=False)))
+
+
 def _with_reports(
     view: MachineView, change: Callable[[BrokerReport, int], BrokerReport]
 ) -> MachineView:
@@ -105,6 +111,12 @@ MUTANTS = (
         "the slave counts as whole before its master has read that it must hold sends",
         "LOST_ACKED",
         replace(RULES, next_machine_state=obeys_at_once),
+    ),
+    Mutant(
+        "emptied-is-new",
+        "a broker that lost its disk leads its set, whose other broker has everything",
+        "LOST_ACKED",
+        replace(RULES, next_machine_state=emptied_is_new),
     ),
     Mutant(
         "old-session-counts",

@@ -406,6 +406,7 @@ class ZooKeeper(Service):
         "session_ms": 4000,
         "forceSync": ("yes", "no"),
         "tickTime": 500,
+        "syncLimit": 8,
         "snapCount": 100_000,
         "heap_mb": 128,
     }
@@ -433,7 +434,12 @@ class ZooKeeper(Service):
         number = peers.index(here.node) + 1
         lines = [
             f"tickTime={self.values['tickTime']}",
-            *("initLimit=20", "syncLimit=8", "standaloneEnabled=false", "maxClientCnxns=0"),
+            *(
+                "initLimit=20",
+                f"syncLimit={self.values['syncLimit']}",
+                "standaloneEnabled=false",
+                "maxClientCnxns=0",
+            ),
             *("admin.enableServer=false", "4lw.commands.whitelist=*"),
             f"maxSessionTimeout={max(self.values['session_ms'], 20 * self.values['tickTime'])}",
             f"dataDir={here.folder}/{self.data}",

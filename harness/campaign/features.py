@@ -39,11 +39,11 @@ import numpy as np
 
 from harness.history.faults_and_events import ClusterEvent, FaultInterval
 from harness.history.reader import History
-from harness.operation import F, Type
+from harness.operation import SENDS, F, Type
 
 BUCKETS = (1, 3, 10, 30, 100, 300)  # lower ends
 MOMENTS = 8  # weak moments of a run
-WRITES = (F.SEND, F.DELAY, F.CREATE, F.LOCK, F.PUT, F.CAS, F.APPEND, F.ADD, F.ENQUEUE, F.ACQUIRE)
+WRITES = (*SENDS, F.CREATE, F.LOCK, F.PUT, F.CAS, F.APPEND, F.ADD, F.ENQUEUE, F.ACQUIRE)
 SPEAKING = re.compile(r"[a-z][a-z_ -]{0,23}|\d-\d")  # values that are words of the system
 CODES = ("status", "code")  # fields whose numbers are words, too
 ENDING, BEGINNING = ("exit", "fatal"), "start"

@@ -261,7 +261,7 @@ def counts_of(verdict: Verdict) -> dict[str, Any]:
     return {
         "counted": verdict.stats("coverage").get("effective", {}),
         "operations": _invoked(verdict),
-        "acknowledged": verdict.stats("loss").get("acknowledged", 0),
+        "acknowledged": verdict.acknowledged or 0,
     }
 
 

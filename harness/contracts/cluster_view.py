@@ -22,6 +22,7 @@ class ClusterState:
     controller_leader: str = ""
     epochs: Mapping[str, int] = field(default_factory=dict)  # broker set -> master's epoch
     redundant: bool = False  # every broker set has its master and its full SyncStateSet
+    holding: tuple[str, ...] = ()  # broker sets whose master holds sends, so a slave catches up
     serving: tuple[str, ...] = ()  # nodes that answered, and serve as far as they know
     detail: Mapping[str, Any] = field(default_factory=dict)  # the driver's own
 

@@ -63,6 +63,15 @@ def role_spans(
     )
 
 
+def has_role(event: ClusterEvent) -> bool:
+    """Whether the node has a role by this event: it leads, or follows a known leader."""
+    if event.kind == "role":
+        return event.fields.get("role") in ("master", "slave")
+    if event.kind == "raft" and "brokerName" not in event.fields:
+        return _role(event) == "leader" or bool(event.fields.get("leader"))
+    return False
+
+
 def _inner(event: ClusterEvent) -> str:
     """Return which broker of a container logged the event; empty if the node did."""
     return str(event.fields.get("inner", ""))

@@ -5,23 +5,29 @@ of that kind at one moment. A profile declares them; a trial may give its own, w
 kind by kind. A fault is *unclaimed* if its kind is not claimed or the extent was exceeded, and only
 if it was observed in effect: naming it in a plan means nothing. What an unclaimed fault may excuse
 is decided row by row (`checkers._messages.excused_rows`) and, for findings without rows, by time.
+
+A fault that took data from a node counts until the node has its data again, which is later than the
+fault's end: until then there is one copy less, as while it was in force. The record shows it where
+nodes log their roles and sets: the node has a role again, and its set has all its members.
 """
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from harness import registry
 from harness.contracts.faults import DataLoss
 from harness.errors import near_names
-from harness.history.faults_and_events import FaultInterval, TimeWindow
+from harness.history.faults_and_events import ClusterEvent, FaultInterval, TimeWindow
 from harness.history.reader import History
-from harness.history.roles import SetChange, set_changes_of
+from harness.history.roles import SetChange, has_role, set_changes_of
 from harness.run.broker_sets import broker_sets_in, broker_sets_of_nodes, replica_groups
 from harness.trial import ANY_KIND, EXTENTS, Trial, merge_claims
 
 __all__ = ["UnclaimedFault", "claims_in_force", "claims_text", "unclaimed_faults"]
+
+End = TypeVar("End", int, None)
 
 LOSS = "no-loss"
 IN_STATE = "claims"  # of run.json: what was in force
@@ -123,18 +129,20 @@ def _find_unclaimed(history: History, trial: Trial) -> tuple[UnclaimedFault, ...
     claims, groups = claims_of(history, trial), replica_groups(history.names)
     hit = {fault.id: damaged_nodes(fault) for fault in history.faults if in_effect(fault)}
     faults = [fault for fault in history.faults if hit.get(fault.id)]
-    why = exceeding_claims(faults, hit, claims, groups, trial.profile)
+    in_sets = broker_sets_of_nodes(history.names)
+    ends = data_returned(faults, hit, history.events, in_sets)
+    faults_until = [replace(fault, healed=ends.get(fault.id, fault.healed)) for fault in faults]
+    why = exceeding_claims(faults_until, hit, claims, groups, trial.profile)
     if not why:
         return ()
-    whole = _recoveries(history, trial)
-    unclaimed = [
-        UnclaimedFault(fault, hit[fault.id], whole(fault), why[fault.id])
-        for fault in faults
-        if fault.id in why
-    ]
+    whole, last = _recoveries(history, trial)
+    unclaimed = []
+    for fault in (fault for fault in faults if fault.id in why):
+        returned = ends.get(fault.id, 0)
+        until = last if returned is None else max(whole(fault), returned)
+        unclaimed.append(UnclaimedFault(fault, hit[fault.id], until, why[fault.id]))
     sets = frozenset(broker_sets_in(history.names))
     every = whole_group_faults(unclaimed, groups, sets)
-    in_sets = broker_sets_of_nodes(history.names)
     hitting = {
         one.fault.id: frozenset().union(
             *(in_sets.get(node) or {groups.get(node, "")} for node in one.hit)
@@ -281,23 +289,57 @@ def destroyed_majorities(
     return frozenset(fault_ids)
 
 
+def data_returned(
+    faults: Sequence[FaultInterval],
+    hit: Mapping[int, frozenset[str]],
+    events: Sequence[ClusterEvent],
+    sets: Mapping[str, Collection[str]],
+) -> dict[int, int | None]:
+    """Return when the nodes that faults took data from had it again, by the fault's id; None: that
+    was not observed. Faults that took none, and those of nodes that log no roles, are left out.
+
+    `hit`: by id, the nodes that a fault damaged; `sets`: by node, its broker sets.
+    """
+    steps = set_changes_of(events)
+    full = _full_sizes(steps)
+    roles: dict[str, list[int]] = {}
+    for event in events:
+        if has_role(event):
+            roles.setdefault(event.node, []).append(event.t)
+    found: dict[int, int | None] = {}
+    for fault in faults:
+        nodes = [node for node in hit[fault.id] if node in roles]
+        if not nodes or fault.healed is None or not (fault.effects.forgets or fault.destroyed_on):
+            continue
+        ends: list[int | None] = [fault.healed]
+        for node in nodes:
+            began = next((t for t in roles[node] if t > (fault.applied or 0)), None)
+            since = max(fault.healed, began or 0)
+            ends.append(None if began is None else since)
+            if began is not None:
+                of = [name for name in sets.get(node, ()) if name in full]
+                ends += [_whole_at(steps, name, full[name], since, None) for name in of]
+        known = [end for end in ends if end is not None]
+        found[fault.id] = max(known) if len(known) == len(ends) else None
+    return found
+
+
 def _was_active(last: FaultInterval, fault: FaultInterval) -> bool:
     """Whether the fault was active when the last one began; one that was not observed healed still
-    is."""
+    is. `healed` may be later than the fault's end, see `data_returned`."""
     if last.begin is None or fault.begin is None:
         return fault is last
     return fault.begin <= last.begin and (fault.healed is None or last.begin <= fault.healed)
 
 
-def _recoveries(history: History, trial: Trial) -> Callable[[FaultInterval], int]:
-    """Return a function from a fault to the moment at which the cluster had recovered from it."""
+def _recoveries(history: History, trial: Trial) -> tuple[Callable[[FaultInterval], int], int]:
+    """Return a function from a fault to the moment at which the cluster had recovered from it, and
+    the end of the record."""
     logged = history.events
     steps = set_changes_of(logged)
     end = max((event.t for event in logged), default=0)
     end = max([end, *history.phases.values()])
-    full: dict[str, int] = {}
-    for step in steps:
-        full[step.set] = max(full.get(step.set, 0), len(step.members))
+    full = _full_sizes(steps)
 
     def whole(fault: FaultInterval) -> int:
         if fault.healed is None:
@@ -306,11 +348,19 @@ def _recoveries(history: History, trial: Trial) -> Callable[[FaultInterval], int
             return max(fault.healed, min(end, fault.healed + round(trial.recover_within_s * 1e9)))
         return max(_whole_at(steps, name, size, fault.healed, end) for name, size in full.items())
 
-    return whole
+    return whole, end
 
 
-def _whole_at(steps: Sequence[SetChange], name: str, size: int, since: int, end: int) -> int:
-    """Return when this set had all its members, at or after `since`."""
+def _full_sizes(steps: Sequence[SetChange]) -> dict[str, int]:
+    """Return how many members each set had at most."""
+    full: dict[str, int] = {}
+    for step in steps:
+        full[step.set] = max(full.get(step.set, 0), len(step.members))
+    return full
+
+
+def _whole_at(steps: Sequence[SetChange], name: str, size: int, since: int, end: End) -> int | End:
+    """Return when this set had all its members, at or after `since`; `end` if it never had."""
     now = 0
     for step in (step for step in steps if step.set == name):
         if step.t > since and now >= size:

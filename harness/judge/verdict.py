@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.history.notes import CORRUPTED
+from harness.operation import SENDS, F
 from harness.text.parsing import read_json
 
 SCHEMA_VERSION = 1
@@ -140,6 +141,16 @@ class Verdict:
     def stats(self, checker: str) -> Mapping[str, Any]:
         """Return the numbers of a checker; empty if it did not run."""
         return next((r.stats for r in self.checkers if r.checker == checker), {})
+
+    @property
+    def acknowledged(self) -> int | None:
+        """The number of acknowledged messages, whatever kind of send they are of; None if no
+        checker counted them."""
+        counts = self.stats("coverage").get("operations", {})
+        sent = {f: counts.get(f.name.lower(), {}).get("ok", 0) for f in SENDS}
+        plain = self.stats("loss").get("acknowledged", sent[F.SEND] if any(sent.values()) else None)
+        special = sum(sent.values()) - sent[F.SEND]
+        return plain + special if plain is not None else special or None
 
     def to_json(self) -> str:
         """Return it as JSON, sorted and indented, so that equal verdicts are equal bytes."""

@@ -54,7 +54,7 @@ from harness.errors import EXIT_BAD_REQUEST, EXIT_BED_FAILED, SeatrialError
 from harness.history.notes import DRAINED
 from harness.history.row_stream import RowStream, pack_integers, pack_texts
 from harness.history.rundir import RunDir
-from harness.operation import NONE, Completion, F, Type, ops_row
+from harness.operation import DELIVERIES, NONE, SENDS, Completion, F, Type, ops_row
 from harness.run.broker_sets import set_number_by_key
 from harness.trial import Trial
 
@@ -62,7 +62,9 @@ STATS_EVERY_S = 0.25
 STREAM = "--stream"
 LIFE = "--life="
 OP_BITS = 40  # an operation's number is index << OP_BITS | count, unique in the run
-_SEND, _POLL, _GET = F.SEND, F.POLL, F.GET
+COUNTED = frozenset(  # in the live view
+    (*SENDS, *(f for f in F if f >= F.GET and f not in (F.DECIDE, F.ASKED, F.POP, F.ACK, F.HIDE)))
+)
 _INVOKE, _OK = Type.INVOKE, Type.OK
 
 
@@ -215,7 +217,7 @@ class ClientProcess:
             )
         )
         begun = self._begun.pop(op)
-        if f == _SEND or f >= _GET:
+        if f in COUNTED:
             self.counts.ended[kind] += 1
             self.counts.latencies_ns.append(t - begun - self._spread_ns)
             if kind == _OK:
@@ -270,7 +272,7 @@ class ClientProcess:
                 epoch=message.epoch,
             )
         )
-        if f == _POLL:
+        if f in DELIVERIES:
             self.counts.polled += 1
 
     def note(self, text: str, process: int = NONE, op: int = NONE) -> None:

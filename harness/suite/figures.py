@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from harness.history.faults_and_events import ClusterEvent
+from harness.history.faults_and_events import ClusterEvent, FaultInterval
 from harness.history.reader import History
 from harness.history.roles import catch_up_times, election_count, hold_times, set_changes_of
 from harness.history.rundir import RunDir
@@ -19,6 +19,7 @@ from harness.text.parsing import is_number
 
 TIMES = ("to_ack_s", "failure_to_success_s")
 QUANTILES = {"p50": 0.5, "p99": 0.99}
+STATES = ("single", "async", "semi", "sync")  # of pairs, as their events `machine` name them
 NAMES = (
     *("injections", "elections", "acknowledged", "lost", "failed_sends", "duplicated", "anomalies"),
     *("sends_in_faults", "not_acknowledged_in_faults", "success_in_faults", "success_quiet"),
@@ -26,6 +27,7 @@ NAMES = (
     *("compared", "per_s", *(f"{name}_{word}" for name in TIMES for word in QUANTILES)),
     *("ack_ms_p50", "ack_ms_p99", "silence_s_max", "down_s", "availability", "late_s_p99"),
     *("redelivered", "delivered", "to_sync_s_p50", "to_sync_s_max", "held_s_max"),
+    *(f"struck_{state}" for state in STATES),
 )
 LATE = "late_s_p99"  # counted by a checker of messages with a time of their own
 NS = 1e9
@@ -37,7 +39,8 @@ def measured(run: RunDir | None, verdict: Verdict | None) -> dict[str, float]:
         return {}
     values: dict[str, float | None] = {**figures(verdict)}
     values["per_s"] = per_s(verdict, run.state())
-    values |= of_events(History.open(run).events)
+    history = History.open(run)
+    values |= of_events(history.events) | struck(history.events, history.faults)
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -57,10 +60,25 @@ def of_events(events: Sequence[ClusterEvent]) -> dict[str, float]:
     return found
 
 
+def struck(events: Sequence[ClusterEvent], faults: Sequence[FaultInterval]) -> dict[str, float]:
+    """Return for each state of a pair how many faults began to be in force while a pair was in it;
+    nothing if no system with such states was tested. The states of a pair are numbered."""
+    found: dict[str, float] = {}
+    machine = [event for event in events if event.kind == "machine"]
+    changes = sorted(machine, key=lambda event: int(event.fields["seq"]))
+    for fault in faults if changes else ():
+        if (at := fault.applied) is not None:
+            before = (event.fields for event in changes if event.t <= at)
+            present = {fields["brokerName"]: str(fields["state"]) for fields in before}
+            for state in {state.lower() for state in present.values()}:
+                found[f"struck_{state}"] = found.get(f"struck_{state}", 0) + 1
+    return {f"struck_{state}": 0.0 for state in STATES if changes} | found
+
+
 def per_s(verdict: Verdict, state: Mapping[str, Any]) -> float | None:
     """Return acknowledged messages per second of the actual load; None if they were not counted,
     or the load has no end."""
-    acked: Any = verdict.stats("loss").get("acknowledged")
+    acked: Any = verdict.acknowledged
     began: Any = state.get("load_began_ns")
     ended: Any = state.get("load_ended_ns")
     if not all(map(is_number, (acked, began, ended))) or ended <= began:
@@ -76,7 +94,7 @@ def figures(verdict: Verdict) -> dict[str, float | None]:
     sends = verdict.stats("coverage").get("operations", {}).get("send", {})
     values: dict[str, float | None] = {
         "injections": verdict.stats("coverage").get("counted"),
-        "acknowledged": loss.get("acknowledged"),
+        "acknowledged": verdict.acknowledged,
         "lost": loss.get("lost"),
         "failed_sends": sends["invoke"] - sends.get("ok", 0) if "invoke" in sends else None,
         "unknown_sends": sends.get("info", 0) if sends else None,

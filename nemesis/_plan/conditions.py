@@ -9,6 +9,8 @@
                                      resolved its target: some broker set has a master of a higher
                                      epoch; also `controller-leader changes`, `set shrinks` (fewer
                                      members in the SyncStateSets), `master is gone` (from a set)
+    after = "sends are held within 20 s"
+                                     a master holds all sends until its slave has caught up
     after = "previous is healed within 30 s"
                                      the previous fault is over, whether it succeeded or not
     after = "cluster is whole within 60 s"
@@ -66,6 +68,10 @@ def _masterless(before: ClusterState, now: ClusterState) -> bool:
     return any(name not in now.masters for name in before.masters)
 
 
+def _held(before: ClusterState, now: ClusterState) -> bool:
+    return bool(now.holding)
+
+
 def _whole(before: ClusterState, now: ClusterState) -> bool:
     return now.redundant
 
@@ -81,7 +87,12 @@ CHANGES: Mapping[str, StateTest] = {
     "set shrinks": _smaller_set,
     "master is gone": _masterless,
 }
-AFTER: Mapping[str, StateTest] = {**CHANGES, PREVIOUS: _any_state, WHOLE: _whole}
+AFTER: Mapping[str, StateTest] = {
+    **CHANGES,
+    "sends are held": _held,
+    PREVIOUS: _any_state,
+    WHOLE: _whole,
+}
 UNTIL: Mapping[str, StateTest] = {ANOTHER_MASTER: another_master, **CHANGES}
 
 _MORE = r"(?: \+ (?P<more>\d+(?:\.\d+)?) ?s)?"

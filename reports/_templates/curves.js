@@ -71,7 +71,8 @@ function gathered() {
   }
   series.edges = Array.from({ length: columns + 1 }, (_, i) => from + (start + i * each) * bin);
   series.middles = series.edges.slice(0, columns).map(ms => ms + series.ms / 2);
-  series.delivered = summed(data.cells.delivered[view.f === "read" ? "read" : "poll"], series);
+  const given = data.cells.delivered;
+  series.delivered = summed(view.f === "read" ? given.read : given.poll || given.pop, series);
   series.steps = steps(series);
   series.quantiles = quantiles(series);
   series.lag = Object.values(data.cells.lag).map(values =>

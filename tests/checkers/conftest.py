@@ -15,7 +15,7 @@ from checkers._spark import spark_stages as _units
 from harness.history.faults_and_events import ClusterEvent, FaultInterval, TimeWindow
 from harness.history.schema import OPS, TABLES
 from harness.judge.verdict import Reason
-from harness.operation import F, Type
+from harness.operation import DELIVERIES, F, Type
 from harness.run.broker_sets import BrokerSetData
 from harness.trial import Trial
 
@@ -64,7 +64,7 @@ class Sketch:
         row = {"op": number, "f": f, "process": 0, "key": key, "value": None, "pos": None}
         self.rows.append({**row, "t": int(at * S), "type": Type.INVOKE})
         done = int((at + took) * S)
-        if kind is Type.OK and f in (F.POLL, F.READ):
+        if kind is Type.OK and f in (*DELIVERIES, F.READ):
             for pos in range(brings):
                 self.rows.append({**row, "t": done, "type": Type.OK, "value": number, "pos": pos})
         if kind is not None:

@@ -1,14 +1,16 @@
 """Availability: numbers, told both ways, and never a conviction."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from checkers import availability, coverage
+from harness.campaign.simulation import counts_of
 from harness.history.faults_and_events import TimeWindow
 from harness.judge.verdict import Judgement, Result, Verdict
-from harness.operation import F, Type
+from harness.operation import DELIVERIES, SENDS, F, Type
 from harness.suite.figures import figures
 from reports import _format
 
@@ -29,6 +31,33 @@ def test_numbers_of_a_sound_run(sound: Sketch) -> None:
     assert result.stats["read"] == 1
     assert result.stats["latency_ms"]["all"]["p50"] == pytest.approx(2.0, rel=0.05)
     assert result.stats["latency_ms"]["all"]["max"] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("sent", SENDS)
+@pytest.mark.parametrize("given", DELIVERIES)
+def test_messages_of_all_kinds_count(sketch: Sketch, sent: F, given: F) -> None:
+    """Delayed and prepared messages are sent, and popped ones delivered, wherever it is counted:
+    in the tiles, in a fault, in the lanes, and in what campaigns and suites add up."""
+    for i in range(600):
+        sketch.op(sent, 1 + i / 20, kind=Type.FAIL if i % 6 == 5 else Type.OK)
+        sketch.op(given, 1.01 + i / 20, brings=2)
+    sketch.fault("delay", 10, 20)
+    result = judged(sketch)
+    assert result.stats["sends"] == {"invoke": 600, "ok": 500, "fail": 100, "info": 0}
+    assert result.stats["delivered"] == 1200
+    assert result.stats["sends_in_faults"]["ok"] > 100
+    assert result.stats["success"]["quiet"] == pytest.approx(5 / 6, abs=0.01)
+    assert result.stats["latency_ms"]["all"]["max"] == 2.0
+    assert result.stats["faults"][0]["to_ack_s"] < 0.2
+    assert sum(map(int, result.stats["lanes"]["ok"].split())) == 500
+    assert sum(map(int, result.stats["lanes"]["delivered"].split())) == 1200
+    checked = coverage.judge(sketch.facts())
+    verdict = Verdict(Judgement.VALID, "Valid: all of it.", (), (result, checked))
+    assert verdict.acknowledged == counts_of(verdict)["acknowledged"] == 500
+    assert figures(verdict)["acknowledged"] == 500
+    lossy = Result("loss", stats={"acknowledged": 7})
+    both = replace(verdict, checkers=(*verdict.checkers, lossy))
+    assert both.acknowledged == (7 if sent is F.SEND else 507)
 
 
 def test_no_latency_is_above_the_worst(sketch: Sketch) -> None:

@@ -26,7 +26,13 @@ def rows(text: str) -> dict[str, np.ndarray]:
         match = WORD.fullmatch(word)
         assert match, word
         what, value, offset, at, delay, again = match.groups()
-        row = {"t": round(float(at) * S), "op": number, "process": 0, "key": 0, "value": int(value)}
+        row = {
+            "t": round(float(at) * S),
+            "op": number,
+            "process": 0,
+            "queue": 0,
+            "value": int(value),
+        }
         if what == "d":
             ms = round(float(delay) * 1000)
             found.append({**row, "f": F.DELAY, "type": Type.INVOKE, "arg": ms})

@@ -35,7 +35,7 @@ def rows(text: str) -> dict[str, np.ndarray]:
         what, value, begin, end = match.groups()
         f, type_ = WORDS[what]
         times = [round(float(at) * S) for at in (begin, end or begin)]
-        row = {"op": number, "process": 0, "f": f, "key": QUEUE}
+        row = {"op": number, "process": 0, "f": f, "queue": QUEUE}
         message = {"value": int(value), "offset": int(value)}
         arg = {F.POP: INVISIBLE_MS, F.HIDE: LONGER_MS}.get(f, NONE)
         asked = {} if what in "pr" else message

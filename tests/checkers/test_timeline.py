@@ -27,7 +27,7 @@ from harness.history.journal import TableJournal
 from harness.history.reader import History
 from harness.history.rundir import RunDir
 from harness.history.schema import OPS
-from harness.operation import NONE, F, Type
+from harness.operation import NONE, SENDS, F, Type
 
 Row = dict[str, Any]
 MS = 1_000_000
@@ -72,10 +72,10 @@ def test_counts_are_exact(history: list[tuple[F, int, int | None, Type]]) -> Non
         for kind in (Type.OK, Type.FAIL, Type.INFO):
             ended = [(a + t) for g, a, t, k in history if g is f and k is kind and t is not None]
             assert answers.total(f, kind) == len(ended)
-            assert sum(answers.lane(CellKind.OPS, f, kind)) == len(ended)
+            assert sum(answers.lane(CellKind.OPS, (f,), kind)) == len(ended)
             for number, (begin, end) in enumerate(ASK.windows):
                 inside = [t for t in ended if begin <= t * MS < end]
-                assert answers.in_window(number, f, kind) == len(inside)
+                assert answers.in_window(number, (f,), kind) == len(inside)
         assert answers.total(f, Type.INVOKE) == sum(g is f for g, *_ in history)
 
 
@@ -145,7 +145,8 @@ def test_files_merge_in_any_order(history: list[tuple[F, int, int | None, Type]]
     whole = Timeline(merge(tables), ASK)
     once = measured(rows)
     assert whole.latency_lane(0.99) == once.latency_lane(0.99)
-    assert whole.lane(CellKind.OPS, F.SEND, Type.OK) == once.lane(CellKind.OPS, F.SEND, Type.OK)
+    lanes = [each.lane(CellKind.OPS, SENDS, Type.OK) for each in (whole, once)]
+    assert lanes[0] == lanes[1]
     assert whole.quantiles_ms([0.5, 0.99]) == once.quantiles_ms([0.5, 0.99])
 
 

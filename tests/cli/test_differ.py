@@ -25,11 +25,11 @@ from harness.cli.differ import (
 from harness.cli.options import Request
 from harness.cli.session import RunEnd
 from harness.errors import BadRequest
-from harness.history.faults_and_events import ClusterEvent
+from harness.history.faults_and_events import ClusterEvent, FaultInterval
 from harness.judge.verdict import Judgement, Verdict
 from harness.run.preflight import refuse_impossible
 from harness.suite.bundled import path_of
-from harness.suite.figures import of_events
+from harness.suite.figures import of_events, struck
 from harness.trial import Trial
 
 REQUEST = Request(Trial(), None)
@@ -148,6 +148,19 @@ def test_what_nodes_did_counts_only_where_they_log_who_is_in_sync() -> None:
     assert of_events([won[0], grown, grown, won[1], cut, cut]) == known
     bare = event("election", masterId=1, epoch=1)
     assert of_events([bare]) == {"elections": 1}
+
+
+def test_faults_are_counted_by_the_state_in_which_a_pair_was() -> None:
+    """By the numbers of states: the events of two nodes may be read in any order."""
+
+    def event(t: int, seq: int, state: str) -> ClusterEvent:
+        return ClusterEvent(t, "n", "machine", {"brokerName": "a", "seq": seq, "state": state})
+
+    events = [event(30, 4, "SYNC"), event(10, 1, "SINGLE"), event(20, 3, "SEMI")]
+    faults = [FaultInterval(n, "kill", applied=at) for n, at in enumerate((5, 20, 29, 35, None))]
+    counted = {"struck_single": 0, "struck_async": 0, "struck_semi": 2, "struck_sync": 1}
+    assert struck(events, faults) == counted
+    assert struck([], faults) == {}
 
 
 def test_a_figure_with_too_few_values_is_named_and_not_expected_by_chance() -> None:

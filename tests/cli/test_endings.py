@@ -16,7 +16,7 @@ from harness.history.rundir import RunDir
 from harness.judge.verdict import Finding, Judgement, Reason, Result, Verdict
 from harness.suite.execution import TimeSpent, row_of
 from harness.suite.expected import ExpectedRun, FigureBound
-from harness.suite.figures import NAMES, of_events
+from harness.suite.figures import NAMES, of_events, struck
 from harness.suite.figures import figures as figures_of
 from harness.suite.store import (
     AS_EXPECTED,
@@ -181,6 +181,8 @@ def test_every_figure_that_may_be_bounded_is_one_that_is_told() -> None:
     pair += [ClusterEvent(t, "broker-1", kind) for t, kind in ((3, "held"), (4, "released"))]
     by_events = of_events([logged, *pair])
     told = {*figures_of(Verdict(Judgement.VALID, "", (), ())), *by_events, "per_s"}
+    machine = {"brokerName": "a", "seq": 1, "state": "SINGLE"}
+    told |= {*struck([ClusterEvent(1, "hacontroller-1", "machine", machine)], [])}
     assert told == set(NAMES)
     counted = {"operations": {"send": {"invoke": 10, "ok": 7, "info": 1, "fail": 2}}}
     seen = Verdict(Judgement.VALID, "", (), (Result("coverage", stats=counted),))

@@ -366,6 +366,16 @@ def test_a_fault_waits_for_the_cluster_to_stand_otherwise(
     assert (cut["state"], kill["state"]) == ("installed", "installed")
 
 
+def test_a_fault_waits_until_sends_are_held(world: Any, tmp_path: Path) -> None:
+    """For a state, which may have begun before."""
+    changes = {2.0: replace(world.standing, holding=("set-1",))}
+    first = fault("pause", 1.0, "broker-3", for_s=9.0)
+    second = fault("kill", 3.0, "broker-2", after="sends are held within 3 s")
+    stood(world, tmp_path, changes, first, second)
+    assert world.last(1)["begin"] == pytest.approx(3 * S, abs=0.1 * S)
+    assert world.last(1)["state"] == "installed"
+
+
 def test_a_change_that_does_not_come_is_not_made_up(world: Any, tmp_path: Path) -> None:
     """The fault is recorded as failed, with its condition, and no node is hit."""
     first = fault("pause", 1.0, "broker-3")

@@ -167,3 +167,15 @@ def test_a_semi_synchronous_set_is_whole_with_its_designated_slave() -> None:
     alone = cluster_state({**said, "broker-1": broker(1, "master", 3, [1], 2)}, [semi])
     assert not alone.redundant
     assert "not in the SyncStateSet" in missing_redundancy(alone, [semi])
+
+
+@pytest.mark.parametrize(("phase", "holding"), [("SEMI", ("set-1",)), ("SYNC", ())])
+def test_sends_are_held_in_semi(phase: str, holding: tuple[str, ...]) -> None:
+    """By the HA controller that knows the latest state."""
+    late = controller(1, 3, [1], 6, role="hacontroller")
+    latest = controller(1, 3, [1], 7, role="hacontroller")
+    assert late is not None
+    assert latest is not None
+    late["sets"]["set-1"]["state"] = "ASYNC"
+    latest["sets"]["set-1"]["state"] = phase
+    assert look(**{**WHOLE, "ha_1": late, "ha_2": latest}).holding == holding

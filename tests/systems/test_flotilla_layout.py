@@ -390,6 +390,19 @@ def test_fast_failover_means_the_seconds_of_a_clock() -> None:
             "coordinators must be one of flotilla, zookeeper, not 'java'",
         ),
         (
+            {"profile": "zk-ha", "settings": {"zkSyncLimit": 3}},
+            'zkSyncLimit is for coordinators = "zookeeper"',
+        ),
+        (
+            {"profile": "zk-ha", "settings": {"coordinators": "zookeeper", "zkSyncLimit": 0}},
+            "zkSyncLimit must be a whole number from 1",
+        ),
+        (
+            {"profile": "zk-ha", "settings": {"coordinators": "zookeeper", "zkTickTime": 2000}},
+            r"zkSyncLimit \(3\) times zkTickTime \(2000 ms\) must be less than zkSessionTimeout "
+            r"\(4000 ms\), or a leader of ZooKeeper that was paused ends",
+        ),
+        (
             {
                 "profile": "zk-ha",
                 "settings": {"coordinators": "zookeeper"},

@@ -2,7 +2,8 @@
 
 The slave with the lowest id of those that a nameserver knows serves consumers until the master
 returns: pulls, queue ranges, group offsets, groups, locks and queries by key. It appends nothing:
-sends are refused, and so are changes of topics and resets of offsets.
+sends are refused, and so are changes of topics and resets of offsets. Special messages that are due
+are sent to other sets (special/escape.py).
 
 Commits are made in the slave's own catalog, on its disk before they are answered, and are listed
 apart there (`Catalog.acted`). A master that starts takes them back from every slave that the
@@ -23,6 +24,7 @@ from collections.abc import Collection, Sequence
 
 from ..config import Config
 from ..net.wire import Json, Status
+from ..special.progress import ESCAPED
 from .catalog import Catalog, MetadataChange, Version, commit
 
 MASTER = 0  # the id of a master at the nameservers
@@ -65,12 +67,16 @@ def acts(known: Collection[int], me: int) -> bool:
 
 def take_back(catalog: Catalog, replies: Sequence[Json]) -> None:
     """Take what slaves hold at a master's start: their newest catalog if the master has lost its
-    own, and the commits that they made for the master."""
+    own, the commits that they made for the master, and which special messages they escaped."""
     newest = max(replies, key=_version, default=None)
     if newest is not None and _version(newest) > catalog.version:
         catalog.adopt(newest)
     rows = [row for reply in replies for row in reply["acted"]]
     made = [commit((group, topic, queue), offset) for group, topic, queue, offset in rows]
+    for scan, topic, begin, end in (row for reply in replies for row in reply.get("progress", ())):
+        if scan == ESCAPED:
+            known = catalog.progress.get((scan, topic, begin), 0)
+            made.append(MetadataChange("progress", [scan, topic, begin], max(end, known)))
     catalog.apply(made, catalog.version)
 
 

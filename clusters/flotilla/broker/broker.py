@@ -50,8 +50,10 @@ from ..special.envelope import (
     HIDE_TOPIC,
     OP_TOPIC,
     POP_TOPIC,
+    RETRY_TOPIC,
     REVIVE_TOPIC,
 )
+from ..special.escape import ActingScans, EscapeBridge, Neighbour
 from ..special.halves import HalfMessages
 from ..special.pop import REVIVES, PopMessages
 from ..store.consume_queue import Key
@@ -76,14 +78,26 @@ from .sends import MAX_WAITING_SENDS, Replier, WaitingSends
 from .store_lifecycle import Retention, mark_clean_stop, open_replica
 
 
-async def main(config: Config, ports: Ports, rules: Rules, ready: Callable[[str], None]) -> None:
-    """Serve until cancelled."""
+async def main(
+    config: Config,
+    ports: Ports,
+    rules: Rules,
+    ready: Callable[[str], None],
+    neighbours: dict[str, Neighbour] | None = None,
+) -> None:
+    """Serve until cancelled. `neighbours`: the brokers of this process, by brokerName; this one is
+    among them while it serves."""
     inner = config.broker_name if config.in_container else ""
     events = EventLog(config.event_log, config.node, ports, inner)
     await ModeFile(config, ports).load()
     replica = await open_replica(config, ports, rules, events)
-    broker = Broker(config, ports, rules, replica, events)
-    await serve(config, ports, replica, broker, (broker.handler, broker.ha), ready)
+    present = neighbours if neighbours is not None else {}
+    broker = Broker(config, ports, rules, replica, events, neighbours=present)
+    present[config.broker_name] = broker
+    try:
+        await serve(config, ports, replica, broker, (broker.handler, broker.ha), ready)
+    finally:
+        present.pop(config.broker_name, None)
 
 
 async def serve(
@@ -137,9 +151,10 @@ class Broker:
         events: EventLog,
         beats: Iterator[int] | None = None,
         operations: HandlerTable | None = None,
+        neighbours: Mapping[str, Neighbour] | None = None,
     ) -> None:
         """`beats`: numbers of its messages to nameservers and controllers; `operations`: further
-        requests that it serves."""
+        requests that it serves; `neighbours`: the brokers of this process, by brokerName."""
         self._config, self._events, self._replica = config, events, replica
         self._loop = asyncio.get_running_loop()
         self._controllers = ControllerClient(config.controllers, config.controller_rpc_timeout_s)
@@ -174,6 +189,8 @@ class Broker:
         )
         self._groups = GroupHandler(context)
         self._send_handler = SendHandler(context, role, sends)
+        self._bridge = EscapeBridge(context, {} if neighbours is None else neighbours)
+        self._acting_scans = ActingScans(context, self._bridge)
         self._retention = Retention(config, ports, replica, role.needed_from, events)
         self._timers: list[PeriodicTimer] = []
         self.handler = JsonHandler(
@@ -240,6 +257,8 @@ class Broker:
         for timer in self._timers:
             timer.stop()
         self.role.link.close()
+        self._acting_scans.stop()
+        self._bridge.close()
         self.role.step_down(why)
         await self.role.close()
         for part in (self._metadata, self._announcer, self._controllers, self._retention):
@@ -264,6 +283,16 @@ class Broker:
         """Return whether this broker is a master that would append a send."""
         return self.role.serves_as_master() and self._send_handler.admits()
 
+    # special messages of other sets: escape.Neighbour
+
+    def queues_of(self, topic: str) -> int:
+        return self._replica.catalog.topics.get(topic, 0)
+
+    def take(self, send: SendRequest) -> "asyncio.Future[SendReply]":
+        answer: asyncio.Future[SendReply] = self._loop.create_future()
+        self._send_handler.serve(_FutureReply(answer), 0, send)
+        return answer
+
     def pause_scans(self, paused: bool) -> None:
         """Put nothing into the log by itself while paused; for a master."""
         if paused:
@@ -286,7 +315,12 @@ class Broker:
 
     def stepped_down(self) -> None:
         self._send_handler.stop_scans()
+        self._acting_scans.stop()
         self._pulls.abandon()
+
+    def acts(self) -> None:
+        """This broker, a slave, begins to serve for its master."""
+        self._acting_scans.start()
 
     def role_changed(self) -> None:
         """The role, or the epoch of it, is another one."""
@@ -372,6 +406,17 @@ class Retired:
     held: Sequence[HeldSend] | None
 
 
+@dataclass(frozen=True)
+class _FutureReply:
+    """Takes the answer to a send of another broker of this process."""
+
+    answer: "asyncio.Future[SendReply]"
+
+    def reply(self, op: int, request: int, body: bytes) -> None:
+        if not self.answer.done():
+            self.answer.set_result(SendReply.unpack(body))
+
+
 class SendHandler:
     """Serves SEND: refuses what cannot be stored, appends the rest; `WaitingSends` answers it."""
 
@@ -400,7 +445,7 @@ class SendHandler:
         for scan in self._scans:
             scan.stop()
 
-    def serve(self, connection: FrameConnection, request: int, send: SendRequest) -> None:
+    def serve(self, connection: Replier, request: int, send: SendRequest) -> None:
         if self.handover.holds(connection, request, send):
             return
         stored = self._checked(send)
@@ -428,6 +473,9 @@ class SendHandler:
             return self.transactions.decide(send)
         if send.topic in (ACK_TOPIC, HIDE_TOPIC):
             return self.pops.settle(send)
+        if send.topic == RETRY_TOPIC:
+            adopted = self.pops.adopt(send)
+            return adopted if isinstance(adopted, SendReply) else self._no_room(adopted) or adopted
         if send.topic not in (DELAY_TOPIC, HALF_TOPIC):
             return self._refusal(send) or self._no_room(send) or send
         is_delayed = send.topic == DELAY_TOPIC

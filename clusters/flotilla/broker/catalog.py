@@ -53,7 +53,8 @@ class Version(NamedTuple):
 
 class MetadataChange(NamedTuple):
     """One change: a topic (value: queues, None if deleted), a group (value: its topics), a commit
-    or a reset of a group's offset, or a number of a scan's progress (key: scan, topic, index)."""
+    or a reset of a group's offset, or a number of a scan's progress (key: scan, topic, index; the
+    value 0 is not kept)."""
 
     what: str
     key: Any
@@ -142,8 +143,7 @@ class Catalog:
                 self.groups[str(change.key)] = tuple(change.value)
                 self._unsaved.add(TOPICS_FILE)
             elif change.what == "progress":
-                self.progress[_place(change.key)] = int(change.value)
-                self._unsaved.add(OFFSETS_FILE)
+                self._set_progress(_place(change.key), int(change.value))
             else:
                 self._set_offset(change)
 
@@ -170,6 +170,13 @@ class Catalog:
         for place in [p for p in self._offsets if p[1] == name]:
             del self._offsets[place]
             self._unsaved.add(OFFSETS_FILE)
+
+    def _set_progress(self, place: GroupQueue, number: int) -> None:
+        self._unsaved.add(OFFSETS_FILE)
+        if number:
+            self.progress[place] = number
+        else:
+            self.progress.pop(place, None)
 
     def _set_offset(self, change: MetadataChange) -> None:
         place, offset = _place(change.key), int(change.value)

@@ -29,11 +29,11 @@ from ..net.connection import (
 from ..net.wire import Json, Op, SendReply, SendRequest, Status
 from ..world.timers import WakeEvent
 from .handler import HandlerContext, HandlerTable
-from .sends import MAX_WAITING_SENDS
+from .sends import MAX_WAITING_SENDS, Replier
 
 MAX_HANDOVER_S = 60.0  # the longest time for which sends are held
-Serve = Callable[[FrameConnection, int, SendRequest], None]
-HeldSend = tuple[FrameConnection, int, SendRequest]
+Serve = Callable[[Replier, int, SendRequest], None]
+HeldSend = tuple[Replier, int, SendRequest]
 
 
 class HandoverHandler:
@@ -60,7 +60,7 @@ class HandoverHandler:
     def table(self) -> HandlerTable:
         return {Op.HAND_OVER: self._hand_over, Op.RESUME: self._resume}
 
-    def holds(self, connection: FrameConnection, request: int, send: SendRequest) -> bool:
+    def holds(self, connection: Replier, request: int, send: SendRequest) -> bool:
         """Hold a send while a handover is under way; return whether it is held."""
         if self._held is None:
             return False

@@ -255,6 +255,7 @@ class BrokerRole:
             self.acting = ActingChanges(
                 self.config, self.replica.catalog, self._rules.acted_is_durable
             )
+            self._observer.acts()
         if before is not None:
             before.end()
             self._observer.stepped_down()

@@ -32,6 +32,7 @@ from ..net import connection as net
 from ..net.connection import FrameConnection, JsonHandler, refusal
 from ..net.wire import DECODE_ERRORS, Json, Op, Status, from_json, to_json
 from ..rules import Rules
+from ..special.escape import Neighbour
 from ..world.ports import Ports, is_out_of_space, retry_when_out_of_files
 from .isolation import InnerExit, IsolatedFiles
 from .placement import InnerChanges, InnerId, Table, id_of
@@ -73,7 +74,9 @@ class InnerBroker:
         rules: Rules,
         isolates: bool,
         on_end: Callable[["InnerBroker"], None],
+        neighbours: dict[str, Neighbour],
     ) -> None:
+        """`neighbours`: the brokers that serve in this process, by brokerName."""
         self.config = config
         self.id = id_of(config)
         self._on_end = on_end
@@ -83,7 +86,7 @@ class InnerBroker:
         self._ready = asyncio.Event()
         rules = rules.inner_rules(rules, config.broker_name)
         self._task = asyncio.ensure_future(
-            broker.main(config, own, rules, lambda address: self._ready.set())
+            broker.main(config, own, rules, lambda address: self._ready.set(), neighbours)
         )
 
     @property
@@ -145,6 +148,7 @@ class Container:
         self._config, self._ports, self._rules, self._events = config, ports, rules, events
         self._path = f"{config.store}/container.json"
         self._brokers: dict[InnerId, InnerBroker] = {}
+        self._neighbours: dict[str, Neighbour] = {}
         self._stopping: dict[InnerBroker, None] = {}
         self._changes = InnerChanges({})
         self._turn = asyncio.Lock()  # one change after the other
@@ -282,7 +286,7 @@ class Container:
             self._record("failed", config, why=why)
             return why
         isolates = self._config.container_isolates_faults
-        new = InnerBroker(config, self._ports, self._rules, isolates, self._ended)
+        new = InnerBroker(config, self._ports, self._rules, isolates, self._ended, self._neighbours)
         self._brokers[new.id] = new
         why = await new.started()
         if why and self._rules.failed_inner_is_taken_out:

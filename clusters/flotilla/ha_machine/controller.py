@@ -24,7 +24,14 @@ from ..world.timers import WakeEvent
 from ..zk.jute import EPHEMERAL, SEQUENTIAL, WatchEvent, ZkError
 from ..zk.session import ConnectionLoss, SessionEnded, SessionState, ZkSession
 from .machine import BrokerReport, MachineState, MachineView, Phase, hold_limit_s
-from .nodes import MachinePaths, ReadState, change_state, read_broker, read_state
+from .nodes import (
+    MachinePaths,
+    ReadState,
+    change_state,
+    read_broker,
+    read_state,
+    record_change,
+)
 
 
 async def main(config: Config, ports: Ports, rules: Rules, ready: Callable[[str], None]) -> None:
@@ -187,7 +194,7 @@ class HaController:
         new = await change_state(
             session, self._paths, name, of.read, wanted, self._rules.counted_version
         )
-        self._record(name, state, new)
+        record_change(self._events, name, state, new, self._config.elect_unclean_master)
         self._wake.set()
 
     def _hold(self, state: MachineState | None, lasts_s: float) -> tuple[bool, bool]:
@@ -199,31 +206,6 @@ class HaController:
         too_long = state.phase is Phase.SEMI and lasts_s > hold_limit_s(shortest_s, state.holds)
         rests = state.phase is Phase.ASYNC and state.holds > 0
         return too_long, not rests or lasts_s > hold_limit_s(shortest_s, state.holds - 1)
-
-    def _record(self, name: str, before: MachineState | None, new: MachineState) -> None:
-        members = sorted(new.sync)
-        self._events.write(
-            "machine",
-            brokerName=name,
-            seq=new.seq,
-            state=new.phase.value,
-            replaces=before.seq if before else 0,
-            masterId=new.master,
-            epoch=new.epoch,
-            sync=members,
-        )
-        if new.epoch == new.seq:
-            self._events.write(
-                "election",
-                brokerName=name,
-                masterId=new.master,
-                epoch=new.epoch,
-                set=members,
-                previousSet=sorted(before.sync) if before else [],
-                unclean=self._config.elect_unclean_master,
-                trigger="machine",
-            )
-        self._events.write("set", brokerName=name, set=members, setEpoch=new.seq, why="machine")
 
     # describing
 

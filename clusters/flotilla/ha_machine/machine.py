@@ -44,7 +44,8 @@ NEW = 0  # the seq of a wanted state, or its epoch if it begins one
 @dataclass(frozen=True)
 class MachineState:
     """A state of one set. `sync`: the brokers that must hold every acknowledged message, and the
-    life of each. `holds`: how many holds in a row were too short since SINGLE or SYNC."""
+    life of each. `holds`: how many holds in a row were too short since SINGLE or SYNC. `begun`: a
+    master has served the set, so a broker whose store is empty when it starts has lost data."""
 
     seq: int
     phase: Phase
@@ -55,6 +56,7 @@ class MachineState:
     ha_address: str
     sync: Mapping[int, str]
     holds: int = 0
+    begun: bool = False
 
     def fields(self) -> Json:
         return {
@@ -67,6 +69,7 @@ class MachineState:
             "haAddr": self.ha_address,
             "sync": {str(i): x for i, x in self.sync.items()},
             "holds": self.holds,
+            "begun": self.begun,
         }
 
     @classmethod
@@ -78,6 +81,7 @@ class MachineState:
             str(fields["haAddr"]),
             {int(i): str(life) for i, life in fields["sync"].items()},
             int(fields.get("holds", 0)),
+            bool(fields.get("begun", False)),
         )
 
 
@@ -152,21 +156,23 @@ def may_succeed(view: MachineView) -> int | None:
 
     In SYNC both have everything: the slave, else the broker that comes back first, of two the one
     with the longer log. In other states only the former master has. One that returns with an empty
-    store, while another broker has data, has lost its disk: the other would cut its log to match.
+    store, although the set has had a master, has lost its disk: the other would cut its log to
+    match.
     """
     state, brokers = view.state, view.brokers
     assert state is not None, "there was a master"
     living = [i for i, life in state.sync.items() if i in brokers and brokers[i].life == life]
-    returned = [i for i in state.sync if i in brokers and not is_emptied(i, brokers)]
+    returned = [i for i in state.sync if i in brokers and not is_emptied(i, brokers, state.begun)]
     if living or returned:
         return max(living or returned, key=lambda i: (brokers[i].epoch, brokers[i].end, -i))
     return min(brokers) if view.unclean and brokers else None
 
 
-def is_emptied(broker: int, brokers: Mapping[int, BrokerReport]) -> bool:
-    """Return whether a process began with an empty store, and another one did not."""
+def is_emptied(broker: int, brokers: Mapping[int, BrokerReport], begun: bool) -> bool:
+    """Return whether a process began with an empty store, and the set is not new: another process
+    did not, or a master has served (`begun`)."""
     began_empty = {i: each.epoch == each.end == 0 for i, each in brokers.items()}
-    return began_empty[broker] and not all(began_empty.values())
+    return began_empty[broker] and (begun or not all(began_empty.values()))
 
 
 def next_state(
@@ -180,12 +186,15 @@ def next_state(
     master = brokers.get(state.master)
     if master is None or master.life != state.life:
         heir = succeeds(view)
-        return None if heir is None else _single(heir, brokers)
+        return None if heir is None else _single(heir, brokers, state.begun)
+    state = replace(state, begun=state.begun or master.obeys >= state.epoch)
     slave = next((i for i in sorted(brokers) if i != state.master and i in master.slaves), None)
     if state.phase is Phase.SYNC:
         return _phase(state, Phase.SINGLE) if _out_of_step(state, master, brokers) else None
     if slave is None:
         below = {Phase.ASYNC: Phase.SINGLE, Phase.SEMI: Phase.ASYNC}.get(state.phase)
+        if below is None and state != view.state:
+            return _phase(state, Phase.SINGLE)
         return _phase(state, below) if below else None
     report, obeyed = master.slaves[slave], master.obeys == state.seq
     match state.phase:
@@ -201,11 +210,11 @@ def next_state(
     return None
 
 
-def _single(broker: int, brokers: Mapping[int, BrokerReport]) -> MachineState:
+def _single(broker: int, brokers: Mapping[int, BrokerReport], begun: bool = False) -> MachineState:
     """Return the state in which a process begins to be master."""
     new = brokers[broker]
-    sync = {broker: new.life}
-    return MachineState(NEW, Phase.SINGLE, NEW, broker, new.life, new.address, new.ha_address, sync)
+    who = (broker, new.life, new.address, new.ha_address)
+    return MachineState(NEW, Phase.SINGLE, NEW, *who, {broker: new.life}, begun=begun)
 
 
 def _phase(state: MachineState, phase: Phase) -> MachineState:

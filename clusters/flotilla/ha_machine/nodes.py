@@ -12,6 +12,7 @@ two decisions that were made from the same state one succeeds.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ..events import EventLog
 from ..net.wire import from_json, to_json
 from ..zk.jute import SetNode, ZkCode, ZkError
 from ..zk.session import Watcher, ZkSession
@@ -108,3 +109,33 @@ async def change_state(
         SetNode(paths.state(name), to_json(new.fields()), counted_version(before.version)),
     )
     return new
+
+
+def record_change(
+    events: EventLog, name: str, before: MachineState | None, new: MachineState, unclean: bool
+) -> None:
+    """Write the events of a state that this node has written. `unclean`: a broker that lacks
+    messages may be elected."""
+    members = sorted(new.sync)
+    events.write(
+        "machine",
+        brokerName=name,
+        seq=new.seq,
+        state=new.phase.value,
+        replaces=before.seq if before else 0,
+        masterId=new.master,
+        epoch=new.epoch,
+        sync=members,
+    )
+    if new.epoch == new.seq:
+        events.write(
+            "election",
+            brokerName=name,
+            masterId=new.master,
+            epoch=new.epoch,
+            set=members,
+            previousSet=sorted(before.sync) if before else [],
+            unclean=unclean,
+            trigger="machine",
+        )
+    events.write("set", brokerName=name, set=members, setEpoch=new.seq, why="machine")

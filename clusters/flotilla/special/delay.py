@@ -34,7 +34,7 @@ from ..net.connection import Tasks
 from ..net.wire import SendReply, SendRequest, Status
 from ..world.timers import MAX_WAIT_S, WakeEvent
 from .envelope import DELAY_TOPIC, DELAYED, DelayRequest, Envelope, EnvelopeError
-from .progress import DelayProgress, log_has
+from .progress import DelayProgress, EscapedRecords, log_has
 
 QUEUE = (DELAY_TOPIC.encode(), 0)
 _READ = 256  # messages that are read at once
@@ -78,6 +78,7 @@ class DelayScan:
 
     def _begin(self, progress: DelayProgress) -> None:
         self._noted = progress
+        self._escaped = EscapedRecords(DELAY_TOPIC, {})  # while another broker acted as master
         self._put_ms = progress.due_ms
         self._waiting: list[tuple[int, int]] = []  # a heap of due, queue offset
         self._open: list[int] = []  # a heap of queue offsets; those in _done are left out
@@ -163,6 +164,7 @@ class DelayScan:
         progress = self._rules.resumed(progress, has)
         if not has:
             self._context.events.write("delay-resumed", floor=progress.floor, end=progress.end)
+        self._escaped = EscapedRecords(DELAY_TOPIC, self._catalog.progress)
         self._noted, self._put_ms = progress, max(self._put_ms, progress.due_ms)
         self._confirmed = self._last = Put(progress.due_ms, -1, progress.end, progress.epoch)
         at = max(base, progress.floor)
@@ -170,7 +172,8 @@ class DelayScan:
         while at < end and (found := self._store.fetch(QUEUE, at, min(_READ, end - at), 1 << 20)):
             for payload in found:
                 due_ms = Envelope.unpack(payload.body).due_ms
-                if due_ms > progress.due_ms:
+                escaped = self._escaped.has(payload.epoch, payload.queue_offset)
+                if due_ms > progress.due_ms and not escaped:
                     self._keep(due_ms, payload.queue_offset)
             at = found[-1].queue_offset + 1
             await asyncio.sleep(0)
@@ -271,6 +274,7 @@ class DelayScan:
         return self._open[0] if self._open else self._seen_end
 
     async def _save(self, progress: DelayProgress) -> None:
-        answer = await self._context.make(*progress.changes())
+        changes = (*progress.changes(), *self._escaped.forget_before(progress.floor))
+        answer = await self._context.make(*changes)
         if answer.get("code", Status.SUCCESS) == Status.SUCCESS:
             self._noted = progress

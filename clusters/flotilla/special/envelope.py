@@ -10,7 +10,8 @@ replication and recovery know nothing of special messages, and brokers of older 
 Clients can neither make, read nor delete a system topic. They send to one: a SEND to `%delay` asks
 the broker to deliver the message later (`DelayRequest`), one to `%half` and `%op` to prepare and to
 decide a transaction (`HalfRequest`, `HalfDecision`), one to `%ack` and `%hide` is about a message
-that a group was given by a PULL of `%pop:` (pop_records.py). A broker of an older edition has no
+that a group was given by a PULL of `%pop:` (pop_records.py), and one to `%retry` brings a message
+that a group of another set is to be given again (escape.py). A broker of an older edition has no
 such topic and refuses it by name: TOPIC_NOT_EXIST %delay.
 """
 
@@ -21,6 +22,7 @@ DELAY_TOPIC = "%delay"
 HALF_TOPIC, OP_TOPIC, DEAD_TOPIC = "%half", "%op", "%dead"
 ASK_TOPIC = "%ask:"  # followed by a group of producers
 REVIVE_TOPIC, ACK_TOPIC, HIDE_TOPIC = "%revive", "%ack", "%hide"
+RETRY_TOPIC = "%retry"
 POP_TOPIC = "%pop:"  # followed by a topic, GROUP_FOLLOWS and a group of consumers
 GROUP_FOLLOWS = "\n"  # in no name of a topic or group, since those are printable
 DELAYED, HALF = 1, 2  # kinds of envelope

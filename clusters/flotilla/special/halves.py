@@ -14,7 +14,8 @@ A half whose group has no producer here is not counted, and waits.
 
 Which halves are open is known in memory. A new master rebuilds that from both topics, from the
 offsets on that were noted as progress: before them everything is decided, as the set knows. How
-often it was asked is forgotten.
+often it was asked is forgotten. A half that an acting master has escaped (escape.py) is a new half
+of another set, so the master that returns takes the old one as rolled back.
 
 With `strictSpecialMessages = false` decisions are as in RocketMQ (EndTransactionProcessor): SUCCESS
 at once, and the records in batches every `transactionOpBatchInterval`. A failover then forgets
@@ -43,9 +44,9 @@ from .envelope import (
     HalfDecision,
     HalfRequest,
 )
+from .progress import HALF_SCAN, EscapedRecords, half_progress
 
 HALVES, OPS = (HALF_TOPIC.encode(), 0), (OP_TOPIC.encode(), 0)
-_SCAN = "%half-scan"  # what the progress is noted under
 _READ = 256  # messages that are read at once
 _MOST_ASKED = 32  # halves in one question
 _RECORD = 256  # bytes of a record of a decision, and more
@@ -92,6 +93,7 @@ class HalfMessages:
 
     def _begin(self) -> None:
         self._open: dict[int, OpenHalf] = {}
+        self._escaped = EscapedRecords(HALF_TOPIC, {})  # while another broker acted as master
         self._decided: dict[int, int] = {}  # half -> queue offset of its record, -1: in _batch
         self._batch: list[HalfDecision] = []  # records that are not written yet
         self._batch_at = self._note_at = 0.0
@@ -291,11 +293,17 @@ class HalfMessages:
             await self._wake.wait(self._config.delay_scan_s if busy else MAX_WAIT_S)
 
     async def _load(self, half_end: int, op_end: int) -> None:
-        half_at, op_at = self._progress()
+        half_at, op_at = half_progress(self._catalog)
         for payload in await self._read(OPS, op_at, op_end):
             self._decided[HalfDecision.unpack(payload.body).half] = payload.queue_offset
+        self._escaped = EscapedRecords(HALF_TOPIC, self._catalog.progress)
         for payload in await self._read(HALVES, half_at, half_end):
-            if payload.queue_offset not in self._decided:
+            if payload.queue_offset in self._decided:
+                continue
+            if self._escaped.has(payload.epoch, payload.queue_offset):
+                self._decided[payload.queue_offset] = -1
+                self._batch.append(HalfDecision(payload.queue_offset, commit=False))
+            else:
                 group = HalfRequest.unpack(Envelope.unpack(payload.body).body).group
                 self._open[payload.queue_offset] = OpenHalf(group, self._loop.time())
 
@@ -339,12 +347,6 @@ class HalfMessages:
 
     # progress
 
-    def _progress(self) -> tuple[int, int]:
-        half, op = (
-            self._catalog.progress.get((_SCAN, topic, 0), 0) for topic in (HALF_TOPIC, OP_TOPIC)
-        )
-        return half, op
-
     async def _note(self) -> None:
         """Note from where a new master has to read: before that, the set knows all decisions."""
         now = self._loop.time()
@@ -356,12 +358,12 @@ class HalfMessages:
         half = self._rules.first_open((*self._open, *unknown), queue.visible_end)
         left = {h: op for h, op in self._decided.items() if h >= half}
         op = min((*(op for op in left.values() if op >= 0), ops.visible_end))
-        if (half, op) == self._progress():
+        if (half, op) == half_progress(self._catalog):
             return
-        changes = (
-            MetadataChange("progress", [_SCAN, topic, 0], offset)
+        changes = [
+            MetadataChange("progress", [HALF_SCAN, topic, 0], offset)
             for topic, offset in ((HALF_TOPIC, half), (OP_TOPIC, op))
-        )
-        answer = await self._context.make(*changes)
+        ]
+        answer = await self._context.make(*changes, *self._escaped.forget_before(half))
         if answer.get("code", Status.SUCCESS) == Status.SUCCESS:
             self._decided = {h: op for h, op in self._decided.items() if h >= half}

@@ -44,10 +44,11 @@ from .pop_records import (
     PopLedger,
     RetriedMessage,
     acked_record,
+    escaped_number,
 )
+from .progress import REVIVE_SCAN, EscapedRecords
 
 REVIVES = (REVIVE_TOPIC.encode(), 0)
-_SCAN = "%revive-scan"  # what the progress is noted under
 _READ = 256  # records that are read at once
 _MAX_BYTES = 1 << 20  # of the messages of one POP
 _MAX_REVIVED = 256  # in one turn of the event loop
@@ -110,6 +111,7 @@ class PopMessages:
 
     def _begin(self) -> None:
         self._ledger = PopLedger()
+        self._escaped = EscapedRecords(REVIVE_TOPIC, {})  # while another broker acted as master
         self._due: list[tuple[int, int]] = []  # a heap of due times and checkpoints
         self._written: deque[tuple[int, Place, int]] = deque()  # not in the set yet
         self._confirmed: dict[Place, int] = {}  # behind what checkpoints of the set have
@@ -296,6 +298,24 @@ class PopMessages:
         answer = self.appended(acked, place)
         return SendReply(Status.SUCCESS, answer.queue_offset, epoch=self._epoch())
 
+    def adopt(self, send: SendRequest) -> SendRequest | SendReply:
+        """Return the record to store for a SEND to `%retry`, or the answer that refuses it."""
+        try:
+            retried = RetriedMessage.unpack(send.body)
+        except EnvelopeError as e:
+            return SendReply(Status.MESSAGE_ILLEGAL, remark=str(e))
+        if not self._ready:
+            return SendReply(Status.SYSTEM_BUSY, remark="the master has just been elected")
+        group, topic, _ = retried.place
+        if send.queue >= self._catalog.topics.get(topic, 0):
+            return SendReply(Status.TOPIC_NOT_EXIST, remark=f"{topic}-{send.queue}")
+        # its checkpoint is of another set
+        again = retried._replace(checkpoint=-1, number=0, place=(group, topic, send.queue))
+        record = again.pack()
+        if not self._store.fits_into_segment(REVIVES[0], b"", record):
+            return SendReply(Status.MESSAGE_ILLEGAL, remark="the message is too large")
+        return SendRequest(REVIVE_TOPIC, 0, b"", record)
+
     def appended(self, record: bytes, appended: AppendResult) -> AppendResult:
         """Take a record that was appended to `%revive`; return what its answer says of it."""
         self._apply(record, appended.queue_offset)
@@ -334,6 +354,7 @@ class PopMessages:
             await self._wake.wait(0.0 if more else self._pause_s())
 
     async def _load(self, end: int) -> None:
+        self._escaped = EscapedRecords(REVIVE_TOPIC, self._catalog.progress)
         queue = self._store.queues().get(REVIVES)
         at = max(self._floor(), queue.base if queue else 0)
         while at < end and (found := self._store.fetch(REVIVES, at, _READ, 1 << 20)):
@@ -379,8 +400,11 @@ class PopMessages:
             base = self._store.queues()[key].base if key in self._store.queues() else source + 1
             payloads = self._store.fetch(key, source, 1, 1) if source >= base else []
             record = acked_record(offset, number)
-            why = "" if payloads else "it was deleted"
-            if queue >= self._catalog.topics.get(topic, 0):
+            escaped = self._escaped.has(found.epoch, escaped_number(offset, number))
+            why = "" if payloads or escaped else "it was deleted"
+            if escaped:
+                pass  # another set gives it
+            elif queue >= self._catalog.topics.get(topic, 0):
                 why = f"there is no queue {topic}-{queue}"
             elif payloads:
                 message = payloads[0].key, payloads[0].body
@@ -412,7 +436,7 @@ class PopMessages:
     # progress
 
     def _floor(self) -> int:
-        return self._catalog.progress.get((_SCAN, REVIVE_TOPIC, 0), 0)
+        return self._catalog.progress.get((REVIVE_SCAN, REVIVE_TOPIC, 0), 0)
 
     def _moves(self) -> list[MetadataChange]:
         """Return the changes of groups' offsets that are due."""
@@ -439,7 +463,8 @@ class PopMessages:
         self._behind = floor != self._floor()
         if self._behind and now >= self._note_at:
             self._note_at = now + self._config.flush_delay_offset_s
-            changes.append(MetadataChange("progress", [_SCAN, REVIVE_TOPIC, 0], floor))
+            changes.append(MetadataChange("progress", [REVIVE_SCAN, REVIVE_TOPIC, 0], floor))
+            changes += self._escaped.forget_before(escaped_number(floor, 0))
         if changes:
             self._noting = self._tasks.start(self._save(changes))
 

@@ -130,6 +130,17 @@ class RetriedMessage(NamedTuple):
         return Envelope(RETRY, topic, queue, self.key, body, tries=self.tries).pack()
 
     @classmethod
+    def unpack(cls, data: bytes) -> "RetriedMessage":
+        """Read the body of a SEND to `%retry`. Raises EnvelopeError."""
+        envelope = Envelope.unpack(data)
+        try:
+            if envelope.kind == RETRY:
+                return cls.read(envelope)
+        except (struct.error, UnicodeDecodeError) as e:
+            raise EnvelopeError(f"not a message that is given again: {e}") from e
+        raise EnvelopeError("not a message that is given again")
+
+    @classmethod
     def read(cls, envelope: Envelope) -> "RetriedMessage":
         checkpoint, number, size, offset = _RETRY.unpack_from(envelope.body)
         at = _RETRY.size + size
@@ -205,6 +216,11 @@ class PopLedger:
         floor = min((*self.open, *settled, *waiting, end))
         self._settled = {r: by for r, by in self._settled.items() if r >= floor}
         return floor
+
+
+def escaped_number(checkpoint: int, number: int) -> int:
+    """Return what names one message of a checkpoint among escaped records."""
+    return checkpoint * MAX_POPPED + number
 
 
 # the decisions: see rules.py

@@ -21,7 +21,7 @@ from dataclasses import replace
 from ..config import Config
 from ..events import EventLog
 from ..ha_machine.machine import BrokerReport, MachineState, MachineView, Phase, hold_limit_s
-from ..ha_machine.nodes import MachinePaths, ReadState, change_state, read_state
+from ..ha_machine.nodes import MachinePaths, ReadState, change_state, read_state, record_change
 from ..net.connection import Tasks
 from ..net.wire import Json, Op, from_json, to_json
 from ..replication.replica import Replica
@@ -248,7 +248,8 @@ class ZookeeperRole:
         wanted = self._rules.next_machine_state(view)
         if wanted is not None:
             name, version = self._config.broker_name, self._rules.counted_version
-            await change_state(session, self._paths, name, self._read, wanted, version)
+            new = await change_state(session, self._paths, name, self._read, wanted, version)
+            record_change(self._events, name, obeyed, new, self._config.elect_unclean_master)
 
     def _record_role(self) -> None:
         info = self.info

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from clusters.flotilla.ha_machine.machine import Phase
 from harness.contracts import ClusterState
 
 AGREEING = ("controller", "coordinator")  # roles that elect a leader among themselves
@@ -66,6 +67,7 @@ def cluster_state(described: Descriptions, broker_sets: Sequence[BrokerSetLayout
         out_of_set=out_of_set,
         controller_leader=_leader(described),
         epochs={name: view.epoch for name, view in views.items()},
+        holding=tuple(s.name for s in broker_sets if _holds(described, s)),
         redundant=all(_redundant(described, s, views[s.name]) for s in broker_sets),
         serving=tuple(node for node in described if _serves(described, node)),
         detail=described,
@@ -143,6 +145,13 @@ def _rows(described: Descriptions, broker_set: BrokerSetLayout) -> list[Mapping[
     deciders = ("controller", "hacontroller")
     rows = [each["sets"] for each in described.values() if each and each["role"] in deciders]
     return [sets[broker_set.name] for sets in rows if sets.get(broker_set.name)]
+
+
+def _holds(described: Descriptions, broker_set: BrokerSetLayout) -> bool:
+    """Return whether a pair is in SEMI, by the HA controller that knows its latest state."""
+    rows = [row for row in _rows(described, broker_set) if "state" in row]
+    latest = max(rows, key=lambda row: int(row["setEpoch"]), default=None)
+    return latest is not None and latest["state"] == Phase.SEMI
 
 
 def _ids(row: Mapping[str, Any], broker_set: BrokerSetLayout) -> dict[int, str]:

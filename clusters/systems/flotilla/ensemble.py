@@ -42,6 +42,7 @@ class Ensemble:
         values = {
             **EnsembleServer.defaults(),
             "tickTime": settings.zk_tick_ms,
+            "syncLimit": settings.zk_sync_limit,
             "session_ms": settings.zk_session_ms,
             "heap_mb": HEAP_MB,
         }

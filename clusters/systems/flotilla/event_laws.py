@@ -266,7 +266,7 @@ class EventLaws:
         of, life = self._set_of(line), self._state.process(line.node)
         self._state.log_changed(life)
         if line.fields["masterId"] is None:  # it stepped down, and knows no master yet
-            life.master_since = 0
+            life.master_since, life.follows = 0, False
             return
         life.epoch, life.acked, life.confirmed = int(line.fields["epoch"]), 0, -1
         life.master = of.by_address.get(str(line.fields.get("masterAddr")), "")
@@ -274,6 +274,7 @@ class EventLaws:
         master = int(line.fields["masterId"])
         if life.master:
             of.ids.setdefault(master, life.master)
+        life.follows = line.fields["role"] == "slave"
         if line.fields["role"] == "master":
             life.master_since = (
                 life.master_since or life.epoch
@@ -283,6 +284,24 @@ class EventLaws:
         else:
             life.master_since = 0
         self._begin_epoch(of, master, life.epoch, line)
+
+    def _escaped(self, line: EventLine) -> None:
+        """An acting master has sent special messages to another set."""
+        of, life, to = self._set_of(line), self._state.process(line.node), str(line.fields["to"])
+        self._state.checks[Law.ESCAPED_HOME] += 1
+        if to == of.name:
+            why = f"{line.node} sent special messages of {of.name} to {of.name} itself"
+            self._state.report(Law.ESCAPED_HOME, line.node, why, {"set": of.name}, line.t_ns)
+        if line.fields["status"] != SUCCESS:
+            return
+        self._state.checks[Law.ESCAPED_TWICE] += 1
+        for epoch, offset in line.fields["records"]:
+            record = str(line.fields["topic"]), int(epoch), int(offset)
+            if record in life.escaped:
+                why = f"{line.node} sent record {offset} of {record[0]} twice, now to {to}"
+                fields = {"set": of.name, "epoch": epoch, "offset": offset}
+                self._state.report(Law.ESCAPED_TWICE, line.node, why, fields, line.t_ns)
+            life.escaped.add(record)
 
     def _check_one_master(self, of: SetState, life: NodeLifetime, t_ns: int) -> None:
         self._state.checks[Law.ONE_MASTER] += 1
@@ -486,6 +505,7 @@ _CHECKS: Mapping[str, Callable[[EventLaws, EventLine], None]] = {
     "mode": EventLaws._mode,
     "promised": EventLaws._promised,
     "withdrawn": EventLaws._withdrawn,
+    "escaped": EventLaws._escaped,
     "senseless": EventLaws._protocol_error,
     "inner": EventLaws._inner,
 }

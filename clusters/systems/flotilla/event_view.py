@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from clusters.flotilla.ha_machine.machine import Phase
 from clusters.systems.flotilla.cluster_state import BrokerSetLayout, parts_of_nodes
 from harness.contracts import ClusterState
 
@@ -35,6 +36,7 @@ class EventView:
         self._set_of = {node: each.name for each in sets for node in each.nodes}
         self._ids: dict[str, dict[int, str]] = {each.name: {} for each in sets}
         self._views = {each.name: _View() for each in sets}
+        self._phases: dict[str, tuple[int, str]] = {}  # of pairs: SequenceID and state
         self._terms: dict[str, int] = {}  # by controller that leads, as far as its events show
         self._standing: ClusterState | None = None
 
@@ -46,6 +48,9 @@ class EventView:
                 self._role(node, mine, fields)
             case "election" | "set":
                 self._election_or_set(str(fields.get("brokerName") or mine), fields)
+            case "machine":
+                name, latest = str(fields["brokerName"]), (int(fields["seq"]), str(fields["state"]))
+                self._phases[name] = max(self._phases.get(name, latest), latest)
             case "raft" if node not in self._set_of:
                 self._raft(node, fields)
             case "start":
@@ -98,4 +103,5 @@ class EventView:
             out_of_set=out_of_set,
             controller_leader=max(self._terms, key=lambda node: self._terms[node], default=""),
             epochs=epochs,
+            holding=tuple(name for name, (_, phase) in self._phases.items() if phase == Phase.SEMI),
         )

@@ -47,6 +47,9 @@ class Law(StrEnum):
     GENERATION_WENT_BACK = "GENERATION_WENT_BACK"
     GENERATIONS_MIXED = "GENERATIONS_MIXED"
     PROMISE_BROKEN = "PROMISE_BROKEN"
+    WROTE_AS_SLAVE = "WROTE_AS_SLAVE"
+    ESCAPED_HOME = "ESCAPED_HOME"
+    ESCAPED_TWICE = "ESCAPED_TWICE"
 
 
 OF_MACHINES = frozenset({Law.SEQUENCE_REUSED, Law.STATE_JUMPED})  # where haMode is zookeeper
@@ -59,6 +62,7 @@ OF_CONVERSIONS = frozenset(  # where sets may be converted to another mode
         Law.PROMISE_BROKEN,
     }
 )
+OF_ACTING = frozenset({Law.ESCAPED_HOME, Law.ESCAPED_TWICE})  # where slaves act as masters
 OF_CONTAINERS = frozenset({Law.GHOST_BROKER, Law.STORE_SHARED, Law.INNER_FORGOTTEN})
 
 
@@ -86,6 +90,8 @@ class NodeLifetime:
     epoch: int = 0
     master_since: int = 0  # the epoch in which it became master; 0: it is not master
     master: str = ""  # the node that it follows
+    follows: bool = False  # it has become a slave, and made no decision of a master since
+    escaped: set[tuple[str, int, int]] = field(default_factory=set)  # topic, epoch, queue offset
     state: SyncState | None = None
     own_offset: int = 0
     written: int = 0
@@ -165,6 +171,7 @@ class LawState:
         self.sets: dict[str, SetState] = {}
         self.processes: dict[str, NodeLifetime] = {}
         mode = str(settings.get("haMode", "controller"))
+        self.acting = bool(settings.get("enableSlaveActingMaster", False))
         self.convertible = bool(settings.get("convertible", False))
         self._sync_flush = settings.get("flushDiskType") == "SYNC_FLUSH"
         self._now_ns = now_ns
@@ -248,6 +255,7 @@ class LawState:
         absent = set() if self.machines else set(OF_MACHINES)
         absent |= set() if inside else OF_CONTAINERS
         absent |= set() if self.convertible else OF_CONVERSIONS
+        absent |= set() if self.acting else OF_ACTING
         laws = [law for law in Law if law not in absent]
         looked = {law.value: self.checks[law] for law in laws}
         seen = {"looked": looked, "lines": self.lines, "unseen": self.unreadable}

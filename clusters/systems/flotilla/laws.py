@@ -20,6 +20,9 @@ once.
     ROUTE_OF_ZONE       a client in a zone gets the sets led there, and all if there is none
     LED_IN_CLOSED_ZONE  no broker is elected in a zone that an operator has closed
     UNACCEPTABLE        no node sends a message that violates the protocol
+    WROTE_AS_SLAVE      a broker that follows a master appends nothing of its own
+    ESCAPED_HOME        an acting master sends special messages to other sets only
+    ESCAPED_TWICE       ... and none again after a set has taken it
     CONVERTED_UNEQUAL, CONVERTED_EARLY, GENERATION_WENT_BACK, GENERATIONS_MIXED, PROMISE_BROKEN
                         see `event_laws.SetGenerations` (convertible = true)
     SEQUENCE_REUSED     a SequenceID belongs to one state of one pair (haMode = zookeeper)
@@ -120,6 +123,7 @@ class Laws:
             ack_position=self._ack_position(life, of, rules),
             find_consistent_point=self._find_consistent_point(life, of, rules),
             lease_lasts=self._lease_lasts(life, of, rules),
+            stored_content=self._stored_content(life, rules),
         )
 
     def _inner_rules(self, node: str, rules: Rules) -> Callable[[Rules, str], Rules]:
@@ -268,6 +272,7 @@ class Laws:
             all_ack: bool,
         ) -> int:
             offset = decide(stored, own, acks, members, all_ack)
+            life.follows = False
             if own != life.own_offset and not of.votes:
                 life.own_offset = own
                 holds(life.node, own)
@@ -278,6 +283,22 @@ class Laws:
             return offset
 
         return confirm_offset
+
+    def _stored_content(
+        self, life: NodeLifetime, rules: Rules
+    ) -> Callable[[bytes, bytes, bool], tuple[bytes, bytes]]:
+        decide = rules.stored_content
+
+        def stored_content(shard: bytes, body: bytes, begins: bool) -> tuple[bytes, bytes]:
+            """A broker appends a message of its own."""
+            self._state.checks[Law.WROTE_AS_SLAVE] += 1
+            if life.follows:
+                why = f"{life.node} appended a message of its own as the slave of {life.master}"
+                fields = {"epoch": life.epoch}
+                self._state.report(Law.WROTE_AS_SLAVE, life.node, why, fields)
+            return decide(shard, body, begins)
+
+        return stored_content
 
     def _check_confirm(self, life: NodeLifetime, of: SetState, offset: int) -> None:
         """The confirm offset of a master changed, or it is its first one."""

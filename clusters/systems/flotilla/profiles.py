@@ -42,8 +42,13 @@ CONTROL_ZONES = "controlZones"  # where no broker may be
 LEARNERS = "learners"  # brokers of each set that are never elected
 CONTAINER_LAYOUT, CROSS = "containerLayout", "cross"  # where the brokers of containers are
 COORDINATORS, COORDINATOR_KINDS = "coordinators", ("flotilla", "zookeeper")  # what they run
+# ticks after which servers of ZooKeeper leave a leader that is silent
+ZK_SYNC_LIMIT, USUAL_SYNC_LIMIT = "zkSyncLimit", 3
 MUTANT = "mutant"  # the known-bad variant that all nodes run; unset: none
-_OWN_KEYS = {BROKER_SETS, LEARNERS, CONTAINER_LAYOUT, COORDINATORS, CONTROL_ZONES, MUTANT}
+_OWN_KEYS = {
+    *(BROKER_SETS, LEARNERS, CONTAINER_LAYOUT, COORDINATORS, ZK_SYNC_LIMIT, CONTROL_ZONES),
+    MUTANT,
+}
 KEYS = _NODE_KEYS | CLIENT_KEYS | _OWN_KEYS
 
 
@@ -132,6 +137,10 @@ class FlotillaSettings:
     @property
     def zk_tick_ms(self) -> int:
         return self._scaled_ms("zkTickTime")
+
+    @property
+    def zk_sync_limit(self) -> int:
+        return int(self.values.get(ZK_SYNC_LIMIT, USUAL_SYNC_LIMIT))
 
     @property
     def zk_session_ms(self) -> int:
@@ -241,6 +250,7 @@ def _check(values: Mapping[str, Any]) -> None:
         )
     if COORDINATORS in values and values.get("haMode") != "zookeeper":
         raise BadRequest(f'the trial\'s settings: {COORDINATORS} are for haMode = "zookeeper"')
+    _check_ensemble(values)
     if values.get("convertible") and (values.get(LEARNERS) or values.get("enableSemiSync")):
         key = LEARNERS if values.get(LEARNERS) else "enableSemiSync"
         raise BadRequest(
@@ -249,6 +259,26 @@ def _check(values: Mapping[str, Any]) -> None:
         )
     if MUTANT in values and values[MUTANT] not in MUTANTS:
         raise UnknownName("mutant", str(values[MUTANT]), MUTANTS)
+
+
+def _check_ensemble(values: Mapping[str, Any]) -> None:
+    """Refuse a ZooKeeper ensemble whose leader could end sessions after a pause."""
+    if values.get(COORDINATORS) != "zookeeper":
+        if ZK_SYNC_LIMIT in values:
+            raise BadRequest(
+                f'the trial\'s settings: {ZK_SYNC_LIMIT} is for {COORDINATORS} = "zookeeper"'
+            )
+        return
+    limit = values.get(ZK_SYNC_LIMIT, USUAL_SYNC_LIMIT)
+    _check_whole(ZK_SYNC_LIMIT, limit, 1)
+    every = {**_DEFAULTS, **values}
+    tick_ms, session_ms = every["zkTickTime"], every["zkSessionTimeout"]
+    if limit * tick_ms >= session_ms:
+        raise BadRequest(
+            f"the trial's settings: {ZK_SYNC_LIMIT} ({limit}) times zkTickTime ({tick_ms:g} ms) "
+            f"must be less than zkSessionTimeout ({session_ms:g} ms), or a leader of ZooKeeper "
+            "that was paused ends the sessions of living brokers before other servers replace it"
+        )
 
 
 def _check_whole(key: str, value: Any, least: int) -> None:

@@ -37,10 +37,10 @@ BROKERS = st.builds(
 )
 
 
-def state(phase: Phase, seq: int = 6) -> MachineState:
+def state(phase: Phase, seq: int = 6, begun: bool = True) -> MachineState:
     """A state with master 1; in SYNC broker 2 must have every message, too."""
     sync = {1: "a", 2: "a"} if phase is Phase.SYNC else {1: "a"}
-    return MachineState(seq, phase, 3, 1, "a", "h:1", "h:2", sync)
+    return MachineState(seq, phase, 3, 1, "a", "h:1", "h:2", sync, begun=begun)
 
 
 VIEWS = st.builds(
@@ -157,9 +157,22 @@ def test_states_and_reports_are_read_as_they_were_written() -> None:
 def test_a_set_that_never_had_data_goes_on() -> None:
     """Its master may have lost its power before anything was on its disk."""
     brokers = {1: report("b"), 2: report("b")}
-    after = next_state(MachineView(state(Phase.SINGLE), brokers))
+    after = next_state(MachineView(state(Phase.SINGLE, begun=False), brokers))
     assert after is not None
     assert after.master == 1
+
+
+def test_an_empty_disk_is_known_without_the_other_broker() -> None:
+    """The state says that the set has had a master, as soon as that one has begun."""
+    new = state(Phase.SINGLE, begun=False)
+    assert next_state(MachineView(new, {1: report(obeys=0)})) is None
+    begun = next_state(MachineView(new, {1: report(obeys=6)}))
+    assert begun == replace(new, seq=NEW, begun=True)
+    assert next_state(MachineView(begun, {1: report(obeys=6)})) is None
+    assert next_state(MachineView(begun, {1: report("b")})) is None
+    back = next_state(MachineView(begun, {1: replace(report("b"), epoch=3)}))
+    assert back is not None
+    assert (back.master, back.begun) == (1, True)
 
 
 @pytest.mark.parametrize("phase", Phase)

@@ -14,6 +14,7 @@ from clusters.flotilla.special.envelope import (
 )
 from clusters.flotilla.special.progress import (
     DelayProgress,
+    EscapedRecords,
     due_of,
     log_has,
     noted_until,
@@ -93,3 +94,28 @@ def test_what_is_noted_leaves_nothing_out(
     noted = noted_until(dues[put - 1], dues[confirmed - 1], next_ms, strict)
     assert all(due > noted for due in rest)
     assert rest or noted == dues[-1]
+
+
+RECORDS = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 12)), max_size=40)
+
+
+@given(RECORDS, RECORDS, st.integers(0, 13))
+def test_escaped_records_are_known_from_their_rows(
+    first: list[tuple[int, int]], second: list[tuple[int, int]], floor: int
+) -> None:
+    """A set of records, as two brokers noted them, until no scan reads them again."""
+    rows: dict[tuple[str, str, int], int] = {}
+    for records in (first, second):
+        noted, own = EscapedRecords("%delay", {}), dict[tuple[str, str, int], int]()
+        for record in records:
+            for _, key, end in noted.add(*record):
+                own[tuple(key)] = end
+        for key, end in own.items():
+            rows[key] = max(end, rows.get(key, 0))
+    known = EscapedRecords("%delay", {key: end for key, end in rows.items() if end})
+    every = [(epoch, offset) for epoch in range(1, 4) for offset in range(13)]
+    assert {r for r in every if known.has(*r)} == {*first, *second}
+    assert not any(EscapedRecords("%half", rows).has(*record) for record in every)
+    gone = [tuple(key) for _, key, end in known.forget_before(floor) if not end]
+    left = EscapedRecords("%delay", {k: end for k, end in rows.items() if end and k not in gone})
+    assert {r for r in every if left.has(*r)} >= {r for r in (*first, *second) if r[1] >= floor}

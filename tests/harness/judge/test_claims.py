@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from harness import registry
 from harness.cli.options import request
 from harness.errors import BadRequest
-from harness.history.faults_and_events import FaultInterval
+from harness.history.faults_and_events import ClusterEvent, FaultInterval
 from harness.judge.claims import (
     UnclaimedFault,
     allowed_nodes,
@@ -25,6 +25,7 @@ from harness.judge.claims import (
     destroyed_majorities,
     exceeding_claims,
     in_effect,
+    unclaimed_faults,
     whole_group_faults,
 )
 from harness.judge.demands import ALL_DEMANDS
@@ -137,6 +138,84 @@ def test_an_extent_is_exceeded_by_faults_that_are_there_together() -> None:
     assert unclaimed(together, power="one") == {0, 1}
     assert unclaimed(apart, power="one") == unclaimed(sets, power="one") == set()
     assert unclaimed(together, power="all") == set()
+
+
+def moments(*events: tuple[int, str, str, dict[str, Any]]) -> list[ClusterEvent]:
+    return [ClusterEvent(t, node, kind, fields) for t, node, kind, fields in events]
+
+
+def unclaimed_powers(
+    second_at: int, events: Sequence[ClusterEvent], kind: str = "power"
+) -> tuple[UnclaimedFault, ...]:
+    """Return which of two faults of one broker each, at 0 to 10 and later, are unclaimed."""
+    nodes = ["broker-1", "broker-2"]
+    faults = [
+        fault(
+            n,
+            kind,
+            [node],
+            at,
+            at + 10,
+            observation={"effect": {"files": {node: {"lost_bytes": 1}}}},
+        )
+        for n, (node, at) in enumerate(zip(nodes, (0, second_at), strict=True))
+    ]
+    names = {
+        "nodes": list(GROUPS),
+        "roles": {node: "broker" if "broker" in node else "controller" for node in GROUPS},
+        "sets": {
+            name: {"nodes": [n for n in GROUPS if GROUPS[n] == name], "full": 3, "keys": []}
+            for name in ("set-1", "set-2")
+        },
+    }
+    history = SimpleNamespace(
+        faults=faults, events=events, names=names, state={}, shared={}, phases={"end": 99}
+    )
+    trial = Trial(system="none", claims={"power": "one", "kill": "one"})
+    return unclaimed_faults(history, trial)  # type: ignore[arg-type]
+
+
+SLAVE = {"role": "slave"}
+SET = {"brokerName": "set-1"}
+LEFT = (
+    (1, "controller-1", "set", {**SET, "set": [1, 2, 3]}),
+    (5, "controller-1", "set", {**SET, "set": [2, 3]}),
+)
+BACK = (20, "controller-1", "set", {**SET, "set": [1, 2, 3]})
+
+
+@pytest.mark.parametrize(
+    ("events", "until"),
+    [
+        ((), 10),  # nodes that log nothing
+        (((-1, "broker-1", "role", SLAVE), (15, "broker-1", "role", SLAVE)), 15),
+        (((-1, "broker-1", "role", SLAVE), (15, "broker-1", "role", {"role": "fenced"})), None),
+        ((*LEFT, (12, "broker-1", "role", SLAVE), BACK), 20),
+        ((*LEFT, (12, "broker-1", "role", SLAVE)), None),
+        ((*LEFT, BACK, (25, "broker-1", "role", SLAVE)), 25),
+        ((LEFT[0], (5, "broker-4", "set", {"brokerName": "set-2", "set": [5]}), BACK), 10),
+    ],
+)
+def test_data_that_was_taken_counts_until_it_is_back(
+    events: Sequence[tuple[int, str, str, dict[str, Any]]], until: int | None
+) -> None:
+    """A power cut leaves a copy less until its node has a role again and its set is whole. A second
+    one before that exceeds `one`, whenever the first was healed; and one after it does not. A kill
+    takes no data, so it counts as long as it lasts."""
+    logged = moments(*events)
+    for second_at in (11, 14, 16, 19, 21, 24, 26, 40):
+        both = until is None or second_at <= until
+        found = {one.fault.id for one in unclaimed_powers(second_at, logged)}
+        assert found == ({0, 1} if both else set()), second_at
+        assert unclaimed_powers(second_at, logged, "kill") == ()
+
+
+def test_two_copies_that_were_taken_one_after_the_other_excuse_together() -> None:
+    """The first fault lasts, for what both held, until its node has its data again."""
+    events = moments((-1, "broker-1", "role", SLAVE), (15, "broker-1", "role", SLAVE))
+    first, second = unclaimed_powers(12, events)
+    assert first.fault.healed == 10
+    assert first.until >= 15 > second.begin
 
 
 @given(

@@ -1,10 +1,13 @@
-"""A slave serves consumers while its master is absent (RIP-32), and appends nothing."""
+"""A slave serves for its absent master (RIP-32): consumers, and special messages that are due. It
+appends nothing."""
 
 import asyncio
+from collections import Counter
 
 import pytest
 from simulated_fleet import BROKER_SET, TOPIC, Fleet, Sailor, acknowledged, eventually
 
+from clusters.flotilla.client import CallOutcome, SendResult
 from clusters.flotilla.client.calls import CALL_ERRORS, CallRefused
 
 MASTER, SLAVE = "broker-1", "broker-2"
@@ -167,3 +170,50 @@ def test_a_master_alone_in_its_set_starts_at_once() -> None:
 
     fleet.sail(scenario)
     assert not [row for row in fleet.events(MASTER, "preonline") if row["done"]]
+
+
+@pytest.mark.parametrize(
+    ("profile", "nodes", "acting_node"),
+    [("switchless-escape", {"broker": 4}, "broker-2"), ("container-cross", {}, "container-2")],
+)
+def test_delayed_messages_escape_to_another_set(
+    profile: str, nodes: dict[str, int], acting_node: str
+) -> None:
+    """To the other set's master, in the same process or elsewhere, while the own one is away. The
+    slave's log stays as it is, and the master does not put them again when it returns."""
+    fleet = Fleet(5, profile, nodes=nodes)
+    bodies = {b"late %d" % number for number in range(20)}
+    stopped = {"container-2": "container-1"}.get(acting_node, MASTER)
+
+    async def scenario(sailor: Sailor) -> None:
+        await whole(sailor)
+        accepted = set[bytes]()
+        for body in sorted(bodies):
+
+            def done(result: SendResult, body: bytes = body) -> None:
+                if result.outcome is CallOutcome.HAPPENED:
+                    accepted.add(body)
+
+            sailor.client.producer.send_delayed(TOPIC, 0, b"k", body, 5000, done)
+
+        async def all_accepted() -> bool:
+            return accepted == bodies
+
+        await eventually(all_accepted)
+        await asyncio.sleep(2)  # until slaves know that all of it is confirmed
+        before = fleet.events(acting_node, "escaped")
+        await sailor.kill(stopped)
+
+        async def escaped() -> bool:
+            rows = fleet.events(acting_node, "escaped")
+            return sum(len(row["records"]) for row in rows if not row["status"]) == len(bodies)
+
+        await eventually(escaped)
+        assert not before
+        await sailor.start(stopped)
+        await whole(sailor)
+        await asyncio.sleep(2)  # in which a scan would put what it has to
+        assert Counter(await sailor.read_all()) == Counter(bodies)
+
+    fleet.sail(scenario)
+    assert {row["to"] for row in fleet.events(acting_node, "escaped")} == {"set-2"}

@@ -19,7 +19,12 @@ from clusters.flotilla.replication.epochs import EpochTable
 from clusters.flotilla.replication.quorum import LogPosition, SendTimeouts
 from clusters.flotilla.rules import RULES
 from clusters.systems.flotilla.acked_log import AckedLog
-from clusters.systems.flotilla.law_state import OF_CONTAINERS, OF_CONVERSIONS, OF_MACHINES
+from clusters.systems.flotilla.law_state import (
+    OF_ACTING,
+    OF_CONTAINERS,
+    OF_CONVERSIONS,
+    OF_MACHINES,
+)
 from clusters.systems.flotilla.laws import Law, Laws
 
 
@@ -290,7 +295,7 @@ def test_counts_are_exact_and_tales_are_capped(laws: Laws) -> None:
     assert laws.counts[Law.ONE_LEADER] == 30
     head, *rest = laws.events()
     assert head[2] == "laws-watched"
-    looked = set(Law) - OF_MACHINES - OF_CONTAINERS - OF_CONVERSIONS
+    looked = set(Law) - OF_ACTING - OF_MACHINES - OF_CONTAINERS - OF_CONVERSIONS
     assert head[3]["looked"] == {law.value: 0 for law in looked} | {"ONE_LEADER": 60}
     assert (head[3]["lines"], head[3]["unseen"]) == (60, 0)
     assert sum(1 + fields.get("untold", 0) for _, _, _, fields in rest) == 30

@@ -31,17 +31,19 @@ async def prepare(sailor: Sailor, body: bytes, queue: int = 0) -> int:
     return result.queue_offset
 
 
-async def decide(sailor: Sailor, body: bytes, half: int, commit: bool) -> SendResult:
+async def decide(
+    sailor: Sailor, body: bytes, half: int, commit: bool, queue: int = 0
+) -> SendResult:
     producer = sailor.client.producer
-    return await ended(lambda done: producer.decide(TOPIC, 0, half, body, commit, done))
+    return await ended(lambda done: producer.decide(TOPIC, queue, half, body, commit, done))
 
 
-async def questions(sailor: Sailor) -> Sequence[Message]:
+async def questions(sailor: Sailor, queue: int = 0) -> Sequence[Message]:
     """Wait until the broker asks; return what it asks about."""
 
     async def ask() -> Sequence[Message] | None:
         try:
-            return await sailor.client.consumer.questions(GROUP, TOPIC, 0, 1.0) or None
+            return await sailor.client.consumer.questions(GROUP, TOPIC, queue, 1.0) or None
         except CALL_ERRORS:
             return None
 
@@ -139,3 +141,38 @@ def test_nothing_is_discarded_without_a_question() -> None:
         assert await read(sailor) == Counter([b"patient"])
 
     fleet.sail(scenario)
+
+
+def test_an_acting_master_lets_another_set_ask() -> None:
+    """What was open when the master died is asked about and committed there, and is closed for the
+    master that returns; what was decided is not."""
+    profile, there = "switchless-escape", 2  # the first queue of the other set
+    fleet = Fleet(6, profile, settings=SETTINGS, nodes={"broker": 4})
+
+    async def scenario(sailor: Sailor) -> None:
+        async def whole() -> bool:
+            return (await sailor.cluster_state()).redundant
+
+        await eventually(whole)
+        ids = {body: await prepare(sailor, body) for body in (b"open", b"committed", b"dropped")}
+        for body in (b"committed", b"dropped"):
+            await decide(sailor, body, ids[body], commit=body == b"committed")
+        await asyncio.sleep(2)  # until the slave knows that all of it is confirmed
+        await sailor.kill("broker-1")
+        asked = await questions(sailor, there)
+        assert [message.key for message in asked] == [b"open"]
+        done = await decide(sailor, b"open", asked[0].queue_offset, commit=True, queue=there)
+        assert done.outcome is CallOutcome.HAPPENED
+        await sailor.start("broker-1")
+        await eventually(whole)
+
+        async def closed() -> bool:
+            refused = await decide(sailor, b"open", ids[b"open"], commit=True)
+            assert refused.outcome is CallOutcome.REFUSED
+            return "is not open" in refused.error
+
+        await eventually(closed)
+        assert await read(sailor) == Counter([b"open", b"committed"])
+
+    fleet.sail(scenario)
+    assert [row["records"] for row in fleet.events("broker-2", "escaped")] == [[[1, 0]]]
