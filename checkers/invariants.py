@@ -231,7 +231,7 @@ def _derived(event_log: Sequence[ClusterEvent]) -> LawChecks:
         if event.kind in ("election", "role") and "brokerName" in event.fields
     }
     starts: Counter[str] = Counter()
-    first: dict[tuple[str, str], tuple[str, str]] = {}
+    first: dict[tuple[str, str, str], tuple[str, str]] = {}
     for event in event_log:
         seen.lines += bool(event.node)
         seen.unseen += _missed(event)
@@ -246,7 +246,9 @@ def _derived(event_log: Sequence[ClusterEvent]) -> LawChecks:
             continue
         law, what, is_now = claim
         seen.looks[law] += 1
-        was, who = first.setdefault((law, what), (is_now, event.node))
+        # two groups of nodes may lead and decide in one cluster, each with numbers of its own
+        group = event.node.rpartition("-")[0] if event.kind in ("raft", "set") else ""
+        was, who = first.setdefault((law, group, what), (is_now, event.node))
         if was != is_now:
             why = f"{what}: {was} according to {who}, and {is_now} according to {event.node}"
             seen.breaches.append(LawBreach(law, event.t, event.node, why))

@@ -54,7 +54,7 @@ PLUGIN = FaultPlugin(
         "to": Param(
             NEXT,
             "the mode",
-            among=(NEXT, "controller", "switchless", "raft-log"),
+            among=(NEXT, "controller", "switchless", "raft-log", "zookeeper"),
         )
     },
     verify_examples=((MASTER, {}),),

@@ -16,6 +16,7 @@ from . import config as configuration
 from .config import Config, ConfigError
 from .container.isolation import InnerFailed
 from .events import EventLog
+from .ha_machine.machine import PAIR
 from .rules import RULES, Rules
 from .world.ports import RETRY_S, FileSystem, Ports, real
 
@@ -202,6 +203,13 @@ def _check_convertible(config: Config) -> None:
         raise ConfigError(
             f"convertible = true needs dLegerSelfId {expected} for brokerId {config.broker_id}, so "
             f"that the broker has one id in each mode; it is {config.dleger_self_id}"
+        )
+    if config.zookeeper and not config.zk_servers:
+        raise ConfigError("haMode = zookeeper needs zkServers, the addresses for sessions")
+    if config.zk_servers and config.total_replicas != PAIR:
+        raise ConfigError(
+            f"convertible = true with zkServers needs totalReplicas = {PAIR}, a master and a slave "
+            f"for mode zookeeper; it is {config.total_replicas}"
         )
     if len(config.dleger_peers) != config.total_replicas:
         raise ConfigError(

@@ -82,6 +82,8 @@ class Rules:
     # control plane: the machine of a pair in ZooKeeper
     next_machine_state: Callable[[MachineView], MachineState | None] = machine.next_state
     counted_version: Callable[[int], int] = machine.counted_version
+    # the last SequenceID, the last epoch of the mode from which a set comes
+    last_sequence: Callable[[int, int], int] = machine.last_sequence
     # a process's own life, the life in a node of its name that another session has
     life_of: Callable[[str, str], str] = machine.life_of
     # the phase that is in force, for how long sends are held, zkHoldMax, in seconds
@@ -96,6 +98,8 @@ class Rules:
     logs_are_equal: Callable[[Sequence[int | None], int], bool] = conversion.logs_are_equal
     is_of_generation: Callable[[int, int], bool] = conversion.is_of_generation
     switches_at: Callable[[str], bool] = conversion.switches_at
+    # whether the master holds sends for this attempt, whether all copies are equal
+    may_convert: Callable[[bool, bool], bool] = conversion.may_convert
     may_lead: Callable[[bool], bool] = conversion.may_lead
     generation_at_start: Callable[[int], int] = conversion.generation_at_start
     # the last epoch that controllers know, the last one of a mode without them

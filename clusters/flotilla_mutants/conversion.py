@@ -32,6 +32,14 @@ def own_epochs(agreed: int, brought: int) -> int:
     return agreed
 
 
+def convert_anyway(prepared: bool, equal: bool) -> bool:
+    return True
+
+
+def sequence_again(last: int, before: int) -> int:
+    return last
+
+
 MUTANTS = (
     Mutant(
         "conversion-slave-first",
@@ -71,5 +79,18 @@ MUTANTS = (
         "NODE_CRASHED",
         replace(RULES, last_epoch=own_epochs),
         stops=True,
+    ),
+    Mutant(
+        "conversion-sequence-again",
+        "SequenceIDs of a pair that returns to ZooKeeper mode follow the last one there",
+        "NODE_CRASHED",
+        replace(RULES, last_sequence=sequence_again),
+        stops=True,
+    ),
+    Mutant(
+        "conversion-master-goes-on",
+        "a master that was prepared, and serves sends again since, converts its set",
+        "CONVERTED_UNEQUAL",
+        replace(RULES, may_convert=convert_anyway),
     ),
 )

@@ -74,7 +74,7 @@ class _Parser(argparse.ArgumentParser):
     """An ArgumentParser that raises instead of printing and exiting."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; {self.prog} see --help")
+        raise UsageError(f"{message}; see {self.prog} --help")
 
     def print_help(self, file: IO[str] | None = None) -> NoReturn:  # type: ignore[override]
         raise HelpRequest(self.format_help())

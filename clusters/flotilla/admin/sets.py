@@ -4,6 +4,7 @@ The controllers know the members of a set; each broker answers for its own log.
 """
 
 import asyncio
+from argparse import ArgumentTypeError
 from collections.abc import Mapping
 
 from clusters.flotilla.client.calls import CallRefused
@@ -180,6 +181,13 @@ def ids(text: str) -> list[int]:
     return [int(word) for word in text.split(",")]
 
 
+def mode_name(text: str) -> str:
+    """Return the name of a mode. Raises ArgumentTypeError."""
+    if text not in CONVERTIBLE_MODES:
+        raise ArgumentTypeError(f"must be one of {', '.join(CONVERTIBLE_MODES)}, not {text!r}")
+    return text
+
+
 COMMANDS = (
     AdminCommand(
         "syncStateSet",
@@ -226,7 +234,12 @@ COMMANDS = (
         convert,
         (
             NAME,
-            argument("mode", choices=CONVERTIBLE_MODES, metavar="MODE", help="the haMode"),
+            argument(
+                "mode",
+                type=mode_name,
+                metavar="MODE",
+                help=f"one of {', '.join(CONVERTIBLE_MODES)}",
+            ),
         ),
     ),
     AdminCommand(

@@ -75,6 +75,7 @@ class ConvertibleBroker:
             recorded = ModeState(Generation(config.ha_mode))
         self._conversion = ConversionHandler(
             config,
+            ports,
             rules,
             replica,
             events,

@@ -25,13 +25,14 @@ from dataclasses import dataclass, replace
 
 from ..broker.broker import Broker
 from ..broker.handler import HandlerTable
-from ..config import CONVERTIBLE_MODES, Config
+from ..config import Config, convertible_modes
 from ..events import EventLog
 from ..net.connection import FrameConnection, Tasks, refusal
 from ..net.wire import Json, Op, Status
 from ..replication.replica import Replica
 from ..rules import Rules
-from ..world.ports import is_out_of_space
+from ..steering.zookeeper_role import reaches_zookeeper
+from ..world.ports import Ports, is_out_of_space
 from .mode_file import Generation, ModeFile, ModeState
 from .rules import COMMIT, PREPARE
 
@@ -53,6 +54,7 @@ class ConversionHandler:
     def __init__(
         self,
         config: Config,
+        ports: Ports,
         rules: Rules,
         replica: Replica,
         events: EventLog,
@@ -62,12 +64,14 @@ class ConversionHandler:
         switch: Callable[[], Awaitable[None]],
     ) -> None:
         self.state = state
-        self._config, self._rules, self._replica, self._events = config, rules, replica, events
+        self._config, self._ports, self._rules = config, ports, rules
+        self._replica, self._events = replica, events
         self._file, self._broker, self._switch = file, broker, switch
         self._loop = asyncio.get_running_loop()
         self._lock = asyncio.Lock()
         self._tasks = Tasks()
         self._prepared: PreparedMaster | None = None
+        self._holds = False  # sends, for a conversion
         self._steps: dict[str, Callable[[Json], Awaitable[Json]]] = {
             "status": self._status,
             PREPARE: self._prepare,
@@ -111,11 +115,16 @@ class ConversionHandler:
 
     async def _prepare(self, fields: Json) -> Json:
         attempt, mode = int(fields.get("attempt", 0)), str(fields.get("mode", ""))
-        if mode not in CONVERTIBLE_MODES:
-            known = ", ".join(CONVERTIBLE_MODES)
-            return refusal(Status.INVALID_REQUEST, f"mode is one of {known}, not {mode!r}")
+        known = convertible_modes(bool(self._config.zk_servers))
+        if mode not in known:
+            of = "" if self._config.zk_servers else " of a broker without zkServers"
+            remark = f"mode{of} is one of {', '.join(known)}, not {mode!r}"
+            return refusal(Status.INVALID_REQUEST, remark)
         if attempt <= self.state.attempt:
             return refusal(Status.INVALID_REQUEST, f"attempt {self.state.attempt} is later")
+        if mode == "zookeeper" and not await self._reaches_zookeeper():
+            remark = "no server of zkServers answers, so the set would have no master there"
+            return refusal(Status.MASTER_NOT_AVAILABLE, remark)
         if self._broker().role.is_master():
             return await self._prepare_master(attempt)
         wanted = Generation.of(fields | {"mode": mode})
@@ -130,6 +139,8 @@ class ConversionHandler:
         epoch, timeout_s = broker.role.epoch, self._config.convert_timeout_s
         await self._save(replace(self.state, attempt=attempt, pending=None))
         broker.handover.hold()
+        self._holds = True
+        broker.role.link.suspend(True)
         broker.pause_scans(True)
         for other in self._others():
             self._tasks.start(broker.handover.announce_metadata(other))
@@ -142,6 +153,11 @@ class ConversionHandler:
         self._prepared = PreparedMaster(attempt, epoch, timer)
         self._events.write("prepared", attempt=attempt, epoch=epoch, end=log.max_offset)
         return {"masterId": self._config.broker_id + 1, "epoch": epoch, "end": log.max_offset}
+
+    async def _reaches_zookeeper(self) -> bool:
+        return await reaches_zookeeper(
+            self._config, self._ports, self._config.convert_timeout_s / 2
+        )
 
     def _is_equal(self, epoch: int) -> bool:
         """Return whether this is still the master of this epoch, and all copies are equal."""
@@ -190,13 +206,17 @@ class ConversionHandler:
         role = self._broker().role
         if role.is_master() or role.is_promoting():
             prepared, attempt = self._prepared, int(fields.get("attempt", 0))
-            if prepared is None or prepared.attempt != attempt:
-                return refusal(Status.INVALID_REQUEST, f"attempt {attempt} is not prepared here")
-            if not self._is_equal(prepared.epoch) or prepared.epoch != wanted.epoch:
+            of_attempt = prepared is not None and prepared.attempt == attempt
+            equal = role.epoch == wanted.epoch and self._is_equal(wanted.epoch)
+            if not self._rules.may_convert(of_attempt, equal):
+                if not of_attempt:
+                    remark = f"attempt {attempt} is not prepared here"
+                    return refusal(Status.INVALID_REQUEST, remark)
                 self._resume()
                 return refusal(Status.FENCED_MASTER_EPOCH, "the set has changed since it prepared")
-            prepared.timer.cancel()
-            self._prepared = None
+            if prepared is not None:
+                prepared.timer.cancel()
+            self._prepared, self._holds = None, False
         await self._begin(wanted)
         return {}
 
@@ -224,9 +244,11 @@ class ConversionHandler:
         if prepared is not None:
             prepared.timer.cancel()
         broker = self._broker()
-        if broker.handover.is_holding:
+        if self._holds and broker.handover.is_holding:
             broker.pause_scans(False)
             broker.handover.end()
+        self._holds = False
+        broker.role.link.suspend(False)
 
     async def _save(self, state: ModeState) -> None:
         """Write the file; wait while the disk is full."""

@@ -21,6 +21,12 @@ def switches_at(step: str) -> bool:
     return step == COMMIT
 
 
+def may_convert(prepared: bool, equal: bool) -> bool:
+    """Decide whether a master converts its set: while it holds sends for this attempt, and its
+    copies are equal."""
+    return prepared and equal
+
+
 def may_lead(has_promised: bool) -> bool:
     """Decide whether a broker may become master, or vote for one, in its present generation: not
     after it has promised to leave it."""

@@ -191,8 +191,10 @@ class HaController:
         if now - of.wanted_since < self._rank * self._config.zk_report_interval_s:
             return
         of.wanted_since, of.stale = None, True
+        before = max((each.before for each in of.brokers.values()), default=0)
         new = await change_state(
-            session, self._paths, name, of.read, wanted, self._rules.counted_version
+            *(session, self._paths, name, of.read, wanted, self._rules.counted_version),
+            last_sequence=lambda last: self._rules.last_sequence(last, before),
         )
         record_change(self._events, name, state, new, self._config.elect_unclean_master)
         self._wake.set()

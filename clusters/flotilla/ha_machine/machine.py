@@ -15,6 +15,12 @@ process, whose memory may be lost.
 
 Each state has a SequenceID, greater than those of all states before it of any set (`seq`). The
 SequenceID of the state that made a process master is its `epoch`.
+
+A set that may be converted to another mode has a machine for each of its generations in this one
+(docs/flotilla-conversion.md). The machine of a new generation begins with the broker that was
+master before, whatever an earlier machine has left, and its SequenceIDs follow the last epoch of
+the mode that the set leaves. Brokers of earlier generations do not count. While a broker is being
+converted, it is not elected, and nothing follows the state of a master that is.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,6 +43,7 @@ FOLLOWS = {  # state -> states that may follow it, of the same master; SINGLE of
     Phase.SEMI: frozenset({Phase.SYNC, Phase.ASYNC}),
     Phase.SYNC: frozenset[Phase](),
 }
+PAIR = 2  # brokers of a set
 LONGEST_HOLD = 8  # a hold, in units of zkHoldMax
 NEW = 0  # the seq of a wanted state, or its epoch if it begins one
 
@@ -57,6 +64,7 @@ class MachineState:
     sync: Mapping[int, str]
     holds: int = 0
     begun: bool = False
+    generation: int = 0
 
     def fields(self) -> Json:
         return {
@@ -70,6 +78,7 @@ class MachineState:
             "sync": {str(i): x for i, x in self.sync.items()},
             "holds": self.holds,
             "begun": self.begun,
+            "generation": self.generation,
         }
 
     @classmethod
@@ -82,6 +91,7 @@ class MachineState:
             {int(i): str(life) for i, life in fields["sync"].items()},
             int(fields.get("holds", 0)),
             bool(fields.get("begun", False)),
+            int(fields.get("generation", 0)),
         )
 
 
@@ -104,7 +114,11 @@ class SlaveReport:
 @dataclass(frozen=True)
 class BrokerReport:
     """What a broker writes into its node. `obeys`: the SequenceID of the state that is in force
-    there; `slaves`: by a master, those that are connected."""
+    there; `slaves`: by a master, those that are connected.
+
+    Of a set that may be converted: its `generation`, the broker that leads that `first`, and the
+    last epoch `before` it; `converting`: the broker will leave it.
+    """
 
     life: str
     address: str
@@ -114,6 +128,10 @@ class BrokerReport:
     epoch: int = 0  # the last one of its log, when the process started; the same for the next
     end: int = 0
     slaves: Mapping[int, SlaveReport] = field(default_factory=dict)
+    generation: int = 0
+    first: int = 0
+    before: int = 0
+    converting: bool = False
 
     def fields(self) -> Json:
         return {
@@ -125,6 +143,10 @@ class BrokerReport:
             "epoch": self.epoch,
             "end": self.end,
             "slaves": {str(i): slave.fields() for i, slave in self.slaves.items()},
+            "generation": self.generation,
+            "first": self.first,
+            "before": self.before,
+            "converting": self.converting,
         }
 
     @classmethod
@@ -135,7 +157,14 @@ class BrokerReport:
             str(fields[k]) for k in ("life", "addr", "haAddr", "zone")
         )
         obeys, epoch, end = (int(fields[k]) for k in ("obeys", "epoch", "end"))
-        return cls(life, address, ha_address, zone, obeys, epoch, end, slaves)
+        generation, first, before = (
+            int(fields.get(k, 0)) for k in ("generation", "first", "before")
+        )
+        converting = bool(fields.get("converting", False))
+        return cls(
+            *(life, address, ha_address, zone, obeys, epoch, end, slaves),
+            *(generation, first, before, converting),
+        )
 
 
 @dataclass(frozen=True)
@@ -161,11 +190,13 @@ def may_succeed(view: MachineView) -> int | None:
     """
     state, brokers = view.state, view.brokers
     assert state is not None, "there was a master"
-    living = [i for i, life in state.sync.items() if i in brokers and brokers[i].life == life]
-    returned = [i for i in state.sync if i in brokers and not is_emptied(i, brokers, state.begun)]
+    stay = [i for i in sorted(brokers) if not brokers[i].converting]
+    members = [i for i in stay if i in state.sync]
+    living = [i for i in members if brokers[i].life == state.sync[i]]
+    returned = [i for i in members if not is_emptied(i, brokers, state.begun)]
     if living or returned:
         return max(living or returned, key=lambda i: (brokers[i].epoch, brokers[i].end, -i))
-    return min(brokers) if view.unclean and brokers else None
+    return stay[0] if view.unclean and stay else None
 
 
 def is_emptied(broker: int, brokers: Mapping[int, BrokerReport], begun: bool) -> bool:
@@ -180,13 +211,18 @@ def next_state(
 ) -> MachineState | None:
     """Return the state that must follow, None if the present one stays. Its seq is NEW, and so is
     its epoch if a process becomes master by it."""
+    view = of_latest_generation(view)
     state, brokers = view.state, view.brokers
     if state is None:
-        return _single(min(brokers), brokers) if brokers else None
+        named = next((each.first for each in brokers.values()), 0)
+        first = named or min(brokers, default=0)
+        return _single(first, brokers, begun=bool(named)) if first in brokers else None
     master = brokers.get(state.master)
     if master is None or master.life != state.life:
         heir = succeeds(view)
         return None if heir is None else _single(heir, brokers, state.begun)
+    if master.converting:
+        return None
     state = replace(state, begun=state.begun or master.obeys >= state.epoch)
     slave = next((i for i in sorted(brokers) if i != state.master and i in master.slaves), None)
     if state.phase is Phase.SYNC:
@@ -214,7 +250,29 @@ def _single(broker: int, brokers: Mapping[int, BrokerReport], begun: bool = Fals
     """Return the state in which a process begins to be master."""
     new = brokers[broker]
     who = (broker, new.life, new.address, new.ha_address)
-    return MachineState(NEW, Phase.SINGLE, NEW, *who, {broker: new.life}, begun=begun)
+    return MachineState(
+        *(NEW, Phase.SINGLE, NEW, *who, {broker: new.life}),
+        begun=begun,
+        generation=new.generation,
+    )
+
+
+def of_latest_generation(view: MachineView) -> MachineView:
+    """Return the view without brokers, or a state, of earlier generations than the latest."""
+    state, brokers = view.state, view.brokers
+    numbers = [each.generation for each in brokers.values()]
+    latest = max([*numbers, state.generation if state else 0])
+    return replace(
+        view,
+        state=state if state and state.generation == latest else None,
+        brokers={i: each for i, each in brokers.items() if each.generation == latest},
+    )
+
+
+def last_sequence(last: int, before: int) -> int:
+    """Return the number that the next SequenceID follows: the last one, or the last epoch of the
+    mode from which the set comes (`before`)."""
+    return max(last, before)
 
 
 def _phase(state: MachineState, phase: Phase) -> MachineState:

@@ -95,14 +95,16 @@ async def change_state(
     before: ReadState,
     wanted: MachineState,
     counted_version: Callable[[int], int],
+    last_sequence: Callable[[int], int] = lambda last: last,
 ) -> MachineState:
-    """Write the state that follows `before`, with the next SequenceID; return it.
+    """Write the state that follows `before`, with the next SequenceID; return it. `last_sequence`
+    gives the number that this one follows, by the last one that was given.
 
     Raises MultiFailed if another decision came first, ConnectionLoss if the outcome is unknown:
     read the state again in both cases.
     """
     data, stat = await session.get(paths.sequence)
-    seq = int(data) + 1
+    seq = last_sequence(int(data)) + 1
     new = replace(wanted, seq=seq, epoch=seq if wanted.epoch == NEW else wanted.epoch)
     await session.multi(
         SetNode(paths.sequence, b"%d" % seq, counted_version(stat.version)),
@@ -134,7 +136,9 @@ def record_change(
             masterId=new.master,
             epoch=new.epoch,
             set=members,
-            previousSet=sorted(before.sync) if before else [],
+            previousSet=sorted(before.sync)
+            if before and before.generation == new.generation
+            else [],
             unclean=unclean,
             trigger="machine",
         )

@@ -113,6 +113,9 @@ class BallotRole:
         self._frozen = frozen
         self._wake.set()
 
+    def suspend(self, suspended: bool) -> None:
+        """Do nothing: a master that is deposed has lost its votes."""
+
     def table(self) -> Mapping[int, Handler]:
         """Return the handlers of the requests that brokers of the group send each other."""
         return {Op.VOTE: self._on_vote, Op.BEAT: self._on_beat}

@@ -87,6 +87,9 @@ class ControllerLink:
         if not frozen:
             self.ask_soon()
 
+    def suspend(self, suspended: bool) -> None:
+        """Do nothing: a master that is deposed is not converted."""
+
     async def _run(self) -> None:
         while not await self._attempt(self._join) and self.info.master_id is None:
             await self._pause()

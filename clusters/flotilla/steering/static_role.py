@@ -97,6 +97,9 @@ class StaticRole:
     def freeze(self, frozen: bool) -> None:
         """Do nothing: a slave never becomes master."""
 
+    def suspend(self, suspended: bool) -> None:
+        """Do nothing: the master is always the same."""
+
     @property
     def _is_master(self) -> bool:
         return self.id == self._masters_id

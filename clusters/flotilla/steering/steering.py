@@ -120,3 +120,7 @@ class Steering(Protocol):
     def freeze(self, frozen: bool) -> None:
         """Become no master, and help no broker to become one, while frozen: this broker, a slave,
         has promised to leave the mode (see conversion/)."""
+
+    def suspend(self, suspended: bool) -> None:
+        """Change nothing while suspended: this broker, a master, holds its sends until its set is
+        converted."""

@@ -10,6 +10,9 @@ lets it acknowledge alone, or ends a hold.
   other broker is elected.
 - **A hold is ended by a state.** In SEMI the master holds all sends. If that takes too long, it
   writes ASYNC itself, like a controller, and goes on when it has read it.
+- **A broker that is being converted keeps still.** A master that has prepared obeys no further
+  state until that is over, as if it had lost ZooKeeper, so its log stays as it is; a slave that has
+  promised to leave the mode obeys none that makes it master.
 - **A restart must look like a death.** A node of this broker's name that another session owns is of
   an earlier process. It is removed, and the new one has another `life`.
 """
@@ -65,6 +68,7 @@ class ZookeeperRole:
         self._announced = False
         self._reported: Json = {}
         self._held_since: float | None = None
+        self._frozen = self._suspended = False
 
     def start(self) -> None:
         self._tasks.start(self._run())
@@ -85,7 +89,17 @@ class ZookeeperRole:
         self._wake.set()
 
     def freeze(self, frozen: bool) -> None:
-        """Do nothing: pairs of this mode are not converted."""
+        self._frozen = frozen
+        self._look_again()
+
+    def suspend(self, suspended: bool) -> None:
+        self._suspended = suspended
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """Report now, and read the state."""
+        self._stale = True
+        self._wake.set()
 
     async def _run(self) -> None:
         while True:
@@ -168,13 +182,16 @@ class ZookeeperRole:
             epoch,
             end,
             self._roles.slave_reports() if leads else {},
+            config.generation,
+            config.first_master,
+            config.epoch_before,
+            self._frozen or self._suspended,
         ).fields()
 
     # the machine
 
     def _changed(self, event: WatchEvent) -> None:
-        self._stale = True
-        self._wake.set()
+        self._look_again()
 
     async def _look(self, session: ZkSession) -> None:
         """Read the state, watch it, and obey it."""
@@ -192,6 +209,10 @@ class ZookeeperRole:
         if self._obeyed and state.seq <= self._obeyed.seq:
             return
         if mine and state.life != self._life:
+            return
+        if not self._rules.is_of_generation(self._config.generation, state.generation):
+            return
+        if self._suspended or (mine and not self._rules.may_lead(self._frozen)):
             return
         begins = self._obeyed is None or state.epoch > self.info.epoch
         self.info = ReplicaInfo(
@@ -262,6 +283,20 @@ class ZookeeperRole:
             masterAddr=info.master_addr,
             epoch=info.epoch,
         )
+
+
+async def reaches_zookeeper(config: Config, ports: Ports, within_s: float) -> bool:
+    """Return whether a session can be opened in this time."""
+    session = ZkSession(config.zk_servers, config.zk_session_timeout_s, ports.randomness)
+    session.start()
+    try:
+        async with asyncio.timeout(within_s):
+            await session.exists("/")
+    except (ConnectionLoss, SessionEnded, TimeoutError):
+        return False
+    finally:
+        await session.close()
+    return True
 
 
 class MachinesSet:

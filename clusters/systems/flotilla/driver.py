@@ -15,7 +15,7 @@ from typing import Any
 
 import tomli_w
 
-from clusters.flotilla.config import CONTROLLER_TYPES, CONVERTIBLE_MODES
+from clusters.flotilla.config import CONTROLLER_TYPES, convertible_modes
 from clusters.flotilla.net.wire import HEADER, Op, frame, from_json
 from clusters.supply import sources_here
 from clusters.systems.flotilla import log_dump, membership
@@ -158,7 +158,6 @@ class Flotilla:
     stopped_first = membership.STOPPED_FIRST
     frame_reader = FlotillaFrames
     data = STORE
-    modes = CONVERTIBLE_MODES
     consensus_kinds = CONTROLLER_TYPES
 
     def __init__(self, trial: Trial, chosen: FlotillaSettings, topics: Mapping[str, int]) -> None:
@@ -168,6 +167,7 @@ class Flotilla:
         self._consensus: dict[str, str] = {}  # controller -> how it agrees, if that was changed
         self._ensemble = Ensemble(chosen) if chosen.in_ensemble else None
         self.can = chosen.mode.can
+        self.modes = convertible_modes(HA_CONTROLLER in chosen.mode.counts)
         self.detection_s = _detection_s(chosen)
 
     def nodes(self) -> Sequence[Node]:

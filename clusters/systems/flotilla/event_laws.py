@@ -11,7 +11,16 @@ from posixpath import normpath
 
 from clusters.flotilla.ha_machine.machine import FOLLOWS, Phase
 from clusters.systems.flotilla.cluster_state import INSIDE, host_of
-from clusters.systems.flotilla.law_state import Fields, Law, LawState, NodeLifetime, SetState
+from clusters.systems.flotilla.law_state import (
+    MACHINE_MODE,
+    Fields,
+    Law,
+    LawState,
+    NodeLifetime,
+    SetState,
+    raft_group,
+)
+from clusters.systems.flotilla.modes import HA_CONTROLLER
 
 SUCCESS = 0
 PRESENT = "is in this container already"  # the end of a refusal
@@ -256,6 +265,7 @@ class EventLaws:
         self._state.checks[Law.ONE_LEADER] += 1
         term, life = int(line.fields["term"]), self._state.process(line.node)
         leads, group = (life.node, life.boot), str(line.fields.get("brokerName", ""))
+        group = group or raft_group(life.node)
         recorded = self._leaders.setdefault((group, term), leads)
         if recorded != leads:
             why = f"{life.node} leads term {term}, which {_owner(recorded, life)} led already"
@@ -315,6 +325,8 @@ class EventLaws:
 
     def _election(self, line: EventLine) -> None:
         of = self._state.sets[str(line.fields["brokerName"])]
+        if self._is_stray(of, line):
+            return
         epoch, winner = int(line.fields["epoch"]), line.fields["masterId"]
         if line.fields.get("trigger") == "preferred" and epoch not in of.elections:
             self._check_return(of, line)
@@ -386,6 +398,8 @@ class EventLaws:
         """A new SyncStateSet, reported by a controller or by the master."""
         name = line.fields.get("brokerName")
         of = self._state.sets[str(name)] if name else self._set_of(line)
+        if self._is_stray(of, line):
+            return
         number, members = int(line.fields["setEpoch"]), sorted(line.fields["set"])
         recorded = of.sets.setdefault(number, members)
         if recorded != members:
@@ -466,6 +480,12 @@ class EventLaws:
 
     def _withdrawn(self, line: EventLine) -> None:
         self._generations_of(self._set_of(line)).withdraws(line.node)
+
+    def _is_stray(self, of: SetState, line: EventLine) -> bool:
+        """Return whether an HA controller decided about a set that was in another mode by then, so
+        that no broker obeys."""
+        decides = raft_group(line.node) == HA_CONTROLLER
+        return decides and self._state.convertible and of.mode != MACHINE_MODE
 
     def _generations_of(self, of: SetState) -> SetGenerations:
         return self._generations.setdefault(of.name, SetGenerations())

@@ -52,6 +52,7 @@ class Law(StrEnum):
     ESCAPED_TWICE = "ESCAPED_TWICE"
 
 
+MACHINE_MODE = "zookeeper"
 OF_MACHINES = frozenset({Law.SEQUENCE_REUSED, Law.STATE_JUMPED})  # where haMode is zookeeper
 OF_CONVERSIONS = frozenset(  # where sets may be converted to another mode
     {
@@ -143,6 +144,11 @@ class SetState:
         return self.excused or self.mode == "switchless"
 
 
+def raft_group(node: str) -> str:
+    """Return the Raft group of a controller or coordinator: the role in its name."""
+    return node.rpartition("-")[0]
+
+
 class LawState:
     """The state of one cluster."""
 
@@ -154,7 +160,7 @@ class LawState:
         log_bytes: LogBytes,
     ) -> None:
         self.sequence: dict[int, Fields] = {}  # decisions of HA controllers by SequenceID
-        self.machines = settings.get("haMode") == "zookeeper"
+        self.machines = settings.get("haMode") == MACHINE_MODE
         self.violations: list[Violation] = []
         self.counts: Counter[Law] = Counter()
         self.checks: Counter[Law] = Counter()

@@ -75,6 +75,7 @@ from clusters.systems.flotilla.law_state import (
     NodeLifetime,
     SetState,
     Violation,
+    raft_group,
 )
 
 __all__ = ["Law", "Laws", "Violation", "log_bytes"]
@@ -92,10 +93,9 @@ class Laws:
     ) -> None:
         self._state = LawState(sets, settings, now_ns, log_bytes)
         self._event_laws = EventLaws(self._state)
-        self._terms: dict[int, int] = {}  # of committed entries, by index
-        self._entries: dict[
-            int, tuple[int, int, int]
-        ] = {}  # by index, as the first controller applied them
+        self._terms: dict[tuple[str, int], int] = {}  # of committed entries, by group and index
+        # likewise, as the first controller, or coordinator, applied them
+        self._entries: dict[tuple[str, int], tuple[int, int, int]] = {}
 
     # observations
 
@@ -215,9 +215,10 @@ class Laws:
             term = term_at(index)
             if term is None:
                 continue  # compacted away; it was checked when it was committed
-            was = self._terms.setdefault(index, term)
+            key = raft_group(life.node), index
+            was = self._terms.setdefault(key, term)
             if was != term:
-                self._terms[index] = term
+                self._terms[key] = term
                 why = f"entry {index} was committed in term {was}, and now again in term {term}"
                 fields = {"index": index, "was": was, "term": term}
                 self._state.report(Law.COMMITTED_CHANGED, life.node, why, fields)
@@ -240,7 +241,7 @@ class Laws:
         controllers."""
         self._state.checks[Law.COMMITTED_CHANGED] += 1
         is_now = (entry.term, entry.kind, crc32(entry.data))
-        was = self._entries.setdefault(index, is_now)
+        was = self._entries.setdefault((raft_group(life.node), index), is_now)
         if was != is_now:
             why = f"{life.node} applied another entry {index} than others did, of term {entry.term}"
             fields = {"index": index, "was": was[0], "term": entry.term}

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from clusters.flotilla.config import CONVERTIBLE_MODES
+from clusters.flotilla.config import convertible_modes
 from harness.contracts import CLIENT
 from harness.contracts.membership import CONSENSUS, CONTAINERS, CONVERSION, REJOIN, ZONES
 
@@ -49,11 +49,18 @@ class Mode:
         """Return the same mode for sets that may be converted to another one and back: what all of
         the modes have and can."""
         controller = MODES["controller"]
-        each = [MODES[name] for name in CONVERTIBLE_MODES]
+        each = [MODES[name] for name in convertible_modes(HA_CONTROLLER in self.counts)]
         lacks = frozenset[str]().union(*(mode.lacks for mode in each))
         can = frozenset({CONVERSION})
         # the controllers need longer than the others to notice a silent master
-        return replace(controller, name=self.name, can=can, lacks=lacks)
+        return replace(
+            controller,
+            name=self.name,
+            counts={**controller.counts, **self.counts} if self.set_size else controller.counts,
+            can=can,
+            lacks=lacks,
+            set_size=self.set_size,
+        )
 
 
 MODES = {

@@ -32,6 +32,7 @@ def test_every_command_tells_what_it_does() -> None:
     [
         ("", "required: COMMAND"),
         ("sail", "invalid choice: 'sail'"),
+        ("convert set-1 foo", "'raft-log'); see python -m clusters.flotilla admin convert --help"),
         ("drill", "required: SET"),
         ("drill set-1", "drill needs --controllers, as ip:port"),
         ("haStatus set-1", "haStatus needs --controllers or --namesrv"),
@@ -44,6 +45,7 @@ def test_every_command_tells_what_it_does() -> None:
         ("offsets reset g t --to 1.5 --namesrv 127.0.0.1:1", "'1.5' is not earliest, latest or"),
         ("updateConfig fileReservedTime --node 127.0.0.1:1", "is not KEY=VALUE"),
         ("getConfig", "getConfig needs --node"),
+        ("convert set-1 dledger --namesrv 127.0.0.1:1", "MODE: must be one of controller, switch"),
         ("kv get a b --controllers 127.0.0.1:1 --timeout never", "'never' is not a number"),
     ],
 )

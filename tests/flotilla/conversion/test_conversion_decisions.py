@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from clusters.flotilla.config import ConfigError, in_mode, loads
+from clusters.flotilla.config import ConfigError, convertible_modes, in_mode, loads
 from clusters.flotilla.controllers.controller_requests import (
     DecisionContext,
     convert_set,
@@ -186,12 +186,18 @@ def test_a_convertible_broker_has_the_settings_of_each_mode() -> None:
     raft_log = in_mode(config, "raft-log")
     assert (raft_log.min_in_sync_replicas, raft_log.raft_log) == (1, True)
     assert in_mode(config, "controller") == config
+    alone = in_mode(config, "zookeeper")
+    assert (alone.min_in_sync_replicas, alone.all_ack_in_sync_state_set) == (1, True)
+
+
+def test_only_brokers_that_know_zookeeper_can_be_steered_through_it() -> None:
+    assert convertible_modes(True) == (*convertible_modes(False), "zookeeper")
 
 
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ('haMode = "zookeeper"\nallAckInSyncStateSet = true', "haMode is zookeeper"),
+        ('haMode = "zookeeper"', "needs allAckInSyncStateSet"),
         ("inContainer = true", "brokers in containers"),
         ("asyncLearner = true", "the whole log"),
     ],

@@ -1,6 +1,7 @@
 """The machine of a pair: no view of brokers leads from a state to one that must not follow it."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from clusters.flotilla.ha_machine.machine import (
     Phase,
     SlaveReport,
     hold_limit_s,
+    last_sequence,
     next_state,
 )
 from clusters.flotilla.net.wire import from_json, to_json
@@ -151,6 +153,7 @@ def test_states_and_reports_are_read_as_they_were_written() -> None:
     whole = report(whole=True, near=True, late=False)
     for one in map(state, Phase):
         assert MachineState.of(from_json(to_json(one.fields()))) == one
+    whole = replace(whole, generation=3, first=2, before=7, converting=True)
     assert BrokerReport.of(from_json(to_json(whole.fields()))) == whole
 
 
@@ -190,3 +193,40 @@ def test_a_master_that_lost_its_disk_is_not_master_again(phase: Phase, emptied: 
     else:
         assert after is not None
         assert after.master == 1
+
+
+def of_generation(number: int, life: str = "a", **more: Any) -> BrokerReport:
+    """A broker of a set whose generation broker 2 leads first, after epoch 9."""
+    return replace(report(life), obeys=0, generation=number, first=2, before=9, **more)
+
+
+def test_a_generation_begins_with_the_broker_that_was_master() -> None:
+    """Whatever an earlier one has left in ZooKeeper, and not before that broker is there."""
+    left = state(Phase.SYNC)
+    assert next_state(MachineView(left, {1: of_generation(4)})) is None
+    after = next_state(MachineView(left, {1: of_generation(4), 2: of_generation(4)}))
+    assert after is not None
+    assert (after.phase, after.master, after.generation) == (Phase.SINGLE, 2, 4)
+    assert (after.epoch, after.begun) == (NEW, True)
+    assert last_sequence(6, before=9) == 9
+    assert last_sequence(12, before=9) == 12
+
+
+def test_brokers_of_an_earlier_generation_do_not_count() -> None:
+    now = replace(state(Phase.SYNC), generation=4)
+    assert next_state(MachineView(now, {2: of_generation(2)})) is None
+    heir = next_state(MachineView(now, {2: of_generation(4), 1: of_generation(0, "b")}))
+    assert heir is not None
+    assert heir.master == 2
+
+
+def test_nothing_is_decided_about_a_broker_that_is_being_converted() -> None:
+    """A slave that has promised is not elected; the state of a master that holds its sends stays;
+    a master that has started again may be elected."""
+    now = state(Phase.SYNC)
+    slave = replace(report(), converting=True)
+    assert next_state(MachineView(now, {2: slave})) is None
+    assert next_state(MachineView(now, {1: replace(report(), converting=True)})) is None
+    back = next_state(MachineView(now, {1: replace(report("b"), epoch=3), 2: slave}))
+    assert back is not None
+    assert back.master == 1

@@ -13,6 +13,7 @@ from clusters.flotilla.net.wire import Json, Op, Status
 
 BROKERS = ("broker-1", "broker-2", "broker-3")
 CYCLE = ("switchless", "raft-log", "controller", "raft-log", "switchless", "controller")
+PAIRS_CYCLE = ("switchless", "zookeeper", "raft-log", "zookeeper", "controller", "zookeeper")
 BeforeStep = Callable[[str, str], None]  # a broker's address, a step
 
 
@@ -26,7 +27,7 @@ def conversion(sailor: Sailor, mode: str, before: BeforeStep | None = None) -> C
         except CALL_ERRORS:
             return None
 
-    addresses = [sailor.fleet.address(name) for name in BROKERS]
+    addresses = [sailor.fleet.address(name) for name in sailor.fleet.nodes("broker")]
     order = sailor.admin.order
     return Conversion(BROKER_SET, mode, addresses, ask, order, lambda: asyncio.sleep(0.1))
 
@@ -54,13 +55,19 @@ async def whole(sailor: Sailor) -> int:
     return await eventually(look)
 
 
-def test_a_set_goes_through_all_modes_under_load() -> None:
+@pytest.mark.parametrize(
+    ("profile", "configured", "cycle"),
+    [("converting", "controller", CYCLE), ("converting-pair", "zookeeper", PAIRS_CYCLE)],
+)
+def test_a_set_goes_through_all_modes_under_load(
+    profile: str, configured: str, cycle: Sequence[str]
+) -> None:
     """Nothing acknowledged is lost, no send fails, and epochs rise over each border."""
-    fleet = Fleet(1, "converting")
+    fleet = Fleet(1, profile)
 
     async def scenario(sailor: Sailor) -> None:
         epochs, kept = [await whole(sailor)], set[bytes]()
-        for number, mode in enumerate(CYCLE, start=1):
+        for number, mode in enumerate(cycle, start=1):
             sending = asyncio.ensure_future(sailor.send(60, 0.02))
             await asyncio.sleep(0.4)
             now = await conversion(sailor, mode).run()
@@ -73,9 +80,9 @@ def test_a_set_goes_through_all_modes_under_load() -> None:
         assert kept <= set(await sailor.read_all())
 
     fleet.sail(scenario)
-    for broker in BROKERS:
+    for broker in fleet.nodes("broker"):
         rows = [(row["generation"], row["mode"]) for row in fleet.events(broker, "mode")]
-        assert rows == list(enumerate(("controller", *CYCLE)))
+        assert rows == list(enumerate((configured, *cycle)))
 
 
 @pytest.mark.parametrize(
@@ -207,3 +214,32 @@ def test_a_late_step_of_an_earlier_attempt_is_refused() -> None:
         await whole(sailor)
 
     fleet.sail(scenario)
+
+
+def test_no_set_is_converted_to_a_mode_in_which_it_would_have_no_master() -> None:
+    """Nothing has changed when no coordinator answers; a set of three cannot be a pair."""
+    fleet = Fleet(6, "converting-pair")
+
+    async def scenario(sailor: Sailor) -> None:
+        await whole(sailor)
+        await conversion(sailor, "switchless").run()
+        await whole(sailor)
+        for name in fleet.nodes("coordinator"):
+            await sailor.kill(name)
+        with pytest.raises(ConversionRefused, match="no server of zkServers answers"):
+            await conversion(sailor, "zookeeper").run()
+        assert len(acknowledged(await sailor.send(20))) == 20
+        for name in fleet.nodes("coordinator"):
+            await sailor.start(name)
+        assert await converted(sailor, "zookeeper") == ("zookeeper", 2)
+        assert len(acknowledged(await sailor.send(20))) == 20
+
+    fleet.sail(scenario)
+    trio = Fleet(7, "converting")
+
+    async def refused(sailor: Sailor) -> None:
+        await whole(sailor)
+        with pytest.raises(ConversionRefused, match="a broker without zkServers is one of"):
+            await conversion(sailor, "zookeeper").run()
+
+    trio.sail(refused)
