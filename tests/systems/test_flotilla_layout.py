@@ -29,6 +29,8 @@ PROFILES = {
 }
 SWITCHLESS = {"switchless-sync", "switchless-async"}  # without controllers
 SPECIAL = {"special-reference"}  # as allack-min2, but for special messages
+# slaves that act as masters send special messages away
+ESCAPE, ESCAPE_REFERENCE = "switchless-escape", "escape-reference"
 FAULTS = ("kill", "pause", "cut", "power")
 SWITCHLESS_PLANS = ("profile-kill", "profile-pause", "switchless-cut", "profile-power")
 ZOOKEEPER = {"zk-ha", "zk-ha-sync-flush"}  # pairs
@@ -77,7 +79,8 @@ def cells(suite: str, workload: str = "messages") -> dict[tuple[str, str], tuple
 
 def test_the_suite_of_modes_says_what_the_profiles_say() -> None:
     """Each profile of another mode, under each plan of which it says what to expect."""
-    others = {n: each for n, each in profiles().items() if n not in PROFILES | SPECIAL}
+    of_others = PROFILES | SPECIAL | {ESCAPE, ESCAPE_REFERENCE}
+    others = {n: each for n, each in profiles().items() if n not in of_others}
     found = {cell: says for cell, says in cells("modes.toml").items() if cell[0] in others}
     assert found == {
         (name, plan): (verdict,)
@@ -87,25 +90,37 @@ def test_the_suite_of_modes_says_what_the_profiles_say() -> None:
 
 
 def test_the_suite_of_modes_says_what_becomes_of_delayed_messages() -> None:
-    assert cells("modes.toml", "delayed") == {
+    masters = {
         (name, f"profile-{fault}"): (profiles()[name].expected[f"profile-{fault}"],)
         for name in ("allack-min2", *SPECIAL)
         for fault in ("kill", "pause", "cut")
     }
+    acting = {
+        (name, plan): (verdict,)
+        for name in (ESCAPE, ESCAPE_REFERENCE)
+        for plan, verdict in profiles()[name].expected.items()
+    }
+    assert cells("modes.toml", "delayed") == masters | acting
 
 
-def test_transactions_are_safe_in_every_profile_of_the_suite() -> None:
-    assert cells("modes.toml", "transactional") == {
+def test_transactions_are_safe_where_no_half_message_is_dropped() -> None:
+    masters = {
         (name, f"profile-{fault}"): ("valid",)
         for name in ("allack-min2", *SPECIAL)
         for fault in ("kill", "pause", "cut")
     }
+    reference = {(ESCAPE_REFERENCE, "escape-kill"): ("HALF_STUCK",)}
+    assert cells("modes.toml", "transactional") == masters | escapes() | reference
+
+
+def escapes() -> dict[tuple[str, str], tuple[str, ...]]:
+    return {(ESCAPE, f"escape-{fault}"): ("valid",) for fault in ("kill", "pause", "cut")}
 
 
 def test_pop_is_safe_where_groups_wait_for_checkpoints() -> None:
     strict = {("allack-min2", f"profile-{fault}"): ("valid",) for fault in ("kill", "pause", "cut")}
     reference = {("special-reference", "pop-slow-copies"): ("POP_LOST",)}
-    assert cells("modes.toml", "pop") == strict | reference
+    assert cells("modes.toml", "pop") == strict | reference | escapes()
 
 
 def test_the_manual_says_what_the_profiles_say() -> None:

@@ -30,14 +30,14 @@ async def send(sailor: Sailor, bodies: Sequence[bytes]) -> None:
 
 
 async def pop(
-    sailor: Sailor, limit: int = 32, wait_s: float = 0.0, group: str = GROUP
+    sailor: Sailor, limit: int = 32, wait_s: float = 0.0, group: str = GROUP, queue: int = 0
 ) -> Sequence[PoppedMessage]:
     """Pop as soon as a master answers."""
 
     async def take() -> list[Sequence[PoppedMessage]] | None:
         consumer = sailor.client.consumer
         try:
-            return [await consumer.pop(group, TOPIC, 0, limit, INVISIBLE_MS, wait_s)]
+            return [await consumer.pop(group, TOPIC, queue, limit, INVISIBLE_MS, wait_s)]
         except CALL_ERRORS:
             return None
 
@@ -52,9 +52,9 @@ async def pop_all(sailor: Sailor, count: int) -> list[PoppedMessage]:
     return found
 
 
-async def acknowledge(sailor: Sailor, handle: PopHandle) -> SendResult:
+async def acknowledge(sailor: Sailor, handle: PopHandle, queue: int = 0) -> SendResult:
     producer = sailor.client.producer
-    return await ended(lambda done: producer.acknowledge(TOPIC, 0, GROUP, handle, done))
+    return await ended(lambda done: producer.acknowledge(TOPIC, queue, GROUP, handle, done))
 
 
 async def hide(sailor: Sailor, handle: PopHandle, invisible_ms: int) -> PopHandle:
@@ -174,5 +174,34 @@ def test_impossible_requests_are_refused_by_name() -> None:
         for topic in ("%revive", "%pop:orders:g"):
             with pytest.raises(CALL_ERRORS):
                 await sailor.client.topics.create(topic, 1)
+
+    fleet.sail(scenario)
+
+
+def test_what_is_not_acknowledged_comes_again_from_another_set() -> None:
+    """While the master is away; what is acknowledged there is not given again when it returns."""
+    there = 2  # the first queue of the other set
+    fleet = Fleet(7, "switchless-escape", nodes={"broker": 4})
+
+    async def scenario(sailor: Sailor) -> None:
+        async def whole() -> bool:
+            return (await sailor.cluster_state()).redundant
+
+        await eventually(whole)
+        await send(sailor, [b"one", b"two", b"three"])
+        first = await pop(sailor, limit=2, wait_s=5.0)
+        assert bodies_of(first) == [b"one", b"two"]
+        done = await acknowledge(sailor, first[0].handle)
+        assert done.outcome is CallOutcome.HAPPENED
+        await asyncio.sleep(1)  # until the slave knows that all of it is confirmed
+        await sailor.kill("broker-1")
+        again = await pop(sailor, wait_s=10.0, queue=there)
+        assert [(each.message.body, each.tries) for each in again] == [(b"two", 1)]
+        done = await acknowledge(sailor, again[0].handle, there)
+        assert done.outcome is CallOutcome.HAPPENED
+        await sailor.start("broker-1")
+        await eventually(whole)
+        assert bodies_of(await pop(sailor, wait_s=5.0)) == [b"three"]
+        assert not await pop(sailor, wait_s=1.0)
 
     fleet.sail(scenario)
