@@ -23,7 +23,17 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 
 from checkers._linear.buckets import Rows, map_buckets, rows_of
-from checkers._run.evidence import SAMPLE, name_of, rows_kept, seconds, span_fields
+from checkers._run.evidence import (
+    FAULT_ROWS,
+    OP_ROWS,
+    SAMPLE,
+    UNRECORDED,
+    name_of,
+    rows_kept,
+    seconds,
+    span_fields,
+    without_gaps,
+)
 from harness import registry
 from harness.contracts import CheckerPlugin, FaultPlugin
 from harness.history.notes import DRAINED
@@ -55,7 +65,7 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     totals = {name: sum(line[name] for line in lines) for name in COUNTS}
     rows = {code: _rows(lines, code)[:most] for code in (EARLY, LOST)}
     clocked = clocks_moved(history)
-    found = []
+    found = list[Finding]()
     if totals["early"]:
         what = quantity(totals["early"], "delayed message was", "delayed messages were")
         why = f"{what} delivered more than {ROUNDING_S:g} s before the delay was over"
@@ -68,18 +78,20 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     if totals["twice"]:
         what = quantity(totals["twice"], "delayed message was", "delayed messages were")
         found.append(Finding(TWICE, totals["twice"], f"{what} stored twice by the system", ""))
+    found, doubts = without_gaps(found, history, {EARLY: FAULT_ROWS, LOST: OP_ROWS})
     stats: dict[str, Any] = {**totals, "late_s_p99": _p99(lines)}
     if totals["accepted"] and not totals["lost"] and not totals["undecided"]:
         stats["proved"] = f"all {totals['accepted']:,} accepted messages were delivered"
     decided = totals["accepted"] - totals["undecided"]
-    return Result("delays", tuple(found), tuple(_reasons(totals)), stats, {"no-loss": decided})
+    reasons = (*_reasons(totals), *doubts)
+    return Result("delays", tuple(found), reasons, stats, {"no-loss": decided})
 
 
 PLUGIN = CheckerPlugin(
     check=check,
     findings=frozenset({EARLY, LOST, TWICE}),
     decides=frozenset({"no-loss"}),
-    reasons=frozenset({"NO_DELAYED_MESSAGES", "NO_FINAL_READ"}),
+    reasons=frozenset({"NO_DELAYED_MESSAGES", "NO_FINAL_READ", UNRECORDED}),
     cut_short=frozenset({"NO_FINAL_READ"}),
     standstill=frozenset({"NO_FINAL_READ"}),
     needs_clocks=False,

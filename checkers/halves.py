@@ -19,7 +19,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from checkers._linear.buckets import Rows, map_buckets, rows_of
-from checkers._run.evidence import SAMPLE, name_of, rows_kept, seconds, span_fields
+from checkers._run.evidence import (
+    OP_ROWS,
+    SAMPLE,
+    UNRECORDED,
+    name_of,
+    rows_kept,
+    seconds,
+    span_fields,
+    without_gaps,
+)
 from checkers.delays import read_at
 from harness.contracts import CheckerPlugin
 from harness.history.reader import History
@@ -49,28 +58,29 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     limits = (read_at(history), _readers_begin(history, within_s), most)
     lines = map_buckets(history, spark, COLUMNS, _select_rows, _bucket_judge(limits))
     totals = {name: sum(line[name] for line in lines) for name in COUNTS}
-    found = []
+    found = list[Finding]()
     for code, (demand, what) in FINDINGS.items():
         count = sum(line["counts"][code] for line in lines)
         if count:
             rows = sorted(row for line in lines for row in line[code])[:most]
             found.append(_finding(code, count, what, demand, rows, history))
+    found, doubts = without_gaps(found, history, dict.fromkeys(FINDINGS, OP_ROWS))
     stats: dict[str, Any] = dict(totals)
-    if totals["committed"] and not found and not totals["undecided"]:
+    if totals["committed"] and not (found or doubts) and not totals["undecided"]:
         stats["proved"] = f"all {totals['committed']:,} committed messages were delivered"
     decided = {
         "no-loss": totals["committed"] - totals["undecided"],
         "integrity": totals["prepared"],
         "recovers": totals["asked"],
     }
-    return Result("halves", tuple(found), tuple(_reasons(totals)), stats, decided)
+    return Result("halves", tuple(found), (*_reasons(totals), *doubts), stats, decided)
 
 
 PLUGIN = CheckerPlugin(
     check=check,
     findings=frozenset({SEEN, ROLLED_BACK, LOST, STUCK}),
     decides=frozenset({"no-loss", "integrity"}),
-    reasons=frozenset({"NO_COMMITS", "NO_FINAL_READ"}),
+    reasons=frozenset({"NO_COMMITS", "NO_FINAL_READ", UNRECORDED}),
     cut_short=frozenset({"NO_FINAL_READ"}),
     standstill=frozenset({"NO_FINAL_READ"}),
 )

@@ -23,7 +23,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from checkers._linear.buckets import Rows, map_buckets, rows_of
-from checkers._run.evidence import SAMPLE, name_of, rows_kept, seconds, span_fields
+from checkers._run.evidence import (
+    FAULT_ROWS,
+    OP_ROWS,
+    SAMPLE,
+    UNRECORDED,
+    name_of,
+    rows_kept,
+    seconds,
+    span_fields,
+    without_gaps,
+)
 from checkers.delays import LATE_S, MS, ROUNDING_S, clocks_moved
 from harness.contracts import CheckerPlugin
 from harness.history.notes import DRAINED, NOT_DRAINED
@@ -58,7 +68,7 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     lines = map_buckets(history, spark, COLUMNS, select, _bucket_judge((until, late_ns, most)))
     totals = {name: sum(line[name] for line in lines) for name in COUNTS}
     waived = {SOON: not exclusive or clocks_moved(history), AGAIN: not exclusive, LOST: False}
-    found = []
+    found = list[Finding]()
     for code, (demand, what) in FINDINGS.items():
         count = sum(line["counts"][code] for line in lines)
         rows = sorted(row for line in lines for row in line[code])[:most]
@@ -69,18 +79,21 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
             fields = span_fields(history.names, times)
             demanded = "" if waived[code] else demand
             found.append(Finding(code, count, f"{of} {what}", demanded, evidence, **fields))
+    found, doubts = without_gaps(
+        found, history, {LOST: OP_ROWS | {"notes"}, SOON: OP_ROWS | FAULT_ROWS}
+    )
     stats: dict[str, Any] = dict(totals)
-    if totals["acknowledged"] and not found and not totals["undecided"]:
+    if totals["acknowledged"] and not (found or doubts) and not totals["undecided"]:
         stats["proved"] = f"all {totals['given']:,} messages were given until acknowledged"
     decided = {"at-least-once": totals["given"], "keeps-metadata": totals["acknowledged"]}
-    return Result("pops", tuple(found), tuple(_reasons(totals)), stats, decided)
+    return Result("pops", tuple(found), (*_reasons(totals), *doubts), stats, decided)
 
 
 PLUGIN = CheckerPlugin(
     check=check,
     findings=frozenset(FINDINGS),
     decides=frozenset({"at-least-once", "keeps-metadata"}),
-    reasons=frozenset({"NO_POPS_ACKNOWLEDGED", "NO_FINAL_POP"}),
+    reasons=frozenset({"NO_POPS_ACKNOWLEDGED", "NO_FINAL_POP", UNRECORDED}),
     cut_short=frozenset({"NO_FINAL_POP"}),
     standstill=frozenset({"NO_FINAL_POP"}),
     needs_clocks=False,

@@ -4,10 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from harness.history.faults_and_events import FaultInterval, faults_at
+from harness.history.reader import History
 from harness.judge.claims import in_effect
-from harness.judge.verdict import Finding
+from harness.judge.verdict import Finding, Reason
 from harness.run.broker_sets import set_name_by_key
 
+UNRECORDED = "OPERATIONS_UNRECORDED"
+OP_ROWS, FAULT_ROWS = frozenset({"ops"}), frozenset({"faults"})  # tables of a history
 SAMPLE = 20  # rows of evidence that a finding may show
 MAX_DATED = 5000  # rows that have times, where a fault may excuse them; others convict
 
@@ -16,6 +19,19 @@ def rows_kept(faults: Sequence[FaultInterval]) -> int:
     """Return how many rows of a finding are kept: more than are shown where a fault was observed
     in effect, which may excuse them."""
     return MAX_DATED if any(map(in_effect, faults)) else SAMPLE
+
+
+def without_gaps(
+    findings: Sequence[Finding], history: History, rests_on: Mapping[str, frozenset[str]]
+) -> tuple[list[Finding], list[Reason]]:
+    """Return the findings that no missing row can explain, and a reason for each other one.
+
+    rests_on: by code, the tables that have to be complete; no entry: none
+    """
+    doubtful = [f for f in findings if history.gaps & rests_on.get(f.code, frozenset())]
+    why = "but the recording has gaps that may explain it; run it again"
+    reasons = [Reason(UNRECORDED, f"{finding.message}, {why}") for finding in doubtful]
+    return [finding for finding in findings if finding not in doubtful], reasons
 
 
 def span_fields(

@@ -15,9 +15,13 @@ from typing import Any, get_args
 
 from .broker import topic_limits
 from .controllers.elect import POLICIES
-from .net.schemas import is_address, is_integer, is_number
+from .net.schemas import MAX_COUNT, MAX_MS, is_address, is_integer, is_number
 from .net.wire import MAX_FRAME
 from .store.retention import ALWAYS, hours_of
+
+MIN_SCALE, MAX_SCALE = 0.0001, 1000
+MAX_BYTES = 1 << 50
+MAX_HOURS = 10_000_000  # for so long a log is kept: for good
 
 
 class ConfigError(Exception):
@@ -102,15 +106,17 @@ class Config:
     max_wait_ack_s: float = _key("maxWaitAckTimeMs", 2500, ms=True)
 
     # replication and acknowledgement
-    total_replicas: int = _key("totalReplicas", 1, minimum=1)
-    in_sync_replicas: int = _key("inSyncReplicas", 1, minimum=1)
-    min_in_sync_replicas: int = _key("minInSyncReplicas", 1, minimum=1)
+    total_replicas: int = _key("totalReplicas", 1, minimum=1, maximum=MAX_COUNT)
+    in_sync_replicas: int = _key("inSyncReplicas", 1, minimum=1, maximum=MAX_COUNT)
+    min_in_sync_replicas: int = _key("minInSyncReplicas", 1, minimum=1, maximum=MAX_COUNT)
     all_ack_in_sync_state_set: bool = _key("allAckInSyncStateSet", False)
     auto_in_sync_replicas: bool = _key("enableAutoInSyncReplicas", False)
     ha_max_gap_not_in_sync: int = _key(
-        "haMaxGapNotInSync", 256 * 1024
+        "haMaxGapNotInSync", 256 * 1024, maximum=MAX_BYTES
     )  # as in RIP-34; RocketMQ: 256 MiB
-    ack_zones: int = _key("ackZones", 1, minimum=1)  # ours: copies in so many zones
+    ack_zones: int = _key(
+        "ackZones", 1, minimum=1, maximum=MAX_COUNT
+    )  # ours: copies in so many zones
     semi_sync: bool = _key("enableSemiSync", False)  # ours
     semi_sync_lag_s: float = _key("haMaxTimeSemiSyncLag", 1000, ms=True)  # ours
     sync_flush_when_alone: bool = _key("forceSyncFlushWhenAlone", False)  # ours
@@ -124,7 +130,7 @@ class Config:
     )  # RocketMQ: 32 KiB
     ha_flow_control: bool = _key("haFlowControlEnable", False)
     ha_flow_bytes_per_s: int = _key(
-        "maxHaTransferByteInSecond", 100 * 1024 * 1024, minimum=1024
+        "maxHaTransferByteInSecond", 100 * 1024 * 1024, minimum=1024, maximum=MAX_BYTES
     )  # to each slave
     async_learner: bool = _key("asyncLearner", False)  # a copy that is neither counted nor elected
     sync_from_last_file: bool = _key(
@@ -138,7 +144,7 @@ class Config:
         "accessMessageInMemoryMaxRatio", 40, minimum=0, maximum=100
     )  # percent
     in_memory_bytes: int = _key(
-        "accessMessageInMemoryBytes", 1 << 30, minimum=1
+        "accessMessageInMemoryBytes", 1 << 30, minimum=1, maximum=MAX_BYTES
     )  # RocketMQ: the machine's memory
     lock_in_strict_mode: bool = _key("lockInStrictMode", False)
     lock_max_live_s: float = _key("rebalanceLockMaxLiveTime", 60000, ms=True)
@@ -151,13 +157,15 @@ class Config:
     timer_retry_until_success: bool = _key(
         "timerEnableRetryUntilSuccess", True
     )  # RocketMQ: false, which drops a message after three failures
-    timer_max_delay_s: int = _key("timerMaxDelaySec", 3 * 24 * 3600, minimum=1)  # not scaled
+    timer_max_delay_s: int = _key(
+        "timerMaxDelaySec", 3 * 24 * 3600, minimum=1, maximum=MAX_MS // 1000
+    )  # not scaled
     delay_scan_s: float = _key("delayScanInterval", 100, ms=True)  # RocketMQ: fixed
     flush_delay_offset_s: float = _key("flushDelayOffsetInterval", 1000, ms=True)  # RocketMQ: 10000
 
     transaction_timeout_s: float = _key("transactionTimeOut", 6000, ms=True)
     transaction_check_s: float = _key("transactionCheckInterval", 30000, ms=True)
-    transaction_check_max: int = _key("transactionCheckMax", 15, minimum=1)
+    transaction_check_max: int = _key("transactionCheckMax", 15, minimum=1, maximum=MAX_COUNT)
     transaction_op_batch_s: float = _key("transactionOpBatchInterval", 3000, ms=True)
 
     # storage
@@ -165,17 +173,17 @@ class Config:
     flush_interval_s: float = _key("flushIntervalCommitLog", 500, ms=True)
     sync_flush_timeout_s: float = _key("syncFlushTimeout", 5000, ms=True)
     segment_size: int = _key(
-        "mappedFileSizeCommitLog", 64 * 1024 * 1024, minimum=64
+        "mappedFileSizeCommitLog", 64 * 1024 * 1024, minimum=64, maximum=MAX_BYTES
     )  # RocketMQ: 1 GiB
     flush_consumer_offset_s: float = _key(
         "flushConsumerOffsetInterval", 1000, ms=True
     )  # RocketMQ: 5000
-    max_message_size: int = _key("maxMessageSize", 4 * 1024 * 1024, minimum=1)
-    flush_least_pages: int = _key("flushCommitLogLeastPages", 4)
+    max_message_size: int = _key("maxMessageSize", 4 * 1024 * 1024, minimum=1, maximum=MAX_BYTES)
+    flush_least_pages: int = _key("flushCommitLogLeastPages", 4, maximum=MAX_COUNT)
     flush_thorough_s: float = _key("flushCommitLogThoroughInterval", 10000, ms=True)
     transient_store_pool: bool = _key("transientStorePoolEnable", False)
     commit_interval_s: float = _key("commitIntervalCommitLog", 200, ms=True)
-    file_reserved_h: float = _key("fileReservedTime", 72.0)  # hours, not scaled
+    file_reserved_h: float = _key("fileReservedTime", 72.0, maximum=MAX_HOURS)  # hours, not scaled
     delete_when: str = _key("deleteWhen", "04")  # "04;16": hours of the day (UTC); or "always"
     clean_resource_s: float = _key("cleanResourceInterval", 10000, ms=True)
     disk_max_used_ratio: int = _key("diskMaxUsedSpaceRatio", 75)  # percent, like the next ones
@@ -225,7 +233,7 @@ class Config:
     raft_election_timeout_s: float = _key("raftElectionTimeout", 2000, ms=True)
     raft_write_timeout_s: float = _key("raftWriteTimeout", 5000, ms=True)
     raft_snapshot_entries: int = _key(
-        "raftSnapshotEntries", 1000, minimum=1
+        "raftSnapshotEntries", 1000, minimum=1, maximum=1_000_000_000
     )  # RocketMQ: every 3600 s
 
     # brokers and HA controllers with a ZooKeeper ensemble or coordinators: all ours
@@ -233,7 +241,7 @@ class Config:
     zk_session_timeout_s: float = _key("zkSessionTimeout", 4000, ms=True)
     zk_report_interval_s: float = _key("zkReportInterval", 200, ms=True)
     zk_near_gap: int = _key(
-        "zkNearGap", 64 * 1024, minimum=0
+        "zkNearGap", 64 * 1024, minimum=0, maximum=MAX_BYTES
     )  # bytes behind, before sends are held
     zk_hold_max_s: float = _key("zkHoldMax", 1000, ms=True)
     zk_sync_lag_s: float = _key("zkSyncLag", 3000, ms=True)  # out of step for so long ends SYNC
@@ -564,6 +572,8 @@ def _refuse_storage(config: Config) -> None:
 def _scale(raw: Any) -> float:
     if not _is_positive(raw):
         raise ConfigError(f"timeScale must be a positive number of 64 bits at most, not {raw!r}")
+    if not MIN_SCALE <= raw <= MAX_SCALE:
+        raise ConfigError(f"timeScale must be from {MIN_SCALE} to {MAX_SCALE}, not {raw!r}")
     return float(raw)
 
 
@@ -587,6 +597,8 @@ def _value(f: Any, table: dict[str, Any], scale: float) -> Any:
             return f.default * scale
         if not _is_positive(raw):
             raise ConfigError(f"{key} must be a positive number of milliseconds, not {raw!r}")
+        if raw > MAX_MS:
+            raise ConfigError(f"{key} must be at most {MAX_MS} ms (365 days), not {raw!r}")
         return raw / 1000 * scale
     if f.type == tuple[str, ...]:
         if not isinstance(raw, list) or not all(isinstance(item, str) for item in raw):
@@ -594,7 +606,7 @@ def _value(f: Any, table: dict[str, Any], scale: float) -> Any:
         return tuple(raw)
     wanted = dict if str(f.type).startswith("dict") else f.type
     if wanted is float and isinstance(raw, int) and not isinstance(raw, bool):
-        return float(raw)
+        raw = float(raw)
     if not isinstance(raw, wanted) or (wanted is int and isinstance(raw, bool)):
         raise ConfigError(f"{key} must be of type {wanted.__name__}, not {raw!r}")
     if isinstance(raw, dict):

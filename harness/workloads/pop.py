@@ -34,6 +34,7 @@ from harness.workloads.messages import (
 )
 
 CHECKERS = ("pops", "replicas", "masters", "invariants", "recovery", "availability", "coverage")
+OF_POLLS = ("loss", "redelivery")  # checkers of what consumers polled
 FORGETS, HIDES = 0.06, 0.1  # of the messages that a consumer was given
 LONGER = 2  # times `invisible_ms`: for so long a consumer asks
 
@@ -86,6 +87,11 @@ class PopWorkload(MessageWorkload):
         super().check_options()
         if self._options.client_selects:
             raise BadRequest("load.client_selects is of the workload messages alone; leave it out")
+        if unfit := [name for name in self.checkers if name in OF_POLLS]:
+            raise BadRequest(
+                f"the checker {unfit[0]} judges consumers that poll, and those of the workload pop "
+                "take messages with POP; leave it out, pops judges them"
+            )
         if self._options.groups != 1:
             raise BadRequest("the workload pop has one group of consumers; leave load.groups out")
 

@@ -152,7 +152,9 @@ def _draw_fault(
         if general and "clients" in fault.params:
             fault = replace(fault, params={**fault.params, "clients": True})
         if can_hit(fault, nodes):
-            break
+            return fault
+    if why := registry.fault(fault.kind).impossible_reason(fault, nodes):
+        raise BadRequest(f"the fault {fault.kind} {why}")
     return fault
 
 

@@ -137,6 +137,15 @@ def test_a_kind_that_can_hit_no_target_is_refused(kind: str, targets: tuple[str,
         swarm(Random(1), replace(trial, faults=(kind,)), 1.5, NODES, ALL)
 
 
+def test_a_kind_that_can_hit_nothing_here_is_refused() -> None:
+    """Before anything is started: a drill of zones where no node is in a zone."""
+    trial = Trial(faults=("zone-drill",), short_faults=True)
+    sentence = "the fault zone-drill cannot hit '.*': it means no zone that a master may be in"
+    with pytest.raises(BadRequest, match=sentence):
+        _plan.draw(trial, 1.5, NODES)
+    assert _plan.draw(trial, 1.5, assign_zones(NODES, {"count": 2}))
+
+
 def test_more_kinds_than_windows_share_them() -> None:
     """With room for one window all kinds fall into it."""
     trial = Trial(faults=KINDS, duration_s=17)

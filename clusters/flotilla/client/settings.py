@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..net.schemas import MAX_COUNT, MAX_MS
 from .breaker import BreakerLimits
 from .faults import AVOIDANCES, Avoidance
 
@@ -63,6 +64,9 @@ def check_value(key: str, value: Any) -> str:
     least = 0 if key in _COUNTS else 1
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         return f"{key} must be a whole number from {least}, not {value!r}"
+    most = MAX_COUNT if key in (*_COUNTS, _BREAKER_FAILURES) else MAX_MS
+    if value > most:
+        return f"{key} must be at most {most}, not {value!r}"
     return ""
 
 

@@ -271,7 +271,14 @@ class Container:
             self._record("removed", removed.config)
 
     def _refusal(self, config: Config) -> str:
-        why = self._rules.inner_refusal(config, [each.config for each in self._brokers.values()])
+        present = [each.config for each in self._brokers.values()]
+        why = self._rules.inner_refusal(config, present)
+        if not why:  # links are followed, too
+            new, *others = (
+                replace(each, store=self._ports.files.resolve(each.store))
+                for each in (config, *present)
+            )
+            why = self._rules.inner_refusal(new, others)
         if why:
             self._record("refused", config, why=why)
         return why

@@ -101,6 +101,9 @@ class IsolatedFiles:
     def makedirs(self, path: str) -> None:
         self._files.makedirs(path)
 
+    def resolve(self, path: str) -> str:
+        return self._files.resolve(path)
+
     def remove(self, path: str) -> None:
         self._files.remove(path)
 

@@ -52,7 +52,8 @@ def inner_refusal(new: Config, present: Sequence[Config]) -> str:
 
 
 def store_parts(config: Config) -> list[str]:
-    """Return the folders of the path of the store in one spelling. Links are not followed."""
+    """Return the folders of the path of the store in one spelling. Links are not followed: the
+    container asks about the paths that they lead to as well."""
     parts = ["/"] if config.store.startswith("/") else []
     for part in config.store.split("/"):
         if part == ".." and parts and parts[-1] not in ("/", ".."):

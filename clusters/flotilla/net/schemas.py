@@ -18,6 +18,8 @@ from .wire import Json, Op
 Check = Callable[[Any], bool]
 Schema = Mapping[str, Check]
 _BITS = 64
+MAX_MS = 365 * 24 * 3600 * 1000  # the longest time that a setting may name
+MAX_COUNT = 1_000_000  # of what a setting counts: members, tries, checks
 _MAX_SHOWN = 60  # characters of a value in a sentence
 
 

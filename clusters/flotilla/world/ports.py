@@ -81,6 +81,10 @@ class FileSystem(Protocol):
 
     def makedirs(self, path: str) -> None: ...
 
+    def resolve(self, path: str) -> str:
+        """Return the path to which symbolic links lead."""
+        ...
+
     def remove(self, path: str) -> None: ...
 
     def read(self, path: str) -> bytes: ...
@@ -204,6 +208,9 @@ class OsFileSystem:
 
     def makedirs(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)
+
+    def resolve(self, path: str) -> str:
+        return os.path.realpath(path)
 
     def remove(self, path: str) -> None:
         os.remove(path)

@@ -98,6 +98,9 @@ class VirtualFiles:
     def makedirs(self, path: str) -> None:
         self.disk().make_folders(path)
 
+    def resolve(self, path: str) -> str:
+        return path  # simulated disks have no links
+
     def remove(self, path: str) -> None:
         self.disk().remove(path)
 

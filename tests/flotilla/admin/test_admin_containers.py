@@ -54,7 +54,11 @@ def test_an_operator_changes_a_container(raise_node: Any, tmp_path: Path) -> Non
         assert code == DONE
         assert said.startswith("flotilla:set-2:0 serves at 127.0.0.1:")
         assert await listed() == {"set-1", "set-2"}
+        (tmp_path / "link").symlink_to("store-set-2")
+        (tmp_path / "into").symlink_to("store-set-2/commitlog")
         stores = {
+            "link": f"storePath {tmp_path}/store-set-2 is the store of flotilla:set-2:0",
+            "into/x": "is in the other",
             "store-set-2": "is the store of flotilla:set-2:0",
             "x/../store-set-2": "is the store of flotilla:set-2:0",
             "store-set-2/commitlog": "is in the other",

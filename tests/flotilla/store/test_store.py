@@ -90,6 +90,9 @@ class MemoryFiles:
 
     def makedirs(self, path: str) -> None: ...
 
+    def resolve(self, path: str) -> str:
+        return path
+
     def remove(self, path: str) -> None:
         del self.names[path]
 
