@@ -53,8 +53,8 @@ Flotilla has no mode of a row, a small instance stands for it: the row has what 
 MEASURED = {
     "RTO": "RTO, s: kill, pause, cut",
     "RPO": "RPO: acknowledged and lost",
-    "latency": "latency p50 / p99, ms",
-    "throughput": "throughput, of its baseline",
+    "latency": "latency p50 (p99), ms",
+    "throughput": "throughput, of its baseline (least, most)",
     "nines": "availability, nines",
     "copies": "cost in copies",
 }
@@ -62,9 +62,12 @@ NOTES = """
 RTO: the median from a fault of the master to the next acknowledgement, timeScale 1; a fault lasts
 40 s, so about 40 s means that the row did not recover by itself. RPO: acknowledged messages that
 were gone after one master was killed, paused or cut off; and after *power*, when all brokers lost
-it at one instant. Latency in worlds is that of a simulated network and disk. Nines: of a year with
-four faults of a master; where no part replaces a master, a repair by hand in 20 minutes. A dash:
-the quantity does not apply to the instance, or was not measured.
+it at one instant. Latency in worlds is that of a simulated network and disk. Throughput: sends a
+second of real brokers over those of the asynchronous profile, which ran before and after each, on a
+machine with other load; three rounds differ as much as the least and the most. Nines: of a year
+with four faults of a master; where no part replaces a master, a repair by hand in 20 minutes. Times
+of PostgreSQL are real ones; its throughput is that over one server without the second phase, or
+between the copies. A dash: the quantity does not apply to the instance, or was not measured.
 """
 FAULTS = ("kill", "pause", "cut")
 
@@ -159,7 +162,8 @@ def _table(
         lines.append([row.name, *(_cell(cell, claims, verdicts) for cell in cells)])
     yield table(["", *each.columns], lines) + "\n"
     lines = [[row.name, row.instance, *_measured(row, file, known)] for row in each.rows]
-    yield table(["", "instance", *MEASURED.values()], lines) + "\n"
+    if any(row.mode or row.figures for row in each.rows):
+        yield table(["", "instance", *MEASURED.values()], lines) + "\n"
     names = {f"{each.name}/{row.key}": row.name for row in each.rows}
     lines = [
         [names[claim.id.rsplit("/", 1)[0]], *_statement(claim, verdicts[claim.id])]
@@ -192,7 +196,8 @@ def _measured(row: ArticleRow, file: ClaimsFile, known: Measurements) -> list[st
     found = _of_mode(modes[row.mode], known) if row.mode else {}
     for column, names in row.figures.items():
         pairs = zip(names[::2], names[1::2], strict=True)
-        found[column] = " / ".join(number(known.value(of, figure)) for of, figure in pairs)
+        first, *rest = (number(known.value(of, figure)) for of, figure in pairs)
+        found[column] = f"{first} ({', '.join(rest)})" if rest else first
     return [found.get(column, "-") for column in MEASURED]
 
 
@@ -205,6 +210,6 @@ def _of_mode(mode: ClaimMode, known: Measurements) -> dict[str, str]:
     return {
         "RTO": ", ".join(of(kind, "to_ack_s_p50") for kind in FAULTS),
         "RPO": lost if power is None else f"{lost}; power {number(power)}",
-        "latency": f"{of('kill', 'ack_ms_p50')} / {of('kill', 'ack_ms_p99')}",
+        "latency": f"{of('kill', 'ack_ms_p50')} ({of('kill', 'ack_ms_p99')})",
         "nines": number(known.value(f"availability/{mode.name}", "nines_4")),
     }

@@ -1,8 +1,9 @@
 """How long clients avoid a broker: `python benchmarks/avoidance.py`; pure, no time passes.
 
 Prints a JSON object: seconds of avoidance after a failure and after an answer that took 600 ms, by
-the tables of RocketMQ 4 (*former*) and RocketMQ 5 (*current*), and the milliseconds after which a
-circuit breaker opens for a broker from which answers are due and none comes.
+the tables of RocketMQ 4 (*former*) and RocketMQ 5 (*current*), and after answers that took each
+time of the former table; and the milliseconds after which a circuit breaker opens for a broker from
+which answers are due and none comes.
 """
 
 import json
@@ -13,6 +14,7 @@ from clusters.flotilla.client.faults import AVOIDANCES, Faults
 from clusters.flotilla.client.settings import ClientSettings
 
 SLOW_S = 0.6
+FORMER_MS = (50, 100, 550, 1000, 2000, 3000, 15000)
 STEP_S = 0.001
 LONGEST_S = 10_000
 
@@ -42,6 +44,7 @@ def main() -> int:
         for table in ("former", "current")
         for word, latency_s in (("failed", None), ("slow", SLOW_S))
     }
+    figures |= {f"former_{ms}ms_s": avoided_s("former", ms / 1000) for ms in FORMER_MS}
     limits = ClientSettings.of({"namesrvAddr": []}).breaker
     figures["breaker_ms"] = round(1000 * opens_after_s(Breaker(limits)), 1)
     print(json.dumps(figures))

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -127,6 +128,79 @@ def test_all_benchmarks_are_run_and_those_that_missed_are_named(tmp_path: Path) 
     assert ran.returncode != 0
     assert [line for line in ran.stdout.splitlines() if len(line) == 1] == ["a", "c"]
     assert "goals missed, or no numbers: benchmarks/b.py benchmarks/d.py" in ran.stderr
+
+
+class PreparedSession:
+    """A server of two-phase commit in memory; it may refuse the next statement that has a word."""
+
+    def __init__(self) -> None:
+        self.prepared: set[str] = set()
+        self.committed: set[str] = set()
+        self.refuses = ""
+
+    async def ask(self, sql: str) -> list[list[str | None]]:
+        number = sql.split("'")[1] if "'" in sql else ""
+        if self.refuses and self.refuses in sql:
+            raise ConnectionError("killed")
+        if "PREPARE TRANSACTION" in sql:
+            self.prepared.add(number)
+        elif "PREPARED '" in sql:
+            self.prepared.remove(number)
+            self.committed |= {number} if sql.startswith("COMMIT") else set()
+        return [[number] for number in sorted(self.prepared)] if sql.startswith("SELECT") else []
+
+
+@pytest.mark.parametrize(
+    ("refuses", "committed"),
+    [("PREPARE TRANSACTION", set()), ("COMMIT PREPARED", {"7"}), ("nothing", {"7"})],
+)
+def test_the_coordinator_ends_what_was_prepared_as_it_decided(
+    benchmark: Any, tmp_path: Path, refuses: str, committed: set[str]
+) -> None:
+    """A server that dies before the decision rolls all back; one that dies after it commits."""
+    two_phase = benchmark("two_phase")
+
+    async def commit_and_recover() -> tuple[PreparedSession, PreparedSession]:
+        coordinator = two_phase.Coordinator(tmp_path / "decisions")
+        one, other = PreparedSession(), PreparedSession()
+        one.refuses = refuses
+        with suppress(ConnectionError):
+            await coordinator.commit([one, other], 7)
+        one.refuses = ""
+        await coordinator.recover([one, other])
+        coordinator.close()
+        return one, other
+
+    one, other = asyncio.run(commit_and_recover())
+    assert one.committed == other.committed == committed
+    assert one.prepared == other.prepared == set()
+
+
+def test_the_figures_of_restored_backups(benchmark: Any) -> None:
+    """Medians of times, sums of what was lost, and ratios to the time without backups."""
+    cold_backup = benchmark("cold_backup")
+    commits = cold_backup.Commits({1: 0.5, 2: 1.5, 3: 2.5}, [1.0, 4.0, 4.0])
+    quiet = commits.between([(1.0, 2.0), (2.2, 3.0)])
+    rounds = [
+        cold_backup.Round(rpo_s, 1.0, 5, 0, 1, 4, 0, commits, quiet, 0.5)
+        for rpo_s in (1.0, 3.0, 9.0)
+    ]
+    figures = cold_backup.figures(rounds)
+    assert (figures["rpo_s"], figures["lost"], figures["went_back"]) == (3.0, 15, 3)
+    assert (figures["latency_ratio"], figures["throughput_ratio"]) == (4.0, 0.5)
+
+
+def test_shares_of_throughput_are_of_the_runs_around(benchmark: Any) -> None:
+    """A machine that slows down changes the rates, and hardly their ratios."""
+    throughput = benchmark("throughput")
+    speeds = iter(range(100, 0, -1))
+
+    def measure(profile: str) -> float:
+        return float(next(speeds) * (1.0 if profile == throughput.BASELINE else 0.5))
+
+    figures = throughput.figures([throughput.one_round(measure) for _ in range(3)])
+    assert figures["unsafe_default"] < 100
+    assert figures["raft_log_share_min"] == figures["allack_min2_share_max"] == 0.5
 
 
 def test_a_flood_counts_each_acknowledged_send(benchmark: Any) -> None:

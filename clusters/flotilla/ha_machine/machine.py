@@ -214,9 +214,8 @@ def next_state(
     view = of_latest_generation(view)
     state, brokers = view.state, view.brokers
     if state is None:
-        named = next((each.first for each in brokers.values()), 0)
-        first = named or min(brokers, default=0)
-        return _single(first, brokers, begun=bool(named)) if first in brokers else None
+        first = _first_master(brokers)
+        return _single(first, brokers, brokers[first].generation > 0) if first in brokers else None
     master = brokers.get(state.master)
     if master is None or master.life != state.life:
         heir = succeeds(view)
@@ -244,6 +243,17 @@ def next_state(
             both = {state.master: state.life, slave: brokers[slave].life}
             return replace(_phase(state, Phase.SYNC), sync=both, holds=0)
     return None
+
+
+def _first_master(brokers: Mapping[int, BrokerReport]) -> int:
+    """Return the broker that begins a machine, 0 if there is none: of a new set the first one, of
+    a set that was converted its master. All logs were equal then, so another broker begins if the
+    master has lost its disk since."""
+    named = next((each.first for each in brokers.values()), 0)
+    if not named:
+        return min(brokers, default=0)
+    whole = [i for i in sorted(brokers) if not is_emptied(i, brokers, begun=True)]
+    return named if named not in brokers or named in whole or not whole else whole[0]
 
 
 def _single(broker: int, brokers: Mapping[int, BrokerReport], begun: bool = False) -> MachineState:

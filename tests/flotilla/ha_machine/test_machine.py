@@ -1,7 +1,6 @@
 """The machine of a pair: no view of brokers leads from a state to one that must not follow it."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -195,19 +194,22 @@ def test_a_master_that_lost_its_disk_is_not_master_again(phase: Phase, emptied: 
         assert after.master == 1
 
 
-def of_generation(number: int, life: str = "a", **more: Any) -> BrokerReport:
+def of_generation(number: int, life: str = "a", **more: int) -> BrokerReport:
     """A broker of a set whose generation broker 2 leads first, after epoch 9."""
     return replace(report(life), obeys=0, generation=number, first=2, before=9, **more)
 
 
 def test_a_generation_begins_with_the_broker_that_was_master() -> None:
     """Whatever an earlier one has left in ZooKeeper, and not before that broker is there."""
-    left = state(Phase.SYNC)
-    assert next_state(MachineView(left, {1: of_generation(4)})) is None
-    after = next_state(MachineView(left, {1: of_generation(4), 2: of_generation(4)}))
+    left, had = state(Phase.SYNC), {"epoch": 9, "end": 70}
+    assert next_state(MachineView(left, {1: of_generation(4, **had)})) is None
+    after = next_state(MachineView(left, {1: of_generation(4, **had), 2: of_generation(4, **had)}))
     assert after is not None
     assert (after.phase, after.master, after.generation) == (Phase.SINGLE, 2, 4)
     assert (after.epoch, after.begun) == (NEW, True)
+    emptied = next_state(MachineView(left, {1: of_generation(4, **had), 2: of_generation(4)}))
+    assert emptied is not None
+    assert emptied.master == 1
     assert last_sequence(6, before=9) == 9
     assert last_sequence(12, before=9) == 12
 
