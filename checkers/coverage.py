@@ -273,10 +273,12 @@ def _stretch_reasons(known: RunFacts) -> Iterator[Reason]:
                 "NO_OK_BEFORE",
                 "Nothing was acknowledged before the first fault; start the faults later",
             )
-        elif last and not long and not _tried(known, number):
+        elif last and not _tried(known, number):
+            advice = "increase the load's rate" if long else "end the faults earlier"
             yield Reason(
                 "IDLE_AFTER",
-                "Nothing was tried in the short time after the last fault; end the faults earlier",
+                f"Nothing was tried in the {stretch.length_s:.1f} s after the last fault, so it is "
+                f"not known whether the cluster serves again; {advice}",
             )
         elif last:
             yield Reason(

@@ -119,7 +119,7 @@ class Workload(Protocol):
         """Return what the system must prepare for, {} if nothing: {"topics": {name: queues},
         "body_bytes": at most, "once": clients must not retry a send, "selects": clients must be
         able to select queues, "strict": what has to outlive a failover, of "locks" and
-        "metadata"}."""
+        "metadata", "asked_within_s": it must ask about an open transaction within this time}."""
         ...
 
     async def load(self, context: WorkloadContext) -> None:

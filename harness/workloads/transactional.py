@@ -105,6 +105,9 @@ class TransactionalWorkload(MessageWorkload):
         if self._options.client_selects:
             raise BadRequest("load.client_selects is of the workload messages alone; leave it out")
 
+    def client_settings(self) -> Mapping[str, Any]:
+        return {**super().client_settings(), "asked_within_s": self._own.asked_within_s}
+
     def process_name(self, process: int) -> str:
         answerer = process - self._first_answerer
         return f"answerer {answerer}" if answerer >= 0 else super().process_name(process)

@@ -343,12 +343,16 @@ def test_nothing_was_in_progress_after_the_last_fault(sketch: Sketch) -> None:
     assert codes(sketch) == {"NO_OK_AFTER"}
 
 
-def test_a_load_that_stops_for_good_stands_still(sketch: Sketch) -> None:
-    """The time after the last fault was long enough for it."""
+def test_a_load_that_had_nothing_to_send_blames_no_cluster(sketch: Sketch) -> None:
+    """Not even if the time after the last fault was long. A send that hangs is a standstill."""
     sketch.ops(2, 12)
     sketch.op(F.READ, 31.5)
     sketch.fault("pause", 10, 12)
-    assert "NO_OK_AFTER" in codes(sketch)
+    [reason] = judged(sketch).reasons
+    assert reason.code == "IDLE_AFTER"
+    assert "not known whether the cluster serves again; increase the load's rate" in reason.message
+    sketch.op(F.SEND, 11.5, kind=None)
+    assert codes(sketch) == {"NO_OK_AFTER"}
 
 
 def test_polls_are_not_acknowledgements(sketch: Sketch) -> None:

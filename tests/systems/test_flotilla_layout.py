@@ -38,6 +38,8 @@ ZOOKEEPER_PLANS = ("zk-kill", "zk-pause", "zk-cut", "profile-power")
 PORT_KEYS = ("listenPort", "haListenPort")
 RAFT_LOG = {"raft-log", "raft-log-sync-flush"}  # brokers elect their master by votes
 RAFT_LOG_PLANS = ("profile-kill", "profile-pause", "raft-log-cut", "profile-power")
+ESCAPING = {"profile": "switchless-escape", "nodes": {"broker": 4}}
+LATE = {"workload": "transactional", "settings": {"transactionTimeOut": 10_000}}
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -399,6 +401,28 @@ def test_fast_failover_means_the_seconds_of_a_clock() -> None:
         ),
         ({"settings": {"haHousekeepingInterval": 1}}, "haSendHeartbeatInterval .* cut off"),
         ({"nodes": {"brokers": 3}}, "unknown role 'brokers'"),
+        (
+            {"workload": "transactional", "settings": {"transactionTimeOut": 450_000}},
+            r"transactionTimeOut \(450000 ms, which are 45 s at timeScale 0.1\) must be less than "
+            r"load.asked_within_s \(45 s\)",
+        ),
+        (
+            {**LATE, "load": {"asked_within_s": 1.0}},
+            r"must be less than load.asked_within_s \(1 s\)",
+        ),
+        (
+            {**ESCAPING, "workload": "delayed", "load": {"queues": 3}},
+            "load.queues is 3, .* over 2 broker sets, .* no reader; set it to 2, or to a multiple",
+        ),
+        ({**ESCAPING, "workload": "pop", "load": {"queues": 1}}, "load.queues is 1"),
+        (
+            {**ESCAPING, "workload": "transactional", "load": {"topics": 2, "queues": 5}},
+            "load.queues is 5",
+        ),
+        (
+            {"profile": "container-cross", "nodes": {"container": 3}, "workload": "delayed"},
+            "load.queues is 4, .* 3 broker sets",
+        ),
         ({"settings": {"coordinators": "zookeeper"}}, 'coordinators are for haMode = "zookeeper"'),
         (
             {"profile": "zk-ha", "settings": {"coordinators": "java"}},
@@ -446,6 +470,10 @@ def test_nonsense_is_refused_by_name(fields: dict[str, Any], words: str) -> None
         {"settings": {"maxMessageSize": 64}},
         {"settings": {"haTransferBatchSize": 1024}},
         {"load": {"body_bytes": 1 << 20}},
+        {**LATE, "load": {"asked_within_s": 1.1}},
+        {**LATE, "workload": "delayed"},  # which is asked about nothing
+        {**ESCAPING, "workload": "delayed", "load": {"queues": 2}},
+        {**ESCAPING, "workload": "messages", "load": {"queues": 3}},
     ],
     ids=str,
 )

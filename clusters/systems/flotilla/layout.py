@@ -206,6 +206,22 @@ def refuse_clients_without_zone(
         )
 
 
+def refuse_queues_of_no_reader(
+    nodes: Sequence[Node], settings: FlotillaSettings, workload: str, topics: Mapping[str, int]
+) -> None:
+    """Raise BadRequest if messages that escape to another set may land in a queue that the workload
+    does not read. Each set has as many queues of a topic as the others, so there are more than
+    the workload knows if theirs are no multiple of the sets."""
+    sets = len(broker_sets(nodes, settings))
+    for topic, queues in topics.items():
+        if settings.lets_escape(workload) and queues % sets:
+            raise BadRequest(
+                f"load.queues is {queues}, which cannot be distributed evenly over {sets} broker "
+                "sets, so messages that escape from a set without a master may land in a queue that "
+                f"has no reader; set it to {sets}, or to a multiple of that"
+            )
+
+
 def address(node: Node) -> str:
     return f"{node.address}:{PORTS[node.role]}"
 

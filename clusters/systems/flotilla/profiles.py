@@ -21,6 +21,7 @@ from clusters.flotilla.net.wire import MAX_FRAME
 from clusters.flotilla_mutants import MUTANTS, Mutant
 from clusters.systems.flotilla.modes import MODES, Mode
 from harness.errors import BadRequest, UnknownName
+from harness.registry import workload as load_workload
 from harness.trial import Trial
 
 # keys that the driver sets for each node
@@ -44,6 +45,7 @@ CONTAINER_LAYOUT, CROSS = "containerLayout", "cross"  # where the brokers of con
 COORDINATORS, COORDINATOR_KINDS = "coordinators", ("flotilla", "zookeeper")  # what they run
 # ticks after which servers of ZooKeeper leave a leader that is silent
 ZK_SYNC_LIMIT, USUAL_SYNC_LIMIT = "zkSyncLimit", 3
+ESCAPING = frozenset({"send_delayed", "prepare", "pop"})  # calls whose messages may escape
 MUTANT = "mutant"  # the known-bad variant that all nodes run; unset: none
 _OWN_KEYS = {
     *(BROKER_SETS, LEARNERS, CONTAINER_LAYOUT, COORDINATORS, ZK_SYNC_LIMIT, CONTROL_ZONES),
@@ -121,6 +123,11 @@ class FlotillaSettings:
     @property
     def learners(self) -> int:
         return int(self.values.get(LEARNERS, 0))
+
+    def lets_escape(self, workload: str) -> bool:
+        """Whether acting masters may send messages of this workload to other broker sets."""
+        acting = bool(self.values.get("enableSlaveActingMaster", False))
+        return acting and not ESCAPING.isdisjoint(load_workload(workload).client)
 
     @property
     def lease_ms(self) -> float:
@@ -330,6 +337,20 @@ def refuse_impossible(values: Values, brokers: int, body_bytes: int) -> None:
         most = min(every["mappedFileSizeCommitLog"], MAX_SENT_BYTES) - HEAD_BYTES
         _check_size("maxMessageSize", every, max(body_bytes, 1), most)
     _check_intervals(every)
+
+
+def refuse_late_questions(values: Values, asked_within_s: float | None) -> None:
+    """Raise BadRequest if brokers ask about an open transaction only after the time that the
+    workload gives them. `asked_within_s`: None if the workload has no transactions."""
+    every = {**_DEFAULTS, **values}
+    timeout_s = every["transactionTimeOut"] / 1000 * every["timeScale"]
+    if asked_within_s is not None and timeout_s >= asked_within_s:
+        raise BadRequest(
+            f"the trial's settings: transactionTimeOut ({every['transactionTimeOut']:g} ms, which "
+            f"are {timeout_s:g} s at timeScale {every['timeScale']:g}) must be less than "
+            f"load.asked_within_s ({asked_within_s:g} s), or brokers ask too late; lower it, or "
+            "raise load.asked_within_s"
+        )
 
 
 def _check_copies(key: str, every: Values, brokers: int) -> None:

@@ -76,7 +76,7 @@ def swarm(random: Random, trial: Trial, planned: bool) -> Mapping[str, Any]:
     }
     drawn |= _rare_settings(random, trial, brokers // sets, planned)
     drawn |= _selection(random)
-    mode = _chosen(trial).mode
+    mode, escapes = _chosen(trial).mode, _chosen(trial).lets_escape(trial.workload)
     if not mode.has_controllers:
         nodes = {role: count for role, count in nodes.items() if role != CONTROLLER}
         drawn = {key: value for key, value in drawn.items() if key not in OF_CONTROLLERS}
@@ -91,7 +91,8 @@ def swarm(random: Random, trial: Trial, planned: bool) -> Mapping[str, Any]:
         drawn = {key: value for key, value in drawn.items() if key not in NOT_WITH_VOTES}
         drawn["maxWaitAckTimeMs"] = random.choice(PATIENCE_MS)
         drawn["heartBeatTimeIntervalMs"] = random.choice(BEATS_MS)
-    return {"profile": PROFILE, "nodes": nodes, "settings": drawn}
+    drawn_load = {"queues": sets * random.choice((1, 2))} if sets > 1 and escapes else {}
+    return {"profile": PROFILE, "nodes": nodes, "settings": drawn, "load": drawn_load}
 
 
 def _chosen(trial: Trial) -> FlotillaSettings:
