@@ -412,7 +412,7 @@ def test_fast_failover_means_the_seconds_of_a_clock() -> None:
         ),
         (
             {**ESCAPING, "workload": "delayed", "load": {"queues": 3}},
-            "load.queues is 3, .* over 2 broker sets, .* no reader; set it to 2, or to a multiple",
+            "load.queues is 3, .* over 2 broker sets, .* without a reader; set it to 2, or to a mul",
         ),
         ({**ESCAPING, "workload": "pop", "load": {"queues": 1}}, "load.queues is 1"),
         (
@@ -474,6 +474,12 @@ def test_nonsense_is_refused_by_name(fields: dict[str, Any], words: str) -> None
         {**LATE, "workload": "delayed"},  # which is asked about nothing
         {**ESCAPING, "workload": "delayed", "load": {"queues": 2}},
         {**ESCAPING, "workload": "messages", "load": {"queues": 3}},
+        {
+            **ESCAPING,
+            "workload": "delayed",
+            "load": {"queues": 3},
+            "settings": {"enableRemoteEscape": False},
+        },
     ],
     ids=str,
 )

@@ -213,12 +213,12 @@ def refuse_queues_of_no_reader(
     does not read. Each set has as many queues of a topic as the others, so there are more than
     the workload knows if theirs are no multiple of the sets."""
     sets = len(broker_sets(nodes, settings))
-    for topic, queues in topics.items():
+    for queues in topics.values():
         if settings.lets_escape(workload) and queues % sets:
             raise BadRequest(
                 f"load.queues is {queues}, which cannot be distributed evenly over {sets} broker "
-                "sets, so messages that escape from a set without a master may land in a queue that "
-                f"has no reader; set it to {sets}, or to a multiple of that"
+                "sets, so messages that escape from a set without a master may land in a queue "
+                f"without a reader; set it to {sets}, or to a multiple of that"
             )
 
 

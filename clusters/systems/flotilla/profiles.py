@@ -127,6 +127,7 @@ class FlotillaSettings:
     def lets_escape(self, workload: str) -> bool:
         """Whether acting masters may send messages of this workload to other broker sets."""
         acting = bool(self.values.get("enableSlaveActingMaster", False))
+        acting &= self.in_containers or bool(self.values.get("enableRemoteEscape", False))
         return acting and not ESCAPING.isdisjoint(load_workload(workload).client)
 
     @property

@@ -53,10 +53,13 @@ def swarm(random: Random, trial: Trial, planned: bool) -> Mapping[str, Any]:
     planned: there is a plan, and plans are written for one broker set unless the trial sets more
     """
     in_containers = _chosen(trial).in_containers
+    escapes = _chosen(trial).lets_escape(trial.workload)
     if in_containers:
         brokers, sets = _containers(random, trial)
     else:
-        brokers, sets = _sizes(random, trial, SETS[:1] if planned else SETS)
+        queues = int(trial.load.get("queues", 0)) if escapes else 0
+        some = [n for n in (SETS[:1] if planned else SETS) if queues % n == 0]
+        brokers, sets = _sizes(random, trial, some)
     nodes = {
         "controller": random.choice((3, 3, 3, 5)),
         "broker": brokers,
@@ -76,7 +79,7 @@ def swarm(random: Random, trial: Trial, planned: bool) -> Mapping[str, Any]:
     }
     drawn |= _rare_settings(random, trial, brokers // sets, planned)
     drawn |= _selection(random)
-    mode, escapes = _chosen(trial).mode, _chosen(trial).lets_escape(trial.workload)
+    mode = _chosen(trial).mode
     if not mode.has_controllers:
         nodes = {role: count for role, count in nodes.items() if role != CONTROLLER}
         drawn = {key: value for key, value in drawn.items() if key not in OF_CONTROLLERS}

@@ -223,9 +223,13 @@ def test_sets_that_escape_messages_have_equally_many_queues(profile: str, worklo
     assert len({*sets}) > 1
     for trial, count in zip(trials, sets, strict=True):
         assert trial.load["queues"] % count == 0 or count == 1
-    with pytest.raises(BadRequest, match=r"load\.queues is 1"):
-        for seed in SEEDS:
-            draw_trial(seed, replace(base, load={"queues": 1}))
+
+
+def test_what_is_set_of_queues_decides_what_is_drawn_of_sets() -> None:
+    base = Trial(profile="switchless-escape", workload="delayed", load={"queues": 3})
+    assert _of([draw_trial(seed, base)[0] for seed in SEEDS], "brokerSets") == {1, 3}
+    with pytest.raises(BadRequest, match=r"load\.queues is 3"):
+        draw_trial(1, replace(base, settings={"brokerSets": 2}))
 
 
 def _of(trials: list[Trial], key: str) -> set[object]:
