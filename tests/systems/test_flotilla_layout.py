@@ -412,7 +412,7 @@ def test_fast_failover_means_the_seconds_of_a_clock() -> None:
         ),
         (
             {**ESCAPING, "workload": "delayed", "load": {"queues": 3}},
-            "load.queues is 3, .* over 2 broker sets, .* without a reader; set it to 2, or to a mul",
+            "load.queues is 3, .* over 2 broker sets, .* without a reader; set it to 2, or to a",
         ),
         ({**ESCAPING, "workload": "pop", "load": {"queues": 1}}, "load.queues is 1"),
         (
