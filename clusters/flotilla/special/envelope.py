@@ -144,3 +144,19 @@ class HalfDecision(NamedTuple):
             return cls(*_DECISION.unpack(data))
         except struct.error as e:
             raise EnvelopeError(f"not a decision: {e}") from e
+
+
+class HalfCheck(NamedTuple):
+    """A record of `%op`: a producer was asked about this half message. Brokers of an older edition
+    take it for the rollback of a half message that is not there: its offset is negative."""
+
+    half: int
+
+    def pack(self) -> bytes:
+        return HalfDecision(~self.half, commit=False).pack()
+
+
+def op_record(data: bytes) -> HalfDecision | HalfCheck:
+    """Return what a record of `%op` says. Raises EnvelopeError."""
+    found = HalfDecision.unpack(data)
+    return found if found.half >= 0 else HalfCheck(~found.half)

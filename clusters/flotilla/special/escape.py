@@ -32,7 +32,15 @@ from ..broker.handler import HandlerContext
 from ..net.connection import CallTimeout, ConnectionLost, Pool, Tasks, Unreachable
 from ..net.wire import Json, Op, SendReply, SendRequest, Status
 from ..world.timers import WakeEvent
-from .envelope import DELAY_TOPIC, HALF_TOPIC, RETRY_TOPIC, REVIVE_TOPIC, Envelope, HalfDecision
+from .envelope import (
+    DELAY_TOPIC,
+    HALF_TOPIC,
+    RETRY_TOPIC,
+    REVIVE_TOPIC,
+    Envelope,
+    HalfDecision,
+    op_record,
+)
 from .halves import HALVES, OPS
 from .pop import REVIVES
 from .pop_records import PopLedger, RetriedMessage, escaped_number
@@ -353,7 +361,8 @@ class HalfEscapes:
             for key in (OPS, HALVES)
         )
         while op_at < op_end and (found := self._store.fetch(OPS, op_at, _READ, 1 << 20)):
-            self._decided.update(HalfDecision.unpack(payload.body).half for payload in found)
+            records = [op_record(payload.body) for payload in found]
+            self._decided.update(each.half for each in records if isinstance(each, HalfDecision))
             op_at = found[-1].queue_offset + 1
         while half_at < half_end and (found := self._store.fetch(HALVES, half_at, _READ, 1 << 20)):
             for payload in found:

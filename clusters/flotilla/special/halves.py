@@ -10,12 +10,15 @@ A producer may die between the two steps. So the master asks: halves that are ol
 `transactionTimeOut` and still open are offered, every `transactionCheckInterval`, to a producer of
 the half's group that waits for such questions (a PULL of `%ask:GROUP`). It answers with a decision,
 or not, if it does not know. After `transactionCheckMax` questions the half is discarded to `%dead`.
-A half whose group has no producer here is not counted, and waits.
+A half whose group has no producer here is not counted, and waits. Each question is a record in
+`%op`, which is written before the producer is asked.
 
-Which halves are open is known in memory. A new master rebuilds that from both topics, from the
-offsets on that were noted as progress: before them everything is decided, as the set knows. How
-often it was asked is forgotten. A half that an acting master has escaped (escape.py) is a new half
-of another set, so the master that returns takes the old one as rolled back.
+Which halves are open, and how often a producer was asked, is known in memory. A new master rebuilds
+that from both topics, from the offsets on that were noted as progress: before them everything is
+decided, as the set knows. A question does not wait for the copies of its record, so one that was
+put just before the master died may be put once more than that. A half that an acting master has
+escaped (escape.py) is a new half of another set, so the master that returns takes the old one as
+rolled back.
 
 With `strictSpecialMessages = false` decisions are as in RocketMQ (EndTransactionProcessor): SUCCESS
 at once, and the records in batches every `transactionOpBatchInterval`. A failover then forgets
@@ -23,7 +26,7 @@ decisions, and the producers are asked again: a message may be committed twice.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -41,8 +44,10 @@ from .envelope import (
     OP_TOPIC,
     Envelope,
     EnvelopeError,
+    HalfCheck,
     HalfDecision,
     HalfRequest,
+    op_record,
 )
 from .progress import HALF_SCAN, EscapedRecords, half_progress
 
@@ -54,7 +59,8 @@ _RECORD = 256  # bytes of a record of a decision, and more
 
 @dataclass
 class OpenHalf:
-    """A half message that is not decided. `since`: when this master learned of it, by its loop."""
+    """A half message that is not decided. `since`: when this master learned of it, by its loop.
+    `checks`: how often a producer was asked about it."""
 
     group: str
     since: float
@@ -95,6 +101,9 @@ class HalfMessages:
         self._open: dict[int, OpenHalf] = {}
         self._escaped = EscapedRecords(HALF_TOPIC, {})  # while another broker acted as master
         self._decided: dict[int, int] = {}  # half -> queue offset of its record, -1: in _batch
+        self._first_check: dict[
+            int, int
+        ] = {}  # half -> queue offset of its first question's record
         self._batch: list[HalfDecision] = []  # records that are not written yet
         self._batch_at = self._note_at = 0.0
         self._finals: deque[tuple[int, int]] = deque()  # record, half: a final to be put
@@ -226,21 +235,35 @@ class HalfMessages:
             del self._askers[group]
 
     def _ask(self, group: str) -> None:
-        """Put the questions that are due to a producer that waits."""
+        """Put the questions that are due to a producer that waits, if they can be counted."""
         due = self._questions.get(group, {})
         askers = self._askers.get(group)
-        if not due or not askers:
+        if not due or not askers or not self._may_append():
             return
         asker = next(iter(askers))
         self._forget(group, asker)
         asked = list[Payload]()
         for offset in list(due)[:_MOST_ASKED]:
-            del due[offset]
             found = self._payload(offset) if offset in self._open else None
+            if found is not None and not self._count(offset):
+                break
+            del due[offset]
             if found is not None:
-                self._open[offset].checks += 1
                 asked.append(found)
         self._answer(asker, Status.SUCCESS if asked else Status.PULL_NOT_FOUND, asked)
+
+    def _count(self, offset: int) -> bool:
+        """Record a question about a half; return whether the disk has room for that."""
+        body = HalfCheck(offset).pack()
+        if not self._store.has_room(OPS[0], b"", body):
+            return False
+        record = self._store.append(OPS, b"", body, self._epoch()).queue_offset
+        self._first_check.setdefault(offset, record)
+        self._open[offset].checks += 1
+        return True
+
+    def _may_append(self) -> bool:
+        return self._admits() and self._context.may_change.is_set()
 
     def _answer(self, asker: _Asker, status: Status, halves: list[Payload]) -> None:
         asker.cancel_timer()
@@ -269,7 +292,7 @@ class HalfMessages:
 
     def _discard(self, offset: int) -> None:
         half = self._half(offset)
-        if half is None or not (self._admits() and self._context.may_change.is_set()):
+        if half is None or not self._may_append():
             return
         del self._open[offset]
         self._decided[offset] = -1
@@ -294,8 +317,14 @@ class HalfMessages:
 
     async def _load(self, half_end: int, op_end: int) -> None:
         half_at, op_at = half_progress(self._catalog)
+        checks = Counter[int]()
         for payload in await self._read(OPS, op_at, op_end):
-            self._decided[HalfDecision.unpack(payload.body).half] = payload.queue_offset
+            record = op_record(payload.body)
+            if isinstance(record, HalfCheck):
+                checks[record.half] += 1
+                self._first_check.setdefault(record.half, payload.queue_offset)
+            else:
+                self._decided[record.half] = payload.queue_offset
         self._escaped = EscapedRecords(HALF_TOPIC, self._catalog.progress)
         for payload in await self._read(HALVES, half_at, half_end):
             if payload.queue_offset in self._decided:
@@ -305,7 +334,8 @@ class HalfMessages:
                 self._batch.append(HalfDecision(payload.queue_offset, commit=False))
             else:
                 group = HalfRequest.unpack(Envelope.unpack(payload.body).body).group
-                self._open[payload.queue_offset] = OpenHalf(group, self._loop.time())
+                count = checks[payload.queue_offset]
+                self._open[payload.queue_offset] = OpenHalf(group, self._loop.time(), count)
 
     async def _read(self, key: tuple[bytes, int], at: int, end: int) -> list[Payload]:
         queue, found = self._store.queues().get(key), list[Payload]()
@@ -319,9 +349,7 @@ class HalfMessages:
     def _write_records(self) -> None:
         """Write the records of decisions that were answered already."""
         now = self._loop.time()
-        if not self._batch or now < self._batch_at:
-            return
-        if not (self._admits() and self._context.may_change.is_set()):
+        if not self._batch or now < self._batch_at or not self._may_append():
             return
         self._batch_at = now + self._config.transaction_op_batch_s
         batch, self._batch = self._batch, []
@@ -348,7 +376,8 @@ class HalfMessages:
     # progress
 
     async def _note(self) -> None:
-        """Note from where a new master has to read: before that, the set knows all decisions."""
+        """Note from where a new master has to read: before that, the set knows all decisions, and
+        nothing counts questions about what is open."""
         now = self._loop.time()
         queue, ops = self._store.queues().get(HALVES), self._store.queues().get(OPS)
         if now < self._note_at or queue is None or ops is None:
@@ -356,8 +385,8 @@ class HalfMessages:
         self._note_at = now + self._config.flush_delay_offset_s
         unknown = [h for h, op in self._decided.items() if not 0 <= op < ops.visible_end]
         half = self._rules.first_open((*self._open, *unknown), queue.visible_end)
-        left = {h: op for h, op in self._decided.items() if h >= half}
-        op = min((*(op for op in left.values() if op >= 0), ops.visible_end))
+        records = (*self._decided.items(), *self._first_check.items())
+        op = min((*(op for h, op in records if h >= half and op >= 0), ops.visible_end))
         if (half, op) == half_progress(self._catalog):
             return
         changes = [
@@ -367,3 +396,4 @@ class HalfMessages:
         answer = await self._context.make(*changes, *self._escaped.forget_before(half))
         if answer.get("code", Status.SUCCESS) == Status.SUCCESS:
             self._decided = {h: op for h, op in self._decided.items() if h >= half}
+            self._first_check = {h: op for h, op in self._first_check.items() if h >= half}

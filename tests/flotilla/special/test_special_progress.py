@@ -9,8 +9,10 @@ from clusters.flotilla.special.envelope import (
     DelayRequest,
     Envelope,
     EnvelopeError,
+    HalfCheck,
     HalfDecision,
     HalfRequest,
+    op_record,
 )
 from clusters.flotilla.special.progress import (
     DelayProgress,
@@ -46,6 +48,15 @@ def test_requests_are_read_as_they_were_written(text: str, number: int, body: by
         assert type(request).unpack(request.pack()) == request
         with pytest.raises(EnvelopeError):
             type(request).unpack(b"\xff")
+
+
+@given(st.integers(0, 2**63 - 1), st.booleans())
+def test_a_record_of_a_question_is_not_taken_for_a_decision(half: int, commit: bool) -> None:
+    """An edition that knows decisions only finds one about no half message."""
+    decision = HalfDecision(half, commit)
+    assert op_record(decision.pack()) == decision
+    assert op_record(HalfCheck(half).pack()) == HalfCheck(half)
+    assert HalfDecision.unpack(HalfCheck(half).pack()).half < 0
 
 
 EPOCHS = EpochTable(((1, 0), (2, 100), (4, 300)))  # of a log that ends at 400

@@ -127,6 +127,48 @@ def test_a_message_that_is_never_decided_is_discarded() -> None:
     fleet.sail(scenario)
 
 
+@pytest.mark.parametrize("profile", ["sync-flush", "switchless-sync"])
+def test_questions_are_counted_across_a_restart(profile: str) -> None:
+    """By the next master, or by the one that starts again: three in all, although one more message
+    was decided after the first two, and progress was noted."""
+    rare = {"transactionCheckInterval": 30_000, "transactionCheckMax": 3}
+    fleet = Fleet(7, profile, settings={**SETTINGS, **rare})
+    brokers = fleet.nodes("broker")
+
+    async def scenario(sailor: Sailor) -> None:
+        async def asked() -> int:
+            try:
+                return len(await sailor.client.consumer.questions(GROUP, TOPIC, 0, 1.0))
+            except CALL_ERRORS:
+                await asyncio.sleep(0.05)
+                return 0
+
+        async def whole() -> str:
+            now = await sailor.cluster_state()
+            return now.masters.get(BROKER_SET) or "" if now.redundant else ""
+
+        master, count = await eventually(whole), 0
+        half = await prepare(sailor, b"open")
+        while count < 2:
+            count += await asked()
+        other = await prepare(sailor, b"decided")
+        assert other > half
+        assert (await decide(sailor, b"decided", other, commit=True)).error == ""
+        await asyncio.sleep(2)  # until progress is noted, and before the next question
+        assert count == 2
+        await sailor.kill(master)
+        if profile == "sync-flush":
+            await sailor.new_master(master)
+        else:
+            await sailor.start(master)
+        while not any(fleet.events(broker, "half-discarded") for broker in brokers):
+            count += await asked()
+        assert count == 3
+        assert await read(sailor) == Counter([b"decided"])
+
+    fleet.sail(scenario)
+
+
 def test_nothing_is_discarded_without_a_question() -> None:
     """A message waits until a producer of its group is there."""
     fleet = Fleet(4, settings={**SETTINGS, "transactionCheckMax": 1})
