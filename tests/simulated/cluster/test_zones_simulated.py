@@ -118,6 +118,22 @@ async def sent_to(sailor: Sailor) -> set[str]:
     return {zone_of(name_of[result.address]) for result in results}
 
 
+def test_the_next_master_is_in_the_same_rack() -> None:
+    """With `electPolicy = "zone"`, although another broker has the smallest id."""
+    racks = {"broker-1": "r1", "broker-2": "r2", "broker-3": "r2", "broker-4": "r1"}
+    fleet = Fleet(6, "allack-min2", {"electPolicy": "zone", "racks": racks}, nodes={"broker": 4})
+
+    async def scenario(sailor: Sailor) -> None:
+        old = (await sailor.healthy()).masters[BROKER_SET]
+        await sailor.send(20)
+        await asyncio.sleep(1)  # until all logs are as long in heartbeats
+        await sailor.kill(old)
+        new = (await sailor.new_master(old)).masters[BROKER_SET]
+        assert racks[new] == racks[old]
+
+    fleet.sail(scenario)
+
+
 def test_a_client_sends_to_its_zone_as_long_as_a_set_is_led_there() -> None:
     """Then to the other one, and to its own again as soon as there is a master in it."""
     fleet = two_sets(3, zoneMode=True, zoneName="a")
