@@ -402,6 +402,9 @@ def test_fast_failover_means_the_seconds_of_a_clock() -> None:
         ),
         ({"settings": {"haHousekeepingInterval": 1}}, "haSendHeartbeatInterval .* cut off"),
         ({"nodes": {"brokers": 3}}, "unknown role 'brokers'"),
+        ({"settings": {"racks": {"broker-9": "r"}}}, "unknown broker in racks 'broker-9'"),
+        ({"settings": {"racks": {"broker-1": 2}}}, "racks must be a table of nodes and their rack"),
+        ({"settings": {"racks": "r1"}}, "racks must be a table"),
         (
             {"workload": "transactional", "settings": {"transactionTimeOut": 450_000}},
             r"transactionTimeOut \(450000 ms, which are 45 s at timeScale 0.1\) must be less than "

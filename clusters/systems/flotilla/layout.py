@@ -33,6 +33,7 @@ from clusters.systems.flotilla.profiles import (
     CONTROL_ZONES,
     LEARNERS,
     MUTANT,
+    RACKS,
     FlotillaSettings,
 )
 from harness.contracts import CLIENT, Node
@@ -162,13 +163,15 @@ def refuse_too_few_zones(nodes: Sequence[Node], settings: FlotillaSettings) -> N
             )
 
 
-def refuse_unknown_preferred(nodes: Sequence[Node], settings: FlotillaSettings) -> None:
-    """Raise UnknownName if preferredMaster, which names nodes in a trial, has one that is no
-    broker."""
+def refuse_unknown_brokers(nodes: Sequence[Node], settings: FlotillaSettings) -> None:
+    """Raise UnknownName if preferredMaster or racks, which name nodes in a trial, have one that is
+    no broker."""
     brokers = [node.name for node in nodes if node.role == BROKER]
-    for name in settings.values.get("preferredMaster", ()):
-        if name not in brokers:
-            raise UnknownName("broker in preferredMaster", name, brokers)
+    holders = [node.name for node in nodes if node.role in (BROKER, CONTAINER)]
+    for key, known in (("preferredMaster", brokers), (RACKS, holders)):
+        for name in settings.values.get(key, ()):
+            if name not in known:
+                raise UnknownName(f"broker in {key}", name, known)
 
 
 def refuse_brokers_for_control(nodes: Sequence[Node], settings: FlotillaSettings) -> None:
@@ -344,6 +347,7 @@ class Layout:
         }
 
     def _broker_config(self, node: Node, mine: BrokerSetLayout) -> dict[str, Any]:
+        racks = self._settings.values.get(RACKS, {})
         return {
             "haListenPort": HA_PORT,
             "namesrvAddr": self._addresses(NAMESERVER),
@@ -356,6 +360,7 @@ class Layout:
             **({"asyncLearner": True} if node.name in self._learners(mine) else {}),
             **({"zkServers": servers} if (servers := self._session_addresses()) else {}),
             **({"zone": node.zone} if node.zone else {}),
+            **({"rack": racks[node.name]} if node.name in racks else {}),
         }
 
     @property

@@ -29,7 +29,7 @@ _DRIVER_KEYS = frozenset(
         "role", "nodeName", "listenHost", "listenPort", "haListenPort", "storePath",
         "eventLogPath", "brokerName", "namesrvAddr", "controllerAddr", "controllerDLegerSelfId",
         "controllerDLegerPeers", "topics", "totalReplicas", "seed", "enableControllerInNamesrv",
-        "zone", "nodeResources", "brokerId", "clientPort", "coordinatorPeers",
+        "zone", "rack", "nodeResources", "brokerId", "clientPort", "coordinatorPeers",
         "zkServers", "brokerConfigPaths", "inContainer", "dLegerSelfId", "dLegerPeers",
         "modeGeneration", "modeMaster", "modeEpoch",
     }
@@ -39,6 +39,7 @@ _ANY_SIZE = 1_000_000  # the size of the set is not known yet
 BROKER_SETS = "brokerSets"
 RETRIES = ("retryTimesWhenSendFailed", "retryTimesWhenSendAsyncFailed")
 CONTROL_ZONES = "controlZones"  # where no broker may be
+RACKS = "racks"  # broker -> its rack in its zone
 LEARNERS = "learners"  # brokers of each set that are never elected
 CONTAINER_LAYOUT, CROSS = "containerLayout", "cross"  # where the brokers of containers are
 COORDINATORS, COORDINATOR_KINDS = "coordinators", ("flotilla", "zookeeper")  # what they run
@@ -47,7 +48,7 @@ ZK_SYNC_LIMIT, USUAL_SYNC_LIMIT = "zkSyncLimit", 3
 MUTANT = "mutant"  # the known-bad variant that all nodes run; unset: none
 _OWN_KEYS = {
     *(BROKER_SETS, LEARNERS, CONTAINER_LAYOUT, COORDINATORS, ZK_SYNC_LIMIT, CONTROL_ZONES),
-    MUTANT,
+    *(MUTANT, RACKS),
 }
 KEYS = _NODE_KEYS | CLIENT_KEYS | _OWN_KEYS
 
@@ -237,6 +238,11 @@ def _check(values: Mapping[str, Any]) -> None:
     if not isinstance(control, list) or not all(isinstance(zone, str) for zone in control):
         raise BadRequest(
             f"the trial's settings: {CONTROL_ZONES} must be a list of zones, not {control!r}"
+        )
+    racks = values.get(RACKS, {})
+    if not isinstance(racks, dict) or not all(isinstance(rack, str) for rack in racks.values()):
+        raise BadRequest(
+            f"the trial's settings: {RACKS} must be a table of nodes and their racks, not {racks!r}"
         )
     _check_whole(BROKER_SETS, values.get(BROKER_SETS, 1), 1)
     _check_whole(LEARNERS, values.get(LEARNERS, 0), 0)
