@@ -29,7 +29,8 @@ def recorded(folder: Path, rows: Rows, *drained: str, **state: Any) -> History:
     run = RunDir(folder)
     folder.mkdir()
     run.trial_file.write_text(Trial().to_toml())
-    run.write_names({"keys": KEYS[: len(drained)], "nodes": ["broker-1"], "roles": {"broker-1": "broker"}})
+    keys, role = KEYS[: len(drained)], {"broker-1": "broker"}
+    run.write_names({"keys": keys, "nodes": [*role], "roles": role})
     run.update_state(ended=True, interrupted=False, **state)
     ops = [ops_row(t * S, 0, f, kind, f, **{"key": 0, **more}) for f, kind, t, more in rows]
     notes = [(2 * S, -1, -1, "drain"), *((60 * S, 0, -1, f"DRAINED {note}") for note in drained)]
