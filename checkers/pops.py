@@ -11,8 +11,8 @@ looked for in all queues.
 `POP_TOO_SOON`: two consumers were given a message, the second one more than ROUNDING_S before the
 time of the first was certainly over; that time runs from the invocation of its POP, or of a HIDE
 that was acknowledged. `POP_ACKED_AGAIN`: a message was given by a POP that began after its
-acknowledgement was answered. Both are judged within a queue. If the load option `exclusive` is false
-they only inform, and are of all queues together: systems may promise no more than at least once.
+acknowledgement was answered. Both are judged within a queue. If the load option `exclusive` is
+false they only inform, and are of all queues together: systems may promise at least once alone.
 Where a fault moved clocks, `POP_TOO_SOON` only informs.
 """
 

@@ -1,5 +1,5 @@
-"""Delayed, prepared and popped messages: what a missing row can explain convicts no system, nor what
-happened in another queue."""
+"""Delayed, prepared and popped messages: what a missing row can explain, or a message in another
+queue, convicts no system."""
 
 from importlib import import_module
 from pathlib import Path

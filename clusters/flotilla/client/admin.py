@@ -145,7 +145,7 @@ class TopicAdmin:
     async def delete(self, topic: str) -> None:
         """Delete a topic. Raises CallRefused with TOPIC_NOT_EXIST if no set has it."""
         masters = await self._calls.all_masters()
-        await self._change(masters, Op.TOPIC_DELETE, dict.fromkeys(masters, {"topic": topic}))
+        await self._change(masters, Op.TOPIC_DELETE, {name: {"topic": topic} for name in masters})
 
     async def _change(
         self, masters: Mapping[str, str], op: Op, requests: Mapping[str, Json]
