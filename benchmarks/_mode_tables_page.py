@@ -59,15 +59,16 @@ MEASURED = {
     "copies": "cost in copies",
 }
 NOTES = """
-RTO: the median from a fault of the master to the next acknowledgement, timeScale 1; a fault lasts
-40 s, so about 40 s means that the row did not recover by itself. RPO: acknowledged messages that
-were gone after one master was killed, paused or cut off; and after *power*, when all brokers lost
-it at one instant. Latency in worlds is that of a simulated network and disk. Throughput: sends a
-second of real brokers over those of the asynchronous profile, which ran before and after each, on a
-machine with other load; three rounds differ as much as the least and the most. Nines: of a year
-with four faults of a master; where no part replaces a master, a repair by hand in 20 minutes. Times
-of PostgreSQL are real ones; its throughput is that over one server without the second phase, or
-between the copies. A dash: the quantity does not apply to the instance, or was not measured.
+RTO: the median from a fault of a master to the next acknowledgement of its set, timeScale 1; a
+fault lasts 40 s, or as long as the instance says, so such an RTO means that the set did not recover
+by itself. RPO: acknowledged messages that were gone after one master was killed, paused or cut off;
+and after *power*, when all brokers lost it at one instant. Latency in worlds is that of a simulated
+network and disk. Throughput: sends a second of real brokers over those of the asynchronous profile,
+which ran before and after each, on a machine with other load; three rounds differ as much as the
+least and the most. Nines: of a year with four faults of a master, of its set; where no part
+replaces a master, a repair by hand in 20 minutes. Times of PostgreSQL are real ones; its throughput
+is that over one server without the second phase, or between the copies. A dash: the quantity does
+not apply to the instance, or was not measured.
 """
 FAULTS = ("kill", "pause", "cut")
 
