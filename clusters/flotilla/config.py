@@ -206,6 +206,7 @@ class Config:
     notify_min_broker_id_changed: bool = _key("notifyMinBrokerIdChanged", True)  # RocketMQ: false
     election_priority: int = _key("brokerElectionPriority", 2**31 - 1)  # smaller wins
     zone: str = _key("zone", "")  # for electPolicy = "zone", and ackZones
+    rack: str = _key("rack", "")  # for electPolicy = "zone": where the broker is in its zone
     node_resources: int = _key("nodeResources", 0)  # for electPolicy = "node-resources"
 
     # the return of the mastership, all ours: see controllers/preferred.py

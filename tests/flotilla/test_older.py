@@ -319,6 +319,16 @@ def test_a_broker_that_does_not_count_its_heartbeats_is_heard() -> None:
     assert not second.precedes(first)
 
 
+def test_controllers_of_an_older_edition_read_heartbeats_without_racks() -> None:
+    """In the log and in snapshots a broker has a rack only if its configuration has one."""
+    fields = {"brokerName": "b", "brokerId": 1, "addr": "a:1", "timeoutMs": 1000, "epoch": 1}
+    plain = {**fields, "maxOffset": 9, "confirmOffset": 0, "priority": 1}
+    assert "rack" not in Heartbeat.from_fields(plain).fields()
+    there = Heartbeat.from_fields({**plain, "rack": "r1"})
+    assert Heartbeat(**there.fields()) == there
+    assert there.rack == "r1"
+
+
 def test_a_broker_that_does_not_say_its_check_code_registers() -> None:
     """By its id alone."""
     row = BrokerSetState("f", 2, {1: SetMember("a:1", "h:1", "code")}, 1, 1, (1,), 1)

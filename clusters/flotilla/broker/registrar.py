@@ -111,6 +111,7 @@ class Announcer:
             "learner": config.async_learner,
             "life": self._incarnation,
             "beat": next(self._beats),
+            **({"rack": config.rack} if config.rack else {}),
         }
 
     def _registration(self) -> Json | None:

@@ -424,6 +424,7 @@ def _ballot(
     that is closed for masters there is no candidate but the present master, which may stay."""
     others = tuple(i for i in row.members if i not in row.sync_set)
     old = row.master_id
+    replaced = None if old is None else context.candidate(name, old)
 
     def eligible(ids: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(i for i in ids if i == old or context.may_lead(name, i))
@@ -435,7 +436,8 @@ def _ballot(
         prefer=prefer,
         unclean=context.unclean,
         policy=context.policy,
-        zone="" if old is None else context.candidate(name, old).zone,
+        zone=replaced.zone if replaced else "",
+        rack=replaced.rack if replaced else "",
     )
 
 

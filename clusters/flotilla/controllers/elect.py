@@ -14,7 +14,7 @@ elected and `enableElectUncleanMaster` allows it. A learner is never a candidate
     water-level      the last epoch, then the longest log: RocketMQ's
     join-time        the longest membership in the set
     priority         the smallest brokerElectionPriority
-    zone             the zone of the master that is replaced
+    zone             the zone of the master that is replaced, and there its rack
     node-resources   the most of what `nodeResources` counts
 
 Equal candidates are ranked by water level. Each member of the set holds all messages that all
@@ -49,13 +49,14 @@ class Candidate:
     zone: str = ""
     resources: int = 0
     learner: bool = False
+    rack: str = ""
 
 
 @dataclass(frozen=True)
 class Ballot:
     """The input of an election.
 
-    `prefer`: the broker that an operator designated; `zone`: the old master's.
+    `prefer`: the broker that an operator designated; `zone` and `rack`: the old master's.
     """
 
     in_set: Sequence[Candidate]
@@ -65,6 +66,7 @@ class Ballot:
     unclean: bool = False
     policy: str = "water-level"
     zone: str = ""
+    rack: str = ""
 
 
 def elect(ballot: Ballot) -> int | None:
@@ -92,11 +94,19 @@ def _water_level(c: Candidate) -> tuple[int, int, int, int]:
     return -c.epoch, -c.max_offset, c.priority, c.broker_id
 
 
+def _distance(c: Candidate, ballot: Ballot) -> int:
+    """Return how far a candidate is from the old master: 0 in its rack, 1 in its zone, 2 elsewhere.
+    A rack's name means something in its zone only."""
+    if c.zone != ballot.zone:
+        return 2
+    return int(c.rack != ballot.rack)
+
+
 POLICIES: Mapping[str, Callable[[Candidate, Ballot], int]] = {
     "water-level": lambda c, ballot: 0,
     "join-time": lambda c, ballot: c.joined,
     "priority": lambda c, ballot: c.priority,
-    "zone": lambda c, ballot: int(c.zone != ballot.zone),
+    "zone": _distance,
     "node-resources": lambda c, ballot: -c.resources,
 }
 

@@ -125,7 +125,7 @@ class Jraft:
     def _log_heartbeats(self) -> None:
         """Propose all heartbeats that wait. Those that arrive meanwhile follow in the next
         entry."""
-        heartbeats = [vars(heartbeat) for heartbeat in self._unlogged.values()]
+        heartbeats = [heartbeat.fields() for heartbeat in self._unlogged.values()]
         self._unlogged.clear()
         self._logging = True
         self._propose("hear", heartbeats).add_done_callback(self._heartbeats_logged)

@@ -54,6 +54,12 @@ class Heartbeat:
     zone: str = ""
     resources: int = 0
     learner: bool = False
+    rack: str = ""
+
+    def fields(self) -> Json:
+        """Return the fields for the jraft log and for snapshots, which controllers of an older
+        edition read: they know no racks."""
+        return {name: value for name, value in vars(self).items() if name != "rack" or value}
 
     @classmethod
     def from_fields(cls, fields: Json) -> "Heartbeat":
@@ -74,6 +80,7 @@ class Heartbeat:
             str(fields.get("zone", "")),
             int(fields.get("resources", 0)),
             bool(fields.get("learner", False)),
+            str(fields.get("rack", "")),
         )
 
     def precedes(self, other: "Heartbeat") -> bool:
@@ -181,12 +188,13 @@ class HeartbeatTable:
             zone=heartbeat.zone,
             resources=heartbeat.resources,
             learner=heartbeat.learner,
+            rack=heartbeat.rack,
         )
 
     # as JSON, in a snapshot
 
     def fields(self) -> Json:
-        rows = [[vars(row.heartbeat), row.at, row.gone] for row in self.rows.values()]
+        rows = [[row.heartbeat.fields(), row.at, row.gone] for row in self.rows.values()]
         return {"pulses": rows, "leaderSince": self.leader_since}
 
     @classmethod

@@ -175,6 +175,7 @@ SCHEMAS: Mapping[int, Schema] = {
         "zone?": is_text,
         "resources?": is_integer,
         "learner?": is_flag,
+        "rack?": is_text,
     },
     Op.ALTER_SYNC_STATE_SET: {
         "brokerName": is_text,

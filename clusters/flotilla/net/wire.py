@@ -114,7 +114,8 @@ class Op(IntEnum):
     #                              -> ReplicaInfo; sent by a process that starts: a master that
     #                              sends it is replaced
     BROKER_HEARTBEAT = 52  # cluster, brokerName, brokerId, addr, timeoutMs, epoch, maxOffset,
-    #                        confirmOffset, priority, zone, resources, learner, life, beat
+    #                        confirmOffset, priority, zone, resources, learner, life, beat,
+    #                        rack (optional)
     #                        -> controllers: [addr], asOf: index in their log
     ALTER_SYNC_STATE_SET = 53  # brokerName, masterId, masterEpoch, set, setEpoch -> set, setEpoch
     ELECT_MASTER = 54  # brokerName, brokerId, designate, masterEpoch (optional: only instead of it)

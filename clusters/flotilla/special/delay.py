@@ -34,7 +34,7 @@ from ..net.connection import Tasks
 from ..net.wire import SendReply, SendRequest, Status
 from ..world.timers import MAX_WAIT_S, WakeEvent
 from .envelope import DELAY_TOPIC, DELAYED, DelayRequest, Envelope, EnvelopeError
-from .progress import DelayProgress, EscapedRecords, log_has
+from .progress import DelayProgress, EscapedRecords, log_has, pause_s
 
 QUEUE = (DELAY_TOPIC.encode(), 0)
 _READ = 256  # messages that are read at once
@@ -179,13 +179,13 @@ class DelayScan:
             await asyncio.sleep(0)
 
     def _pause_s(self) -> float:
-        """Return for how long there is nothing to do. The wall clock may be set meanwhile."""
+        """Return for how long there is nothing to do."""
+        scan_s = self._config.delay_scan_s
         if self._unconfirmed or self._noted.due_ms < self._last.due_ms:
-            return self._config.delay_scan_s
+            return scan_s
         if not self._waiting:
             return MAX_WAIT_S
-        left_s = (self._waiting[0][0] - self._context.ports.clock.wall_ms()) / 1000
-        return min(max(left_s, 0.001), self._config.delay_scan_s)
+        return pause_s(self._waiting[0][0], self._context.ports.clock.wall_ms(), scan_s)
 
     def _put_due(self) -> bool:
         """Put what is due; return whether there is more to put at once."""

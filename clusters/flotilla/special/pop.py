@@ -46,7 +46,7 @@ from .pop_records import (
     acked_record,
     escaped_number,
 )
-from .progress import REVIVE_SCAN, EscapedRecords
+from .progress import REVIVE_SCAN, EscapedRecords, pause_s
 
 REVIVES = (REVIVE_TOPIC.encode(), 0)
 _READ = 256  # records that are read at once
@@ -367,14 +367,13 @@ class PopMessages:
             await asyncio.sleep(0)
 
     def _pause_s(self) -> float:
-        """Return for how long there is nothing to do. The wall clock may be set meanwhile."""
+        """Return for how long there is nothing to do."""
+        scan_s = self._config.delay_scan_s
         if self._written or self._hidden or self._behind or self._moves():
-            return self._config.delay_scan_s
+            return scan_s
         if not self._due:
             return MAX_WAIT_S
-        left_s = (self._due[0][0] - self._context.ports.clock.wall_ms()) / 1000
-        scan_s = self._config.delay_scan_s
-        return min(left_s, scan_s) if left_s > 0 else scan_s  # what is overdue could not be revived
+        return pause_s(self._due[0][0], self._context.ports.clock.wall_ms(), scan_s)
 
     def _revive_due(self) -> bool:
         """Revive what is due; return whether there is more to do at once."""

@@ -15,6 +15,7 @@ from .envelope import DEAD_TOPIC, DELAY_TOPIC, HALF_TOPIC, OP_TOPIC
 _SCAN = "%delay-scan"  # what the progress is noted under
 HALF_SCAN, REVIVE_SCAN = "%half-scan", "%revive-scan"
 ESCAPED = "%escaped"  # what escaped records are noted under
+CLOCK_SET_S = 1.0  # the wall clock may be set while a scan waits; not scaled
 MAX_TRIES, MAX_HALF_ESCAPES = 3, 10  # as in RocketMQ
 
 
@@ -104,6 +105,13 @@ class EscapedRecords:
 
 def is_due(due_ms: int, now_ms: int) -> bool:
     return due_ms <= now_ms
+
+
+def pause_s(due_ms: int, now_ms: int, scan_s: float) -> float:
+    """Return for how long a scan has nothing to do. `due_ms`: of the next message; `scan_s`: how
+    often to try again if it is due already, and could not be put."""
+    left_s = (due_ms - now_ms) / 1000
+    return min(left_s, CLOCK_SET_S) if left_s > 0 else scan_s
 
 
 def due_of(now_ms: int, delay_ms: int, put_ms: int) -> int:

@@ -21,7 +21,6 @@ from clusters.flotilla.net.wire import MAX_FRAME
 from clusters.flotilla_mutants import MUTANTS, Mutant
 from clusters.systems.flotilla.modes import MODES, Mode
 from harness.errors import BadRequest, UnknownName
-from harness.registry import workload as load_workload
 from harness.trial import Trial
 
 # keys that the driver sets for each node
@@ -30,7 +29,7 @@ _DRIVER_KEYS = frozenset(
         "role", "nodeName", "listenHost", "listenPort", "haListenPort", "storePath",
         "eventLogPath", "brokerName", "namesrvAddr", "controllerAddr", "controllerDLegerSelfId",
         "controllerDLegerPeers", "topics", "totalReplicas", "seed", "enableControllerInNamesrv",
-        "zone", "nodeResources", "brokerId", "clientPort", "coordinatorPeers",
+        "zone", "rack", "nodeResources", "brokerId", "clientPort", "coordinatorPeers",
         "zkServers", "brokerConfigPaths", "inContainer", "dLegerSelfId", "dLegerPeers",
         "modeGeneration", "modeMaster", "modeEpoch",
     }
@@ -40,16 +39,16 @@ _ANY_SIZE = 1_000_000  # the size of the set is not known yet
 BROKER_SETS = "brokerSets"
 RETRIES = ("retryTimesWhenSendFailed", "retryTimesWhenSendAsyncFailed")
 CONTROL_ZONES = "controlZones"  # where no broker may be
+RACKS = "racks"  # broker -> its rack in its zone
 LEARNERS = "learners"  # brokers of each set that are never elected
 CONTAINER_LAYOUT, CROSS = "containerLayout", "cross"  # where the brokers of containers are
 COORDINATORS, COORDINATOR_KINDS = "coordinators", ("flotilla", "zookeeper")  # what they run
 # ticks after which servers of ZooKeeper leave a leader that is silent
 ZK_SYNC_LIMIT, USUAL_SYNC_LIMIT = "zkSyncLimit", 3
-ESCAPING = frozenset({"send_delayed", "prepare", "pop"})  # calls whose messages may escape
 MUTANT = "mutant"  # the known-bad variant that all nodes run; unset: none
 _OWN_KEYS = {
     *(BROKER_SETS, LEARNERS, CONTAINER_LAYOUT, COORDINATORS, ZK_SYNC_LIMIT, CONTROL_ZONES),
-    MUTANT,
+    *(MUTANT, RACKS),
 }
 KEYS = _NODE_KEYS | CLIENT_KEYS | _OWN_KEYS
 
@@ -123,12 +122,6 @@ class FlotillaSettings:
     @property
     def learners(self) -> int:
         return int(self.values.get(LEARNERS, 0))
-
-    def lets_escape(self, workload: str) -> bool:
-        """Whether acting masters may send messages of this workload to other broker sets."""
-        acting = bool(self.values.get("enableSlaveActingMaster", False))
-        acting &= self.in_containers or bool(self.values.get("enableRemoteEscape", False))
-        return acting and not ESCAPING.isdisjoint(load_workload(workload).client)
 
     @property
     def lease_ms(self) -> float:
@@ -245,6 +238,11 @@ def _check(values: Mapping[str, Any]) -> None:
     if not isinstance(control, list) or not all(isinstance(zone, str) for zone in control):
         raise BadRequest(
             f"the trial's settings: {CONTROL_ZONES} must be a list of zones, not {control!r}"
+        )
+    racks = values.get(RACKS, {})
+    if not isinstance(racks, dict) or not all(isinstance(rack, str) for rack in racks.values()):
+        raise BadRequest(
+            f"the trial's settings: {RACKS} must be a table of nodes and their racks, not {racks!r}"
         )
     _check_whole(BROKER_SETS, values.get(BROKER_SETS, 1), 1)
     _check_whole(LEARNERS, values.get(LEARNERS, 0), 0)

@@ -126,6 +126,23 @@ def test_each_policy_has_its_own_favourite(policy: str, expected: int) -> None:
     assert fallback == (3 if expected == 1 else 1), "among equals the water level decides"
 
 
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [
+        ("a2 a1 b1", 2),  # in the old master's rack
+        ("b1 a2 b1", 2),  # elsewhere in its zone; another zone's rack may have the same name
+        ("b2 b1 b1", 1),  # no other is near, so the water level decides
+    ],
+)
+def test_the_zone_is_compared_before_the_rack(places: str, expected: int) -> None:
+    """`electPolicy = "zone"`: the old master was in rack 1 of zone a."""
+    row = [
+        Candidate(number, ALIVE, 1, 100 - number, zone=place[0], rack=place[1])
+        for number, place in enumerate(places.split(), start=1)
+    ]
+    assert elect(Ballot(row, (), None, policy="zone", zone="a", rack="1")) == expected
+
+
 def test_a_successor_is_ready_when_nothing_is_missing() -> None:
     """Planned handover: the successor has the whole log, and no send waits for an answer."""
     assert may_hand_over(100, 100, 0)

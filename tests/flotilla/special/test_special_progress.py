@@ -20,6 +20,7 @@ from clusters.flotilla.special.progress import (
     due_of,
     log_has,
     noted_until,
+    pause_s,
     resumed,
 )
 
@@ -84,6 +85,15 @@ def test_progress_that_the_log_lacks_does_not_count() -> None:
     progress = DelayProgress(floor=5, due_ms=1000, end=401, epoch=4)
     assert resumed(progress, is_in_log=True) == progress
     assert resumed(progress, is_in_log=False) == DelayProgress(5, 0, 401, 4)
+
+
+@pytest.mark.parametrize(
+    ("due_ms", "waits_s"),
+    [(1300, 0.3), (1001, 0.001), (1000, 0.1), (400, 0.1), (3_600_000, 1.0)],
+)
+def test_a_scan_waits_until_the_next_message_is_due(due_ms: int, waits_s: float) -> None:
+    """It looks at the wall clock every second, and tries again at intervals what is overdue."""
+    assert pause_s(due_ms, 1000, 0.1) == waits_s
 
 
 def test_a_message_is_due_after_everything_that_was_put() -> None:

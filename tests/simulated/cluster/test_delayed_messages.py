@@ -12,6 +12,7 @@ from simulated_fleet import BROKER_SET, QUEUES, TOPIC, Fleet, Sailor, eventually
 from clusters.flotilla.client import CallOutcome, SendResult
 from clusters.flotilla.client.calls import CALL_ERRORS, CallRefused
 from clusters.flotilla.net.wire import Op, SendReply, SendRequest, Status
+from clusters.flotilla.special.delay import DelayScan
 from clusters.flotilla.special.envelope import DELAY_TOPIC
 
 
@@ -135,6 +136,38 @@ def test_what_cannot_be_put_is_tried_again(until_success: bool, kept: int) -> No
         assert found == Counter(sorted(wanted)[:kept])
         dropped = fleet.events(master, "delay-dropped")
         assert len(dropped) == 10 - kept
+
+    fleet.sail(scenario)
+
+
+def test_a_scan_sleeps_while_nothing_can_be_put(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a message is due it looks at the clock every second. While the set is too small for
+    what is due it tries at each interval, and no more often."""
+    fleet, looks, put = Fleet(7, "allack-min2"), [0], DelayScan._put_due
+
+    def counted(scan: DelayScan) -> bool:
+        looks[0] += 1
+        return put(scan)
+
+    monkeypatch.setattr(DelayScan, "_put_due", counted)
+
+    async def scenario(sailor: Sailor) -> None:
+        master = (await sailor.healthy()).masters[BROKER_SET]
+        wanted = await send_delayed(sailor, plan(1, 60_000))
+        await asyncio.sleep(1)
+        looks[0] = 0
+        await asyncio.sleep(30)
+        assert 25 <= looks[0] <= 35
+        slaves = [name for name in fleet.nodes("broker") if name != master]
+        for slave in slaves:
+            await sailor.kill(slave)
+        await asyncio.sleep(31)  # the message is due
+        looks[0] = 0
+        await asyncio.sleep(10)
+        assert 900 <= looks[0] <= 1100  # 100 ms, at timeScale 0.1
+        for slave in slaves:
+            await sailor.start(slave)
+        assert await await_all(sailor, wanted) == Counter(wanted)
 
     fleet.sail(scenario)
 

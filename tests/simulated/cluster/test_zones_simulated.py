@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from simulated_fleet import BROKER_SET, TOPIC, Fleet, Sailor, acknowledged, eventually
 
 from clusters.flotilla.client import SendResult
@@ -116,6 +117,24 @@ async def sent_to(sailor: Sailor) -> set[str]:
     await eventually(all_ended)
     assert {result.error for result in results} == {""}
     return {zone_of(name_of[result.address]) for result in results}
+
+
+@pytest.mark.parametrize("beside", [2, 3, 4])
+def test_the_next_master_is_in_the_same_rack(beside: int) -> None:
+    """With `electPolicy = "zone"`. Each of the other brokers shares the old master's rack once, so
+    a choice without racks would fail for two of them."""
+    racks = {f"broker-{n}": "r1" if n in (1, beside) else "r2" for n in (1, 2, 3, 4)}
+    fleet = Fleet(6, "allack-min2", {"electPolicy": "zone", "racks": racks}, nodes={"broker": 4})
+
+    async def scenario(sailor: Sailor) -> None:
+        old = (await sailor.healthy()).masters[BROKER_SET]
+        await sailor.send(20)
+        await asyncio.sleep(1)  # until all logs are as long in heartbeats
+        await sailor.kill(old)
+        new = (await sailor.new_master(old)).masters[BROKER_SET]
+        assert racks[new] == racks[old]
+
+    fleet.sail(scenario)
 
 
 def test_a_client_sends_to_its_zone_as_long_as_a_set_is_led_there() -> None:
