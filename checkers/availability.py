@@ -99,8 +99,8 @@ def _fault_times(known: RunFacts, fault: FaultInterval, group: int) -> dict[str,
 
 
 def _sets_hit(outline: Outline, fault: FaultInterval) -> Sequence[int]:
-    """Return the numbers of the broker sets whose master a fault hit, else of those whose brokers it
-    hit, else of all that take sends; one if they are judged together. A container that is killed
+    """Return the numbers of the broker sets whose master a fault hit, else of those whose brokers
+    it hit, else of all that take sends; one if they are judged together. A container that is killed
     takes the master of its own set, and slaves of others, which need no recovery."""
     if not outline.set_of_key:
         return (0,)
