@@ -4,25 +4,28 @@ A message is lost to the group (`POP_LOST`) if no consumer acknowledged it, and 
 again, or never, although consumers popped from its queue until it was overdue by `late_s`, a load
 option of the workload. A message that producers sent twice is two messages, by their offsets. An
 acknowledgement of unknown outcome counts as one. A message that was never given counts if a final
-reader found it.
+reader found it. It may be given again, and acknowledged, in another queue than before: acting
+masters send messages that are due to other broker sets. So one that is missing in its queue is
+looked for in all queues.
 
 `POP_TOO_SOON`: two consumers were given a message, the second one more than ROUNDING_S before the
 time of the first was certainly over; that time runs from the invocation of its POP, or of a HIDE
 that was acknowledged. `POP_ACKED_AGAIN`: a message was given by a POP that began after its
-acknowledgement was answered. Both only inform if the load option `exclusive` is false: systems may
-promise no more than at least once, and give a message again in another queue than before. Where a
-fault moved clocks, `POP_TOO_SOON` only informs.
+acknowledgement was answered. Both are judged within a queue. If the load option `exclusive` is
+false they only inform, and are of all queues together: systems may promise at least once alone.
+Where a fault moved clocks, `POP_TOO_SOON` only informs.
 """
 
 import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from checkers._linear.buckets import Rows, map_buckets, rows_of
+from checkers._linear.buckets import Rows, Select, map_buckets, rows_of
 from checkers._run.evidence import (
     FAULT_ROWS,
     OP_ROWS,
@@ -61,11 +64,7 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     most = rows_kept(history.faults)
     late_ns = round(float(trial.load.get("late_s", LATE_S)) * 1e9)
     exclusive = bool(trial.load.get("exclusive", True))
-    until = popped_until(history)
-    if not exclusive:
-        until = together(until, len(history.names["keys"]))
-    select = _select_rows if exclusive else _select_all_rows
-    lines = map_buckets(history, spark, COLUMNS, select, _bucket_judge((until, late_ns, most)))
+    lines = _judged(history, spark, late_ns, most, exclusive)
     totals = {name: sum(line[name] for line in lines) for name in COUNTS}
     waived = {SOON: not exclusive or clocks_moved(history), AGAIN: not exclusive, LOST: False}
     found = list[Finding]()
@@ -98,6 +97,29 @@ PLUGIN = CheckerPlugin(
     standstill=frozenset({"NO_FINAL_POP"}),
     needs_clocks=False,
 )
+
+
+def _judged(
+    history: History, spark: "SparkSession | None", late_ns: int, most: int, exclusive: bool
+) -> list[dict[str, Any]]:
+    """Return what `judge` returns for groups of queues, with losses that were looked for in all."""
+    until = popped_until(history)
+    everywhere = together(until, len(history.names["keys"]))
+
+    def run(select: Select, until: Mapping[int, int]) -> list[dict[str, Any]]:
+        return map_buckets(history, spark, COLUMNS, select, _bucket_judge((until, late_ns, most)))
+
+    if not exclusive:
+        return run(_select_all_rows, everywhere)
+    lines = run(_select_rows, until)
+    if not any(line["undecided"] or line["counts"][LOST] for line in lines):
+        return lines
+    (whole,) = run(_select_all_rows, everywhere)
+    nothing = {"undecided": 0, "counts": {LOST: 0}, LOST: []}
+    for line, losses in zip(lines, chain([whole], repeat(nothing)), strict=False):
+        counts = {**line["counts"], LOST: losses["counts"][LOST]}
+        line |= {"undecided": losses["undecided"], "counts": counts, LOST: losses[LOST]}
+    return lines
 
 
 def _reasons(totals: Mapping[str, int]) -> Sequence[Reason]:

@@ -76,7 +76,7 @@ def _draw_sizes(trial: Trial, random: Random, planned: bool) -> Trial:
         profile=trial.profile or str(system.get("profile", "")),
         nodes={**system.get("nodes", {}), **trial.nodes},
         bed={**_draw("hosts", trial.hosts, random), **trial.bed},
-        load={**load, **system.get("load", {}), **trial.load},
+        load=load,
         settings={**system.get("settings", {}), **trial.settings},
     )
 

@@ -224,7 +224,7 @@ class SystemPlugin(Plugin):
               True if its replicas' copies are read from files of nodes that have been stopped
     containers
               what containers of its nodes need
-    swarm     profile, nodes, settings, and load options that fit them, for one seed of a campaign
+    swarm     profile, nodes and settings for one seed of a campaign
     """
 
     MAIN: ClassVar[str] = "system"

@@ -4,12 +4,12 @@
 may have been carried out and is not repeated.
 
 `TopicAdmin` creates and deletes topics on the masters of all broker sets, as soon as every known
-set has a master. Each set gets an equal share of the queues, rounded up. If only some sets carried
-out a request its outcome is unknown; repeating it completes it.
+set has a master. The queues are distributed among the sets (`share_of_sets`). If only some sets
+carried out a request its outcome is unknown; repeating it completes it.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from clusters.flotilla.net.connection import CallTimeout, ConnectionLost, Pool, Unreachable
 from clusters.flotilla.net.wire import Json, Op, Status
@@ -138,16 +138,21 @@ class TopicAdmin:
 
     async def create(self, topic: str, queues: int) -> None:
         masters = await self._calls.all_masters()
-        share = -(-queues // len(masters))
-        await self._change(masters, Op.TOPIC_CREATE, {"topic": topic, "queues": share})
+        shares = share_of_sets(queues, masters)
+        fields = {name: {"topic": topic, "queues": share} for name, share in shares.items()}
+        await self._change(masters, Op.TOPIC_CREATE, fields)
 
     async def delete(self, topic: str) -> None:
         """Delete a topic. Raises CallRefused with TOPIC_NOT_EXIST if no set has it."""
-        await self._change(await self._calls.all_masters(), Op.TOPIC_DELETE, {"topic": topic})
+        masters = await self._calls.all_masters()
+        await self._change(masters, Op.TOPIC_DELETE, {name: {"topic": topic} for name in masters})
 
-    async def _change(self, masters: Mapping[str, str], op: Op, fields: Json) -> None:
+    async def _change(
+        self, masters: Mapping[str, str], op: Op, requests: Mapping[str, Json]
+    ) -> None:
         done, absent = False, None
-        for address in masters.values():
+        for name, fields in requests.items():
+            address = masters[name]
             try:
                 await self._calls.ask(address, op, fields)
                 done = True
@@ -170,3 +175,13 @@ class TopicAdmin:
             for topic, queues in reply["topics"].items():
                 found[topic] = found.get(topic, 0) + int(queues)
         return found
+
+
+def share_of_sets(queues: int, sets: Iterable[str]) -> dict[str, int]:
+    """Return how many of a topic's queues each set has: equally many, the first sets by name one
+    more. A set is left out if there are fewer queues than sets. So the queues are as many as were
+    asked for, and none is without a reader."""
+    names = sorted(sets)
+    each, more = divmod(queues, len(names))
+    shares = {name: each + (at < more) for at, name in enumerate(names)}
+    return {name: share for name, share in shares.items() if share}

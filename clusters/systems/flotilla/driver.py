@@ -39,7 +39,6 @@ from clusters.systems.flotilla.layout import (
     cluster_nodes,
     refuse_brokers_for_control,
     refuse_clients_without_zone,
-    refuse_queues_of_no_reader,
     refuse_too_few_zones,
     refuse_unknown_brokers,
 )
@@ -107,7 +106,6 @@ def system(trial: Trial) -> "Flotilla":
     electable = len(first.nodes) - chosen.learners
     refuse_impossible(chosen.values, electable, wanted.get("body_bytes", 0))
     refuse_late_questions(chosen.values, wanted.get("asked_within_s"))
-    refuse_queues_of_no_reader(nodes, chosen, trial.workload, wanted.get("topics", {}))
     refuse_unknown_brokers(nodes, chosen)
     placed = assign_zones(nodes, trial.zones)
     if chosen.in_ensemble and trial.hosts in HOSTS_WITHOUT_JAVA:

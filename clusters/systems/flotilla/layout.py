@@ -14,6 +14,7 @@ from typing import Any
 import tomli_w
 
 from clusters.flotilla.broker.topic_limits import SYSTEM_PREFIX
+from clusters.flotilla.client.admin import share_of_sets
 from clusters.flotilla.client.settings import TOPICS, ZONE_NAME
 from clusters.systems.flotilla.cluster_state import BrokerSetLayout
 from clusters.systems.flotilla.modes import (
@@ -209,22 +210,6 @@ def refuse_clients_without_zone(
         )
 
 
-def refuse_queues_of_no_reader(
-    nodes: Sequence[Node], settings: FlotillaSettings, workload: str, topics: Mapping[str, int]
-) -> None:
-    """Raise BadRequest if messages that escape to another set may land in a queue that the workload
-    does not read. Each set has as many queues of a topic as the others, so there are more than
-    the workload knows if theirs are no multiple of the sets."""
-    sets = len(broker_sets(nodes, settings))
-    for queues in topics.values():
-        if settings.lets_escape(workload) and queues % sets:
-            raise BadRequest(
-                f"load.queues is {queues}, which cannot be distributed evenly over {sets} broker "
-                "sets, so messages that escape from a set without a master may land in a queue "
-                f"without a reader; set it to {sets}, or to a multiple of that"
-            )
-
-
 def address(node: Node) -> str:
     return f"{node.address}:{PORTS[node.role]}"
 
@@ -242,7 +227,8 @@ class Layout:
         self.sets = broker_sets(nodes, settings)
         self._settings, self._seed = settings, seed
         self._nodes = [node for node in nodes if node.role != CLIENT]
-        self._queues = {topic: -(-count // len(self.sets)) for topic, count in topics.items()}
+        names = [each.name for each in self.sets]
+        self._queues = {topic: share_of_sets(count, names) for topic, count in topics.items()}
 
     def config(self, node: Node, folder: str) -> str:
         """Return the node's TOML. Its keys are those of `clusters.flotilla.config`."""
@@ -309,10 +295,7 @@ class Layout:
             **({OF_CLIENTS: {name: {ZONE_NAME: at} for name, at in zones.items()}} if near else {}),
             "namesrvAddr": self._addresses(NAMESERVER),
             "controllerAddr": self._addresses(CONTROLLER),
-            TOPICS: {
-                topic: {each.name: count for each in self.sets}
-                for topic, count in self._queues.items()
-            },
+            TOPICS: self._queues,
             "nodes": {
                 each: at
                 for at, node in enumerate(nodes)
@@ -329,15 +312,23 @@ class Layout:
 
     def queue_key(self, broker_set: BrokerSetLayout, topic: str, queue: int) -> str:
         """Return the name of a queue among all queues of its topic."""
-        place = sorted(s.name for s in self.sets).index(broker_set.name)
-        queues = self._queues.get(topic, topic.startswith(SYSTEM_PREFIX))
-        return f"{topic}-{place * queues + queue}"
+        names = sorted(s.name for s in self.sets)
+        shares = dict.fromkeys(names, 1) if topic.startswith(SYSTEM_PREFIX) else {}
+        shares = self._queues.get(topic, shares)
+        before = names[: names.index(broker_set.name)]
+        return f"{topic}-{sum(shares.get(name, 0) for name in before) + queue}"
+
+    def _topics_of(self, of: BrokerSetLayout) -> dict[str, int]:
+        """Return the set's topics, with how many queues it has of each."""
+        shares = {topic: shares.get(of.name, 0) for topic, shares in self._queues.items()}
+        return {topic: count for topic, count in shares.items() if count}
 
     def broker_sets_of_keys(self, keys: Sequence[str]) -> dict[str, BrokerSetData]:
         """Return the broker sets, each with those of these queues that it holds."""
         sets = {}
         for each in self.sets:
-            queues = [(topic, n) for topic, count in self._queues.items() for n in range(count)]
+            counts = self._topics_of(each)
+            queues = [(topic, n) for topic, count in counts.items() for n in range(count)]
             mine = {self.queue_key(each, *queue) for queue in queues}
             here = tuple(key for key in keys if key in mine)
             sets[each.name] = BrokerSetData(
@@ -361,7 +352,7 @@ class Layout:
             "haListenPort": HA_PORT,
             "namesrvAddr": self._addresses(NAMESERVER),
             "controllerAddr": self._addresses(CONTROLLER),
-            "topics": self._queues,
+            "topics": self._topics_of(mine),
             "brokerName": mine.name,
             "totalReplicas": len(mine.nodes),
             **({"brokerId": mine.nodes.index(node.name)} if self._has_ids else {}),

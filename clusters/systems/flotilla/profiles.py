@@ -21,7 +21,6 @@ from clusters.flotilla.net.wire import MAX_FRAME
 from clusters.flotilla_mutants import MUTANTS, Mutant
 from clusters.systems.flotilla.modes import MODES, Mode
 from harness.errors import BadRequest, UnknownName
-from harness.registry import workload as load_workload
 from harness.trial import Trial
 
 # keys that the driver sets for each node
@@ -46,7 +45,6 @@ CONTAINER_LAYOUT, CROSS = "containerLayout", "cross"  # where the brokers of con
 COORDINATORS, COORDINATOR_KINDS = "coordinators", ("flotilla", "zookeeper")  # what they run
 # ticks after which servers of ZooKeeper leave a leader that is silent
 ZK_SYNC_LIMIT, USUAL_SYNC_LIMIT = "zkSyncLimit", 3
-ESCAPING = frozenset({"send_delayed", "prepare", "pop"})  # calls whose messages may escape
 MUTANT = "mutant"  # the known-bad variant that all nodes run; unset: none
 _OWN_KEYS = {
     *(BROKER_SETS, LEARNERS, CONTAINER_LAYOUT, COORDINATORS, ZK_SYNC_LIMIT, CONTROL_ZONES),
@@ -124,12 +122,6 @@ class FlotillaSettings:
     @property
     def learners(self) -> int:
         return int(self.values.get(LEARNERS, 0))
-
-    def lets_escape(self, workload: str) -> bool:
-        """Whether acting masters may send messages of this workload to other broker sets."""
-        acting = bool(self.values.get("enableSlaveActingMaster", False))
-        acting &= self.in_containers or bool(self.values.get("enableRemoteEscape", False))
-        return acting and not ESCAPING.isdisjoint(load_workload(workload).client)
 
     @property
     def lease_ms(self) -> float:

@@ -53,13 +53,10 @@ def swarm(random: Random, trial: Trial, planned: bool) -> Mapping[str, Any]:
     planned: there is a plan, and plans are written for one broker set unless the trial sets more
     """
     in_containers = _chosen(trial).in_containers
-    escapes = _chosen(trial).lets_escape(trial.workload)
     if in_containers:
         brokers, sets = _containers(random, trial)
     else:
-        queues = int(trial.load.get("queues", 0)) if escapes else 0
-        some = [n for n in (SETS[:1] if planned else SETS) if queues % n == 0]
-        brokers, sets = _sizes(random, trial, some)
+        brokers, sets = _sizes(random, trial, SETS[:1] if planned else SETS)
     nodes = {
         "controller": random.choice((3, 3, 3, 5)),
         "broker": brokers,
@@ -94,8 +91,7 @@ def swarm(random: Random, trial: Trial, planned: bool) -> Mapping[str, Any]:
         drawn = {key: value for key, value in drawn.items() if key not in NOT_WITH_VOTES}
         drawn["maxWaitAckTimeMs"] = random.choice(PATIENCE_MS)
         drawn["heartBeatTimeIntervalMs"] = random.choice(BEATS_MS)
-    drawn_load = {"queues": sets * random.choice((1, 2))} if sets > 1 and escapes else {}
-    return {"profile": PROFILE, "nodes": nodes, "settings": drawn, "load": drawn_load}
+    return {"profile": PROFILE, "nodes": nodes, "settings": drawn}
 
 
 def _chosen(trial: Trial) -> FlotillaSettings:

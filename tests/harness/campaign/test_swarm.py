@@ -213,25 +213,6 @@ def test_sets_and_their_brokers_go_together(base: Trial, sets: set[int], brokers
     assert {trial.nodes["broker"] for trial in trials} == brokers
 
 
-@pytest.mark.parametrize("workload", ["delayed", "transactional", "pop"])
-@pytest.mark.parametrize("profile", ["switchless-escape", "container-cross"])
-def test_sets_that_escape_messages_have_equally_many_queues(profile: str, workload: str) -> None:
-    """Or a message might land in a queue that has no reader; what the trial sets stays."""
-    base = Trial(profile=profile, workload=workload)
-    trials = [draw_trial(seed, base)[0] for seed in SEEDS]
-    sets = [each.nodes.get("container") or each.settings["brokerSets"] for each in trials]
-    assert len({*sets}) > 1
-    for trial, count in zip(trials, sets, strict=True):
-        assert trial.load["queues"] % count == 0 or count == 1
-
-
-def test_what_is_set_of_queues_decides_what_is_drawn_of_sets() -> None:
-    base = Trial(profile="switchless-escape", workload="delayed", load={"queues": 3})
-    assert _of([draw_trial(seed, base)[0] for seed in SEEDS], "brokerSets") == {1, 3}
-    with pytest.raises(BadRequest, match=r"load\.queues is 3"):
-        draw_trial(1, replace(base, settings={"brokerSets": 2}))
-
-
 def _of(trials: list[Trial], key: str) -> set[object]:
     return {trial.settings[key] for trial in trials}
 

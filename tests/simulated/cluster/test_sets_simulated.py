@@ -44,8 +44,11 @@ def test_a_topic_is_ordered_of_every_set_or_of_none() -> None:
         for name in (*controllers, now.masters["set-2"]):
             await sailor.start(name)
         await heard_of_masters(sailor, "set-1", "set-2")
-        await topics.create("new", 4)
-        assert await topics.list_queues() == {TOPIC: 4, "old": 4, "new": 4}
+        for name, queues in (("new", 5), ("one", 1)):
+            await topics.create(name, queues)
+        assert await topics.list_queues() == {TOPIC: 4, "old": 4, "new": 5, "one": 1}
+        await topics.delete("one")
+        assert "one" not in await topics.list_queues()
 
     two_sets().sail(scenario)
 
