@@ -13,6 +13,7 @@ from harness.suite.claims import (
     NOT_MEASURED,
     PARTLY,
     REFUTED,
+    ClaimCheck,
     ClaimMode,
     ClaimsFile,
     ClaimVerdict,
@@ -32,7 +33,8 @@ an entry of `suites/claims.toml`: the experiment, the figure that is taken from 
 that file and from `docs/claims.json`, where the measured values are. Verdicts are computed from
 both: no verdict is written by hand. Most experiments are trials in simulated worlds, whose time
 does not depend on the machine; Flotilla's modes are tested there, not RocketMQ's program. What is
-called *not measured* has its reason.
+called *not measured* has its reason. Beside a figure stands what its run found besides what its
+trial expects.
 """
 WORDS = {
     CONFIRMED: "confirmed",
@@ -59,7 +61,7 @@ def page(file: ClaimsFile, rows: Iterable[Measurement], root: Path) -> str:
         "## Verdicts\n",
         _overview(file, verdicts),
         *_quiet(file, known),
-        *(part for claim in file.claims for part in _claim(claim, verdicts[claim.id])),
+        *(part for claim in file.claims for part in _claim(claim, verdicts[claim.id], known)),
         "## Measurements\n",
         records(known),
     ]
@@ -136,21 +138,20 @@ def anchor(claim: PublishedClaim) -> str:
     return f"claim-{claim.id.lower()}"
 
 
-def _claim(claim: PublishedClaim, verdict: ClaimVerdict) -> Iterator[str]:
+def _claim(claim: PublishedClaim, verdict: ClaimVerdict, known: Measurements) -> Iterator[str]:
     yield f"### Claim {claim.id}\n"
     yield f"{claim.claim} ({claim.source})\n"
     yield f"**{verdict.text}**\n"
     quiet = " It needs a machine without other load." if claim.quiet else ""
     yield f"Experiment: {claim.experiment}{quiet}\n"
     if claim.checks:
-        yield (
-            table(["figure", "case", "measured", "bound", "holds"], _checks(claim, verdict)) + "\n"
-        )
+        heads = ["figure", "case", "measured", "bound", "holds"]
+        yield table(heads, _checks(claim, verdict, known)) + "\n"
     if claim.because and verdict.word != NOT_MEASURED:
         yield f"{claim.because}\n"
 
 
-def _checks(claim: PublishedClaim, verdict: ClaimVerdict) -> list[list[str]]:
+def _checks(claim: PublishedClaim, verdict: ClaimVerdict, known: Measurements) -> list[list[str]]:
     lines = []
     for check, value in zip(claim.checks, verdict.values, strict=True):
         bound = f"{'at most' if check.bound.most else 'at least'} {number(check.bound.value)}"
@@ -159,8 +160,15 @@ def _checks(claim: PublishedClaim, verdict: ClaimVerdict) -> list[list[str]]:
         over = f", over `{under}` of `{check.over}`" if check.over else ""
         take = "" if check.take == "median" else f"{check.take} of "
         what = f"{take}`{check.figure}` of `{check.of}`{over}"
-        lines.append([what, check.where, number(value), bound, holds])
+        lines.append([what, check.where, number(value) + unexpected(check, known), bound, holds])
     return lines
+
+
+def unexpected(check: ClaimCheck, known: Measurements) -> str:
+    """Return what stands beside a figure of a run that did not end as its trial expects."""
+    ends = (known.unexpected.get(name) for name in dict.fromkeys((check.of, check.over)) if name)
+    said = "; ".join(filter(None, ends))
+    return f" (its run: {said})" if said else ""
 
 
 def records(known: Measurements) -> str:

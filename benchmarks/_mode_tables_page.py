@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from _claims_page import WORDS, number, records
+from _claims_page import WORDS, number, records, unexpected
 from _figures import table
 
 from harness.errors import BadRequest
@@ -48,7 +48,8 @@ a verdict in each cell, then with what was measured, then each statement with it
 Statements and bounds are in `suites/mode-tables.toml`. `python benchmarks/modes.py` runs the
 experiments that have no record, and writes this page from that file, `docs/mode-tables.json` and
 the measurements of [the claims](claims.md), which are not made twice. Verdicts are computed. Where
-Flotilla has no mode of a row, a small instance stands for it: the row has what it is.
+Flotilla has no mode of a row, a small instance stands for it: the row has what it is. Beside a
+figure stands what its run found besides what its trial expects.
 """
 MEASURED = {
     "RTO": "RTO, s: kill, pause, cut",
@@ -59,15 +60,16 @@ MEASURED = {
     "copies": "cost in copies",
 }
 NOTES = """
-RTO: the median from a fault of the master to the next acknowledgement, timeScale 1; a fault lasts
-40 s, so about 40 s means that the row did not recover by itself. RPO: acknowledged messages that
-were gone after one master was killed, paused or cut off; and after *power*, when all brokers lost
-it at one instant. Latency in worlds is that of a simulated network and disk. Throughput: sends a
-second of real brokers over those of the asynchronous profile, which ran before and after each, on a
-machine with other load; three rounds differ as much as the least and the most. Nines: of a year
-with four faults of a master; where no part replaces a master, a repair by hand in 20 minutes. Times
-of PostgreSQL are real ones; its throughput is that over one server without the second phase, or
-between the copies. A dash: the quantity does not apply to the instance, or was not measured.
+RTO: the median from a fault of a master to the next acknowledgement of its set, timeScale 1; a
+fault lasts 40 s, or as long as the instance says, so such an RTO means that the set did not recover
+by itself. RPO: acknowledged messages that were gone after one master was killed, paused or cut off;
+and after *power*, when all brokers lost it at one instant. Latency in worlds is that of a simulated
+network and disk. Throughput: sends a second of real brokers over those of the asynchronous profile,
+which ran before and after each, on a machine with other load; three rounds differ as much as the
+least and the most. Nines: of a year with four faults of a master, of its set; where no part
+replaces a master, a repair by hand in 20 minutes. Times of PostgreSQL are real ones; its throughput
+is that over one server without the second phase, or between the copies. A dash: the quantity does
+not apply to the instance, or was not measured.
 """
 FAULTS = ("kill", "pause", "cut")
 
@@ -128,8 +130,9 @@ def measurements(
     file: ClaimsFile, rows: Iterable[Measurement], others: Iterable[Measurement], root: Path
 ) -> Measurements:
     """Return the valid ones of this suite, and of the one that it refers to."""
-    also = valid_measurements(file.also, others, root).of if file.also else {}
-    return Measurements({**also, **valid_measurements(file, rows, root).of})
+    own = valid_measurements(file, rows, root)
+    also = valid_measurements(file.also, others, root) if file.also else Measurements()
+    return Measurements({**also.of, **own.of}, {**also.unexpected, **own.unexpected})
 
 
 def page(file: ClaimsFile, tables: Sequence[ArticleTable], known: Measurements) -> str:
@@ -166,7 +169,7 @@ def _table(
         yield table(["", "instance", *MEASURED.values()], lines) + "\n"
     names = {f"{each.name}/{row.key}": row.name for row in each.rows}
     lines = [
-        [names[claim.id.rsplit("/", 1)[0]], *_statement(claim, verdicts[claim.id])]
+        [names[claim.id.rsplit("/", 1)[0]], *_statement(claim, verdicts[claim.id], known)]
         for claim in claims
     ]
     yield table(["", "statement", "quantity", "measured", "verdict"], lines) + "\n"
@@ -181,12 +184,12 @@ def _cell(cell: str, claims: Sequence[PublishedClaim], verdicts: Mapping[str, Cl
     return "; ".join(said)
 
 
-def _statement(claim: PublishedClaim, verdict: ClaimVerdict) -> list[str]:
+def _statement(claim: PublishedClaim, verdict: ClaimVerdict, known: Measurements) -> list[str]:
     measured = []
     for check, value in zip(claim.checks, verdict.values, strict=True):
         bound = f"{'≤' if check.bound.most else '≥'} {number(check.bound.value)}"
         where = f"{check.where}: " if check.where else ""
-        measured.append(f"{where}{number(value)} ({bound})")
+        measured.append(f"{where}{number(value)} ({bound}){unexpected(check, known)}")
     because = f" {claim.because}" if claim.because and verdict.word != NOT_MEASURED else ""
     return [claim.claim, claim.experiment, "; ".join(measured), f"**{verdict.text}**.{because}"]
 

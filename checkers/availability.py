@@ -90,6 +90,7 @@ def _fault_times(known: RunFacts, fault: FaultInterval, group: int) -> dict[str,
         "set": known.outline.sets[group],
         "applied_s": seconds(applied, 3),
         "to_ack_s": None if acked is None else seconds(acked - applied, 3),
+        **_to_read(known, mark, applied, only),
         "only_after_healing": acked is not None and fault.heal is not None and acked > fault.heal,
         **_published(known, mark, only, until),
         "silence_s": _longest(known.timeline.silences(_active_part(known, applied, until), only)),
@@ -98,14 +99,27 @@ def _fault_times(known: RunFacts, fault: FaultInterval, group: int) -> dict[str,
 
 
 def _sets_hit(outline: Outline, fault: FaultInterval) -> Sequence[int]:
-    """Return the numbers of the broker sets whose brokers a fault hit, else of all that take sends;
-    one if they are judged together."""
+    """Return the numbers of the broker sets whose master a fault hit, else of those whose brokers
+    it hit, else of all that take sends; one if they are judged together. A container that is killed
+    takes the master of its own set, and slaves of others, which need no recovery."""
     if not outline.set_of_key:
         return (0,)
     sending = sorted({n for n in outline.set_of_key if n >= 0}) or range(len(outline.sets))
     dealt = {n: outline.dealt.get(outline.sets[n]) for n in sending}
     hit = [n for n, of in dealt.items() if of and set(fault.names) & set(of.nodes)]
-    return hit or sending
+    begin = fault.begin or fault.applied or 0
+    led = [n for n in hit if outline.master_of(outline.sets[n], begin) in fault.names]
+    return led or hit or sending
+
+
+def _to_read(known: RunFacts, mark: int, applied: int, group: int | None) -> dict[str, Any]:
+    """Return the time from applied to the first answer of a poll that was invoked after it; None:
+    none was answered. Nothing if the run has no such operations."""
+    timeline = known.timeline
+    if not any(timeline.total(f, Type.INVOKE) for f in DELIVERIES):
+        return {}
+    read = timeline.answer(mark, DELIVERIES, group)
+    return {"to_read_s": None if read is None else seconds(read - applied, 3)}
 
 
 def _published(known: RunFacts, mark: int, group: int | None, until: int) -> dict[str, Any]:

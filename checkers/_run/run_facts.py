@@ -4,6 +4,7 @@ Coverage, recovery and availability are pure functions of `RunFacts`. The window
 they need are defined here, so that one pass over the operations serves all three.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -94,6 +95,27 @@ class Outline:
             name: [event for event in self.events if event.fields.get("brokerName", name) == name]
             for name in self.dealt
         }
+
+    @cached_property
+    def _masters_by_set(self) -> Mapping[str, tuple[Sequence[int], Sequence[str]]]:
+        """Of each broker set, from which moment on which node called itself its master; an empty
+        name: no node did."""
+        found: dict[str, tuple[list[int], list[str]]] = {}
+        for event in self.events:
+            if event.kind == "role" and (name := event.fields.get("brokerName")):
+                times, nodes = found.setdefault(str(name), ([], []))
+                leads = event.fields.get("role") == "master"
+                if leads or (nodes and nodes[-1] == event.node):
+                    times.append(event.t)
+                    nodes.append(event.node if leads else "")
+        return found
+
+    def master_of(self, name: str, at: int) -> str:
+        """Return the node that was the master of a broker set at a moment, as nodes logged it;
+        empty if there was none, or it is not known."""
+        times, nodes = self._masters_by_set.get(name, ((), ()))
+        number = bisect_right(times, at)
+        return nodes[number - 1] if number else ""
 
     @cached_property
     def quiet(self) -> tuple[TimeWindow, ...]:

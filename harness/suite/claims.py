@@ -42,7 +42,9 @@ A suite file may say what its results mean (suites/claims.toml):
 A verdict is computed. A check without `where` is necessary. If all checks hold, the claim is
 *confirmed*; if only some cases hold, it is *confirmed where* these are given; if a necessary check
 fails, or no case holds, it is *refuted*. Without the figures of all its checks it is *not
-measured*. A measurement counts only if it was made with the trial that the file has now.
+measured*. A measurement counts only if it was made with the trial that the file has now. A run
+whose verdict is *unknown* proves nothing (docs/verdicts.md), so its figures count as absent; that
+another run did not end as its trial expects is shown beside its figures.
 """
 
 import json
@@ -57,6 +59,7 @@ from typing import Any
 
 from harness import registry
 from harness.errors import BadRequest, UnknownName
+from harness.judge.verdict import Judgement
 from harness.suite.expected import ExpectedRun, FigureBound
 from harness.suite.figures import NAMES
 from harness.suite.record import FIGURES, Record, content_hash
@@ -67,6 +70,7 @@ from harness.text.parsing import is_number, parse_toml, read_text
 YEAR_MIN = 365.25 * 24 * 60
 FAULTS_A_YEAR = (1, 4, 12)
 INVALID, FOUND, RUNS = "invalid", "found ", "runs"  # figures that every trial has
+UNKNOWN = str(Judgement.UNKNOWN)
 TAKES: Mapping[str, Callable[[Sequence[float]], float]] = {
     "median": median,
     "max": max,
@@ -228,15 +232,26 @@ def trial_key(cell: ExpectedRun) -> str:
 
 @dataclass(frozen=True)
 class Measurements:
-    """Valid measurements by the name of their experiment."""
+    """Valid measurements by the name of their experiment.
+
+    unexpected   how the runs of an experiment ended that did not end as its trial expects
+    """
 
     of: Mapping[str, Sequence[Measurement]] = field(default_factory=dict)
+    unexpected: Mapping[str, str] = field(default_factory=dict)
 
     def value(self, name: str, figure: str, take: str = "median") -> float | None:
-        """Return the median, the largest or the smallest of a figure over the seeds."""
+        """Return the median, the largest or the smallest of a figure over the seeds; None if it was
+        not measured, or one of the runs is unknown."""
         rows = self.of.get(name, ())
+        if self.unproven(name):
+            return None
         values = [value for row in rows if (value := row.figure(figure)) is not None]
         return TAKES[take](values) if values else None
+
+    def unproven(self, name: str) -> bool:
+        """Whether a run of this experiment is unknown."""
+        return any(row.word == UNKNOWN for row in self.of.get(name, ()))
 
 
 # -------------------------------------------------------------------------------- the verdict
@@ -246,7 +261,7 @@ def judge_claim(claim: PublishedClaim, known: Measurements) -> ClaimVerdict:
     """Return the verdict of a claim."""
     values = tuple(check.value(known) for check in claim.checks)
     if not claim.checks or None in values:
-        why = claim.missing or _unmeasured(claim, values)
+        why = claim.missing or _unmeasured(claim, values, known)
         return ClaimVerdict(NOT_MEASURED, f"{NOT_MEASURED}: {why}", values)
     held = [c.bound.holds(v) for c, v in zip(claim.checks, values, strict=True) if v is not None]
     cases: dict[str, bool] = {}
@@ -262,9 +277,12 @@ def judge_claim(claim: PublishedClaim, known: Measurements) -> ClaimVerdict:
     return ClaimVerdict(PARTLY, f"{PARTLY} {good}; not where {bad}", values)
 
 
-def _unmeasured(claim: PublishedClaim, values: Sequence[float | None]) -> str:
-    absent = [str(c) for c, v in zip(claim.checks, values, strict=True) if v is None]
-    return f"no record of {absent[0]}" if absent else "there is no experiment"
+def _unmeasured(claim: PublishedClaim, values: Sequence[float | None], known: Measurements) -> str:
+    absent = [c for c, v in zip(claim.checks, values, strict=True) if v is None]
+    if not absent:
+        return "there is no experiment"
+    unproven = [name for name in (absent[0].of, absent[0].over) if name and known.unproven(name)]
+    return f"a run of {unproven[0]} is unknown" if unproven else f"no record of {absent[0]}"
 
 
 # ------------------------------------------------------------------------------- availability
@@ -346,7 +364,19 @@ def valid_measurements(file: ClaimsFile, rows: Iterable[Measurement], root: Path
     for mode in file.modes:
         if yearly := availability(mode, file.shares, Measurements(found)):
             found[yearly.name] = [yearly]
-    return Measurements(found)
+    return Measurements(found, _unexpected(file, found))
+
+
+def _unexpected(file: ClaimsFile, found: Mapping[str, Sequence[Measurement]]) -> dict[str, str]:
+    """Return of each experiment the verdicts and codes that its trial does not expect."""
+    ends: dict[str, dict[str, None]] = {}
+    for cell in file.cells:
+        for row in found.get(cell.title, ()):
+            strange = [] if row.word == cell.verdict else [row.word]
+            strange += [code for code in row.codes if code not in cell.findings]
+            if row.seed == cell.request.trial.seed and strange:
+                ends.setdefault(cell.title, {}).update(dict.fromkeys(strange))
+    return {name: ", ".join(words) for name, words in ends.items()}
 
 
 def _of_table(name: str, path: Path) -> list[Measurement]:

@@ -1,8 +1,8 @@
 """The figures of a run of a suite, as its checkers counted them, by name.
 
 Recovery is measured in two ways (checkers/availability.py): from the fault to the first
-acknowledgement, and from the first failed send to the next that succeeds. Without recovery the time
-is infinite, beyond every bound.
+acknowledgement (or to the first poll that is answered), and from the first failed send to the next
+that succeeds. Without recovery the time is infinite, beyond every bound.
 """
 
 import math
@@ -17,7 +17,7 @@ from harness.history.rundir import RunDir
 from harness.judge.verdict import Verdict
 from harness.text.parsing import is_number
 
-TIMES = ("to_ack_s", "failure_to_success_s")
+TIMES = ("to_ack_s", "to_read_s", "failure_to_success_s")
 QUANTILES = {"p50": 0.5, "p99": 0.99}
 STATES = ("single", "async", "semi", "sync")  # of pairs, as their events `machine` name them
 NAMES = (
@@ -124,11 +124,13 @@ def figures(verdict: Verdict) -> dict[str, float | None]:
 
 
 def _times(faults: Iterable[Mapping[str, Any]], name: str) -> Iterator[float]:
-    """Yield the times of the faults; without a failed send there is no time to a success."""
+    """Yield the times of the faults; without a failed send there is no time to a success, and
+    without polls none to a read."""
+    published = "failure_to_success_s"
     for fault in faults:
         if fault.get(name) is not None:
             yield fault[name]
-        elif name == "to_ack_s" or fault.get("failed"):
+        elif fault.get("failed") if name == published else name in fault:
             yield math.inf
 
 

@@ -11,6 +11,7 @@ from harness.campaign.simulation import counts_of
 from harness.history.faults_and_events import TimeWindow
 from harness.judge.verdict import Judgement, Result, Verdict
 from harness.operation import DELIVERIES, SENDS, F, Type
+from harness.run.broker_sets import BrokerSetData
 from harness.suite.figures import figures
 from reports import _format
 
@@ -93,6 +94,26 @@ def test_fault_applied_to_first_acknowledgement(sound: Sketch) -> None:
     assert times["only_after_healing"] is False
     assert times["failed"] is False
     assert times["failure_to_success_s"] is None
+
+
+def test_fault_applied_to_first_read(sketch: Sketch) -> None:
+    """Polls have a time of their own: a set may take sends long before it gives its messages, or
+    give none at all. A run without polls has no such time."""
+    sketch.ops(1, 10)
+    for at in range(10, 31):
+        sketch.op(F.SEND, at)
+        sketch.op(F.POLL, at + 0.5, kind=Type.FAIL if at < 14 else Type.OK)
+    sketch.fault("kill", 10, 16)
+
+    def times(result: Result) -> list[float | None]:
+        found = figures(Verdict(Judgement.VALID, "", (), (result,)))
+        return [found[f"{name}_s_p50"] for name in ("to_ack", "to_read")]
+
+    assert times(judged(sketch)) == pytest.approx([0.002, 4.502])
+    sketch.rows = [row for row in sketch.rows if row["t"] < 10 * S or row["f"] == F.SEND]
+    assert times(judged(sketch)) == [0.002, math.inf]
+    sketch.rows = [row for row in sketch.rows if row["f"] == F.SEND]
+    assert times(judged(sketch)) == [0.002, None]
 
 
 def test_no_recovery_as_long_as_the_fault_lasts(sketch: Sketch) -> None:
@@ -302,6 +323,28 @@ def test_times_are_of_the_broker_set_that_was_hit(sketch: Sketch) -> None:
     hit, *both = judged(sketch).stats["faults"]
     assert (hit["set"], hit["to_ack_s"], hit["to_full_set_s"]) == ("b", 4.002, 10.0)
     assert [row["set"] for row in both] == ["a", "b"]
+
+
+def test_a_container_takes_time_from_the_set_that_it_leads(sketch: Sketch) -> None:
+    """The set of which it has a slave needs no recovery, and was served all the time. Its master is
+    the node that last called itself so; where no node did, each set of the container counts."""
+    one, two = "broker-1", "broker-2"
+    sketch.sets = ("a", "b")
+    sketch.dealt = {name: BrokerSetData((one, two), 2, (f"{name}-0",)) for name in "ab"}
+    sketch.ops(1, 10)
+    sketch.ops(14, 31)
+    sketch.ops(1, 31, key=1)
+    sketch.fault("kill", 10, 13, targets={one: (one,)}, selector=one)
+    assert [row["set"] for row in judged(sketch).stats["faults"]] == ["a", "b"]
+    for at, node, name, role in (
+        *((0.5, two, "a", "master"), (0.5, two, "b", "master"), (0.5, one, "b", "slave")),
+        *((2, two, "a", "slave"), (2, one, "a", "master"), (13, two, "a", "master")),
+    ):
+        sketch.event(at, node, "role", inner=name, brokerName=name, role=role)
+    (hit,) = judged(sketch).stats["faults"]
+    assert (hit["set"], hit["to_ack_s"]) == ("a", 4.002)
+    sketch.event(3, one, "role", inner="a", brokerName="a", role="slave")
+    assert [row["set"] for row in judged(sketch).stats["faults"]] == ["a", "b"]
 
 
 def test_of_a_killed_run_silence_outage_and_coverage_say_the_same(sketch: Sketch) -> None:

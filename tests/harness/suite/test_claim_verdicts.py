@@ -135,6 +135,26 @@ def test_a_planted_wrong_figure_turns_the_row(tmp_path: Path) -> None:
     assert verdict().startswith("not measured: no record of to_ack_s_p50 of kill")
 
 
+def test_a_run_that_proves_nothing_has_no_figures(tmp_path: Path) -> None:
+    """One unknown run of three leaves the claim without a verdict, and is the reason; a run that
+    found what its trial does not expect decides, and is shown."""
+    claims = read_claims(file(tmp_path))
+    rows = [
+        Measurement("kill", claims.keys["kill", seed], {"to_ack_s_p50": 0.1}, seed, word="valid")
+        for seed in (1, 2, 3)
+    ]
+    sound = valid_measurements(claims, rows, tmp_path)
+    assert judge_claim(claims.claims[0], sound).word == "confirmed"
+    assert not sound.unexpected
+    invalid = replace(rows[2], word="invalid", codes=("LOST_ACKED",))
+    lost = valid_measurements(claims, [*rows[:2], invalid], tmp_path)
+    assert judge_claim(claims.claims[0], lost).word == "confirmed"
+    assert lost.unexpected == {"kill": "invalid, LOST_ACKED"}
+    unknown = valid_measurements(claims, [*rows[:2], replace(rows[2], word="unknown")], tmp_path)
+    verdict = judge_claim(claims.claims[0], unknown)
+    assert (verdict.text, verdict.values) == ("not measured: a run of kill is unknown", (None,))
+
+
 def test_findings_are_figures(tmp_path: Path) -> None:
     """The share of the runs that are invalid, and that have a code."""
     run = Measurement("kill", "", {}, word="invalid", codes=("LOST_ACKED",))
