@@ -410,6 +410,11 @@ class ZooKeeper(Service):
         "snapCount": 100_000,
         "heap_mb": 128,
     }
+    smallest: ClassVar = {
+        **dict.fromkeys(("session_ms", "tickTime", "syncLimit"), 1),
+        "snapCount": 2,  # a server raises a smaller one to this
+        "heap_mb": 32,
+    }
     profiles = (
         Profile(name="default", about="synced before each acknowledgement"),
         Profile(

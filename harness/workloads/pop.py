@@ -70,6 +70,8 @@ class PopOptions(MessageOptions):
 PLUGIN = WorkloadPlugin(
     workload=workload,
     client=frozenset({"send", "pop", "acknowledge", "hide", "poll", "range"}),
+    # no plain client has `pop` and `hide`
+    calls=(frozenset({"append", "pop", "acknowledge", "hide", "entries", "end"}),),
     options=PopOptions,
     swarm=swarm,
 )

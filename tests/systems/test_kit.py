@@ -143,6 +143,27 @@ def test_addresses_on_which_a_node_listens() -> None:
         ({"nodes": {"broker": 3}}, "server"),
         ({"nodes": {"server": 0}}, "nodes.server must be a whole number from 1 to 100"),
         ({"workload": "topics"}, "the clients of etcd lack create_topic"),
+        (
+            {"system": "redis", "workload": "pop"},
+            "the clients of redis lack acknowledge, hide, pop",
+        ),
+        *(
+            (
+                {"system": "zookeeper", "settings": {key: value}},
+                f"{key} must be a number from 1, not",
+            )
+            for key, value in (
+                ("syncLimit", 0),
+                ("syncLimit", -3),
+                ("tickTime", 0),
+                ("session_ms", 0),
+            )
+        ),
+        (
+            {"system": "zookeeper", "settings": {"snapCount": 1}},
+            "snapCount must be a number from 2",
+        ),
+        ({"system": "zookeeper", "settings": {"heap_mb": 1}}, "heap_mb must be a number from 32"),
         ({"faults": ("handover",), "workload": "set"}, "which lacks: handover"),
     ],
 )

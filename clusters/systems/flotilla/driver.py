@@ -121,7 +121,7 @@ def system(trial: Trial) -> "Flotilla":
 
 
 CALLS = (
-    *("append", "append_later", "prepare", "decide", "questions"),
+    *("append", "append_later", "prepare", "decide", "questions", "pop", "acknowledge", "hide"),
     *("entries", "end", "read", "write", "cas"),
     *("acquire", "release", "create_topic", "member"),
 )

@@ -32,7 +32,7 @@ def test_every_command_tells_what_it_does() -> None:
     [
         ("", "required: COMMAND"),
         ("sail", "invalid choice: 'sail'"),
-        ("convert set-1 foo", "'raft-log'); see python -m clusters.flotilla admin convert --help"),
+        ("convert set-1 foo", "not 'foo'; see python -m clusters.flotilla admin convert --help"),
         ("drill", "required: SET"),
         ("drill set-1", "drill needs --controllers, as ip:port"),
         ("haStatus set-1", "haStatus needs --controllers or --namesrv"),
