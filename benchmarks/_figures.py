@@ -1,9 +1,10 @@
 """Quantiles and the tables that benchmarks print: Markdown, as it stands in docs/benchmarks.md."""
 
 import sys
+from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from importlib.util import find_spec
-from math import ceil
+from math import ceil, isfinite
 
 ROUNDING = 1e-9  # 0.07 of 100 is 7.000000000000001 for a computer
 
@@ -13,6 +14,18 @@ def quantile(values: Sequence[float], share: float) -> float:
     if not len(values):
         return float("nan")
     return float(sorted(values)[max(0, ceil(share * len(values) - ROUNDING) - 1)])
+
+
+def above_zero(text: str) -> float:
+    """Return the number that an option of the command line gives. Raises ArgumentTypeError if it is
+    not a finite number above 0, before anything is measured."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not isfinite(value) or value <= 0:
+        raise ArgumentTypeError(f"it must be a number above 0, not {text}")
+    return value
 
 
 def needs(*modules: str) -> None:

@@ -32,7 +32,7 @@ from statistics import median
 from typing import Any
 
 from _cluster import Cluster, Load, alone, poured, raised, until
-from _figures import quantile
+from _figures import above_zero, quantile
 
 from clusters.flotilla.client import CallOutcome, ClientSettings, ClusterClient, Consumer
 from clusters.flotilla.client.calls import CALL_ERRORS
@@ -41,7 +41,7 @@ from clusters.systems.flotilla.modes import BROKER, CONTAINER
 from harness.trial import Trial
 
 TOPIC, TICKS = "orders", os.sysconf("SC_CLK_TCK")
-HELPER = "--as"  # what a client process is to do
+CLIENT = "--as"  # first argument of a client process; its work follows
 ROUNDS = 3  # of everything that is measured in turn
 READ_LIMIT, READ_WAIT_S, PAUSE_S = 32, 0.2, 0.02
 OF_CONTAINERS = {"timeScale": 1.0, "brokerSets": 2}
@@ -134,7 +134,7 @@ def _started(words: Sequence[str]) -> "subprocess.Popen[str]":
 async def beside(cluster: Cluster, name: str, **asked: Any) -> AsyncIterator["asyncio.Task[Any]"]:
     """Have a client process at work, which has begun; its result is the task's."""
     settings = cluster.system.client_settings(cluster.bed.nodes)
-    words = (HELPER, name, json.dumps({"settings": settings, **asked}))
+    words = (CLIENT, name, json.dumps({"settings": settings, **asked}))
     with _started(words) as process:
         assert process.stdout
         if await asyncio.to_thread(process.stdout.readline) != "ready\n":
@@ -356,12 +356,12 @@ async def story(names: list[str], seconds: float, folder: Path) -> int:
 
 
 def main() -> int:
-    if sys.argv[1:2] == [HELPER]:
+    if sys.argv[1:2] == [CLIENT]:
         asyncio.run(as_client(sys.argv[2], json.loads(sys.argv[3])))
         return 0
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("what", nargs="*", metavar="EXPERIMENT", help=", ".join(EXPERIMENTS))
-    parser.add_argument("--seconds", type=float, default=8.0, help="of each phase")
+    parser.add_argument("--seconds", type=above_zero, default=8.0, help="of each phase")
     asked = parser.parse_args()
     if strange := set(asked.what) - EXPERIMENTS.keys():
         parser.error(f"no experiment is called {min(strange)}; there are: {', '.join(EXPERIMENTS)}")

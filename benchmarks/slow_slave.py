@@ -20,7 +20,7 @@ from random import Random
 from typing import Any
 
 from _cluster import Cluster, Load, Silent, alone, raised
-from _figures import quantile, table
+from _figures import above_zero, quantile, table
 
 from harness.contracts import PlannedFault
 from harness.trial import Trial
@@ -131,7 +131,7 @@ async def story(seconds: float, folder: Path) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=6.0, help="of each phase")
+    parser.add_argument("--seconds", type=above_zero, default=6.0, help="of each phase")
     parser.add_argument("--quick", action="store_true", help="short phases: to see that it works")
     asked = parser.parse_args()
     return alone(partial(story, 1.0 if asked.quick else asked.seconds))

@@ -2,9 +2,9 @@
 
 A broker set is elected, not a topic, so that the number of topics must not matter. With 10, 1,000
 and 20,000 of them, each of which holds a message, the master is killed again and again under 300
-sends a second to topics by lot. Told are the time from the kill to the first send that was invoked
-after it and acknowledged, the time from the killed broker's new start to full redundancy, and what
-one more topic costs to make while the cluster runs. The last line has the figures as JSON.
+sends a second to topics by lot. Measured are the time from the kill to the first send that was
+invoked after it and acknowledged, the time from the killed broker's new start to full redundancy,
+and what one more topic costs to make while the cluster runs. The last line has the figures as JSON.
 """
 
 import argparse
@@ -29,7 +29,7 @@ TRIAL = Trial(name="topics", profile="allack-min2", settings={"timeScale": 1.0})
 
 
 @dataclass(frozen=True)
-class Told:
+class TopicFailovers:
     """Medians, in seconds; `served_most`: the longest; `least`: of served and of whole."""
 
     topics: int
@@ -65,7 +65,7 @@ async def making(cluster: Cluster, count: int) -> float:
     return median(took)
 
 
-async def measure(folder: Path, count: int, kills: int) -> Told:
+async def measure(folder: Path, count: int, kills: int) -> TopicFailovers:
     names = [f"topic-{number:05}" for number in range(count)]
     began_s = time.monotonic()
     async with raised(folder, TRIAL, dict.fromkeys(names, 1)) as cluster:
@@ -80,10 +80,10 @@ async def measure(folder: Path, count: int, kills: int) -> Told:
         served, whole = zip(*times, strict=True)
         failed += sum(not sent.ok for sent in load.sent)
         middle = median(served), max(served), median(whole)
-        return Told(count, raised_s, *middle, made_s, failed, (min(served), min(whole)))
+        return TopicFailovers(count, raised_s, *middle, made_s, failed, (min(served), min(whole)))
 
 
-def tell(rows: list[Told]) -> None:
+def tell(rows: list[TopicFailovers]) -> None:
     headings = ("topics", "killed to acknowledged, s", "most", "start to full redundancy, s")
     print(
         table(
@@ -107,7 +107,7 @@ def tell(rows: list[Told]) -> None:
     print(f"making {rows[-1].topics:,} topics by one order each: about {all_s:,.0f} s")
 
 
-def figures(rows: list[Told]) -> dict[str, float]:
+def figures(rows: list[TopicFailovers]) -> dict[str, float]:
     """The record of suites/claims.toml: the least seconds by the number of topics, since other
     work of the machine only adds to them."""
     kept: dict[str, float] = {}

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from harness.history.reader import History, batches
+from harness.history.reader import History, batches, looked_up
 from harness.operation import DELIVERIES, F, Type
 
 Ints = npt.NDArray[np.int64]
@@ -267,7 +267,7 @@ def _count(
     at = np.concatenate([waiting[1], rows["t"][starts]])
     order = np.argsort(op, kind="stable")
     op, at = op[order], at[order]
-    begun = _looked_up(rows["op"][ends], op, at)
+    begun = looked_up(rows["op"][ends], op, at)
     bins = frame.bins(rows["t"][ends])
     kind = rows["f"][ends] * 4 + rows["type"][ends]
     took = np.where(begun >= 0, rows["t"][ends] - begun - spread_ns, MIN_NS)
@@ -277,7 +277,7 @@ def _count(
     )
     _messages(rows, frame, part)
     closed = np.sort(rows["op"][ends])
-    still = _looked_up(op, closed, closed) < 0
+    still = looked_up(op, closed, closed) < 0
     return op[still], at[still]
 
 
@@ -310,14 +310,6 @@ def bucket_of(latency_ns: Ints) -> Ints:
     ratio = np.maximum(latency_ns, MIN_NS) / MIN_NS
     bucket: Ints = np.floor(np.log2(ratio) * OCTAVE_BUCKETS).astype(np.int64)
     return np.minimum(bucket, BUCKETS - 1)
-
-
-def _looked_up(wanted: Ints, keys: Ints, values: Ints) -> Ints:
-    """Return `values` at the places of `wanted` in the sorted `keys`; -1 where it is not."""
-    if not len(keys):
-        return np.full(len(wanted), -1, np.int64)
-    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return np.where(keys[at] == wanted, values[at], -1)
 
 
 # --------------------------------------------------------------------------------------- together

@@ -236,6 +236,25 @@ def test_an_experiment_that_does_not_exist_is_refused(
     )
 
 
+@pytest.mark.parametrize("seconds", ["0", "-1", "inf", "nan", "soon"])
+@pytest.mark.parametrize("script", ["side_by_side", "slow_slave"])
+def test_a_length_that_no_phase_can_have_is_refused(
+    benchmark: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    script: str,
+    seconds: str,
+) -> None:
+    """Before clusters are raised."""
+    module = benchmark(script)
+    monkeypatch.setattr(module, "alone", lambda _story: pytest.fail("it began"))
+    monkeypatch.setattr(sys, "argv", [f"{script}.py", f"--seconds={seconds}"])
+    with pytest.raises(SystemExit) as ended:
+        module.main()
+    assert ended.value.code == 2
+    assert f"--seconds: it must be a number above 0, not {seconds}" in capsys.readouterr().err
+
+
 def test_the_record_of_a_failover_has_the_least_seconds(benchmark: Any) -> None:
     """Other work of the machine only adds to them; bytes have a median."""
     partitions, topics = benchmark("partitions"), benchmark("topics")
@@ -246,5 +265,5 @@ def test_the_record_of_a_failover_has_the_least_seconds(benchmark: Any) -> None:
     excess = sorted(each.excess for each in found)[1]
     kept = partitions.figures("kafka", 10, found)
     assert kept == {"kafka_first_10": 1.0, "kafka_last_10": 3.0, "kafka_excess_10": excess}
-    told = topics.Told(10, 5.0, 0.2, 0.9, 3.0, 0.01, 0, (0.1, 2.5))
-    assert topics.figures([told]) == {"served_s_10": 0.1, "whole_s_10": 2.5}
+    row = topics.TopicFailovers(10, 5.0, 0.2, 0.9, 3.0, 0.01, 0, (0.1, 2.5))
+    assert topics.figures([row]) == {"served_s_10": 0.1, "whole_s_10": 2.5}

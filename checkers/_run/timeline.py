@@ -36,7 +36,7 @@ import pyarrow as pa
 
 from checkers._spark.spark_stages import Batches, Unit, reduced, units_of
 from harness.history.journal import writer_of
-from harness.history.reader import History
+from harness.history.reader import History, looked_up
 from harness.history.reader import batches as read
 from harness.operation import DELIVERIES, SENDS, F, Type
 
@@ -210,12 +210,12 @@ def _paired(
     given = np.unique(np.concatenate([carry.brought, op[~single]]))
     brought = np.zeros(len(op), np.bool_)
     ended = np.flatnonzero(single & ~starts & np.isin(f, IDLING))
-    brought[ended] = _looked_up(op[ended], given, given) >= 0
-    invoked = _looked_up(op, open_op, open_t)
+    brought[ended] = looked_up(op[ended], given, given) >= 0
+    invoked = looked_up(op, open_op, open_t)
     rows = TimelineRows(t, op, kind, f, sets, single, invoked, brought, answered)
     closed = np.sort(op[~starts & single])
-    still = _looked_up(open_op, closed, closed) < 0
-    given = given[_looked_up(given, closed, closed) < 0]
+    still = looked_up(open_op, closed, closed) < 0
+    given = given[looked_up(given, closed, closed) < 0]
     return rows, OpenOperations(
         open_op[still], open_t[still], open_f[still], open_set[still], given
     )
@@ -393,11 +393,3 @@ def _sets(table: pa.Table, query: TimelineQuery) -> Ints:
         return np.zeros(len(key), np.int64)
     known = np.asarray((*query.set_of_key, NO_SET), np.int64)
     return known[np.where((key >= 0) & (key < len(known) - 1), key, len(known) - 1)]
-
-
-def _looked_up(wanted: Ints, keys: Ints, values: Ints) -> Ints:
-    """Return the value of each wanted key, -1 if it is not in the sorted `keys`."""
-    if not len(keys):
-        return np.full(len(wanted), -1, np.int64)
-    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return np.where(keys[at] == wanted, values[at], -1)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -407,6 +408,16 @@ def _too_large(table: str) -> str:
         f"{table} are read up to {MAX_ROWS:,} rows, {MAX_TEXT_BYTES >> 20} MB of text and "
         f"{MAX_BRACKETS:,} lists or objects"
     )
+
+
+def looked_up(
+    wanted: npt.NDArray[np.int64], keys: npt.NDArray[np.int64], values: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Return the value of each wanted key, -1 if it is not in the sorted `keys`."""
+    if not len(keys):
+        return np.full(len(wanted), -1, np.int64)
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[at] == wanted, values[at], -1)
 
 
 def batches(

@@ -395,14 +395,21 @@ def _of_table(name: str, path: Path) -> list[Measurement]:
     return rows
 
 
-def read_claims(path: Path) -> ClaimsFile:
-    """Read a suite file with claims. Raises BadRequest with what is wrong."""
+def read_claims(path: Path, readers: tuple[Path, ...] = ()) -> ClaimsFile:
+    """Read a suite file with claims, which `readers` name in their `also`. Raises BadRequest with
+    what is wrong."""
+    if path.resolve() in readers:
+        raise BadRequest(f"{readers[-1]}: also leads back to {path.name}; name another suite")
     cells = read_suite(path)
     table = parse_toml(read_text(path, "the suite file"), str(path))
-    commands = tuple(_command(each, f"{path}: command") for each in table.get("command", []))
-    tables = {str(each["name"]): str(each["path"]) for each in table.get("table", [])}
-    modes = tuple(_mode(each, f"{path}: mode") for each in table.get("mode", []))
-    also = read_claims(path.parent / str(table["also"])) if "also" in table else None
+    commands = tuple(_command(e, w) for e, w in _entries(table, "command", str(path)))
+    paths = _entries(table, "table", str(path))
+    tables = {_text(e, "name", w): _text(e, "path", w) for e, w in paths}
+    modes = tuple(_mode(e, w) for e, w in _entries(table, "mode", str(path)))
+    also = None
+    if "also" in table:
+        beside = path.parent / _text(table, "also", str(path))
+        also = read_claims(beside, (*readers, path.resolve()))
     known = _known_figures(cells, commands, tables, modes)
     if also:
         others = _known_figures(also.cells, also.commands, also.tables, also.modes)
@@ -413,12 +420,37 @@ def read_claims(path: Path) -> ClaimsFile:
         for name in (*mode.trials.values(), *filter(None, [mode.outage])):
             if name not in known:
                 raise BadRequest(f"{path}: mode {mode.name}: {UnknownName('trial', name, known)}")
-    claims = tuple(_claim(each, known, str(path)) for each in table.get("claim", []))
+    entries = [entry for entry, _ in _entries(table, "claim", str(path))]
+    claims = tuple(_claim(each, known, str(path)) for each in entries)
     ids = [claim.id for claim in claims]
     if twice := sorted({one for one in ids if ids.count(one) > 1}):
         raise BadRequest(f"{path}: claim {twice[0]} is there twice; give one of them another id")
-    shares = {str(kind): float(share) for kind, share in table.get("shares", {}).items()}
-    return ClaimsFile(claims, cells, commands, tables, modes, shares, also)
+    return ClaimsFile(claims, cells, commands, tables, modes, _shares(table, str(path)), also)
+
+
+def _entries(table: Mapping[str, Any], key: str, where: str) -> list[tuple[Mapping[str, Any], str]]:
+    """Return the tables of a list of them, each with words for where it is."""
+    found = table.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(each, Mapping) for each in found):
+        raise BadRequest(f"{where}: {key} must be a list of tables, [[{key}]]")
+    return [(each, f"{where}: {key} {number}") for number, each in enumerate(found, 1)]
+
+
+def _text(entry: Mapping[str, Any], key: str, where: str) -> str:
+    """Return a text that must be there."""
+    value = entry.get(key)
+    if not isinstance(value, str) or not value:
+        raise BadRequest(f"{where}: {key} must be a text")
+    return value
+
+
+def _shares(table: Mapping[str, Any], path: str) -> dict[str, float]:
+    """Return the share of each kind of fault."""
+    shares = table.get("shares", {})
+    numbers = isinstance(shares, Mapping) and all(map(is_number, shares.values()))
+    if not numbers or (shares and not math.isclose(sum(shares.values()), 1.0)):
+        raise BadRequest(f"{path}: shares must be a table of numbers that are 1 together")
+    return {str(kind): float(share) for kind, share in shares.items()}
 
 
 def _known_figures(
@@ -440,19 +472,23 @@ def _command(entry: Mapping[str, Any], where: str) -> CommandRun:
     unknown = entry.keys() - {"name", "run", "figures", "quiet"}
     if unknown or not {"name", "run", "figures"} <= entry.keys():
         raise BadRequest(f"{where}: it needs name, run and figures, and may have quiet")
-    return CommandRun(
-        *(str(entry["name"]), str(entry["run"]), tuple(entry["figures"])),
-        quiet=bool(entry.get("quiet", False)),
-    )
+    names = entry["figures"]
+    if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
+        raise BadRequest(f"{where}: figures must be a list of texts")
+    name, run = (_text(entry, key, where) for key in ("name", "run"))
+    return CommandRun(name, run, tuple(names), quiet=bool(entry.get("quiet", False)))
 
 
 def _mode(entry: Mapping[str, Any], where: str) -> ClaimMode:
     _refuse_keys(entry, MODE_KEYS, where)
-    trials = {str(kind): str(name) for kind, name in entry.get("trials", {}).items()}
+    name, trials, repair_s = _text(entry, "name", where), entry.get("trials", {}), 0.0
+    if not isinstance(trials, Mapping):
+        raise BadRequest(f"{where}: trials must be a table of kinds of faults and names of trials")
+    if "repair_s" in entry and not (is_number(repair_s := entry["repair_s"]) and repair_s >= 0):
+        raise BadRequest(f"{where}: repair_s must be a number of seconds, 0 or more")
+    trials = {str(kind): str(name) for kind, name in trials.items()}
     words = {key: str(entry.get(key, "")) for key in ("copies", "acknowledged", "outage")}
-    return ClaimMode(
-        str(entry["name"]), trials, **words, repair_s=float(entry.get("repair_s", 0.0))
-    )
+    return ClaimMode(name, trials, **words, repair_s=float(repair_s))
 
 
 def _claim(
@@ -461,12 +497,8 @@ def _claim(
     where = f"{path}: claim {entry.get('id', '?')}"
     _refuse_keys(entry, CLAIM_KEYS, where)
     for key in ("id", "claim", "source", "experiment"):
-        if not isinstance(entry.get(key), str) or not entry[key]:
-            raise BadRequest(f"{where}: {key} must be a text")
-    checks = tuple(
-        _check(each, known, f"{where}: check {number}")
-        for number, each in enumerate(entry.get("check", []), 1)
-    )
+        _text(entry, key, where)
+    checks = tuple(_check(each, known, at) for each, at in _entries(entry, "check", where))
     texts = {
         key: " ".join(str(entry.get(key, "")).split()) for key in CLAIM_KEYS - {"check", "quiet"}
     }

@@ -11,7 +11,6 @@ nothing.
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 
 from ..config import Config
 from ..events import EventLog
@@ -22,7 +21,7 @@ from ..rules import Rules
 from ..world.ports import Ports
 from ..world.timers import WakeEvent
 from ..zk.jute import EPHEMERAL, SEQUENTIAL, WatchEvent, ZkError
-from ..zk.session import ConnectionLoss, SessionEnded, SessionState, ZkSession
+from ..zk.session import ConnectionLoss, SessionState, ZkSession, serve_sessions
 from .machine import BrokerReport, MachineState, MachineView, Phase, hold_limit_s
 from .nodes import (
     MachinePaths,
@@ -91,18 +90,13 @@ class HaController:
             await self._session.close()
 
     async def _run(self) -> None:
-        while True:
-            config = self._config
-            session = self._session = ZkSession(
-                config.zk_servers, config.zk_session_timeout_s, self._ports.randomness, self._state
-            )
-            session.start()
-            self._own = ""
-            with suppress(SessionEnded):
-                await self._serve(session)
+        config, randomness = self._config, self._ports.randomness
+        servers, timeout_s = config.zk_servers, config.zk_session_timeout_s
+        await serve_sessions(servers, timeout_s, randomness, self._state, self._serve)
 
     async def _serve(self, session: ZkSession) -> None:
         """Observe and decide until the session ends."""
+        self._session, self._own = session, ""
         while not session.ended:
             try:
                 if self._behind:

@@ -28,10 +28,13 @@ from heapq import heappop, heappush
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
+from ..broker.catalog import Catalog
 from ..broker.handler import HandlerContext
 from ..net.connection import CallTimeout, ConnectionLost, Pool, Tasks, Unreachable
 from ..net.wire import Json, Op, SendReply, SendRequest, Status
+from ..rules import Rules
 from ..world.timers import WakeEvent
+from .delay import QUEUE as DELAYS
 from .envelope import (
     DELAY_TOPIC,
     HALF_TOPIC,
@@ -243,35 +246,78 @@ class ActingScans:
             await wake.wait(0.0 if more else self._context.config.delay_scan_s)
 
 
-class DelayEscapes:
-    """Escapes delayed messages that are due."""
+class DueRecords:
+    """Records that wait until they are due, by the clock, and those that are to be tried again, by
+    the event loop. A record is a tuple of numbers."""
 
-    topic = DELAY_TOPIC
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._waiting: list[tuple[int, tuple[int, ...]]] = []  # heaps of times and records
+        self._again: list[tuple[float, tuple[int, ...]]] = []
+
+    def add(self, due_ms: int, *record: int) -> None:
+        heappush(self._waiting, (due_ms, record))
+
+    def again(self, at_s: float, *record: int) -> None:
+        """Try a record again; one that would be tried at that time is not added twice."""
+        if (at_s, record) not in self._again:
+            heappush(self._again, (at_s, record))
+
+    def take(self, now_s: float, now_ms: int) -> tuple[int, ...] | None:
+        """Take the next record; None if nothing is due."""
+        if self._again and self._again[0][0] <= now_s:
+            return heappop(self._again)[1]
+        if self._waiting and self._rules.is_due(self._waiting[0][0], now_ms):
+            return heappop(self._waiting)[1]
+        return None
+
+
+class NotedEscapes:
+    """What a scan has escaped, and how often it failed to escape each record."""
+
+    def __init__(self, topic: str, catalog: Catalog) -> None:
+        self._catalog, self._escaped = catalog, EscapedRecords(topic, catalog.progress)
+        self._failed: dict[tuple[int, int], int] = {}  # epoch, queue offset -> failures
+
+    def has(self, epoch: int, offset: int) -> bool:
+        return self._escaped.has(epoch, offset)
+
+    def fail(self, epoch: int, offset: int) -> int:
+        """Count a failure; return how many there are."""
+        failures = self._failed[epoch, offset] = self._failed.get((epoch, offset), 0) + 1
+        return failures
+
+    def add(self, epoch: int, offset: int) -> None:
+        """Note a record as escaped."""
+        self._failed.pop((epoch, offset), None)
+        self._catalog.act(self._escaped.add(epoch, offset))
+
+
+class EscapeSource:
+    """The data of this broker that the scans read."""
 
     def __init__(self, context: HandlerContext) -> None:
         self._context, self._config, self._rules = context, context.config, context.rules
         self._store, self._catalog = context.replica.store, context.replica.catalog
-        self._key = DELAY_TOPIC.encode(), 0
+
+
+class DelayEscapes(EscapeSource):
+    """Escapes delayed messages that are due."""
+
+    topic = DELAY_TOPIC
 
     def begin(self) -> None:
         progress = DelayProgress.of(self._catalog)
         self._put_ms, self._at = progress.due_ms, progress.floor
-        self._escaped = EscapedRecords(DELAY_TOPIC, self._catalog.progress)
-        self._waiting: list[tuple[int, int, int]] = []  # a heap of due time, epoch, queue offset
-        self._failed: dict[tuple[int, int], int] = {}  # epoch, queue offset -> failures
-        self._again: list[tuple[float, int, int]] = []  # a heap of when to try again, and a record
+        self._escaped = NotedEscapes(DELAY_TOPIC, self._catalog)
+        self._records = DueRecords(self._rules)  # epoch, queue offset
 
     def due(self, now: float) -> list[Escape]:
         self._read_new()
         now_ms, found = self._context.ports.clock.wall_ms(), list[Escape]()
-        while len(found) < _MAX_ESCAPES:
-            if self._again and self._again[0][0] <= now:
-                _, epoch, offset = heappop(self._again)
-            elif self._waiting and self._rules.is_due(self._waiting[0][0], now_ms):
-                _, epoch, offset = heappop(self._waiting)
-            else:
-                break
-            payload = next(iter(self._store.fetch(self._key, offset, 1, 1)), None)
+        while len(found) < _MAX_ESCAPES and (place := self._records.take(now, now_ms)):
+            epoch, offset = place
+            payload = next(iter(self._store.fetch(DELAYS, offset, 1, 1)), None)
             if payload is None or (payload.epoch, payload.queue_offset) != (epoch, offset):
                 self._context.events.write("delay-dropped", offset=offset, why="it was deleted")
                 continue
@@ -283,47 +329,41 @@ class DelayEscapes:
     def settle(self, escape: Escape, escaped: bool, now: float) -> None:
         place = escape.epoch, escape.offset
         if not escaped:
-            failures = self._failed[place] = self._failed.get(place, 0) + 1
+            failures = self._escaped.fail(*place)
             if not self._rules.escape_drops(failures, self._config.timer_retry_until_success):
-                again_at = now + _RETRY_S * self._config.time_scale
-                heappush(self._again, (again_at, *place))
+                self._records.again(now + _RETRY_S * self._config.time_scale, *place)
                 return
             why = "it could not be escaped"
             self._context.events.write("delay-dropped", offset=escape.offset, why=why)
-        self._failed.pop(place, None)
-        self._catalog.act(self._escaped.add(*place))
+        self._escaped.add(*place)
 
     def _read_new(self) -> None:
         """Read records that have become readable."""
-        queue = self._store.queues().get(self._key)
+        queue = self._store.queues().get(DELAYS)
         if queue is None:
             return
         self._at = max(self._at, queue.base)
-        while self._at < queue.visible_end:
-            found = self._store.fetch(self._key, self._at, _READ, 1 << 20)
+        while self._at < queue.visible_end and (
+            found := self._store.fetch(DELAYS, self._at, _READ, 1 << 20)
+        ):
             for payload in found:
                 due_ms = Envelope.unpack(payload.body).due_ms
                 place = payload.epoch, payload.queue_offset
                 if due_ms > self._put_ms and not self._escaped.has(*place):
-                    heappush(self._waiting, (due_ms, *place))
+                    self._records.add(due_ms, *place)
             self._at = found[-1].queue_offset + 1
 
 
-class HalfEscapes:
+class HalfEscapes(EscapeSource):
     """Escapes half messages that are open for `transactionTimeOut`: as new half messages, about
     which another set asks. The master that returns takes the old ones as rolled back."""
 
     topic = HALF_TOPIC
 
-    def __init__(self, context: HandlerContext) -> None:
-        self._context, self._config, self._rules = context, context.config, context.rules
-        self._store, self._catalog = context.replica.store, context.replica.catalog
-
     def begin(self) -> None:
         self._at = half_progress(self._catalog)
-        self._escaped = EscapedRecords(HALF_TOPIC, self._catalog.progress)
+        self._escaped = NotedEscapes(HALF_TOPIC, self._catalog)
         self._open: dict[tuple[int, int], float] = {}  # epoch, queue offset -> when it is due
-        self._failed: dict[tuple[int, int], int] = {}
         self._decided: set[int] = set()
 
     def due(self, now: float) -> list[Escape]:
@@ -345,13 +385,12 @@ class HalfEscapes:
     def settle(self, escape: Escape, escaped: bool, now: float) -> None:
         place = escape.epoch, escape.offset
         if not escaped:
-            failures = self._failed[place] = self._failed.get(place, 0) + 1
+            failures = self._escaped.fail(*place)
             if not self._rules.half_escape_drops(failures, self._config.strict_special):
                 self._open[place] = now + _RETRY_S * self._config.time_scale
                 return
             self._context.events.write("half-dropped", offset=escape.offset)
-        self._failed.pop(place, None)
-        self._catalog.act(self._escaped.add(*place))
+        self._escaped.add(*place)
 
     def _read_new(self, now: float) -> None:
         """Read records that have become readable: decisions first."""
@@ -373,43 +412,31 @@ class HalfEscapes:
         self._at = half_at, op_at
 
 
-class RetryEscapes:
+class RetryEscapes(EscapeSource):
     """Escapes messages that a group was given and did not acknowledge in time: another set gives
     them again. All of a topic go to one set, which a hash chooses."""
 
     topic = REVIVE_TOPIC
 
-    def __init__(self, context: HandlerContext) -> None:
-        self._context, self._config, self._rules = context, context.config, context.rules
-        self._store, self._catalog = context.replica.store, context.replica.catalog
-
     def begin(self) -> None:
         self._at = self._catalog.progress.get((REVIVE_SCAN, REVIVE_TOPIC, 0), 0)
-        self._escaped = EscapedRecords(REVIVE_TOPIC, self._catalog.progress)
+        self._escaped = NotedEscapes(REVIVE_TOPIC, self._catalog)
         self._ledger = PopLedger()
-        self._waiting: list[tuple[int, int]] = []  # a heap of due time and checkpoint
-        self._again: list[tuple[float, int]] = []  # a heap of when to try again, and a checkpoint
+        self._checkpoints = DueRecords(self._rules)
 
     def due(self, now: float) -> list[Escape]:
         self._read_new()
         now_ms, found = self._context.ports.clock.wall_ms(), list[Escape]()
-        while len(found) < _MAX_ESCAPES:
-            if self._again and self._again[0][0] <= now:
-                _, offset = heappop(self._again)
-            elif self._waiting and self._rules.is_due(self._waiting[0][0], now_ms):
-                _, offset = heappop(self._waiting)
-            else:
-                break
-            found += self._left_of(offset)
+        while len(found) < _MAX_ESCAPES and (offset := self._checkpoints.take(now, now_ms)):
+            found += self._left_of(*offset)
         return found
 
     def settle(self, escape: Escape, escaped: bool, now: float) -> None:
         if escaped:
-            self._catalog.act(self._escaped.add(escape.epoch, escape.offset))
+            self._escaped.add(escape.epoch, escape.offset)
             return
-        again = now + _RETRY_S * self._config.time_scale, escape.offset // escaped_number(1, 0)
-        if again not in self._again:
-            heappush(self._again, again)
+        again_at = now + _RETRY_S * self._config.time_scale
+        self._checkpoints.again(again_at, escape.offset // escaped_number(1, 0))
 
     def _left_of(self, offset: int) -> list[Escape]:
         """Return what is left of a checkpoint."""
@@ -443,9 +470,11 @@ class RetryEscapes:
         if queue is None:
             return
         self._at = max(self._at, queue.base)
-        while self._at < queue.visible_end:
-            for payload in self._store.fetch(REVIVES, self._at, _READ, 1 << 20):
+        while self._at < queue.visible_end and (
+            found := self._store.fetch(REVIVES, self._at, _READ, 1 << 20)
+        ):
+            for payload in found:
                 self._ledger.apply(payload.body, payload.queue_offset, payload.epoch)
                 if (given := self._ledger.open.get(payload.queue_offset)) is not None:
-                    heappush(self._waiting, (given.due_ms, payload.queue_offset))
-                self._at = payload.queue_offset + 1
+                    self._checkpoints.add(given.due_ms, payload.queue_offset)
+            self._at = found[-1].queue_offset + 1

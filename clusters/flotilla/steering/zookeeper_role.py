@@ -18,7 +18,6 @@ lets it acknowledge alone, or ends a hold.
 """
 
 import asyncio
-from contextlib import suppress
 from dataclasses import replace
 
 from ..config import Config
@@ -32,7 +31,14 @@ from ..rules import Rules
 from ..world.ports import Ports, incarnation_of
 from ..world.timers import WakeEvent
 from ..zk.jute import EPHEMERAL, WatchEvent, ZkCode, ZkError
-from ..zk.session import ConnectionLoss, MultiFailed, SessionEnded, SessionState, ZkSession
+from ..zk.session import (
+    ConnectionLoss,
+    MultiFailed,
+    SessionEnded,
+    SessionState,
+    ZkSession,
+    serve_sessions,
+)
 from .steering import ReplicaInfo, RoleHandler, SetAuthority
 
 
@@ -102,15 +108,9 @@ class ZookeeperRole:
         self._wake.set()
 
     async def _run(self) -> None:
-        while True:
-            config = self._config
-            session = self._session = ZkSession(
-                config.zk_servers, config.zk_session_timeout_s, self._ports.randomness, self._state
-            )
-            session.start()
-            self._announced, self._stale = False, True
-            with suppress(SessionEnded):
-                await self._serve(session)
+        config, randomness = self._config, self._ports.randomness
+        servers, timeout_s = config.zk_servers, config.zk_session_timeout_s
+        await serve_sessions(servers, timeout_s, randomness, self._state, self._serve)
 
     def _state(self, state: SessionState) -> None:
         self._events.write("session", state=state.value)
@@ -123,6 +123,8 @@ class ZookeeperRole:
 
     async def _serve(self, session: ZkSession) -> None:
         """Report and obey until the session ends."""
+        self._session = session
+        self._announced, self._stale = False, True
         while not session.ended:
             try:
                 if not self._announced:

@@ -15,7 +15,8 @@ ZkEvent.NONE, since anything may have changed meanwhile: read again *and* watch 
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -405,3 +406,18 @@ def _fail(opened: _OpenRequest, why: Exception) -> None:
     if not opened.done.done():
         opened.done.set_exception(why)
         opened.done.exception()  # its caller may be gone
+
+
+async def serve_sessions(
+    servers: Sequence[str],
+    timeout_s: float,
+    randomness: RandomSource,
+    on_state: Callable[[SessionState], None],
+    serve: Callable[[ZkSession], Awaitable[None]],
+) -> None:
+    """Begin one session after the other and serve each until it ends; never return."""
+    while True:
+        session = ZkSession(servers, timeout_s, randomness, on_state)
+        session.start()
+        with suppress(SessionEnded):
+            await serve(session)

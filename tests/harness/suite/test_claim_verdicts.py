@@ -41,11 +41,14 @@ id = "H1"
 claim = "It recovers."
 source = "an article"
 experiment = "The master is killed."
+"""
+CHECK = """
 [[claim.check]]
 of = "kill"
 figure = "to_ack_s_p50"
 at_most = 3.0
 """
+CLAIM += CHECK
 
 
 def file(tmp_path: Path, text: str = TRIAL + CLAIM) -> Path:
@@ -182,6 +185,17 @@ def test_findings_are_figures(tmp_path: Path) -> None:
         ('source = "an article"', "", "claim H1: source must be a text"),
         (CLAIM, CLAIM + CLAIM, "claim H1 is there twice"),
         ('figures = ["bytes"]', "", "it needs name, run and figures"),
+        ('["bytes"]', '"bytes"', "command 1: figures must be a list of texts"),
+        ('run = "benchmarks/size.py 10"', "run = 3", "command 1: run must be a text"),
+        (CLAIM, "[[table]]\nname = 'x'", "table 1: path must be a text"),
+        (CLAIM, "[[mode]]\ncopies = '3'", "mode 1: name must be a text"),
+        (CLAIM, "[[mode]]\nname = 'x'\ntrials = 'kill'", "mode 1: trials must be a table"),
+        (CLAIM, "[[mode]]\nname = 'x'\nrepair_s = 'x'", "mode 1: repair_s must be a number"),
+        (CLAIM, "[mode]\nname = 'x'", r"mode must be a list of tables, \[\[mode]]"),
+        (CLAIM, "[shares]\nkill = 'x'", "shares must be a table of numbers that are 1"),
+        (CLAIM, "[shares]\nkill = 0.5", "shares must be a table of numbers that are 1"),
+        (TRIAL, TRIAL.replace("[[trial]]", 'also = "claims.toml"\n[[trial]]'), "leads back to"),
+        (CHECK, "check = 3", "claim H1: check must be a list of tables"),
     ],
 )
 def test_a_wrong_file_is_refused_in_a_sentence(
