@@ -353,7 +353,7 @@ def test_fast_failover_means_the_seconds_of_a_clock() -> None:
         ({"settings": {"slaveTimeout": 0}}, "slaveTimeout"),
         ({"settings": {"sendMsgTimeout": "3 s"}}, "sendMsgTimeout"),
         ({"settings": {"storePath": "/"}}, "storePath"),
-        ({"settings": {"brokerSets": 2}}, "3 brokers .* 2 broker sets"),
+        ({"settings": {"brokerSets": 2}, "nodes": {"broker": 3}}, "3 brokers .* 2 broker sets"),
         ({"settings": {"timeScale": "fast"}}, "timeScale"),
         ({"settings": {"timeScale": 0}}, "timeScale"),
         ({"settings": {"timeScale": float("nan")}}, "timeScale"),
@@ -402,6 +402,10 @@ def test_fast_failover_means_the_seconds_of_a_clock() -> None:
         ),
         ({"settings": {"haHousekeepingInterval": 1}}, "haSendHeartbeatInterval .* cut off"),
         ({"nodes": {"brokers": 3}}, "unknown role 'brokers'"),
+        (
+            {"profile": "switchless-escape", "nodes": {"broker": 3}},
+            "3 brokers .* over 2 broker sets; set nodes.broker to 4, or to another multiple of 2",
+        ),
         ({"settings": {"racks": {"broker-9": "r"}}}, "unknown broker in racks 'broker-9'"),
         ({"settings": {"racks": {"broker-1": 2}}}, "racks must be a table of nodes and their rack"),
         ({"settings": {"racks": "r1"}}, "racks must be a table"),
@@ -463,7 +467,7 @@ def test_nonsense_is_refused_by_name(fields: dict[str, Any], words: str) -> None
         {"load": {"body_bytes": 1 << 20}},
         {**LATE, "load": {"asked_within_s": 1.1}},
         {**LATE, "workload": "delayed"},  # which is asked about nothing
-        *({**ESCAPING, "workload": name} for name in ESCAPING_WORKLOADS),
+        *({"profile": ESCAPE, "workload": name} for name in ESCAPING_WORKLOADS),
         {**ESCAPING, "workload": "delayed", "load": {"queues": 3}},
         {**ESCAPING, "workload": "pop", "load": {"queues": 1}},
         {"profile": "container-cross", "nodes": {"container": 3}, "workload": "pop"},
@@ -473,6 +477,24 @@ def test_nonsense_is_refused_by_name(fields: dict[str, Any], words: str) -> None
 def test_what_can_work_is_not_refused(fields: dict[str, Any]) -> None:
     """Every profile, and settings at the edge of what is refused."""
     assert system(Trial(**fields)).nodes()
+
+
+@pytest.mark.parametrize(
+    ("fields", "brokers"),
+    [
+        ({}, 3),
+        ({"settings": {"brokerSets": 2}}, 4),
+        ({"settings": {"brokerSets": 3}}, 6),
+        ({"profile": "switchless-escape"}, 4),
+        ({"profile": "zk-ha"}, 2),
+        ({"profile": "zk-ha", "settings": {"brokerSets": 2}}, 4),
+        ({"profile": "converting", "settings": {"brokerSets": 2}}, 4),
+        ({"profile": "switchless-escape", "nodes": {"broker": 6}}, 6),
+    ],
+)
+def test_brokers_fill_their_sets_if_no_number_is_set(fields: dict[str, Any], brokers: int) -> None:
+    roles = [node.role for node in system(Trial(**fields)).nodes()]
+    assert roles.count("broker") == brokers
 
 
 def test_queues_keep_their_names_across_broker_sets() -> None:

@@ -92,7 +92,8 @@ def broker_sets(nodes: Sequence[Node], settings: FlotillaSettings) -> list[Broke
     brokers = [node for node in nodes if node.role == BROKER]
     if len(brokers) % sets:
         raise BadRequest(
-            f"{len(brokers)} brokers cannot be distributed evenly over {sets} broker sets"
+            f"{len(brokers)} brokers cannot be distributed evenly over {sets} broker sets; set "
+            f"nodes.broker to {2 * sets}, or to another multiple of {sets}, or leave it out"
         )
     size = len(brokers) // sets
     if settings.mode.set_size not in (0, size):

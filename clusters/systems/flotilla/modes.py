@@ -11,6 +11,7 @@ NAMESERVER, CONTROLLER, BROKER = "nameserver", "controller", "broker"
 COORDINATOR, HA_CONTROLLER = "coordinator", "hacontroller"
 CONTAINER = "container"  # several brokers in one process
 USUAL_CONTAINERS = 2
+LEAST_BROKERS = 2  # of a set that outlives its master
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,14 @@ class Mode:
         }
         return replace(
             self, counts=counts, can=self.can - {"handover", "members", ZONES} | {CONTAINERS}
+        )
+
+    def for_sets(self, sets: int) -> "Mode":
+        """Return the same mode with a usual number of brokers that fills so many sets."""
+        if sets == 1:
+            return self
+        return replace(
+            self, counts={**self.counts, BROKER: sets * (self.set_size or LEAST_BROKERS)}
         )
 
     def convertible(self) -> "Mode":

@@ -97,8 +97,10 @@ class FlotillaSettings:
     def mode(self) -> Mode:
         mode = MODES[str(self.values.get("haMode", "controller"))]
         if self.convertible:
-            return mode.convertible()
-        return mode.in_containers() if self.in_containers else mode
+            mode = mode.convertible()
+        elif self.in_containers:
+            return mode.in_containers()
+        return mode.for_sets(self.broker_sets)
 
     @property
     def zone_mode(self) -> bool:
