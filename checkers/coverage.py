@@ -81,6 +81,7 @@ class FaultOutcome:
     id: int
     kind: str
     worth: str
+    error: str = ""  # why it was not carried out, if that is known
 
 
 def check(history: History, trial: Trial, spark: Any) -> Result:
@@ -247,10 +248,11 @@ def _fault_reasons(outcomes: tuple[FaultOutcome, ...]) -> Iterator[Reason]:
         if guilty and (worth == MISSING or not enough or alone):
             which = ", ".join(f"{o.kind} ({o.id})" for o in guilty[:5])
             more = f" and {worthless[worth] - 5} more" if worthless[worth] > 5 else ""
+            errors = (f"; fault {o.id} failed: {o.error}" for o in guilty if o.error)
             yield Reason(
                 code,
                 f"{len(guilty)} of {len(outcomes)} planned faults {_plural(worth, len(guilty))}: "
-                f"{which}{more}; {advice}",
+                f"{which}{more}{next(errors, '')}; {advice}",
             )
 
 
@@ -317,7 +319,9 @@ def _outcomes(known: RunFacts) -> Iterator[FaultOutcome]:
         fault = recorded.get(number)
         kind = fault.kind if fault else kinds[number]
         worth = _worth(known, fault)
-        yield FaultOutcome(number, kind, HIDDEN if worth == INSTALLED and number in idle else worth)
+        error = str(fault.observation.get("error", "")) if fault else ""
+        worth = HIDDEN if worth == INSTALLED and number in idle else worth
+        yield FaultOutcome(number, kind, worth, error)
 
 
 def _worth(known: RunFacts, fault: FaultInterval | None) -> str:

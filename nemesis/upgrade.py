@@ -101,7 +101,8 @@ class VersionChange(restart.GradualRestart):
                 self._turns[node], self._was[node] = to, was
         self.targets = hit_targets(self.targets, self._turns)
         if not self._turns:
-            raise NothingToHit(f"{', '.join(self._victims)} had this version already")
+            versions = sorted({*map(self._system.version, self._victims)})
+            raise NothingToHit(f"{', '.join(self._victims)} run {', '.join(versions)} already")
         self._begin(self._change_all())
         return self
 

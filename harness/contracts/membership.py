@@ -9,7 +9,8 @@ of their membership. A system whose masters can be replaced by a command has `ha
 `can`; one whose nodes can run several versions of their program has `versions`; one whose nodes run
 several brokers each, which can be removed and added, has `containers`; one whose broker sets can be
 converted to another way of choosing masters has `modes`; one whose controllers can agree in several
-ways has `consensus-kinds`.
+ways has `consensus-kinds`; one whose masters may hold all sends until a slave has caught up has
+`held-sends`.
 """
 
 from typing import Protocol
@@ -25,6 +26,8 @@ CONTAINERS = "containers"  # likewise: its nodes run several brokers, which can 
 CONVERSION = "modes"  # likewise: its masters can be chosen in several ways, which can be exchanged
 
 CONSENSUS = "consensus-kinds"  # likewise: its controllers can agree in several ways
+
+HOLDS = "held-sends"  # likewise: its masters hold sends until a slave has caught up, at times
 
 VERSIONS = "versions"  # likewise: its nodes can run several versions of their program
 

@@ -48,7 +48,7 @@ from harness.errors import BadRequest
 from harness.plans import NEXT, PREVIOUS
 from harness.text.parsing import parse_integer, parse_seconds
 
-ANOTHER_MASTER, WHOLE = "another-master", "cluster is whole"
+ANOTHER_MASTER, WHOLE, HELD = "another-master", "cluster is whole", "sends are held"
 
 
 def another_master(before: ClusterState, now: ClusterState) -> bool:
@@ -89,7 +89,7 @@ CHANGES: Mapping[str, StateTest] = {
 }
 AFTER: Mapping[str, StateTest] = {
     **CHANGES,
-    "sends are held": _held,
+    HELD: _held,
     PREVIOUS: _any_state,
     WHOLE: _whole,
 }
@@ -181,6 +181,10 @@ class Conditions:
     def need_events(self) -> bool:
         """Whether the beginning or the end waits for an event."""
         return bool(self.event or self.until.event)
+
+    @property
+    def waits_for_held_sends(self) -> bool:
+        return isinstance(self.after, StateCondition) and self.after.word == HELD
 
     @property
     def waits_s(self) -> tuple[float, float]:

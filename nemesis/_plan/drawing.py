@@ -26,7 +26,7 @@ from nemesis._plan import targets as _targets
 from nemesis._plan.aliases import Alias
 from nemesis._plan.conditions import WHOLE
 from nemesis._plan.kinds import aims_at_clients, alias_of, suitable_targets, with_defaults
-from nemesis._plan.plan import AT_CLIENTS, ONE_CLIENT, SYSTEM_ABILITIES, Plan, check
+from nemesis._plan.plan import AT_CLIENTS, ONE_CLIENT, SYSTEM_ABILITIES, Plan, check, in_words
 
 FIRST_S = 0.5  # of load without faults
 LAST = 1.0  # minimum detection times without faults at the end
@@ -269,7 +269,7 @@ def demo_plan(
 def _lacking(missing: Collection[str], hosts: str) -> str:
     own = [name for name in missing if name in SYSTEM_ABILITIES]
     who = "the system lacks" if own else f"{hosts} hosts lack"
-    return f"{who}: {', '.join(sorted(own or missing))}"
+    return f"{who} {in_words(own)}" if own else f"{who}: {', '.join(sorted(missing))}"
 
 
 def _demo_cases(kind: str, plugin: FaultPlugin, nodes: Sequence[Node]) -> Iterator[DemoCase]:

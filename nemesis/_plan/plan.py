@@ -12,7 +12,7 @@ condition on a fault that does not exist, and a selector that can match no node.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -25,6 +25,7 @@ from harness.contracts.membership import (
     CONSENSUS,
     CONTAINERS,
     CONVERSION,
+    HOLDS,
     REJOIN,
     VERSIONS,
     ZONES,
@@ -56,9 +57,18 @@ Where = Callable[[str], str]  # from a key of a fault to its location, for error
 
 MAX_WINDOWS = 10_000
 AT_CLIENTS, ONE_CLIENT = 0.25, "one client"  # share of drawn faults aimed at clients, and target
-SYSTEM_ABILITIES = frozenset(
-    {"handover", "members", CONSENSUS, CONTAINERS, CONVERSION, REJOIN, VERSIONS, ZONES}
-)  # all others are of hosts
+ABILITIES_IN_WORDS = {  # of systems; all others are of hosts
+    "handover": "a command that hands a master's role to another node",
+    "members": "nodes that can join and leave while it serves",
+    CONSENSUS: "controllers with several kinds of consensus",
+    CONTAINERS: "containers with several brokers",
+    CONVERSION: "broker sets that can be converted to another way of choosing masters",
+    HOLDS: "masters that hold sends until a slave has caught up",
+    REJOIN: "nodes that can lose their disk and start again",
+    VERSIONS: "several versions of its program",
+    ZONES: "a command by which all masters leave a zone",
+}
+SYSTEM_ABILITIES = frozenset(ABILITIES_IN_WORDS)
 MAX_DRAWS = 200
 GENERAL = ("master", "one slave", "one server", "minority server")  # targets of any system
 VERSION = "version"  # the unit of a parameter that names a version of the system's program
@@ -210,14 +220,14 @@ def check(
         where = partial(_where, fault, number, trial, text)
         conditions = Conditions.of(fault)
         aim = (fault.kind, fault.target, str(fault.params))
+        if can is not None:
+            _check_possible(fault, conditions, can, trial, where)
         if conditions.need_events or aim not in checked:
             _check_targets(fault, conditions, earlier, nodes, where)
         if not conditions.need_events:
             checked.add(aim)
         _check_order(conditions, number, len(plan), where)
         _check_times(fault, conditions, trial, detection_s, nodes, where)
-        if can is not None:
-            _check_possible(fault, conditions, can, trial, where)
         earlier.append(f"{_targets.FAULT}{number}")
         if trial.plan:
             _check_written(plan, number, nodes, where)
@@ -370,14 +380,25 @@ def _check_times(
         )
 
 
+def in_words(abilities: Collection[str]) -> str:
+    """Return those of the abilities that are a system's, in words."""
+    return ", ".join(ABILITIES_IN_WORDS[name] for name in sorted(SYSTEM_ABILITIES & {*abilities}))
+
+
 def _check_possible(
     fault: PlannedFault, conditions: Conditions, can: frozenset[str], trial: Trial, where: Where
 ) -> None:
     missing = registry.fault(fault.kind).needs_for(fault, can) - can
+    of = f"{trial.system}, profile {trial.profile}" if trial.profile else trial.system
     if missing & SYSTEM_ABILITIES:
         raise Unsupported(
-            f"{where('kind')} cannot be done with {trial.system}, which lacks:"
-            f" {', '.join(sorted(missing & SYSTEM_ABILITIES))}; choose other faults"
+            f"{where('kind')} cannot be done with {of}, which lacks {in_words(missing)}; choose "
+            "other faults or another profile"
+        )
+    if conditions.waits_for_held_sends and HOLDS not in can:
+        raise Unsupported(
+            f"{where('after')} waits until sends are held, which never happens with {of}: it lacks "
+            f"{in_words([HOLDS])}; choose another condition or another profile"
         )
     if OWN_DISK in missing:
         hosts = registry.load("hosts", trial.hosts)(trial, Path())

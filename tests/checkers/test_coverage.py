@@ -114,6 +114,13 @@ def test_a_fault_that_nobody_saw(sound: Sketch, state: str) -> None:
     assert codes(sound) == {"FAULT_NOT_OBSERVED"}
 
 
+def test_the_reason_has_the_error_of_a_fault_that_failed(sound: Sketch) -> None:
+    error = {"error": "controller-1 run dledger already"}
+    sound.faults[0] = replace(sound.faults[0], state="failed", observation=error)
+    [reason] = judged(sound).reasons
+    assert "kill (0); fault 0 failed: controller-1 run dledger already; see" in reason.message
+
+
 def test_a_planned_fault_without_outcome(sound: Sketch) -> None:
     """The plan had two faults and the history knows of one."""
     sound.planned.append("pause")

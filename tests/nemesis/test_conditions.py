@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -13,6 +14,7 @@ import pytest
 from harness.contracts import PlannedFault
 from harness.contracts.cluster_view import ClusterState, LoggedEvent
 from harness.errors import BadRequest, Unsupported
+from harness.run.launch import PlanLimits
 from harness.trial import Trial
 from nemesis import carry_out
 from nemesis._plan import conditions as _conditions
@@ -374,6 +376,23 @@ def test_a_fault_waits_until_sends_are_held(world: Any, tmp_path: Path) -> None:
     stood(world, tmp_path, changes, first, second)
     assert world.last(1)["begin"] == pytest.approx(3 * S, abs=0.1 * S)
     assert world.last(1)["state"] == "installed"
+
+
+@pytest.mark.parametrize(
+    ("profile", "why"),
+    [
+        ("allack-min2", "profile allack-min2: it lacks masters that hold sends"),
+        ("", "never happens with flotilla: it lacks masters that hold sends"),
+        ("zk-ha", ""),
+    ],
+)
+def test_sends_are_held_only_where_masters_do_so(profile: str, why: str) -> None:
+    """Another condition could not come true, so the plan is refused."""
+    trial = Trial(profile=profile, hosts="simulated", short_faults=True)
+    limits = PlanLimits.of(trial)
+    plan = (fault("kill", 3.0, "broker-2", after="sends are held within 3 s"),)
+    with pytest.raises(Unsupported, match=why) if why else nullcontext():
+        _plan.check(plan, trial, limits.detection_s, limits.nodes, limits.can)
 
 
 def test_a_change_that_does_not_come_is_not_made_up(world: Any, tmp_path: Path) -> None:

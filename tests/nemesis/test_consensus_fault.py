@@ -74,6 +74,16 @@ def test_a_change_that_the_processes_do_not_show_is_not_believed(
     assert first.state == "failed"
 
 
+def test_the_kind_that_controllers_have_already_is_no_change(tmp_path: Path) -> None:
+    """The verdict names it, so the plan can be corrected."""
+    change, _ = plan_of(PLAN, "p.toml").faults
+    same = replace(change, params={**change.params, "to": "dledger"})
+    outcome = simulate(TRIAL, dump([same]), tmp_path / "run")
+    assert outcome.verdict
+    (reason,) = (r for r in outcome.verdict.reasons if r.code == "FAULT_NOT_OBSERVED")
+    assert "controller-1, controller-2, controller-3 run dledger already" in reason.message
+
+
 @pytest.mark.parametrize(
     ("target", "sentence"),
     [("broker-1", "means no controller"), ("", "needs a target, such as")],
@@ -85,10 +95,20 @@ def test_a_target_without_controllers_is_refused(target: str, sentence: str) -> 
         _plan.plan_for_trial(trial, text, limits.detection_s, limits.nodes, limits.can)
 
 
+def test_what_a_profile_lacks_comes_before_its_targets() -> None:
+    """Where there are no controllers, no other target would help."""
+    trial = Trial(profile="zk-ha", plan="p.toml", short_faults=True)
+    limits = PlanLimits.of(trial)
+    with pytest.raises(Unsupported, match="profile zk-ha, which lacks controllers with several"):
+        _plan.plan_for_trial(trial, PLAN, limits.detection_s, limits.nodes, limits.can)
+
+
 def test_only_systems_with_several_kinds_can_do_it() -> None:
     """Before anything starts."""
     plan = plan_of(PLAN, "p.toml").faults[:1]
     trial = Trial(profile="converting", faults=("consensus",), short_faults=True)
     limits = PlanLimits.of(trial)
-    with pytest.raises(Unsupported, match="lacks: consensus-kinds"):
+    with pytest.raises(
+        Unsupported, match="profile converting, which lacks controllers with several"
+    ):
         _plan.check(plan, trial, limits.detection_s, limits.nodes, limits.can)

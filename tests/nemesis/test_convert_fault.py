@@ -71,7 +71,9 @@ def test_only_sets_that_are_convertible_are_converted() -> None:
     one = plan_of(PLAN, "p.toml").faults[:1]
     trial = Trial(profile="sync-flush", faults=("convert",), short_faults=True)
     stage = PlanLimits.of(trial)
-    with pytest.raises(Unsupported, match="lacks: modes"):
+    with pytest.raises(
+        Unsupported, match="profile sync-flush, which lacks broker sets that can be"
+    ):
         _plan.check(one, trial, stage.detection_s, stage.nodes, stage.can)
     there = PlanLimits.of(TRIAL)
     _plan.check(one, TRIAL, there.detection_s, there.nodes, there.can)

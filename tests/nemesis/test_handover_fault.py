@@ -87,7 +87,7 @@ def test_a_system_without_such_a_command_is_refused() -> None:
     trial = Trial(system="redis", profile="", faults=("handover",), short_faults=True)
     stage = PlanLimits.of(trial)
     plan = plan_of(PLAN, "p.toml").faults[:1]
-    with pytest.raises(Unsupported, match="lacks: handover"):
+    with pytest.raises(Unsupported, match="lacks a command that hands"):
         _plan.check(plan, trial, stage.detection_s, stage.nodes, stage.can)
 
 

@@ -84,7 +84,7 @@ def test_a_system_without_containers_is_refused() -> None:
     one = plan_of(PLAN, "p.toml").faults[:1]
     trial = Trial(profile="sync-flush", faults=("inner-broker",), short_faults=True)
     stage = PlanLimits.of(trial)
-    with pytest.raises(Unsupported, match="lacks: containers"):
+    with pytest.raises(Unsupported, match="lacks containers with several brokers"):
         _plan.check(
             plan_of(PLAN.replace("container-1", "broker-1"), "p.toml").faults[:1],
             trial,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from harness import registry
 from harness.contracts import Node, PlannedFault
-from harness.contracts.membership import CONTAINERS, CONVERSION, VERSIONS
+from harness.contracts.membership import CONTAINERS, CONVERSION, HOLDS, VERSIONS
 from harness.errors import BadRequest, UnknownName, Unsupported
 from harness.trial import Rhythm, Trial
 from harness.zones import assign_zones
@@ -31,7 +31,7 @@ KINDS = ("kill", "pause", "partition", "loss")
 PLANS = Path(__file__).resolve().parents[2] / "suites/plans"
 ALL = frozenset[str]().union(
     registry.load("system", "flotilla")(Trial()).can,
-    {CONTAINERS, CONVERSION, VERSIONS},
+    {CONTAINERS, CONVERSION, HOLDS, VERSIONS},
     *(
         registry.load("hosts", name)(Trial(hosts=name), Path()).can
         for name in ("local", "simulated")

@@ -164,7 +164,7 @@ def test_addresses_on_which_a_node_listens() -> None:
             "snapCount must be a number from 2",
         ),
         ({"system": "zookeeper", "settings": {"heap_mb": 1}}, "heap_mb must be a number from 32"),
-        ({"faults": ("handover",), "workload": "set"}, "which lacks: handover"),
+        ({"faults": ("handover",), "workload": "set"}, "which lacks a command that hands"),
     ],
 )
 def test_what_a_service_cannot_do_is_refused_with_the_key(

@@ -285,7 +285,7 @@ def test_a_system_without_members_that_change_is_told(tmp_path: Path) -> None:
     """Before anything is started, in a sentence."""
     trial = Trial(short_faults=True, duration_s=13.0)
     nodes = load("system", "flotilla")(trial).nodes()
-    with pytest.raises(Unsupported, match="flotilla, which lacks: members"):
+    with pytest.raises(Unsupported, match="which lacks nodes that can join"):
         plan_for_trial(trial, MEMBERS, 1.0, nodes, load("hosts", "local")(trial, tmp_path).can)
 
 

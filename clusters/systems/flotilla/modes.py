@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from clusters.flotilla.config import convertible_modes
 from harness.contracts import CLIENT
-from harness.contracts.membership import CONSENSUS, CONTAINERS, CONVERSION, REJOIN, ZONES
+from harness.contracts.membership import CONSENSUS, CONTAINERS, CONVERSION, HOLDS, REJOIN, ZONES
 
 NAMESERVER, CONTROLLER, BROKER = "nameserver", "controller", "broker"
 COORDINATOR, HA_CONTROLLER = "coordinator", "hacontroller"
@@ -51,7 +51,7 @@ class Mode:
         controller = MODES["controller"]
         each = [MODES[name] for name in convertible_modes(HA_CONTROLLER in self.counts)]
         lacks = frozenset[str]().union(*(mode.lacks for mode in each))
-        can = frozenset({CONVERSION})
+        can = frozenset({CONVERSION, *(self.can & {HOLDS})})
         # the controllers need longer than the others to notice a silent master
         return replace(
             controller,
@@ -86,7 +86,7 @@ MODES = {
             "zookeeper",
             {NAMESERVER: 1, COORDINATOR: 3, HA_CONTROLLER: 3, BROKER: 2, CLIENT: 2},
             ("raftElectionTimeout", "zkSessionTimeout", "zkTickTime", "zkReportInterval"),
-            frozenset({REJOIN}),
+            frozenset({HOLDS, REJOIN}),
             frozenset({"cas"}),
             numbered=True,
             set_size=2,
