@@ -17,7 +17,6 @@ Beside claims (harness.suite.claims), suites/mode-tables.toml has the articles' 
     figures = { copies = ["copies", "raft_log"] }  # of a column of MEASURED
 """
 
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,6 +38,7 @@ from harness.suite.claims import (
     judge_claim,
     valid_measurements,
 )
+from harness.text.parsing import parse_toml, read_text
 
 HEAD = """<!-- generated: python benchmarks/modes.py --page -->
 # Tables of the articles, measured
@@ -99,9 +99,14 @@ def read_tables(path: Path, claims: Sequence[PublishedClaim]) -> list[ArticleTab
     """Return the tables of a suite file. Raises BadRequest if a claim belongs to no cell, or a cell
     has no claim."""
     found = []
-    for entry in tomllib.loads(path.read_text(encoding="utf-8")).get("article", []):
-        rows = [_row(row, str(path)) for row in entry.pop("row")]
-        found.append(ArticleTable(**entry, rows=rows))
+    suite = parse_toml(read_text(path, "the suite file"), str(path))
+    for place, entry in enumerate(suite.get("article", []), 1):
+        where = f"{path}: article {place}"
+        try:
+            rows = [_row(row, where) for row in entry.pop("row")]
+            found.append(ArticleTable(**entry, rows=rows))
+        except (AttributeError, KeyError, TypeError) as e:
+            raise BadRequest(f"{where}: a key is missing or unknown: {e}") from e
     cells = {
         f"{t.name}/{row.key}/{column}" for t in found for row in t.rows for column in t.columns
     }
@@ -113,10 +118,12 @@ def read_tables(path: Path, claims: Sequence[PublishedClaim]) -> list[ArticleTab
     return found
 
 
-def _row(entry: Mapping[str, Any], path: str) -> ArticleRow:
+def _row(entry: Mapping[str, Any], where: str) -> ArticleRow:
     row = ArticleRow(**entry)
     if strange := sorted(row.figures.keys() - MEASURED):
-        raise BadRequest(f"{path}: row {row.key}: no measured column is called {strange[0]}")
+        raise BadRequest(f"{where}: row {row.key}: no measured column is called {strange[0]}")
+    if odd := [column for column, names in row.figures.items() if not names or len(names) % 2]:
+        raise BadRequest(f"{where}: row {row.key}: {odd[0]} needs pairs of experiment and figure")
     return row
 
 

@@ -112,6 +112,14 @@ def test_each_cell_of_a_table_has_a_statement(
     path.write_text(SUITE.read_text().replace("\ncopies = [", "\ncost = ["))
     with pytest.raises(BadRequest, match="no measured column is called cost"):
         pages.read_tables(path, suite.claims)
+    for old, new, says in (
+        ("\nkey = ", "\nkeys = ", "article 1: a key is missing or unknown: .*'keys'"),
+        ("\ntitle = ", "\ntitel = ", "article 1: a key is missing or unknown: .*'titel'"),
+        ('"cold-backup", "rto_s"', '"rto_s"', "RTO needs pairs of experiment and figure"),
+    ):
+        path.write_text(SUITE.read_text().replace(old, new))
+        with pytest.raises(BadRequest, match=says):
+            pages.read_tables(path, suite.claims)
 
 
 def test_an_experiment_of_the_other_suite_is_not_defined_twice(tmp_path: Path) -> None:
