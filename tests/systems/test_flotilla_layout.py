@@ -484,7 +484,7 @@ def test_what_can_work_is_not_refused(fields: dict[str, Any]) -> None:
     [
         ({}, 3),
         ({"settings": {"brokerSets": 2}}, 4),
-        ({"settings": {"brokerSets": 3}}, 6),
+        ({"profile": "allack-min1", "settings": {"brokerSets": 3}}, 3),
         ({"profile": "switchless-escape"}, 4),
         ({"profile": "zk-ha"}, 2),
         ({"profile": "zk-ha", "settings": {"brokerSets": 2}}, 4),

@@ -47,8 +47,9 @@ class Mode:
         )
 
     def for_sets(self, sets: int) -> "Mode":
-        """Return the same mode with a usual number of brokers that fills so many sets."""
-        if sets == 1:
+        """Return the same mode with a usual number of brokers that so many sets share evenly."""
+        usual = self.counts[BROKER]
+        if usual % sets == 0 and self.set_size in (0, usual // sets):
             return self
         return replace(
             self, counts={**self.counts, BROKER: sets * (self.set_size or LEAST_BROKERS)}
