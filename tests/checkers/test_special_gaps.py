@@ -162,6 +162,19 @@ def test_a_message_is_not_lost_while_another_queue_may_have_it(tmp_path: Path) -
     assert "NO_FINAL_POP" in [each.code for each in result.reasons]
 
 
+@pytest.mark.parametrize("kind", ["escaped", "preonline"])
+def test_a_message_that_escaped_may_be_given_again(tmp_path: Path, kind: str) -> None:
+    """The other set does not know each acknowledgement."""
+    acked = (F.ACK, Type.OK, 9, {"value": 1, "offset": 0})
+    history = recorded(tmp_path / "run", (*given(3), acked, *given(18)), *POPPED)
+    journal = TableJournal(RunDir(tmp_path / "run").journal, "events", "runner")
+    journal.append((7 * S, "broker-1", kind, "{}"))
+    journal.close()
+    history = History.open(history.run)
+    [finding] = import_module("checkers.pops").check(history, Trial(), None).findings
+    assert (finding.code, bool(finding.demand)) == ("POP_ACKED_AGAIN", kind != "escaped")
+
+
 @pytest.mark.parametrize("checker", ["loss", "redelivery"])
 def test_consumers_that_pop_are_not_judged_as_ones_that_poll(checker: str) -> None:
     """Groups of the workload pop poll nothing, so all messages would count as not delivered."""
