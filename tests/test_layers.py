@@ -98,6 +98,7 @@ NAMED = {
     "numbers that this checker counts are shown": {
         "harness/selftest/mutants.py": {"coverage"},
         "harness/campaign/simulation.py": {"coverage", "invariants", "loss"},
+        "harness/judge/verdict.py": {"coverage", "loss"},
         "harness/suite/figures.py": {
             *("availability", "coverage", "duplicates", "loss", "replicas"),
         },
