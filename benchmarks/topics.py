@@ -2,7 +2,7 @@
 
 A broker set is elected, not a topic, so that the number of topics must not matter. With 10, 1,000
 and 20,000 of them, each of which holds a message, the master is killed again and again under 300
-sends a second to topics by lot. Measured are the time from the kill to the first send that was
+sends a second to topics at random. Measured are the time from the kill to the first send that was
 invoked after it and acknowledged, the time from the killed broker's new start to full redundancy,
 and what one more topic costs to make while the cluster runs. The last line has the figures as JSON.
 """

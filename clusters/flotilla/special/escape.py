@@ -23,7 +23,7 @@ not escape, unless `timerEnableRetryUntilSuccess` is set, and a half message aft
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple, Protocol
 from zlib import crc32
@@ -33,6 +33,8 @@ from ..broker.handler import HandlerContext
 from ..net.connection import CallTimeout, ConnectionLost, Pool, Tasks, Unreachable
 from ..net.wire import Json, Op, SendReply, SendRequest, Status
 from ..rules import Rules
+from ..store.consume_queue import Key
+from ..store.record import Payload
 from ..world.timers import WakeEvent
 from .delay import QUEUE as DELAYS
 from .envelope import (
@@ -300,6 +302,17 @@ class EscapeSource:
         self._context, self._config, self._rules = context, context.config, context.rules
         self._store, self._catalog = context.replica.store, context.replica.catalog
 
+    def _readable(self, key: Key, at: int) -> Iterator[Payload]:
+        """Yield the records of a queue that can be read from an offset on; those before the queue's
+        first one were deleted."""
+        queue = self._store.queues().get(key)
+        if queue is None:
+            return
+        at = max(at, queue.base)
+        while at < queue.visible_end and (found := self._store.fetch(key, at, _READ, 1 << 20)):
+            yield from found
+            at = found[-1].queue_offset + 1
+
 
 class DelayEscapes(EscapeSource):
     """Escapes delayed messages that are due."""
@@ -339,19 +352,12 @@ class DelayEscapes(EscapeSource):
 
     def _read_new(self) -> None:
         """Read records that have become readable."""
-        queue = self._store.queues().get(DELAYS)
-        if queue is None:
-            return
-        self._at = max(self._at, queue.base)
-        while self._at < queue.visible_end and (
-            found := self._store.fetch(DELAYS, self._at, _READ, 1 << 20)
-        ):
-            for payload in found:
-                due_ms = Envelope.unpack(payload.body).due_ms
-                place = payload.epoch, payload.queue_offset
-                if due_ms > self._put_ms and not self._escaped.has(*place):
-                    self._records.add(due_ms, *place)
-            self._at = found[-1].queue_offset + 1
+        for payload in self._readable(DELAYS, self._at):
+            due_ms = Envelope.unpack(payload.body).due_ms
+            place = payload.epoch, payload.queue_offset
+            if due_ms > self._put_ms and not self._escaped.has(*place):
+                self._records.add(due_ms, *place)
+            self._at = payload.queue_offset + 1
 
 
 class HalfEscapes(EscapeSource):
@@ -395,20 +401,14 @@ class HalfEscapes(EscapeSource):
     def _read_new(self, now: float) -> None:
         """Read records that have become readable: decisions first."""
         half_at, op_at = self._at
-        op_end, half_end = (
-            queue.visible_end if (queue := self._store.queues().get(key)) else 0
-            for key in (OPS, HALVES)
-        )
-        while op_at < op_end and (found := self._store.fetch(OPS, op_at, _READ, 1 << 20)):
-            records = [op_record(payload.body) for payload in found]
-            self._decided.update(each.half for each in records if isinstance(each, HalfDecision))
-            op_at = found[-1].queue_offset + 1
-        while half_at < half_end and (found := self._store.fetch(HALVES, half_at, _READ, 1 << 20)):
-            for payload in found:
-                place = payload.epoch, payload.queue_offset
-                if not self._escaped.has(*place):
-                    self._open[place] = now + self._config.transaction_timeout_s
-            half_at = found[-1].queue_offset + 1
+        for payload in self._readable(OPS, op_at):
+            record, op_at = op_record(payload.body), payload.queue_offset + 1
+            if isinstance(record, HalfDecision):
+                self._decided.add(record.half)
+        for payload in self._readable(HALVES, half_at):
+            place, half_at = (payload.epoch, payload.queue_offset), payload.queue_offset + 1
+            if not self._escaped.has(*place):
+                self._open[place] = now + self._config.transaction_timeout_s
         self._at = half_at, op_at
 
 
@@ -466,15 +466,8 @@ class RetryEscapes(EscapeSource):
 
     def _read_new(self) -> None:
         """Read records that have become readable."""
-        queue = self._store.queues().get(REVIVES)
-        if queue is None:
-            return
-        self._at = max(self._at, queue.base)
-        while self._at < queue.visible_end and (
-            found := self._store.fetch(REVIVES, self._at, _READ, 1 << 20)
-        ):
-            for payload in found:
-                self._ledger.apply(payload.body, payload.queue_offset, payload.epoch)
-                if (given := self._ledger.open.get(payload.queue_offset)) is not None:
-                    self._checkpoints.add(given.due_ms, payload.queue_offset)
-            self._at = found[-1].queue_offset + 1
+        for payload in self._readable(REVIVES, self._at):
+            self._ledger.apply(payload.body, payload.queue_offset, payload.epoch)
+            if (given := self._ledger.open.get(payload.queue_offset)) is not None:
+                self._checkpoints.add(given.due_ms, payload.queue_offset)
+            self._at = payload.queue_offset + 1

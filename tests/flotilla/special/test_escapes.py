@@ -24,23 +24,28 @@ def catalog(folder: Path) -> Catalog:
 
 
 class EmptyStore:
-    """Queues whose index ends behind what their store gives."""
+    """Queues whose index ends behind what their store gives. `asked`: from which offsets on."""
+
+    def __init__(self) -> None:
+        self.asked: set[int] = set()
 
     def queues(self) -> Any:
         class Queues(dict[object, object]):
             def get(self, _key: object, _default: object = None) -> object:
-                return SimpleNamespace(base=0, visible_end=3)
+                return SimpleNamespace(base=1, visible_end=3)
 
         return Queues()
 
-    def fetch(self, *_asked: object) -> list[object]:
+    def fetch(self, _key: object, offset: int, *_limits: int) -> list[object]:
+        self.asked.add(offset)
         return []
 
 
 @pytest.mark.parametrize("scan", [DelayEscapes, HalfEscapes, RetryEscapes])
 def test_a_read_without_records_ends_the_scan(tmp_path: Path, scan: type[Any]) -> None:
-    """The rest is read later: no exception, and no loop without end."""
-    replica = SimpleNamespace(store=EmptyStore(), catalog=catalog(tmp_path))
+    """The rest is read later: no exception, and no loop without end. What was deleted is passed."""
+    store = EmptyStore()
+    replica = SimpleNamespace(store=store, catalog=catalog(tmp_path))
     clock = SimpleNamespace(wall_ms=lambda: 1)
     context: Any = SimpleNamespace(
         config=SimpleNamespace(time_scale=1.0, transaction_timeout_s=1.0),
@@ -55,6 +60,7 @@ def test_a_read_without_records_ends_the_scan(tmp_path: Path, scan: type[Any]) -
         return list(acting.due(5.0))
 
     assert asyncio.run(taken()) == []
+    assert store.asked == {1}
 
 
 def test_records_are_taken_when_they_are_due() -> None:

@@ -130,20 +130,28 @@ async def each(act: object, names: Sequence[str]) -> None:
         await act(name)  # type: ignore[operator]
 
 
+async def until_held(sailor: Sailor, fleet: Fleet) -> tuple[str, str]:
+    """The slave dies and comes back; return master and slave at the moment at which sends are held
+    for it, in SEMI."""
+    now = await sailor.healthy()
+    master, slave = now.masters[BROKER_SET], other(now)
+    await sailor.kill(slave)
+    await in_state(sailor, "SINGLE")
+    holds = len(fleet.events(master, "held"))
+    await sailor.start(slave)
+    while len(fleet.events(master, "held")) == holds:  # noqa: ASYNC110 - the moment itself
+        await asyncio.sleep(0.0001)
+    return master, slave
+
+
 def test_a_hold_lasts_until_the_coordinators_say_otherwise() -> None:
     """They die while the master holds sends. Nothing is acknowledged however long that takes, and
     nothing is lost when they are back."""
     fleet = Fleet(5, PROFILE, {"zkHoldMax": 500})
 
     async def scenario(sailor: Sailor) -> None:
-        now = await sailor.healthy()
-        master, slave = now.masters[BROKER_SET], other(now)
-        await sailor.kill(slave)
-        await in_state(sailor, "SINGLE")
-        holds = len(fleet.events(master, "held"))
-        await sailor.start(slave)
-        while len(fleet.events(master, "held")) == holds:  # noqa: ASYNC110 - the moment itself
-            await asyncio.sleep(0.0001)
+        master, _ = await until_held(sailor, fleet)
+        holds = len(fleet.events(master, "held")) - 1
         await each(sailor.kill, fleet.nodes("coordinator"))
         assert not acknowledged(await sailor.send(10))
         assert len(fleet.events(master, "released")) == holds
@@ -176,14 +184,7 @@ def test_a_master_that_ends_a_hold_logs_the_state_that_it_wrote() -> None:
     fleet = Fleet(7, PROFILE, {"zkHoldMax": 500})
 
     async def scenario(sailor: Sailor) -> None:
-        now = await sailor.healthy()
-        master, slave = now.masters[BROKER_SET], other(now)
-        await sailor.kill(slave)
-        await in_state(sailor, "SINGLE")
-        holds = len(fleet.events(master, "held"))
-        await sailor.start(slave)
-        while len(fleet.events(master, "held")) == holds:  # noqa: ASYNC110 - the moment itself
-            await asyncio.sleep(0.0001)
+        master, slave = await until_held(sailor, fleet)
         await each(sailor.kill, [slave, *fleet.nodes("hacontroller")])
         await in_state(sailor, "ASYNC")
         [written] = fleet.events(master, "machine")
