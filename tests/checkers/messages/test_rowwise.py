@@ -15,6 +15,7 @@ from checkers._messages.message_rows import (
     MESSAGE_FIELDS,
     Blocks,
     MessageFlag,
+    MessageScan,
     OpColumns,
     observe,
 )
@@ -61,7 +62,7 @@ def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 def known_of(rows: OpColumns, imported: bool) -> list[object]:
     """All that a task would hand on of these rows."""
     blocks = Blocks(MESSAGE_FIELDS)
-    observe(blocks, rows, np.array([0, -1, -1, -1, -1, -1, -1, 47]), imported=imported)
+    observe(blocks, rows, MessageScan(np.array([0, -1, -1, -1, -1, -1, -1, 47]), imported))
     bounds = LogBounds(LogContext(NO_MEMBERS, (np.zeros(0, np.int64), np.zeros(0, np.int64))))
     bounds.observe(rows)
     told = [(n, {k: a.tolist() for k, a in b.items()}) for n, b in blocks.items()]
