@@ -53,6 +53,9 @@ BLOCK = 1 << BLOCK_BITS
 NEVER = np.iinfo(np.int64).max  # later than any time
 GROWTH = 8  # factor by which arrays grow
 MAX_BLOCKS = 1 << 11  # that a task holds; it yields them, and starts again with none
+SIEVE_BITS = 16
+SIEVE = 1 << SIEVE_BITS
+HASH = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / the golden ratio: spreads consecutive numbers
 MAX_MISSING = 64  # blocks that a look-up may find missing before they are created
 
 # A place is the position of a message, key << OFFSET_BITS | offset: a number in a block.
@@ -341,6 +344,27 @@ def key_of(place: Ints) -> Ints:
 def offset_of(place: Ints) -> Ints:
     """Return the offset of each place; -1 if it is not known."""
     return np.where(place < 0, -1, (place & (MAX_OFFSETS - 1)) - 1)
+
+
+def among(numbers: Ints, wanted: Ints) -> Ints:
+    """Return the indices of the numbers that are in `wanted`, which is sorted."""
+    if not len(wanted):
+        return np.zeros(0, np.int64)
+    if len(numbers) < SIEVE or len(wanted) > SIEVE >> 4:
+        return _equal(numbers, wanted)
+    sieve = np.zeros(SIEVE, np.bool_)  # one look-up rules out most
+    sieve[_hash(wanted)] = True
+    some = np.flatnonzero(sieve[_hash(numbers)])
+    return some[_equal(numbers[some], wanted)]
+
+
+def _equal(numbers: Ints, wanted: Ints) -> Ints:
+    at = np.minimum(np.searchsorted(wanted, numbers), len(wanted) - 1)
+    return np.flatnonzero(wanted[at] == numbers)
+
+
+def _hash(numbers: Ints) -> Ints:
+    return (numbers.astype(np.uint64) * HASH >> np.uint64(64 - SIEVE_BITS)).view(np.int64)
 
 
 def differ(a: Ints, b: Ints) -> Bools:

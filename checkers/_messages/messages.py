@@ -30,6 +30,7 @@ from checkers._messages.message_rows import (
     MessageFlag,
     MessageScan,
     absorb,
+    among,
     differ,
     has,
     key_of,
@@ -108,10 +109,10 @@ class Members:
         held = np.zeros(len(numbers), np.bool_)
         if self._blocks:
             ids = np.array(sorted(self._blocks), np.int64)
-            at = np.minimum(np.searchsorted(ids, numbers >> BLOCK_BITS), len(ids) - 1)
-            here = np.flatnonzero(ids[at] == numbers >> BLOCK_BITS)
+            here = among(numbers >> BLOCK_BITS, ids)
+            at = np.searchsorted(ids, numbers[here] >> BLOCK_BITS)
             packed = b"".join(self._blocks[number] for number in ids.tolist())
-            bit = (at[here] << BLOCK_BITS) | (numbers[here] & (BLOCK - 1))
+            bit = (at << BLOCK_BITS) | (numbers[here] & (BLOCK - 1))
             byte = np.frombuffer(packed, np.uint8)[bit >> 3]
             held[here] = (byte >> (7 - (bit & 7)) & 1) != 0  # as np.packbits does
         return held

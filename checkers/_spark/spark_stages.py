@@ -226,11 +226,12 @@ def chosen(
     columns: Sequence[str],
     choose: Callable[[dict[str, Ints]], Ints],
 ) -> Iterator[dict[str, Ints]]:
-    """Yield the few rows of some files that `choose` selects by the `examined` columns, with other
-    columns; these are not read in pieces of a file that have no such row."""
+    """Yield the few rows of some files that `choose` selects by the `examined` columns, which are
+    as narrow as they are stored, with other columns; these are not read in pieces of a file that
+    have no such row."""
     for path in paths:
         for read in pieces(path):
-            found = choose(_columns(read(examined)))
+            found = choose(_columns(read(examined), narrow=True))
             if len(found):
                 yield _columns(read(columns).take(pa.array(found)))
 
