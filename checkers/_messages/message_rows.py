@@ -158,10 +158,11 @@ class SpillingBlocks(Blocks):
         if self._file is None:
             yield from self.items()
             return
-        self._put_aside()
-        self._file.flush()
-        runs = (self._run(*ends) for ends in self._runs)
-        yield from merged(heapq.merge(*runs, key=itemgetter(0)), self.fields, absorb)
+        with self._file as file:
+            self._put_aside()
+            file.flush()
+            runs = (self._run(*ends) for ends in self._runs)
+            yield from merged(heapq.merge(*runs, key=itemgetter(0)), self.fields, absorb)
 
     def _put_aside(self) -> None:
         if self._file is None:
