@@ -60,6 +60,8 @@ ELSEWHERE: list[Row] = [
     {**ANSWER, "type": Type.OK, "key": 0, "value": 0, "offset": 1},
     {**ANSWER, "type": Type.INVOKE, "key": 1, "value": BLOCK, "offset": NONE},
     {**ANSWER, "type": Type.OK, "key": 0, "value": BLOCK, "offset": 0},
+    {**ANSWER, "type": Type.OK, "key": 0, "value": 0, "offset": 1, "f": F.READ},
+    {**ANSWER, "type": Type.OK, "key": 0, "value": BLOCK, "offset": 0, "f": F.READ},
 ]
 
 
