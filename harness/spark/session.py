@@ -321,7 +321,7 @@ def _preloaded(compiler: bool) -> list[str]:
     """Return the modules whose functions run in Python workers, and what loads their compiler."""
     package = registry.KINDS["checker"].package
     modules = [f"{package}.{name}" for name in registry.names("checker")]
-    return [*modules, f"{package}._spark.compiled:ready"] if compiler else modules
+    return [*modules, "harness.compiled:ready"] if compiler else modules
 
 
 def _wait_for_gateway(connection: Path, jvm: subprocess.Popen[bytes]) -> None:
