@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from checkers._cycles.arrays import Ints
 from checkers._cycles.edges import (
@@ -259,6 +257,9 @@ def strong_components(src: Ints, dst: Ints) -> StrongComponents:
     compact = (np.cumsum(used) - 1).astype(np.int32)
     a, b, points = compact[src], compact[dst], int(used.sum())
     ones: npt.NDArray[np.int8] = np.ones(len(a), np.int8)
+    from scipy.sparse import coo_array  # slow to import, and most runs have no cycles to look for
+    from scipy.sparse.csgraph import connected_components
+
     matrix = coo_array((ones, (a, b)), shape=(points, points))
     _, label = connected_components(matrix.tocsr(), directed=True, connection="strong")
     inside = (label[a] == label[b]) & (a != b)

@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from checkers._spark.compiled import kernel
 from checkers._spark.spark_stages import PARTIALS, Batches, Unit, arrays, in_batches
+from harness.compiled import kernel
 from harness.operation import F, Type
 
 Function = TypeVar("Function", bound=Callable[..., Any])
