@@ -11,6 +11,7 @@
 
 SHELL := /bin/sh
 export PYTHON ?=
+unexport PYTHONDONTWRITEBYTECODE # else each of many processes compiles every module again
 PYTHONS := python3.11 python3.12 python3.13 python3.14 python3 python
 BIN := .venv/bin
 RUNNABLE := .venv/.runnable

@@ -11,7 +11,7 @@ import numpy as np
 
 from checkers._linear.batch import ABSENT
 from checkers._linear.pairing import OperationColumns
-from checkers._spark.compiled import kernel
+from harness.compiled import kernel
 from harness.operation import F, Type
 
 GET, PUT, CAS = int(F.GET), int(F.PUT), int(F.CAS)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -65,11 +66,32 @@ def _name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def _functions(path: Path) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            assert node.end_lineno is not None
-            yield node.name, node.end_lineno - node.lineno + 1
+class Outline(NamedTuple):
+    """What the rules ask of a module, which is parsed once for all of them."""
+
+    theory: str
+    classes: list[str]  # those of the module's own level
+    functions: list[tuple[str, int]]  # name, lines; inner ones as well
+
+
+@cache
+def _outline(path: Path) -> Outline:
+    module = ast.parse(path.read_text())
+    functions = [
+        (node.name, (node.end_lineno or 0) - node.lineno + 1)
+        for node in _statements(module)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    classes = [node.name for node in module.body if isinstance(node, ast.ClassDef)]
+    return Outline(ast.get_docstring(module) or "", classes, functions)
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what a node consists of, without looking for statements in expressions."""
+    yield node
+    for field in ("body", "handlers", "orelse", "finalbody", "cases"):
+        for child in getattr(node, field, ()):
+            yield from _statements(child)
 
 
 def test_functions_are_short() -> None:
@@ -77,7 +99,7 @@ def test_functions_are_short() -> None:
     long = [
         f"{_name(path)}:{name} has {lines} lines"
         for path in _python()
-        for name, lines in _functions(path)
+        for name, lines in _outline(path).functions
         if lines > LONGEST_FUNCTION
     ]
     assert not long
@@ -114,9 +136,8 @@ def test_class_names_are_unique() -> None:
     """A class of the product has a name that no other module gives to a class."""
     modules: dict[str, list[str]] = {}
     for path in _python(tests=False):
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.ClassDef):
-                modules.setdefault(node.name, []).append(_name(path))
+        for name in _outline(path).classes:
+            modules.setdefault(name, []).append(_name(path))
     assert not {name: paths for name, paths in modules.items() if len(paths) > 1}
 
 
@@ -136,7 +157,7 @@ def test_every_module_states_its_theory() -> None:
     """Every module opens with a docstring, and its first paragraph ends like a sentence."""
     poor = []
     for path in _python():
-        theory = ast.get_docstring(ast.parse(path.read_text())) or ""
+        theory = _outline(path).theory
         if not theory.split("\n\n")[0].rstrip().endswith((".", ":", "?")):
             poor.append(_name(path))
     assert not poor
@@ -188,7 +209,7 @@ def test_tests_are_not_a_package() -> None:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_package_says_what_it_is_for(package: str) -> None:
     """A folder's `__init__.py` is its front door."""
-    assert ast.get_docstring(ast.parse((ROOT / package / "__init__.py").read_text()))
+    assert _outline(ROOT / package / "__init__.py").theory
 
 
 def test_versions_are_pinned_without_addresses() -> None:

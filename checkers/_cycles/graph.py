@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from checkers._cycles.arrays import Ints
 from checkers._cycles.edges import (
@@ -251,6 +249,9 @@ class StrongComponents:
 
 def strong_components(src: Ints, dst: Ints) -> StrongComponents:
     """Return the strongly connected components of several nodes, numbered by their least node."""
+    from scipy.sparse import coo_array  # slow to import, and most judged runs have no such graph
+    from scipy.sparse.csgraph import connected_components
+
     nowhere = np.full(len(src), -1, np.int64)
     if not len(src):
         return StrongComponents(nowhere, 0)

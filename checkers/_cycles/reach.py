@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers._cycles.arrays import Bools, Ints, ranges
-from checkers._spark.compiled import kernel
+from harness.compiled import kernel
 
 WORD = 64
 Words = npt.NDArray[np.uint64]

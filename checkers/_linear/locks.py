@@ -27,7 +27,7 @@ from checkers._linear.violations import (
     keys_with_violations,
     violations,
 )
-from checkers._spark.compiled import kernel
+from harness.compiled import kernel
 from harness.operation import F
 
 # states of a process towards a lock

@@ -25,7 +25,7 @@ from checkers._linear.batch import (
     Array,
     B,
 )
-from checkers._spark.compiled import kernel, part
+from harness.compiled import kernel, part
 from harness.operation import Type
 
 FOREIGN, NO_KIND = -1, -2  # judged by other checkers; unknown

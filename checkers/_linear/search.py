@@ -57,7 +57,7 @@ from checkers._linear.search_state import (
     remember_failure,
     report,
 )
-from checkers._spark.compiled import kernel, part
+from harness.compiled import kernel, part
 
 HIDE = -1  # the choice to let the forced write hide
 NO_ROOM = 3  # instead of a verdict: the memory for choices is too small

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from checkers._linear.batch import CALL, NEVER, OK, RET, STATUS, Array, OperationBatch
-from checkers._spark.compiled import kernel, part
+from harness.compiled import kernel, part
 
 MAX_COMPARED = 64  # steps of one comparison with failures: more cost more than they save
 

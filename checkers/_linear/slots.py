@@ -19,7 +19,7 @@ import numpy as np
 from checkers._cycles.arrays import Ints
 from checkers._linear.objects import Objects
 from checkers._linear.violations import Code, Violations, violations
-from checkers._spark.compiled import kernel
+from harness.compiled import kernel
 
 
 class Slots(NamedTuple):

@@ -52,7 +52,7 @@ from checkers._linear.search_state import (
     remember_failure,
     report,
 )
-from checkers._spark.compiled import kernel, part
+from harness.compiled import kernel, part
 
 _MODULUS = (1 << 31) - 1
 _SHIFT = 31

@@ -38,7 +38,7 @@ from checkers._linear.batch import (
     B,
     OperationBatch,
 )
-from checkers._spark.compiled import kernel, part
+from harness.compiled import kernel, part
 
 _NONE = -1
 MAX_PASSES = 64  # over the compare-and-sets of a key

@@ -28,7 +28,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from checkers._spark.compiled import kernel
 from checkers._spark.spark_stages import (
     EVERYTHING,
     PARTIALS,
@@ -38,6 +37,7 @@ from checkers._spark.spark_stages import (
     arrays,
     in_batches,
 )
+from harness.compiled import kernel
 from harness.history.object_store import SCRATCH
 from harness.operation import F, Type
 

@@ -18,6 +18,7 @@ kernels use that and take milliseconds; tests on Spark only have to check the di
 
 import os
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
@@ -33,6 +34,7 @@ from harness.history.reader import History, batches, pieces
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
@@ -51,7 +53,6 @@ TASKS_A_CORE = 4  # several, since units differ in size
 LOCAL_MASTER = re.compile(r"local\[(\d+|\*)(?:,.*)?\]")
 BATCH_ROWS = 256  # of results
 INT, INTS, BYTES = pa.int64(), pa.list_(pa.int64()), pa.binary()  # types of columns
-SQL_TYPES = {INT: "long", pa.string(): "string", BYTES: "binary"}
 
 
 def per_history(
@@ -142,11 +143,20 @@ def reduced(
     within: tuple[str, ...],
 ) -> pa.Table:
     """Scan all units, bring their rows together `by` some columns, sort them `within` a task by
-    others, and merge them."""
-    if spark is None:
+    others, and merge them. One task does all of it for a small history."""
+
+    def scan_and_merge(unused: Batches) -> Batches:
+        deque(unused, maxlen=0)
         rows = pa.Table.from_batches([b for unit in units for b in scan(unit)], partials)
         rows = rows.sort_by([(name, "ascending") for name in within])
-        return pa.Table.from_batches(list(merge(iter(rows.to_batches()))), answer)
+        return merge(iter(rows.to_batches()))
+
+    if spark is None:
+        return pa.Table.from_batches(list(scan_and_merge(iter(()))), answer)
+    if _size(units) < ONE_TASK_BYTES:
+        one = spark.range(1, numPartitions=1).mapInArrow(scan_and_merge, sql(answer))
+        only: pa.Table = one.toArrow()
+        return only
     tasks = _tasks(spark, units)
     frame = _scanned(spark, units, scan, partials, tasks)
     if tasks > 1:
@@ -244,13 +254,19 @@ def _columns(batch: pa.RecordBatch, narrow: bool = False) -> dict[str, Ints]:
 def column(batch: pa.RecordBatch, name: str) -> Array:
     """Return a column of integers, as wide as it is stored; -1 where it is null."""
     array = batch.column(batch.schema.get_field_index(name))
+    numbers = _integers(array)
     if not array.null_count:
-        numbers: Array = array.to_numpy(zero_copy_only=False)
         return numbers
-    there, data = array.buffers()
-    numbers = np.frombuffer(data, array.type.to_pandas_dtype())[array.offset :][: len(array)]
-    known = np.unpackbits(np.frombuffer(there, np.uint8), bitorder="little")
+    known = np.unpackbits(np.frombuffer(array.buffers()[0], np.uint8), bitorder="little")
     return np.where(known[array.offset :][: len(array)], numbers, numbers.dtype.type(-1))
+
+
+def _integers(array: pa.Array) -> Array:
+    """Return the values of an array, whatever they are where it is null. Arrow's own conversion
+    would import pandas, which takes 0.2 s."""
+    if not len(array):
+        return np.zeros(0, str(array.type))
+    return np.frombuffer(array.buffers()[1], str(array.type))[array.offset :][: len(array)]
 
 
 # ------------------------------------------------------------------------------ schemas and rows
@@ -271,17 +287,13 @@ def in_batches(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> Batches:
 
 def int_columns(table: pa.Table) -> list[Ints]:
     """Return the columns of a table of integers as arrays."""
-    return [column.to_numpy() for column in table.columns]
+    whole = [column.combine_chunks() for column in table.columns]
+    return [_integers(array) for array in whole]
 
 
-def sql(schema: pa.Schema) -> str:
-    """Return a schema in Spark's notation."""
-    return ", ".join(f"{field.name} {_sql_type(field.type)}" for field in schema)
+def sql(schema: pa.Schema) -> "StructType":
+    """Return a schema in Spark's types; as text it would have to be parsed by the JVM, where the
+    first use of the parser takes 0.1 s."""
+    from pyspark.sql.pandas.types import from_arrow_schema
 
-
-def _sql_type(kind: pa.DataType) -> str:
-    if pa.types.is_list(kind):
-        return f"array<{_sql_type(kind.value_type)}>"
-    if pa.types.is_struct(kind):
-        return f"struct<{', '.join(f'{field.name}: {_sql_type(field.type)}' for field in kind)}>"
-    return SQL_TYPES[kind]
+    return from_arrow_schema(schema)

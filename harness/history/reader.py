@@ -188,7 +188,7 @@ class History:
                     if (size > (MAX_ROWS, MAX_TEXT_BYTES, MAX_BRACKETS)).any():
                         damage.append(Damage(path, rows, _too_large(table)))
                         return
-                    yield from pa.table(batch).cast(TABLES[table]).to_batches()
+                    yield from pa.Table.from_batches([batch]).cast(TABLES[table]).to_batches()
                     rows += batch.num_rows
             except UNREADABLE as e:
                 if remote and isinstance(path, StoredPath):  # an outage of storage is no damage

@@ -3,7 +3,7 @@
     {:index 3, :type :ok, :process 2, :f :send, :value [[:send 4 [0 17]]], :time 1250300}
 
 `_lines` finds the fields. The text under `:value` is decoded by the format: row by row, or as
-columns where histories are large. Files of many pieces are read by several processes.
+columns where histories are large. Files of many pieces are read by several threads or processes.
 
 A file with several objects (`jepsen.independent`) has a pair of key and value wherever a file with
 one object has a value. Which of the two a file is, is decided for the file as a whole: by its
@@ -21,9 +21,9 @@ process, which began at the beginning of the history.
 """
 
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from multiprocessing import get_context
@@ -64,9 +64,11 @@ from harness.importers._recording import (
 from harness.importers._source import PIECE_BYTES, pieces
 from harness.operation import F, Type
 
-MAX_WAITING = 12  # pieces in work or waiting for a process
+MAX_WAITING = 12  # pieces in work or waiting for it
 FEW_PIECES = 3  # not worth several processes
 ONLY = 0  # the key of the one object
+ODD_VALUE = "ODD_VALUE"  # the rule of slips of decoders
+_NO_FORM = re.compile(rb"(?:\s|;[^\n]*|#![^\n]*)*\Z")
 
 
 class UnexpectedValue(ValueError):
@@ -222,8 +224,7 @@ def recording(path: Path, form: Format, size: int = PIECE_BYTES) -> Recording:
 
 def recorded(path: Path, form: Format, read: Sequence[Piece], slips: Slips) -> Recording:
     """Join the pieces of a file. Raises BadRequest if they have no operation of this format."""
-    for piece in read:
-        slips.add_all(piece.slips)
+    _add_slips([piece.slips for piece in read], slips)
     lengths = [len(piece.events) for piece in read]
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).tolist()
     events = Events.concatenated([piece.events for piece in read])
@@ -263,6 +264,16 @@ def recorded(path: Path, form: Format, read: Sequence[Piece], slips: Slips) -> R
         initial=form.initial,
         caveats=_caveats([(o.line, o.f or "") for o in nemesis], events),
     )
+
+
+def _add_slips(found: Sequence[Slips], slips: Slips) -> None:
+    """Add the slips of all pieces, as of one piece: first those of lines, then those of values."""
+    every = Slips()
+    for some in found:
+        every.add_all(some)
+    every.first.sort(key=lambda slip: slip.rule == ODD_VALUE)
+    every.counts = Counter(dict(sorted(every.counts.items(), key=lambda c: c[0] == ODD_VALUE)))
+    slips.add_all(every)
 
 
 def _is_nemesis(actor: str) -> bool:
@@ -342,6 +353,8 @@ def _nothing(path: Path, form: Format, others: Sequence[OtherLine], slips: Slips
 def _pieces(path: Path, form: Format, slips: Slips, size: int) -> Iterator[Piece]:
     found = pieces(path, slips, size)
     first = next(found)
+    while _NO_FORM.match(first[1]) and (more := next(found, None)):
+        first = (1, first[1] + more[1])
     if is_json(first[1]) or starts_several_lines(first[1]):
         yield _read_whole(form, b"".join([first[1], *(data for _, data in found)]))
         return
@@ -349,7 +362,7 @@ def _pieces(path: Path, form: Format, slips: Slips, size: int) -> Iterator[Piece
     if len(few) <= FEW_PIECES:
         yield from (read_piece(form, *piece) for piece in few)
         return
-    with ProcessPoolExecutor(cpu_count() or 1, get_context("spawn")) as pool:
+    with _pool(form) as pool:
         waiting: deque[Future[Piece]] = deque()
         for piece in chain(few, found):
             waiting.append(pool.submit(read_piece, form, *piece))
@@ -357,6 +370,15 @@ def _pieces(path: Path, form: Format, slips: Slips, size: int) -> Iterator[Piece
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+
+
+def _pool(form: Format) -> Executor:
+    """Return threads for a format that compiled functions read: those release the interpreter's
+    lock."""
+    count = cpu_count() or 1
+    if form.columns:
+        return ThreadPoolExecutor(count)
+    return ProcessPoolExecutor(count, get_context("spawn"))
 
 
 def read_piece(form: Format, first_line: int, data: bytes) -> Piece:
@@ -435,7 +457,7 @@ def _decode_rows(form: Format, lines: OperationLines, slips: Slips) -> DecodedPi
             if kind > Type.OK:
                 continue
             message = f":value is not a value of :f :{name}: {e}"
-            slips.add(Slip("ODD_VALUE", int(lines.line[number]), message, gap=True))
+            slips.add(Slip(ODD_VALUE, int(lines.line[number]), message, gap=True))
     return DecodedPiece(parts.table(), votes=votes)
 
 

@@ -2,11 +2,8 @@
 
     {:index 3, :type :ok, :process 2, :f :send, :value [[:send 4 [0 17]]], :time 1250300}
 
-In a line like this a colon after a blank begins a key, or a keyword that is the value of one; all
-other colons stand within brackets. So a line with as many such colons as a sample line, and with
-the sample's keys at the same ones, has its fields between them, whatever they hold. Lines with a
-string, a comment, a tag, blanks that the printer does not write, or a keyword after a blank in a
-value do not fit. `_edn` reads them one by one, with the same result.
+Large files are scanned by compiled functions (`_scanner`), which leave the lines that they are not
+certain of. `_edn` reads those one by one, and small files, with the same result.
 
 An operation may span lines, and a line may have several operations. A literal that cannot be read
 does not matter under a key that is not needed.
@@ -19,8 +16,8 @@ as 3.0 is the whole number 3.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,7 +30,6 @@ from harness.importers._recording import (
     FAILED,
     NO_ERROR,
     UNTIMED,
-    Bools,
     Ints,
     Slip,
     Slips,
@@ -42,18 +38,13 @@ from harness.importers._source import decoded
 from harness.operation import Type
 
 TYPES = {"invoke": Type.INVOKE, "ok": Type.OK, "fail": Type.FAIL, "info": Type.INFO}
-MAX_SAMPLES = 16  # orders of keys in one piece
-FEW_LINES = 64  # not worth a sample
+COMPILED_BYTES = 1 << 19  # from which on Python is slower than the start of the scanner
+SCANNED = 1 << 16  # objects of JSON that become columns together
 NAMED, NO_PROCESS = -2, -3  # processes: `actor` has the name; the line has no process
 MAX_PROCESSES = 1 << 31
 MAX_LINES = 5_000  # of one operation
 EMPTY_WORDS = ("empty", "exhausted", "drained", "no-more", "queue-empty", "empty-queue", "nothing")
 NAMELESS, UNKNOWN = -1, -2  # indices of f, besides the format's own
-MAX_DIGITS = 18
-SEPARATOR = b" :"
-PLAIN = r"^#?[^\"\\;#\t\r]+$"  # no string, comment or tag; a tag may begin the line
-NUMBER = rf"(?:0|[1-9][0-9]{{0,{MAX_DIGITS - 1}}})"
-DOUBTFUL = r"^(?:nil|[ ,\[])"
 _MARKS = rb"(?:[\s,]|\^:?[^\s\[({]+|#[^\s\[({\"_]+)*"  # tags and metadata
 _COLLECTION, _OPERATION = re.compile(_MARKS + rb"[\[(]"), re.compile(_MARKS + rb"\{")
 _OBJECT = re.compile(r"(?:[\s\[,]|\{\s*\})*\{\s*\"(?:[^\"\\]|\\.)*\"\s*:")
@@ -70,114 +61,79 @@ FIELDS = pa.schema(
 )
 
 
-@dataclass(frozen=True)
-class _Sample:
-    """The keys of a line in order, and for each whether its value is a keyword."""
-
-    prefix: bytes
-    keys: tuple[tuple[str, bool], ...]
-
-    @property
-    def colons(self) -> int:
-        return len(self.keys) - 1 + sum(keyword for _, keyword in self.keys)
-
-
 def columns_of(
     data: bytes, first_line: int, fs: Sequence[str], slips: Slips, beside: str = ""
 ) -> pa.RecordBatch:
     """Return the FIELDS of all operations in whole lines. `beside`: another key to return."""
-    lines = pc.split_pattern(pa.array([data]), b"\n").flatten()
-    colons = pc.count_substring(lines, SEPARATOR).to_numpy()
-    plain = pc.match_substring_regex(lines, PLAIN).to_numpy(zero_copy_only=False)
-    waiting = np.flatnonzero(plain)
-    slow = [np.flatnonzero(~plain)]
-    found: list[pa.RecordBatch] = []
-    samples = 0
-    while samples < MAX_SAMPLES and len(waiting) > FEW_LINES:
-        sample = _sample(lines[int(waiting[0])].as_py())
-        fits = np.zeros(len(waiting), np.bool_)
-        if sample is not None:
-            samples += 1
-            some = waiting[colons[waiting] == sample.colons]
-            there = lines.take(pa.array(some))
-            batch, good = _at_once(there, first_line + some, sample, fs, beside)
-            fits[np.searchsorted(waiting, some[good])] = True
-            found.append(batch)
-        if not fits[0]:
-            fits[0] = True
-            slow.append(waiting[:1])
-        waiting = waiting[~fits]
-    rest = np.sort(np.concatenate([*slow, waiting]))
-    numbers = (first_line + rest).tolist()
-    found.append(_one_by_one(lines.take(pa.array(rest)).to_pylist(), numbers, fs, slips, beside))
-    arrays = [pa.concat_arrays([batch.column(name) for batch in found]) for name in FIELDS.names]
-    joined = pa.RecordBatch.from_arrays(arrays, schema=FIELDS)
+    if not is_worth_compiling(len(data)):
+        lines = data.split(b"\n")
+        return _one_by_one(lines, range(first_line, first_line + len(lines)), fs, slips, beside)
+    from harness.importers import _scanner
+
+    view = np.frombuffer(data, np.uint8)
+    count = data.count(b"\n") + 1
+    (numbers, spans), good = _room(count), np.empty(count, np.bool_)
+    _scanner.scan_lines(view, _scanner.word_table(fs, EMPTY_WORDS, beside), numbers, spans, good)
+    at = np.flatnonzero(good)
+    found = _scanned(view, first_line + at, numbers[:, at], spans[:, :, at], json=False)
+    rest = np.flatnonzero(~good)
+    ends = np.append(np.flatnonzero(view == ord("\n")), len(data))
+    starts = np.append(0, ends + 1)
+    raw = [data[starts[n] : ends[n]] for n in rest.tolist()]
+    other = _one_by_one(raw, (first_line + rest).tolist(), fs, slips, beside)
+    if not other.num_rows:
+        return found
+    joined = _joined([found, other])
     return joined.take(pc.sort_indices(joined["line"]))
 
 
-def _sample(line: bytes) -> _Sample | None:
-    """Return the sample that a line gives, if it can be one."""
-    try:
-        form = _edn.read(line.decode())
-    except ValueError:
-        return None
-    if not isinstance(form, dict) or not all(isinstance(k, _edn.Keyword) for k in form):
-        return None
-    keys = tuple((str(k), isinstance(v, _edn.Keyword)) for k, v in form.items())
-    numbers = dict(keys)
-    good = numbers.get("type") and numbers.get("f", True) and numbers.get("process") is False
-    return _Sample(line[: line.index(b"{")], keys) if good else None
+def is_worth_compiling(size_bytes: int) -> bool:
+    """Return whether to read so many bytes by compiled functions."""
+    return size_bytes >= COMPILED_BYTES or "harness.compiled" in sys.modules
 
 
-def _at_once(
-    lines: pa.BinaryArray, number: Ints, sample: _Sample, fs: Sequence[str], beside: str
-) -> tuple[pa.RecordBatch, Bools]:
-    """Return the FIELDS of lines with as many colons as the sample, and which of them fit it."""
-    pieces = pc.split_pattern(lines, SEPARATOR).flatten()
-    width = sample.colons + 1
-    columns = iter(pieces.take(pa.array(np.arange(n, len(pieces), width))) for n in range(width))
-    good = np.ones(len(lines), np.bool_)
-    found: dict[str, pa.BinaryArray] = {}
-    for index, (name, keyword) in enumerate(sample.keys):
-        key = name.encode() if index else b"%s{:%s" % (sample.prefix, name.encode())
-        closing = b"," if index + 1 < len(sample.keys) else b"}"
-        if keyword:
-            good &= is_true(pc.equal(next(columns), key))
-            key = b""
-        found[name] = _within(next(columns), key and key + b" ", closing, good)
-    absent = pa.nulls(len(lines), pa.binary())
-    kind = pc.index_in(found["type"], _words(TYPES)).fill_null(-1).to_numpy()
-    process = _whole(found["process"], good)
-    good &= process < MAX_PROCESSES
-    time = _whole(found["time"], good) if "time" in found else np.full(len(lines), UNTIMED)
-    error = np.full(len(lines), NO_ERROR)
-    if "error" in found:
-        error, certain = _errors(found["error"], dict(sample.keys)["error"])
-        good &= certain
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    arrays = [pa.concat_arrays([batch.column(name) for batch in batches]) for name in FIELDS.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=FIELDS)
 
-    def text_of_key(name: str) -> pa.BinaryArray:
-        column = found.get(name, absent)
-        keyword = dict(sample.keys).get(name, False)
-        return pc.binary_join_element_wise(b":", column, b"") if keyword else column
 
-    f = pc.index_in(found.get("f", absent), _words(fs))
-    f = f.fill_null(UNKNOWN if "f" in found else NAMELESS).to_numpy()
-    batch = _batch(
+def _room(count: int) -> tuple[Ints, Ints]:
+    """Return room for the numbers and the spans of so many operations."""
+    return np.empty((5, count), np.int64), np.empty((3, 2, count), np.int64)
+
+
+def _scanned(view: Any, lines: Ints, numbers: Ints, spans: Ints, *, json: bool) -> pa.RecordBatch:
+    """Return the FIELDS that `_scanner` found."""
+    kind, process, f, time, error = numbers
+    value, beside = (_texts(view, each, json=json) for each in spans[:2])
+    name = _texts(view, spans[2], json=False)
+    return _batch(
         {
-            "line": number,
-            "type": np.array([int(t) for t in TYPES.values()])[kind],
+            "line": lines,
+            "type": kind,
             "process": process,
             "f": f,
             "time": time,
             "error": error,
-            "value": text_of_key("value"),
-            "beside": text_of_key(beside),
-            "name": found.get("f", absent),
-            "actor": absent,
+            "value": value,
+            "beside": beside,
+            "name": name,
+            "actor": pa.nulls(len(lines), pa.binary()),
         }
     )
-    good &= kind >= 0
-    return batch.filter(pa.array(good)), good
+
+
+def _texts(view: Any, spans: Ints, *, json: bool) -> pa.BinaryArray:
+    """Return the texts of spans; null where they are below 0."""
+    from harness.importers import _scanner
+
+    starts, stops = spans
+    texts = np.empty(int((stops - starts).sum()), np.uint8)
+    ends = np.zeros(len(starts) + 1, np.int32)
+    size = _scanner.copy_texts(view, spans, json, texts, ends)
+    there = np.packbits(starts >= 0, bitorder="little")
+    buffers = [pa.py_buffer(each) for each in (there, ends, texts[:size])]
+    return pa.Array.from_buffers(pa.binary(), len(starts), buffers)
 
 
 def _batch(columns: Mapping[str, Any]) -> pa.RecordBatch:
@@ -189,46 +145,6 @@ def text_at(column: pa.BinaryArray, row: int) -> str | None:
     """Return a text of FIELDS; bytes that are not UTF-8 are replaced."""
     found: bytes | None = column[row].as_py()
     return None if found is None else found.decode(errors="replace")
-
-
-def is_true(column: pa.Array) -> Bools:
-    """Return where a column is true, and not null."""
-    true: Bools = column.fill_null(False).to_numpy(zero_copy_only=False)
-    return true
-
-
-def _words(names: Iterable[str]) -> pa.Array:
-    return pa.array([name.encode() for name in names], pa.binary())
-
-
-def _within(column: pa.BinaryArray, before: bytes, after: bytes, good: Bools) -> pa.BinaryArray:
-    """Return what stands between two texts. Where they do not enclose any, it is 0, and not
-    `good`."""
-    enclosed = is_true(pc.and_(pc.starts_with(column, before), pc.ends_with(column, after)))
-    enclosed &= pc.binary_length(column).to_numpy() > len(before + after)
-    good &= enclosed
-    column = pc.if_else(pa.array(enclosed), column, before + b"0" + after)
-    return pc.binary_slice(column, len(before), -len(after))
-
-
-def _whole(column: pa.BinaryArray, good: Bools) -> Ints:
-    """Return whole numbers. Texts that are none, have more than MAX_DIGITS digits, or are octal
-    numbers, are 0, and not `good`."""
-    whole = is_true(pc.match_substring_regex(column, f"^{NUMBER}$"))
-    good &= whole
-    numbers = pc.if_else(pa.array(whole), column, b"0").view(pa.string()).cast(pa.int64())
-    found: Ints = numbers.to_numpy()
-    return found
-
-
-def _errors(column: pa.BinaryArray, keyword: bool) -> tuple[Ints, Bools]:
-    """Return the error that each value stands for, and where that is certain without `_edn`."""
-    if keyword:
-        empty = is_true(pc.is_in(column, value_set=_words(EMPTY_WORDS)))
-        return np.where(empty, EMPTY, FAILED), np.ones(len(column), np.bool_)
-    nil = is_true(pc.equal(column, b"nil"))
-    doubtful = is_true(pc.match_substring_regex(column, DOUBTFUL))
-    return np.where(nil, NO_ERROR, FAILED), nil | ~doubtful
 
 
 # -------------------------------------------------------------------------------- one by one
@@ -369,21 +285,23 @@ def columns_from(
 def columns_of_forms(
     data: bytes, fs: Sequence[str], slips: Slips, beside: str = ""
 ) -> pa.RecordBatch:
-    """Return the FIELDS of all operations in a file."""
-    rows: list[OperationFields] = []
-    lines: list[int] = []
-    for line, form in forms_of(data, slips):
-        if found := fields_of(form, line, slips, beside):
-            rows.append(found)
-            lines.append(line)
-    if len(set(lines)) < len(lines):  # several maps in a line: operations are counted instead
-        lines = list(range(1, len(rows) + 1))
-    return columns_from(rows, lines, fs)
-
-
-def forms_of(data: bytes, slips: Slips) -> Iterator[tuple[int, Any]]:
-    """Yield the operations of a file, each with a line: in EDN its last, in JSON its first."""
-    return _json_forms(data, slips) if is_json(data) else _edn_forms(data, slips)
+    """Return the FIELDS of all operations in a file: in EDN with the last line of each, in JSON
+    with its first."""
+    if is_json(data):
+        found = _columns_of_objects(data, fs, slips, beside)
+    else:
+        rows: list[OperationFields] = []
+        lines: list[int] = []
+        for line, form in _edn_forms(data, slips):
+            if fields := fields_of(form, line, slips, beside):
+                rows.append(fields)
+                lines.append(line)
+        found = columns_from(rows, lines, fs)
+    line_of = found["line"].to_numpy()
+    if len(np.unique(line_of)) == len(line_of):
+        return found
+    # several maps in a line: operations are counted instead
+    return found.set_column(0, FIELDS[0], pa.array(np.arange(1, 1 + len(line_of))))
 
 
 def starts_several_lines(data: bytes) -> bool:
@@ -444,29 +362,114 @@ def is_json(data: bytes) -> bool:
     return True
 
 
-def _json_forms(data: bytes, slips: Slips) -> Iterator[tuple[int, Any]]:
+def _columns_of_objects(
+    data: bytes, fs: Sequence[str], slips: Slips, beside: str
+) -> pa.RecordBatch:
+    """Return the FIELDS of objects of JSON. Python reads those that the scanner leaves."""
     text, whole = decoded(data)
-    decoder = json.JSONDecoder()
-    at = _BETWEEN.match(text, 0).end()  # type: ignore[union-attr]
+    scan = _ObjectScan(data, fs, beside) if whole and is_worth_compiling(len(data)) else None
+    at = _after_gap(text, 0)
     at += text.startswith("[", at)
-    line, seen = 1, 0
+    line = 1 + text.count("\n", 0, at)
+    rows: list[OperationFields] = []
+    lines: list[int] = []
+    order: list[int] = []
+    count = 0  # of rows so far
     while True:
-        at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
+        if scan:
+            count, at, line = scan.go_on(text, at, line, count)
+        gap, at = at, _after_gap(text, at)
+        line += text.count("\n", gap, at)
         if at >= len(text) or text[at] == "]":
-            return
-        line, seen = line + text.count("\n", seen, at), at
-        try:
-            found, at = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError) as e:
-            what = f"not JSON: {getattr(e, 'msg', 'nested too deep, or a number too long')}"
-            slips.add(Slip("NOT_JSON", line, what, gap=True))
-            following = text.find("\n", at)
-            at = len(text) if following < 0 else following
-            continue
-        if not whole and "\ufffd" in text[seen:at]:
-            slips.add(Slip("NOT_JSON", line, "not UTF-8", gap=True))
-            continue
-        yield from ((line, _with_whole_numbers(each)) for each in _operations_in(found))
+            break
+        forms, after = _json_form(text, at, line, slips, whole=whole)
+        for form in forms:
+            if found := fields_of(form, line, slips, beside):
+                rows.append(found)
+                lines.append(line)
+                order.append(count)
+                count += 1
+        line += text.count("\n", at, after)
+        at = after
+    others = columns_from(rows, lines, fs)
+    return scan.joined(others, order) if scan else others
+
+
+def _after_gap(text: str, at: int) -> int:
+    return _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
+
+
+def _json_form(
+    text: str, at: int, line: int, slips: Slips, *, whole: bool
+) -> tuple[Sequence[Any], int]:
+    """Return the operations of the form that begins here, and where it ends."""
+    try:
+        found, after = json.JSONDecoder().raw_decode(text, at)
+    except (ValueError, RecursionError) as e:
+        what = f"not JSON: {getattr(e, 'msg', 'nested too deep, or a number too long')}"
+        slips.add(Slip("NOT_JSON", line, what, gap=True))
+        following = text.find("\n", at)
+        return (), len(text) if following < 0 else following
+    if not whole and "\ufffd" in text[at:after]:
+        slips.add(Slip("NOT_JSON", line, "not UTF-8", gap=True))
+        return (), after
+    return [_with_whole_numbers(each) for each in _operations_in(found)], after
+
+
+class _ObjectScan:
+    """A scan of the objects of a file, which can be interrupted for others. Scanned objects are
+    turned into FIELDS when there are many."""
+
+    def __init__(self, data: bytes, fs: Sequence[str], beside: str) -> None:
+        from harness.importers import _scanner
+
+        self._scan = _scanner.scan_objects
+        self._words = _scanner.word_table(fs, EMPTY_WORDS, beside, "null")
+        self._view = np.frombuffer(data, np.uint8)
+        self._byte, self._char = 0, 0  # the same place, in bytes and in characters
+        self._line, self._order = np.empty(SCANNED, np.int64), np.empty(SCANNED, np.int64)
+        self._numbers, self._spans = _room(SCANNED)
+        self._used = 0
+        self._found: list[pa.RecordBatch] = []
+        self._orders: list[Ints] = []
+
+    def go_on(self, text: str, at: int, line: int, count: int) -> tuple[int, int, int]:
+        """Scan from a character on. `count`: the rows before it. Return the rows before the end of
+        the scan, and its character and line."""
+        self._byte += len(text[self._char : at].encode())
+        while True:
+            used, byte, line = self._scan(
+                self._view,
+                self._byte,
+                line,
+                self._used,
+                self._words,
+                self._line,
+                self._numbers,
+                self._spans,
+            )
+            more = used - self._used
+            self._order[self._used : used] = np.arange(count, count + more)
+            self._used, count = used, count + more
+            at, self._byte = at + byte - self._byte, byte  # it takes nothing beyond ASCII
+            self._char = at
+            if self._used < SCANNED:
+                return count, at, line
+            self._flush()
+
+    def _flush(self) -> None:
+        n, self._used = self._used, 0
+        numbers, spans = (each[..., :n].copy() for each in (self._numbers, self._spans))
+        lines = self._line[:n].copy()
+        self._found.append(_scanned(self._view, lines, numbers, spans, json=True))
+        self._orders.append(self._order[:n].copy())
+
+    def joined(self, others: pa.RecordBatch, order: Sequence[int]) -> pa.RecordBatch:
+        """Return all rows in order; `others` has those that were not scanned."""
+        self._flush()
+        places = np.concatenate([*self._orders, np.array(order, np.int64)])
+        joined = _joined([*self._found, others])
+        return joined.take(pa.array(np.argsort(places))) if order else joined
 
 
 def _with_whole_numbers(form: Any) -> Any:

@@ -17,6 +17,7 @@ from harness.errors import BadRequest
 from harness.importers._recording import Slip, Slips
 
 PIECE_BYTES = 2 << 20  # columns of a piece this size stay in the cache of a processor
+MAX_OPERATION_BYTES = 8 << 20  # a longer operation of several lines may be cut at any line
 MAX_UNPACKED_MB = ContextVar("MAX_UNPACKED_MB", default=512)  # of an unpacked file, or of one line
 _CHUNK = 1 << 14  # compressed bytes unpacked at once
 _GZIP = b"\x1f\x8b"
@@ -25,25 +26,30 @@ _AUTOMATIC = 47  # zlib's wbits for: gzip or zlib, depending on the header
 
 
 def pieces(path: Path, slips: Slips, size: int = PIECE_BYTES) -> Iterator[tuple[int, bytes]]:
-    """Yield the number of each piece's first line, from 1, and its bytes: whole lines.
+    """Yield the number of each piece's first line, from 1, and its bytes: whole lines. The first
+    line of a piece begins with a map or a tag, so that operations of several lines are in one
+    piece.
 
     Raises BadRequest if a line is longer than `MAX_UNPACKED_MB`.
     """
-    line, rest, long = 1, list[bytes](), 0
+    line, rest = 1, list[bytes]()
     for block in blocks(path, slips, size):
-        lines, newline, rest_of_it = block.rpartition(b"\n")
-        if not newline:
-            rest.append(block)
-            long += len(block)
-            if long > max_bytes():
-                raise too_large()
-            continue
-        piece = b"".join((*rest, lines, newline))
-        yield line, piece
-        line += piece.count(b"\n")
-        rest, long = [rest_of_it], len(rest_of_it)
-    if long:
-        yield line, b"".join(rest)
+        if rest and rest[-1].endswith(b"\n"):
+            block = rest.pop() + block
+        end = max(block.rfind(b"\n{"), block.rfind(b"\n#")) + 1
+        waiting = sum(map(len, rest)) + len(block)
+        if not end and waiting > MAX_OPERATION_BYTES:
+            end = block.rfind(b"\n") + 1
+        if end:
+            piece = b"".join((*rest, block[:end]))
+            yield line, piece
+            line += piece.count(b"\n")
+            rest, waiting = [], len(block) - end
+        rest.append(block[end:])
+        if waiting > max_bytes():
+            raise too_large()
+    if last := b"".join(rest):
+        yield line, last
 
 
 def whole(path: Path, slips: Slips) -> bytes:

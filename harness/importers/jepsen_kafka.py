@@ -10,25 +10,23 @@ To prove a loss needs no final reader: messages of a key have offsets, so a proc
 offset has all lower ones behind it. A note `PASSED {"key": 3, "to": 1200}` gives for each key how
 far any process read; a message acknowledged below that and never read is lost.
 
-Common shapes with whole numbers are read for whole columns at once, other values one by one:
+In large files values of whole numbers are read by compiled functions (`_message_scanner`), all
+others one by one:
 
     [[:send k v]]  [[:send k [offset v]]]  [[:poll]]  [[:poll {k [[offset v] ...], ...}]]
-
-A poll of this shape has an offset behind each bracket, a key behind a brace or a comma, and a value
-behind every other blank.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from harness.history.notes import ASSIGN, CRASH, REBALANCE, SUBSCRIBE
 from harness.importers import _edn
 from harness.importers._jepsen import (
+    ODD_VALUE,
     DecodedPiece,
     Format,
     JepsenEvent,
@@ -40,12 +38,11 @@ from harness.importers._jepsen import (
     pair,
     unexpected,
 )
-from harness.importers._lines import NUMBER, is_true, text_at
+from harness.importers._lines import is_worth_compiling, text_at
 from harness.importers._recording import (
     MAX_NUMBER,
     NO_ERROR,
     PARTS,
-    SAME,
     HistoryNote,
     Ints,
     PartsBuilder,
@@ -61,6 +58,8 @@ READING = {"assign": ASSIGN, "subscribe": SUBSCRIBE, "crash": CRASH}
 
 def decode(lines: OperationLines, slips: Slips) -> DecodedPiece:
     """Decode common shapes as columns, and the others one by one."""
+    if not is_worth_compiling(lines.value.nbytes):
+        return DecodedPiece(*one_by_one(lines, np.arange(len(lines)), slips))
     fast, rest = common_shapes(lines)
     slow, notes = one_by_one(lines, rest, slips)
     if not slow.num_rows:
@@ -87,7 +86,7 @@ def one_by_one(
         except (UnexpectedValue, _edn.Malformed) as e:
             parts.truncate(before)
             message = f":value is not a value of :f :{f}: {e}"
-            slips.add(Slip("ODD_VALUE", int(lines.line[event]), message, gap=True))
+            slips.add(Slip(ODD_VALUE, int(lines.line[event]), message, gap=True))
     return parts.table(), notes
 
 
@@ -177,68 +176,26 @@ def _keys(form: Any) -> tuple[str, ...]:
 
 # ---------------------------------------------------------------------------- columns at once
 
-SENDS = (
-    rf"^\[\[:send (?P<key>{NUMBER}) (?P<value>{NUMBER})\]\]$",
-    rf"^\[\[:send (?P<key>{NUMBER}) \[(?P<offset>{NUMBER}) (?P<value>{NUMBER})\]\]\]$",
-)
-EMPTY_POLLS = pa.array(["[[:poll]]", "[[:poll {}]]"])
-MESSAGE = rf"\[{NUMBER} {NUMBER}\]"
-OF_KEY = rf"{NUMBER} \[{MESSAGE}(?: {MESSAGE})*\]"
-POLL = rf"^\[\[:poll \{{{OF_KEY}(?:, {OF_KEY})*\}}\]\]$"
-
 
 def common_shapes(lines: OperationLines) -> tuple[pa.Table, Ints]:
     """Return the parts of events whose values have a common shape, and the other events."""
-    events = np.flatnonzero(lines.of_kinds(*OPERATIONS))
-    values = lines.value.take(pa.array(events)).view(pa.string())
-    found = []
-    for shape in SENDS:
-        fields = pc.extract_regex(values, shape)
-        sent = fields.drop_null()
-        columns = {each.name: sent.field(n) for n, each in enumerate(sent.type)}
-        found.append(_parts(events[is_true(fields.is_valid())], F.SEND, columns))
-    filled = is_true(pc.match_substring_regex(values, POLL))
-    empty = is_true(pc.is_in(values, value_set=EMPTY_POLLS))
-    messages = _messages(values.filter(pa.array(filled)), events[filled])
-    found += [messages, _parts(events[filled | empty], F.POLL, {})]
-    table = pa.concat_tables(found)
-    event = table.column("event").to_numpy()
-    order = np.argsort(event, kind="stable")
-    others = np.setdiff1d(np.arange(len(lines)), event)
-    return table.take(pa.array(order)).combine_chunks(), others
+    from harness.importers import _message_scanner
 
-
-def _messages(polls: pa.StringArray, events: Ints) -> pa.Table:
-    """Return the messages of polls of the common shape."""
-    of_keys = pc.split_pattern(pc.utf8_slice_codeunits(polls, len("[[:poll {"), -len("}]]")), ", ")
-    texts = pc.split_pattern(of_keys.flatten(), " [")  # a key, and its messages
-    poll, entry = (pc.list_parent_indices(each).to_numpy() for each in (of_keys, texts))
-    is_key = np.diff(entry, prepend=-1) > 0
-    keys, messages = (texts.flatten().filter(pa.array(some)) for some in (is_key, ~is_key))
-    pairs = pc.split_pattern(pc.utf8_trim(messages, "[]"), " ").flatten().cast(pa.int64())
-    entry = entry[~is_key]
-    owner = poll[entry]
-    heads = np.flatnonzero(np.diff(owner, prepend=-1))
+    wanted = lines.of_kinds(*OPERATIONS) & lines.value.is_valid().to_numpy(zero_copy_only=False)
+    _, ends, data = lines.value.buffers()
+    offsets = np.frombuffer(ends, np.int32)[lines.value.offset :][: len(lines) + 1]
+    rows = _message_scanner.scan(np.frombuffer(data, np.uint8), offsets, wanted)
+    other = np.ones(len(lines), np.bool_)
+    other[rows["event"]] = False
     columns = {
-        "key": keys.cast(pa.int64()).take(pa.array(entry)),
-        "value": pairs.to_numpy()[1::2],
-        "offset": pairs.to_numpy()[0::2],
-        "pos": np.arange(len(owner)) - np.repeat(heads, np.diff(np.append(heads, len(owner)))),
+        name: pa.array(rows[name], pa.int64(), mask=rows[name] == _message_scanner.ABSENT)
+        if name in rows
+        else pa.nulls(len(rows["event"]), type_)
+        for name, type_ in PARTS.items()
     }
-    return _parts(events[owner], F.POLL, columns)
-
-
-def _parts(events: Ints, f: F, columns: Mapping[str, Any]) -> pa.Table:
-    """Return parts; an absent column is null. Rows with a `pos` ended ok."""
-    n = len(events)
-    kind = Type.OK if "pos" in columns else SAME
-    columns = {**columns, "event": events, "f": np.full(n, f), "type": np.full(n, kind)}
     return pa.table(
-        {
-            name: pa.array(columns[name]).cast(type_) if name in columns else pa.nulls(n, type_)
-            for name, type_ in PARTS.items()
-        }
-    )
+        {name: columns[name].cast(type_) for name, type_ in PARTS.items()}
+    ), np.flatnonzero(other)
 
 
 FORMAT = Format(

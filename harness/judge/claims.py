@@ -126,9 +126,11 @@ def unclaimed_faults(history: History, trial: Trial) -> tuple[UnclaimedFault, ..
 
 
 def _find_unclaimed(history: History, trial: Trial) -> tuple[UnclaimedFault, ...]:
-    claims, groups = claims_of(history, trial), replica_groups(history.names)
     hit = {fault.id: damaged_nodes(fault) for fault in history.faults if in_effect(fault)}
     faults = [fault for fault in history.faults if hit.get(fault.id)]
+    if not faults:
+        return ()
+    claims, groups = claims_of(history, trial), replica_groups(history.names)
     in_sets = broker_sets_of_nodes(history.names)
     ends = data_returned(faults, hit, history.events, in_sets)
     faults_until = [replace(fault, healed=ends.get(fault.id, fault.healed)) for fault in faults]

@@ -25,6 +25,8 @@ from harness.user_folders import cache_folder
 
 ARCHIVES_KEPT = 4
 MIN_JAVA = 17
+# each session registers MLlib's functions, for which Scala's reflection is loaded: 1 s
+UNUSED_JARS = ("spark-mllib_", "spark-graphx_")
 
 _OPENED_PACKAGES = [
     *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio"),
@@ -46,6 +48,9 @@ class Java:
         JVM's optimising compiler would never pay off."""
         options = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED_PACKAGES]
         options += [f"-Xmx{heap}", "-Xlog:disable", "-XX:-UsePerfData", "-Djava.awt.headless=true"]
+        options += ["-Dio.netty.jfr.enabled=false"]  # else each start loads the flight recorder
+        if self.major >= 20:  # else the archive's addresses are drawn, and all pointers rewritten
+            options += ["-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0"]
         if self.major >= 24:
             options += ["--enable-native-access=ALL-UNNAMED"]
             options += ["--sun-misc-unsafe-memory-access=allow"]
@@ -81,14 +86,19 @@ def drop_old_archives() -> None:
         old.unlink(missing_ok=True)
 
 
+def spark_jars() -> list[Path]:
+    """Return PySpark's jars that a driver of checkers needs, sorted; none if it is not
+    installed."""
+    spec = find_spec("pyspark")
+    folder = Path(spec.origin).parent / "jars" if spec and spec.origin else None
+    jars = sorted(folder.glob("*.jar")) if folder else []
+    return [jar for jar in jars if not jar.name.startswith(UNUSED_JARS)]
+
+
 @cache
 def _class_path() -> str:
-    """Return PySpark's jars: their folder, and each one's date."""
-    spec = find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        return ""
-    jars = Path(spec.origin).parent / "jars"
-    return f"{jars} {sorted((jar.name, jar.stat().st_mtime_ns) for jar in jars.glob('*.jar'))}"
+    """Return the jars, and each one's date."""
+    return " ".join(f"{jar} {jar.stat().st_mtime_ns}" for jar in spark_jars())
 
 
 def find_java() -> Java:

@@ -141,6 +141,8 @@ class JvmLauncher:
 
     def _start(self) -> None:
         try:
+            import pyspark.sql  # noqa: F401 while the JVM starts
+
             connection = Path(self._folder.name) / "gateway"
             _wait_for_gateway(connection, self._jvm)
             with _gateway_in_environment(connection, self.master.python, self._address):
@@ -245,9 +247,10 @@ def warm_up(spark: "SparkSession") -> None:
     """Run the smallest job of the checkers' kind, on every core, so that everything is loaded and
     Python workers are up."""
     cores = spark.sparkContext.defaultParallelism
-    numbers = spark.range(cores, numPartitions=cores).mapInArrow(_unchanged, "id long")
-    numbers = numbers.repartition(cores, "id").sortWithinPartitions("id")
-    numbers.mapInArrow(_unchanged, "id long").toArrow()
+    numbers = spark.range(cores, numPartitions=cores)
+    scanned = numbers.mapInArrow(_unchanged, numbers.schema)
+    ordered = scanned.repartition(cores, "id").sortWithinPartitions("id")
+    ordered.mapInArrow(_unchanged, numbers.schema).toArrow()
 
 
 def _unchanged(batches: Any) -> Any:
@@ -258,13 +261,11 @@ def _environment(
     master: Master, address: str, folder: Path, preloaded: Sequence[str]
 ) -> dict[str, str]:
     """Return the JVM's environment: our paths, its jars, and where executors are."""
-    home = _spark_home()
-    jars = [str(jar) for jar in sorted((home / "jars").glob("*.jar"))]
     return {
         **os.environ,
         **({"SPARK_LOCAL_IP": address} if address else {}),
-        "CLASSPATH": os.pathsep.join([*master.class_path(), *jars]),
-        "SPARK_HOME": str(home),
+        "CLASSPATH": os.pathsep.join([*master.class_path(), *map(str, java.spark_jars())]),
+        "SPARK_HOME": str(_spark_home()),
         "PYSPARK_PYTHON": master.python,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         SAFE_PATH: "1",
@@ -321,7 +322,7 @@ def _preloaded(compiler: bool) -> list[str]:
     """Return the modules whose functions run in Python workers, and what loads their compiler."""
     package = registry.KINDS["checker"].package
     modules = [f"{package}.{name}" for name in registry.names("checker")]
-    return [*modules, f"{package}._spark.compiled:ready"] if compiler else modules
+    return [*modules, "harness.compiled:ready"] if compiler else modules
 
 
 def _wait_for_gateway(connection: Path, jvm: subprocess.Popen[bytes]) -> None:

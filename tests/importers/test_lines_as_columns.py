@@ -1,23 +1,37 @@
 """Reading thousands of lines at once means the same as reading them one by one.
 
-The reader of `edn` is the judge: whatever a line looks like, taking it apart by its colons, or
-finding the numbers of a poll among its bytes, gives what the reader gives, or leaves it to it.
+The readers of EDN and JSON are the judge: whatever a line looks like, the compiled scanner finds
+what they find, or leaves it to them.
 """
 
+import json
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.importers import _lines
+from harness.importers import _edn, _lines
 from harness.importers._jepsen import OperationLines, read_piece
-from harness.importers._lines import columns_of, text_at
+from harness.importers._lines import columns_of, columns_of_forms, text_at
 from harness.importers._recording import Slips
 from harness.importers.jepsen_kafka import FORMAT, common_shapes, decode, one_by_one
 
 NAMES, LOG = FORMAT.names, FORMAT.beside
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compiled() -> Iterator[None]:
+    """Small pieces are scanned, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_lines, "COMPILED_BYTES", 0)
+        yield
+
+
+WORDS = ["empty", "EMPTY", "a:b", "null", "é", 'a"b', "tab\t", "send", ":poll", "3", ""]
 numbers = st.integers(0, 10**18 - 1) | st.integers(0, 99)
 keys = st.integers(0, 30)
 messages = st.lists(st.tuples(numbers, numbers), max_size=4)
@@ -49,6 +63,23 @@ values = st.one_of(
             "[[:poll {3 [[1 2]]]]",
             "[[:poll {3 [[1 2] 4 [[5 6]]}]]",
             "[[:send 1 [2 3] ]]",
+            '[["send" "1" [2 3]] [:poll {"4" [[0 17]] 5 []}]]',
+            "[[:poll {3 [[1 2]] 3 [[4 5]]}] [:send 1 2]]",
+            "[[:poll {7 [[1 2]] 3 [[4 5]] 7 [[6 7]]}]]",
+            "[[:poll nil]]",
+            "[[:sendx 1 2]]",
+            "[[:send 01 2]]",
+            "[[:send 1 2] [:dance 3]]",
+            "#{1 2}",
+            '[#inst "2020-01-01T00:00:00Z" #foo [1]]',
+            '"a ] } \\" [ b"',
+            '"[[:send 1 2"',
+            "[1 #_ 2 ^:x 3]",
+            "(1\t2)",
+            "{1 2 3}",
+            "[ ; remark",
+            "3 4",
+            "[(]",
             "[[:send 1 2 3]]",
             "[[:poll {3 [[12345678901234567890 1]]}]]",
             "[:poll 3]",
@@ -57,11 +88,14 @@ values = st.one_of(
 )
 fields = st.fixed_dictionaries(
     {
-        "type": st.sampled_from([":invoke", ":ok", ":fail", ":info", ":okay"]),
-        "process": st.integers(0, 40).map(str) | st.sampled_from([":nemesis", "-3", "99999999999"]),
-        "f": st.sampled_from([":send", ":poll", ":txn", ":dance"]),
+        "type": st.sampled_from([":invoke", ":ok", ":fail", ":info"])
+        | st.sampled_from([":okay", "ok", '"ok"', "::ok", ":OK", "[:ok]"]),
+        "process": st.integers(0, 40).map(str)
+        | st.sampled_from([":nemesis", "-3", "99999999999", "2147483648", "007", "1.0", '"p1"']),
+        "f": st.sampled_from([":send", ":poll", ":txn", ":dance"])
+        | st.sampled_from(["::send", '"poll"', "send", "[:send]", "nil", ":"]),
         "value": values,
-        "time": st.integers(0, 10**15).map(str) | st.just("-5"),
+        "time": st.integers(0, 10**15).map(str) | st.sampled_from(["-5", "1.5", "nil", "12N"]),
     },
     optional={
         "index": st.integers(0, 10**6).map(str),
@@ -73,27 +107,41 @@ fields = st.fixed_dictionaries(
                 "nil,",
                 "nilly",
                 '"a \\" b"',
+                '"empty"',
+                ":EMPTY",
+                "::queue_empty",
+                "nothing",
+                '["Drained" 3]',
+                "( :no-more)",
+                "[[:empty]]",
+                "#{:empty}",
+                "[]",
+                "{:empty 1}",
+                "\\a",
                 "[:timeout 5]",
                 "{:a :b}",
                 "7",
             ]
         ),
-        "node": st.sampled_from(["n1", ":n2"]),
+        "node": st.sampled_from(["n1", ":n2", "1x", '"n"', "n1 n2", "#{", "#_", ":type"]),
+        "rebalance-log": st.sampled_from(["[{:keys [1 2]}]", "nil", "[{]"]),
     },
 )
-orders = st.permutations(["index", "type", "process", "f", "value", "time", "error", "node"])
+orders = st.permutations(["index", "type", "process", "f", "value", "time", "error", "node", LOG])
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> bytes:
     """Many lines of a few orders of keys, as one test prints them, and some of no order at all."""
     order = draw(st.lists(orders, min_size=1, max_size=2))
-    prefix = draw(st.sampled_from(["", "", "#jepsen.history.Op"]))
+    prefix = draw(st.sampled_from(["", "", "#jepsen.history.Op", " #:a", "#_", "^:x ", "#op "]))
+    end = draw(st.sampled_from(["", "\r", " ; remark", " {:type :ok}", "]"]))
     lines = []
     for some in draw(st.lists(fields, min_size=1, max_size=12)):
         keys_in_order = [key for key in draw(st.sampled_from(order)) if key in some]
         text = ", ".join(f":{key} {some[key]}" for key in keys_in_order)
-        lines.append(f"{prefix}{{{text}}}")
+        again = draw(st.sampled_from(["", "", "", ", :type :ok", " :node nil", ", :process 3"]))
+        lines.append(f"{prefix}{{{text}{again}}}{end}")
     odd = st.sampled_from(["", "  ", "; remark", "{:type :ok", "[]", "{:a 1}", "\ufffd", "{}\r"])
     lines += draw(st.lists(odd, max_size=2))
     lines *= draw(st.integers(1, 20))  # so that it pays to take them as columns
@@ -110,8 +158,8 @@ def _rows(heads: pa.RecordBatch) -> list[tuple[Any, ...]]:
     return [
         (
             *(row[name] for name in ("line", "type", "process", "f", "time", "error")),
-            _meaning(text_at(heads["value"], i) or "nil"),
-            *(row["beside"], row["name"]),
+            *(_meaning(text_at(heads[name], i) or "nil") for name in ("value", "beside")),
+            *(row["name"], row["actor"]),
         )
         for i, row in enumerate(heads.to_pylist())
     ]
@@ -119,27 +167,67 @@ def _rows(heads: pa.RecordBatch) -> list[tuple[Any, ...]]:
 
 def _meaning(text: str) -> Any:
     try:
-        return repr(_lines._edn.read(text))
-    except _lines._edn.Malformed:
-        return text
+        return repr(_edn.read(text, lenient=True))
+    except _edn.Malformed as e:  # a map of three: decoders read, and refuse, both texts alike
+        return e.message
 
 
-@settings(max_examples=150)
+@settings(max_examples=200)
 @given(data=histories())
 def test_fields_are_those_that_the_reader_finds(data: bytes) -> None:
-    """Lines taken apart by their colons have the fields that the reader finds in them.
-
-    A value that is no EDN is met later by a decoder; so a line with one may have come through.
-    """
+    """Scanned lines have the fields that the reader finds in them, and the same slips."""
     fast, slow = Slips(), Slips()
     found, expected = _rows(columns_of(data, 1, NAMES, fast, LOG)), _rows(_one_by_one(data, slow))
-    known = {row[0] for row in expected}
-    assert [row for row in found if row[0] in known] == expected
-    more = [row for row in found if row[0] not in known]
-    assert fast.counts["NOT_EDN"] + len(more) == slow.counts["NOT_EDN"]
-    assert {name: n for name, n in fast.counts.items() if name != "NOT_EDN"} == {
-        name: n for name, n in slow.counts.items() if name != "NOT_EDN"
-    }
+    assert found == expected
+    assert (fast.counts, fast.first) == (slow.counts, slow.first)
+
+
+as_json = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 10**18) | st.sampled_from(WORDS) | st.floats(0, 9),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["1", "b", ""]), inner, max_size=2)
+    ),
+    max_leaves=6,
+)
+objects = st.fixed_dictionaries(
+    {
+        "type": st.sampled_from(["invoke", "ok", "fail", "info", ":ok", "okay", 3]),
+        "process": st.integers(0, 9) | st.sampled_from(["nemesis", None, 2**31, 1.0]),
+        "f": st.sampled_from(["send", "poll", ":send", "", "dance", None]),
+        "value": as_json,
+        "time": st.integers(0, 10**12) | st.sampled_from([1.5, None, -1]),
+    },
+    optional={"error": as_json, LOG: as_json, "node": as_json},
+)
+
+
+@st.composite
+def json_histories(draw: st.DrawFn) -> str:
+    """Objects one on a line, over several lines, or in an array; some texts of no form."""
+    some = draw(st.lists(objects, min_size=1, max_size=9))
+    indent = draw(st.sampled_from([None, None, 1]))
+    between = draw(st.sampled_from(["\n", ",\n", " ", "\r\n"]))
+    texts = [json.dumps(each, indent=indent, ensure_ascii=draw(st.booleans())) for each in some]
+    odd = ["{", "[]", '{"a" 1}', '{"type": "ok",}', '{"type": nul}', "\n", "1", '{"a": 01}', "]"]
+    at = draw(st.integers(1, len(texts)))
+    texts[at:at] = draw(st.lists(st.sampled_from(odd), max_size=2))
+    text = between.join(texts)
+    return f"[\n{text}]\n" if draw(st.booleans()) else text
+
+
+@settings(max_examples=200)
+@given(text=json_histories())
+def test_objects_are_those_that_the_reader_finds(text: str) -> None:
+    """Scanned objects of JSON have the fields, lines and slips that Python's reader finds."""
+    data = text.encode()
+    fast, slow = Slips(), Slips()
+    found = _rows(columns_of_forms(data, NAMES, fast, LOG))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_lines, "is_worth_compiling", lambda size_bytes: False)
+        expected = _rows(columns_of_forms(data, NAMES, slow, LOG))
+    assert found == expected
+    assert (fast.counts, fast.first) == (slow.counts, slow.first)
 
 
 @settings(max_examples=150)

@@ -116,7 +116,7 @@ def test_a_run_does_not_set_options(
 def test_settings_of_the_compiler_are_not_read(tmp_path: Path) -> None:
     """numba reads .numba_config.yaml of the working directory, and unpickles what it names."""
     (tmp_path / ".numba_config.yaml").write_text("cache_dir: /nowhere\nopt: 0\nboundscheck: 1\n")
-    words = "import os; import checkers._spark.compiled as c; c.ready(); "
+    words = "import os; import harness.compiled as c; c.ready(); "
     words += "from numba.core import config; config.reload_config(); "
     words += "print(config.CACHE_DIR, config.OPT, config.BOUNDSCHECK)"
     plain = started(tmp_path, sys.executable, "-P", "-c", words, PYTHONPATH=ROOT).stdout.split()

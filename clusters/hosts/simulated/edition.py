@@ -6,8 +6,8 @@ that drawing, running and judging a seed can import, and nothing else: a new rep
 invalidate yesterday's evidence.
 """
 
-import ast
 import hashlib
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -22,6 +22,10 @@ BEGINNINGS = (
 PLUGINS = ("clusters/systems", "harness/workloads", "nemesis", "checkers")  # imported by name
 PROGRAMS = ("clusters/flotilla", "clusters/flotilla_mutants")
 SUFFIXES = (".py", ".toml")
+_IMPORT = re.compile(
+    r"^[ \t]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]+(\([^)]*\)|.*)|import[ \t]+(.*))$", re.M
+)
+_NAME = re.compile(r"[\w.]+")
 
 
 @cache
@@ -36,42 +40,53 @@ def edition() -> str:
 
 def sources() -> frozenset[Path]:
     """Return the files that a simulated run depends on."""
-    paths: set[Path] = set()
+    there = {
+        path.relative_to(ROOT).as_posix()
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*")
+        if path.suffix in SUFFIXES
+    }
+    folders = tuple(f"{folder}/" for folder in (*PLUGINS, *PROGRAMS))
+    waiting = [*BEGINNINGS, *(file for file in there if file.startswith(folders))]
+    found: set[str] = set()
     modules: set[tuple[str, ...]] = set()
-    waiting = [ROOT / name for name in BEGINNINGS]
-    for folder in (*PLUGINS, *PROGRAMS):
-        waiting += [path for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES]
     while waiting:
-        path = waiting.pop()
-        if path not in paths:
-            paths.add(path)
-            if path.suffix == ".py":
-                package = path.parent.relative_to(ROOT).parts
-                new = _imported_names(package, path.read_bytes()) - modules
+        file = waiting.pop()
+        if file not in found:
+            found.add(file)
+            if file.endswith(".py"):
+                package = tuple(file.split("/")[:-1])
+                new = _imported_names(package, (ROOT / file).read_bytes()) - modules
                 modules |= new
-                waiting += [file for name in new for file in _files(name)]
-    return frozenset(paths)
+                waiting += there.intersection(each for name in new for each in _files(name))
+    return frozenset(ROOT / file for file in found)
 
 
-@cache  # parsing is slow, and a campaign reads the edition again after each import
+@cache  # a campaign reads the edition again after each import
 def _imported_names(package: tuple[str, ...], code: bytes) -> frozenset[tuple[str, ...]]:
-    """Return the names of our modules, and of what is in them, that a module imports anywhere."""
+    """Return the names of our modules, and of what is in them, that a module imports anywhere.
+
+    They are found by a pattern, since parsing all modules would take longer than a short run."""
     imported: set[tuple[str, ...]] = set()
-    for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.Import):
-            names = [tuple(alias.name.split(".")) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            above = package[: len(package) + 1 - node.level] if node.level else ()
-            module = (*above, *(node.module.split(".") if node.module else ()))
-            names = [module, *((*module, alias.name) for alias in node.names)]
+    for dots, source, taken, modules in _IMPORT.findall(code.decode()):
+        if modules:
+            imported.update(tuple(name.split(".")) for name in _first_words(modules))
         else:
-            continue
-        imported.update(name for name in names if name[0] in PACKAGES)
-    return frozenset(imported)
+            above = package[: len(package) + 1 - len(dots)] if dots else ()
+            module = (*above, *(source.split(".") if source else ()))
+            imported |= {module, *((*module, name) for name in _first_words(taken))}
+    return frozenset(name for name in imported if name[0] in PACKAGES)
 
 
-def _files(name: tuple[str, ...]) -> Iterator[Path]:
-    """Yield the file of a module of ours, and of its packages."""
+def _first_words(listed: str) -> Iterator[str]:
+    """Yield the names in the list of an import statement, without comments and other names."""
+    for part in re.sub(r"#.*", "", listed).strip("() ").split(","):
+        if found := _NAME.search(part):
+            yield found[0]
+
+
+def _files(name: tuple[str, ...]) -> Iterator[str]:
+    """Yield where the file of a module of ours, and those of its packages, would be."""
     for depth in range(1, len(name) + 1):
-        folder = ROOT.joinpath(*name[:depth])
-        yield from (p for p in (folder / "__init__.py", folder.with_suffix(".py")) if p.is_file())
+        folder = "/".join(name[:depth])
+        yield from (f"{folder}/__init__.py", f"{folder}.py")

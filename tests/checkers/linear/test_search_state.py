@@ -8,7 +8,7 @@ import pytest
 
 from checkers._linear import search_state
 from checkers._linear.search_state import NOW, SearchState, allocate
-from checkers._spark.compiled import kernel
+from harness.compiled import kernel
 
 OPS, FAILURES = 12, 400
 LONG = 80  # used operations: more than a comparison may take

@@ -2,12 +2,13 @@
 results.
 """
 
+import ast
 import json
 import subprocess
 import sys
 from pathlib import Path
 
-from clusters.hosts.simulated.edition import ROOT, sources
+from clusters.hosts.simulated.edition import PACKAGES, ROOT, _imported_names, sources
 
 RUN = """
 import json, sys
@@ -31,6 +32,37 @@ def test_whatever_a_run_imports_is_covered(tmp_path: Path) -> None:
     ours = {file for file in loaded if file.is_relative_to(ROOT) and ".venv" not in file.parts}
     assert len(ours) > 50
     assert ours <= sources()
+
+
+def test_imports_are_found_as_a_parser_finds_them() -> None:
+    """In every file of the edition, and in any form of the statement."""
+    forms = (
+        "import clusters.kit as kit, harness.trial\n"
+        "def late():\n"
+        "    from .a import (  # why\n        b as c,\n        d,\n    )\n"
+        "    from ... import e  # f, g\n"
+        "    from harness.trial import Trial, h\n"
+    )
+    cases = [(("harness", "run", "x"), forms.encode())]
+    cases += [
+        (path.parent.relative_to(ROOT).parts, path.read_bytes())
+        for path in sources()
+        if path.suffix == ".py"
+    ]
+    for package, code in cases:
+        assert _imported_names(package, code) == _parsed_names(package, code), package
+
+
+def _parsed_names(package: tuple[str, ...], code: bytes) -> set[tuple[str, ...]]:
+    found: set[tuple[str, ...]] = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            found |= {tuple(alias.name.split(".")) for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) + 1 - node.level] if node.level else ()
+            module = (*above, *(node.module.split(".") if node.module else ()))
+            found |= {module, *((*module, alias.name) for alias in node.names)}
+    return {name for name in found if name[0] in PACKAGES}
 
 
 def test_what_looks_on_is_not() -> None:
