@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness import registry
-from harness.campaign.swarm import HOSTS as SIMULATED
 from harness.cli.console import (
     announce,
     format_duration,
@@ -40,7 +39,7 @@ from harness.history.rundir import RunDir
 from harness.judge.verdict import Judgement, Verdict
 from harness.spark.master import DEFAULT, NONE, default_master
 from harness.text.sanitize import sanitize
-from harness.trial import Trial
+from harness.trial import SIMULATED, Trial
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -52,6 +51,7 @@ EXIT_CODES = {
     Judgement.INVALID: EXIT_INVALID,
     Judgement.UNKNOWN: EXIT_UNKNOWN,
 }
+IN_PROCESS_BYTES = 32 << 20  # of a history that is judged without Spark, at most
 AROUND_S = 15.0  # of a real run: start, final read, judging
 SIMULATED_START_S, SIMULATED_PACE = 4.0, 0.3  # of a simulated one: once, and per second of load
 WORST_FIRST = (EXIT_INVALID, EXIT_BED_FAILED, EXIT_UNKNOWN, EXIT_VALID)
@@ -300,21 +300,38 @@ def _verdict(
 ) -> Verdict:
     """Judge by Spark. A simulated run, and one for which Spark is not wanted or does not start, is
     judged by the same checkers in this process if its history is small."""
-    from harness.judge.judge import IN_PROCESS_BYTES, history_bytes, judge, judge_in_process
-
     master = spark.master.url if spark else master or default_master()
-    size, limit = history_bytes(run), f"{IN_PROCESS_BYTES >> 20} MiB"
+    size, limit = run.history_bytes(), f"{IN_PROCESS_BYTES >> 20} MiB"
     if size <= IN_PROCESS_BYTES and not needs_java(run.trial(), master):
-        return judge_in_process(run, on_progress)
+        return _judge_here(run, on_progress)
     try:
-        return judge(run, spark.session() if spark else None, on_progress, master)
+        return _judge_by_spark(run, spark, master, on_progress)
     except SparkUnavailable as e:
         history = f"its history of {size / (1 << 20):,.1f} MiB"
         if size > IN_PROCESS_BYTES:
             more = f"{history} is larger than the limit of {limit} for judging without Spark"
             raise SparkUnavailable(f"{e}; {more}") from e
         say(f"{e}; judging without Spark, with the same checkers, since {history} is below {limit}")
-        return judge_in_process(run, on_progress)
+        return _judge_here(run, on_progress)
+
+
+def _judge_here(run: RunDir, on_progress: Callable[[str], None]) -> Verdict:
+    from harness.judge.judge import judge_in_process
+
+    return judge_in_process(run, on_progress)
+
+
+def _judge_by_spark(
+    run: RunDir, spark: "SparkLauncher | None", master: str, on_progress: Callable[[str], None]
+) -> Verdict:
+    """Judge by this Spark, or by one that is started before the judge is imported, which takes as
+    long as a JVM needs to start."""
+    from harness.spark.session import launch
+
+    with nullcontext(spark) if spark else closing(launch(master, run.history_bytes())) as engine:
+        from harness.judge.judge import judge_by
+
+        return judge_by(engine, run, on_progress)
 
 
 def check(run: RunDir, shown: ReportOptions, master: str | None = None) -> int:

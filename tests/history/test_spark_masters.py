@@ -22,7 +22,7 @@ from harness.errors import BadRequest, BedFailed
 from harness.history.reader import History
 from harness.history.run_files import open_run
 from harness.history.rundir import RunDir
-from harness.judge.judge import judge
+from harness.judge.judge import judge, judge_by
 from harness.spark import probe as spark_fit
 from harness.spark import session as spark
 from harness.spark.master import Master, pack_code
@@ -316,7 +316,8 @@ def test_a_connect_server_judges_too(
     here = run.verdict_file.read_bytes()
     run.verdict_file.unlink()
     with spark_lab.cluster(tmp_path) as servers:
-        judge(run, master=servers.connect(spark_lab.stranger(tmp_path)))
+        with closing(spark.launch(servers.connect(spark_lab.stranger(tmp_path)))) as engine:
+            judge_by(engine, run)
     assert run.verdict_file.read_bytes() == here
     assert "SPARK_REMOTE" not in os.environ
     assert History.open(run).row_counts["ops"]
