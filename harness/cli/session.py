@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from harness import registry
@@ -245,7 +246,13 @@ def run_one(request: Request, runs: Path, spark: "SparkLauncher") -> RunEnd:
     seed, run = request.trial.seed, None
     try:
         with TrialScreen(request.trial) as live:
-            run = launch.run(request.trial, request.plan_text, live.update, runs)
+
+            def update(status: Mapping[str, Any]) -> None:
+                if status.get("phase") == "drain":  # the load is over
+                    Thread(target=_load_judge, args=(request.trial,), daemon=True).start()
+                live.update(status)
+
+            run = launch.run(request.trial, request.plan_text, update, runs)
             live.update({"phase": "checking"})
             ending = judge_run(
                 run, seed, spark, on_progress=lambda name: live.update({"checker": name})
@@ -257,6 +264,15 @@ def run_one(request: Request, runs: Path, spark: "SparkLauncher") -> RunEnd:
     if request.trial.hosts == SIMULATED and ending.verdict:
         _record_messages(run, ending.verdict)
     return ending
+
+
+def _load_judge(trial: Trial) -> None:
+    """Import what judges the trial. What fails here fails again, with its message, when it
+    judges."""
+    with suppress(Exception):
+        from harness.judge.judge import load_checkers
+
+        load_checkers(trial)
 
 
 def _record_messages(run: RunDir, verdict: Verdict) -> None:

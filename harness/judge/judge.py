@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from importlib import import_module
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
@@ -114,13 +115,21 @@ def _prepare(run: RunDir) -> tuple[History, Trial, Sequence[str]]:
     """Return the sealed history, the trial, and the names of its checkers, imported."""
     seal(run)
     trial = run.trial()
-    names = checkers_of(trial)
-    for name in names:
-        registry.module("checker", name)
+    names = load_checkers(trial)
     history = History.open(run)
     history.read_ahead()
     own_checkers(history, trial)  # loads the system's modules
     return history, trial, names
+
+
+def load_checkers(trial: Trial) -> Sequence[str]:
+    """Import what judges the trial, which takes longer than judging a small run. Return the names
+    of its checkers."""
+    import_module("pandas")  # as Arrow does at its first conversion
+    names = checkers_of(trial)
+    for name in names:
+        registry.module("checker", name)
+    return names
 
 
 def _run_checkers(

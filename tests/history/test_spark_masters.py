@@ -6,6 +6,7 @@ import socket
 import sys
 import zipfile
 from collections.abc import Iterator
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -315,9 +316,11 @@ def test_a_connect_server_judges_too(
     monkeypatch.undo()
     here = run.verdict_file.read_bytes()
     run.verdict_file.unlink()
-    with spark_lab.cluster(tmp_path) as servers:
-        with closing(spark.launch(servers.connect(spark_lab.stranger(tmp_path)))) as engine:
-            judge_by(engine, run)
+    with (
+        spark_lab.cluster(tmp_path) as servers,
+        closing(spark.launch(servers.connect(spark_lab.stranger(tmp_path)))) as engine,
+    ):
+        judge_by(engine, run)
     assert run.verdict_file.read_bytes() == here
     assert "SPARK_REMOTE" not in os.environ
     assert History.open(run).row_counts["ops"]
