@@ -272,7 +272,7 @@ def _environment(
         **os.environ,
         **({"SPARK_LOCAL_IP": address} if address else {}),
         "CLASSPATH": os.pathsep.join([*master.class_path(), *map(str, java.spark_jars())]),
-        "SPARK_HOME": str(_spark_home()),
+        "SPARK_HOME": str(java.spark_home()),
         "PYSPARK_PYTHON": master.python,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         SAFE_PATH: "1",
@@ -317,12 +317,6 @@ def _wait_for_exit(child: subprocess.Popen[bytes], within_s: float | None) -> No
     except subprocess.TimeoutExpired:
         child.kill()
         child.wait()
-
-
-def _spark_home() -> Path:
-    import pyspark
-
-    return Path(pyspark.__file__).parent
 
 
 def _preloaded(compiler: bool) -> list[str]:
