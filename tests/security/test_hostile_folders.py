@@ -123,7 +123,7 @@ def stage(tmp_path: Path, base: Path) -> Stage:
 @pytest.mark.parametrize("kind", [*KINDS, *MIXED, "code"])
 def test_no_command_is_harmed(stage: Stage, kind: str) -> None:
     """With every file replaced, and with all but those without which nothing else is read."""
-    for name, keep in (("all", ()), ("rest", KEPT)):
+    for name, keep in _replaced(kind).items():
         folder = hostile_runs.made(
             stage.base, stage.path / "runs" / name, stage.outside, kind, keep
         )
@@ -135,6 +135,11 @@ def test_no_command_is_harmed(stage: Stage, kind: str) -> None:
         stage.run(stage.path, "import", str(path), "--as", form, "--out", f"imported{number}")
 
 
+def _replaced(kind: str) -> dict[str, tuple[str, ...]]:
+    """What is kept in each folder of this kind; code lies beside the files, and replaces none."""
+    return {"all": ()} if kind == "code" else {"all": (), "rest": KEPT}
+
+
 def _importable(folder: Path) -> Iterator[tuple[Path, str]]:
     """Files of a hostile run as histories of other tools."""
     chosen = {"history/*.parquet": "parquet", "*.log": "porcupine", "ledger.jsonl": "jepsen-append"}
@@ -144,10 +149,12 @@ def _importable(folder: Path) -> Iterator[tuple[Path, str]]:
 
 def test_a_site_over_all_of_them(stage: Stage) -> None:
     """The list, each report, comparisons, suites and archives are answered by one server."""
-    kinds = [*KINDS, *MIXED, "code"]
-    for kind in kinds:
-        for name, keep in ((kind, ()), (f"{kind}-rest", KEPT)):
-            hostile_runs.made(stage.base, stage.path / "runs" / name, stage.outside, kind, keep)
+    names = []
+    for kind in [*KINDS, *MIXED, "code"]:
+        for name, keep in _replaced(kind).items():
+            names.append(f"{kind}-{name}")
+            to = stage.path / "runs" / names[-1]
+            hostile_runs.made(stage.base, to, stage.outside, kind, keep)
     before, figure = stage._state(), stage.path / "maxrss"
     argv = [sys.executable, "-P", "-c", MEASURED, figure, SCRIPT, "serve", "runs", "--port", "0"]
     server = subprocess.Popen(
@@ -157,7 +164,6 @@ def test_a_site_over_all_of_them(stage: Stage) -> None:
     found = re.search(rb"http://127\.0\.0\.1:(\d+)/", server.stdout.readline())
     assert found is not None
     port = int(found[1])
-    names = [f"{kind}{rest}" for kind in kinds for rest in ("", "-rest")]
     pages = [f"/runs/{name}{part}" for name in names for part in ("", "/live")]
     pages += [f"/compare?run={name}&run=letters-rest" for name in names]
     for page in ("/", "/runs.json", "/suites", "/trial?name=sound", *pages, "/"):

@@ -12,6 +12,7 @@ import shutil
 import socket
 import tomllib
 from collections.abc import Callable, Collection, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -108,9 +109,8 @@ def wrong_types(path: Path, outside: Path) -> None:
 
 def bomb(path: Path, outside: Path) -> None:
     """Small files that are large once they are unpacked."""
-    table = TABLES.get(table_of(path)) if path.suffix in (".parquet", ".arrows") else None
-    if table is not None:
-        _bombs(path, table)
+    if path.suffix in (".parquet", ".arrows") and table_of(path) in TABLES:
+        path.write_bytes(_bomb(table_of(path), path.suffix))
     elif path.suffix == ".json":
         path.write_text('{"nodes": [' + "[]," * 12_000_000 + "[]]}")
     elif path.suffix == ".toml":
@@ -202,28 +202,30 @@ def _with(value: Any, keys: bool = False) -> Any:
     return [_with(item, keys) for item in value] if isinstance(value, list) else value
 
 
-def _bombs(path: Path, schema: pa.Schema) -> None:
-    """Of a table with texts 12 GB of equal ones; of one of numbers a million equal rows, and in a
-    group of its own more than any group may have."""
-    rows, text = 30_000, "[" * 65_536
-    texts = any(pa.types.is_string(field.type) for field in schema)
-    if not texts:
-        rows = (1 << 20) + 1
+@cache  # it is large while it is made
+def _bomb(table: str, suffix: str) -> bytes:
+    """Of a table with texts 2 GB of equal ones in each of its groups; of one of numbers a million
+    equal rows, and in a group of its own more than any group may have."""
+    schema = TABLES[table]
+    texts = sum(pa.types.is_string(field.type) for field in schema)
+    rows = 30_000 // texts if texts else (1 << 20) + 1
+    column = pa.repeat(pa.scalar("[" * 65_536), rows if texts else 0)
     columns = [
-        pa.repeat(pa.scalar(text if pa.types.is_string(f.type) else 1, f.type), rows)
-        if not f.nullable or pa.types.is_string(f.type)
+        column
+        if pa.types.is_string(f.type)
+        else pa.repeat(pa.scalar(1, f.type), rows)
+        if not f.nullable
         else pa.nulls(rows, f.type)
         for f in schema
     ]
-    if path.suffix == ".arrows":
+    sink = pa.BufferOutputStream()
+    if suffix == ".arrows":
         batch = pa.RecordBatch.from_arrays(columns, schema=schema)
         options = pa.ipc.IpcWriteOptions(compression="zstd")
-        with (
-            pa.OSFile(str(path), "wb") as file,
-            pa.ipc.new_stream(file, schema, options=options) as stream,
-        ):
+        with pa.ipc.new_stream(sink, schema, options=options) as stream:
             stream.write_batch(batch)
-        return
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        for _ in range(6 if texts else 1):
-            writer.write_table(pa.Table.from_arrays(columns, schema=schema), row_group_size=rows)
+    else:
+        with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
+            for _ in range(6 if texts else 1):
+                writer.write_table(pa.Table.from_arrays(columns, schema=schema), rows)
+    return bytes(sink.getvalue())
