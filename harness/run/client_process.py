@@ -427,6 +427,14 @@ def local_journals(run: RunDir, name: str, *, patient: bool = False) -> tuple[Ro
     return ops, notes
 
 
+def _only_journals(run: RunDir, name: str) -> tuple[RowSink, RowSink]:
+    """Return journals in the run's folder, for a process that does nothing else with Arrow."""
+    from harness.history.journal import skip_pandas
+
+    skip_pandas()
+    return local_journals(run, name)
+
+
 def streamed_journals(run: RunDir, name: str) -> tuple[RowSink, RowSink]:
     """Return row streams to the runner, on standard output."""
     return RowStream("ops", pack_integers, _print), RowStream("notes", pack_texts, _print)
@@ -523,7 +531,7 @@ def main() -> int:
     folder, name = words
     try:
         run = RunDir.open(Path(folder))
-        logs = streamed_journals if STREAM in sys.argv else local_journals
+        logs = streamed_journals if STREAM in sys.argv else _only_journals
         life = Incarnation.of(sys.argv[1:])
         on_ready = _quiet_collector
         return asyncio.run(serve(run, name, logs, time.monotonic_ns, _die, life, on_ready))

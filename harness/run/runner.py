@@ -43,8 +43,11 @@ def run_in_hosts(
     except SeatrialError as e:
         run.update_state(error=str(e))
         return e.exit_code
-    from harness.run.trial_run import keep_world_events, run_story  # it starts threads
+    from harness.history.journal import skip_pandas  # it starts threads
+    from harness.run.trial_run import keep_world_events, run_story  # it does, too
 
+    if open_pipe is open_parent_pipe:  # this process is the run's own
+        skip_pandas()
     try:
         return hosts.run(run_story(run, hosts, story, open_pipe))
     finally:

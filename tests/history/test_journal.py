@@ -26,6 +26,16 @@ from harness.history.journal import (
 from harness.history.schema import NOTES, OPS
 from harness.operation import NONE, ops_row
 
+ARRAYS = """
+import sys
+import pyarrow as pa
+from harness.history.journal import skip_pandas
+skip_pandas()
+made = pa.table({"a": pa.array([1, 2])})
+assert "pandas" not in sys.modules
+assert list(made.to_pandas()["a"]) == [1, 2]
+import pandas  # it is found again
+"""
 ROW = (5, 1, 7, 1, 1, 3, 99, NONE, 12, NONE, NONE, 2, 0, 1)
 
 
@@ -263,3 +273,8 @@ def test_the_schemas_hold_what_the_design_says() -> None:
     """Small types where there are many rows; text only in the small tables."""
     assert all(pa.types.is_integer(field.type) for field in OPS)
     assert NOTES.field("text").type == pa.string()
+
+
+def test_a_process_that_writes_arrays_may_do_without_pandas() -> None:
+    """Its start takes half the time; whatever asks for pandas later gets it."""
+    subprocess.run([sys.executable, "-c", ARRAYS], check=True)

@@ -40,21 +40,26 @@ def edition() -> str:
 
 def sources() -> frozenset[Path]:
     """Return the files that a simulated run depends on."""
-    paths: set[Path] = set()
+    there = {
+        path.relative_to(ROOT).as_posix()
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*")
+        if path.suffix in SUFFIXES
+    }
+    folders = tuple(f"{folder}/" for folder in (*PLUGINS, *PROGRAMS))
+    waiting = [*BEGINNINGS, *(file for file in there if file.startswith(folders))]
+    found: set[str] = set()
     modules: set[tuple[str, ...]] = set()
-    waiting = [ROOT / name for name in BEGINNINGS]
-    for folder in (*PLUGINS, *PROGRAMS):
-        waiting += [path for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES]
     while waiting:
-        path = waiting.pop()
-        if path not in paths:
-            paths.add(path)
-            if path.suffix == ".py":
-                package = path.parent.relative_to(ROOT).parts
-                new = _imported_names(package, path.read_bytes()) - modules
+        file = waiting.pop()
+        if file not in found:
+            found.add(file)
+            if file.endswith(".py"):
+                package = tuple(file.split("/")[:-1])
+                new = _imported_names(package, (ROOT / file).read_bytes()) - modules
                 modules |= new
-                waiting += [file for name in new for file in _files(name)]
-    return frozenset(paths)
+                waiting += there.intersection(each for name in new for each in _files(name))
+    return frozenset(ROOT / file for file in found)
 
 
 @cache  # a campaign reads the edition again after each import
@@ -80,8 +85,8 @@ def _first_words(listed: str) -> Iterator[str]:
             yield found[0]
 
 
-def _files(name: tuple[str, ...]) -> Iterator[Path]:
-    """Yield the file of a module of ours, and of its packages."""
+def _files(name: tuple[str, ...]) -> Iterator[str]:
+    """Yield where the file of a module of ours, and those of its packages, would be."""
     for depth in range(1, len(name) + 1):
-        folder = ROOT.joinpath(*name[:depth])
-        yield from (p for p in (folder / "__init__.py", folder.with_suffix(".py")) if p.is_file())
+        folder = "/".join(name[:depth])
+        yield from (f"{folder}/__init__.py", f"{folder}.py")
