@@ -217,13 +217,15 @@ def engine(trial: Trial, master: str | None = None) -> Iterator["SparkLauncher"]
 
 @contextmanager
 def starting_spark(master: str, *, wanted: bool) -> Iterator["SparkLauncher | None"]:
-    """Yield Spark, which starts meanwhile, for a large history; None if it is not wanted."""
+    """Yield Spark, which starts meanwhile, for a large history; None if it is not wanted, or cannot
+    be started: the check says why."""
     from harness.spark import session as spark
 
-    if not wanted or master == NONE:
-        yield None
-        return
-    with closing(spark.launch(master, compiler=True)) as sessions:
+    begun = None
+    if wanted:
+        with suppress(SparkUnavailable):
+            begun = spark.launch(master, spark.LARGE_BYTES)
+    with closing(begun) if begun else nullcontext() as sessions:
         yield sessions
 
 
