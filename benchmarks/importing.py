@@ -1,31 +1,47 @@
-"""How fast foreign histories come in: Jepsen-style kafka histories with keys that rotate.
+"""How fast foreign histories come in: Jepsen's kafka as EDN or JSON, and Porcupine's logs.
 
-    python benchmarks/importing.py [OPERATIONS] [--check]
+    python benchmarks/importing.py [OPERATIONS] [--format edn|json|porcupine|porcupine-kv] [--check]
+    python benchmarks/importing.py --runs 5 --against CHECKOUT
 
 Clients send to a few keys at a time and poll those that are theirs; a key is retired after a while
-and another takes its place, as Jepsen's generator does. Printed are lines a second for reading,
-pairing and writing, the time of the whole and the memory of all its processes together, and, with
---check, the verdict's. On a busy machine the processor's seconds tell more than the clock's.
+and another takes its place, as Jepsen's generator does. Clients of registers write and read. Each
+run is a process of its own, which prints lines a second for reading, pairing and writing, the time
+of the whole and the memory of all its processes together, and, with --check, the verdict's. With
+--against another checkout of this repository runs in turn with this one, on the same file. Printed
+are medians, and how often the other's seconds this one takes. A first run of each, which compiles,
+does not count. On a busy machine the processor's seconds tell more than the clock's.
 """
 
 import argparse
 import json
+import os
 import random
+import re
 import resource
+import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from _used import Peak
 
+from harness import registry
 from harness.history.rundir import RunDir
 from harness.importers import _run_folder as _folder
-from harness.importers import jepsen_kafka
-from harness.importers._jepsen import recording
 from harness.judge.judge import judge
 
+HERE = Path(__file__).resolve().parents[1]
+WARM_UP = 20_000  # operations of the run that does not count
+FORMATS = {
+    "edn": "jepsen-kafka",
+    "json": "jepsen-kafka",
+    "porcupine": "porcupine",
+    "porcupine-kv": "porcupine-kv",
+}
+CLIENTS = 5  # of registers
 PROCESSES, ACTIVE_KEYS, WRITES_OF_A_KEY, MOST_POLLED = 20, 12, 1024, 32
 SHARES = 5  # each process reads the keys of one share
 
@@ -105,38 +121,126 @@ def _rest(key: int, log: list[int], read: dict[int, int], most: int | None = Non
     return f"{key} [{' '.join(f'[{at + n} {v}]' for n, v in enumerate(some))}]"
 
 
+def as_json(lines: Iterable[str]) -> Iterator[str]:
+    """The same history in JSON."""
+    for line in lines:
+        line = re.sub(r":(\w+)", r'"\1"', line).replace("nil", "null")
+        line = re.sub(r'("(?:index|type|process|f|value|time)") ', r"\1: ", line)
+        line = re.sub(r"(\d+) \[\[", r'"\1": [[', line)  # the messages of a key
+        yield re.sub(r"(?<=[\w\]\"]) (?=[\d\[{])", ", ", line).replace(":,", ":")
+
+
+def registers(operations: int, format_: str, seed: int = 1) -> Iterator[str]:
+    """A sound history of registers, as Porcupine's logs and key-value histories have them."""
+    dice = random.Random(seed)
+    held = dict.fromkeys(range(1 if format_ == "porcupine" else 100), "")
+    open_: dict[int, tuple[str, int, str]] = {}
+    begun = 0
+    while begun < operations or open_:
+        process = dice.randrange(CLIENTS)
+        if process in open_:
+            f, key, value = open_.pop(process)
+            if f == "write":
+                held[key] = value
+            value, kind = value or held[key], "ok"
+        elif begun < operations:
+            begun, kind, key = begun + 1, "invoke", dice.choice(list(held))
+            f = dice.choice(("read", "write"))
+            value = str(dice.randrange(1, 1000)) if f == "write" else ""
+            open_[process] = f, key, value
+        else:
+            continue
+        if format_ == "porcupine":
+            yield f"INFO  jepsen.util - {process}\t:{kind}\t:{f}\t{value or 'nil'}\n"
+        else:
+            name = {"read": "get", "write": "put"}[f]
+            text = f'"x {process} {value} y"' if value else "nil"
+            head = f"{{:process {process}, :type :{kind}, :f :{name}"
+            yield f'{head}, :key "{key}", :value {text}}}\n'
+
+
+def lines_of(operations: int, format_: str) -> Iterator[str]:
+    if format_ in ("edn", "json"):
+        found = history(operations)
+        return as_json(found) if format_ == "json" else found
+    return registers(operations, format_)
+
+
 def main() -> None:
     asked = argparse.ArgumentParser()
     asked.add_argument("operations", nargs="?", type=int, default=1_000_000)
+    asked.add_argument("--format", choices=FORMATS, default="edn")
     asked.add_argument("--check", action="store_true", help="judge it too, with Spark")
+    asked.add_argument("--runs", type=int, default=1)
+    asked.add_argument("--against", type=Path, help="another checkout, to compare with")
+    asked.add_argument("--file", type=Path, help="one run, of a file that is there")
     options = asked.parse_args()
+    if options.file:
+        with tempfile.TemporaryDirectory() as folder, Peak() as peak:
+            name = FORMATS[options.format]
+            found = _measure(options.file, name, Path(folder) / "run", check=options.check)
+        json.dump(found | {"peak_gb": round(peak.gb, 2)}, sys.stdout)
+        return
+    trees = {"this": HERE} | ({"other": options.against.resolve()} if options.against else {})
+    results: dict[str, list[dict[str, float]]] = {name: [] for name in trees}
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "history.edn"
-        with path.open("w") as file:
-            file.writelines(history(options.operations))
-        with Peak() as peak:
-            told = _measure(path, Path(folder) / "run", check=options.check)
-    json.dump(told | {"peak_gb": round(peak.gb, 2)}, sys.stdout, indent=2)
+        for run in range(options.runs + 1):
+            path = Path(folder) / f"history-{min(run, 1)}"
+            if run < 2:
+                with path.open("w") as file:
+                    size = min(WARM_UP, options.operations) if run == 0 else options.operations
+                    file.writelines(lines_of(size, options.format))
+            for name, tree in trees.items():
+                found = _run(tree, path, options.format, check=options.check and run > 0)
+                results[name] += [found] if run else []
+    printed = {name: _medians(some) for name, some in results.items()}
+    if "other" in printed:
+        printed["ratio"] = {
+            key: round(value / printed["other"][key], 2)
+            for key, value in printed["this"].items()
+            if isinstance(value, float) and printed["other"].get(key)
+        }
+    json.dump(printed, sys.stdout, indent=2)
     print()
 
 
-def _measure(path: Path, out: Path, *, check: bool) -> dict[str, object]:
+def _run(tree: Path, path: Path, format_: str, *, check: bool) -> dict[str, float]:
+    """Run one measurement with the packages of a checkout."""
+    command = [sys.executable, __file__, "--file", str(path), "--format", format_]
+    command += ["--check"] if check else []
+    environment = os.environ | {"PYTHONPATH": str(tree)}
+    printed = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout
+    found: dict[str, float] = json.loads(printed)
+    return found
+
+
+def _medians(results: list[dict[str, float]]) -> Mapping[str, float]:
+    first = results[0]
+    return {
+        key: statistics.median(one[key] for one in results) if isinstance(value, float) else value
+        for key, value in first.items()
+    }
+
+
+def _measure(path: Path, name: str, out: Path, *, check: bool) -> dict[str, object]:
     size = path.stat().st_size
+    read_history = registry.load("importer", name)
     began, cpu = time.perf_counter(), _cpu_s()
-    history = recording(path, jepsen_kafka.FORMAT)
-    read = time.perf_counter()
+    history = read_history(path)
+    read, read_cpu = time.perf_counter(), _cpu_s()
     lines = len(history.events)
-    run = _folder.write(history, path, "jepsen-kafka", out)
+    run = _folder.write(history, path, name, out)
     written = time.perf_counter()
     told: dict[str, object] = {
         "lines": lines,
         "file_mb": round(size / 1e6, 1),
         "read_s": round(read - began, 2),
+        "read_cpu_s": round(read_cpu - cpu, 2),
         "lines_read_per_s": round(lines / (read - began)),
         "pair_and_write_s": round(written - read, 2),
         "import_s": round(written - began, 2),
         "import_cpu_s": round(_cpu_s() - cpu, 2),
-        "lines_per_s": round(lines / (written - began)),
+        "lines_per_cpu_s": round(lines / (_cpu_s() - cpu)),
         "history_mb": round(sum(p.stat().st_size for p in run.history.iterdir()) / 1e6, 1),
     }
     if check:

@@ -12,18 +12,33 @@ in any order; `absorb` merges two versions of a block. The place that the final 
 precedence over all others: it read the log that survived.
 """
 
+import heapq
+import os
+import struct
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import IntFlag
 from functools import wraps
 from itertools import chain
-from typing import Any, TypeVar
+from operator import itemgetter
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from checkers._spark.spark_stages import PARTIALS, Batches, Unit, arrays, in_batches
+from checkers._spark.spark_stages import (
+    EVERYTHING,
+    PARTIALS,
+    Batches,
+    Share,
+    Unit,
+    arrays,
+    in_batches,
+)
 from harness.compiled import kernel
+from harness.history.object_store import SCRATCH
 from harness.operation import F, Type
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -38,6 +53,9 @@ BLOCK = 1 << BLOCK_BITS
 NEVER = np.iinfo(np.int64).max  # later than any time
 GROWTH = 8  # factor by which arrays grow
 MAX_BLOCKS = 1 << 11  # that a task holds; it yields them, and starts again with none
+SIEVE_BITS = 16
+SIEVE = 1 << SIEVE_BITS
+HASH = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / the golden ratio: spreads consecutive numbers
 MAX_MISSING = 64  # blocks that a look-up may find missing before they are created
 
 # A place is the position of a message, key << OFFSET_BITS | offset: a number in a block.
@@ -68,10 +86,14 @@ class Blocks:
 
     def __init__(self, fields: Fields) -> None:
         self.fields = fields
+        self.clear()
+
+    def clear(self) -> None:
+        """Remove all blocks."""
         self._ids: Ints = np.array([NEVER])  # sorted; the last one is greater than any number
         self._slots: Ints = np.array([0])
         self._used = 0
-        self._arrays = {name: np.full(0, fill, dtype) for name, (dtype, fill) in fields.items()}
+        self._arrays = {n: np.full(0, fill, dtype) for n, (dtype, fill) in self.fields.items()}
 
     def __getitem__(self, name: str) -> Array:
         return self._arrays[name]
@@ -113,6 +135,52 @@ class Blocks:
             if len(self._arrays[name]) < end:
                 self._arrays[name] = _larger(self._arrays[name], first, end)
             self._arrays[name][first:end] = fill
+
+
+class SpillingBlocks(Blocks):
+    """Blocks of one task that sees all rows. What exceeds its memory is put aside in a file, in
+    sorted runs, and merged at the end: memory is the same for any number of rows."""
+
+    HEAD = struct.Struct("<qI")  # a block's number, and how many bytes follow
+
+    def __init__(self, fields: Fields) -> None:
+        super().__init__(fields)
+        self._file: IO[bytes] | None = None
+        self._runs: list[tuple[int, int]] = []
+
+    def spill(self) -> None:
+        """Put the blocks aside if there are too many."""
+        if len(self) > MAX_BLOCKS:
+            self._put_aside()
+
+    def whole(self, absorb: Callable[[Block, Block], None]) -> Iterator[tuple[int, Block]]:
+        """Yield each block's number and arrays in the order of numbers, all versions merged."""
+        if self._file is None:
+            yield from self.items()
+            return
+        with self._file as file:
+            self._put_aside()
+            file.flush()
+            runs = (self._run(*ends) for ends in self._runs)
+            yield from merged(heapq.merge(*runs, key=itemgetter(0)), self.fields, absorb)
+
+    def _put_aside(self) -> None:
+        if self._file is None:
+            folder = os.environ.get(SCRATCH, "").split(",")[0]  # on an executor its own
+            self._file = tempfile.TemporaryFile(dir=folder or None)  # noqa: SIM115 -- as long as it
+        begin = self._file.tell()
+        for number, block in self.items():
+            packed = pack(block, self.fields)
+            self._file.write(self.HEAD.pack(number, len(packed)) + packed)
+        self._runs.append((begin, self._file.tell()))
+        self.clear()
+
+    def _run(self, at: int, end: int) -> Iterator[tuple[int, bytes]]:
+        file = self._file.fileno() if self._file else -1
+        while at < end:
+            number, size = self.HEAD.unpack(os.pread(file, self.HEAD.size, at))
+            yield number, os.pread(file, size, at + self.HEAD.size)
+            at += self.HEAD.size + size
 
 
 def _larger(array: Array, used: int, needed: int) -> Array:
@@ -279,6 +347,27 @@ def offset_of(place: Ints) -> Ints:
     return np.where(place < 0, -1, (place & (MAX_OFFSETS - 1)) - 1)
 
 
+def among(numbers: Ints, wanted: Ints) -> Ints:
+    """Return the indices of the numbers that are in `wanted`, which is sorted."""
+    if not len(wanted):
+        return np.zeros(0, np.int64)
+    if len(numbers) < SIEVE or len(wanted) > SIEVE >> 4:
+        return _equal(numbers, wanted)
+    sieve = np.zeros(SIEVE, np.bool_)  # one look-up rules out most
+    sieve[_hash(wanted)] = True
+    some = np.flatnonzero(sieve[_hash(numbers)])
+    return some[_equal(numbers[some], wanted)]
+
+
+def _equal(numbers: Ints, wanted: Ints) -> Ints:
+    at = np.minimum(np.searchsorted(wanted, numbers), len(wanted) - 1)
+    return np.flatnonzero(wanted[at] == numbers)
+
+
+def _hash(numbers: Ints) -> Ints:
+    return (numbers.astype(np.uint64) * HASH >> np.uint64(64 - SIEVE_BITS)).view(np.int64)
+
+
 def differ(a: Ints, b: Ints) -> Bools:
     """Return where two places cannot be one: other queues, or other offsets if both are known."""
     both = (a >= 0) & (b >= 0) & (a != b)
@@ -337,35 +426,61 @@ READ_COLUMNS = ("process", "type", "f", "key", "value", "offset", "attempts")  #
 HELD_COLUMNS = ("value", "key", "offset")  # of replicas
 
 
-def scan_messages(unit: Unit, groups: Ints, imported: bool, until: int | None) -> Batches:
-    """Reduce the files of a unit to blocks. For the arguments see `observe`."""
-    table, paths = unit
-    columns = (*READ_COLUMNS, *(("mop",) if imported else ()), *(() if until is None else ("t",)))
-    blocks = Blocks(MESSAGE_FIELDS)
-    for rows in arrays(paths, columns if table == "ops" else HELD_COLUMNS, narrow=table == "ops"):
-        if table == "ops":
-            observe(blocks, OpColumns(rows), groups, imported=imported, until=until)
-        else:
-            observe_replica(blocks, *(rows[name] for name in HELD_COLUMNS))
-        if len(blocks) > MAX_BLOCKS:
-            yield from blocks.packed()
-            blocks = Blocks(MESSAGE_FIELDS)
-    yield from blocks.packed()
+@dataclass(frozen=True)
+class MessageScan:
+    """How the rows of a history are reduced to blocks.
+
+    groups    by process, the number of its group, or -1
+    imported  the history was recorded by another tool
+    until     that of the scope
+    """
+
+    groups: Ints
+    imported: bool = False
+    until: int | None = None
+
+    def scan(self, unit: Unit) -> Batches:
+        """Reduce the files of a unit."""
+        blocks = Blocks(MESSAGE_FIELDS)
+        for _ in self._observed(blocks, unit):
+            if len(blocks) > MAX_BLOCKS:
+                yield from blocks.packed()
+                blocks.clear()
+        yield from blocks.packed()
+
+    def blocks_of(self, units: Iterable[Unit], share: Share) -> Iterator[tuple[int, Block]]:
+        """Yield the blocks of a share, in the order of their numbers."""
+        blocks = SpillingBlocks(MESSAGE_FIELDS)
+        for unit in units:
+            for _ in self._observed(blocks, unit, share):
+                blocks.spill()
+        yield from blocks.whole(absorb)
+
+    def _observed(self, blocks: Blocks, unit: Unit, share: Share = EVERYTHING) -> Iterator[None]:
+        """Add a unit's rows, some at a time."""
+        table, paths = unit
+        if table != "ops":
+            for rows in arrays(paths, HELD_COLUMNS):
+                observe_replica(blocks, rows["value"], rows["key"], rows["offset"], share)
+                yield
+            return
+        columns = (
+            *READ_COLUMNS,
+            *(("mop",) if self.imported else ()),
+            *(() if self.until is None else ("t",)),
+        )
+        for rows in arrays(paths, columns, narrow=True):
+            observe(blocks, OpColumns(rows), self, share)
+            yield
 
 
-def observe(
-    blocks: Blocks,
-    rows: OpColumns,
-    groups: Ints,
-    *,
-    imported: bool = False,
-    until: int | None = None,
-) -> None:
-    """Add rows of the history. `groups[p]` is the group of process p, or -1; `until` is that of
-    the scope."""
+def observe(blocks: Blocks, rows: OpColumns, scan: MessageScan, share: Share = EVERYTHING) -> None:
+    """Add rows of the history."""
     number, place, news = np.empty((3, len(rows.value)), np.int64)
     columns = (rows.key, rows.offset, rows.type, rows.f, rows.attempts, rows.process)
-    _interpret(rows.value, *columns, groups, NEWS[imported], imported, number, place, news)
+    imported, until = scan.imported, scan.until
+    how = (scan.groups, NEWS[imported], imported, share.number, share.of)
+    _interpret(rows.value, *columns, *how, number, place, news)
     if imported:
         news |= np.where((news & INFO != 0) & (rows.mop >= 0), PART, 0)
     if until is not None:
@@ -373,10 +488,13 @@ def observe(
     _add(blocks, number, place, news)
 
 
-def observe_replica(blocks: Blocks, value: Ints, key: Ints, offset: Ints) -> None:
+def observe_replica(
+    blocks: Blocks, value: Ints, key: Ints, offset: Ints, share: Share = EVERYTHING
+) -> None:
     """Add messages of a replica's log."""
     news = np.full(len(value), int(MessageFlag.STORED))
-    _add(blocks, np.where(key >= 0, value, -1), place_of(key, offset), news)
+    mine = (key >= 0) & ((value >> BLOCK_BITS) % share.of == share.number)
+    _add(blocks, np.where(mine, value, -1), place_of(key, offset), news)
 
 
 def _add(blocks: Blocks, number: Ints, place: Ints, news: Ints) -> None:
@@ -421,15 +539,20 @@ def _interpret(
     groups: Ints,
     meaning: Ints,
     imported: bool,
+    share: int,
+    shares: int,
     number: Ints,
     place: Ints,
     news: Ints,
 ) -> None:
-    """Fill in what each row says: of which message (-1: of none), its flags, and its place."""
+    """Fill in what each row says: of which message (-1: of none, or not of this share), its flags,
+    and its place."""
     for i in range(len(value)):
         number[i], news[i] = -1, 0
         code = (int(f[i]) << 2) | int(kind[i])
         if value[i] < 0 or not 0 <= code < len(meaning) or meaning[code] == 0:
+            continue
+        if shares > 1 and (value[i] >> BLOCK_BITS) % shares != share:
             continue
         if key[i] < 0 and f[i] != SEND:
             continue
@@ -449,8 +572,9 @@ def _interpret(
 
 @rowwise
 def _put(at: Ints, place: Ints, news: Ints, flags: Ints, places: Ints, acked: Ints) -> None:
-    """Record what rows say of their messages. The first place with an offset is kept until the
-    final reader reports one. A group that received the message before has received it twice."""
+    """Record what rows say of their messages. The lowest place with an offset is kept, that of
+    the final reader before all others, so that the order of rows does not matter. A group that
+    received the message before has received it twice."""
     for i in range(len(at)):
         here = at[i]
         if here < 0:
@@ -466,8 +590,14 @@ def _put(at: Ints, place: Ints, news: Ints, flags: Ints, places: Ints, acked: In
             new |= GIVEN_TWICE
         if new & ACKED and place[i] >= 0:
             acked[here] = max(acked[here], place[i])
-        if place[i] >= 0 and (now < 0 or (not was & READ and (new & READ or not now & OFFSETS))):
-            places[here] = place[i]
+        if place[i] >= 0 and now != place[i]:
+            if (new ^ was) & READ != 0 and now >= 0:
+                better = new & READ != 0
+            else:  # as by `_rank`
+                known, knew = place[i] & OFFSETS != 0, now & OFFSETS != 0
+                better = now < 0 or (place[i] < now if known == knew else known)
+            if better:
+                places[here] = place[i]
         flags[here] = was | new
 
 

@@ -1,9 +1,9 @@
 """What became of the messages of a history: the Spark job that loss, phantom and duplicates share.
 
 A task reads files and reduces them to blocks (`message_rows`); blocks with the same number meet in
-one task and merge. `classify` says what is wrong with the messages of a merged block, and each
-block becomes one row of counts, lowest values and bits, which `added_up` sums. Spark moves the
-names of files and blocks, never rows of the history.
+one task and merge, or are the share of one. `classify` says what is wrong with the messages of a
+merged block, and each block becomes one row of counts, lowest values and bits, which `added_up`
+sums. Spark moves the names of files and blocks, never rows of the history.
 """
 
 from collections import defaultdict
@@ -28,13 +28,14 @@ from checkers._messages.message_rows import (
     Bools,
     Ints,
     MessageFlag,
+    MessageScan,
     absorb,
+    among,
     differ,
     has,
     key_of,
     offset_of,
     reports,
-    scan_messages,
 )
 from checkers._run.evidence import SAMPLE
 from checkers._spark.spark_stages import (
@@ -42,8 +43,13 @@ from checkers._spark.spark_stages import (
     INT,
     INTS,
     PARTIALS,
-    Step,
+    Batches,
+    Share,
+    Unit,
+    in_batches,
+    in_shares,
     reduced,
+    shares_of,
     units_of,
 )
 from harness.history.reader import History
@@ -103,10 +109,10 @@ class Members:
         held = np.zeros(len(numbers), np.bool_)
         if self._blocks:
             ids = np.array(sorted(self._blocks), np.int64)
-            at = np.minimum(np.searchsorted(ids, numbers >> BLOCK_BITS), len(ids) - 1)
-            here = np.flatnonzero(ids[at] == numbers >> BLOCK_BITS)
+            here = among(numbers >> BLOCK_BITS, ids)
+            at = np.searchsorted(ids, numbers[here] >> BLOCK_BITS)
             packed = b"".join(self._blocks[number] for number in ids.tolist())
-            bit = (at[here] << BLOCK_BITS) | (numbers[here] & (BLOCK - 1))
+            bit = (at << BLOCK_BITS) | (numbers[here] & (BLOCK - 1))
             byte = np.frombuffer(packed, np.uint8)[bit >> 3]
             held[here] = (byte >> (7 - (bit & 7)) & 1) != 0  # as np.packbits does
         return held
@@ -478,20 +484,38 @@ class MessageCensus:
 def census_of(history: History, spark: "SparkSession | None", scope: CensusScope) -> MessageCensus:
     """Run the job: reduce each unit to blocks, merge the versions of each block and report on it,
     and add up the reports."""
-    groups = np.full(max(scope.groups, default=-1) + 1, -1, np.int64)
-    for process, group in scope.groups.items():
-        groups[process] = group
-    scan = partial(scan_messages, groups=groups, imported=scope.imported, until=scope.until)
-    merge, by = merge_messages(scope), ("block",)
+    job, by = CensusJob.of(scope), ("block",)
     units = units_of(history, "ops", "replicas")
-    table = reduced(spark, units, scan, PARTIALS, merge, REPORT, by, by)
+    if shares := shares_of(spark, units):
+        table = in_shares(spark, units, job.judge, REPORT, shares)
+    else:
+        table = reduced(spark, units, job.messages.scan, PARTIALS, job.merge, REPORT, by, by)
     return added_up(table.sort_by("block"), scope)
 
 
-def merge_messages(scope: CensusScope) -> Step:
-    """Return the step that merges the versions of each block, and reports on it."""
-    report = partial(report_on, scope=scope)
-    return partial(reports, fields=MESSAGE_FIELDS, absorb=absorb, report=report, schema=REPORT)
+@dataclass(frozen=True)
+class CensusJob:
+    """The work of the tasks."""
+
+    scope: CensusScope
+    messages: MessageScan
+
+    @classmethod
+    def of(cls, scope: CensusScope) -> "CensusJob":
+        groups = np.full(max(scope.groups, default=-1) + 1, -1, np.int64)
+        for process, group in scope.groups.items():
+            groups[process] = group
+        return cls(scope, MessageScan(groups, scope.imported, scope.until))
+
+    def judge(self, units: list[Unit], share: Share) -> Batches:
+        """Report on the blocks of a share."""
+        blocks = self.messages.blocks_of(units, share)
+        return in_batches((report_on(*block, self.scope) for block in blocks), REPORT)
+
+    def merge(self, partials: Batches) -> Batches:
+        """Merge the versions of each block, and report on it."""
+        report = partial(report_on, scope=self.scope)
+        return reports(partials, MESSAGE_FIELDS, absorb, report, REPORT)
 
 
 def added_up(reports: pa.Table, scope: CensusScope) -> MessageCensus:

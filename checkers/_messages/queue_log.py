@@ -45,6 +45,7 @@ from checkers._messages.message_rows import (
     Bools,
     Ints,
     OpColumns,
+    SpillingBlocks,
     in_range,
     key_of,
     merged,
@@ -71,15 +72,19 @@ from checkers._messages.poll_steps import (
 from checkers._run.evidence import name_of, rows_kept, seconds
 from checkers._spark.spark_stages import (
     BYTES,
+    EVERYTHING,
     INT,
     INTS,
     Batches,
+    Share,
     Unit,
     arrays,
     in_batches,
+    in_shares,
     per_history,
     reduced,
     row_type,
+    shares_of,
     units_of,
 )
 from harness.history.reader import History
@@ -126,11 +131,14 @@ class LogContext:
 
 
 class LogBounds:
-    """The bounds that one writer's rows give, and violations within its own rows."""
+    """The bounds that one writer's rows give, and violations within its own rows; of the queues of
+    a share, if it is a task's own."""
 
-    def __init__(self, known: LogContext) -> None:
-        self.offsets = Blocks(LOG_FIELDS)
-        self._known = known
+    def __init__(
+        self, known: LogContext, offsets: Blocks | None = None, share: Share = EVERYTHING
+    ) -> None:
+        self.offsets = Blocks(LOG_FIELDS) if offsets is None else offsets
+        self._known, self._share = known, share
         self.steps = StepScan(known.assignments, known.late) if known.assignments else None
         self.polls = PollOrder()
         self._sends = Blocks(SEND_FIELDS)  # a send completes in the journal it was invoked in
@@ -138,7 +146,8 @@ class LogBounds:
     def observe(self, rows: OpColumns) -> None:
         send, place, reader = np.empty((3, len(rows.value)), np.int64)
         columns = (rows.key, rows.offset, rows.type, rows.f, rows.process)
-        _interpret(rows.value, *columns, send, place, reader)
+        share = (self._share.number, self._share.of)
+        _interpret(rows.value, *columns, *share, send, place, reader)
         if self.steps is None:
             self.polls.observe(rows, reader)
         else:
@@ -193,6 +202,7 @@ class LogBounds:
         rows = rows.where((rows.value >= 0) & (rows.f == F.SEND) & (rows.type == Type.INVOKE))
         found = np.minimum(np.searchsorted(values, rows.value), len(values) - 1)
         late = (values[found] == rows.value) & ~self._known.unsure.holds(rows.value)
+        late[late] = key_of(places[found[late]]) % self._share.of == self._share.number
         place, value = places[found[late]], rows.value[late]
         at = self.offsets.at((key_of(place) << OFFSET_BITS) | offset_of(place))
         held, marks = self.offsets["value"], self.offsets["marks"]
@@ -210,19 +220,23 @@ def _interpret(
     kind: Ints,
     f: Ints,
     process: Ints,
+    share: int,
+    shares: int,
     send: Ints,
     place: Ints,
     reader: Ints,
 ) -> None:
     """Fill in each row's send, the place that it names, and the reader that received a message
-    there; or -1."""
+    there; or -1. Places of other shares are left out."""
     for i in range(len(value)):
         send[i] = place[i] = reader[i] = -1
         if value[i] < 0 or (key[i] < 0 and f[i] != SEND):
             continue
         known = kind[i] == OK and key[i] >= 0 and 0 <= offset[i] < MAX_OFFSETS - 1
+        known = known and (shares == 1 or key[i] % shares == share)
         if f[i] == SEND:
-            send[i] = value[i]
+            if known or kind[i] == INVOKE:
+                send[i] = value[i]
         elif known and (f[i] == POLL or f[i] == READ):
             reader[i] = (int(process[i]) << KEY_BITS) | int(key[i])
         else:
@@ -538,7 +552,11 @@ def queue_log(history: History, spark: "SparkSession | None") -> QueueLog:
     known = LogContext(census.gone, census.late, census.unsure, assignments)
     job, by, within = LogJob(known, rows_kept(history.faults)), ("key",), ("key", "block")
     units = units_of(history, "ops")
-    table = reduced(spark, units, job.scan, PARTIALS, job.merge, QUEUES, by, within)
+    shares = 0 if imported else shares_of(spark, units)
+    if shares:
+        table = in_shares(spark, units, job.judge, QUEUES, shares)
+    else:
+        table = reduced(spark, units, job.scan, PARTIALS, job.merge, QUEUES, by, within)
     return added_up(table.sort_by("key"), history.names, job.rows)
 
 
@@ -563,18 +581,14 @@ class LogJob:
             bounds.observe(OpColumns(rows))
             if len(bounds.offsets) > MAX_BLOCKS:
                 yield from _packed(bounds.offsets)
-                bounds.offsets = Blocks(LOG_FIELDS)
+                bounds.offsets.clear()
         yield from _packed(bounds.offsets)
         own = bounds.steps.own if bounds.steps else []
         if bounds.steps:
             for key, steps in bounds.steps.steps():
                 yield from in_batches([{"key": key, "steps": steps.tobytes()}], PARTIALS)
-        back = bounds.polls.backwards
-        if back or own:
-            found = len(back), [row._asdict() for row in back[: self.rows]]
-            found_own = len(own), [row._asdict() for row in own[: self.rows]]
-            row = dict(zip(OWN_FINDINGS, (*found, *found_own), strict=True))
-            yield from in_batches([row], PARTIALS)
+        if bounds.polls.backwards or own:
+            yield from in_batches([self._own(bounds.polls.backwards, own)], PARTIALS)
 
     def merge(self, partials: Batches) -> Batches:
         """Sweep the queues, whose blocks and steps come sorted, and yield a row for each."""
@@ -587,6 +601,30 @@ class LogJob:
                 yield from ({name: row[name] for name in OWN_FINDINGS} for row in some)
             else:
                 yield self._queue(key, some)
+
+    def judge(self, units: list[Unit], share: Share) -> Batches:
+        """Sweep the queues of a share, and yield a row for each."""
+        offsets = SpillingBlocks(LOG_FIELDS)
+        for unit in units:
+            bounds = LogBounds(self.known, offsets, share)
+            for rows in arrays(unit[1], READ_COLUMNS, narrow=True):
+                bounds.observe(OpColumns(rows))
+                offsets.spill()
+            if bounds.polls.backwards:
+                yield from in_batches([self._own(bounds.polls.backwards, [])], QUEUES)
+        yield from in_batches(self._swept(offsets.whole(absorb)), QUEUES)
+
+    def _swept(self, blocks: Iterator[tuple[int, Block]]) -> Iterator[dict[str, Any]]:
+        for key, some in groupby(blocks, key=lambda block: block[0] >> OFFSET_BITS - BLOCK_BITS):
+            sweep = QueueSweep(self.rows, key)
+            for number, block in some:
+                sweep.add(number, block)
+            yield {"key": key, **sweep.findings()}
+
+    def _own(self, back: list[PollStep], own: list[OwnRead]) -> dict[str, Any]:
+        found = len(back), [row._asdict() for row in back[: self.rows]]
+        found_own = len(own), [row._asdict() for row in own[: self.rows]]
+        return dict(zip(OWN_FINDINGS, (*found, *found_own), strict=True))
 
     def _queue(self, key: int, partials: Iterator[Mapping[str, Any]]) -> dict[str, Any]:
         marks = MarkedOffsets() if self.known.assignments is not None else None

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from checkers._messages.message_rows import OFFSET_BITS, Ints
+from checkers._messages.message_rows import OFFSET_BITS, Ints, among
 from checkers._messages.messages import Members, MessageCensus, MessageClass
 from checkers._run.evidence import SAMPLE, name_of, seconds
 from checkers._spark.spark_stages import (
     INT,
     Batches,
     Unit,
-    arrays,
     chosen,
     collected,
     per_history,
@@ -98,8 +97,9 @@ class WitnessRequest:
         return np.union1d(self._acks(rows), among(rows["value"], self.values))
 
     def _acks(self, rows: Mapping[str, Ints]) -> Ints:
-        acks = np.flatnonzero((rows["type"] == Type.OK) & (rows["f"] == F.SEND))
-        return acks[self.lost.holds(rows["value"][acks])]
+        at = np.flatnonzero(self.lost.holds(rows["value"]))
+        acks: Ints = at[(rows["type"][at] == Type.OK) & (rows["f"][at] == F.SEND)]
+        return acks
 
     def _lost_acks(self, rows: Mapping[str, Ints]) -> dict[str, Any]:
         acks = self._acks(rows)
@@ -232,14 +232,6 @@ def _story(
     return story
 
 
-def among(numbers: Ints, wanted: Ints) -> Ints:
-    """Return the indices of the numbers that are in `wanted`, which is sorted."""
-    if not len(wanted):
-        return np.zeros(0, np.int64)
-    at = np.minimum(np.searchsorted(wanted, numbers), len(wanted) - 1)
-    return np.flatnonzero(wanted[at] == numbers)
-
-
 # ------------------------------------------------------------------- rows of messages and offsets
 
 
@@ -271,13 +263,14 @@ class OpRowRequest:
     places: Ints  # key << OFFSET_BITS | offset
 
     def scan(self, unit: Unit) -> Batches:
-        for rows in arrays(unit[1], OpRow._fields):
-            place = (rows["key"] << OFFSET_BITS) | rows["offset"]
-            known = (rows["key"] >= 0) & (rows["offset"] >= 0) & (rows["value"] >= 0)
-            at = among(np.where(known, place, -1), self.places)
-            at = np.union1d(at, among(rows["value"], self.values))
-            if len(at):
-                yield pa.record_batch([rows[name][at] for name in OpRow._fields], schema=OP_ROWS)
+        for rows in chosen(unit[1], ("key", "offset", "value"), OpRow._fields, self._about):
+            yield pa.record_batch([rows[name] for name in OpRow._fields], schema=OP_ROWS)
+
+    def _about(self, rows: Mapping[str, Ints]) -> Ints:
+        key, offset, value = rows["key"].astype(np.int64), rows["offset"], rows["value"]
+        at = among((key << OFFSET_BITS) | offset, self.places)
+        at = at[(key[at] >= 0) & (offset[at] >= 0) & (value[at] >= 0)]
+        return np.union1d(at, among(value, self.values))
 
 
 def op_rows(

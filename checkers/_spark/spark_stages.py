@@ -1,18 +1,26 @@
-"""Distribution of a check over Spark tasks: two stages, `scan` and `merge`, joined by Arrow rows.
+"""Distribution of a check over Spark tasks.
 
-A *unit* is the input of one task: one writer's operations in time order, or one file of replicas.
-Spark receives only the numbers of units. A task reads the files itself and reduces them to a few
-rows (`scan`); rows of the same key meet in one task, sorted, and become the result (`merge`). Jobs
-that search for a few rows have no second stage (`collected`). What the stages exchange has a schema
-with a column for each value.
+A *unit* is one writer's operations in time order, or one file of replicas. Spark receives only the
+numbers of units; tasks read the files themselves. There are two plans with the same result:
+
+    stages  a task reduces its units to a few rows (`scan`); rows of the same key meet in one task,
+            sorted, and become the result (`merge`). What the stages exchange has a schema with a
+            column for each value.
+    shares  a task reads all units, and keeps the share of the messages or queues that is its own.
+            Nothing is exchanged, which is quicker on few cores and with few rows: reading a column
+            costs less than passing on what was found in it.
+
+Jobs that search for a few rows have one stage (`collected`).
 
 Without a Spark session the same functions run in this process, one unit after the other. Tests of
 kernels use that and take milliseconds; tests on Spark only have to check the distribution.
 """
 
+import os
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import wraps
 from itertools import islice
 from pathlib import Path
@@ -39,6 +47,10 @@ P = ParamSpec("P")
 
 PARTIALS = pa.schema([("block", pa.int64()), ("packed", pa.binary())])
 ONE_TASK_BYTES = 4 << 20  # smaller histories are not worth a second task
+MOST_SHARES = 4  # more tasks would gain little, as each of them reads everything
+SHARED_BYTES = 1 << 30  # larger histories are in shares only where there are few cores
+TASKS_A_CORE = 4  # several, since units differ in size
+LOCAL_MASTER = re.compile(r"local\[(\d+|\*)(?:,.*)?\]")
 BATCH_ROWS = 256  # of results
 INT, INTS, BYTES = pa.int64(), pa.list_(pa.int64()), pa.binary()  # types of columns
 
@@ -76,6 +88,50 @@ def units_of(history: History, *tables: str) -> list[Unit]:
     return units
 
 
+@dataclass(frozen=True)
+class Share:
+    """The part of the blocks or queues that is a task's own: those whose number has the remainder
+    `number` when divided by `of`."""
+
+    number: int = 0
+    of: int = 1
+
+
+EVERYTHING = Share()
+
+
+def shares_of(spark: "SparkSession | None", units: list[Unit]) -> int:
+    """Return into how many shares a check of these units is divided; 0: it is done in stages."""
+    if spark is None or _size(units) < ONE_TASK_BYTES:
+        return 1
+    cores = _local_cores(spark)
+    if _size(units) > SHARED_BYTES and not 0 < cores <= MOST_SHARES:
+        return 0
+    return min(cores or MOST_SHARES, MOST_SHARES)
+
+
+def in_shares(
+    spark: "SparkSession | None",
+    units: list[Unit],
+    judge: Callable[[list[Unit], Share], Batches],
+    answer: pa.Schema,
+    shares: int,
+) -> pa.Table:
+    """Judge all units in so many shares, and return what was found in all of them."""
+    if spark is None or not units:
+        every = [batch for n in range(shares) for batch in judge(units, Share(n, shares))]
+        return pa.Table.from_batches(every, answer)
+
+    def judge_share(numbers: Batches) -> Batches:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from judge(units, Share(number, shares))
+
+    frame = spark.range(shares, numPartitions=shares).mapInArrow(judge_share, sql(answer))
+    table: pa.Table = frame.toArrow()
+    return table
+
+
 def reduced(
     spark: "SparkSession | None",
     units: list[Unit],
@@ -101,7 +157,7 @@ def reduced(
         one = spark.range(1, numPartitions=1).mapInArrow(scan_and_merge, sql(answer))
         only: pa.Table = one.toArrow()
         return only
-    tasks = _tasks(units)
+    tasks = _tasks(spark, units)
     frame = _scanned(spark, units, scan, partials, tasks)
     if tasks > 1:
         frame = frame.repartition(*by)
@@ -119,7 +175,7 @@ def collected(
     """Scan all units and return their few rows, in no particular order."""
     if spark is None:
         return pa.Table.from_batches([b for unit in units for b in scan(unit)], rows)
-    table: pa.Table = _scanned(spark, units, scan, rows, _tasks(units)).toArrow()
+    table: pa.Table = _scanned(spark, units, scan, rows, _tasks(spark, units)).toArrow()
     return table
 
 
@@ -138,12 +194,23 @@ def _scanned(
     return spark.range(len(units), numPartitions=tasks).mapInArrow(scan_all, sql(rows))
 
 
-def _tasks(units: list[Unit]) -> int:
-    return 1 if _size(units) < ONE_TASK_BYTES else max(1, len(units))
+def _tasks(spark: "SparkSession", units: list[Unit]) -> int:
+    if _size(units) < ONE_TASK_BYTES:
+        return 1
+    cores = _local_cores(spark)
+    return max(1, min(len(units), TASKS_A_CORE * cores) if cores else len(units))
 
 
 def _size(units: list[Unit]) -> int:
     return sum(path.stat().st_size for _, paths in units for path in paths)
+
+
+def _local_cores(spark: "SparkSession") -> int:
+    """Return the number of cores that a master on this machine uses; 0 for a cluster."""
+    master = spark.conf.get("spark.master", "") or ""
+    if not (found := LOCAL_MASTER.fullmatch(master)):
+        return 0
+    return int(found[1]) if found[1].isdigit() else len(os.sched_getaffinity(0))
 
 
 # -------------------------------------------------------------------------- reading rows of files
@@ -169,11 +236,12 @@ def chosen(
     columns: Sequence[str],
     choose: Callable[[dict[str, Ints]], Ints],
 ) -> Iterator[dict[str, Ints]]:
-    """Yield the few rows of some files that `choose` selects by the `examined` columns, with other
-    columns; these are not read in pieces of a file that have no such row."""
+    """Yield the few rows of some files that `choose` selects by the `examined` columns, which are
+    as narrow as they are stored, with other columns; these are not read in pieces of a file that
+    have no such row."""
     for path in paths:
         for read in pieces(path):
-            found = choose(_columns(read(examined)))
+            found = choose(_columns(read(examined), narrow=True))
             if len(found):
                 yield _columns(read(columns).take(pa.array(found)))
 

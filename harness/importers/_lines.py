@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from harness.importers import _edn
 from harness.importers._recording import (
@@ -81,10 +80,16 @@ def columns_of(
     starts = np.append(0, ends + 1)
     raw = [data[starts[n] : ends[n]] for n in rest.tolist()]
     other = _one_by_one(raw, (first_line + rest).tolist(), fs, slips, beside)
-    if not other.num_rows:
-        return found
-    joined = _joined([found, other])
-    return joined.take(pc.sort_indices(joined["line"]))
+    return sorted_by_line([found, other])
+
+
+def sorted_by_line(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return all rows of FIELDS in the order of their lines."""
+    joined = _joined(batches)
+    line = joined["line"].to_numpy()
+    if (np.diff(line) >= 0).all():
+        return joined
+    return joined.take(pa.array(np.argsort(line, kind="stable")))
 
 
 def is_worth_compiling(size_bytes: int) -> bool:
@@ -107,7 +112,7 @@ def _scanned(view: Any, lines: Ints, numbers: Ints, spans: Ints, *, json: bool) 
     kind, process, f, time, error = numbers
     value, beside = (_texts(view, each, json=json) for each in spans[:2])
     name = _texts(view, spans[2], json=False)
-    return _batch(
+    return batch_of(
         {
             "line": lines,
             "type": kind,
@@ -136,7 +141,8 @@ def _texts(view: Any, spans: Ints, *, json: bool) -> pa.BinaryArray:
     return pa.Array.from_buffers(pa.binary(), len(starts), buffers)
 
 
-def _batch(columns: Mapping[str, Any]) -> pa.RecordBatch:
+def batch_of(columns: Mapping[str, Any]) -> pa.RecordBatch:
+    """Return columns, arrays or lists, as FIELDS."""
     arrays = [pa.array(columns[field.name], field.type) for field in FIELDS]
     return pa.RecordBatch.from_arrays(arrays, schema=FIELDS)
 
@@ -276,7 +282,7 @@ def columns_from(
         columns[name] = [None if t is None else t.encode(errors="replace") for t in texts]
     numbers = {name: number for number, name in enumerate(fs)}
     columns["f"] = [NAMELESS if n is None else numbers.get(n, UNKNOWN) for n in columns["f"]]
-    return _batch(columns)
+    return batch_of(columns)
 
 
 # ------------------------------------------------------------------------------- form by form

@@ -71,7 +71,7 @@ def pair_events(
 def pair_alternating(events: Events) -> Ints:
     """Pair each completion with the event before it in its process, if that is its invocation.
     UNPAIRED marks events of processes that break the rules."""
-    order = np.argsort(events.process, kind="stable")
+    order = stable_order(events.process)
     process, kind, f = events.process[order], events.type[order], events.f[order]
     invokes = kind == Type.INVOKE
     follows = np.zeros(len(order), np.bool_)  # the event before it is of the same process
@@ -82,6 +82,14 @@ def pair_alternating(events: Events) -> Ints:
     invoke = np.empty(len(order), np.int64)
     invoke[order] = np.where(sound, found, UNPAIRED)
     return invoke
+
+
+def stable_order(numbers: Ints) -> Ints:
+    """Return the order of numbers, of equal ones that in which they are. Numpy sorts small numbers
+    by their digits, several times faster."""
+    small = len(numbers) and numbers.min() >= 0 and numbers.max() < 1 << 15
+    order: Ints = np.argsort(numbers.astype(np.int16) if small else numbers, kind="stable")
+    return order
 
 
 def _untangle(

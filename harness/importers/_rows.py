@@ -26,6 +26,7 @@ from harness.importers._pairing import (
     Pairing,
     drop_contradictions,
     pair_events,
+    stable_order,
 )
 from harness.importers._recording import (
     KINDS,
@@ -232,26 +233,20 @@ def _renumbered(table: pa.Table, slips: Slips) -> tuple[pa.Table, Originals]:
     sent = (f[at] == F.SEND) & (kind[at] == Type.INVOKE)
     process, op = table.column("process").to_numpy()[at], table.column("op").to_numpy()[at]
     rows = np.flatnonzero(sent)
-    again = _again(message[rows])
+    sending = _first_of_each(message[rows], rows, len(first))
+    again = rows[sending[message[rows]] != rows]  # of messages that were sent before
     if len(again):
-        where = int(op[rows[again]].min())
-        slips.add(Slip("SENT_TWICE", where, SENT_TWICE), len(again))
+        slips.add(Slip("SENT_TWICE", int(op[again].min()), SENT_TWICE), len(again))
         kept = np.ones(table.num_rows, np.bool_)
-        kept[at[np.isin(message, message[rows[again]])]] = False
+        kept[at[np.isin(message, message[again])]] = False
         return _renumbered(table.filter(pa.array(kept)), slips)
-    count = int(message.max()) + 1 if len(message) else 0
-    sending = _first_of_each(message[rows], rows, count)
-    number = _numbers(sending, process, count)
-    shown = np.where(sending >= 0, sending, first)
+    number, order = _numbers(sending, process)
+    shown = np.where(sending >= 0, sending, first)[order]
     value = np.full(len(code), -1, np.int64)
     value[at] = number[message]
     new = pa.array(value, pa.int64(), mask=value < 0)
-    order = np.argsort(number)
     originals = Originals(
-        number[order],
-        key[at][shown][order],
-        texts.take(pa.array(code[at][shown][order])),
-        op[shown][order],
+        number[order], key[at][shown], texts.take(pa.array(code[at][shown])), op[shown]
     )
     return table.set_column(table.column_names.index("value"), "value", new), originals
 
@@ -267,19 +262,9 @@ def _codes(column: pa.ChunkedArray) -> tuple[pa.Array, Ints]:
 
 def _identities(key: Ints, code: Ints) -> tuple[Ints, Ints]:
     """Number each pair of key and value by its first row; return the numbers and first rows."""
-    pair = ((key + 1) << SEQUENCE_BITS) | code
-    _, first, inverse = np.unique(pair, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    return rank[inverse], first[order]
-
-
-def _again(message: Ints) -> Ints:
-    """Return the positions at which a message is sent that was sent before."""
-    order = np.argsort(message, kind="stable")
-    again: Ints = order[1:][np.diff(message[order]) == 0]
-    return again
+    pair = pa.array(((key + 1) << SEQUENCE_BITS) | code).dictionary_encode()
+    number = pair.indices.to_numpy().astype(np.int64)
+    return number, _first_of_each(number, np.arange(len(number)), len(pair.dictionary))
 
 
 def _first_of_each(message: Ints, rows: Ints, count: int) -> Ints:
@@ -289,21 +274,25 @@ def _first_of_each(message: Ints, rows: Ints, count: int) -> Ints:
     return sending
 
 
-def _numbers(sending: Ints, process: Ints, count: int) -> Ints:
-    """Return the new number of each message. Messages never sent have the last producer."""
+def _numbers(sending: Ints, process: Ints) -> tuple[Ints, Ints]:
+    """Return the new number of each message, and the messages in the order of these numbers.
+    Messages never sent have the last producer."""
     sent = np.flatnonzero(sending >= 0)
-    producer = np.full(count, 0, np.int64)
+    producer = np.zeros(len(sending), np.int64)
     if len(sent):
         slots = _producers(process[np.sort(sending[sent])])
-        producer[sent] = np.array([slots[p] for p in process[sending[sent]].tolist()])
+        processes = np.array(list(slots))
+        by_process = np.argsort(processes)
+        at = np.searchsorted(processes, process[sending[sent]], sorter=by_process)
+        producer[sent] = np.array(list(slots.values()))[by_process[at]]
         producer[sending < 0] = max(slots.values()) + 1
-    order = np.lexsort((np.arange(count), producer))  # messages are in order of appearance
+    order = stable_order(producer)  # messages are in order of appearance
     ordered = producer[order]
     heads = np.flatnonzero(np.diff(ordered, prepend=-1))
-    sequence = np.arange(count) - np.repeat(heads, np.diff(np.append(heads, count)))
-    number = np.empty(count, np.int64)
+    sequence = np.arange(len(order)) - np.repeat(heads, np.diff(np.append(heads, len(order))))
+    number = np.empty(len(order), np.int64)
     number[order] = (ordered << SEQUENCE_BITS) | sequence
-    return number
+    return number, order
 
 
 def _producers(process: Ints) -> dict[int, int]:

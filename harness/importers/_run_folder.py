@@ -208,8 +208,8 @@ def _write_ops(run: RunDir, ops: pa.Table) -> None:
     if files == 1:
         _write_table(run.history / "ops-import-000.parquet", ops)
         return
-    process = ops.column("process").to_numpy()
-    _, number = np.unique(process, return_inverse=True)
+    process = ops.column("process").combine_chunks()
+    number = pc.index_in(process, pc.unique(process).sort()).to_numpy()
 
     def one(file: int) -> None:
         mine = ops.take(pa.array(np.flatnonzero(number % files == file)))
@@ -259,8 +259,9 @@ def _write_origin(run: RunDir, recording: Recording, rows: ImportedRows) -> None
     op, kind = ops.column("op").to_numpy(), ops.column("type").to_numpy()
     line = rows.line
     ends = np.flatnonzero(kind != Type.INVOKE)
-    _, last = np.unique(op[ends][::-1], return_index=True)
-    at = ends[len(ends) - 1 - last]
+    last = np.full(int(op.max(initial=0)) + 1, -1)  # an operation is a line of the file
+    np.maximum.at(last, op[ends], ends)
+    at = last[last >= 0]
     table = pa.table({"op": pa.array(op[at]), "completed": pa.array(line[at])})
     _write_table(folder / "lines.parquet", table)
 

@@ -27,7 +27,12 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 
 PRELOAD, AHEAD = "SEATRIAL_PRELOAD", "SEATRIAL_AHEAD"
-ALWAYS = ("numpy", "pandas", "pyarrow.parquet", "pyspark.worker", "harness.history.reader")
+ALWAYS = (
+    "harness.history.journal:skip_pandas",
+    "pyarrow.parquet",
+    "pyspark.worker",
+    "harness.history.reader",
+)
 PIPES = (0, 1, 2)
 
 

@@ -16,7 +16,7 @@ import run_command
 from harness.judge.campaign_evidence import LOG
 
 SEATRIAL = Path(sys.executable).with_name("seatrial")
-LAST = 28  # a few more candidates than are drawn first
+LAST = 21  # a few more candidates than are drawn first
 SEARCH = (
     *("simulate", "--guided", "messages", "--seeds", f"1..{LAST}", "--duration", "3s"),
     *("--nodes", "controller=3,broker=2,nameserver=1,client=1", "--load", "rate=5"),

@@ -13,15 +13,17 @@ from checkers._messages.message_rows import (
     COLUMNS,
     GROUP_BIT,
     MESSAGE_FIELDS,
+    SIEVE,
     Blocks,
     MessageFlag,
+    MessageScan,
     OpColumns,
+    among,
     observe,
 )
 from checkers._messages.messages import NO_MEMBERS, CensusScope, Members
 from checkers._messages.poll_steps import FIRST_READERS, KEY_BITS, PollOrder
 from checkers._messages.queue_log import LogBounds, LogContext
-from checkers._messages.witness import among
 from checkers._spark import spark_stages as _units
 from harness.history.schema import OPS
 from harness.operation import F, Type
@@ -61,7 +63,7 @@ def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 def known_of(rows: OpColumns, imported: bool) -> list[object]:
     """All that a task would hand on of these rows."""
     blocks = Blocks(MESSAGE_FIELDS)
-    observe(blocks, rows, np.array([0, -1, -1, -1, -1, -1, -1, 47]), imported=imported)
+    observe(blocks, rows, MessageScan(np.array([0, -1, -1, -1, -1, -1, -1, 47]), imported))
     bounds = LogBounds(LogContext(NO_MEMBERS, (np.zeros(0, np.int64), np.zeros(0, np.int64))))
     bounds.observe(rows)
     told = [(n, {k: a.tolist() for k, a in b.items()}) for n, b in blocks.items()]
@@ -91,12 +93,12 @@ def test_more_blocks_at_once_than_there_is_room_for() -> None:
     assert [n for n, _ in blocks.items()] == [3 * n for n in range(300)]
 
 
-@pytest.mark.usefixtures("both_ways")
-def test_few_are_found_among_many() -> None:
+@pytest.mark.parametrize("count", [ROWS, SIEVE])
+def test_few_are_found_among_many(count: int) -> None:
     rng = np.random.default_rng(6)
-    numbers, wanted = rng.integers(0, 40 * BLOCK, ROWS), rng.integers(0, 40 * BLOCK, 50)
+    numbers, wanted = rng.integers(0, 40 * BLOCK, count), rng.integers(0, 40 * BLOCK, 50)
     wanted = np.unique(np.concatenate([wanted, numbers[[0, 7, -1]]]))
-    expected = [at for at, number in enumerate(numbers) if number in wanted]
+    expected = np.flatnonzero(np.isin(numbers, wanted)).tolist()
     assert among(numbers, wanted).tolist() == expected
     assert np.flatnonzero(Members.of(wanted).holds(numbers)).tolist() == expected
     assert not len(among(numbers, wanted[:0]))

@@ -1,0 +1,148 @@
+"""In shares and in stages, a check has one result: what tasks read, hold or put aside is no part
+of it."""
+
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from checkers._messages import message_rows, messages, queue_log
+from checkers._messages.message_rows import BLOCK
+from checkers._messages.messages import CensusJob, CensusScope, added_up
+from checkers._messages.queue_log import LogContext, LogJob
+from checkers._spark import spark_stages
+from checkers._spark.spark_stages import Unit, in_shares, reduced, shares_of
+from harness.history.journal import TableJournal
+from harness.history.schema import OPS
+from harness.operation import NONE, F, Type
+
+Row = dict[str, int]
+WRITERS = 3
+
+rows = st.lists(
+    st.fixed_dictionaries(
+        {
+            "process": st.sampled_from([0, 1, 8, 9]),
+            "op": st.integers(0, 3),
+            "type": st.sampled_from([Type.INVOKE, Type.OK, Type.OK, Type.FAIL, Type.INFO]),
+            "f": st.sampled_from([F.SEND, F.SEND, F.POLL, F.READ]),
+            "key": st.sampled_from([NONE, 0, 1]),
+            "value": st.sampled_from([0, BLOCK, 1 << 32]),
+            "offset": st.sampled_from([NONE, 0, 1, BLOCK]),
+            "attempts": st.integers(1, 2),
+            "epoch": st.sampled_from([NONE, 1, 1, 2]),
+            "arg": st.sampled_from([NONE, 5, 5, 6]),
+            "writer": st.integers(0, WRITERS - 1),
+        }
+    ),
+    min_size=10,
+    max_size=40,
+)
+
+
+# acknowledged in a queue for which it was not invoked, below a message that was there before
+ANSWER = {
+    "process": 0,
+    "op": 0,
+    "attempts": 1,
+    "epoch": NONE,
+    "arg": NONE,
+    "writer": 0,
+    "f": F.SEND,
+}
+ELSEWHERE: list[Row] = [
+    {**ANSWER, "type": Type.INVOKE, "key": 0, "value": 0, "offset": NONE},
+    {**ANSWER, "type": Type.OK, "key": 0, "value": 0, "offset": 1},
+    {**ANSWER, "type": Type.INVOKE, "key": 1, "value": BLOCK, "offset": NONE},
+    {**ANSWER, "type": Type.OK, "key": 0, "value": BLOCK, "offset": 0},
+    {**ANSWER, "type": Type.OK, "key": 0, "value": 0, "offset": 1, "f": F.READ},
+    {**ANSWER, "type": Type.OK, "key": 0, "value": BLOCK, "offset": 0, "f": F.READ},
+]
+
+
+def units_of(drawn: Sequence[Row], folder: Path) -> list[Unit]:
+    """Each writer's rows in two files."""
+    units = []
+    for writer in range(WRITERS):
+        mine = [{**row, "t": t} for t, row in enumerate(drawn) if row["writer"] == writer]
+        for part in (mine[: len(mine) // 2], mine[len(mine) // 2 :]):
+            journal = TableJournal(folder, "ops", f"client-{writer}")
+            for row in part:
+                journal.append(tuple(row.get(name, NONE) for name in OPS.names))
+            journal.close()
+        units.append(("ops", tuple(sorted(folder.glob(f"ops-client-{writer}-*.arrows")))))
+    return units
+
+
+@example(drawn=ELSEWHERE, shares=2, most=2048, until=False)
+@given(drawn=rows, shares=st.integers(1, 3), most=st.sampled_from([0, 2048]), until=st.booleans())
+def test_shares_and_stages_find_the_same(
+    drawn: list[Row], shares: int, most: int, until: bool
+) -> None:
+    """Blocks of any rows, sensible or not, all in memory or put aside after every file."""
+    scope = CensusScope(
+        frozenset({0, 1}),
+        {0: 1},
+        groups={8: 0},
+        group_names=("group-0",),
+        until=20 if until else None,
+    )
+    census = CensusJob.of(scope)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        patch.object(message_rows, "MAX_BLOCKS", most),
+        patch.object(queue_log, "MAX_BLOCKS", most),
+    ):
+        units = units_of(drawn, Path(folder))
+        scan, by = census.messages.scan, ("block",)
+        staged = reduced(
+            None, units, scan, spark_stages.PARTIALS, census.merge, messages.REPORT, by, by
+        ).sort_by("block")
+        shared = in_shares(None, units, census.judge, messages.REPORT, shares).sort_by("block")
+        assert shared.equals(staged)
+        found = added_up(staged, scope)
+        job = LogJob(LogContext(found.gone, found.late), 20)
+        by, within = ("key",), ("key", "block")
+        log = partial(queue_log.added_up, names={}, most=20)
+        one = reduced(
+            None, units, job.scan, queue_log.PARTIALS, job.merge, queue_log.QUEUES, by, within
+        )
+        other = in_shares(None, units, job.judge, queue_log.QUEUES, shares)
+        assert log(other.sort_by("key")) == log(one.sort_by("key"))
+
+
+class Session:
+    """What a Spark session says of its master."""
+
+    def __init__(self, master: str) -> None:
+        self.conf = {"spark.master": master}
+
+
+@pytest.mark.parametrize(
+    ("master", "size", "shares"),
+    [
+        ("local[2]", 10, 1),
+        ("local[2]", 3_000, 2),
+        ("local[2]", 100_000, 2),
+        ("local[16]", 3_000, 4),
+        ("local[16]", 100_000, 0),
+        ("spark://host:7077", 10, 1),
+        ("spark://host:7077", 3_000, 4),
+        ("spark://host:7077", 100_000, 0),
+        ("", 100_000, 0),
+    ],
+)
+def test_the_plan_is_chosen_by_size(
+    master: str, size: int, shares: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_stages, "ONE_TASK_BYTES", 1_000)
+    monkeypatch.setattr(spark_stages, "SHARED_BYTES", 10_000)
+    path = tmp_path / "ops-client-0-000.parquet"
+    path.write_bytes(bytes(size))
+    assert shares_of(Session(master), [("ops", (path,))]) == shares  # type: ignore[arg-type]
+    assert shares_of(None, [("ops", (path,))]) == 1
