@@ -24,6 +24,7 @@ ANY_KIND = "*"  # in claims: every kind that is not listed
 
 
 MAX_NODES = 100  # of a role
+SIMULATED = "simulated"  # hosts, whose trials are so cheap that thousands are run
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -62,8 +62,7 @@ NAMED = {
         "harness/cli/commands/doctor.py": {"local"},
         "harness/cli/commands/list.py": {"local", "flotilla"},
         "harness/selftest/mutants.py": {"flotilla"},
-        "harness/campaign/swarm.py": {"simulated"},
-        "harness/trial.py": {"local", "flotilla"},
+        "harness/trial.py": {"local", "flotilla", "simulated"},
     },
     "another meaning of the word": {
         "harness/run/status_file.py": {"masters"},  # those that serve now

@@ -18,11 +18,11 @@ from harness import registry
 from harness.contracts import PlannedFault
 from harness.errors import BadRequest
 from harness.run.launch import PlanLimits
-from harness.trial import Trial
+from harness.trial import SIMULATED, Trial
 
 DRAWS = 100  # of a load that fits the options; at worst one in three is known to fit
 RECOVERED = 5  # detection times, after which a simulated cluster has recovered
-HOSTS = "simulated"  # cheap enough for thousands of trials
+HOSTS = SIMULATED
 
 
 def draw_trial(seed: int, base: Trial, plan: str | None = None) -> tuple[Trial, str]:

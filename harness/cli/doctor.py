@@ -15,12 +15,12 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from harness import registry
-from harness.campaign.swarm import HOSTS as SIMULATED  # judged without Java
 from harness.cli.console import standard_output
 from harness.cli.prog_name import seatrial
 from harness.errors import EXIT_BED_FAILED, EXIT_VALID, BedFailed, SeatrialError
 from harness.spark import java
 from harness.spark.master import NONE, default_master
+from harness.trial import SIMULATED  # hosts that need no Java
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -14,10 +14,10 @@ from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from harness import registry
-from harness.campaign.swarm import HOSTS as SIMULATED
 from harness.cli.console import (
     announce,
     format_duration,
@@ -40,7 +40,7 @@ from harness.history.rundir import RunDir
 from harness.judge.verdict import Judgement, Verdict
 from harness.spark.master import DEFAULT, NONE, default_master
 from harness.text.sanitize import sanitize
-from harness.trial import Trial
+from harness.trial import SIMULATED, Trial
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -52,6 +52,7 @@ EXIT_CODES = {
     Judgement.INVALID: EXIT_INVALID,
     Judgement.UNKNOWN: EXIT_UNKNOWN,
 }
+IN_PROCESS_BYTES = 32 << 20  # of a history that is judged without Spark, at most
 AROUND_S = 15.0  # of a real run: start, final read, judging
 SIMULATED_START_S, SIMULATED_PACE = 4.0, 0.3  # of a simulated one: once, and per second of load
 WORST_FIRST = (EXIT_INVALID, EXIT_BED_FAILED, EXIT_UNKNOWN, EXIT_VALID)
@@ -214,6 +215,20 @@ def engine(trial: Trial, master: str | None = None) -> Iterator["SparkLauncher"]
         yield sessions
 
 
+@contextmanager
+def starting_spark(master: str, *, wanted: bool) -> Iterator["SparkLauncher | None"]:
+    """Yield Spark, which starts meanwhile, for a large history; None if it is not wanted, or cannot
+    be started: the check says why."""
+    from harness.spark import session as spark
+
+    begun = None
+    if wanted:
+        with suppress(SparkUnavailable):
+            begun = spark.launch(master, spark.LARGE_BYTES)
+    with closing(begun) if begun else nullcontext() as sessions:
+        yield sessions
+
+
 class Engines:
     """Spark for many runs, one after another. If it does not start, or dies, one run has no
     verdict, and Spark is started again for the next."""
@@ -245,7 +260,13 @@ def run_one(request: Request, runs: Path, spark: "SparkLauncher") -> RunEnd:
     seed, run = request.trial.seed, None
     try:
         with TrialScreen(request.trial) as live:
-            run = launch.run(request.trial, request.plan_text, live.update, runs)
+
+            def update(status: Mapping[str, Any]) -> None:
+                if status.get("phase") == "drain":  # the load is over
+                    Thread(target=_load_judge, args=(request.trial,), daemon=True).start()
+                live.update(status)
+
+            run = launch.run(request.trial, request.plan_text, update, runs)
             live.update({"phase": "checking"})
             ending = judge_run(
                 run, seed, spark, on_progress=lambda name: live.update({"checker": name})
@@ -257,6 +278,15 @@ def run_one(request: Request, runs: Path, spark: "SparkLauncher") -> RunEnd:
     if request.trial.hosts == SIMULATED and ending.verdict:
         _record_messages(run, ending.verdict)
     return ending
+
+
+def _load_judge(trial: Trial) -> None:
+    """Import what judges the trial. What fails here fails again, with its message, when it
+    judges."""
+    with suppress(Exception):
+        from harness.judge.judge import load_checkers
+
+        load_checkers(trial)
 
 
 def _record_messages(run: RunDir, verdict: Verdict) -> None:
@@ -300,28 +330,50 @@ def _verdict(
 ) -> Verdict:
     """Judge by Spark. A simulated run, and one for which Spark is not wanted or does not start, is
     judged by the same checkers in this process if its history is small."""
-    from harness.judge.judge import IN_PROCESS_BYTES, history_bytes, judge, judge_in_process
-
     master = spark.master.url if spark else master or default_master()
-    size, limit = history_bytes(run), f"{IN_PROCESS_BYTES >> 20} MiB"
+    size, limit = run.history_bytes(), f"{IN_PROCESS_BYTES >> 20} MiB"
     if size <= IN_PROCESS_BYTES and not needs_java(run.trial(), master):
-        return judge_in_process(run, on_progress)
+        return _judge_here(run, on_progress)
     try:
-        return judge(run, spark.session() if spark else None, on_progress, master)
+        return _judge_by_spark(run, spark, master, on_progress)
     except SparkUnavailable as e:
         history = f"its history of {size / (1 << 20):,.1f} MiB"
         if size > IN_PROCESS_BYTES:
             more = f"{history} is larger than the limit of {limit} for judging without Spark"
             raise SparkUnavailable(f"{e}; {more}") from e
         say(f"{e}; judging without Spark, with the same checkers, since {history} is below {limit}")
-        return judge_in_process(run, on_progress)
+        return _judge_here(run, on_progress)
 
 
-def check(run: RunDir, shown: ReportOptions, master: str | None = None) -> int:
-    """Judge a stored run again."""
+def _judge_here(run: RunDir, on_progress: Callable[[str], None]) -> Verdict:
+    from harness.judge.judge import judge_in_process
+
+    return judge_in_process(run, on_progress)
+
+
+def _judge_by_spark(
+    run: RunDir, spark: "SparkLauncher | None", master: str, on_progress: Callable[[str], None]
+) -> Verdict:
+    """Judge by this Spark, or by one that is started before the judge is imported, which takes as
+    long as a JVM needs to start."""
+    from harness.spark.session import launch
+
+    with nullcontext(spark) if spark else closing(launch(master, run.history_bytes())) as engine:
+        from harness.judge.judge import judge_by
+
+        return judge_by(engine, run, on_progress)
+
+
+def check(
+    run: RunDir,
+    shown: ReportOptions,
+    master: str | None = None,
+    spark: "SparkLauncher | None" = None,
+) -> int:
+    """Judge a stored run again; `spark`: one that was started before."""
     run.plan_text()  # raises, before anything is judged, if it is unreadable
     with working(f"checking {run.path.name}") as step:
-        ending = judge_run(run, run.trial().seed, master=master, on_progress=step)
+        ending = judge_run(run, run.trial().seed, spark, master, step)
     ending = replace(ending, error="")  # of the run, not of this command
     return _show(ending, shown).exit_code
 

@@ -64,6 +64,11 @@ class RunDir:
         """Return its files that match a pattern, sorted by name."""
         return sorted((self.path / folder).glob(pattern))
 
+    def history_bytes(self) -> int:
+        """Return the size of the recorded history, sealed or not."""
+        files = (*self.find("history", "*.parquet"), *self.find("journal", "*.arrows"))
+        return sum(path.stat().st_size for path in files)
+
     def on_sealed(self) -> None:
         """Called when journals have become sealed files."""
 

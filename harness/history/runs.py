@@ -22,7 +22,6 @@ from typing import Any
 from harness import registry
 from harness.errors import BadRequest, BedFailed
 from harness.history.rundir import RunDir
-from harness.judge.claims import claims_in_force
 from harness.judge.verdict import SCHEMA_VERSION
 from harness.suite.store import failing
 from harness.text.own_words import IN_STATE
@@ -90,6 +89,8 @@ def write_run(trial: Trial, plan: str, folder: Path) -> RunDir:
     run.plan_file.write_text(plan)
     words = registry.system(trial.system).words if trial.system in registry.names("system") else {}
     own = {IN_STATE: dict(words)} if words else {}
+    from harness.judge.claims import claims_in_force  # its reader of histories is slow to import
+
     run.update_state(claims=claims_in_force(trial), **own, **_initial_state())
     return run
 

@@ -87,6 +87,7 @@ _LONG = re.compile(r"[+-]?(?:0|[1-9]\d*)N\Z")
 _RATIO = re.compile(r"[+-]?\d+/\d+\Z")
 _DECIMAL = re.compile(r"[+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?M?\Z")
 _NOT_PLAIN = re.compile(r'["#{};\\()^]|null|\d\.|[eE]\d')
+_PLAIN_TEXT = re.compile(r'"[^"\\]*"\Z')
 _CLOSES = {"[": "]", "(": ")", "{": "}", "#{": "}"}
 _PREFIXES = frozenset(("'", "`", "~", "~@", "@", "#'"))  # of a collection
 _SKIPPING = frozenset(("#_", "^", "#^"))  # before a form that is skipped
@@ -141,8 +142,15 @@ def read(text: str, *, lenient: bool = False) -> Any:
 
 
 def read_vectors(text: str, heads: re.Pattern[str] | None = None) -> Any:
-    """Return the same as `read`, several times faster for vectors of numbers and nil, by JSON's
-    reader. `heads` matches keywords that may begin a vector; they become plain strings."""
+    """Return the same as lenient `read`, several times faster for nil, a number, a text, and, by
+    JSON's reader, vectors of numbers and nil. `heads` matches keywords that may begin a vector;
+    they become plain strings."""
+    if text == "nil":
+        return None
+    if text.isascii() and text.isdecimal() and len(text) < MAX_DIGITS and text[0] != "0":
+        return int(text)
+    if _PLAIN_TEXT.match(text):
+        return text[1:-1]
     plain = heads.sub(r'["\1"', text) if heads is not None else text
     if text[:1] == "[" and not _NOT_PLAIN.search(text) and ":" not in plain:
         words = plain.replace(", ", " ").replace(" ", ",").replace("nil", "null")

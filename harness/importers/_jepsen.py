@@ -45,10 +45,12 @@ from harness.importers._lines import (
     columns_of,
     columns_of_forms,
     is_json,
+    load_scanner,
     starts_several_lines,
     text_at,
 )
 from harness.importers._recording import (
+    EMPTY,
     FAILED,
     NO_ERROR,
     Bools,
@@ -112,6 +114,12 @@ class OperationLines:
 
     def of_kinds(self, *names: str) -> Bools:
         return np.isin(self.f, [self.names.index(name) for name in names])
+
+    def take(self, at: Ints) -> "OperationLines":
+        texts = (column.take(pa.array(at)) for column in (self.value, self.beside))
+        value, beside = texts
+        line, kind, f, error = (each[at] for each in (self.line, self.type, self.f, self.error))
+        return OperationLines(line, kind, f, self.names, value, error, beside)
 
 
 @dataclass(frozen=True)
@@ -377,8 +385,8 @@ def _pool(form: Format) -> Executor:
     lock."""
     count = cpu_count() or 1
     if form.columns:
-        return ThreadPoolExecutor(count)
-    return ProcessPoolExecutor(count, get_context("spawn"))
+        return ThreadPoolExecutor(count, initializer=load_scanner)
+    return ProcessPoolExecutor(count, get_context("spawn"), initializer=load_scanner)
 
 
 def read_piece(form: Format, first_line: int, data: bytes) -> Piece:
@@ -418,34 +426,84 @@ def piece_of(form: Format, columns: pa.RecordBatch, slips: Slips) -> Piece:
     named = np.flatnonzero(process == NAMED).tolist()
     actors = [(i, text_at(own["actor"], i) or "") for i in named]
     crowded = bool((np.diff(columns["line"].to_numpy()) == 0).any())
-    decode = form.columns or (lambda lines, slips: _decode_rows(form, lines, slips))
+    decode = form.columns or (lambda lines, slips: decode_rows(form, lines, slips))
     return Piece(events, decode(lines, slips), slips, actors, others, crowded)
 
 
 # -------------------------------------------------------------------------------- values by row
 
 
-def _decode_rows(form: Format, lines: OperationLines, slips: Slips) -> DecodedPiece:
-    """Decode one event after another. A value of the wrong shape is a slip, and its event has no
+def decode_rows(form: Format, lines: OperationLines, slips: Slips) -> DecodedPiece:
+    """Decode each different event. A value of the wrong shape is a slip, and its events have no
     parts; a completion that is not ok may have an error in place of its value."""
     votes = _votes(form.keyed, lines) if form.keyed else ()
-    by_key, errors = form.layout or (_layout(votes) if votes else FileLayout(False, True))
+    layout = form.layout or (_layout(votes) if votes else FileLayout(False, True))
+    rows, like = _different(lines)
+    parts, unexpected_at = _decode_each(form, lines, rows.tolist(), layout)
+    for event in np.flatnonzero(np.isin(like, list(unexpected_at))).tolist():
+        message = f":value is not a value of :f :{lines.names[lines.f[event]]}: "
+        message += unexpected_at[int(like[event])]
+        slips.add(Slip(ODD_VALUE, int(lines.line[event]), message, gap=True))
+    table = parts.table()
+    return DecodedPiece(table if len(rows) == len(lines) else _repeated(table, like), votes=votes)
+
+
+def merged(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return the parts of tables in the order of their events."""
+    both = concatenated(tables, [0] * len(tables))
+    return both.take(pa.array(np.argsort(both.column("event").to_numpy(), kind="stable")))
+
+
+def _different(lines: OperationLines) -> tuple[Ints, Ints]:
+    """Return the events to decode, and for each event which of them it is like: the first one with
+    its kind, error and texts. If most are different, they are all decoded."""
+    code = (lines.type * len(lines.names) + lines.f) * (EMPTY + 1) + lines.error
+    for column in (lines.value, lines.beside):
+        texts = column.dictionary_encode()
+        number = texts.indices.fill_null(len(texts.dictionary)).to_numpy().astype(np.int64)
+        code = pa.array(code * (len(texts.dictionary) + 1) + number).dictionary_encode()
+        code = code.indices.to_numpy().astype(np.int64)
+    every = np.arange(len(lines))
+    count = int(code.max(initial=-1)) + 1
+    if 2 * count > len(lines):
+        return every, every
+    first = np.empty(count, np.int64)
+    first[code[::-1]] = every[::-1]
+    return first, first[code]
+
+
+def _repeated(parts: pa.Table, like: Ints) -> pa.Table:
+    """Return the parts of all events; `like`: the event whose parts each has."""
+    event = parts.column("event").to_numpy()
+    count = np.bincount(event, minlength=len(like))
+    starts = np.cumsum(count) - count
+    length = count[like]
+    owner = np.repeat(np.arange(len(like)), length)
+    at = starts[like[owner]] + np.arange(len(owner)) - np.repeat(np.cumsum(length) - length, length)
+    return parts.take(pa.array(at)).set_column(0, "event", pa.array(owner, pa.int64()))
+
+
+def _decode_each(
+    form: Format, lines: OperationLines, events: Sequence[int], layout: FileLayout
+) -> tuple[PartsBuilder, Mapping[int, str]]:
+    """Return the parts of some events, and for each that has an unexpected value why it has."""
     heads = None
     if form.heads:
         heads = re.compile(rf"\[:({'|'.join(map(re.escape, form.heads))})(?=[ \]])")
     parts = PartsBuilder()
-    columns = (lines.type.tolist(), lines.f.tolist(), lines.error.tolist())
-    for number, (kind, f, error) in enumerate(zip(*columns, strict=True)):
-        name, before = lines.names[f], len(parts)
-        if kind == Type.FAIL and error == NO_ERROR and not errors:
+    failures: dict[int, str] = {}
+    for number in events:
+        kind, error = int(lines.type[number]), int(lines.error[number])
+        name, before = lines.names[lines.f[number]], len(parts)
+        if kind == Type.FAIL and error == NO_ERROR and not layout.errors:
             error = FAILED
         try:
             text = text_at(lines.value, number)
             value = None if text is None else _edn.read_vectors(text, heads)
             key: Any = ONLY
             if form.beside:
-                key = _edn.read(text_at(lines.beside, number) or "nil", lenient=True)
-            if by_key:
+                key = _edn.read_vectors(text_at(lines.beside, number) or "nil")
+            if layout.by_key:
                 if value is None and kind > Type.OK:
                     continue
                 key, value = pair(value, "a pair of key and value")
@@ -454,11 +512,9 @@ def _decode_rows(form: Format, lines: OperationLines, slips: Slips) -> DecodedPi
             decoder(parts, JepsenEvent(number, kind, name, key, value, error), operation)
         except (UnexpectedValue, _edn.Malformed) as e:
             parts.truncate(before)
-            if kind > Type.OK:
-                continue
-            message = f":value is not a value of :f :{name}: {e}"
-            slips.add(Slip(ODD_VALUE, int(lines.line[number]), message, gap=True))
-    return DecodedPiece(parts.table(), votes=votes)
+            if kind <= Type.OK:
+                failures[number] = str(e)
+    return parts, failures
 
 
 def _votes(keyed: KeyedFs, lines: OperationLines) -> tuple[int, ...]:

@@ -18,11 +18,11 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from harness.importers import _edn
 from harness.importers._recording import (
@@ -30,6 +30,7 @@ from harness.importers._recording import (
     FAILED,
     NO_ERROR,
     UNTIMED,
+    Bools,
     Ints,
     Slip,
     Slips,
@@ -38,7 +39,7 @@ from harness.importers._source import decoded
 from harness.operation import Type
 
 TYPES = {"invoke": Type.INVOKE, "ok": Type.OK, "fail": Type.FAIL, "info": Type.INFO}
-COMPILED_BYTES = 1 << 19  # from which on Python is slower than the start of the scanner
+COMPILED_BYTES = 4 << 20  # from which on the start of the scanner pays, if not its compilation
 SCANNED = 1 << 16  # objects of JSON that become columns together
 NAMED, NO_PROCESS = -2, -3  # processes: `actor` has the name; the line has no process
 MAX_PROCESSES = 1 << 31
@@ -81,15 +82,26 @@ def columns_of(
     starts = np.append(0, ends + 1)
     raw = [data[starts[n] : ends[n]] for n in rest.tolist()]
     other = _one_by_one(raw, (first_line + rest).tolist(), fs, slips, beside)
-    if not other.num_rows:
-        return found
-    joined = _joined([found, other])
-    return joined.take(pc.sort_indices(joined["line"]))
+    return sorted_by_line([found, other])
+
+
+def sorted_by_line(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return all rows of FIELDS in the order of their lines."""
+    joined = _joined(batches)
+    line = joined["line"].to_numpy()
+    if (np.diff(line) >= 0).all():
+        return joined
+    return joined.take(pa.array(np.argsort(line, kind="stable")))
+
+
+def load_scanner() -> None:
+    """Let this process read all lines by compiled functions."""
+    import_module(f"{__package__}._scanner")
 
 
 def is_worth_compiling(size_bytes: int) -> bool:
-    """Return whether to read so many bytes by compiled functions."""
-    return size_bytes >= COMPILED_BYTES or "harness.compiled" in sys.modules
+    """Return whether to read so many bytes by compiled functions: many, or if they are loaded."""
+    return size_bytes >= COMPILED_BYTES or f"{__package__}._scanner" in sys.modules
 
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
@@ -107,7 +119,7 @@ def _scanned(view: Any, lines: Ints, numbers: Ints, spans: Ints, *, json: bool) 
     kind, process, f, time, error = numbers
     value, beside = (_texts(view, each, json=json) for each in spans[:2])
     name = _texts(view, spans[2], json=False)
-    return _batch(
+    return batch_of(
         {
             "line": lines,
             "type": kind,
@@ -136,7 +148,14 @@ def _texts(view: Any, spans: Ints, *, json: bool) -> pa.BinaryArray:
     return pa.Array.from_buffers(pa.binary(), len(starts), buffers)
 
 
-def _batch(columns: Mapping[str, Any]) -> pa.RecordBatch:
+def is_true(column: pa.Array) -> Bools:
+    """Return where a column is true, and not null."""
+    true: Bools = column.fill_null(False).to_numpy(zero_copy_only=False)
+    return true
+
+
+def batch_of(columns: Mapping[str, Any]) -> pa.RecordBatch:
+    """Return columns, arrays or lists, as FIELDS."""
     arrays = [pa.array(columns[field.name], field.type) for field in FIELDS]
     return pa.RecordBatch.from_arrays(arrays, schema=FIELDS)
 
@@ -276,7 +295,7 @@ def columns_from(
         columns[name] = [None if t is None else t.encode(errors="replace") for t in texts]
     numbers = {name: number for number, name in enumerate(fs)}
     columns["f"] = [NAMELESS if n is None else numbers.get(n, UNKNOWN) for n in columns["f"]]
-    return _batch(columns)
+    return batch_of(columns)
 
 
 # ------------------------------------------------------------------------------- form by form

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from harness import registry
 from harness.errors import BedFailed, FetchFailed
 from harness.history.faults_and_events import FaultInterval
+from harness.history.journal import skip_pandas
 from harness.history.notes import DISK_FULL, NODE_GONE
 from harness.history.reader import History
 from harness.history.rundir import RunDir
@@ -54,11 +55,11 @@ from harness.trial import Trial
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from harness.spark.session import SparkLauncher
+
 CHECKER_BUDGET_S = 600.0
 NOT_CHECKED = "NOT_CHECKED"  # code of the reason that a demand was decided by no checker
 EXCUSED = "EXCUSED"  # code of the reason that every row of a finding is excused
-LARGE_BYTES = 4 << 20
-IN_PROCESS_BYTES = 32 << 20  # of a history that is judged without Spark, at most
 SPELLED_OUT = 3  # findings of which the sentence has the message; of others it has the code
 NO_FAULT = "no fault was injected"
 CUT_SHORT = frozenset(("BED_FAILED", "INTERRUPTED", NODE_GONE, DISK_FULL))
@@ -72,21 +73,22 @@ def judge(
     run: RunDir,
     spark: "SparkSession | None" = None,
     on_progress: Callable[[str], None] = lambda checker: None,
-    master: str = DEFAULT,
 ) -> Verdict:
-    """Return the verdict on a run, written to its folder. Starts Spark if no session is given; what
-    does not need it is done while it starts."""
-    if spark is None:
-        from harness.spark.session import launch
+    """Return the verdict on a run, written to its folder. Starts Spark if no session is given."""
+    if spark is not None:
+        return _run_checkers(_prepare(run), spark, on_progress)
+    from harness.spark.session import launch
 
-        with closing(launch(master, compiler=_is_large(run))) as engine:
-            return _run_checkers(_prepare(run), engine.session(), on_progress)
-    return _run_checkers(_prepare(run), spark, on_progress)
+    with closing(launch(DEFAULT, run.history_bytes())) as engine:
+        return judge_by(engine, run, on_progress)
 
 
-def _is_large(run: RunDir) -> bool:
-    """Whether its history is so large that kernels will be compiled."""
-    return history_bytes(run) >= LARGE_BYTES
+def judge_by(
+    engine: "SparkLauncher", run: RunDir, on_progress: Callable[[str], None] = lambda checker: None
+) -> Verdict:
+    """Return the verdict on a run, written to its folder. What does not need Spark is done while it
+    starts."""
+    return _run_checkers(_prepare(run), engine.session(), on_progress)
 
 
 def judge_small(history: History) -> Verdict:
@@ -106,25 +108,28 @@ def judge_in_process(
 ) -> Verdict:
     """Return the verdict on a sealed run by the same kernels without Spark, written to its
     folder."""
+    skip_pandas()
     return _run_checkers(_prepare(run), None, on_progress)
-
-
-def history_bytes(run: RunDir) -> int:
-    """Return the size of the recorded history, sealed or not."""
-    files = (*run.find("history", "*.parquet"), *run.find("journal", "*.arrows"))
-    return sum(path.stat().st_size for path in files)
 
 
 def _prepare(run: RunDir) -> tuple[History, Trial, Sequence[str]]:
     """Return the sealed history, the trial, and the names of its checkers, imported."""
     seal(run)
     trial = run.trial()
+    names = load_checkers(trial)
+    history = History.open(run)
+    history.read_ahead()
+    own_checkers(history, trial)  # loads the system's modules
+    return history, trial, names
+
+
+def load_checkers(trial: Trial) -> Sequence[str]:
+    """Import what judges the trial, which takes longer than judging a small run. Return the names
+    of its checkers."""
     names = checkers_of(trial)
     for name in names:
         registry.module("checker", name)
-    history = History.open(run)
-    history.read_ahead()
-    return history, trial, names
+    return names
 
 
 def _run_checkers(

@@ -25,7 +25,6 @@ from typing import Any
 from harness import registry
 from harness.campaign.pool import run_in_pool
 from harness.campaign.simulation import STOPPED, simulate
-from harness.campaign.swarm import HOSTS as SIMULATED
 from harness.cli.options import request
 from harness.cli.session import say
 from harness.errors import BadRequest, BedFailed, UnknownName
@@ -35,7 +34,7 @@ from harness.judge.judge import judge_small
 from harness.judge.verdict import Judgement, Verdict
 from harness.run import launch
 from harness.suite import bundled
-from harness.trial import Trial
+from harness.trial import SIMULATED, Trial
 
 PLANS = bundled.folder() / "mutants"
 SEEDS = range(1, 9)

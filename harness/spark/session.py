@@ -41,6 +41,7 @@ GATEWAY = "org.apache.spark.api.python.PythonGatewayServer"
 START_WITHIN_S = 90.0
 START_VARIABLE = "SEATRIAL_JAVA_WITHIN_S"
 DAEMON = "harness.spark.worker_daemon"
+LARGE_BYTES = 4 << 20  # of a history for which kernels are compiled
 STEP_S = 0.01
 LEAVE_WITHIN_S = 10.0  # to disconnect from a cluster
 
@@ -141,7 +142,7 @@ class JvmLauncher:
 
     def _start(self) -> None:
         try:
-            import pyspark.sql  # noqa: F401 while the JVM starts
+            import_drivers()
 
             connection = Path(self._folder.name) / "gateway"
             _wait_for_gateway(connection, self._jvm)
@@ -169,6 +170,12 @@ class JvmLauncher:
         return (lines[-1] if lines and self._jvm.poll() is not None else cause).rstrip(".")
 
 
+def import_drivers() -> None:
+    """Import what PySpark would import with the JVM waiting for it."""
+    import pyspark.sql
+    import pyspark.testing  # noqa: F401 its converters of arguments ask that for numpy
+
+
 def start_within_s() -> float:
     """Return how long Java may take to start. Raises BadRequest if the variable is not a number of
     seconds."""
@@ -180,14 +187,14 @@ def start_within_s() -> float:
     raise BadRequest(f"{START_VARIABLE} must be a number of seconds, not {text!r}")
 
 
-def launch(master: str = DEFAULT, compiler: bool = False) -> SparkLauncher:
-    """Begin to start Spark; with the compiler of kernels, which large histories need. Raises
+def launch(master: str = DEFAULT, history_bytes: int = 0) -> SparkLauncher:
+    """Begin to start Spark; with the compiler of kernels, if the history is large. Raises
     BadRequest or BedFailed if there can be no such master, and SparkUnavailable if it is none."""
     if master == NONE:
         raise SparkUnavailable("Spark was not started, because its master is none")
     if Master.of(master).kind == CONNECT:
         return _connect_launcher(master)
-    return JvmLauncher(master, compiler=compiler)
+    return JvmLauncher(master, compiler=history_bytes >= LARGE_BYTES)
 
 
 def launch_in_background(master: str = DEFAULT, nice: int = 19) -> SparkLauncher:
@@ -265,7 +272,7 @@ def _environment(
         **os.environ,
         **({"SPARK_LOCAL_IP": address} if address else {}),
         "CLASSPATH": os.pathsep.join([*master.class_path(), *map(str, java.spark_jars())]),
-        "SPARK_HOME": str(_spark_home()),
+        "SPARK_HOME": str(java.spark_home()),
         "PYSPARK_PYTHON": master.python,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         SAFE_PATH: "1",
@@ -310,12 +317,6 @@ def _wait_for_exit(child: subprocess.Popen[bytes], within_s: float | None) -> No
     except subprocess.TimeoutExpired:
         child.kill()
         child.wait()
-
-
-def _spark_home() -> Path:
-    import pyspark
-
-    return Path(pyspark.__file__).parent
 
 
 def _preloaded(compiler: bool) -> list[str]:

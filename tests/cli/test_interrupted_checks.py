@@ -16,8 +16,8 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from harness.cli.session import IN_PROCESS_BYTES
 from harness.history.rundir import RunDir
-from harness.judge.judge import IN_PROCESS_BYTES
 
 SCRIPT = Path(sys.executable).with_name("seatrial")
 WITHIN_S = 60.0

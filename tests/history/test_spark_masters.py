@@ -6,6 +6,7 @@ import socket
 import sys
 import zipfile
 from collections.abc import Iterator
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from harness.errors import BadRequest, BedFailed
 from harness.history.reader import History
 from harness.history.run_files import open_run
 from harness.history.rundir import RunDir
-from harness.judge.judge import judge
+from harness.judge.judge import judge, judge_by
 from harness.spark import probe as spark_fit
 from harness.spark import session as spark
 from harness.spark.master import Master, pack_code
@@ -315,8 +316,11 @@ def test_a_connect_server_judges_too(
     monkeypatch.undo()
     here = run.verdict_file.read_bytes()
     run.verdict_file.unlink()
-    with spark_lab.cluster(tmp_path) as servers:
-        judge(run, master=servers.connect(spark_lab.stranger(tmp_path)))
+    with (
+        spark_lab.cluster(tmp_path) as servers,
+        closing(spark.launch(servers.connect(spark_lab.stranger(tmp_path)))) as engine,
+    ):
+        judge_by(engine, run)
     assert run.verdict_file.read_bytes() == here
     assert "SPARK_REMOTE" not in os.environ
     assert History.open(run).row_counts["ops"]
