@@ -24,14 +24,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
-from _used import Peak
+from _used import Peak, used
 
 from harness import registry
+from harness.cli import session
 from harness.history.rundir import RunDir
 from harness.importers import _run_folder as _folder
 from harness.judge.judge import judge
+from harness.spark.master import DEFAULT
 
 HERE = Path(__file__).resolve().parents[1]
 WARM_UP = 20_000  # operations of the run that does not count
@@ -178,8 +182,8 @@ def main() -> None:
     if options.file:
         with tempfile.TemporaryDirectory() as folder, Peak() as peak:
             name = FORMATS[options.format]
-            found = _measure(options.file, name, Path(folder) / "run", check=options.check)
-        json.dump(found | {"peak_gb": round(peak.gb, 2)}, sys.stdout)
+            one = _measure(options.file, name, Path(folder) / "run", check=options.check)
+        json.dump(one | {"peak_gb": round(peak.gb, 2)}, sys.stdout)
         return
     trees = {"this": HERE} | ({"other": options.against.resolve()} if options.against else {})
     results: dict[str, list[dict[str, float]]] = {name: [] for name in trees}
@@ -223,9 +227,25 @@ def _medians(results: list[dict[str, float]]) -> Mapping[str, float]:
 
 
 def _measure(path: Path, name: str, out: Path, *, check: bool) -> dict[str, object]:
-    size = path.stat().st_size
     read_history = registry.load("importer", name)
     began, cpu = time.perf_counter(), _cpu_s()
+    with starting_spark(wanted=check) as spark:
+        imported, run = _import(path, name, read_history, out, began, cpu)
+        return imported | (_judged(run, began, spark) if check else {})
+
+
+@contextmanager
+def starting_spark(*, wanted: bool) -> Iterator[Any]:
+    """Spark, which starts while the file is read, if this checkout's `import --check` can do it."""
+    start = getattr(session, "starting_spark", None)
+    with start(DEFAULT, wanted=wanted) if start else nullcontext() as spark:
+        yield spark
+
+
+def _import(
+    path: Path, name: str, read_history: Any, out: Path, began: float, cpu: float
+) -> tuple[dict[str, object], RunDir]:
+    size = path.stat().st_size
     history = read_history(path)
     read, read_cpu = time.perf_counter(), _cpu_s()
     lines = len(history.events)
@@ -243,18 +263,17 @@ def _measure(path: Path, name: str, out: Path, *, check: bool) -> dict[str, obje
         "lines_per_cpu_s": round(lines / (_cpu_s() - cpu)),
         "history_mb": round(sum(p.stat().st_size for p in run.history.iterdir()) / 1e6, 1),
     }
-    if check:
-        told |= _judged(run, began)
-    return told
+    return told, run
 
 
-def _judged(run: RunDir, began: float) -> dict[str, object]:
+def _judged(run: RunDir, began: float, spark: Any) -> dict[str, object]:
     start = time.perf_counter()
-    verdict = judge(run)
+    verdict = judge(run, spark.session() if spark else None)
     end = time.perf_counter()
     return {
         "check_s": round(end - start, 2),
         "file_to_verdict_s": round(end - began, 2),
+        "file_to_verdict_cpu_s": round(used()[0], 2),
         "verdict": verdict.sentence,
     }
 

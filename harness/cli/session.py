@@ -215,6 +215,20 @@ def engine(trial: Trial, master: str | None = None) -> Iterator["SparkLauncher"]
         yield sessions
 
 
+@contextmanager
+def starting_spark(master: str, *, wanted: bool) -> Iterator["SparkLauncher | None"]:
+    """Yield Spark, which starts meanwhile, for a large history; None if it is not wanted, or cannot
+    be started: the check says why."""
+    from harness.spark import session as spark
+
+    begun = None
+    if wanted:
+        with suppress(SparkUnavailable):
+            begun = spark.launch(master, spark.LARGE_BYTES)
+    with closing(begun) if begun else nullcontext() as sessions:
+        yield sessions
+
+
 class Engines:
     """Spark for many runs, one after another. If it does not start, or dies, one run has no
     verdict, and Spark is started again for the next."""
@@ -350,11 +364,16 @@ def _judge_by_spark(
         return judge_by(engine, run, on_progress)
 
 
-def check(run: RunDir, shown: ReportOptions, master: str | None = None) -> int:
-    """Judge a stored run again."""
+def check(
+    run: RunDir,
+    shown: ReportOptions,
+    master: str | None = None,
+    spark: "SparkLauncher | None" = None,
+) -> int:
+    """Judge a stored run again; `spark`: one that was started before."""
     run.plan_text()  # raises, before anything is judged, if it is unreadable
     with working(f"checking {run.path.name}") as step:
-        ending = judge_run(run, run.trial().seed, master=master, on_progress=step)
+        ending = judge_run(run, run.trial().seed, spark, master, step)
     ending = replace(ending, error="")  # of the run, not of this command
     return _show(ending, shown).exit_code
 

@@ -45,6 +45,7 @@ from harness.importers._lines import (
     columns_of,
     columns_of_forms,
     is_json,
+    load_scanner,
     starts_several_lines,
     text_at,
 )
@@ -113,6 +114,12 @@ class OperationLines:
 
     def of_kinds(self, *names: str) -> Bools:
         return np.isin(self.f, [self.names.index(name) for name in names])
+
+    def take(self, at: Ints) -> "OperationLines":
+        texts = (column.take(pa.array(at)) for column in (self.value, self.beside))
+        value, beside = texts
+        line, kind, f, error = (each[at] for each in (self.line, self.type, self.f, self.error))
+        return OperationLines(line, kind, f, self.names, value, error, beside)
 
 
 @dataclass(frozen=True)
@@ -378,8 +385,8 @@ def _pool(form: Format) -> Executor:
     lock."""
     count = cpu_count() or 1
     if form.columns:
-        return ThreadPoolExecutor(count)
-    return ProcessPoolExecutor(count, get_context("spawn"))
+        return ThreadPoolExecutor(count, initializer=load_scanner)
+    return ProcessPoolExecutor(count, get_context("spawn"), initializer=load_scanner)
 
 
 def read_piece(form: Format, first_line: int, data: bytes) -> Piece:
@@ -419,14 +426,14 @@ def piece_of(form: Format, columns: pa.RecordBatch, slips: Slips) -> Piece:
     named = np.flatnonzero(process == NAMED).tolist()
     actors = [(i, text_at(own["actor"], i) or "") for i in named]
     crowded = bool((np.diff(columns["line"].to_numpy()) == 0).any())
-    decode = form.columns or (lambda lines, slips: _decode_rows(form, lines, slips))
+    decode = form.columns or (lambda lines, slips: decode_rows(form, lines, slips))
     return Piece(events, decode(lines, slips), slips, actors, others, crowded)
 
 
 # -------------------------------------------------------------------------------- values by row
 
 
-def _decode_rows(form: Format, lines: OperationLines, slips: Slips) -> DecodedPiece:
+def decode_rows(form: Format, lines: OperationLines, slips: Slips) -> DecodedPiece:
     """Decode each different event. A value of the wrong shape is a slip, and its events have no
     parts; a completion that is not ok may have an error in place of its value."""
     votes = _votes(form.keyed, lines) if form.keyed else ()
@@ -439,6 +446,12 @@ def _decode_rows(form: Format, lines: OperationLines, slips: Slips) -> DecodedPi
         slips.add(Slip(ODD_VALUE, int(lines.line[event]), message, gap=True))
     table = parts.table()
     return DecodedPiece(table if len(rows) == len(lines) else _repeated(table, like), votes=votes)
+
+
+def merged(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return the parts of tables in the order of their events."""
+    both = concatenated(tables, [0] * len(tables))
+    return both.take(pa.array(np.argsort(both.column("event").to_numpy(), kind="stable")))
 
 
 def _different(lines: OperationLines) -> tuple[Ints, Ints]:

@@ -18,6 +18,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ from harness.importers._recording import (
     FAILED,
     NO_ERROR,
     UNTIMED,
+    Bools,
     Ints,
     Slip,
     Slips,
@@ -37,7 +39,7 @@ from harness.importers._source import decoded
 from harness.operation import Type
 
 TYPES = {"invoke": Type.INVOKE, "ok": Type.OK, "fail": Type.FAIL, "info": Type.INFO}
-COMPILED_BYTES = 1 << 19  # from which on Python is slower than the start of the scanner
+COMPILED_BYTES = 4 << 20  # from which on the start of the scanner pays, if not its compilation
 SCANNED = 1 << 16  # objects of JSON that become columns together
 NAMED, NO_PROCESS = -2, -3  # processes: `actor` has the name; the line has no process
 MAX_PROCESSES = 1 << 31
@@ -92,9 +94,14 @@ def sorted_by_line(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return joined.take(pa.array(np.argsort(line, kind="stable")))
 
 
+def load_scanner() -> None:
+    """Let this process read all lines by compiled functions."""
+    import_module(f"{__package__}._scanner")
+
+
 def is_worth_compiling(size_bytes: int) -> bool:
-    """Return whether to read so many bytes by compiled functions."""
-    return size_bytes >= COMPILED_BYTES or "harness.compiled" in sys.modules
+    """Return whether to read so many bytes by compiled functions: many, or if they are loaded."""
+    return size_bytes >= COMPILED_BYTES or f"{__package__}._scanner" in sys.modules
 
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
@@ -139,6 +146,12 @@ def _texts(view: Any, spans: Ints, *, json: bool) -> pa.BinaryArray:
     there = np.packbits(starts >= 0, bitorder="little")
     buffers = [pa.py_buffer(each) for each in (there, ends, texts[:size])]
     return pa.Array.from_buffers(pa.binary(), len(starts), buffers)
+
+
+def is_true(column: pa.Array) -> Bools:
+    """Return where a column is true, and not null."""
+    true: Bools = column.fill_null(False).to_numpy(zero_copy_only=False)
+    return true
 
 
 def batch_of(columns: Mapping[str, Any]) -> pa.RecordBatch:

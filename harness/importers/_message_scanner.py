@@ -185,9 +185,7 @@ def _polled(
 
 
 @part
-def _micros(
-    data: Any, at: Any, end: Any, rows: Any, n: Any, event: Any, first_mop: Any, keys: Any
-) -> Any:
+def _micros(data: Any, at: Any, end: Any, rows: Any, n: Any, event: Any, keys: Any) -> Any:
     """Store micro-operations; return the next row, their number, and whether any sends. The number
     is -1 if one has another shape."""
     count, sends = 0, False
@@ -195,15 +193,14 @@ def _micros(
         return n, -1, sends
     at = _skip(data, at + 1, end)
     while _is(data, at, end, _OPEN):
-        mop = count if first_mop == 0 else ABSENT
         f, at = _head(data, _skip(data, at + 1, end), end)
         if f == _SEND:
-            _row(rows, n, event, _SEND, mop)
+            _row(rows, n, event, _SEND, count)
             at, sends = _sent(data, at, end, rows, n), True
         elif f == _POLL:
             if _is(data, at, end, _OPEN_MAP):
-                n, at = _polled(data, at, end, rows, n, event, mop, keys)
-            _row(rows, n, event, _POLL, mop)
+                n, at = _polled(data, at, end, rows, n, event, count, keys)
+            _row(rows, n, event, _POLL, count)
         if f < 0 or at < 0:
             return n, -1, sends
         at = _skip(data, at, end)
@@ -222,9 +219,11 @@ def _scan_values(data: Any, offsets: Any, wanted: Any, rows: Any) -> Any:
         if not wanted[event]:
             continue
         at, end = np.int64(offsets[event]), np.int64(offsets[event + 1])
-        n, count, sends = _micros(data, at, end, rows, used, event, ABSENT, keys)
-        if count > 1:  # they are numbered, and the operation has a row of its own
-            n, count, sends = _micros(data, at, end, rows, used, event, 0, keys)
+        n, count, sends = _micros(data, at, end, rows, used, event, keys)
+        if count == 1:  # it is the operation itself, and has no number
+            for row in range(used, n):
+                rows[_MOP, row] = ABSENT
+        elif count > 1:  # the operation has a row of its own
             _row(rows, n, event, _SEND if sends else _POLL, ABSENT)
             n += 1
         if count > 0:

@@ -35,6 +35,7 @@ from harness.importers._jepsen import (
     atom,
     elements,
     importer,
+    merged,
     pair,
     unexpected,
 )
@@ -48,7 +49,6 @@ from harness.importers._recording import (
     PartsBuilder,
     Slip,
     Slips,
-    concatenated,
 )
 from harness.operation import F, Type
 
@@ -64,9 +64,7 @@ def decode(lines: OperationLines, slips: Slips) -> DecodedPiece:
     slow, notes = one_by_one(lines, rest, slips)
     if not slow.num_rows:
         return DecodedPiece(fast, notes)
-    both = concatenated([fast, slow], [0, 0])
-    order = np.argsort(both.column("event").to_numpy(), kind="stable")
-    return DecodedPiece(both.take(pa.array(order)), notes)
+    return DecodedPiece(merged([fast, slow]), notes)
 
 
 def one_by_one(

@@ -29,10 +29,14 @@ import pyarrow.compute as pc
 from harness.contracts import ImporterPlugin
 from harness.errors import BadRequest
 from harness.importers._jepsen import (
+    DecodedPiece,
     Format,
     JepsenEvent,
+    OperationLines,
     Piece,
+    decode_rows,
     importer,
+    merged,
     piece_of,
     recorded,
     unexpected,
@@ -42,11 +46,14 @@ from harness.importers._lines import (
     OperationFields,
     batch_of,
     columns_from,
+    is_true,
     sorted_by_line,
 )
 from harness.importers._recording import (
     FAILED,
     NO_ERROR,
+    PARTS,
+    SAME,
     UNTIMED,
     Ints,
     PartsBuilder,
@@ -67,6 +74,7 @@ _COMMON = (  # lines of ASCII that `_LINE` matches in the same way
     rf":(?P<type>{'|'.join(TYPES)})[ \t]+:(?P<f>{'|'.join(LOG.operations)})[ \t]+"
     r"(?P<value>[!-~](?:[ -~]*[!-~])?)[ \t\r]*$"
 )
+_PLAIN_TEXT = r'^"[^"\\]*"$'
 _TIMED_OUT = ":timed-out"  # in place of the value
 
 
@@ -150,11 +158,48 @@ def key_value(parts: PartsBuilder, event: JepsenEvent, f: F) -> None:
         parts.add(event.number, f, event.key, event.value or None)
 
 
+def decode(lines: OperationLines, slips: Slips) -> DecodedPiece:
+    """Decode keys and values that are plain texts as columns, and others one by one."""
+    value, key = (column.cast(pa.string()) for column in (lines.value, lines.beside))
+    absent = is_true(pc.equal(value, "nil")) | ~is_true(value.is_valid())
+    plain, named = (is_true(pc.match_substring_regex(each, _PLAIN_TEXT)) for each in (value, key))
+    good = (absent | plain) & named
+    kept = good & (lines.of_kinds("get") | (lines.type <= Type.OK))
+    at = np.flatnonzero(kept)
+    text, name = (pc.utf8_slice_codeunits(each.take(pa.array(at)), 1, -1) for each in (value, key))
+    unknown = lines.of_kinds("get") & (lines.type != Type.OK)
+    empty = (absent | unknown)[at] | is_true(pc.equal(text, ""))
+    shown = pa.nulls(len(at)) if empty.all() else pc.if_else(pa.array(empty), None, text)
+    operation = np.array([f for f, _ in KEY_VALUE.operations.values()], np.int64)
+    columns = {
+        "event": at,
+        "f": operation[lines.f[at]],
+        "type": np.full(len(at), SAME),
+        "key": name if len(at) else pa.nulls(0),
+        "value": shown,
+    }
+    parts = {each: pa.array(columns.get(each, pa.nulls(len(at)))) for each in PARTS}
+    texts = {each for each in ("key", "value") if pa.types.is_string(parts[each].type)}
+    fast = pa.table(
+        {
+            each: column if each in texts else column.cast(PARTS[each])
+            for each, column in parts.items()
+        }
+    )
+    rest = np.flatnonzero(~good)
+    if not len(rest):
+        return DecodedPiece(fast)
+    slow = decode_rows(KEY_VALUE, lines.take(rest), slips).parts
+    event = pa.array(rest[slow.column("event").to_numpy()], pa.int64())
+    return DecodedPiece(merged([fast, slow.set_column(0, "event", event)]))
+
+
 KEY_VALUE = Format(
     "porcupine-kv",
     "Porcupine's key-value histories: `:put`, `:append` to a string, and `:get`, by key.",
     "registers",
     {"get": (F.GET, key_value), "put": (F.PUT, key_value), "append": (F.APPEND, key_value)},
+    columns=decode,
     beside="key",
 )
 PLUGINS = {

@@ -19,13 +19,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from importlib import import_module
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 from harness import registry
 from harness.errors import BedFailed, FetchFailed
 from harness.history.faults_and_events import FaultInterval
+from harness.history.journal import skip_pandas
 from harness.history.notes import DISK_FULL, NODE_GONE
 from harness.history.reader import History
 from harness.history.rundir import RunDir
@@ -108,6 +108,7 @@ def judge_in_process(
 ) -> Verdict:
     """Return the verdict on a sealed run by the same kernels without Spark, written to its
     folder."""
+    skip_pandas()
     return _run_checkers(_prepare(run), None, on_progress)
 
 
@@ -125,7 +126,6 @@ def _prepare(run: RunDir) -> tuple[History, Trial, Sequence[str]]:
 def load_checkers(trial: Trial) -> Sequence[str]:
     """Import what judges the trial, which takes longer than judging a small run. Return the names
     of its checkers."""
-    import_module("pandas")  # as Arrow does at its first conversion
     names = checkers_of(trial)
     for name in names:
         registry.module("checker", name)

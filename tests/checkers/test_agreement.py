@@ -33,11 +33,16 @@ def many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("name", small_histories.TABLES)
-def test_with_spark_and_without(name: str, tmp_path: Path, spark: "SparkSession") -> None:
-    """The whole answer: findings, how many of each, which of them are shown, and why."""
+def test_with_spark_and_without(
+    name: str, tmp_path: Path, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole answer: findings, how many of each, which of them are shown, and why; by many tasks
+    and, as for small histories, by one."""
     history = small_histories.run_of(tmp_path / "run", small_histories.TABLES[name](HISTORIES))
     check = registry.load("checker", name)
     alone = check(history, Trial(), None)
+    assert check(History.open(history.run), Trial(), spark) == alone
+    monkeypatch.setattr(_units, "ONE_TASK_BYTES", 1 << 40)
     assert check(History.open(history.run), Trial(), spark) == alone
     counts: Counter[str] = Counter()
     for finding in alone.findings:  # a code may have several, each with a demand of its own

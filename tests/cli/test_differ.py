@@ -177,7 +177,7 @@ def test_a_run_that_was_broken_off_is_not_compared(tmp_path: Path) -> None:
         run_command.RunningCommand(
             *("differ", "--systems", "flotilla:allack-min2,flotilla:unsafe-default"),
             *("--faults", "kill", "--duration", "60s", "--hosts", "simulated", "--json"),
-            "--no-report",
+            *("--load", "rate=150", "--no-report"),
             runs=tmp_path,
         )
     ) as command:
@@ -273,7 +273,7 @@ def test_two_profiles_in_simulated_worlds(tmp_path: Path) -> None:
     """One loses what it acknowledged alone; the other waits for its slaves."""
     done = run_command.seatrial(
         *("differ", "--systems", "flotilla:allack-min2,flotilla:unsafe-default"),
-        *("--plan", PLAN, "--hosts", "simulated", "--load", "rate=300", "--json", "--no-report"),
+        *("--plan", PLAN, "--hosts", "simulated", "--load", "rate=40", "--json", "--no-report"),
         runs=tmp_path,
     )
     assert done.code == 1, done.words

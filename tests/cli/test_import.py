@@ -48,6 +48,21 @@ def test_a_history_is_imported_and_judged(
     assert (tmp_path / "run" / "report.html").is_file()
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize("master", ["local[1]", "none"])
+def test_one_command_imports_and_checks(seatrial: Script, tmp_path: Path, master: str) -> None:
+    """With --check the exit code is the verdict's, and the run is as if checked afterwards."""
+    (tmp_path / "a.edn").write_text(SENDS + POLL.format("[0 0] [2 2]"))
+    words = ("import", "a.edn", "--as", "jepsen-kafka", "--out")
+    made = seatrial(*words, "run", "--check", "--spark", master)
+    assert made.returncode == 1, made.stderr
+    assert "1 acknowledged message was lost" in " ".join(made.stdout.split())
+    assert seatrial(*words, "again").returncode == 0
+    assert seatrial("check", "again", "--spark", "none").returncode == 1
+    verdicts = [(tmp_path / name / "verdict.json").read_bytes() for name in ("run", "again")]
+    assert verdicts[0].replace(b"/run", b"/again") == verdicts[1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -34,6 +34,14 @@ def sunk(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     return run
 
 
+@pytest.fixture(scope="module")
+def shrunk(sunk: RunDir, tmp_path_factory: pytest.TempPathFactory) -> run_command.FinishedCommand:
+    """The command that shrank it."""
+    done = shrink(sunk.path, "--luck", 1, runs=tmp_path_factory.mktemp("shrunk"))
+    assert done.code == 0, done.words
+    return done
+
+
 @pytest.fixture
 def copy(sunk: RunDir, tmp_path: Path) -> RunDir:
     """The same, to be damaged."""
@@ -51,10 +59,11 @@ def faults(run: RunDir) -> list[dict[str, Any]]:
 
 
 @pytest.mark.bed
-def test_a_shrunk_run_fails_with_less_and_tells_why(sunk: RunDir, tmp_path: Path) -> None:
+def test_a_shrunk_run_fails_with_less_and_tells_why(
+    sunk: RunDir, shrunk: run_command.FinishedCommand
+) -> None:
     """Fewer faults, nodes and seconds, the same finding; a run of its own, with page and story."""
-    done = shrink(sunk.path, "--luck", 2, runs=tmp_path)
-    assert done.code == 0, done.words
+    done = shrunk
     run = RunDir(done.run)
     assert run.path.name.endswith("-shrunk-sinking")
     assert '<svg class="spacetime"' in run.report_file.read_text()
@@ -72,11 +81,9 @@ def test_a_shrunk_run_fails_with_less_and_tells_why(sunk: RunDir, tmp_path: Path
 
 
 @pytest.mark.bed
-def test_a_shrunk_run_can_be_replayed(sunk: RunDir, tmp_path: Path) -> None:
-    """It fails again, event by event, and can be shrunk no more by the beginnings of a search."""
-    done = shrink(sunk.path, "--luck", 1, runs=tmp_path)
-    assert done.code == 0, done.words
-    again = run_command.seatrial("replay", done.run, runs=tmp_path / "again")
+def test_a_shrunk_run_can_be_replayed(shrunk: run_command.FinishedCommand, tmp_path: Path) -> None:
+    """It fails again, event by event."""
+    again = run_command.seatrial("replay", shrunk.run, runs=tmp_path)
     assert again.code == 1, again.words
     assert ": the same events" in again.err
     assert "LOST_ACKED" in again.findings

@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SEATRIAL = Path(sys.executable).with_name("seatrial")
 LOSING = (
     *("--profile", "unsafe-default"),
-    *("--plan", str(ROOT / "suites" / "plans" / "isolate-then-kill.toml"), "--load", "rate=200"),
+    *("--plan", str(ROOT / "suites" / "plans" / "isolate-then-kill.toml"), "--load", "rate=50"),
 )
 
 Script = Callable[..., "CompletedProcess[str]"]
@@ -141,7 +141,7 @@ def campaign_of(*asked: str) -> Campaign:
 @contextmanager
 def endless(runs: Path) -> Iterator["subprocess.Popen[str]"]:
     """A campaign of very many seeds, of which the first is done. It ends with the block."""
-    many = ("--drawn", "--seeds", "1..9999", "--duration", "3s")
+    many = ("--drawn", "--seeds", "1..9999", "--duration", "3s", "--jobs", "1")
     arguments = ["simulate", *many, "--runs", str(runs)]
     with subprocess.Popen(
         [SEATRIAL, *arguments],

@@ -24,6 +24,7 @@ from harness.spark.master import DEFAULT, VARIABLE
 
 PLAN = "isolate-then-kill"
 PROFILES = ("unsafe-default", "allack-min2")
+SHORT = ("--duration", "20s", "--load", "rate=300")
 MOMENTS = ("check", "drain", "set-up")  # test_killed_suite.py kills under a fault
 KILLS = run_command.ROOT / "tests" / "acceptance" / "kills.py"
 RANDOM = """\
@@ -54,7 +55,7 @@ class Fleet:
         path = run_command.PLANS / f"{PLAN}.toml"
         for profile in PROFILES:
             asked = ("--system", "flotilla", "--hosts", "local", "--profile", profile)
-            command = ("run", "messages", *asked, "--plan", path, "--duration", "20s")
+            command = ("run", "messages", *asked, "--plan", path, *SHORT)
             self._launch(f"{PLAN} {profile}", run_command.seatrial, *command)
 
     def launch_kills(self) -> None:

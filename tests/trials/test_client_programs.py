@@ -105,7 +105,7 @@ def test_a_client_program_serves_a_trial(
     path: str = request.getfixturevalue(language)
     done = run_command.seatrial(
         *("run", "register", "--system", "etcd", "--client", path, "--faults", "kill,crash"),
-        *("--duration", "22s", "--load", "rate=60"),
+        *("--duration", "22s", "--load", "rate=20"),
         *("--rhythm", "quiet_s=2,fault_s=6,recovery_s=4", "--no-report"),
         runs=tmp_path,
     )

@@ -124,7 +124,7 @@ def test_a_full_disk_ends_the_run_and_what_was_recorded_is_judged(tmp_path: Path
     convicted for it. Met by a broker the run ends early, met by the journal it is broken off."""
     runs = tmp_path / "runs"
     alone = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", SHRINKING, "sh")
-    command = ("run", "messages", "--duration", "20s", "--load", "rate=1000,body_bytes=2000")
+    command = ("run", "messages", "--duration", "20s", "--load", "rate=300,body_bytes=6000")
     ended = run_command.seatrial(*command, runs=runs, wrapper=(*alone, runs, 4_000))
     assert ended.code in (2, 255), ended.words
     assert "Traceback" not in ended.err

@@ -122,7 +122,7 @@ def test_bundled_suites_and_plans_run(seatrial: Command) -> None:
     suite = seatrial("suite", "pull-request", "--only", "register")
     assert suite.returncode == 0, words(suite)
     plan = ("--plan", "suites/plans/isolate-then-kill.toml", "--profile", "unsafe-default")
-    ran = seatrial("run", *plan, "--hosts", "simulated", "--no-report")
+    ran = seatrial("run", *plan, "--hosts", "simulated", "--load", "rate=100", "--no-report")
     assert ran.returncode == 1, words(ran)
     assert "LOST_ACKED" in ran.stdout, words(ran)
 

@@ -16,7 +16,7 @@ SUITE = """
 [[trial]]
 run = "messages"
 name = "first"
-with = { name = "first", duration_s = 6.0, hosts = "simulated" }
+with = { name = "first", duration_s = 6.0, load = { rate = 20 }, hosts = "simulated" }
 expect = "valid"
 
 [[trial]]
@@ -27,7 +27,7 @@ expect = "valid"
 [[trial]]
 run = "messages"
 name = "third"
-with = { name = "third", duration_s = 6.0, hosts = "simulated" }
+with = { name = "third", duration_s = 6.0, load = { rate = 20 }, hosts = "simulated" }
 expect = "invalid"
 """
 PLAN = """

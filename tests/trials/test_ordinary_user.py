@@ -34,9 +34,8 @@ def test_an_ordinary_user_tests_another_system(home: Path) -> None:
     wrapper = ordinary_user.ordinary(home, run_command.ROOT)
     words = ("--system", "etcd", "--faults", "kill,partition", "--targets", "one follower")
     times = ("--duration", "14s", "--rhythm", "quiet_s=2,fault_s=7,recovery_s=5")
-    done = run_command.seatrial(
-        *("run", "register", *words, *times, "--no-report"), runs=home / "runs", wrapper=wrapper
-    )
+    command = ("run", "register", *words, *times, "--load", "rate=20", "--no-report")
+    done = run_command.seatrial(*command, runs=home / "runs", wrapper=wrapper)
     assert done.code == 0, done.words
     assert (done.verdict["verdict"], done.verdict["reasons"]) == ("valid", [])
     faults = run_command.faults(done.run)

@@ -31,7 +31,8 @@ PACKAGES = {
     "rocketmq": "maven",
 }
 PROGRAMS = {"rabbitmq": "rabbitmq-server", "kafka": "mvn", "rocketmq": "mvn"}
-WORDS = ("--faults", "kill,partition", "--targets", "one follower", "--short-faults", "--no-report")
+WORDS = ("--faults", "kill,partition", "--targets", "one follower", "--short-faults")
+LIGHT = ("--load", "rate=20", "--no-report")
 AT_ONCE = 3
 TIMES = ("--duration", "23s", "--rhythm", "quiet_s=2,fault_s=15,recovery_s=5")
 RECOVERS = ("--recover-within", "90s")  # JVMs start slowly beside two other trials
@@ -48,7 +49,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
         yield {
             name: pool.submit(
                 run_command.seatrial,
-                *("run", workload, "--system", name.partition(",")[0], *WORDS, *RECOVERS),
+                *("run", workload, "--system", name.partition(",")[0], *WORDS, *LIGHT, *RECOVERS),
                 *(SLOWER if name in ("kafka", "rocketmq") else TIMES),
                 runs=folder / name,
             )

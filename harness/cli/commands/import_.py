@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from harness.cli.options import NameList
+from harness.cli.options import SPARK, NameList
 
 MAX_PRINTED = 5
 
@@ -42,6 +42,10 @@ MAX_PRINTED = 5
     default=512,
     help="Maximum size of FILE, or of a line of it, when unpacked.",
 )
+@click.option(
+    "--check", "checked", is_flag=True, help="Check it, too, as `seatrial check DIR` does."
+)
+@SPARK
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
     file: Path,
@@ -50,33 +54,41 @@ def command(
     initial: str | None,
     contract: tuple[str, ...] | None,
     most_mb: int,
+    checked: bool,
+    spark: str,
     as_json: bool,
 ) -> int:
     """Read the history in FILE, plain or gzipped, and write it to DIR as the folder of a run.
 
     `seatrial check DIR` then checks it. Invalid lines are reported with their numbers; the others
     are imported, and the verdict says what is missing. The exit code is 0 if DIR was written.
+
+    With --check, Spark starts while FILE is read, and output and exit code are those of the check.
     """
     from harness import registry
     from harness.cli.console import working
-    from harness.cli.session import say
+    from harness.cli.session import ReportOptions, check, say, starting_spark
     from harness.importers import _run_folder, _source
     from harness.text.sanitize import sanitize
 
     read = registry.load("importer", name)
     _run_folder.refuse_existing(out)
     _source.MAX_UNPACKED_MB.set(most_mb)
-    with working(f"importing {file.name}") as step:
-        step("reading")
-        recording = read(file)
-        step(f"writing {len(recording.events):,} events")
-        run = _run_folder.write(recording, file, name, out, initial, contract)
-    printed = recording.slips.first[:MAX_PRINTED]
-    for slip in printed:
-        say(f"{file} {slip}")
-    hidden = sum(recording.slips.counts.values()) - len(printed)
-    if hidden > 0:
-        say(f"{file}: and {hidden:,} more such lines; the first are in {run.path}/run.json")
+    with starting_spark(spark, wanted=checked) as sessions:
+        with working(f"importing {file.name}") as step:
+            step("reading")
+            recording = read(file)
+            step(f"writing {len(recording.events):,} events")
+            run = _run_folder.write(recording, file, name, out, initial, contract)
+        printed = recording.slips.first[:MAX_PRINTED]
+        for slip in printed:
+            say(f"{file} {slip}")
+        hidden = sum(recording.slips.counts.values()) - len(printed)
+        if hidden > 0:
+            say(f"{file}: and {hidden:,} more such lines; the first are in {run.path}/run.json")
+        if checked:
+            del recording  # the memory is needed
+            return check(run, ReportOptions(as_json=as_json, page=False), spark, sessions)
     events, out_words = len(recording.events), shlex.quote(str(out))
     if as_json:
         slips = dict(recording.slips.counts)

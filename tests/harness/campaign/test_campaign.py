@@ -30,7 +30,7 @@ from harness.trial import Trial
 
 def test_every_seed_is_carried_out_once(tmp_path: Path) -> None:
     """And added up; what did not fail leaves nothing behind."""
-    state = conducted(campaign(), tmp_path, Sow())
+    state = conducted(campaign(jobs=2), tmp_path, Sow())
     assert sorted(row.seed for row in state.rows) == [1, 2, 3, 4, 5, 6]
     assert state.tally.faults == 12
     assert state.tally.seconds == 6 * WORLD_S
@@ -71,7 +71,7 @@ def test_of_many_failures_of_a_class_a_few_are_kept(tmp_path: Path) -> None:
 )
 def test_a_worker_that_fails_loses_one_seed(tmp_path: Path, work: Sow, says: str) -> None:
     """And says so; a campaign that lost seeds has decided nothing, unless another failed."""
-    state = conducted(campaign(), tmp_path, work)
+    state = conducted(campaign(jobs=2), tmp_path, work)
     assert list(state.lost) == [3]
     assert says in state.lost[3]
     assert sorted(row.seed for row in state.rows) == [1, 2, 4, 5, 6]
@@ -88,7 +88,7 @@ def test_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         if 2 in state.begun and state.took_s < limit_s:
             state.began_s -= limit_s
 
-    asked = campaign(100, within_s=limit_s)
+    asked = campaign(100, jobs=2, within_s=limit_s)
     state = conduct(asked, tmp_path, time_flies, Sow(endless=(2,)))
     assert 2 not in {row.seed for row in state.rows}
     assert state.late
@@ -114,7 +114,7 @@ def test_nothing_done_decides_nothing(tmp_path: Path) -> None:
 
 def test_a_mutant_should_be_caught(tmp_path: Path) -> None:
     """It ends at the first failure, and tells after how many counted faults that came."""
-    state = conducted(campaign(100, MUTANT), tmp_path, Sow(failing=(4, 60)))
+    state = conducted(campaign(100, MUTANT, jobs=2), tmp_path, Sow(failing=(4, 60)))
     assert state.exit_code == 0
     assert len(state.rows) < 20
     assert state.faults_to_catch == 4 * 2

@@ -124,8 +124,8 @@ class Fleet:
     def events(self, name: str, kind: str = "") -> list[Json]:
         """Return the node's event log, as it is on its disk now."""
         content = self.aboard[name].disk.file(EVENTS)
-        lines = content.read(content.size, 0).splitlines()
-        rows = [json.loads(line) for line in lines if line]
+        lines, named = content.read(content.size, 0).splitlines(), f'"{kind}"'.encode()
+        rows = [json.loads(line) for line in lines if line and (not kind or named in line)]
         return [row for row in rows if kind in ("", row["kind"])]
 
     def sail(self, scenario: Scenario, within_s: float = 600.0) -> str:

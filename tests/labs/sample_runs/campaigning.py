@@ -16,7 +16,8 @@ BASE = Trial(profile="sync-flush")
 MUTANT = Trial(profile="sync-flush", settings={"mutant": "one-ack"})
 
 
-def campaign(last: int = 6, base: Trial = BASE, jobs: int = 2, **more: object) -> Campaign:
+def campaign(last: int = 6, base: Trial = BASE, jobs: int = 1, **more: object) -> Campaign:
+    """A campaign of the first seeds. Each job is a process to start, so most tests have one."""
     return Campaign(base, tuple(range(1, last + 1)), jobs, **more)  # type: ignore[arg-type]
 
 

@@ -1,12 +1,15 @@
 """Claims in whole trials of simulated worlds: what is a violation, and what is excused."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
 
-from harness.campaign.simulation import SeedOutcome, simulate
+from harness.campaign.simulation import SeedOutcome, judge_simulated, simulate
+from harness.history.rundir import RunDir
 from harness.judge.verdict import Finding, Judgement
 from harness.trial import Trial
 
@@ -73,14 +76,26 @@ def test_one_harmless_fault_excuses_no_loss(tmp_path: Path) -> None:
     assert "LOST_ACKED" in lost.failure
 
 
+def judged(made: SeedOutcome, folder: Path, claims: dict[str, str]) -> SeedOutcome:
+    """A copy of a run, judged by other claims, which have no part in what happens."""
+    run = RunDir(copytree(made.run.path, folder / "run"))
+    run.trial_file.write_text(replace(run.trial(), claims=claims).to_toml())
+    return judge_simulated(run)
+
+
+@pytest.fixture(scope="module")
+def blackout(tmp_path_factory: pytest.TempPathFactory) -> SeedOutcome:
+    settings = {"flushIntervalCommitLog": 20000}
+    trial = {"profile": "allack-min2", "seed": 2, "settings": settings}
+    return carried_out(tmp_path_factory.mktemp("blackout"), BLACKOUT, **trial)
+
+
 @pytest.mark.parametrize("claims", [{}, {"power": "one"}, {"power": "minority"}])
 def test_a_power_cut_of_all_is_excused_where_no_profile_promises_it(
-    tmp_path: Path, claims: dict[str, str]
+    tmp_path: Path, blackout: SeedOutcome, claims: dict[str, str]
 ) -> None:
     """Only brokers that lost unsynced data held each lost message: unknown, EXCUSED."""
-    settings = {"flushIntervalCommitLog": 20000}
-    trial = {"profile": "allack-min2", "seed": 2, "settings": settings, "claims": claims}
-    dark = carried_out(tmp_path, BLACKOUT, **trial)
+    dark = judged(blackout, tmp_path, claims)
     lost = finding(dark, "LOST_ACKED")
     assert lost.excused == lost.count > 0
     assert dark.verdict is not None
@@ -116,20 +131,26 @@ target = "all broker"
 """
 
 
-@pytest.mark.parametrize("claim", ["none", "all"])
-def test_all_that_follows_from_a_power_cut_is_excused_with_it(tmp_path: Path, claim: str) -> None:
-    """Lost messages, offsets that were used again, and what their consumers missed: unknown if no
-    power cut is claimed, else invalid."""
-    dark = carried_out(
-        tmp_path,
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> SeedOutcome:
+    return carried_out(
+        tmp_path_factory.mktemp("alone"),
         ALONE,
         profile="allack-min2",
         seed=16,
         duration_s=13.0,
-        claims={"power": claim},
         load={"rate": 100.0, "body_bytes": 1024},
         settings={"flushIntervalCommitLog": 20000},
     )
+
+
+@pytest.mark.parametrize("claim", ["none", "all"])
+def test_all_that_follows_from_a_power_cut_is_excused_with_it(
+    tmp_path: Path, alone: SeedOutcome, claim: str
+) -> None:
+    """Lost messages, offsets that were used again, and what their consumers missed: unknown if no
+    power cut is claimed, else invalid."""
+    dark = judged(alone, tmp_path, {"power": claim})
     codes = ("LOST_ACKED", "OFFSET_CONFLICT", "UNREAD_ACKED", "PHANTOM_VANISHED")
     found = [finding(dark, code) for code in codes]
     assert dark.verdict is not None
@@ -143,11 +164,11 @@ def test_all_that_follows_from_a_power_cut_is_excused_with_it(tmp_path: Path, cl
     assert all(len(one.evidence) <= 20 for one in found)
 
 
-def test_a_power_cut_of_all_convicts_where_it_is_claimed(tmp_path: Path) -> None:
+def test_a_power_cut_of_all_convicts_where_it_is_claimed(
+    tmp_path: Path, blackout: SeedOutcome
+) -> None:
     """The same world with a trial that claims it."""
-    settings = {"flushIntervalCommitLog": 20000}
-    trial = {"profile": "allack-min2", "seed": 2, "settings": settings}
-    dark = carried_out(tmp_path, BLACKOUT, **trial, claims={"power": "all"})
+    dark = judged(blackout, tmp_path, {"power": "all"})
     assert finding(dark, "LOST_ACKED").excused == 0
     assert "LOST_ACKED" in dark.failure
 

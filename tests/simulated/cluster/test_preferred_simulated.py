@@ -7,7 +7,7 @@ BEST = "broker-1"
 
 def test_a_preferred_broker_that_died_twice_is_master_again_once() -> None:
     """After it was in the set for preferredStable, and not again before preferredPause is over."""
-    fleet = Fleet(1, "preferred", {"preferredPause": 600_000})  # a minute, here
+    fleet = Fleet(1, "preferred", {"preferredPause": 200_000})  # 20 s, here
 
     async def until_master_again(sailor: Sailor) -> float:
         if (await sailor.healthy()).masters[BROKER_SET] == BEST:
@@ -22,7 +22,7 @@ def test_a_preferred_broker_that_died_twice_is_master_again_once() -> None:
 
     async def scenario(sailor: Sailor) -> None:
         await until_master_again(sailor)
-        assert await until_master_again(sailor) > 50
+        assert await until_master_again(sailor) > 15
         assert len(acknowledged(await sailor.send(50))) == 50
 
     fleet.sail(scenario)
