@@ -4,7 +4,8 @@ Spark's own daemon imports nothing, so each worker spends its first half second 
 Workers forked from this one start at once. `SEATRIAL_PRELOAD` names further modules, the checkers'
 kernels among them, and functions to call (`module:function`); what fails here fails again, with its
 message, in the worker that needs it. Imported objects are permanent, so the garbage collector is
-made to ignore them: workers collect after every task, and would scan all of them each time.
+made to ignore them: workers collect after every task, and would scan all of them each time. Pandas
+is not among them: no checker needs it.
 
 Importing takes as long as a JVM needs to start, so this process is started beside the JVM (`-m
 harness.spark.worker_daemon ahead SOCKET`). The daemon that Spark starts later finds it there

@@ -21,7 +21,10 @@ SEARCH = (
     *("simulate", "--guided", "messages", "--seeds", f"1..{LAST}", "--duration", "3s"),
     *("--nodes", "controller=3,broker=2,nameserver=1,client=1", "--load", "rate=5"),
 )
-HUNT = ("hunt", "flotilla", "messages", "--duration", "4s", "--faults", "pause", "--spark", "none")
+HUNT = (
+    *("hunt", "flotilla", "messages", "--duration", "4s", "--load", "rate=20"),
+    *("--faults", "pause", "--spark", "none"),
+)
 
 Script = Callable[..., "CompletedProcess[str]"]
 

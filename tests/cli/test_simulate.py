@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SEATRIAL = Path(sys.executable).with_name("seatrial")
 LOSING = (
     *("--profile", "unsafe-default"),
-    *("--plan", str(ROOT / "suites" / "plans" / "isolate-then-kill.toml"), "--load", "rate=200"),
+    *("--plan", str(ROOT / "suites" / "plans" / "isolate-then-kill.toml"), "--load", "rate=50"),
 )
 
 Script = Callable[..., "CompletedProcess[str]"]

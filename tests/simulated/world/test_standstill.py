@@ -29,7 +29,7 @@ TRIAL = Trial(
     short_faults=True,
     faults=("pause",),
     recover_within_s=5.0,
-    settings={"timeScale": 0.2},
+    settings={"timeScale": 0.8},
     load={"rate": 20.0, "queues": 1, "producers": 1, "consumers": 1, "concurrency": 2},
 )
 PLAN = 'fault = [{ kind = "pause", at_s = 1.0, for_s = 0.2, target = "one slave" }]'
