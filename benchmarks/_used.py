@@ -11,7 +11,7 @@ UTIME, LAST = 11, 15  # of /proc/PID/stat, behind the name: its own times, and i
 def used() -> tuple[float, float]:
     """CPU seconds of all of them, with those that have ended, and the sum of their peaks in GB."""
     cpu, peak = 0.0, 0.0
-    for pid in _tree():
+    for pid in descendants(os.getpid()):
         try:
             stat = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
             status = Path(f"/proc/{pid}/status").read_text()
@@ -54,7 +54,8 @@ class Peak:
         self._looking.join()
 
 
-def _tree() -> list[int]:
+def descendants(root: int) -> list[int]:
+    """Return a process and all that descend from it."""
     parent: dict[int, int] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -63,7 +64,7 @@ def _tree() -> list[int]:
             except OSError:
                 continue
             parent[int(folder.name)] = int(text.rsplit(")", 1)[1].split()[1])
-    found = [os.getpid()]
+    found = [root]
     for pid in found:
         found += [child for child, its in parent.items() if its == pid]
     return found

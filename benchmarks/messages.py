@@ -15,6 +15,9 @@ time, and the peak of its memory, with all its processes. A and B must come to t
 put in and C to one count, or the exit code is 1. Four million events are the fewest.
 
 `--alone`: Seatrial alone, on one core and on two, as for a hundred million events.
+
+`--cluster`: Seatrial alone on a standalone master with two workers, in both plans: which bytes move
+and what each part costs (`_spark_jobs.py`). The verdicts must have the same bytes.
 """
 
 import multiprocessing
@@ -29,6 +32,7 @@ from statistics import median
 from typing import Any
 
 from _figures import needs, table
+from _spark_jobs import both_plans
 from _synthetic import write_run
 from _used import used
 
@@ -210,13 +214,17 @@ def _row(name: str, told: tuple[Any, ...], ratio: str) -> tuple[str, ...]:
 def main() -> int:
     numbers = [word for word in sys.argv[1:] if not word.startswith("-")]
     events = int(float(numbers[0])) if numbers else 10_000_000
-    if "--alone" not in sys.argv:
+    lone = {"--alone": alone, "--cluster": lambda path: both_plans(path, events)}
+    measure = next((lone[word] for word in sys.argv if word in lone), beside)
+    if measure is beside:
         needs("duckdb", "polars")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
         written(path, events)
-        print(f"{events:,} events, {EACH} of each wrong; DuckDB is asked:\n{SQL}")
-        good = alone(path) if "--alone" in sys.argv else beside(path)
+        print(f"{events:,} events, {EACH} of each wrong")
+        if measure is beside:
+            print(f"DuckDB is asked:\n{SQL}")
+        good = measure(path)
     return 0 if good else 1
 
 

@@ -267,3 +267,26 @@ def test_the_record_of_a_failover_has_the_least_seconds(benchmark: Any) -> None:
     assert kept == {"kafka_first_10": 1.0, "kafka_last_10": 3.0, "kafka_excess_10": excess}
     row = topics.TopicFailovers(10, 5.0, 0.2, 0.9, 3.0, 0.01, 0)
     assert topics.figures([row]) == {"served_s_10": 0.2, "whole_s_10": 3.0}
+
+
+def test_tasks_are_counted_in_the_part_that_submitted_them(benchmark: Any) -> None:
+    """Jobs before and after the period do not count, nor do tasks of other stages."""
+    jobs = benchmark("_spark_jobs")
+    log = [
+        {"Event": "SparkListenerJobStart", "Submission Time": at, "Stage Infos": [{"Stage ID": at}]}
+        for at in (10, 20, 30)
+    ]
+    log += [
+        {
+            "Event": "SparkListenerTaskEnd",
+            "Stage ID": stage,
+            "Task Info": {"Accumulables": [{"Name": jobs.SENT, "Update": "7"}]},
+            "Task Metrics": {
+                "Shuffle Write Metrics": {"Shuffle Bytes Written": stage},
+                "Shuffle Read Metrics": {"Remote Bytes Read": 3},
+                "Result Size": 5,
+            },
+        }
+        for stage in (10, 20, 20, 30)
+    ]
+    assert jobs._moved(log, 20.0, 30.0) == jobs.Moved(1, 2, 40, 6, 14, 10)

@@ -50,6 +50,7 @@ PARTIALS = pa.schema([("block", pa.int64()), ("packed", pa.binary())])
 ONE_TASK_BYTES = 4 << 20  # smaller histories are not worth a second task
 MOST_SHARES = 4  # more tasks would gain little, as each of them reads everything
 SHARED_BYTES = 1 << 30  # larger histories are in shares only where there are few cores
+MERGED_BYTES = 64 << 20  # of files, whose rows one task merges
 TASKS_A_CORE = 4  # several, since units differ in size
 LOCAL_MASTER = re.compile(r"local\[(\d+|\*)(?:,.*)?\]")
 BATCH_ROWS = 256  # of results
@@ -195,7 +196,7 @@ def reduced(
     tasks = _tasks(spark, units)
     frame = _scanned(spark, units, scan, partials, tasks)
     if tasks > 1:
-        frame = frame.repartition(*by)
+        frame = frame.repartition(merge_tasks(spark, units), *by)
     frame = frame.sortWithinPartitions(*within)
     table: pa.Table = frame.mapInArrow(merge, sql(answer)).toArrow()
     return table
@@ -227,6 +228,13 @@ def _scanned(
                 yield from scan(units[number])
 
     return spark.range(len(units), numPartitions=tasks).mapInArrow(scan_all, sql(rows))
+
+
+def merge_tasks(spark: "SparkSession", units: list[Unit]) -> int:
+    """Return how many tasks merge the rows of some units: more for a larger history, so that a
+    cluster has work for all of its cores."""
+    least = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    return max(least, _size(units) // MERGED_BYTES)
 
 
 def _tasks(spark: "SparkSession", units: list[Unit]) -> int:

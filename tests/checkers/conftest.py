@@ -166,3 +166,4 @@ def spark() -> Iterator["SparkSession"]:
 def one_task_or_many(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small history is judged in one task, and as if it were large."""
     monkeypatch.setattr(_units, "ONE_TASK_BYTES", request.param)
+    monkeypatch.setattr(_units, "MERGED_BYTES", 4 << 10)

@@ -20,7 +20,7 @@ from checkers._messages.message_rows import BLOCK
 from checkers._messages.messages import CensusJob, CensusScope, added_up
 from checkers._messages.one_reading import ANSWER, ReadingJob, table_of
 from checkers._spark import spark_stages
-from checkers._spark.spark_stages import Share, Unit, in_shares, reduced, shares_of
+from checkers._spark.spark_stages import Share, Unit, in_shares, merge_tasks, reduced, shares_of
 from harness.history.journal import TableJournal
 from harness.history.schema import OPS
 from harness.operation import NONE, F, Type
@@ -149,7 +149,7 @@ class Session:
     """What a Spark session says of its master."""
 
     def __init__(self, master: str) -> None:
-        self.conf = {"spark.master": master}
+        self.conf = {"spark.master": master, "spark.sql.shuffle.partitions": "2"}
 
 
 @pytest.mark.parametrize(
@@ -175,3 +175,15 @@ def test_the_plan_is_chosen_by_size(
     path.write_bytes(bytes(size))
     assert shares_of(Session(master), [("ops", (path,))]) == shares  # type: ignore[arg-type]
     assert shares_of(None, [("ops", (path,))]) == 1
+
+
+@pytest.mark.parametrize(("size", "tasks"), [(10, 2), (2_999, 2), (50_000, 50)])
+def test_a_larger_history_is_merged_by_more_tasks(
+    size: int, tasks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two would leave the cores of a cluster idle."""
+    monkeypatch.setattr(spark_stages, "MERGED_BYTES", 1_000)
+    path = tmp_path / "ops-client-0-000.parquet"
+    path.write_bytes(bytes(size))
+    session = Session("spark://host:7077")
+    assert merge_tasks(session, [("ops", (path,))]) == tasks  # type: ignore[arg-type]
