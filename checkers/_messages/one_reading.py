@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkers._messages import log_sweep
-from checkers._messages.log_sweep import LOG_FIELDS, QUEUES, LogBounds, LogContext, LogJob, QueueLog
+from checkers._messages.log_bounds import LOG_FIELDS, LogBounds, LogContext
+from checkers._messages.log_sweep import QUEUES, LogJob, QueueLog
 from checkers._messages.message_rows import MESSAGE_FIELDS, SpillingBlocks, absorb
 from checkers._messages.messages import (
     NO_MEMBERS,

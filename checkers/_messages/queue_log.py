@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
+from checkers._messages.log_bounds import LogContext
 from checkers._messages.log_sweep import (
     PARTIALS,
     QUEUES,
-    LogContext,
     LogJob,
     QueueLog,
     added_up,

@@ -9,13 +9,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkers._messages.log_sweep import (
-    LOG_FIELDS,
-    LogBounds,
-    LogContext,
-    QueueSweep,
-)
-from checkers._messages.log_sweep import absorb as absorb_log
+from checkers._messages.log_bounds import LOG_FIELDS, LogBounds, LogContext
+from checkers._messages.log_bounds import absorb as absorb_log
+from checkers._messages.log_sweep import QueueSweep
 from checkers._messages.message_rows import (
     BLOCK,
     COLUMNS,

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from checkers._messages import message_rows, messages
-from checkers._messages.log_sweep import LogBounds, LogContext
+from checkers._messages.log_bounds import LogBounds, LogContext
 from checkers._messages.message_rows import (
     BLOCK,
     COLUMNS,

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from checkers._messages import log_sweep, message_rows, messages
-from checkers._messages.log_sweep import LogContext, LogJob
+from checkers._messages import log_bounds, log_sweep, message_rows, messages
+from checkers._messages.log_bounds import LogContext
+from checkers._messages.log_sweep import LogJob
 from checkers._messages.message_rows import BLOCK
 from checkers._messages.messages import CensusJob, CensusScope, added_up
 from checkers._messages.one_reading import ANSWER, ReadingJob, table_of
@@ -104,6 +105,7 @@ def test_shares_and_stages_find_the_same(
     with (
         tempfile.TemporaryDirectory() as folder,
         patch.object(message_rows, "MAX_BLOCKS", most),
+        patch.object(log_bounds, "MAX_BLOCKS", most),
         patch.object(log_sweep, "MAX_BLOCKS", most),
     ):
         units = units_of(drawn, Path(folder))
