@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from checkers._messages.excused_rows import conflict_spans
+from checkers._messages.log_sweep import QueueLog
 from checkers._messages.message_census import message_census
 from checkers._messages.messages import MessageCensus, MessageClass
-from checkers._messages.queue_log import QueueLog, queue_log
+from checkers._messages.queue_log import queue_log
 from checkers._messages.replica_logs import ReplicaLogs, replica_logs
 from checkers._messages.witness import (
     OpRow,

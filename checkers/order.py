@@ -16,12 +16,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from checkers._messages.log_sweep import QueueLog
 from checkers._messages.poll_steps import PollStep, StepKind
-from checkers._messages.queue_log import (
-    QueueLog,
-    compared_pairs,
-    queue_log,
-)
+from checkers._messages.queue_log import compared_pairs, queue_log
 from checkers._run.evidence import SAMPLE, seconds
 from harness.contracts import CheckerPlugin
 from harness.history.reader import History

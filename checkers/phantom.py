@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from checkers._messages.excused_rows import excused_messages
+from checkers._messages.log_sweep import QueueLog
 from checkers._messages.message_census import message_census
 from checkers._messages.messages import MessageCensus, MessageClass
-from checkers._messages.queue_log import QueueLog, queue_log
+from checkers._messages.queue_log import queue_log
 from checkers._messages.witness import Witness, is_certain, op_rows, witness
 from checkers._run.evidence import SAMPLE, name_of, seconds, span_fields
 from harness.contracts import CheckerPlugin

@@ -44,6 +44,7 @@ from checkers._messages.messages import (
     MessageClass,
     census_of,
 )
+from checkers._messages.one_reading import one_reading
 from checkers._run.evidence import SAMPLE, rows_kept
 from checkers._spark.spark_stages import (
     INT,
@@ -69,7 +70,8 @@ def message_census(history: History, spark: "SparkSession | None") -> MessageCen
     """Return the census of a history. Where messages are missing, a second pass may narrow
     what is concluded from that."""
     scope = census_scope(history)
-    census = census_of(history, spark, scope)
+    both = one_reading(history, spark, scope)
+    census = both.census if both else census_of(history, spark, scope)
     narrower = scope
     if scope.passed:
         narrower = _recheck_imported(history, spark, census)

@@ -16,7 +16,8 @@ import heapq
 import os
 import struct
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from enum import IntFlag
 from functools import wraps
@@ -118,6 +119,24 @@ class Blocks:
             here = slice(slot << BLOCK_BITS, (slot + 1) << BLOCK_BITS)
             yield number, {name: array[here] for name, array in self._arrays.items()}
 
+    def keep(self, wanted: Callable[[Block], bool]) -> None:
+        """Remove the blocks that are not wanted."""
+        kept = [
+            (number, {name: array.copy() for name, array in block.items()})
+            for number, block in self.items()
+            if wanted(block)
+        ]
+        self.clear()
+        for number, block in kept:
+            first = int(self.at(np.array([number << BLOCK_BITS]))[0])
+            for name, array in block.items():
+                self._arrays[name][first : first + BLOCK] = array
+
+    def reset(self, at: Ints) -> None:
+        """Give these their initial values again."""
+        for name, (_, fill) in self.fields.items():
+            self._arrays[name][at] = fill
+
     def packed(self) -> Batches:
         """Yield a row of PARTIALS for each block."""
         for number, block in self.items():
@@ -148,6 +167,10 @@ class SpillingBlocks(Blocks):
         self._file: IO[bytes] | None = None
         self._runs: list[tuple[int, int]] = []
 
+    @property
+    def spilled(self) -> bool:
+        return self._file is not None
+
     def spill(self) -> None:
         """Put the blocks aside if there are too many."""
         if len(self) > MAX_BLOCKS:
@@ -158,11 +181,14 @@ class SpillingBlocks(Blocks):
         if self._file is None:
             yield from self.items()
             return
-        with self._file as file:
-            self._put_aside()
-            file.flush()
-            runs = (self._run(*ends) for ends in self._runs)
-            yield from merged(heapq.merge(*runs, key=itemgetter(0)), self.fields, absorb)
+        self._put_aside()
+        self._file.flush()
+        runs = (self._run(*ends) for ends in self._runs)
+        yield from merged(heapq.merge(*runs, key=itemgetter(0)), self.fields, absorb)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
 
     def _put_aside(self) -> None:
         if self._file is None:
@@ -442,7 +468,7 @@ class MessageScan:
     def scan(self, unit: Unit) -> Batches:
         """Reduce the files of a unit."""
         blocks = Blocks(MESSAGE_FIELDS)
-        for _ in self._observed(blocks, unit):
+        for _ in self.observed(blocks, unit):
             if len(blocks) > MAX_BLOCKS:
                 yield from blocks.packed()
                 blocks.clear()
@@ -450,28 +476,27 @@ class MessageScan:
 
     def blocks_of(self, units: Iterable[Unit], share: Share) -> Iterator[tuple[int, Block]]:
         """Yield the blocks of a share, in the order of their numbers."""
-        blocks = SpillingBlocks(MESSAGE_FIELDS)
-        for unit in units:
-            for _ in self._observed(blocks, unit, share):
-                blocks.spill()
-        yield from blocks.whole(absorb)
+        with closing(SpillingBlocks(MESSAGE_FIELDS)) as blocks:
+            for unit in units:
+                for _ in self.observed(blocks, unit, share):
+                    blocks.spill()
+            yield from blocks.whole(absorb)
 
-    def _observed(self, blocks: Blocks, unit: Unit, share: Share = EVERYTHING) -> Iterator[None]:
-        """Add a unit's rows, some at a time."""
+    def observed(
+        self, blocks: Blocks, unit: Unit, share: Share = EVERYTHING, more: Sequence[str] = ()
+    ) -> Iterator[OpColumns]:
+        """Add a unit's rows, some at a time, and yield those of operations, with more columns."""
         table, paths = unit
         if table != "ops":
             for rows in arrays(paths, HELD_COLUMNS):
                 observe_replica(blocks, rows["value"], rows["key"], rows["offset"], share)
-                yield
+                yield OpColumns({})
             return
-        columns = (
-            *READ_COLUMNS,
-            *(("mop",) if self.imported else ()),
-            *(() if self.until is None else ("t",)),
-        )
-        for rows in arrays(paths, columns, narrow=True):
-            observe(blocks, OpColumns(rows), self, share)
-            yield
+        columns = {*READ_COLUMNS, *more}
+        columns |= ({"mop"} if self.imported else set()) | (set() if self.until is None else {"t"})
+        for ops in map(OpColumns, arrays(paths, sorted(columns), narrow=True)):
+            observe(blocks, ops, self, share)
+            yield ops
 
 
 def observe(blocks: Blocks, rows: OpColumns, scan: MessageScan, share: Share = EVERYTHING) -> None:

@@ -509,7 +509,10 @@ class CensusJob:
 
     def judge(self, units: list[Unit], share: Share) -> Batches:
         """Report on the blocks of a share."""
-        blocks = self.messages.blocks_of(units, share)
+        return self.reported(self.messages.blocks_of(units, share))
+
+    def reported(self, blocks: Iterator[tuple[int, Block]]) -> Batches:
+        """Report on blocks that are whole."""
         return in_batches((report_on(*block, self.scope) for block in blocks), REPORT)
 
     def merge(self, partials: Batches) -> Batches:

@@ -18,6 +18,7 @@ kernels use that and take milliseconds; tests on Spark only have to check the di
 
 import os
 import re
+from base64 import b64decode, b64encode
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -99,13 +100,14 @@ class Share:
 
 
 EVERYTHING = Share()
+Exchange = Callable[[bytes], list[bytes]]  # a task's own bytes -> those of all tasks
 
 
 def shares_of(spark: "SparkSession | None", units: list[Unit]) -> int:
     """Return into how many shares a check of these units is divided; 0: it is done in stages."""
     if spark is None or _size(units) < ONE_TASK_BYTES:
         return 1
-    cores = _local_cores(spark)
+    cores = local_cores(spark)
     if _size(units) > SHARED_BYTES and not 0 < cores <= MOST_SHARES:
         return 0
     return min(cores or MOST_SHARES, MOST_SHARES)
@@ -131,6 +133,39 @@ def in_shares(
     frame = spark.range(shares, numPartitions=shares).mapInArrow(judge_share, sql(answer))
     table: pa.Table = frame.toArrow()
     return table
+
+
+def in_shares_together(
+    spark: "SparkSession | None",
+    units: list[Unit],
+    judge: Callable[[list[Unit], Share, Exchange], Batches],
+    answer: pa.Schema,
+    shares: int,
+) -> pa.Table:
+    """Judge all units in shares whose tasks run at the same time and may exchange some bytes."""
+    if spark is None:
+        return pa.Table.from_batches(list(judge(units, EVERYTHING, _alone)), answer)
+
+    def judge_share(numbers: Batches) -> Batches:
+        exchange = _with_all if shares > 1 else _alone
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from judge(units, Share(number, shares), exchange)
+
+    frame = spark.range(shares, numPartitions=shares)
+    table: pa.Table = frame.mapInArrow(judge_share, sql(answer), barrier=shares > 1).toArrow()
+    return table
+
+
+def _alone(own: bytes) -> list[bytes]:
+    return [own]
+
+
+def _with_all(own: bytes) -> list[bytes]:
+    from pyspark import BarrierTaskContext
+
+    every = BarrierTaskContext.get().allGather(b64encode(own).decode())
+    return [b64decode(other) for other in every]
 
 
 def reduced(
@@ -205,7 +240,7 @@ def merge_tasks(spark: "SparkSession", units: list[Unit]) -> int:
 def _tasks(spark: "SparkSession", units: list[Unit]) -> int:
     if _size(units) < ONE_TASK_BYTES:
         return 1
-    cores = _local_cores(spark)
+    cores = local_cores(spark)
     return max(1, min(len(units), TASKS_A_CORE * cores) if cores else len(units))
 
 
@@ -213,7 +248,7 @@ def _size(units: list[Unit]) -> int:
     return sum(path.stat().st_size for _, paths in units for path in paths)
 
 
-def _local_cores(spark: "SparkSession") -> int:
+def local_cores(spark: "SparkSession") -> int:
     """Return the number of cores that a master on this machine uses; 0 for a cluster."""
     master = spark.conf.get("spark.master", "") or ""
     if not (found := LOCAL_MASTER.fullmatch(master)):

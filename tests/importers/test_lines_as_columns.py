@@ -130,17 +130,34 @@ fields = st.fixed_dictionaries(
 orders = st.permutations(["index", "type", "process", "f", "value", "time", "error", "node", LOG])
 
 
+COMMON = {
+    "type": st.sampled_from([":invoke", ":ok", ":fail", ":info"]),
+    "process": st.integers(0, 40).map(str),
+    "f": st.sampled_from([":send", ":poll"]),
+    "value": st.sampled_from(["[[:poll]]", "[[:send 1 2]]", "nil"]),
+    "time": st.integers(0, 10**15).map(str),
+}
+
+
 @st.composite
 def histories(draw: st.DrawFn) -> bytes:
-    """Many lines of a few orders of keys, as one test prints them, and some of no order at all."""
+    """Many lines of a few orders of keys, as one test prints them, of which each is odd in at most
+    one respect, and some of no order at all."""
     order = draw(st.lists(orders, min_size=1, max_size=2))
-    prefix = draw(st.sampled_from(["", "", "#jepsen.history.Op", " #:a", "#_", "^:x ", "#op "]))
-    end = draw(st.sampled_from(["", "\r", " ; remark", " {:type :ok}", "]"]))
+    respects = [*COMMON, "error", "node", LOG, "prefix", "end", "again"]
     lines = []
-    for some in draw(st.lists(fields, min_size=1, max_size=12)):
+    for respect in draw(st.lists(st.sampled_from(respects), min_size=1, max_size=12)):
+        some = draw(st.fixed_dictionaries(COMMON))
+        some |= {key: value for key, value in draw(fields).items() if key == respect}
         keys_in_order = [key for key in draw(st.sampled_from(order)) if key in some]
         text = ", ".join(f":{key} {some[key]}" for key in keys_in_order)
-        again = draw(st.sampled_from(["", "", "", ", :type :ok", " :node nil", ", :process 3"]))
+        prefix = end = again = ""
+        if respect == "prefix":
+            prefix = draw(st.sampled_from(["#jepsen.history.Op", " #:a", "#_", "^:x ", "#op "]))
+        elif respect == "end":
+            end = draw(st.sampled_from(["\r", " ; remark", " {:type :ok}", "]", "  "]))
+        elif respect == "again":
+            again = draw(st.sampled_from([", :type :ok", " :node nil", ", :process 3"]))
         lines.append(f"{prefix}{{{text}{again}}}{end}")
     odd = st.sampled_from(["", "  ", "; remark", "{:type :ok", "[]", "{:a 1}", "\ufffd", "{}\r"])
     lines += draw(st.lists(odd, max_size=2))

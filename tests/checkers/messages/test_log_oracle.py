@@ -9,6 +9,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from checkers._messages.log_bounds import LOG_FIELDS, LogBounds, LogContext
+from checkers._messages.log_bounds import absorb as absorb_log
+from checkers._messages.log_sweep import QueueSweep
 from checkers._messages.message_rows import (
     BLOCK,
     COLUMNS,
@@ -33,13 +36,6 @@ from checkers._messages.messages import (
     added_up,
     bits,
 )
-from checkers._messages.queue_log import (
-    LOG_FIELDS,
-    LogBounds,
-    LogContext,
-    QueueSweep,
-)
-from checkers._messages.queue_log import absorb as absorb_log
 from checkers._spark.spark_stages import PARTIALS
 from harness.operation import F, Type
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from checkers import offsets, replicas
+from checkers._messages.log_bounds import CONFLICT, FINAL, LOG_FIELDS, RESTAMPED, absorb
 from checkers._messages.message_rows import Block
-from checkers._messages.queue_log import CONFLICT, FINAL, LOG_FIELDS, RESTAMPED, absorb
 from checkers._spark import spark_stages as _units
 from harness.history.journal import TableJournal
 from harness.history.reader import History

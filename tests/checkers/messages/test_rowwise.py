@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from checkers._messages import message_rows, messages
+from checkers._messages.log_bounds import LogBounds, LogContext
 from checkers._messages.message_rows import (
     BLOCK,
     COLUMNS,
@@ -23,7 +24,6 @@ from checkers._messages.message_rows import (
 )
 from checkers._messages.messages import NO_MEMBERS, CensusScope, Members
 from checkers._messages.poll_steps import FIRST_READERS, KEY_BITS, PollOrder
-from checkers._messages.queue_log import LogBounds, LogContext
 from checkers._spark import spark_stages as _units
 from harness.history.schema import OPS
 from harness.operation import F, Type

@@ -3,26 +3,31 @@ of it."""
 
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from threading import Barrier
 from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from checkers._messages import message_rows, messages, queue_log
+from checkers._messages import log_bounds, log_sweep, message_rows, messages
+from checkers._messages.log_bounds import LogContext
+from checkers._messages.log_sweep import LogJob
 from checkers._messages.message_rows import BLOCK
 from checkers._messages.messages import CensusJob, CensusScope, added_up
-from checkers._messages.queue_log import LogContext, LogJob
+from checkers._messages.one_reading import ANSWER, ReadingJob, table_of
 from checkers._spark import spark_stages
-from checkers._spark.spark_stages import Unit, in_shares, merge_tasks, reduced, shares_of
+from checkers._spark.spark_stages import Share, Unit, in_shares, merge_tasks, reduced, shares_of
 from harness.history.journal import TableJournal
 from harness.history.schema import OPS
 from harness.operation import NONE, F, Type
 
 Row = dict[str, int]
-WRITERS = 3
+WRITERS, VALUES = 3, [0, BLOCK, 1 << 32, 1]
 
 rows = st.lists(
     st.fixed_dictionaries(
@@ -32,7 +37,7 @@ rows = st.lists(
             "type": st.sampled_from([Type.INVOKE, Type.OK, Type.OK, Type.FAIL, Type.INFO]),
             "f": st.sampled_from([F.SEND, F.SEND, F.POLL, F.READ]),
             "key": st.sampled_from([NONE, 0, 1]),
-            "value": st.sampled_from([0, BLOCK, 1 << 32]),
+            "value": st.sampled_from(VALUES),
             "offset": st.sampled_from([NONE, 0, 1, BLOCK]),
             "attempts": st.integers(1, 2),
             "epoch": st.sampled_from([NONE, 1, 1, 2]),
@@ -46,7 +51,7 @@ rows = st.lists(
 
 
 # acknowledged in a queue for which it was not invoked, below a message that was there before
-ANSWER = {
+SENT = {
     "process": 0,
     "op": 0,
     "attempts": 1,
@@ -56,20 +61,20 @@ ANSWER = {
     "f": F.SEND,
 }
 ELSEWHERE: list[Row] = [
-    {**ANSWER, "type": Type.INVOKE, "key": 0, "value": 0, "offset": NONE},
-    {**ANSWER, "type": Type.OK, "key": 0, "value": 0, "offset": 1},
-    {**ANSWER, "type": Type.INVOKE, "key": 1, "value": BLOCK, "offset": NONE},
-    {**ANSWER, "type": Type.OK, "key": 0, "value": BLOCK, "offset": 0},
-    {**ANSWER, "type": Type.OK, "key": 0, "value": 0, "offset": 1, "f": F.READ},
-    {**ANSWER, "type": Type.OK, "key": 0, "value": BLOCK, "offset": 0, "f": F.READ},
+    {**SENT, "type": Type.INVOKE, "key": 0, "value": 0, "offset": NONE},
+    {**SENT, "type": Type.OK, "key": 0, "value": 0, "offset": 1},
+    {**SENT, "type": Type.INVOKE, "key": 1, "value": BLOCK, "offset": NONE},
+    {**SENT, "type": Type.OK, "key": 0, "value": BLOCK, "offset": 0},
+    {**SENT, "type": Type.OK, "key": 0, "value": 0, "offset": 1, "f": F.READ},
+    {**SENT, "type": Type.OK, "key": 0, "value": BLOCK, "offset": 0, "f": F.READ},
 ]
 
 
 def units_of(drawn: Sequence[Row], folder: Path) -> list[Unit]:
-    """Each writer's rows in two files."""
+    """Each writer's rows in two files. One writer sends a message."""
     units = []
     for writer in range(WRITERS):
-        mine = [{**row, "t": t} for t, row in enumerate(drawn) if row["writer"] == writer]
+        mine = [{**row, "t": t} for t, row in enumerate(drawn) if _writer_of(row) == writer]
         for part in (mine[: len(mine) // 2], mine[len(mine) // 2 :]):
             journal = TableJournal(folder, "ops", f"client-{writer}")
             for row in part:
@@ -77,6 +82,10 @@ def units_of(drawn: Sequence[Row], folder: Path) -> list[Unit]:
             journal.close()
         units.append(("ops", tuple(sorted(folder.glob(f"ops-client-{writer}-*.arrows")))))
     return units
+
+
+def _writer_of(row: Row) -> int:
+    return VALUES.index(row["value"]) % WRITERS if row["f"] == F.SEND else row["writer"]
 
 
 @example(drawn=ELSEWHERE, shares=2, most=2048, until=False)
@@ -96,7 +105,8 @@ def test_shares_and_stages_find_the_same(
     with (
         tempfile.TemporaryDirectory() as folder,
         patch.object(message_rows, "MAX_BLOCKS", most),
-        patch.object(queue_log, "MAX_BLOCKS", most),
+        patch.object(log_bounds, "MAX_BLOCKS", most),
+        patch.object(log_sweep, "MAX_BLOCKS", most),
     ):
         units = units_of(drawn, Path(folder))
         scan, by = census.messages.scan, ("block",)
@@ -108,12 +118,33 @@ def test_shares_and_stages_find_the_same(
         found = added_up(staged, scope)
         job = LogJob(LogContext(found.gone, found.late), 20)
         by, within = ("key",), ("key", "block")
-        log = partial(queue_log.added_up, names={}, most=20)
+        log = partial(log_sweep.added_up, names={}, most=20)
         one = reduced(
-            None, units, job.scan, queue_log.PARTIALS, job.merge, queue_log.QUEUES, by, within
+            None, units, job.scan, log_sweep.PARTIALS, job.merge, log_sweep.QUEUES, by, within
         )
-        other = in_shares(None, units, job.judge, queue_log.QUEUES, shares)
+        other = in_shares(None, units, job.judge, log_sweep.QUEUES, shares)
         assert log(other.sort_by("key")) == log(one.sort_by("key"))
+        reports, queues = read_once(ReadingJob(census, 20), units, shares)
+        assert reports.sort_by("block").equals(staged)
+        assert log(queues.sort_by("key")) == log(one.sort_by("key"))
+
+
+def read_once(job: ReadingJob, units: list[Unit], shares: int) -> list[pa.Table]:
+    """The tables of a reading in so many shares, in threads that exchange what they know."""
+    together, known = Barrier(shares), [b""] * shares
+
+    def judge(number: int) -> list[pa.RecordBatch]:
+        def exchange(own: bytes) -> list[bytes]:
+            known[number] = own
+            together.wait()
+            return known
+
+        return list(job.judge(units, Share(number, shares), exchange))
+
+    with ThreadPoolExecutor(shares) as threads:
+        found = [batch for batches in threads.map(judge, range(shares)) for batch in batches]
+    table = pa.Table.from_batches(found, ANSWER)
+    return [pa.concat_tables(map(table_of, column.to_pylist())) for column in table.columns]
 
 
 class Session:
