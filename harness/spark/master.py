@@ -43,6 +43,11 @@ CONNECT_PORT = 15002
 CONNECT_WITHIN_S = 5.0
 CODE = ("harness", "checkers")  # packages with functions that executors run
 HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+# for a resource manager that is down: 40 s, as an attempt takes 10; Hadoop's default is 15 minutes
+YARN_PATIENCE = {
+    "spark.hadoop.yarn.resourcemanager.connect.max-wait.ms": "10000",
+    "spark.hadoop.yarn.resourcemanager.connect.retry-interval.ms": "5000",
+}
 ARCHIVE = "seatrial.zip"
 SAFE_PATH = "PYTHONSAFEPATH"  # children import nothing from their working directory
 
@@ -71,6 +76,11 @@ class Master:
     def is_local(self) -> bool:
         """Whether executors are on this machine, in the JVM that we start."""
         return self.kind == LOCAL
+
+    @property
+    def is_managed(self) -> bool:
+        """Whether a resource manager starts executors for each session."""
+        return self.kind in (YARN, K8S)
 
     @property
     def python(self) -> str:
@@ -116,6 +126,7 @@ class Master:
         own = {f"spark.executorEnv.{SAFE_PATH}": "1", **(ours if address else {})}
         if self.kind == YARN:
             own["spark.yarn.isPython"] = "true"  # so that executors are given PySpark too
+            own |= YARN_PATIENCE
         return {**own, **_defaults()}
 
 

@@ -42,6 +42,7 @@ START_WITHIN_S = 90.0
 START_VARIABLE = "SEATRIAL_JAVA_WITHIN_S"
 DAEMON = "harness.spark.worker_daemon"
 LARGE_BYTES = 4 << 20  # of a history for which kernels are compiled
+CAUSED = "Caused by: "  # in what Java prints about an exception
 STEP_S = 0.01
 LEAVE_WITHIN_S = 10.0  # to disconnect from a cluster
 
@@ -108,9 +109,15 @@ class JvmLauncher:
                 f"Spark did not start on {self._runtime.executable}: {self._failure_text()}; "
                 "`seatrial doctor` shows the Java it uses"
             ) from self._failure
+        advice = (
+            f"see whether it is up and has free memory and cores; {START_VARIABLE} is how many "
+            "seconds it may take"
+            if self.master.is_managed
+            else "check its log, and that it is Spark of the same version"
+        )
         raise BedFailed(
             f"the Spark master {self.master.url} did not accept the session: "
-            f"{self._failure_text()}; check its log, and that it is Spark of the same version"
+            f"{self._failure_text()}; {advice}"
         ) from self._failure
 
     @property
@@ -167,6 +174,9 @@ class JvmLauncher:
             return "it does not answer as a master of this version does"
         java_said = [line[2:] for line in failure if line.startswith(": ")]
         cause = (java_said or failure)[0]
+        causes = [line.removeprefix(CAUSED) for line in failure if line.startswith(CAUSED)]
+        if self.master.is_managed and causes and causes[-1] not in cause:
+            cause = causes[-1]
         return (lines[-1] if lines and self._jvm.poll() is not None else cause).rstrip(".")
 
 

@@ -29,6 +29,7 @@ from harness.spark import session as spark
 from harness.spark.master import Master, pack_code
 from harness.trial import Trial
 
+MAX_WAIT = "spark.hadoop.yarn.resourcemanager.connect.max-wait.ms"
 PATIENCE_S = 200.0  # with a starved machine
 SMALL = """\
 # what spark-submit would have read
@@ -66,14 +67,20 @@ def test_masters_that_spark_does_not_have(text: str) -> None:
         Master.of(text)
 
 
-def test_yarn_is_found_by_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_yarn_is_found_by_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without them nobody knows where it is; with them they are on the driver's class path."""
     monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
     monkeypatch.delenv("YARN_CONF_DIR", raising=False)
     with pytest.raises(BadRequest, match="set HADOOP_CONF_DIR"):
         Master.of("yarn")
     monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")
-    assert Master.of("yarn").class_path() == ["/etc/hadoop"]
+    yarn = Master.of("yarn")
+    assert yarn.class_path() == ["/etc/hadoop"]
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    (tmp_path / "spark-defaults.conf").write_text(f"{MAX_WAIT} 99\n")
+    options = yarn.options(yarn.local_address())
+    assert (options["spark.yarn.isPython"], options[MAX_WAIT]) == ("true", "99")
+    assert "spark.driver.host" not in options  # Spark finds it
 
 
 def test_an_absent_master_is_reported_before_the_trial() -> None:
@@ -83,6 +90,17 @@ def test_an_absent_master_is_reported_before_the_trial() -> None:
     for begin in (spark.launch_in_background, spark.launch):
         with pytest.raises(BedFailed, match=rf"no response from .*:{port}: Connection refused"):
             begin(f"spark://127.0.0.1:{port}")
+
+
+@pytest.mark.spark
+def test_an_absent_api_server_of_kubernetes_is_reported() -> None:
+    """Of a page of Java, the cause is shown, and what to do."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    said = r"ConnectException: Connection refused; see whether"
+    master = f"k8s://http://127.0.0.1:{port}"
+    with closing(spark.launch(master)) as engine, pytest.raises(BedFailed, match=said):
+        engine.session()
 
 
 def test_what_travels_is_code_of_ours_and_nothing_else(tmp_path: Path) -> None:
