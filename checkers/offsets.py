@@ -106,7 +106,7 @@ class OffsetTimes:
         places = [*log.conflicts[:SAMPLE], *(log.restamped if excusable else ())]
         places += [(row.key, row.offset) for row in replicas.doubled_rows] if excusable else []
         values = census.dated[MessageClass.MOVED] if excusable else ()
-        rows = op_rows(history, spark, values, places)
+        rows = _rows_about(history, census, spark, values, places)
         certain = [row for row in rows if is_certain(row, frozenset(census.late[0].tolist()))]
         end = max(history.phases.values(), default=0)
         return cls(
@@ -124,6 +124,21 @@ class OffsetTimes:
     ) -> dict[str, Any]:
         """Return a finding's times, with the rows' keys, where a fault may excuse them."""
         return span_fields(names, spans) if self.excusable else {}
+
+
+def _rows_about(
+    history: History,
+    census: MessageCensus,
+    spark: "SparkSession | None",
+    values: Sequence[int],
+    places: Sequence[tuple[int, int]],
+) -> list[OpRow]:
+    """Return the rows about messages and places: witnesses read those of shown conflicts."""
+    if places and not values:
+        known = witness(history, census, spark).placed
+        if known.keys() >= set(places):
+            return sorted(row for at in set(places) for row in known[at])
+    return op_rows(history, spark, values, places)
 
 
 def _unseen_first(values: Collection[int], census: MessageCensus) -> tuple[int, ...]:

@@ -45,6 +45,7 @@ from checkers._messages.message_rows import (
     MAX_BLOCKS,
     NEVER,
     OFFSET_BITS,
+    TRIVIAL,
     Array,
     Block,
     Blocks,
@@ -355,7 +356,7 @@ class LogJob:
             writers = []
             for unit in units:
                 writers.append(bounds := LogBounds(self.known, offsets, share))
-                for rows in arrays(unit[1], READ_COLUMNS, narrow=True):
+                for rows in arrays(unit[1], READ_COLUMNS, narrow=True, trivial=TRIVIAL):
                     bounds.observe(OpColumns(rows))
                     offsets.spill()
             yield from in_batches(self._swept(offsets, writers), QUEUES)

@@ -450,6 +450,7 @@ def has(flags: Array, *wanted: MessageFlag) -> Bools:
 
 READ_COLUMNS = ("process", "type", "f", "key", "value", "offset", "attempts")  # of ops
 HELD_COLUMNS = ("value", "key", "offset")  # of replicas
+TRIVIAL = {"attempts": 1, "epoch": -1, "arg": -1}  # a second attempt is what counts
 
 
 @dataclass(frozen=True)
@@ -494,7 +495,7 @@ class MessageScan:
             return
         columns = {*READ_COLUMNS, *more}
         columns |= ({"mop"} if self.imported else set()) | (set() if self.until is None else {"t"})
-        for ops in map(OpColumns, arrays(paths, sorted(columns), narrow=True)):
+        for ops in map(OpColumns, arrays(paths, sorted(columns), narrow=True, trivial=TRIVIAL)):
             observe(blocks, ops, self, share)
             yield ops
 

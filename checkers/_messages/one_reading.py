@@ -6,7 +6,7 @@ the other tasks, and corrects the bounds: offsets of gone messages are empty, an
 unknown outcome bound theirs. Where a gone message shares an offset with another, that offset's
 bounds cannot be taken apart, and the task reads its queues again.
 
-The tasks of a share run at the same time (Spark's barrier mode), so they are on this machine.
+The tasks run at the same time (Spark's barrier mode), on this machine.
 """
 
 from collections.abc import Iterable, Iterator

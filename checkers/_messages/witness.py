@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from checkers._messages.message_rows import OFFSET_BITS, Ints, among
 from checkers._messages.messages import Members, MessageCensus, MessageClass
+from checkers._messages.one_reading import one_reading
 from checkers._run.evidence import SAMPLE, name_of, seconds
 from checkers._spark.spark_stages import (
     INT,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 K = TypeVar("K", bound=Hashable)
 
 EXAMINED = ("type", "f", "value")  # columns that select the rows of a story
+PLACE = ("key", "offset", "value")  # ... and those that say what is at some places
 MAX_ROWS = 200  # of a message; further deliveries add nothing
 
 
@@ -54,6 +56,23 @@ class StoryRow(NamedTuple):
     attempts: int
 
 
+class OpRow(NamedTuple):
+    """One row of the history about a message or an offset of a queue."""
+
+    t: int
+    type: int
+    f: int
+    key: int
+    value: int
+    offset: int
+    epoch: int
+    arg: int
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.key, self.offset
+
+
 class FaultCount(NamedTuple):
     """How many lost messages were acknowledged during a fault."""
 
@@ -68,6 +87,7 @@ FINDINGS = pa.schema(
         ("last", INT),
         ("during", pa.list_(row_type(FaultCount))),
         ("earliest", pa.list_(row_type(StoryRow))),  # the first such acknowledgements
+        ("placed", pa.list_(row_type(OpRow))),  # rows that say what is at some places
     ]
 )
 
@@ -77,24 +97,30 @@ class WitnessRequest:
     """What to look for.
 
     values  messages, sorted, whose rows are needed
+    places  sorted; the rows that say what is there are needed, too
     lost    messages whose acknowledgements are dated
     faults  those that began
     sample  how many of the first acknowledgements are kept
     """
 
     values: Ints
+    places: Ints  # key << OFFSET_BITS | offset
     lost: Members
     faults: Sequence[FaultInterval]
     sample: int
 
     def scan(self, unit: Unit) -> Batches:
-        for rows in chosen(unit[1], EXAMINED, StoryRow._fields, self._about):
+        examined = {*EXAMINED, *(PLACE if len(self.places) else ())}
+        columns = {*StoryRow._fields, *OpRow._fields}
+        for rows in chosen(unit[1], sorted(examined), sorted(columns), self._about):
             found = {"rows": _story_rows(rows, among(rows["value"], self.values))}
+            found["placed"] = _rows(OpRow, rows, _placed(rows, self.places))
             yield pa.RecordBatch.from_pylist([found | self._lost_acks(rows)], schema=FINDINGS)
 
     def _about(self, rows: Mapping[str, Ints]) -> Ints:
         """Return the rows of requested messages, and the acknowledgements of lost ones."""
-        return np.union1d(self._acks(rows), among(rows["value"], self.values))
+        wanted = np.union1d(self._acks(rows), among(rows["value"], self.values))
+        return np.union1d(wanted, _placed(rows, self.places)) if len(self.places) else wanted
 
     def _acks(self, rows: Mapping[str, Ints]) -> Ints:
         at = np.flatnonzero(self.lost.holds(rows["value"]))
@@ -120,8 +146,19 @@ class WitnessRequest:
 
 
 def _story_rows(rows: Mapping[str, Ints], at: Ints) -> list[dict[str, int]]:
-    columns = (rows[name][at].tolist() for name in StoryRow._fields)
-    return [StoryRow(*row)._asdict() for row in zip(*columns, strict=True)]
+    return _rows(StoryRow, rows, at)
+
+
+def _rows(kind: type[Any], rows: Mapping[str, Ints], at: Ints) -> list[dict[str, int]]:
+    columns = (rows[name][at].tolist() for name in kind._fields)
+    return [dict(zip(kind._fields, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _placed(rows: Mapping[str, Ints], places: Ints) -> Ints:
+    """Return the rows that say what is at some places, which are sorted."""
+    key, offset, value = rows["key"].astype(np.int64), rows["offset"], rows["value"]
+    at = among((key << OFFSET_BITS) | offset, places)
+    return at[(key[at] >= 0) & (offset[at] >= 0) & (value[at] >= 0)]
 
 
 @dataclass(frozen=True)
@@ -142,6 +179,7 @@ class Witness:
     stories   by value: who sent it, how that ended, and who received it where
     places    by value: the first place that a row names
     earliest  values of lost messages, in the order of their acknowledgement
+    placed    by key and offset of some places: the rows that say what is there, in order of time
     """
 
     shown: Mapping[MessageClass, tuple[dict[str, Any], ...]]
@@ -150,6 +188,7 @@ class Witness:
     places: Mapping[int, tuple[int, int]]
     lost: LostAcks
     earliest: tuple[int, ...]
+    placed: Mapping[tuple[int, int], Sequence[OpRow]]
     faults: tuple[FaultInterval, ...]
 
 
@@ -159,7 +198,11 @@ def witness(history: History, census: MessageCensus, spark: "SparkSession | None
     faults = [fault for fault in history.faults if fault.begin is not None]
     wanted = {value for some in census.shown.values() for value in some}
     wanted |= {v for group in census.groups for v in group.examples}
-    request = WitnessRequest(np.array(sorted(wanted), np.int64), census.lost, faults, SAMPLE)
+    both = one_reading(history, spark, census.scope)  # then the log's conflicts are known, too
+    placed: dict[tuple[int, int], list[OpRow]]
+    placed = {at: [] for at in (both.log.conflicts[:SAMPLE] if both else ())}
+    values, places = np.array(sorted(wanted), np.int64), _numbers_of(placed)
+    request = WitnessRequest(values, places, census.lost, faults, SAMPLE)
     found = collected(spark, units_of(history, "ops"), request.scan, FINDINGS).to_pylist()
     rows: dict[int, list[StoryRow]] = {}
     earliest: list[StoryRow] = []
@@ -169,6 +212,8 @@ def witness(history: History, census: MessageCensus, spark: "SparkSession | None
             rows.setdefault(row["value"], []).append(StoryRow(**row))
         earliest += [StoryRow(**row) for row in piece["earliest"] or ()]
         during.update({row["fault"]: row["messages"] for row in piece["during"] or ()})
+        for at in (OpRow(**row) for row in piece["placed"] or ()):
+            placed[at.place].append(at)
     earliest = sorted(earliest, key=lambda row: (row.t, row.value, row))[:SAMPLE]
     for first in earliest:
         rows.setdefault(first.value, [first])
@@ -193,6 +238,7 @@ def witness(history: History, census: MessageCensus, spark: "SparkSession | None
             {number: count for number, count in sorted(during.items()) if count},
         ),
         earliest=tuple(row.value for row in earliest),
+        placed={place: sorted(some) for place, some in placed.items()},
         faults=history.faults,
     )
 
@@ -235,23 +281,6 @@ def _story(
 # ------------------------------------------------------------------- rows of messages and offsets
 
 
-class OpRow(NamedTuple):
-    """One row of the history about a message or an offset of a queue."""
-
-    t: int
-    type: int
-    f: int
-    key: int
-    value: int
-    offset: int
-    epoch: int
-    arg: int
-
-    @property
-    def place(self) -> tuple[int, int]:
-        return self.key, self.offset
-
-
 OP_ROWS = pa.schema([(name, INT) for name in OpRow._fields])
 
 
@@ -263,14 +292,11 @@ class OpRowRequest:
     places: Ints  # key << OFFSET_BITS | offset
 
     def scan(self, unit: Unit) -> Batches:
-        for rows in chosen(unit[1], ("key", "offset", "value"), OpRow._fields, self._about):
+        for rows in chosen(unit[1], PLACE, OpRow._fields, self._about):
             yield pa.record_batch([rows[name] for name in OpRow._fields], schema=OP_ROWS)
 
     def _about(self, rows: Mapping[str, Ints]) -> Ints:
-        key, offset, value = rows["key"].astype(np.int64), rows["offset"], rows["value"]
-        at = among((key << OFFSET_BITS) | offset, self.places)
-        at = at[(key[at] >= 0) & (offset[at] >= 0) & (value[at] >= 0)]
-        return np.union1d(at, among(value, self.values))
+        return np.union1d(_placed(rows, self.places), among(rows["value"], self.values))
 
 
 def op_rows(
@@ -285,11 +311,15 @@ def op_rows(
         return []
     request = OpRowRequest(
         np.array(sorted(set(values)), np.int64),
-        np.array(sorted({key << OFFSET_BITS | offset for key, offset in places}), np.int64),
+        _numbers_of(places),
     )
     table = collected(spark, units_of(history, "ops"), request.scan, OP_ROWS)
     columns = (column.to_pylist() for column in table.columns)
     return sorted(OpRow(*row) for row in zip(*columns, strict=True))
+
+
+def _numbers_of(places: Iterable[tuple[int, int]]) -> Ints:
+    return np.array(sorted({key << OFFSET_BITS | offset for key, offset in places}), np.int64)
 
 
 def group_by(rows: Iterable[OpRow], key: Callable[[OpRow], K]) -> dict[K, list[OpRow]]:

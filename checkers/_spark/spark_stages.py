@@ -18,11 +18,12 @@ kernels use that and take milliseconds; tests on Spark only have to check the di
 
 import os
 import re
-from base64 import b64decode, b64encode
+import tempfile
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import wraps
+from functools import partial, wraps
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -31,7 +32,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from harness.history.reader import History, batches, pieces
+from harness.history.journal import table_of
+from harness.history.reader import TABLES, History, batches, pieces
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,6 +54,7 @@ MOST_SHARES = 4  # more tasks would gain little, as each of them reads everythin
 SHARED_BYTES = 1 << 30  # larger histories are in shares only where there are few cores
 MERGED_BYTES = 64 << 20  # of files, whose rows one task merges
 TASKS_A_CORE = 4  # several, since units differ in size
+EXCHANGED_WITHIN_S, LOOK_EVERY_S = 3600.0, 0.002
 LOCAL_MASTER = re.compile(r"local\[(\d+|\*)(?:,.*)?\]")
 BATCH_ROWS = 256  # of results
 INT, INTS, BYTES = pa.int64(), pa.list_(pa.int64()), pa.binary()  # types of columns
@@ -147,13 +150,15 @@ def in_shares_together(
         return pa.Table.from_batches(list(judge(units, EVERYTHING, _alone)), answer)
 
     def judge_share(numbers: Batches) -> Batches:
-        exchange = _with_all if shares > 1 else _alone
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                yield from judge(units, Share(number, shares), exchange)
+                share = Share(number, shares)
+                yield from judge(units, share, partial(_exchanged, Path(folder), share))
 
-    frame = spark.range(shares, numPartitions=shares)
-    table: pa.Table = frame.mapInArrow(judge_share, sql(answer), barrier=shares > 1).toArrow()
+    with tempfile.TemporaryDirectory() as folder:
+        frame = spark.range(shares, numPartitions=shares)
+        frame = frame.mapInArrow(judge_share, sql(answer), barrier=shares > 1)
+        table: pa.Table = frame.toArrow()
     return table
 
 
@@ -161,11 +166,21 @@ def _alone(own: bytes) -> list[bytes]:
     return [own]
 
 
-def _with_all(own: bytes) -> list[bytes]:
-    from pyspark import BarrierTaskContext
-
-    every = BarrierTaskContext.get().allGather(b64encode(own).decode())
-    return [b64decode(other) for other in every]
+def _exchanged(folder: Path, share: Share, own: bytes) -> list[bytes]:
+    """Exchange bytes by files: Spark's own barrier looks for answers once a second. Where another
+    task failed, Spark ends this one, too, and starts all of them again, with the same bytes."""
+    if share.of == 1:
+        return [own]
+    files = [folder / str(number) for number in range(share.of)]
+    written = files[share.number].with_suffix(".tmp")
+    written.write_bytes(own)
+    written.rename(files[share.number])
+    end = time.monotonic() + EXCHANGED_WITHIN_S
+    while not all(file.exists() for file in files):
+        if time.monotonic() > end:
+            raise TimeoutError("another task of this check did not come to its end")
+        time.sleep(LOOK_EVERY_S)
+    return [file.read_bytes() for file in files]
 
 
 def reduced(
@@ -260,17 +275,28 @@ def local_cores(spark: "SparkSession") -> int:
 
 
 def arrays(
-    paths: Iterable[Path], columns: Sequence[str], afar: bool = False, narrow: bool = False
+    paths: Iterable[Path],
+    columns: Sequence[str],
+    afar: bool = False,
+    narrow: bool = False,
+    trivial: Mapping[str, int] | None = None,
 ) -> Iterator[dict[str, Ints]]:
     """Yield the rows of some files, a batch at a time, as arrays by column; -1 is null.
 
-    afar    files in object storage are not fetched as a whole
-    narrow  columns are as narrow as they are stored: for loops over rows, since arrays of them
-            would lose bits when shifted
+    afar     files in object storage are not fetched as a whole
+    narrow   columns are as narrow as they are stored: for loops over rows, since arrays of them
+             would lose bits when shifted
+    trivial  columns that are not read, and null, where they have no number above these
     """
     for path in paths:
-        for batch in batches(path, columns, afar):
-            yield _columns(batch, narrow)
+        types = TABLES[table_of(path)]
+        for batch in batches(path, columns, afar, trivial=trivial):
+            read = _columns(batch, narrow)
+            for name in columns:
+                if name not in read:
+                    kind = types.field(name).type.to_pandas_dtype() if narrow else np.int64
+                    read[name] = np.full(batch.num_rows, -1, kind)
+            yield read
 
 
 def chosen(

@@ -421,20 +421,48 @@ def looked_up(
 
 
 def batches(
-    path: Path, columns: Sequence[str] | None = None, remote: bool = False, shared: bool = False
+    path: Path,
+    columns: Sequence[str] | None = None,
+    remote: bool = False,
+    shared: bool = False,
+    trivial: Mapping[str, int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a file's rows in order, sealed or not; a torn one up to the damage. `remote`: columns
-    of a sealed file in storage are read there, and it is not fetched. `shared`: equal texts of a
-    sealed file are dictionary-encoded, so that none is unpacked."""
+    """Yield a file's rows in order, sealed or not; a torn one up to the damage.
+
+    remote   columns of a sealed file in storage are read there, and it is not fetched
+    shared   equal texts of a sealed file are dictionary-encoded, so that none is unpacked
+    trivial  columns that batches of a sealed file may lack, as they have no number above these
+    """
     if path.suffix == ".parquet":
         if not _unreadable(path, _footer(path) if remote else None):
             texts = [field.name for field in TABLES[table_of(path)] if is_text(field.type)]
             place = _parquet_source(path) if remote else path
             with pq.ParquetFile(place, read_dictionary=texts if shared else None) as file:
-                yield from file.iter_batches(READ_ROWS, columns=columns, use_threads=False)
+                if columns is None or not trivial:
+                    yield from file.iter_batches(READ_ROWS, columns=columns, use_threads=False)
+                else:
+                    for group in range(file.num_row_groups):
+                        needed = _not_trivial(file, group, columns, trivial)
+                        yield from file.iter_batches(READ_ROWS, [group], needed, use_threads=False)
     else:
         for batch in _coalesced(read_stream(path)):
             yield batch.select(columns) if columns else batch
+
+
+def _not_trivial(
+    file: pq.ParquetFile, group: int, columns: Sequence[str], trivial: Mapping[str, int]
+) -> list[str]:
+    """Return the columns of a row group that have to be read, by its statistics."""
+    contents = file.metadata.row_group(group)
+    needed = []
+    for name in columns:
+        known = None
+        if name in trivial and (at := file.schema_arrow.get_field_index(name)) >= 0:
+            known = contents.column(at).statistics
+        nothing = known and known.has_null_count and known.null_count == contents.num_rows
+        if not (nothing or (known and known.has_min_max and known.max <= trivial[name])):
+            needed.append(name)
+    return needed
 
 
 def pieces(path: Path) -> Iterator[Callable[[Sequence[str]], pa.RecordBatch]]:

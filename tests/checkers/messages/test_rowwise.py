@@ -123,6 +123,23 @@ def test_only_pieces_with_chosen_rows_are_read(tmp_path: Path) -> None:
     assert looked == [["value"]] * 10
 
 
+@pytest.mark.parametrize("narrow", [False, True])
+def test_columns_without_news_are_not_read(tmp_path: Path, narrow: bool) -> None:
+    """By row group: one has all numbers, the others are null or no greater than what is trivial."""
+    columns = dict.fromkeys(OPS.names) | {"t": 0, "process": 0, "op": 0, "type": 1, "f": 2}
+    rows = [columns | {"attempts": n // 100, "epoch": n if n > 250 else None} for n in range(300)]
+    path = tmp_path / "ops-w0-000.parquet"
+    pq.write_table(pa.Table.from_pylist(rows, OPS), path, row_group_size=100)
+    names = ("attempts", "epoch", "f")
+    every = list(_units.arrays([path], names, narrow=narrow))
+    assert [len(some["f"]) for some in every] == [300]
+    some = list(_units.arrays([path], names, narrow=narrow, trivial={"attempts": 1, "epoch": -1}))
+    assert [one["attempts"].tolist() for one in some] == [[-1] * 100, [-1] * 100, [2] * 100]
+    for name in ("epoch", "f"):
+        assert np.concatenate([one[name] for one in some]).tolist() == every[0][name].tolist()
+    assert {one[n].dtype for one in some for n in names} == {every[0][n].dtype for n in names}
+
+
 @pytest.mark.usefixtures("both_ways")
 def test_every_reader_is_followed() -> None:
     """More readers than there is room for at first; each goes back once."""

@@ -4,6 +4,7 @@ of it."""
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from threading import Barrier
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from checkers._messages import log_bounds, log_sweep, message_rows, messages
 from checkers._messages.log_bounds import LogContext
-from checkers._messages.log_sweep import LogJob
+from checkers._messages.log_sweep import LogJob, QueueLog
 from checkers._messages.message_rows import BLOCK
 from checkers._messages.messages import CensusJob, CensusScope, added_up
 from checkers._messages.one_reading import ANSWER, ReadingJob, table_of
@@ -88,6 +89,7 @@ def _writer_of(row: Row) -> int:
     return VALUES.index(row["value"]) % WRITERS if row["f"] == F.SEND else row["writer"]
 
 
+@example(drawn=ELSEWHERE, shares=2, most=0, until=False)
 @example(drawn=ELSEWHERE, shares=2, most=2048, until=False)
 @given(drawn=rows, shares=st.integers(1, 3), most=st.sampled_from([0, 2048]), until=st.booleans())
 def test_shares_and_stages_find_the_same(
@@ -102,31 +104,40 @@ def test_shares_and_stages_find_the_same(
         until=20 if until else None,
     )
     census = CensusJob.of(scope)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        patch.object(message_rows, "MAX_BLOCKS", most),
-        patch.object(log_bounds, "MAX_BLOCKS", most),
-        patch.object(log_sweep, "MAX_BLOCKS", most),
-    ):
+    with tempfile.TemporaryDirectory() as folder:
         units = units_of(drawn, Path(folder))
-        scan, by = census.messages.scan, ("block",)
-        staged = reduced(
-            None, units, scan, spark_stages.PARTIALS, census.merge, messages.REPORT, by, by
-        ).sort_by("block")
-        shared = in_shares(None, units, census.judge, messages.REPORT, shares).sort_by("block")
-        assert shared.equals(staged)
-        found = added_up(staged, scope)
-        job = LogJob(LogContext(found.gone, found.late), 20)
-        by, within = ("key",), ("key", "block")
-        log = partial(log_sweep.added_up, names={}, most=20)
-        one = reduced(
-            None, units, job.scan, log_sweep.PARTIALS, job.merge, log_sweep.QUEUES, by, within
-        )
-        other = in_shares(None, units, job.judge, log_sweep.QUEUES, shares)
-        assert log(other.sort_by("key")) == log(one.sort_by("key"))
-        reports, queues = read_once(ReadingJob(census, 20), units, shares)
-        assert reports.sort_by("block").equals(staged)
-        assert log(queues.sort_by("key")) == log(one.sort_by("key"))
+        reports, queues = in_stages(census, units)
+        with ExitStack() as patches:
+            for module in (message_rows, log_bounds, log_sweep):
+                patches.enter_context(patch.object(module, "MAX_BLOCKS", most))
+            assert in_stages(census, units) == (reports, queues)
+            shared = in_shares(None, units, census.judge, messages.REPORT, shares)
+            assert shared.sort_by("block") == reports
+            log = log_job(census.scope, reports)
+            swept = in_shares(None, units, log.judge, log_sweep.QUEUES, shares)
+            assert added(swept) == queues
+            read, read_queues = read_once(ReadingJob(census, 20), units, shares)
+            assert (read.sort_by("block"), added(read_queues)) == (reports, queues)
+
+
+def in_stages(census: CensusJob, units: list[Unit]) -> tuple[pa.Table, QueueLog]:
+    """The reports on all blocks, and the log of all queues under them."""
+    reduced_ = partial(reduced, None, units)
+    partials, by = spark_stages.PARTIALS, ("block",)
+    reports = reduced_(census.messages.scan, partials, census.merge, messages.REPORT, by, by)
+    reports, (by, within) = reports.sort_by("block"), (("key",), ("key", "block"))
+    job = log_job(census.scope, reports)
+    partials, answer = log_sweep.PARTIALS, log_sweep.QUEUES
+    return reports, added(reduced_(job.scan, partials, job.merge, answer, by, within))
+
+
+def log_job(scope: CensusScope, reports: pa.Table) -> LogJob:
+    found = added_up(reports, scope)
+    return LogJob(LogContext(found.gone, found.late), 20)
+
+
+def added(queues: pa.Table) -> QueueLog:
+    return log_sweep.added_up(queues.sort_by("key"), {}, 20)
 
 
 def read_once(job: ReadingJob, units: list[Unit], shares: int) -> list[pa.Table]:
