@@ -42,7 +42,10 @@ spark.eventLog.compress         false
 spark.eventLog.rolling.enabled  false
 spark.eventLog.dir              {folder}
 """
-PLANS = {"stages": 0, "shares": 1 << 62}  # with the value of SHARED_BYTES that leads to them
+PLANS = {
+    "stages": 0,
+    "shares": 1 << 62,
+}  # with the limits that lead to them
 WORKERS = ("worker-1", "worker-2")
 PROBE, WHOLE = "probe of executors", "together"
 JOB_START = "SparkListenerJobStart"
@@ -134,7 +137,7 @@ def _judged(
     from harness.judge.judge import judge
     from harness.spark.session import JvmLauncher
 
-    spark_stages.SHARED_BYTES = limit
+    spark_stages.SHARED_BYTES = spark_stages.CLUSTER_SHARED_BYTES = limit
     run = RunDir(path)
     engine = JvmLauncher(url)
     spark = engine.session()

@@ -52,7 +52,8 @@ PARTIALS = pa.schema([("block", pa.int64()), ("packed", pa.binary())])
 ONE_TASK_BYTES = 4 << 20  # smaller histories are not worth a second task
 MOST_SHARES = 4  # more tasks would gain little, as each of them reads everything
 SHARED_BYTES = 1 << 30  # larger histories are in shares only where there are few cores
-MERGED_BYTES = 64 << 20  # of files, whose rows one task merges
+CLUSTER_SHARED_BYTES = 128 << 20  # on a cluster, in shares these would take more CPU seconds
+MERGED_BYTES = 32 << 20  # of files, whose rows one task merges
 TASKS_A_CORE = 4  # several, since units differ in size
 EXCHANGED_WITHIN_S, LOOK_EVERY_S = 3600.0, 0.002
 LOCAL_MASTER = re.compile(r"local\[(\d+|\*)(?:,.*)?\]")
@@ -111,7 +112,9 @@ def shares_of(spark: "SparkSession | None", units: list[Unit]) -> int:
     if spark is None or _size(units) < ONE_TASK_BYTES:
         return 1
     cores = local_cores(spark)
-    if _size(units) > SHARED_BYTES and not 0 < cores <= MOST_SHARES:
+    spread = not cores and len(units) >= MOST_SHARES
+    limit = CLUSTER_SHARED_BYTES if spread else SHARED_BYTES
+    if _size(units) > limit and not 0 < cores <= MOST_SHARES:
         return 0
     return min(cores or MOST_SHARES, MOST_SHARES)
 
@@ -210,7 +213,7 @@ def reduced(
         return only
     tasks = _tasks(spark, units)
     frame = _scanned(spark, units, scan, partials, tasks)
-    if tasks > 1:
+    if tasks > 1 or _size(units) > MERGED_BYTES:
         frame = frame.repartition(merge_tasks(spark, units), *by)
     frame = frame.sortWithinPartitions(*within)
     table: pa.Table = frame.mapInArrow(merge, sql(answer)).toArrow()

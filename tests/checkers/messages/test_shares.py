@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from threading import Barrier
+from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -166,16 +167,17 @@ class Session:
 
 
 @pytest.mark.parametrize(
-    ("master", "size", "shares"),
+    ("master", "size", "shares"),  # the size of four writers together
     [
         ("local[2]", 10, 1),
         ("local[2]", 3_000, 2),
         ("local[2]", 100_000, 2),
         ("local[16]", 3_000, 4),
+        ("local[16]", 8_000, 4),
         ("local[16]", 100_000, 0),
         ("spark://host:7077", 10, 1),
         ("spark://host:7077", 3_000, 4),
-        ("spark://host:7077", 100_000, 0),
+        ("spark://host:7077", 8_000, 0),
         ("", 100_000, 0),
     ],
 )
@@ -184,10 +186,25 @@ def test_the_plan_is_chosen_by_size(
 ) -> None:
     monkeypatch.setattr(spark_stages, "ONE_TASK_BYTES", 1_000)
     monkeypatch.setattr(spark_stages, "SHARED_BYTES", 10_000)
+    monkeypatch.setattr(spark_stages, "CLUSTER_SHARED_BYTES", 5_000)
     path = tmp_path / "ops-client-0-000.parquet"
-    path.write_bytes(bytes(size))
-    assert shares_of(Session(master), [("ops", (path,))]) == shares  # type: ignore[arg-type]
-    assert shares_of(None, [("ops", (path,))]) == 1
+    path.write_bytes(bytes(size // 4))
+    units: list[Unit] = [("ops", (path,))] * 4
+    assert shares_of(Session(master), units) == shares  # type: ignore[arg-type]
+    assert shares_of(None, units) == 1
+
+
+def test_a_cluster_reads_the_files_of_few_writers_in_shares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stage would have fewer tasks: one for each writer."""
+    monkeypatch.setattr(spark_stages, "ONE_TASK_BYTES", 1_000)
+    monkeypatch.setattr(spark_stages, "CLUSTER_SHARED_BYTES", 5_000)
+    path = tmp_path / "ops-client-0-000.parquet"
+    path.write_bytes(bytes(8_000))
+    cluster: Any = Session("spark://host:7077")
+    assert shares_of(cluster, [("ops", (path,))]) == 4
+    assert shares_of(cluster, [("ops", (path,))] * 4) == 0
 
 
 @pytest.mark.parametrize(("size", "tasks"), [(10, 2), (2_999, 2), (50_000, 50)])

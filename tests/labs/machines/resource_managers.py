@@ -58,7 +58,10 @@ spark.kubernetes.container.image             none
 spark.kubernetes.executor.enableApiWatcher   false
 spark.kubernetes.executor.apiPollingInterval 1s
 """
-PLANS = {"stages": 0, "shares": 1 << 62}  # with the value of SHARED_BYTES that leads to them
+PLANS = {
+    "stages": 0,
+    "shares": 1 << 62,
+}  # with the limits that lead to them
 FETCH_WITHIN_S, STOP_WITHIN_S = 600.0, 60.0
 DIFFERENT, BED_FAILED = 1, 255
 
@@ -134,7 +137,7 @@ def differences(name: str, folder: Path) -> list[str]:
     here = verdict(run, "local[2]")
     with MANAGERS[name](folder) as master:
         for plan, limit in PLANS.items():
-            spark_stages.SHARED_BYTES = limit
+            spark_stages.SHARED_BYTES = spark_stages.CLUSTER_SHARED_BYTES = limit
             same = verdict(run, master) == here
             print(f"{name}, {plan}: {'the same' if same else 'ANOTHER'} verdict", flush=True)
             wrong += [] if same else [f"{name}, {plan}"]
