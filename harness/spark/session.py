@@ -43,6 +43,7 @@ START_VARIABLE = "SEATRIAL_JAVA_WITHIN_S"
 DAEMON = "harness.spark.worker_daemon"
 LARGE_BYTES = 4 << 20  # of a history for which kernels are compiled
 CAUSED = "Caused by: "  # in what Java prints about an exception
+HADOOP_LINK = "; For more details see"  # at the end of what Hadoop says about one
 STEP_S = 0.01
 LEAVE_WITHIN_S = 10.0  # to disconnect from a cluster
 
@@ -177,6 +178,7 @@ class JvmLauncher:
         causes = [line.removeprefix(CAUSED) for line in failure if line.startswith(CAUSED)]
         if self.master.is_managed and causes and causes[-1] not in cause:
             cause = causes[-1]
+        cause = cause.partition(HADOOP_LINK)[0]
         return (lines[-1] if lines and self._jvm.poll() is not None else cause).rstrip(".")
 
 
