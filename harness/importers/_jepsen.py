@@ -63,14 +63,14 @@ from harness.importers._recording import (
     Slips,
     concatenated,
 )
-from harness.importers._source import PIECE_BYTES, pieces
+from harness.importers._source import PIECE_BYTES, max_bytes, pieces, too_large
 from harness.operation import F, Type
 
 MAX_WAITING = 12  # pieces in work or waiting for it
 FEW_PIECES = 3  # not worth several processes
 ONLY = 0  # the key of the one object
 ODD_VALUE = "ODD_VALUE"  # the rule of slips of decoders
-_NO_FORM = re.compile(rb"(?:\s|;[^\n]*|#![^\n]*)*\Z")
+_SPACES = re.compile(rb"\s*")
 
 
 class UnexpectedValue(ValueError):
@@ -360,9 +360,7 @@ def _nothing(path: Path, form: Format, others: Sequence[OtherLine], slips: Slips
 
 def _pieces(path: Path, form: Format, slips: Slips, size: int) -> Iterator[Piece]:
     found = pieces(path, slips, size)
-    first = next(found)
-    while _NO_FORM.match(first[1]) and (more := next(found, None)):
-        first = (1, first[1] + more[1])
+    first = (1, b"".join(_beginning(found)))
     if is_json(first[1]) or starts_several_lines(first[1]):
         yield _read_whole(form, b"".join([first[1], *(data for _, data in found)]))
         return
@@ -378,6 +376,32 @@ def _pieces(path: Path, form: Format, slips: Slips, size: int) -> Iterator[Piece
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+
+
+def _beginning(found: Iterator[tuple[int, bytes]]) -> Iterator[bytes]:
+    """Yield pieces up to the first one that holds a form."""
+    left = max_bytes()
+    for _, data in found:
+        yield data
+        left -= len(data)
+        if not _is_blank(data):
+            return
+        if left < 0:
+            raise too_large()
+
+
+def _is_blank(data: bytes) -> bool:
+    """Whether lines hold nothing but space and comments."""
+    at = 0
+    while at >= 0 and (at := _end(_SPACES.match(data, at))) < len(data):
+        if not data.startswith((b";", b"#!"), at):
+            return False
+        at = data.find(b"\n", at)
+    return True
+
+
+def _end(match: re.Match[bytes] | None) -> int:
+    return match.end() if match else 0
 
 
 def _pool(form: Format) -> Executor:
