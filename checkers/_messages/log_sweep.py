@@ -17,7 +17,7 @@ maximum, where a general search would be exponential (the tests compare it with 
     linearizable  with reads too, and appends of unknown outcome that were seen
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -366,21 +366,29 @@ class LogJob:
         cannot be corrected, since gone messages share offsets with others."""
         gone = self.known.gone
         if gone:
-            if offsets.spilled or not all(_apart(bounds, gone) for bounds in writers):
+            if not all(_apart(bounds, gone) for bounds in writers):
                 return None
             values = offsets["value"][: len(offsets) << BLOCK_BITS]
             offsets.reset(np.flatnonzero(gone.holds(values)))
         for bounds in writers:
             bounds.bound_late(*self.known.late)
-        return in_batches(self._swept(offsets, writers), QUEUES)
+        return in_batches(self._swept(offsets, writers, self._without_gone), QUEUES)
+
+    def _without_gone(self, block: Block) -> None:
+        if self.known.gone and len(at := np.flatnonzero(self.known.gone.holds(block["value"]))):
+            for name, (_, fill) in LOG_FIELDS.items():
+                block[name][at] = fill
 
     def _swept(
-        self, offsets: SpillingBlocks, writers: Sequence[LogBounds]
+        self,
+        offsets: SpillingBlocks,
+        writers: Sequence[LogBounds],
+        correct: Callable[[Block], None] | None = None,
     ) -> Iterator[dict[str, Any]]:
         for bounds in writers:
             if back := bounds.polls.backwards:
                 yield self._own(back, [])
-        blocks = offsets.whole(absorb)
+        blocks = offsets.whole(absorb, correct)
         for key, some in groupby(blocks, key=lambda block: block[0] >> OFFSET_BITS - BLOCK_BITS):
             sweep = QueueSweep(self.rows, key)
             for number, block in some:

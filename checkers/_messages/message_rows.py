@@ -167,24 +167,23 @@ class SpillingBlocks(Blocks):
         self._file: IO[bytes] | None = None
         self._runs: list[tuple[int, int]] = []
 
-    @property
-    def spilled(self) -> bool:
-        return self._file is not None
-
     def spill(self) -> None:
         """Put the blocks aside if there are too many."""
         if len(self) > MAX_BLOCKS:
             self._put_aside()
 
-    def whole(self, absorb: Callable[[Block, Block], None]) -> Iterator[tuple[int, Block]]:
-        """Yield each block's number and arrays in the order of numbers, all versions merged."""
+    def whole(
+        self, absorb: Callable[[Block, Block], None], correct: Callable[[Block], None] | None = None
+    ) -> Iterator[tuple[int, Block]]:
+        """Yield each block's number and arrays in the order of numbers, all versions merged.
+        `correct` changes a version that had been put aside before it is merged."""
         if self._file is None:
             yield from self.items()
             return
         self._put_aside()
         self._file.flush()
         runs = (self._run(*ends) for ends in self._runs)
-        yield from merged(heapq.merge(*runs, key=itemgetter(0)), self.fields, absorb)
+        yield from merged(heapq.merge(*runs, key=itemgetter(0)), self.fields, absorb, correct)
 
     def close(self) -> None:
         if self._file is not None:
@@ -281,12 +280,15 @@ def merged(
     partials: Iterable[tuple[int, bytes]],
     fields: Fields,
     absorb: Callable[[Block, Block], None],
+    correct: Callable[[Block], None] | None = None,
 ) -> Iterator[tuple[int, Block]]:
     """Merge packed blocks that are sorted by number, and yield each of them before the next one is
     read."""
     current, block = -1, Block()
     for number, packed in partials:
         other = unpack(packed, fields)
+        if correct is not None:
+            correct(other)
         if number == current:
             absorb(block, other)
             continue
