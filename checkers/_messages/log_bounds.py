@@ -27,16 +27,8 @@ from checkers._messages.message_rows import (
     rowwise,
 )
 from checkers._messages.messages import NO_MEMBERS, Members
-from checkers._messages.poll_steps import (
-    KEY_BITS,
-    Assignments,
-    PollOrder,
-    StepScan,
-)
-from checkers._spark.spark_stages import (
-    EVERYTHING,
-    Share,
-)
+from checkers._messages.poll_steps import KEY_BITS, Assignments, PollOrder, StepScan
+from checkers._spark.spark_stages import EVERYTHING, Share
 from harness.operation import F, Type
 
 LOG_FIELDS: dict[str, tuple[Any, int]] = {
@@ -50,7 +42,7 @@ LOG_FIELDS: dict[str, tuple[Any, int]] = {
 }
 SEND, POLL, READ = int(F.SEND), int(F.POLL), int(F.READ)  # as kernels take them
 INVOKE, OK, INFO = int(Type.INVOKE), int(Type.OK), int(Type.INFO)
-MAX_CLASHING = 1 << 16
+MAX_CLASHING = 1 << 16  # of values that share offsets, whose names a writer keeps
 CONFLICT, FINAL = 1, 2  # marks: two messages; seen by the final reader
 # in an imported history: a message there was received; it is not certain; it is lost
 GIVEN, UNSURE, LOST = 4, 8, 16
@@ -165,6 +157,8 @@ class LogBounds:
 
     def bound_late(self, values: Ints, places: Ints) -> None:
         """The same for this writer's sends when all of its rows have been observed."""
+        mine = self.sends.known(values)
+        values, places = values[mine], places[mine]
         at = self.sends.at(values)
         began = self.sends["invoked"][at]
         began = np.where(began < -1, -2 - began, began)

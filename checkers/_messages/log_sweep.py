@@ -368,8 +368,8 @@ class LogJob:
         if gone:
             if not all(_apart(bounds, gone) for bounds in writers):
                 return None
-            values = offsets["value"][: len(offsets) << BLOCK_BITS]
-            offsets.reset(np.flatnonzero(gone.holds(values)))
+            for _, block in offsets.items():  # noqa: PERF102 -- no dict
+                self._without_gone(block)
         for bounds in writers:
             bounds.bound_late(*self.known.late)
         return in_batches(self._swept(offsets, writers, self._without_gone), QUEUES)

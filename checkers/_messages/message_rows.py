@@ -132,10 +132,11 @@ class Blocks:
             for name, array in block.items():
                 self._arrays[name][first : first + BLOCK] = array
 
-    def reset(self, at: Ints) -> None:
-        """Give these their initial values again."""
-        for name, (_, fill) in self.fields.items():
-            self._arrays[name][at] = fill
+    def known(self, numbers: Ints) -> Bools:
+        """Return which of these numbers are in a block that exists."""
+        blocks = numbers >> BLOCK_BITS
+        known: Bools = self._ids[np.searchsorted(self._ids, blocks)] == blocks
+        return known
 
     def packed(self) -> Batches:
         """Yield a row of PARTIALS for each block."""

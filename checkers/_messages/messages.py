@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -108,14 +108,19 @@ class Members:
         """Return which of these numbers are in the set."""
         held = np.zeros(len(numbers), np.bool_)
         if self._blocks:
-            ids = np.array(sorted(self._blocks), np.int64)
+            ids, packed = self._sorted
             here = among(numbers >> BLOCK_BITS, ids)
             at = np.searchsorted(ids, numbers[here] >> BLOCK_BITS)
-            packed = b"".join(self._blocks[number] for number in ids.tolist())
             bit = (at << BLOCK_BITS) | (numbers[here] & (BLOCK - 1))
             byte = np.frombuffer(packed, np.uint8)[bit >> 3]
             held[here] = (byte >> (7 - (bit & 7)) & 1) != 0  # as np.packbits does
         return held
+
+    @cached_property
+    def _sorted(self) -> tuple[Ints, bytes]:
+        """The numbers of the blocks, and their bits, one after the other."""
+        ids = sorted(self._blocks)
+        return np.array(ids, np.int64), b"".join(self._blocks[number] for number in ids)
 
 
 NO_MEMBERS = Members({})

@@ -113,7 +113,7 @@ class WitnessRequest:
         examined = {*EXAMINED, *(PLACE if len(self.places) else ())}
         columns = {*StoryRow._fields, *OpRow._fields}
         for rows in chosen(unit[1], sorted(examined), sorted(columns), self._about):
-            found = {"rows": _story_rows(rows, among(rows["value"], self.values))}
+            found = {"rows": _rows(StoryRow, rows, among(rows["value"], self.values))}
             found["placed"] = _rows(OpRow, rows, _placed(rows, self.places))
             yield pa.RecordBatch.from_pylist([found | self._lost_acks(rows)], schema=FINDINGS)
 
@@ -142,11 +142,7 @@ class WitnessRequest:
         ]
         earliest = acks[np.argsort(t, kind="stable")[: self.sample]]
         times = {"first": int(t.min()), "last": last}
-        return {**times, "during": during, "earliest": _story_rows(rows, earliest)}
-
-
-def _story_rows(rows: Mapping[str, Ints], at: Ints) -> list[dict[str, int]]:
-    return _rows(StoryRow, rows, at)
+        return {**times, "during": during, "earliest": _rows(StoryRow, rows, earliest)}
 
 
 def _rows(kind: type[Any], rows: Mapping[str, Ints], at: Ints) -> list[dict[str, int]]:

@@ -7,8 +7,8 @@ numbers of units; tasks read the files themselves. There are two plans with the 
             sorted, and become the result (`merge`). What the stages exchange has a schema with a
             column for each value.
     shares  a task reads all units, and keeps the share of the messages or queues that is its own.
-            Nothing is exchanged, which is quicker on few cores and with few rows: reading a column
-            costs less than passing on what was found in it.
+            Nothing is exchanged, or a few bytes (`in_shares_together`), which is quicker on few
+            cores and with few rows: reading a column costs less than passing on what was found.
 
 Jobs that search for a few rows have one stage (`collected`).
 
@@ -16,7 +16,6 @@ Without a Spark session the same functions run in this process, one unit after t
 kernels use that and take milliseconds; tests on Spark only have to check the distribution.
 """
 
-import os
 import re
 import tempfile
 import time
@@ -56,7 +55,7 @@ CLUSTER_SHARED_BYTES = 128 << 20  # on a cluster: stages cost no more here, and 
 MERGED_BYTES = 32 << 20  # of files, whose rows one task merges
 TASKS_A_CORE = 4  # several, since units differ in size
 EXCHANGED_WITHIN_S, LOOK_EVERY_S = 3600.0, 0.002
-LOCAL_MASTER = re.compile(r"local\[(\d+|\*)(?:,.*)?\]")
+LOCAL_MASTER = re.compile(r"local(?:\[(\d+|\*)(?:,.*)?\])?")
 BATCH_ROWS = 256  # of results
 INT, INTS, BYTES = pa.int64(), pa.list_(pa.int64()), pa.binary()  # types of columns
 
@@ -125,8 +124,11 @@ def in_shares(
     judge: Callable[[list[Unit], Share], Batches],
     answer: pa.Schema,
     shares: int,
+    *,
+    together: bool = False,
 ) -> pa.Table:
-    """Judge all units in so many shares, and return what was found in all of them."""
+    """Judge all units in so many shares, and return what was found in all of them. `together`:
+    the tasks run at the same time."""
     if spark is None or not units:
         every = [batch for n in range(shares) for batch in judge(units, Share(n, shares))]
         return pa.Table.from_batches(every, answer)
@@ -136,8 +138,9 @@ def in_shares(
             for number in batch.column(0).to_pylist():
                 yield from judge(units, Share(number, shares))
 
-    frame = spark.range(shares, numPartitions=shares).mapInArrow(judge_share, sql(answer))
-    table: pa.Table = frame.toArrow()
+    frame = spark.range(shares, numPartitions=shares)
+    barrier = together and shares > 1
+    table: pa.Table = frame.mapInArrow(judge_share, sql(answer), barrier=barrier).toArrow()
     return table
 
 
@@ -149,24 +152,12 @@ def in_shares_together(
     shares: int,
 ) -> pa.Table:
     """Judge all units in shares whose tasks run at the same time and may exchange some bytes."""
-    if spark is None:
-        return pa.Table.from_batches(list(judge(units, EVERYTHING, _alone)), answer)
 
-    def judge_share(numbers: Batches) -> Batches:
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                share = Share(number, shares)
-                yield from judge(units, share, partial(_exchanged, Path(folder), share))
+    def judge_share(units: list[Unit], share: Share) -> Batches:
+        return judge(units, share, partial(_exchanged, Path(folder), share))
 
     with tempfile.TemporaryDirectory() as folder:
-        frame = spark.range(shares, numPartitions=shares)
-        frame = frame.mapInArrow(judge_share, sql(answer), barrier=shares > 1)
-        table: pa.Table = frame.toArrow()
-    return table
-
-
-def _alone(own: bytes) -> list[bytes]:
-    return [own]
+        return in_shares(spark, units, judge_share, answer, shares, together=True)
 
 
 def _exchanged(folder: Path, share: Share, own: bytes) -> list[bytes]:
@@ -271,7 +262,10 @@ def local_cores(spark: "SparkSession") -> int:
     master = spark.conf.get("spark.master", "") or ""
     if not (found := LOCAL_MASTER.fullmatch(master)):
         return 0
-    return int(found[1]) if found[1].isdigit() else len(os.sched_getaffinity(0))
+    if found[1] == "*":  # as many as the JVM may use; a Connect client cannot ask it
+        context = getattr(spark, "sparkContext", None)
+        return context.defaultParallelism if context else 0
+    return int(found[1] or 1)
 
 
 # -------------------------------------------------------------------------- reading rows of files

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from threading import Barrier
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -164,11 +165,14 @@ class Session:
 
     def __init__(self, master: str) -> None:
         self.conf = {"spark.master": master, "spark.sql.shuffle.partitions": "2"}
+        self.sparkContext = SimpleNamespace(defaultParallelism=3)
 
 
 @pytest.mark.parametrize(
     ("master", "size", "shares"),  # the size of four writers together
     [
+        ("local", 3_000, 1),
+        ("local[*]", 3_000, 3),
         ("local[2]", 10, 1),
         ("local[2]", 3_000, 2),
         ("local[2]", 100_000, 2),
