@@ -34,6 +34,7 @@ _WORD, _MARK, _BLANK, _LINE, _OPEN, _CLOSE, _QUOTE, _OTHER = range(8)
 _QUOTE_MARK, _HASH, _COMMA, _COLON, _MINUS = b'"#,:-'
 _OPEN_LIST, _CLOSE_LIST, _OPEN_MAP, _CLOSE_MAP, _NEWLINE, _ESCAPE = b"[]{}\n\\"
 _ZERO, _NINE, _POINT, _SMALL_N = b"09.n"
+_TRUE, _FALSE, _NULL = (np.frombuffer(word, np.uint8) for word in (b"true", b"false", b"null"))
 
 
 _TYPES = {"invoke": Type.INVOKE, "ok": Type.OK, "fail": Type.FAIL, "info": Type.INFO}
@@ -321,13 +322,16 @@ def _scalar_end(data: Any, at: Any, end: Any) -> Any:
     first = at + 1 if at < last and data[at] == _MINUS else at
     if _whole(data, first, last) >= 0:
         return last
-    size = last - at
-    if size == 4 and data[at] == 116 and data[at + 1] == 114 and data[at + 2] == 117:
-        return last if data[at + 3] == 101 else -1
-    if size == 4 and data[at] == _SMALL_N and data[at + 1] == 117 and data[at + 2] == 108:
-        return last if data[at + 3] == 108 else -1
-    false = size == 5 and data[at] == 102 and data[at + 1] == 97 and data[at + 2] == 108
-    return last if false and data[at + 3] == 115 and data[at + 4] == 101 else -1
+    literal = _is_text(data, at, last, _TRUE) or _is_text(data, at, last, _FALSE)
+    return last if literal or _is_text(data, at, last, _NULL) else -1
+
+
+@part
+def _is_text(data: Any, start: Any, end: Any, text: Any) -> Any:
+    same = end - start == len(text)
+    for n in range(len(text) if same else 0):
+        same = same and data[start + n] == text[n]
+    return same
 
 
 @part
