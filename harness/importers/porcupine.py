@@ -69,10 +69,12 @@ LOG = replace(FORMATS["jepsen-register"], name="porcupine", keyed=None)
 CHUNK_CHARACTERS = 1 << 21
 _NEMESIS = re.compile(r"jepsen\.util - :\w")
 _LINE = re.compile(r"jepsen\.util - (\d{1,9})\s+:(\w+)\s+:([\w-]+)\s+(.*?)\s*$")
-_COMMON = (  # lines of ASCII that `_LINE` matches in the same way
+# lines of ASCII that `_LINE` matches in the same way, with one j: a second "jepsen.util - " may
+# make the line one of the nemesis
+_COMMON = (
     r"^[^j]*jepsen\.util - (?P<process>[0-9]{1,9})[ \t]+"
     rf":(?P<type>{'|'.join(TYPES)})[ \t]+:(?P<f>{'|'.join(LOG.operations)})[ \t]+"
-    r"(?P<value>[!-~](?:[ -~]*[!-~])?)[ \t\r]*$"
+    r"(?P<value>[!-ik-~](?:[ -ik-~]*[!-ik-~])?)[ \t\r]*$"
 )
 _PLAIN_TEXT = r'^"[^"\\]*"$'
 _TIMED_OUT = ":timed-out"  # in place of the value

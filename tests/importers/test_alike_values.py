@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harness.importers import _edn, _jepsen, porcupine
@@ -92,6 +92,7 @@ log_line = st.builds(
 )
 
 
+@example(lines=["jepsen.util - 1\t:ok\t:read\t3 jepsen.util - :nemesis  :info :read 4"])
 @settings(max_examples=200)
 @given(lines=st.lists(log_line | words, min_size=1, max_size=12))
 def test_lines_of_logs(lines: list[str]) -> None:
