@@ -36,12 +36,14 @@ from clusters.flotilla_mutants import MUTANTS
 
 HUSH, DROP = "hush", "drop"
 TIMES = {
-    "sendMsgTimeout": 400,
-    "requestTimeoutMillis": 300,
-    "connectTimeoutMillis": 300,
+    "sendMsgTimeout": 10_000,
+    "requestTimeoutMillis": 8_000,
+    "connectTimeoutMillis": 8_000,
     "retryBackoffMillis": 10,
     "pollNameServerInterval": 60_000,
 }
+# For the tests that wait until a time is over. The others have time enough on a busy machine.
+SHORT = {"sendMsgTimeout": 400, "requestTimeoutMillis": 300, "connectTimeoutMillis": 300}
 
 
 @dataclass
@@ -182,12 +184,12 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(within())
 
 
-def sent_once(*script: Any) -> tuple[SendResult, World]:
+def sent_once(*script: Any, **times: int) -> tuple[SendResult, World]:
     """One send to a broker with this script; its result."""
     kept: list[tuple[SendResult, World]] = []
 
     async def test() -> None:
-        async with world(*script) as it:
+        async with world(*script, **times) as it:
             kept.append((await it.send(), it))
 
     run(test)
@@ -222,7 +224,7 @@ def test_the_outcome_covers_every_attempt(
     script: list[Any], outcome: CallOutcome, attempts: int
 ) -> None:
     """DESIGN 3: refused only when every attempt was; a try that vanished leaves it open."""
-    result, _ = sent_once(*script)
+    result, _ = sent_once(*script, **(SHORT if HUSH in script else {}))
     assert (result.outcome, result.attempts) == (outcome, attempts)
     assert bool(result.error) == (outcome is not CallOutcome.HAPPENED)
 
@@ -237,7 +239,7 @@ def test_a_send_without_a_master_fails_definitely_within_its_budget() -> None:
     """It never left, so it certainly did not happen."""
 
     async def test() -> None:
-        async with world(elected=False) as it:
+        async with world(elected=False, **SHORT) as it:
             result = await it.send()
             assert result.outcome is CallOutcome.REFUSED
             assert it.asked > 1, "it asks for a route again while it waits"
@@ -280,7 +282,7 @@ def test_a_silent_connection_is_given_up() -> None:
     """After a call that timed out without any data since, the next one connects again."""
 
     async def test() -> None:
-        async with world(HUSH) as it:
+        async with world(HUSH, **SHORT) as it:
             assert (await it.send(b"1")).outcome is CallOutcome.UNKNOWN
             later = CallOutcome.REFUSED
             while later is CallOutcome.REFUSED:  # a busy machine connects late
@@ -467,7 +469,7 @@ def test_a_refused_commit_says_so() -> None:
 
 def test_a_read_without_a_master_raises_in_time() -> None:
     async def test() -> None:
-        async with world(elected=False) as it:
+        async with world(elected=False, **SHORT) as it:
             with pytest.raises(Unreachable, match="orders-1"):
                 await it.client.consumer.range("orders", 1)
 
