@@ -56,7 +56,7 @@ GROWTH = 8  # factor by which arrays grow
 MAX_BLOCKS = 1 << 11  # that a task holds; it yields them, and starts again with none
 SIEVE_BITS = 16
 SIEVE = 1 << SIEVE_BITS
-HASH = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / the golden ratio: spreads consecutive numbers
+HASH, HASHED = 0x9E3779B1, 0xFFFFFFFF  # 2**32 / the golden ratio: spreads consecutive numbers
 MAX_MISSING = 64  # blocks that a look-up may find missing before they are created
 
 # A place is the position of a message, key << OFFSET_BITS | offset: a number in a block.
@@ -383,8 +383,9 @@ def among(numbers: Ints, wanted: Ints) -> Ints:
     if len(numbers) < SIEVE or len(wanted) > SIEVE >> 4:
         return _equal(numbers, wanted)
     sieve = np.zeros(SIEVE, np.bool_)  # one look-up rules out most
-    sieve[_hash(wanted)] = True
-    some = np.flatnonzero(sieve[_hash(numbers)])
+    sieve[(wanted & HASHED) * HASH >> SIEVE_BITS & (SIEVE - 1)] = True
+    some = np.empty(len(numbers), np.int64)
+    some = some[: _sieved(numbers, sieve, some)]
     return some[_equal(numbers[some], wanted)]
 
 
@@ -393,8 +394,15 @@ def _equal(numbers: Ints, wanted: Ints) -> Ints:
     return np.flatnonzero(wanted[at] == numbers)
 
 
-def _hash(numbers: Ints) -> Ints:
-    return (numbers.astype(np.uint64) * HASH >> np.uint64(64 - SIEVE_BITS)).view(np.int64)
+@rowwise
+def _sieved(numbers: Ints, sieve: Bools, found: Ints) -> int:
+    """Fill in the indices of the numbers that the sieve does not rule out, and count them."""
+    count = 0
+    for i in range(len(numbers)):
+        if sieve[(int(numbers[i]) & HASHED) * HASH >> SIEVE_BITS & (SIEVE - 1)]:
+            found[count] = i
+            count += 1
+    return count
 
 
 def differ(a: Ints, b: Ints) -> Bools:

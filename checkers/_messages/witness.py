@@ -123,8 +123,8 @@ class WitnessRequest:
         return np.union1d(wanted, _placed(rows, self.places)) if len(self.places) else wanted
 
     def _acks(self, rows: Mapping[str, Ints]) -> Ints:
-        at = np.flatnonzero(self.lost.holds(rows["value"]))
-        acks: Ints = at[(rows["type"][at] == Type.OK) & (rows["f"][at] == F.SEND)]
+        at = np.flatnonzero((rows["type"] == Type.OK) & (rows["f"] == F.SEND))
+        acks: Ints = at[self.lost.holds(rows["value"][at])]
         return acks
 
     def _lost_acks(self, rows: Mapping[str, Ints]) -> dict[str, Any]:

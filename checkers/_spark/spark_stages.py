@@ -305,11 +305,14 @@ def chosen(
     """Yield the few rows of some files that `choose` selects by the `examined` columns, which are
     as narrow as they are stored, with other columns; these are not read in pieces of a file that
     have no such row."""
+    others = [name for name in columns if name not in examined]
     for path in paths:
         for read in pieces(path):
-            found = choose(_columns(read(examined), narrow=True))
+            known = read(examined)
+            found = choose(_columns(known, narrow=True))
             if len(found):
-                yield _columns(read(columns).take(pa.array(found)))
+                at = pa.array(found)
+                yield _columns(known.take(at)) | _columns(read(others).take(at))
 
 
 def _columns(batch: pa.RecordBatch, narrow: bool = False) -> dict[str, Ints]:

@@ -450,17 +450,21 @@ def batches(
 
 
 def _not_trivial(
-    file: pq.ParquetFile, group: int, columns: Sequence[str], trivial: Mapping[str, int]
+    file: pq.ParquetFile,
+    group: int,
+    columns: Sequence[str],
+    trivial: Mapping[str, int] | None = None,
 ) -> list[str]:
-    """Return the columns of a row group that have to be read, by its statistics."""
-    contents = file.metadata.row_group(group)
+    """Return the columns of a row group that have to be read, by its statistics: those with any
+    value, or of `trivial` ones those with a number above these."""
+    contents, schema = file.metadata.row_group(group), file.schema_arrow
     needed = []
     for name in columns:
-        known = None
-        if name in trivial and (at := file.schema_arrow.get_field_index(name)) >= 0:
-            known = contents.column(at).statistics
+        at = schema.get_field_index(name) if trivial is None or name in trivial else -1
+        known = contents.column(at).statistics if at >= 0 else None
         nothing = known and known.has_null_count and known.null_count == contents.num_rows
-        if not (nothing or (known and known.has_min_max and known.max <= trivial[name])):
+        low = trivial and known and known.has_min_max and known.max <= trivial[name]
+        if not (nothing or low):
             needed.append(name)
     return needed
 
@@ -480,8 +484,14 @@ def pieces(path: Path) -> Iterator[Callable[[Sequence[str]], pa.RecordBatch]]:
 
 
 def _read_group(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> pa.RecordBatch:
-    table = file.read_row_group(group, list(columns), use_threads=False)
-    return pa.concat_batches(table.to_batches())
+    """Return columns of a row group; those without any value, by its statistics, are not read."""
+    rows, stored = file.metadata.row_group(group).num_rows, file.schema_arrow
+    needed = _not_trivial(file, group, columns)
+    arrays = {n: pa.nulls(rows, stored.field(n).type) for n in columns if n not in needed}
+    if needed:
+        (read,) = file.iter_batches(rows, [group], needed, use_threads=False)
+        arrays |= dict(zip(read.schema.names, read.columns, strict=True))
+    return pa.RecordBatch.from_pydict(arrays)
 
 
 def _coalesced(small: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,5 +1,5 @@
 """Checkers on executors elsewhere: a real standalone cluster, which knows nothing of us but what we
-send; and masters that are none, are dead, have no workers, or do not see the run."""
+send; and masters that are none, are dead, or do not see the run."""
 
 import os
 import socket
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import bucket_lab
 import kafka_table
@@ -18,26 +18,25 @@ import sinking
 import small_histories
 import spark_lab
 
+from checkers._spark import spark_stages
 from harness import registry
 from harness.errors import BadRequest, BedFailed
 from harness.history.reader import History
 from harness.history.run_files import open_run
 from harness.history.rundir import RunDir
+from harness.history.seal import seal
 from harness.judge.judge import judge, judge_by
 from harness.spark import probe as spark_fit
 from harness.spark import session as spark
 from harness.spark.master import Master, pack_code
 from harness.trial import Trial
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 MAX_WAIT = "spark.hadoop.yarn.resourcemanager.connect.max-wait.ms"
 PATIENCE_S = 200.0  # with a starved machine
-SMALL = """\
-# what spark-submit would have read
-spark.executor.memory            600m
-spark.executor.extraJavaOptions  -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
-"""
-
-
+WORKERS = ("worker-1", "worker-2")
 OWN_CREDENTIALS = "".join(
     f"spark.executorEnv.{name} {text}\n" for name, text in bucket_lab.CREDENTIALS.items()
 )
@@ -116,7 +115,7 @@ def test_what_travels_is_code_of_ours_and_nothing_else(tmp_path: Path) -> None:
 
 def test_the_users_own_options_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """spark-defaults.conf is read although nobody calls spark-submit."""
-    (tmp_path / "spark-defaults.conf").write_text(SMALL + "spark.driver.host=10.1.2.3\n")
+    (tmp_path / "spark-defaults.conf").write_text(spark_lab.SMALL + "spark.driver.host=10.1.2.3\n")
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     assert Master.of("spark://a:1").options("10.9.9.9") == {
         "spark.driver.host": "10.1.2.3",
@@ -178,56 +177,57 @@ def test_of_a_page_of_java_one_line_is_said(text: str, line: str) -> None:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
-    """It has lost messages, and was judged here."""
+    """It has lost messages, was judged here, and is sealed."""
     run: RunDir = sinking.sunk(Path(tmp_path_factory.mktemp("elsewhere")) / "run").run
+    seal(run)
     return run
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[spark_lab.SparkCluster]:
-    """A master that has no worker yet."""
+    """A master and two workers."""
     folder = tmp_path_factory.mktemp("spark")
     with spark_lab.cluster(folder) as servers:
         servers.master()
-        (folder / "spark-defaults.conf").write_text(SMALL + OWN_CREDENTIALS)
+        for name in WORKERS:
+            servers.worker(name, servers.url)
+        (folder / "spark-defaults.conf").write_text(spark_lab.SMALL + OWN_CREDENTIALS)
         yield servers
     assert not list(folder.rglob("*.parquet"))  # what was fetched goes with its executor
 
 
 @pytest.fixture(scope="module")
-def engine(cluster: spark_lab.SparkCluster) -> Iterator[spark.SparkLauncher]:
-    """Our driver. Its executors have an interpreter that does not know this repository."""
+def session(cluster: spark_lab.SparkCluster) -> Iterator["SparkSession"]:
+    """Our driver, with an executor on each worker, whose interpreter does not know this
+    repository."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", str(spark_lab.stranger(cluster.folder)))
         patch.setenv("SPARK_CONF_DIR", str(cluster.folder))
         patch.setattr(spark, "START_WITHIN_S", PATIENCE_S)
-        engine = spark.launch_in_background(cluster.url)
-        yield engine
-        engine.close()
+        patch.setattr(spark_fit, "PROBE_WITHIN_S", PATIENCE_S)
+        with closing(spark.launch_in_background(cluster.url)) as engine:
+            session = engine.session()
+            for name in WORKERS:
+                cluster.heard(name, "Asked to launch executor")
+            spark_fit.check_executors(session, cluster.folder)
+            yield session
+
+
+@pytest.fixture
+def in_many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small history is judged as if it were large."""
+    monkeypatch.setattr(spark_stages, "ONE_TASK_BYTES", 0)
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("in_many_tasks")
 def test_a_cluster_does_what_a_machine_does(
-    cluster: spark_lab.SparkCluster,
-    engine: spark.SparkLauncher,
-    run: RunDir,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    session: "SparkSession", run: RunDir, tmp_path: Path
 ) -> None:
-    """Without workers it is said within the deadline; with an executor on each of two, the verdict
-    has the same bytes; and a run that they do not see is said to be one."""
-    from checkers._spark import spark_stages as _units
-
-    session = engine.session()
-    with monkeypatch.context() as patch:
-        patch.setattr(spark_fit, "PROBE_WITHIN_S", 1.0)
-        with pytest.raises(BedFailed, match=r"no executor of the Spark master answered within 1 s"):
-            judge(run, session)
-    man(cluster)
+    """With an executor on each of two workers, the verdict has the same bytes; and a run that they
+    do not see is said to be one."""
     here = run.verdict_file.read_bytes()
     run.verdict_file.unlink()
-    monkeypatch.setattr(spark_fit, "PROBE_WITHIN_S", PATIENCE_S)
-    monkeypatch.setattr(_units, "ONE_TASK_BYTES", 0)
     judge(run, session)
     assert run.verdict_file.read_bytes() == here
     assert _homes(session) == {str(find_spec("pyspark").origin), "seatrial.zip"}  # type: ignore[union-attr]
@@ -235,33 +235,19 @@ def test_a_cluster_does_what_a_machine_does(
         spark_fit.check_executors(session, tmp_path / "nowhere")
 
 
-def man(cluster: spark_lab.SparkCluster) -> None:
-    """Two workers, with an executor each."""
-    for name in ("worker-1", "worker-2"):
-        cluster.worker(name, cluster.url)
-        cluster.heard(name, "Asked to launch executor")
-
-
 @pytest.mark.spark
+@pytest.mark.usefixtures("in_many_tasks")
 def test_a_cluster_fetches_a_run_from_storage_itself(
-    cluster: spark_lab.SparkCluster,
-    engine: spark.SparkLauncher,
-    run: RunDir,
-    monkeypatch: pytest.MonkeyPatch,
+    cluster: spark_lab.SparkCluster, session: "SparkSession", run: RunDir
 ) -> None:
     """Executors fetch a table's file once, with credentials and into folders of their own, and the
-    driver none of them; the verdict has the same bytes, and is where the run is. The workers are
-    those of the test before."""
-    from checkers._spark import spark_stages as _units
-
-    monkeypatch.setattr(spark_fit, "PROBE_WITHIN_S", PATIENCE_S)
-    monkeypatch.setattr(_units, "ONE_TASK_BYTES", 0)
+    driver none of them; the verdict has the same bytes, and is where the run is."""
     here = run.verdict_file.read_bytes()
     with bucket_lab.storage() as storage:
         address = storage.keep(run.path, "night/run", without="nodes")
         storage.write("night/run/verdict.json", b"of another day")
         with open_run(address) as stored:
-            judge(stored, engine.session())
+            judge(stored, session)
             kept = {path.name for path in stored.history.iterdir()}
         assert storage.read("night/run/verdict.json") == here
     tables = [path.name for of in ("ops", "replicas") for path in run.find("history", f"{of}-*")]
@@ -272,36 +258,32 @@ def test_a_cluster_fetches_a_run_from_storage_itself(
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("in_many_tasks")
 @pytest.mark.parametrize("name", small_histories.TABLES)
 def test_a_cluster_agrees_on_small_histories(
-    name: str, engine: spark.SparkLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, session: "SparkSession", tmp_path: Path
 ) -> None:
     """Two workers come to the whole answer that the kernels give without Spark, about small
-    histories; the workers are those of the test before."""
-    from checkers._spark import spark_stages as _units
-
-    monkeypatch.setattr(_units, "ONE_TASK_BYTES", 0)
+    histories."""
     count = small_histories.HISTORIES
     history = small_histories.run_of(tmp_path / "run", small_histories.TABLES[name](count))
     check = registry.load("checker", name)
     alone = check(history, Trial(), None)
     assert alone.findings
-    assert check(History.open(history.run), Trial(), engine.session()) == alone
+    assert check(History.open(history.run), Trial(), session) == alone
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("in_many_tasks")
 def test_a_cluster_finds_in_messages_what_the_definitions_say(
-    small_messages: kafka_table.Table, engine: spark.SparkLauncher, monkeypatch: pytest.MonkeyPatch
+    small_messages: kafka_table.Table, session: "SparkSession"
 ) -> None:
-    """Every finding, as on this machine; the workers are those of the tests before."""
-    from checkers._spark import spark_stages as _units
-
-    monkeypatch.setattr(_units, "ONE_TASK_BYTES", 0)
-    found = kafka_table.judged(History.open(small_messages.history.run), engine.session())
+    """Every finding, as on this machine."""
+    found = kafka_table.judged(History.open(small_messages.history.run), session)
     assert kafka_table.differences(found, small_messages.expected) == {}
 
 
-def _homes(session: Any) -> set[str]:
+def _homes(session: "SparkSession") -> set[str]:
     """Where an executor's Python has PySpark and checkers from."""
 
     def look(batches: Any) -> Any:

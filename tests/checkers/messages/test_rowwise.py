@@ -93,6 +93,7 @@ def test_more_blocks_at_once_than_there_is_room_for() -> None:
     assert [n for n, _ in blocks.items()] == [3 * n for n in range(300)]
 
 
+@pytest.mark.usefixtures("both_ways")
 @pytest.mark.parametrize("count", [ROWS, SIEVE])
 def test_few_are_found_among_many(count: int) -> None:
     rng = np.random.default_rng(6)
@@ -105,9 +106,12 @@ def test_few_are_found_among_many(count: int) -> None:
 
 
 def test_only_pieces_with_chosen_rows_are_read(tmp_path: Path) -> None:
-    """The rows are those that a filter gives; of the other pieces one column was looked at."""
+    """The rows are those that a filter gives; of the other pieces one column was looked at. A
+    column may be null in a whole piece."""
     columns = dict.fromkeys(OPS.names) | {"t": 0, "process": 0, "op": 0}
     rows = [columns | {"type": 1, "f": 2, "value": n, "key": n % 3} for n in range(1_000)]
+    for n in range(300, 1_000):
+        rows[n] |= {"epoch": n % 100 or None} | ({"value": None} if n >= 500 else {})
     path = tmp_path / "ops-w0-000.parquet"
     pq.write_table(pa.Table.from_pylist(rows, OPS), path, row_group_size=100)
     looked = []
@@ -116,10 +120,11 @@ def test_only_pieces_with_chosen_rows_are_read(tmp_path: Path) -> None:
         looked.append(sorted(some))
         return np.flatnonzero((some["value"] > 250) & (some["value"] < 420))
 
-    found = list(_units.chosen([path], ("value",), ("key", "value"), choose))
+    found = list(_units.chosen([path], ("value",), ("key", "value", "epoch"), choose))
     assert [len(some["value"]) for some in found] == [49, 100, 20]
     assert np.concatenate([some["value"] for some in found]).tolist() == list(range(251, 420))
     assert found[0]["key"].tolist() == [n % 3 for n in range(251, 300)]
+    assert [some["epoch"].tolist()[:3] for some in found] == [[-1] * 3, [-1, 1, 2], [-1, 1, 2]]
     assert looked == [["value"]] * 10
 
 

@@ -27,7 +27,15 @@ from checkers._messages.messages import CensusJob, CensusScope, added_up
 from checkers._messages.one_reading import ANSWER, ReadingJob, table_of
 from checkers._messages.poll_steps import OPERATION_BITS, Assignments
 from checkers._spark import spark_stages
-from checkers._spark.spark_stages import Share, Unit, in_shares, merge_tasks, reduced, shares_of
+from checkers._spark.spark_stages import (
+    Share,
+    Unit,
+    in_shares,
+    local_cores,
+    merge_tasks,
+    reduced,
+    shares_of,
+)
 from harness.history.journal import TableJournal
 from harness.history.notes import ASSIGN, CRASH, REBALANCE, SUBSCRIBE
 from harness.history.schema import OPS
@@ -218,6 +226,28 @@ class Session:
     def __init__(self, master: str) -> None:
         self.conf = {"spark.master": master, "spark.sql.shuffle.partitions": "2"}
         self.sparkContext = SimpleNamespace(defaultParallelism=3)
+
+
+@pytest.mark.parametrize(
+    ("master", "cores"),
+    [
+        ("local", 1),
+        ("local[2]", 2),
+        ("local[16, 3]", 16),  # with attempts
+        ("local[*]", 3),
+        ("local[*,4]", 3),
+        ("local-cluster[2,1,1024]", 0),
+        ("spark://host:7077", 0),
+        ("yarn", 0),
+        ("", 0),
+    ],
+)
+def test_cores_of_this_machine_are_those_of_the_master(master: str, cores: int) -> None:
+    """As Spark reads a master; 0 for a cluster, and where a Connect client cannot ask the JVM."""
+    session: Any = Session(master)
+    assert local_cores(session) == cores
+    del session.sparkContext
+    assert local_cores(session) == (0 if "*" in master else cores)
 
 
 @pytest.mark.parametrize(

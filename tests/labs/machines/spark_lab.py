@@ -1,11 +1,14 @@
 """A Spark cluster of the tests' own, on loopback: a standalone master and workers, or a Connect
-server, each a JVM on ports of its own choosing, with work folders of its own, ended by its pid.
+server, each a JVM on ports of its own choosing, with work folders of its own, ended by its pid, or
+with us.
 
 Executors get an interpreter that does not know this repository: what they need has to be sent.
 """
 
+import ctypes
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -24,6 +27,8 @@ WORKER = "org.apache.spark.deploy.worker.Worker"
 CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
 UP_WITHIN_S = 120.0
 STEP_S = 0.05
+PR_SET_PDEATHSIG = 1
+LIBC = ctypes.CDLL(None)
 LOGGED = """\
 rootLogger.level = info
 rootLogger.appenderRef.out.ref = out
@@ -32,6 +37,11 @@ appender.out.name = out
 appender.out.target = SYSTEM_OUT
 appender.out.layout.type = PatternLayout
 appender.out.layout.pattern = %c{1}: %m%n
+"""
+SMALL = """\
+# what spark-submit would have read
+spark.executor.memory            600m
+spark.executor.extraJavaOptions  -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 """
 
 
@@ -57,6 +67,11 @@ class SparkCluster:
         size = ["-c", "1", "-m", "1g", "-d", str(self.folder / name)]
         self._launch(name, [WORKER, *where, *size, master])
         self.heard(name, "Successfully registered with master")
+
+    def kill(self, name: str) -> None:
+        """Kill a server; executors of a worker end with it."""
+        self.running[name].kill()
+        self.running[name].wait()
 
     def connect(self, python: Path) -> str:
         """A Connect server with two threads; its address."""
@@ -93,9 +108,15 @@ class SparkCluster:
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=_end_with_us,
         )
         self.processes.callback(_ended, process)
         self.running[name] = process
+
+
+def _end_with_us() -> None:
+    """Tests may be killed; the kernel then kills this process, and executors leave their worker."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _environment() -> dict[str, str]:
