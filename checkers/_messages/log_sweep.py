@@ -371,7 +371,7 @@ class LogJob:
             yield from in_batches(self._swept(offsets, writers, steps=steps), QUEUES)
 
     def _rows_of(self, unit: Unit) -> Iterator[OpColumns]:
-        """Yield a writer's rows; numbers of an imported history are wide, since they are shifted."""
+        """Yield a writer's rows; in an imported history with wide numbers, for they are shifted."""
         imported = self.known.assignments is not None
         columns = (*READ_COLUMNS, "mop") if imported else READ_COLUMNS
         return map(OpColumns, arrays(unit[1], columns, narrow=not imported, trivial=TRIVIAL))
