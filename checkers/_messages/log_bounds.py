@@ -21,6 +21,7 @@ from checkers._messages.message_rows import (
     Blocks,
     Ints,
     OpColumns,
+    among,
     in_range,
     key_of,
     offset_of,
@@ -85,6 +86,9 @@ class LogBounds:
         self._sends_kept = MAX_BLOCKS >> 1
 
     def observe(self, rows: OpColumns) -> None:
+        if self.steps and self._share.of > 1:  # a send names its queue
+            mine = rows.key % self._share.of == self._share.number
+            rows = rows.where(mine | (rows.key < 0) | (rows.value < 0))
         send, place, reader = np.empty((3, len(rows.value)), np.int64)
         columns = (rows.key, rows.offset, rows.type, rows.f, rows.process)
         share = (self._share.number, self._share.of)
@@ -132,11 +136,8 @@ class LogBounds:
     def _hold(self, sends: OpColumns) -> None:
         """Record sends of unknown outcome that were seen: they are committed, so they had the
         offset that they name."""
-        values = self._known.late[0]
-        if not len(values) or not len(sends.value):
-            return
-        found = np.minimum(np.searchsorted(values, sends.value), len(values) - 1)
-        some = sends.where((values[found] == sends.value) & ~self._known.gone.holds(sends.value))
+        some = sends.take(among(sends.value, self._known.late[0]))
+        some = some.where(~self._known.gone.holds(some.value))
         at = self.offsets.at((some.key << OFFSET_BITS) | some.offset)
         held, marks = self.offsets["value"], self.offsets["marks"]
         fresh = held[at] < 0
@@ -151,9 +152,9 @@ class LogBounds:
         if not len(values):
             return
         rows = rows.where((rows.value >= 0) & (rows.f == F.SEND) & (rows.type == Type.INVOKE))
-        found = np.minimum(np.searchsorted(values, rows.value), len(values) - 1)
-        late = (values[found] == rows.value) & ~self._known.unsure.holds(rows.value)
-        self._bound(rows.value[late], places[found[late]], rows.t[late])
+        rows = rows.take(among(rows.value, values))
+        rows = rows.where(~self._known.unsure.holds(rows.value))
+        self._bound(rows.value, places[np.searchsorted(values, rows.value)], rows.t)
 
     def bound_late(self, values: Ints, places: Ints) -> None:
         """The same for this writer's sends when all of its rows have been observed."""
