@@ -21,6 +21,7 @@ process, which began at the beginning of the history.
 """
 
 import re
+import signal
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -65,6 +66,7 @@ from harness.importers._recording import (
 )
 from harness.importers._source import PIECE_BYTES, max_bytes, pieces, too_large
 from harness.operation import F, Type
+from harness.run.interrupts import STOP_SIGNALS, stop_signals_blocked
 
 MAX_WAITING = 12  # pieces in work or waiting for it
 FEW_PIECES = 3  # not worth several processes
@@ -368,7 +370,8 @@ def _pieces(path: Path, form: Format, slips: Slips, size: int) -> Iterator[Piece
     if len(few) <= FEW_PIECES:
         yield from (read_piece(form, *piece) for piece in few)
         return
-    with _pool(form) as pool:
+    pool = _pool(form)
+    try:
         waiting: deque[Future[Piece]] = deque()
         for piece in chain(few, found):
             waiting.append(pool.submit(read_piece, form, *piece))
@@ -376,6 +379,8 @@ def _pieces(path: Path, form: Format, slips: Slips, size: int) -> Iterator[Piece
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)  # after Ctrl-C no other piece is needed
 
 
 def _beginning(found: Iterator[tuple[int, bytes]]) -> Iterator[bytes]:
@@ -410,7 +415,22 @@ def _pool(form: Format) -> Executor:
     count = cpu_count() or 1
     if form.columns:
         return ThreadPoolExecutor(count, initializer=load_scanner)
-    return ProcessPoolExecutor(count, get_context("spawn"), initializer=load_scanner)
+    return QuietProcesses(count, get_context("spawn"), initializer=_start_quietly)
+
+
+class QuietProcesses(ProcessPoolExecutor):
+    """Processes that ignore a Ctrl-C, which is sent to the whole group, from their start on."""
+
+    def submit(self, *what: Any, **more: Any) -> Future[Any]:
+        with stop_signals_blocked():
+            return super().submit(*what, **more)
+
+
+def _start_quietly() -> None:
+    """Load what a process needs; its parent ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+    load_scanner()
 
 
 def read_piece(form: Format, first_line: int, data: bytes) -> Piece:
