@@ -368,14 +368,17 @@ def _pieces(path: Path, form: Format, slips: Slips, size: int) -> Iterator[Piece
     if len(few) <= FEW_PIECES:
         yield from (read_piece(form, *piece) for piece in few)
         return
-    with _pool(form) as pool:
-        waiting: deque[Future[Piece]] = deque()
+    pool = _pool(form)
+    waiting: deque[Future[Piece]] = deque()
+    try:
         for piece in chain(few, found):
             waiting.append(pool.submit(read_piece, form, *piece))
             if len(waiting) > MAX_WAITING:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)  # an import that is stopped reads no more pieces
 
 
 def _beginning(found: Iterator[tuple[int, bytes]]) -> Iterator[bytes]:
