@@ -1,7 +1,7 @@
 """Reading thousands of lines at once means the same as reading them one by one.
 
-The readers of EDN and JSON are the judge: whatever a line looks like, the compiled scanner finds
-what they find, or leaves it to them.
+The readers of EDN and JSON are the judge: whatever a line looks like, the compiled scanner, or
+taking it apart at its colons, finds what they find, or leaves it to them.
 """
 
 import json
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.importers import _edn, _lines
+from harness.importers import _edn, _lines, jepsen_kafka
 from harness.importers._jepsen import OperationLines, read_piece
 from harness.importers._lines import columns_of, columns_of_forms, text_at
 from harness.importers._recording import Slips
@@ -23,11 +23,13 @@ from harness.importers.jepsen_kafka import FORMAT, common_shapes, decode, one_by
 NAMES, LOG = FORMAT.names, FORMAT.beside
 
 
-@pytest.fixture(autouse=True, scope="module")
-def compiled() -> Iterator[None]:
-    """Small pieces are scanned, too."""
+@pytest.fixture(autouse=True, scope="module", params=[True, False], ids=["compiled", "apart"])
+def compiled(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Small pieces are scanned, too; or none is, although the scanner was loaded."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_lines, "COMPILED_BYTES", 0)
+        for module in (_lines, jepsen_kafka):
+            patch.setattr(module, "is_worth_compiling", lambda size_bytes: request.param)
+        patch.setattr(_lines, "FEW_LINES", 0)
         yield
 
 
@@ -102,6 +104,7 @@ fields = st.fixed_dictionaries(
         "error": st.sampled_from(
             [
                 ":not-leader",
+                ":nil",
                 "nil",
                 " nil",
                 "nil,",
