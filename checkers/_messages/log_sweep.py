@@ -17,7 +17,8 @@ maximum, where a general search would be exponential (the tests compare it with 
     linearizable  with reads too, and appends of unknown outcome that were seen
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -41,7 +42,6 @@ from checkers._messages.log_bounds import (
 )
 from checkers._messages.message_rows import (
     BLOCK_BITS,
-    COLUMNS,
     MAX_BLOCKS,
     NEVER,
     OFFSET_BITS,
@@ -66,6 +66,7 @@ from checkers._messages.poll_steps import (
     StepsOver,
     joined_steps,
     judge_steps,
+    unpacked_steps,
 )
 from checkers._run.evidence import name_of, seconds
 from checkers._spark.spark_stages import (
@@ -212,6 +213,7 @@ class QueueSweep:
 # ------------------------------------------------------------------------------------ the job
 
 READ_COLUMNS = ("t", "process", "op", "type", "f", "key", "value", "offset", "epoch", "arg")
+NO_STEPS: Mapping[int, Sequence[Ints]] = {}
 STEPS = pa.list_(row_type(PollStep))
 INVERSIONS = pa.list_(row_type(Inversion))
 
@@ -323,10 +325,9 @@ class LogJob:
 
     def scan(self, unit: Unit) -> Batches:
         """Reduce a writer's rows to bounds and to findings of its own."""
-        bounds, imported = LogBounds(self.known), self.known.assignments is not None
-        columns = COLUMNS if imported else READ_COLUMNS
-        for rows in arrays(unit[1], columns, narrow=not imported):
-            bounds.observe(OpColumns(rows))
+        bounds = LogBounds(self.known)
+        for rows in self._rows_of(unit):
+            bounds.observe(rows)
             if len(bounds.offsets) > MAX_BLOCKS:
                 yield from _packed(bounds.offsets)
                 bounds.offsets.clear()
@@ -354,12 +355,26 @@ class LogJob:
         """Sweep the queues of a share, and yield a row for each."""
         with closing(SpillingBlocks(LOG_FIELDS)) as offsets:
             writers = []
+            steps: dict[int, list[Ints]] = defaultdict(list)
             for unit in units:
-                writers.append(bounds := LogBounds(self.known, offsets, share))
-                for rows in arrays(unit[1], READ_COLUMNS, narrow=True, trivial=TRIVIAL):
-                    bounds.observe(OpColumns(rows))
+                bounds = LogBounds(self.known, offsets, share)
+                for rows in self._rows_of(unit):
+                    bounds.observe(rows)
                     offsets.spill()
-            yield from in_batches(self._swept(offsets, writers), QUEUES)
+                if bounds.steps is None:
+                    writers.append(bounds)
+                    continue
+                for key, some in bounds.steps.steps():
+                    steps[key].append(some)
+                if own := bounds.steps.own:
+                    yield from in_batches([self._own([], own)], QUEUES)
+            yield from in_batches(self._swept(offsets, writers, steps=steps), QUEUES)
+
+    def _rows_of(self, unit: Unit) -> Iterator[OpColumns]:
+        """Yield a writer's rows; in an imported history with wide numbers, for they are shifted."""
+        imported = self.known.assignments is not None
+        columns = (*READ_COLUMNS, "mop") if imported else READ_COLUMNS
+        return map(OpColumns, arrays(unit[1], columns, narrow=not imported, trivial=TRIVIAL))
 
     def judge_later(self, offsets: SpillingBlocks, writers: Sequence[LogBounds]) -> Batches | None:
         """The same for bounds that were taken when nothing was known of messages. None if they
@@ -384,16 +399,28 @@ class LogJob:
         offsets: SpillingBlocks,
         writers: Sequence[LogBounds],
         correct: Callable[[Block], None] | None = None,
+        steps: Mapping[int, Sequence[Ints]] = NO_STEPS,
     ) -> Iterator[dict[str, Any]]:
         for bounds in writers:
             if back := bounds.polls.backwards:
                 yield self._own(back, [])
-        blocks = offsets.whole(absorb, correct)
+        blocks, swept = offsets.whole(absorb, correct), set[int]()
         for key, some in groupby(blocks, key=lambda block: block[0] >> OFFSET_BITS - BLOCK_BITS):
-            sweep = QueueSweep(self.rows, key)
-            for number, block in some:
-                sweep.add(number, block)
-            yield {"key": key, **sweep.findings()}
+            swept.add(key)
+            yield self._sweep(key, some, steps.get(key, ()))
+        for key in steps.keys() - swept:  # between offsets that are out of range
+            yield self._sweep(key, (), steps[key])
+
+    def _sweep(
+        self, key: int, blocks: Iterable[tuple[int, Block]], steps: Sequence[Ints]
+    ) -> dict[str, Any]:
+        """Sweep a queue. `steps` is complete when the last block has been taken."""
+        marks = MarkedOffsets() if self.known.assignments is not None else None
+        sweep = QueueSweep(self.rows, key, marks)
+        for number, block in blocks:
+            sweep.add(number, block)
+        judged = judge_steps(key, joined_steps(steps), marks, self.rows) if marks else {}
+        return {"key": key, **sweep.findings(), **judged}
 
     def _own(self, back: list[PollStep], own: list[OwnRead]) -> dict[str, Any]:
         found = len(back), [row._asdict() for row in back[: self.rows]]
@@ -401,20 +428,16 @@ class LogJob:
         return dict(zip(OWN_FINDINGS, (*found, *found_own), strict=True))
 
     def _queue(self, key: int, partials: Iterator[Mapping[str, Any]]) -> dict[str, Any]:
-        marks = MarkedOffsets() if self.known.assignments is not None else None
-        sweep, steps = QueueSweep(self.rows, key, marks), []
+        steps: list[Ints] = []
 
         def blocks() -> Iterator[tuple[int, bytes]]:
             for row in partials:
                 if row["steps"] is not None:
-                    steps.append(row["steps"])
+                    steps.append(unpacked_steps(row["steps"]))
                 else:
                     yield row["block"], row["packed"]
 
-        for number, block in merged(blocks(), LOG_FIELDS, absorb):
-            sweep.add(number, block)
-        judged = judge_steps(key, joined_steps(steps), marks, self.rows) if marks else {}
-        return {"key": key, **sweep.findings(), **judged}
+        return self._sweep(key, merged(blocks(), LOG_FIELDS, absorb), steps)
 
 
 def _apart(bounds: LogBounds, gone: Members) -> bool:

@@ -461,7 +461,7 @@ def has(flags: Array, *wanted: MessageFlag) -> Bools:
 
 READ_COLUMNS = ("process", "type", "f", "key", "value", "offset", "attempts")  # of ops
 HELD_COLUMNS = ("value", "key", "offset")  # of replicas
-TRIVIAL = {"attempts": 1, "epoch": -1, "arg": -1}  # a second attempt is what counts
+TRIVIAL = {"attempts": 1, "mop": -1, "epoch": -1, "arg": -1}  # a second attempt is what counts
 
 
 @dataclass(frozen=True)

@@ -186,7 +186,8 @@ class StepScan:
 
     @property
     def own(self) -> list[OwnRead]:
-        """Return the messages that a transaction received although it had sent them itself."""
+        """Return the messages that a transaction received although it had sent them itself, in
+        order of time."""
         parts = {name: _joined([getattr(p, name) for p in self._parts]) for name in PART_COLUMNS}
         sends = parts["f"] == F.SEND
         if not sends.any() or sends.all():
@@ -197,7 +198,8 @@ class StepScan:
         at = np.minimum(np.searchsorted(value, seen["value"]), len(value) - 1)
         mine = (value[at] == seen["value"]) & (op[at] == seen["op"])
         columns = [seen[name][mine].tolist() for name in OwnRead._fields]
-        return sorted({OwnRead(*row) for row in zip(*columns, strict=True)})
+        found = {OwnRead(*row) for row in zip(*columns, strict=True)}
+        return sorted(found, key=lambda own: (own.t, own.op, own.value))
 
     def steps(self) -> Iterator[tuple[int, Ints]]:
         """Yield the irregular steps of each key, as rows of COLUMNS."""
@@ -495,10 +497,14 @@ class MarkedOffsets:
         return _joined(found)
 
 
-def joined_steps(parts: Sequence[bytes]) -> Ints:
-    """Return the steps of a queue that several tasks found."""
-    rows = [np.frombuffer(part, np.int64).reshape(-1, len(COLUMNS)) for part in parts]
-    return np.concatenate(rows) if rows else np.zeros((0, len(COLUMNS)), np.int64)
+def unpacked_steps(packed: bytes) -> Ints:
+    """Return the steps of a queue that one task sent."""
+    return np.frombuffer(packed, np.int64).reshape(-1, len(COLUMNS))
+
+
+def joined_steps(parts: Sequence[Ints]) -> Ints:
+    """Return all steps of a queue."""
+    return np.concatenate(parts) if parts else np.zeros((0, len(COLUMNS)), np.int64)
 
 
 def judge_steps(key: int, steps: Ints, marks: MarkedOffsets, sample: int) -> dict[str, Any]:

@@ -34,8 +34,7 @@ def queue_log(history: History, spark: "SparkSession | None") -> QueueLog:
     known = LogContext(census.gone, census.late, census.unsure, assignments)
     job, by, within = LogJob(known, rows_kept(history.faults)), ("key",), ("key", "block")
     units = units_of(history, "ops")
-    shares = 0 if imported else shares_of(spark, units)
-    if shares:
+    if shares := shares_of(spark, units):
         table = in_shares(spark, units, job.judge, QUEUES, shares)
     else:
         table = reduced(spark, units, job.scan, PARTIALS, job.merge, QUEUES, by, within)

@@ -442,7 +442,7 @@ def piece_of(form: Format, columns: pa.RecordBatch, slips: Slips) -> Piece:
         )
         for i in np.flatnonzero(other).tolist()
     ]
-    own = columns.filter(pa.array(~other))
+    own = columns.filter(pa.array(~other)) if len(others) else columns
     line, time, kind, process, error = (
         own[name].to_numpy() for name in ("line", "time", "type", "process", "error")
     )

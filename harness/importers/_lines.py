@@ -85,9 +85,11 @@ def columns_of(
     from harness.importers import _scanner
 
     view = np.frombuffer(data, np.uint8)
-    count = data.count(b"\n") + 1
+    count = data.count(b"\n") + (not data.endswith(b"\n"))
     (numbers, spans), good = _room(count), np.empty(count, np.bool_)
     _scanner.scan_lines(view, _scanner.word_table(fs, EMPTY_WORDS, beside), numbers, spans, good)
+    if good.all():
+        return _scanned(view, first_line + np.arange(count), numbers, spans, json=False)
     at = np.flatnonzero(good)
     found = _scanned(view, first_line + at, numbers[:, at], spans[:, :, at], json=False)
     rest = np.flatnonzero(~good)

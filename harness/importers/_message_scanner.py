@@ -7,6 +7,7 @@ as JSON writes them, too: `[["send" "4" [0 17]]]`. `jepsen_kafka` reads all othe
 result.
 """
 
+from threading import local
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from harness.operation import F, Type
 
 ABSENT = -2
 COLUMNS = ("event", "f", "type", "key", "value", "offset", "pos", "mop")
+MAX_KEPT = 1 << 18  # rows for which a thread keeps its room
 MAX_UNSORTED = 1_000  # keys of a poll that are not in order: each is compared with all before it
 
 _EVENT, _F, _TYPE, _KEY, _VALUE, _OFFSET, _POS, _MOP = range(len(COLUMNS))
@@ -28,11 +30,23 @@ _IS_BLANK = np.array([c in _BLANKS for c in range(256)])
 _HEADS = np.frombuffer(b"sendpoll", np.uint8)
 
 
+class _Room(local):
+    """Each thread's room for the rows of a piece: new memory for each of them would take as long as
+    the search."""
+
+    rows = np.empty((len(COLUMNS), 0), np.int64)
+
+
+_room = _Room()
+
+
 def scan(data: Any, offsets: Any, wanted: Bools) -> dict[str, Ints]:
-    """Return the columns of all parts of the wanted events that have a common shape. `offsets`: in
-    `data`, of the value of each event."""
-    room = int(np.count_nonzero(data == _OPEN)) + len(wanted)
-    rows = np.empty((len(COLUMNS), room), np.int64)
+    """Return the columns of all parts of the wanted events that have a common shape, valid until
+    this thread's next scan. `offsets`: in `data`, of the value of each event."""
+    size = int(np.count_nonzero(data == _OPEN)) + len(wanted)
+    rows = _room.rows if size <= _room.rows.shape[1] else np.empty((len(COLUMNS), size), np.int64)
+    if size <= MAX_KEPT:
+        _room.rows = rows
     used = _scan_values(data, offsets, wanted, rows)
     return {name: rows[n, :used] for n, name in enumerate(COLUMNS)}
 

@@ -58,6 +58,7 @@ def _kinds() -> Any:
 
 
 _KIND = _kinds()
+_IS_INSIDE = (_KIND == _WORD) | (_KIND == _BLANK)
 
 
 def word_table(
@@ -141,8 +142,10 @@ def _form_end(data: Any, at: Any, end: Any) -> Any:
     while at < end:
         c: Any = np.int64(data[at])
         kind = _KIND[c]
-        if kind == _BLANK and depth:
+        if depth and (_IS_INSIDE[c] or (kind == _MARK and _KIND[data[at - 1]] <= _MARK)):
             at += 1
+            while at < end and _IS_INSIDE[data[at]]:
+                at += 1
             continue
         if c == _HASH and at + 1 < end and data[at + 1] == _OPEN_MAP:
             at, c, kind = at + 1, _OPEN_MAP, _OPEN

@@ -271,15 +271,22 @@ def _scanned(lines: OperationLines) -> tuple[pa.Table, Ints]:
     rows = _message_scanner.scan(np.frombuffer(data, np.uint8), offsets, wanted)
     other = np.ones(len(lines), np.bool_)
     other[rows["event"]] = False
+    count = len(rows["event"])
     columns = {
-        name: pa.array(rows[name], pa.int64(), mask=rows[name] == _message_scanner.ABSENT)
+        name: _column(rows[name], type_, _message_scanner.ABSENT)
         if name in rows
-        else pa.nulls(len(rows["event"]), type_)
+        else pa.nulls(count, type_)
         for name, type_ in PARTS.items()
     }
-    return pa.table(
-        {name: columns[name].cast(type_) for name, type_ in PARTS.items()}
-    ), np.flatnonzero(other)
+    return pa.table(columns), np.flatnonzero(other)
+
+
+def _column(numbers: Ints, type_: pa.DataType, absent: int) -> pa.Array:
+    """Return a copy of numbers as a column, null where they are `absent`."""
+    there = numbers != absent
+    known = None if there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))
+    copy = pa.py_buffer(numbers.astype(type_.to_pandas_dtype()))
+    return pa.Array.from_buffers(type_, len(numbers), [known, copy])
 
 
 FORMAT = Format(

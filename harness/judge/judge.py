@@ -14,7 +14,6 @@ sentence too.
 
 import os
 import re
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -48,7 +47,7 @@ from harness.plans import planned_kinds
 from harness.run.broker_sets import replica_groups
 from harness.run.clocks import DOUBTFUL, clock_reasons, without_demands
 from harness.spark.master import DEFAULT
-from harness.spark.probe import cancel_jobs, check_executors
+from harness.spark.probe import ExecutorWatch, cancel_jobs, check_executors, finishes_within
 from harness.text.plurals import and_list, and_more
 from harness.trial import Trial
 
@@ -139,11 +138,8 @@ def _run_checkers(
 ) -> Verdict:
     history, trial, names = prepared
     if spark is not None:
-        check_executors(spark, history.run.probe_path)
-    results: list[Result] = []
-    for name in names:
-        on_progress(name)
-        results.append(run_checker(name, history, trial, spark))
+        check_executors(spark, history.run.probe_path, on_progress)
+    results = [run_checker(name, history, trial, spark, on_progress=on_progress) for name in names]
     verdict = conclude(results, history, trial, unchecked_demands(results, history, trial))
     _write(history.run, verdict)
     return verdict
@@ -163,8 +159,11 @@ def run_checker(
     trial: Trial,
     spark: "SparkSession | None",
     budget_s: float = CHECKER_BUDGET_S,
+    on_progress: Callable[[str], None] = lambda checker: None,
 ) -> Result:
-    """Run one checker in a thread of its own, so that it can be abandoned; return its result."""
+    """Run one checker in a thread of its own, so that it can be abandoned; return its result.
+    Raises BedFailed if a cluster has lost its executors."""
+    on_progress(name)
     answer: list[Result] = []
     check: Check = registry.load("checker", name)
 
@@ -176,15 +175,15 @@ def run_checker(
         except FetchFailed as e:
             failures.append(e)
 
-    thread = threading.Thread(target=ask, name=f"check-{name}", daemon=True)
-    thread.start()
-    thread.join(budget_s)
+    watch = ExecutorWatch(spark, on_progress, name)
+    finishes_within(budget_s, ask, watch.look)
     if failures:
         raise failures[0]
     if answer:
         return answer[0]
     if spark is not None:
         cancel_jobs(spark)
+        check_executors(spark, history.run.probe_path)
     why = f"the checker {name} did not finish within {budget_s:g} s; check the run on more cores"
     return Result(name, reasons=(Reason("CHECKER_TIMEOUT", why),))
 

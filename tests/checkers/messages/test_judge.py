@@ -1,14 +1,17 @@
 """Judging: checkers are kept apart, the contract is applied, and the verdict is one sentence."""
 
 import json
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from harness import registry
+from harness.errors import BedFailed
 from harness.history.journal import TableJournal
 from harness.history.reader import History
 from harness.judge import judge
@@ -19,7 +22,10 @@ from harness.trial import DEMANDS, Trial
 LOST = Finding("LOST_ACKED", 3, "3 acknowledged messages were lost", "no-loss")
 UNREAD = Finding("UNREAD_ACKED", 2, "2 more were never delivered to group-0", "at-least-once")
 MESSAGE_CHECKERS = ("loss", "phantom", "duplicates", "order", "offsets", "linearizable")
-SPARK: Any = SimpleNamespace(sparkContext=SimpleNamespace(cancelAllJobs=lambda: None))
+SPARK: Any = SimpleNamespace(
+    sparkContext=SimpleNamespace(cancelAllJobs=lambda: None),
+    conf=SimpleNamespace(get=lambda name: "local[1]"),
+)
 
 
 @pytest.fixture
@@ -205,12 +211,9 @@ def test_a_code_that_is_not_declared_is_a_failure(
     assert not failed.findings
 
 
-def test_a_checker_without_end_is_given_up_on(
-    sound: History, answering: Callable[[Callable[..., Any]], None]
-) -> None:
-    """CHECKER_TIMEOUT, and the run's judgement goes on."""
-    import threading
-
+@pytest.fixture
+def hangs(answering: Callable[[Callable[..., Any]], None]) -> Iterator[None]:
+    """Every checker hangs until the end of the test."""
     release = threading.Event()
 
     def hang(history: History, trial: Trial, spark: Any) -> Result:
@@ -218,9 +221,30 @@ def test_a_checker_without_end_is_given_up_on(
         return Result("order")
 
     answering(hang)
-    result = judge.run_checker("order", sound, Trial(), SPARK, budget_s=0.01)
+    yield
     release.set()
+
+
+@pytest.mark.usefixtures("hangs")
+def test_a_checker_without_end_is_given_up_on(sound: History) -> None:
+    """CHECKER_TIMEOUT, and the run's judgement goes on."""
+    result = judge.run_checker("order", sound, Trial(), SPARK, budget_s=0.01)
     assert [r.code for r in result.reasons] == ["CHECKER_TIMEOUT"]
+
+
+@pytest.mark.usefixtures("hangs")
+def test_a_checker_without_end_on_a_cluster_without_executors_ends_the_check(
+    sound: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other checkers would wait as long."""
+
+    def none_answers(session: Any, witness: Path) -> None:
+        assert (session, witness) == (SPARK, sound.run.probe_path)
+        raise BedFailed("no executor answered")
+
+    monkeypatch.setattr(judge, "check_executors", none_answers)
+    with pytest.raises(BedFailed, match="no executor answered"):
+        judge.run_checker("order", sound, Trial(), SPARK, budget_s=0.01)
 
 
 @pytest.mark.parametrize(

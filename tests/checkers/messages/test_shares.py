@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Barrier
@@ -12,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import example, given
@@ -23,9 +25,19 @@ from checkers._messages.log_sweep import LogJob, QueueLog
 from checkers._messages.message_rows import BLOCK
 from checkers._messages.messages import CensusJob, CensusScope, added_up
 from checkers._messages.one_reading import ANSWER, ReadingJob, table_of
+from checkers._messages.poll_steps import OPERATION_BITS, Assignments
 from checkers._spark import spark_stages
-from checkers._spark.spark_stages import Share, Unit, in_shares, merge_tasks, reduced, shares_of
+from checkers._spark.spark_stages import (
+    Share,
+    Unit,
+    in_shares,
+    local_cores,
+    merge_tasks,
+    reduced,
+    shares_of,
+)
 from harness.history.journal import TableJournal
+from harness.history.notes import ASSIGN, CRASH, REBALANCE, SUBSCRIBE
 from harness.history.schema import OPS
 from harness.operation import NONE, F, Type
 
@@ -70,6 +82,15 @@ ELSEWHERE: list[Row] = [
     {**SENT, "type": Type.OK, "key": 0, "value": BLOCK, "offset": 0},
     {**SENT, "type": Type.OK, "key": 0, "value": 0, "offset": 1, "f": F.READ},
     {**SENT, "type": Type.OK, "key": 0, "value": BLOCK, "offset": 0, "f": F.READ},
+]
+
+# a poll that did not end ok, between two others
+POLLED = {**SENT, "type": Type.OK, "f": F.POLL, "key": 0}
+UNFINISHED: list[Row] = [
+    {**POLLED, "op": 0, "value": 0, "offset": 0},
+    {**POLLED, "op": 1, "value": 1 << 32, "offset": 1},
+    {**POLLED, "op": 1, "value": 0, "offset": NONE, "key": NONE, "type": Type.INFO},
+    {**POLLED, "op": 2, "value": 0, "offset": 0},
 ]
 
 
@@ -122,20 +143,59 @@ def test_shares_and_stages_find_the_same(
             assert (read.sort_by("block"), added(read_queues)) == (reports, queues)
 
 
-def in_stages(census: CensusJob, units: list[Unit]) -> tuple[pa.Table, QueueLog]:
+@example(drawn=UNFINISHED, mops=[NONE] * 4, words=[], shares=2, most=2048)
+@given(
+    drawn=rows,
+    mops=st.lists(st.sampled_from([NONE, NONE, 0, 1]), min_size=40, max_size=40),
+    words=st.lists(st.sampled_from([ASSIGN, SUBSCRIBE, REBALANCE, CRASH]), max_size=4),
+    shares=st.integers(1, 3),
+    most=st.sampled_from([0, 2048]),
+)
+def test_shares_and_stages_find_the_same_in_imported_histories(
+    drawn: list[Row], mops: list[int], words: list[str], shares: int, most: int
+) -> None:
+    """The steps of processes and what transactions received of their own, too. There a message has
+    one queue, since its number stands for both."""
+    drawn = [
+        {**row, "mop": mop, "key": min(row["key"], VALUES.index(row["value"]) % 2)}
+        for row, mop in zip(drawn, mops, strict=False)
+    ]
+    places = [(process << OPERATION_BITS | 1, 20) for process in (0, 1, 8, 9)]
+    code, t = np.array(places[: len(words)], np.int64).reshape(-1, 2).T
+    keys = [frozenset({0})] * len(words)
+    census = CensusJob.of(CensusScope(passed={0: 1, 1: BLOCK + 1}, imported=True))
+    with tempfile.TemporaryDirectory() as folder:
+        units = units_of(drawn, Path(folder))
+        assigned = Assignments(code, t, words, keys)
+        reports, queues = in_stages(census, units, assigned)
+        with ExitStack() as patches:
+            for module in (message_rows, log_bounds, log_sweep):
+                patches.enter_context(patch.object(module, "MAX_BLOCKS", most))
+            assert in_stages(census, units, assigned) == (reports, queues)
+            log = log_job(census.scope, reports, assigned)
+            swept = in_shares(None, units, log.judge, log_sweep.QUEUES, shares)
+            assert added(swept) == queues
+
+
+def in_stages(
+    census: CensusJob, units: list[Unit], assigned: Assignments | None = None
+) -> tuple[pa.Table, QueueLog]:
     """The reports on all blocks, and the log of all queues under them."""
     reduced_ = partial(reduced, None, units)
     partials, by = spark_stages.PARTIALS, ("block",)
     reports = reduced_(census.messages.scan, partials, census.merge, messages.REPORT, by, by)
     reports, (by, within) = reports.sort_by("block"), (("key",), ("key", "block"))
-    job = log_job(census.scope, reports)
+    job = log_job(census.scope, reports, assigned)
     partials, answer = log_sweep.PARTIALS, log_sweep.QUEUES
     return reports, added(reduced_(job.scan, partials, job.merge, answer, by, within))
 
 
-def log_job(scope: CensusScope, reports: pa.Table) -> LogJob:
+def log_job(scope: CensusScope, reports: pa.Table, assigned: Assignments | None = None) -> LogJob:
     found = added_up(reports, scope)
-    return LogJob(LogContext(found.gone, found.late), 20)
+    if assigned is None:
+        return LogJob(LogContext(found.gone, found.late), 20)
+    assigned = replace(assigned, nowhere=(found.gone, found.unsure))
+    return LogJob(LogContext(found.gone, found.late, found.unsure, assigned), 20)
 
 
 def added(queues: pa.Table) -> QueueLog:
@@ -166,6 +226,28 @@ class Session:
     def __init__(self, master: str) -> None:
         self.conf = {"spark.master": master, "spark.sql.shuffle.partitions": "2"}
         self.sparkContext = SimpleNamespace(defaultParallelism=3)
+
+
+@pytest.mark.parametrize(
+    ("master", "cores"),
+    [
+        ("local", 1),
+        ("local[2]", 2),
+        ("local[16, 3]", 16),  # with attempts
+        ("local[*]", 3),
+        ("local[*,4]", 3),
+        ("local-cluster[2,1,1024]", 0),
+        ("spark://host:7077", 0),
+        ("yarn", 0),
+        ("", 0),
+    ],
+)
+def test_cores_of_this_machine_are_those_of_the_master(master: str, cores: int) -> None:
+    """As Spark reads a master; 0 for a cluster, and where a Connect client cannot ask the JVM."""
+    session: Any = Session(master)
+    assert local_cores(session) == cores
+    del session.sparkContext
+    assert local_cores(session) == (0 if "*" in master else cores)
 
 
 @pytest.mark.parametrize(

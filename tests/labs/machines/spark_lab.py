@@ -68,6 +68,11 @@ class SparkCluster:
         self._launch(name, [WORKER, *where, *size, master])
         self.heard(name, "Successfully registered with master")
 
+    def kill(self, name: str) -> None:
+        """Kill a server; executors of a worker end with it."""
+        self.running[name].kill()
+        self.running[name].wait()
+
     def connect(self, python: Path) -> str:
         """A Connect server with two threads; its address."""
         options = {"master": "local[2]", "connect.grpc.binding.port": "0", "ui.enabled": "false"}

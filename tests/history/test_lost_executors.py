@@ -1,0 +1,269 @@
+"""Clusters without executors: a real master that never had a worker, and one that loses all of them
+while a checker runs. Spark would wait without end; `seatrial check` waits for a bounded time."""
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, nullcontext, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import sinking
+import spark_lab
+
+from harness.errors import BedFailed
+from harness.history.rundir import RunDir
+from harness.spark import probe
+from harness.spark.probe import WAITING, ExecutorWatch
+
+PATIENCE_S = 200.0  # with a starved machine
+COMMAND = """\
+import sys
+from harness.cli.main import main
+from harness.spark import probe
+probe.PROBE_WITHIN_S, probe.REPLACED_WITHIN_S = {probe_s}, {replaced_s}
+sys.exit(main())
+"""
+CHECKER = '''\
+"""Ends when a file exists."""
+
+import time
+from pathlib import Path
+
+from harness.contracts import CheckerPlugin, Result
+
+FOLDER = Path({folder!r})
+
+
+def check(history, trial, spark):
+    def wait(batches):
+        (FOLDER / "began").touch()
+        while not (FOLDER / "may-end").exists():
+            time.sleep(0.05)
+        yield from batches
+
+    numbers = spark.range(1, numPartitions=1)
+    numbers.mapInArrow(wait, numbers.schema).toArrow()
+    return Result("patient")
+
+
+PLUGIN = CheckerPlugin(
+    check=check,
+    findings=frozenset(),
+    reasons=frozenset(),
+    decides=frozenset(),
+    needs_clocks=False,
+)
+'''
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[spark_lab.SparkCluster]:
+    """A master; each test ends the workers that it starts."""
+    folder = tmp_path_factory.mktemp("spark")
+    (folder / "spark-defaults.conf").write_text(spark_lab.SMALL)
+    with spark_lab.cluster(folder) as servers:
+        servers.master()
+        yield servers
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(spark_lab.STEP_S)
+
+
+class OnTerminal:
+    """A command on a terminal of its own, and what it prints there."""
+
+    def __init__(self, command: list[str], environment: Mapping[str, str]) -> None:
+        self._screen, inner = pty.openpty()
+        fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 400, 0, 0))
+        ends = {"stdin": inner, "stdout": inner, "stderr": inner}
+        self.process = subprocess.Popen(command, env=environment, **ends)
+        os.close(inner)
+        self._printed = b""
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        with suppress(OSError):  # the other side is closed
+            while part := os.read(self._screen, 1 << 16):
+                self._printed += part
+
+    def wait_for(self, pattern: str) -> None:
+        wait_until(lambda: re.search(pattern, self.text, re.DOTALL))
+
+    @property
+    def text(self) -> str:
+        """Return what was printed, without escape sequences."""
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self._printed.decode(errors="replace"))
+
+    def exit_code(self) -> int:
+        code = self.process.wait(PATIENCE_S)
+        self._reader.join()
+        return code
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
+        os.close(self._screen)
+
+
+@dataclass
+class PatientRun:
+    """A run, and its first checker, of another package, which ends when it may."""
+
+    run: RunDir
+    folder: Path
+    cluster: spark_lab.SparkCluster
+
+    def check(self, **bounds: float) -> list[str]:
+        """Return the command that checks it on the cluster, with other bounds than 90 s."""
+        bounds = {"probe_s": PATIENCE_S, "replaced_s": PATIENCE_S} | bounds
+        program = COMMAND.format(**bounds)
+        return [
+            *(sys.executable, "-P", "-c", program),
+            *("check", str(self.run.path), "--spark", self.cluster.url),
+        ]
+
+    def environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "PYTHONPATH": str(self.folder),
+            "PYSPARK_PYTHON": str(spark_lab.stranger(self.folder)),
+            "SPARK_CONF_DIR": str(self.cluster.folder),
+            "SEATRIAL_JAVA_WITHIN_S": f"{PATIENCE_S:.0f}",
+            "TERM": "xterm-256color",
+        }
+
+    def on_terminal(self, **bounds: float) -> "closing[OnTerminal]":
+        return closing(OnTerminal(self.check(**bounds), self.environment()))
+
+    def wait_for_task(self) -> None:
+        """Wait until the checker's task runs, and forget that it did."""
+        wait_until((self.folder / "began").exists)
+        (self.folder / "began").unlink()
+
+
+@pytest.fixture
+def patient(tmp_path: Path, master: spark_lab.SparkCluster) -> PatientRun:
+    folder = tmp_path / "site"
+    info = folder / "patient-1.0.dist-info"
+    info.mkdir(parents=True)
+    (folder / "patient.py").write_text(CHECKER.format(folder=str(folder)))
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: patient\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[seatrial.checker]\npatient = patient\n")
+    run: RunDir = sinking.sunk(tmp_path / "run").run
+    run.trial_file.write_text(
+        replace(run.trial(), checkers=("patient", "phantom"), contract=()).to_toml()
+    )
+    run.verdict_file.unlink()
+    return PatientRun(run, folder, master)
+
+
+class ClusterSession:
+    """A session on a cluster with so many jobs and executors."""
+
+    def __init__(self, jobs: int, executors: int, tracks: bool = True) -> None:
+        self.conf = {"spark.master": "spark://host:7077"}
+        members = SimpleNamespace(size=lambda: 1 + executors)  # with the driver
+        context = SimpleNamespace(getExecutorMemoryStatus=lambda: members)
+        tracker = SimpleNamespace(getActiveJobsIds=lambda: list(range(jobs)))
+        self.sparkContext = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: context))
+        if tracks:
+            self.sparkContext.statusTracker = lambda: tracker
+
+
+@pytest.mark.parametrize(
+    ("session", "raises"),
+    [
+        (ClusterSession(jobs=1, executors=0), True),
+        (ClusterSession(jobs=1, executors=1), False),
+        (ClusterSession(jobs=0, executors=0), False),  # it works in the driver
+        (ClusterSession(jobs=1, executors=0, tracks=False), False),  # as when the JVM has exited
+        (SimpleNamespace(conf={"spark.master": "spark://host:7077"}), False),  # of Connect
+        (None, False),
+    ],
+)
+def test_jobs_without_executors_wait(
+    session: Any, raises: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only they do, and not without end."""
+    monkeypatch.setattr(probe, "REPLACED_WITHIN_S", -1.0)
+    steps: list[str] = []
+    watch = ExecutorWatch(session, steps.append, "loss")
+    watch.look()
+    with pytest.raises(BedFailed) if raises else nullcontext():
+        watch.look()
+    assert steps == [WAITING] * raises
+
+
+@pytest.mark.spark
+def test_a_master_without_workers_is_reported(patient: PatientRun) -> None:
+    """In one sentence that says what to do and names the run; exit code 255, and no verdict."""
+    ran = subprocess.run(
+        patient.check(probe_s=1.0),
+        env=patient.environment(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith(
+        "seatrial: no executor of the Spark master answered within 1 s; make sure that it has "
+        "workers with free cores and memory, and see in their logs whether executors start; "
+    )
+    assert f"is in {patient.run.path}; to judge it: " in line
+    assert (ran.returncode, ran.stdout) == (255, "")
+    assert not patient.run.verdict_file.exists()
+
+
+@pytest.mark.spark
+def test_a_master_that_loses_all_workers_is_reported(patient: PatientRun) -> None:
+    """A checker's task runs on the only worker when that is killed: the command says that it waits
+    for executors, and then the same in one sentence; exit code 255, and no verdict."""
+    patient.cluster.worker("lost", patient.cluster.url)
+    with patient.on_terminal(replaced_s=1.0) as command:
+        patient.wait_for_task()
+        patient.cluster.kill("lost")
+        code = command.exit_code()
+    assert re.search(f": {WAITING} .*: patient .*: {WAITING} ", command.text)
+    assert (
+        "seatrial: all executors of the Spark master were lost, and none was started within 1 s; "
+        "make sure that it has workers with free cores and memory, and see in their logs why they "
+        f"ended; the recorded run is in {patient.run.path}; to judge it: "
+    ) in command.text
+    assert code == 255
+    assert not patient.run.verdict_file.exists()
+
+
+@pytest.mark.spark
+def test_a_worker_that_replaces_a_lost_one_finishes_the_check(patient: PatientRun) -> None:
+    """The command says that it waits, then names the checker again, and comes to its verdict."""
+    patient.cluster.worker("first", patient.cluster.url)
+    with patient.on_terminal() as command:
+        patient.wait_for_task()
+        patient.cluster.kill("first")
+        command.wait_for(f": patient .*: {WAITING}")
+        patient.cluster.worker("second", patient.cluster.url)
+        patient.wait_for_task()
+        command.wait_for(f": patient .*: {WAITING} .*: patient ")
+        (patient.folder / "may-end").touch()
+        assert command.exit_code() == 0, command.text
+    patient.cluster.kill("second")
+    assert patient.run.verdict_file.exists()
