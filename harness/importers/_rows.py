@@ -160,7 +160,7 @@ def _early(parts: pa.Table, events: Events, pairs: Pairing) -> pa.Table | None:
     some = parts.take(pa.array(at)).set_column(PLACE, "pos", pa.nulls(len(at), pa.int32()))
     event = event[at]
     first = np.full(len(at), pairs.t[0] if len(pairs.t) else 0)
-    invoke = np.full(len(at), Type.INVOKE, np.int64)
+    invoke = np.full(len(at), Type.INVOKE, np.int8)
     return _table(some, events, first, events.line[event], invoke)
 
 
