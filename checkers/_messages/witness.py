@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from checkers._messages.message_rows import OFFSET_BITS, Ints, among
+from checkers._messages.message_rows import OFFSET_BITS, Ints, among, in_range
 from checkers._messages.messages import Members, MessageCensus, MessageClass
 from checkers._messages.one_reading import one_reading
 from checkers._run.evidence import SAMPLE, name_of, seconds
@@ -154,7 +154,7 @@ def _placed(rows: Mapping[str, Ints], places: Ints) -> Ints:
     """Return the rows that say what is at some places, which are sorted."""
     key, offset, value = rows["key"].astype(np.int64), rows["offset"], rows["value"]
     at = among((key << OFFSET_BITS) | offset, places)
-    return at[(key[at] >= 0) & (offset[at] >= 0) & (value[at] >= 0)]
+    return at[(key[at] >= 0) & in_range(offset[at]) & (value[at] >= 0)]
 
 
 @dataclass(frozen=True)

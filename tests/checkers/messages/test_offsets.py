@@ -8,7 +8,7 @@ import pytest
 
 from checkers import offsets, replicas
 from checkers._messages.log_bounds import CONFLICT, FINAL, LOG_FIELDS, RESTAMPED, absorb
-from checkers._messages.message_rows import Block
+from checkers._messages.message_rows import MAX_OFFSETS, Block
 from checkers._spark import spark_stages as _units
 from harness.history.journal import TableJournal
 from harness.history.reader import History
@@ -86,6 +86,13 @@ def block(**fields: int) -> Block:
         name: np.array([fields.get(name, initial)], dtype)
         for name, (dtype, initial) in LOG_FIELDS.items()
     }
+
+
+def test_an_offset_that_is_too_large_is_no_offset_of_another_queue(written: Any) -> None:
+    """Places of queues are 2**44 apart, so such an offset of queue 0 would be one of queue 1."""
+    beyond = f"2@{MAX_OFFSETS + 3}"
+    history = written(f"send 0 ok@3 q1\nsend 1 ok@3 q1\nread {beyond}\nread 0@3 q1")
+    assert judged(history) == {"OFFSET_CONFLICT": 1}
 
 
 @pytest.mark.parametrize(
