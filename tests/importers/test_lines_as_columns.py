@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harness.importers import _edn, _lines, jepsen_kafka
@@ -299,6 +299,7 @@ def _compare_objects(text: str) -> None:
 @both_ways
 @settings(max_examples=150)
 @given(texts=st.lists(values, min_size=1, max_size=30), kind=st.integers(0, 3))
+@example(texts=["[[:poll {7 [[1 2]], 3 [[4 5]], 7 [[6 7]]}]]"], kind=1)
 def test_parts_are_those_that_the_reader_finds(texts: list[str], kind: int, compiled: bool) -> None:
     """Numbers found among bytes are the messages that the reader finds."""
     with _reading(compiled=compiled):
