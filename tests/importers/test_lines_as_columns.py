@@ -1,20 +1,22 @@
 """Reading thousands of lines at once means the same as reading them one by one.
 
-The readers of EDN and JSON are the judge: whatever a line looks like, the compiled scanner finds
-what they find, or leaves it to them.
+The readers of EDN and JSON are the judge: whatever a line looks like, the compiled scanner, or
+taking it apart at its colons, finds what they find, or leaves it to them.
 """
 
 import json
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from harness.importers import _edn, _lines
+from harness.importers import _edn, _lines, jepsen_kafka
 from harness.importers._jepsen import OperationLines, read_piece
 from harness.importers._lines import columns_of, columns_of_forms, text_at
 from harness.importers._recording import Slips
@@ -23,12 +25,23 @@ from harness.importers.jepsen_kafka import FORMAT, common_shapes, decode, one_by
 NAMES, LOG = FORMAT.names, FORMAT.beside
 
 
-@pytest.fixture(autouse=True, scope="module")
-def compiled() -> Iterator[None]:
-    """Small pieces are scanned, too."""
+@contextmanager
+def _reading(*, compiled: bool) -> Iterator[None]:
+    """All pieces are scanned, however small; or none is, although the scanner was loaded."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_lines, "COMPILED_BYTES", 0)
+        for module in (_lines, jepsen_kafka):
+            patch.setattr(module, "is_worth_compiling", lambda size_bytes: compiled)
+        patch.setattr(_lines, "FEW_LINES", 0)
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def scanned() -> Iterator[None]:
+    with _reading(compiled=True):
+        yield
+
+
+both_ways = pytest.mark.parametrize("compiled", [True, False], ids=["scanned", "apart"])
 
 
 WORDS = ["empty", "EMPTY", "a:b", "null", "é", 'a"b', "tab\t", "send", ":poll", "3", ""]
@@ -102,6 +115,7 @@ fields = st.fixed_dictionaries(
         "error": st.sampled_from(
             [
                 ":not-leader",
+                ":nil",
                 "nil",
                 " nil",
                 "nil,",
@@ -189,13 +203,15 @@ def _meaning(text: str) -> Any:
         return e.message
 
 
+@both_ways
 @settings(max_examples=200)
 @given(data=histories())
-def test_fields_are_those_that_the_reader_finds(data: bytes) -> None:
-    """Scanned lines have the fields that the reader finds in them, and the same slips."""
+def test_fields_are_those_that_the_reader_finds(data: bytes, compiled: bool) -> None:
+    """Lines read as columns have the fields that the reader finds in them, and the same slips."""
     fast, slow = Slips(), Slips()
-    found, expected = _rows(columns_of(data, 1, NAMES, fast, LOG)), _rows(_one_by_one(data, slow))
-    assert found == expected
+    with _reading(compiled=compiled):
+        found = _rows(columns_of(data, 1, NAMES, fast, LOG))
+    assert found == _rows(_one_by_one(data, slow))
     assert (fast.counts, fast.first) == (slow.counts, slow.first)
 
 
@@ -207,15 +223,18 @@ as_json = st.recursive(
     ),
     max_leaves=6,
 )
-objects = st.fixed_dictionaries(
-    {
-        "type": st.sampled_from(["invoke", "ok", "fail", "info", ":ok", "okay", 3]),
-        "process": st.integers(0, 9) | st.sampled_from(["nemesis", None, 2**31, 1.0]),
-        "f": st.sampled_from(["send", "poll", ":send", "", "dance", None]),
-        "value": as_json,
-        "time": st.integers(0, 10**12) | st.sampled_from([1.5, None, -1]),
-    },
-    optional={"error": as_json, LOG: as_json, "node": as_json},
+FIELDS = {
+    "type": st.sampled_from(["invoke", "ok", "fail", "info", ":ok", "okay", 3]),
+    "process": st.integers(0, 9) | st.sampled_from(["nemesis", None, 2**31, 1.0]),
+    "f": st.sampled_from(["send", "poll", ":send", "", "dance", None]),
+    "value": as_json,
+    "time": st.integers(0, 10**12) | st.sampled_from([1.5, None, -1]),
+}
+OPTIONAL = {"error": as_json, LOG: as_json, "node": as_json}
+objects = st.fixed_dictionaries(FIELDS, optional=OPTIONAL)
+between_forms = st.sampled_from(["\n", ",\n", " ", "\r\n"])
+odd_forms = st.sampled_from(
+    ["{", "[]", '{"a" 1}', '{"type": "ok",}', '{"type": nul}', "\n", "1", '{"a": 01}', "]"]
 )
 
 
@@ -224,19 +243,49 @@ def json_histories(draw: st.DrawFn) -> str:
     """Objects one on a line, over several lines, or in an array; some texts of no form."""
     some = draw(st.lists(objects, min_size=1, max_size=9))
     indent = draw(st.sampled_from([None, None, 1]))
-    between = draw(st.sampled_from(["\n", ",\n", " ", "\r\n"]))
+    between = draw(between_forms)
     texts = [json.dumps(each, indent=indent, ensure_ascii=draw(st.booleans())) for each in some]
-    odd = ["{", "[]", '{"a" 1}', '{"type": "ok",}', '{"type": nul}', "\n", "1", '{"a": 01}', "]"]
     at = draw(st.integers(1, len(texts)))
-    texts[at:at] = draw(st.lists(st.sampled_from(odd), max_size=2))
+    texts[at:at] = draw(st.lists(odd_forms, max_size=2))
     text = between.join(texts)
     return f"[\n{text}]\n" if draw(st.booleans()) else text
+
+
+SOUND: dict[str, Any] = {"type": "ok", "process": 0, "f": "send", "value": [["send", 1, 2]]}
+LAYOUTS = ("indent", "between", "array", "form")
+
+
+@st.composite
+def json_histories_odd_once(draw: st.DrawFn) -> str:
+    """Sound objects, one on a line; one field of one of them is odd, or the layout of all."""
+    respect = draw(st.sampled_from([*FIELDS, *OPTIONAL, *LAYOUTS]))
+    some = [SOUND | {"time": n} for n in range(draw(st.integers(1, 4)))]
+    at = draw(st.integers(0, len(some) - 1))
+    if respect not in LAYOUTS:
+        some[at] |= {respect: draw((FIELDS | OPTIONAL)[respect])}
+    indent = 1 if respect == "indent" else None
+    texts = [json.dumps(each, indent=indent, ensure_ascii=False) for each in some]
+    if respect == "form":
+        texts.insert(at + 1, draw(odd_forms))
+    text = (draw(between_forms) if respect == "between" else "\n").join(texts)
+    return f"[\n{text}]\n" if respect == "array" else text
+
+
+@settings(max_examples=150)
+@given(text=json_histories_odd_once())
+def test_objects_with_one_odd_field_are_those_that_the_reader_finds(text: str) -> None:
+    """Alone, an odd field shows itself: no other one leaves the object to the reader."""
+    _compare_objects(text)
 
 
 @settings(max_examples=200)
 @given(text=json_histories())
 def test_objects_are_those_that_the_reader_finds(text: str) -> None:
     """Scanned objects of JSON have the fields, lines and slips that Python's reader finds."""
+    _compare_objects(text)
+
+
+def _compare_objects(text: str) -> None:
     data = text.encode()
     fast, slow = Slips(), Slips()
     found = _rows(columns_of_forms(data, NAMES, fast, LOG))
@@ -247,12 +296,78 @@ def test_objects_are_those_that_the_reader_finds(text: str) -> None:
     assert (fast.counts, fast.first) == (slow.counts, slow.first)
 
 
+@both_ways
 @settings(max_examples=150)
 @given(texts=st.lists(values, min_size=1, max_size=30), kind=st.integers(0, 3))
-def test_parts_are_those_that_the_reader_finds(texts: list[str], kind: int) -> None:
+@example(texts=["[[:poll {7 [[1 2]], 3 [[4 5]], 7 [[6 7]]}]]"], kind=1)
+def test_parts_are_those_that_the_reader_finds(texts: list[str], kind: int, compiled: bool) -> None:
     """Numbers found among bytes are the messages that the reader finds."""
+    with _reading(compiled=compiled):
+        _compare_parts(texts, kind)
+
+
+# as EDN and JSON write them
+MICROS = [
+    *("[:send 4 17]", "[:poll]", "[:poll {4 [[0 17]]}]"),
+    *('["send" "4", [0, 17]]', '["poll" {"4" [[0,17] [1,18]] "5" []}]'),
+]
+PART = re.compile(r'"\w+"|:?\w+|.')
+ODD_PARTS = [
+    *("", " ", "[", "]", "{", "}", ":", '"', "(", "#", ";", "\\", "nil", "null", "-1", "01", "1.5"),
+    *("7", '"7"', '"07"', '"-7"', '"7', "7N", ":7", "1000000000000000000", "12345678901234567890"),
+    *(
+        '"4"',
+        ":sendx",
+        ":sen",
+        '"sendx"',
+        '"sendx',
+        '"send',
+        ":txn",
+        "send",
+        "[]",
+        "{}",
+        "[1]",
+        "4 4",
+        "5",
+    ),
+]
+
+
+@both_ways
+@pytest.mark.parametrize("micro", MICROS)
+@pytest.mark.parametrize("after", ["", " [:send 5 18]"])
+def test_a_value_with_one_odd_part_means_what_the_reader_finds(
+    micro: str, after: str, compiled: bool
+) -> None:
+    """Each part of it is replaced by each odd one in turn, and written twice: no other one leaves
+    the value to the reader."""
+    parts = PART.findall(f"[{micro}{after}]")
+    for at, part in enumerate(parts):
+        texts = ["".join([*parts[:at], odd, *parts[at + 1 :]]) for odd in (*ODD_PARTS, part * 2)]
+        with _reading(compiled=compiled):
+            for text in texts:
+                _compare_parts([text], kind=1)
+
+
+def test_these_values_are_common_but_for_the_odd_part() -> None:
+    """Without it no value is left to the reader."""
+    texts = [f"[{one} {other}]" for one in MICROS for other in ("", *MICROS)]
+    _, rest = common_shapes(_operations(texts, kind=1))
+    assert not len(rest)
+
+
+def _compare_parts(texts: list[str], kind: int) -> None:
+    lines = _operations(texts, kind)
+    fast, slow = Slips(), Slips()
+    found = decode(lines, fast)
+    expected, _ = one_by_one(lines, np.arange(len(texts)), slow)
+    assert _as_text(found.parts) == _as_text(expected), texts
+    assert fast.counts == slow.counts, texts
+
+
+def _operations(texts: list[str], kind: int) -> OperationLines:
     n = len(texts)
-    lines = OperationLines(
+    return OperationLines(
         np.arange(1, n + 1),
         np.full(n, kind),
         np.zeros(n, np.int64),
@@ -261,11 +376,6 @@ def test_parts_are_those_that_the_reader_finds(texts: list[str], kind: int) -> N
         np.zeros(n, np.int64),
         pa.nulls(n, pa.binary()),
     )
-    fast, slow = Slips(), Slips()
-    found = decode(lines, fast)
-    expected, _ = one_by_one(lines, np.arange(n), slow)
-    assert _as_text(found.parts) == _as_text(expected)
-    assert fast.counts == slow.counts
 
 
 def _as_text(parts: pa.Table) -> list[dict[str, Any]]:
@@ -273,7 +383,8 @@ def _as_text(parts: pa.Table) -> list[dict[str, Any]]:
     return [{k: str(v) if k in ("key", "value") else v for k, v in r.items()} for r in rows]
 
 
-def test_common_shapes_are_left_to_nobody() -> None:
+@both_ways
+def test_common_shapes_are_left_to_nobody(compiled: bool) -> None:
     """Lines of the shapes that fill a history never go through the reader: it is the slow way."""
     common = [
         "[[:send 4 17]]",
@@ -286,10 +397,11 @@ def test_common_shapes_are_left_to_nobody() -> None:
     head = "{{:index 3, :type :ok, :process 2, :f :send, :value {}, :time 12}}\n"
     data = "".join(head.format(value) for value in common * 20).encode()
     slips = Slips()
-    heads = columns_of(data, 1, NAMES, slips, LOG)
-    line, kind, f, error = (heads[name].to_numpy() for name in ("line", "type", "f", "error"))
-    lines = OperationLines(line, kind, f, NAMES, heads["value"], error, heads["beside"])
-    parts, rest = common_shapes(lines)
+    with _reading(compiled=compiled):
+        heads = columns_of(data, 1, NAMES, slips, LOG)
+        line, kind, f, error = (heads[name].to_numpy() for name in ("line", "type", "f", "error"))
+        lines = OperationLines(line, kind, f, NAMES, heads["value"], error, heads["beside"])
+        parts, rest = common_shapes(lines)
     assert not len(rest)
     assert parts.num_rows == 20 * (1 + 1 + 1 + 1 + 2 + 7)
 

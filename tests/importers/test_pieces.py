@@ -139,7 +139,7 @@ def test_an_import_that_is_stopped_reads_no_more_pieces(
             raise KeyboardInterrupt
         stopping.wait(60)
 
-    monkeypatch.setattr(_jepsen, "_pool", lambda form: Pool(1))
+    monkeypatch.setattr(_jepsen, "_pool", lambda form, compiled: Pool(1))
     monkeypatch.setattr(_jepsen, "read_piece", read_piece)
     with pytest.raises(KeyboardInterrupt):
         recording(path, FORMAT, 60)
