@@ -53,6 +53,7 @@ EXIT_CODES = {
     Judgement.UNKNOWN: EXIT_UNKNOWN,
 }
 IN_PROCESS_BYTES = 32 << 20  # of a history that is judged without Spark, at most
+WARM_BYTES = 128 << 20  # of a file that takes longer to read than Spark to start
 AROUND_S = 15.0  # of a real run: start, final read, judging
 SIMULATED_START_S, SIMULATED_PACE = 4.0, 0.3  # of a simulated one: once, and per second of load
 WORST_FIRST = (EXIT_INVALID, EXIT_BED_FAILED, EXIT_UNKNOWN, EXIT_VALID)
@@ -216,15 +217,17 @@ def engine(trial: Trial, master: str | None = None) -> Iterator["SparkLauncher"]
 
 
 @contextmanager
-def starting_spark(master: str, *, wanted: bool) -> Iterator["SparkLauncher | None"]:
-    """Yield Spark, which starts meanwhile, for a large history; None if it is not wanted, or cannot
-    be started: the check says why."""
+def starting_spark(
+    master: str, *, wanted: bool, file_bytes: int = WARM_BYTES
+) -> Iterator["SparkLauncher | None"]:
+    """Yield Spark, which starts while a file is read, for a large history; None if it is not
+    wanted, or cannot be started: the check says why."""
     from harness.spark import session as spark
 
     begun = None
     if wanted:
         with suppress(SparkUnavailable):
-            begun = spark.launch(master, spark.LARGE_BYTES)
+            begun = spark.launch(master, spark.LARGE_BYTES, warm_up=file_bytes >= WARM_BYTES)
     with closing(begun) if begun else nullcontext() as sessions:
         yield sessions
 

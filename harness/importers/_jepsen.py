@@ -70,6 +70,7 @@ from harness.run.interrupts import STOP_SIGNALS, stop_signals_blocked
 
 MAX_WAITING = 12  # pieces in work or waiting for it
 FEW_PIECES = 3  # not worth several processes
+MANY_PIECES = 16  # worth the start of compiled functions, and the first time their compilation
 ONLY = 0  # the key of the one object
 ODD_VALUE = "ODD_VALUE"  # the rule of slips of decoders
 _SPACES = re.compile(rb"\s*")
@@ -366,13 +367,13 @@ def _pieces(path: Path, form: Format, slips: Slips, size: int) -> Iterator[Piece
     if is_json(first[1]) or starts_several_lines(first[1]):
         yield _read_whole(form, b"".join([first[1], *(data for _, data in found)]))
         return
-    few = [first, *islice(found, FEW_PIECES)]
+    few = [first, *islice(found, MANY_PIECES)]
     if len(few) <= FEW_PIECES:
         yield from (read_piece(form, *piece) for piece in few)
         return
-    pool = _pool(form)
+    pool = _pool(form, compiled=len(few) > MANY_PIECES)
+    waiting: deque[Future[Piece]] = deque()
     try:
-        waiting: deque[Future[Piece]] = deque()
         for piece in chain(few, found):
             waiting.append(pool.submit(read_piece, form, *piece))
             if len(waiting) > MAX_WAITING:
@@ -380,7 +381,7 @@ def _pieces(path: Path, form: Format, slips: Slips, size: int) -> Iterator[Piece
         while waiting:
             yield waiting.popleft().result()
     finally:
-        pool.shutdown(cancel_futures=True)  # after Ctrl-C no other piece is needed
+        pool.shutdown(cancel_futures=True)  # an import that is stopped reads no more pieces
 
 
 def _beginning(found: Iterator[tuple[int, bytes]]) -> Iterator[bytes]:
@@ -409,13 +410,15 @@ def _end(match: re.Match[bytes] | None) -> int:
     return match.end() if match else 0
 
 
-def _pool(form: Format) -> Executor:
-    """Return threads for a format that compiled functions read: those release the interpreter's
-    lock."""
-    count = cpu_count() or 1
+def _pool(form: Format, *, compiled: bool) -> Executor:
+    """Return threads for a format that becomes columns: what reads those releases the interpreter's
+    lock. `compiled`: they read by compiled functions."""
+    count, begin = cpu_count() or 1, load_scanner if compiled else None
     if form.columns:
-        return ThreadPoolExecutor(count, initializer=load_scanner)
-    return QuietProcesses(count, get_context("spawn"), initializer=_start_quietly)
+        return ThreadPoolExecutor(count, initializer=begin)
+    return QuietProcesses(
+        count, get_context("spawn"), initializer=_start_quietly, initargs=(begin,)
+    )
 
 
 class QuietProcesses(ProcessPoolExecutor):
@@ -426,11 +429,12 @@ class QuietProcesses(ProcessPoolExecutor):
             return super().submit(*what, **more)
 
 
-def _start_quietly() -> None:
-    """Load what a process needs; its parent ends it."""
+def _start_quietly(begin: Callable[[], None] | None) -> None:
+    """Begin a process; its parent ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-    load_scanner()
+    if begin is not None:
+        begin()
 
 
 def read_piece(form: Format, first_line: int, data: bytes) -> Piece:

@@ -30,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from harness.importers._recording import UNTIMED, Bools, Events, Ints, Slip, Slips
+from harness.importers._recording import UNTIMED, Bools, Events, Ints, Slip, Slips, is_one_of
 from harness.operation import F, Type
 
 Alike = Callable[[int, int], bool]  # whether two completions have the same parts
@@ -197,18 +197,19 @@ def drop_contradictions(parts: pa.Table, events: Events, pairs: Pairing, slips: 
 def _write_rows(parts: pa.Table, events: Events, pairs: Pairing) -> tuple[Ints, Ints]:
     """Return the rows of invoked writes, and those of their completions, in the same order."""
     event = parts.column("event").to_numpy()
-    mop = parts.column("mop").fill_null(-1).to_numpy().astype(np.int64)
-    writing = np.flatnonzero(np.isin(parts.column("f").to_numpy(), WRITES))
+    mop = parts.column("mop").fill_null(-1).to_numpy()
     width = int(mop.max(initial=-1)) + 2
-    place = event[writing] * width + mop[writing] + 1
+    writing = np.flatnonzero(is_one_of(parts.column("f").to_numpy(), WRITES))
+    mop = mop[writing].astype(np.int64)
+    place = event[writing] * width + mop + 1
     is_invoke = events.type[event[writing]] == Type.INVOKE
     invoked, completed = writing[is_invoke], writing[~is_invoke]
-    there = place[is_invoke]
+    there, mop = place[is_invoke], mop[~is_invoke]
     if (np.diff(there) <= 0).any():
         order = np.argsort(there, kind="stable")
         invoked, there = invoked[order], there[order]
     invoke = pairs.invoke[event[completed]]
-    sought = np.where(invoke == UNPAIRED, UNPAIRED, invoke * width + mop[completed] + 1)
+    sought = np.where(invoke == UNPAIRED, UNPAIRED, invoke * width + mop + 1)
     at = np.minimum(np.searchsorted(there, sought), max(len(there) - 1, 0))
     found = there[at] == sought if len(there) else np.zeros(len(completed), np.bool_)
     return invoked[at[found]], completed[found]

@@ -12,7 +12,7 @@ at least one must have succeeded. A history without such a success proves nothin
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -254,6 +254,14 @@ def concatenated(tables: Sequence[pa.Table], starts: Sequence[int]) -> pa.Table:
         event = columns["event"].to_numpy() + start
         moved.append(pa.table({**columns, "event": pa.array(event, pa.int64())}))
     return pa.concat_tables(moved).combine_chunks()
+
+
+def is_one_of(kinds: npt.NDArray[Any], wanted: Iterable[int]) -> Bools:
+    """Return where an array has one of a few numbers: numpy's own search sorts the array."""
+    found = np.zeros(len(kinds), np.bool_)
+    for one in wanted:
+        found |= kinds == one
+    return found
 
 
 def _numbers_or_texts(cells: list[Any]) -> pa.Array:

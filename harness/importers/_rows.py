@@ -14,8 +14,10 @@ sent belong to a producer of their own, the last one.
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -37,6 +39,7 @@ from harness.importers._recording import (
     Recording,
     Slip,
     Slips,
+    is_one_of,
 )
 from harness.operation import SEQUENCE_BITS, F, Type
 
@@ -87,8 +90,9 @@ def rows_of(recording: Recording, slips: Slips) -> ImportedRows:
     parts = _completed(recording.parts, events, pairs)
     recording.parts = parts.slice(0, 0)
     event = parts.column("event").to_numpy()
-    kind = parts.column("type").to_numpy()
-    kind = np.where(kind == SAME, events.type[event], kind)
+    kind = parts.column("type").to_numpy().copy()
+    same = np.flatnonzero(kind == SAME)
+    kind[same] = events.type[event[same]]
     table = _table(parts, events, pairs.t[event], events.line[pairs.invoke[event]], kind)
     early = _early(parts, events, pairs)
     if early is not None:
@@ -96,11 +100,11 @@ def rows_of(recording: Recording, slips: Slips) -> ImportedRows:
     return _named(table, recording, slips, pairs)
 
 
-def _table(parts: pa.Table, events: Events, t: Ints, op: Ints, kind: Ints) -> pa.Table:
+def _table(parts: pa.Table, events: Events, t: Ints, op: Ints, kind: npt.NDArray[Any]) -> pa.Table:
     event = parts.column("event").to_numpy()
     columns = {
         "t": t,
-        "process": events.process[event],
+        "process": pa.array(events.process).cast(pa.int32()).to_numpy()[event],
         "op": op,
         "type": kind,
         "line": events.line[event],
@@ -135,17 +139,18 @@ def _completed(parts: pa.Table, events: Events, pairs: Pairing) -> pa.Table:
     source[bare] = pairs.invoke[bare]
     without = kept & (counts[np.maximum(pairs.invoke, 0)] == 0) & ~pairs.orphans
     length = np.where(kept & ~without, counts[source], 0)
+    if (length == counts).all():
+        return parts
     owner = np.repeat(np.arange(n), length)
     within = np.arange(len(owner)) - np.repeat(np.cumsum(length) - length, length)
-    at = starts[source[owner]] + within
-    if len(at) == parts.num_rows and bool((np.diff(at, prepend=-1) == 1).all()):
-        return parts
-    taken = parts.take(pa.array(at))
+    taken = parts.take(pa.array(starts[source[owner]] + within))
     return taken.set_column(0, "event", pa.array(owner, pa.int64()))
 
 
 def _early(parts: pa.Table, events: Events, pairs: Pairing) -> pa.Table | None:
     """Return invocations at the very beginning, for completions without an invocation."""
+    if not pairs.orphans.any():
+        return None
     event = parts.column("event").to_numpy()
     pos = parts.column("pos").fill_null(-1).to_numpy()
     invoked = (pos < 0) | (parts.column("f").to_numpy() == F.CAS)  # a refused cas has a pos of 0
@@ -155,7 +160,7 @@ def _early(parts: pa.Table, events: Events, pairs: Pairing) -> pa.Table | None:
     some = parts.take(pa.array(at)).set_column(PLACE, "pos", pa.nulls(len(at), pa.int32()))
     event = event[at]
     first = np.full(len(at), pairs.t[0] if len(pairs.t) else 0)
-    invoke = np.full(len(at), Type.INVOKE, np.int64)
+    invoke = np.full(len(at), Type.INVOKE, np.int8)
     return _table(some, events, first, events.line[event], invoke)
 
 
@@ -217,7 +222,7 @@ def _below_zero(column: pa.ChunkedArray) -> bool:
 def ended_ok(ops: pa.Table, fs: Sequence[F]) -> bool:
     """Return whether any of these operations ended ok."""
     f, kind = ops.column("f").to_numpy(), ops.column("type").to_numpy()
-    return bool((np.isin(f, fs) & (kind == Type.OK)).any())
+    return bool((is_one_of(f, fs) & (kind == Type.OK)).any())
 
 
 # ------------------------------------------------------------------------ numbers of messages
@@ -262,9 +267,19 @@ def _codes(column: pa.ChunkedArray) -> tuple[pa.Array, Ints]:
 
 def _identities(key: Ints, code: Ints) -> tuple[Ints, Ints]:
     """Number each pair of key and value by its first row; return the numbers and first rows."""
-    pair = pa.array(((key + 1) << SEQUENCE_BITS) | code).dictionary_encode()
-    number = pair.indices.to_numpy().astype(np.int64)
-    return number, _first_of_each(number, np.arange(len(number)), len(pair.dictionary))
+    rows = np.arange(len(key))
+    keys, codes = (int(column.max(initial=-1)) + 1 for column in (key, code))
+    if (keys + 1) * codes <= len(key):  # a table of all pairs is faster than a search
+        pair = (key + 1) * codes + code
+        seen = _first_of_each(pair, rows, (keys + 1) * codes)
+        found = np.flatnonzero(seen >= 0)
+        order = np.argsort(seen[found])
+        number_of = np.empty(len(seen), np.int64)
+        number_of[found[order]] = np.arange(len(found))
+        return number_of[pair], seen[found[order]]
+    pairs = pa.array(((key + 1) << SEQUENCE_BITS) | code).dictionary_encode()
+    number = pairs.indices.to_numpy().astype(np.int64)
+    return number, _first_of_each(number, rows, len(pairs.dictionary))
 
 
 def _first_of_each(message: Ints, rows: Ints, count: int) -> Ints:
@@ -315,7 +330,7 @@ def read_up_to(table: pa.Table) -> dict[int, int]:
     """Return for each key the highest offset that a read returned, plus one. A message that was
     acknowledged below it and never read is lost."""
     f, kind = table.column("f").to_numpy(), table.column("type").to_numpy()
-    reads = np.isin(f, (F.POLL, F.READ)) & (kind == Type.OK)
+    reads = is_one_of(f, (F.POLL, F.READ)) & (kind == Type.OK)
     seen = table.select(["key", "offset"]).filter(pa.array(reads))
     best = seen.group_by("key").aggregate([("offset", "max")])
     pairs = zip(best.column("key").to_pylist(), best.column("offset_max").to_pylist(), strict=True)

@@ -9,9 +9,10 @@ origin/lines.parquet     for each operation the line on which it completed
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -101,9 +102,10 @@ def _fill(
     """Write the files of a run to its new folder."""
     kind = KINDS[recording.kind]
     (run.path / "origin").mkdir()
-    _write_ops(run, rows.ops)
-    _write_notes(run, recording, rows)
-    _write_origin(run, recording, rows)
+    with ThreadPoolExecutor(2) as pool:
+        tasks = [pool.submit(write) for write in _writers(run, recording, rows)]
+    for task in tasks:
+        task.result()
     run.write_names(names)
     trial = Trial(
         name=source.name.split(".")[0],
@@ -234,21 +236,24 @@ def _slip(slip: Slip) -> dict[str, Any]:
 # --------------------------------------------------------------------------------------- tables
 
 
-def _write_ops(run: RunDir, ops: pa.Table) -> None:
-    """Write one file, or several for a large history: the rows of a process go to one file."""
+def _writers(run: RunDir, recording: Recording, rows: ImportedRows) -> Iterator[Callable[[], None]]:
+    """Yield what writes the tables: of operations one file, or several for a large history, where
+    the rows of a process go to one file."""
+    yield partial(_write_notes, run, recording, rows)
+    yield partial(_write_origin, run, recording, rows)
+    ops = rows.ops
     files = min(MAX_FILES, 1 + ops.num_rows // ROWS_OF_A_FILE)
     if files == 1:
-        _write_table(run.history / "ops-import-000.parquet", ops)
+        yield partial(_write_table, run.history / "ops-import-000.parquet", ops)
         return
     process = ops.column("process").combine_chunks()
     number = pc.index_in(process, pc.unique(process).sort()).to_numpy()
 
-    def one(file: int) -> None:
+    def write(file: int) -> None:
         mine = ops.take(pa.array(np.flatnonzero(number % files == file)))
         _write_table(run.history / f"ops-import{file}-000.parquet", mine)
 
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(one, range(files)))
+    yield from (partial(write, file) for file in range(files))
 
 
 def _write_table(path: Path, table: pa.Table) -> None:

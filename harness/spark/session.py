@@ -73,10 +73,11 @@ class JvmLauncher:
         nice: int = 0,
         heap: str = "1g",
         warm_up: bool = False,
+        shuffles: bool = True,
         archive_to: Path | None = None,
         compiler: bool = False,
     ) -> None:
-        self.master, self._warm_up = Master.of(master), warm_up
+        self.master, self._warm_up, self._shuffles = Master.of(master), warm_up, shuffles
         self._within_s = start_within_s() * (2 if self.master.is_local else 1)  # its first job, too
         self._address = self.master.local_address()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 as long as the JVM
@@ -160,7 +161,7 @@ class JvmLauncher:
                 session.sparkContext.addPyFile(str(pack_code(Path(self._folder.name))))
             self._session = session
             if self._warm_up and self.master.is_local:
-                warm_up(session)
+                warm_up(session, self._shuffles)
         except Exception as e:
             self._failure = e
 
@@ -199,14 +200,17 @@ def start_within_s() -> float:
     raise BadRequest(f"{START_VARIABLE} must be a number of seconds, not {text!r}")
 
 
-def launch(master: str = DEFAULT, history_bytes: int = 0) -> SparkLauncher:
+def launch(
+    master: str = DEFAULT, history_bytes: int = 0, *, warm_up: bool = False
+) -> SparkLauncher:
     """Begin to start Spark; with the compiler of kernels, if the history is large. Raises
     BadRequest or BedFailed if there can be no such master, and SparkUnavailable if it is none."""
     if master == NONE:
         raise SparkUnavailable("Spark was not started, because its master is none")
     if Master.of(master).kind == CONNECT:
         return _connect_launcher(master)
-    return JvmLauncher(master, compiler=history_bytes >= LARGE_BYTES)
+    compiler = history_bytes >= LARGE_BYTES
+    return JvmLauncher(master, warm_up=warm_up, shuffles=False, compiler=compiler)
 
 
 def launch_in_background(master: str = DEFAULT, nice: int = 19) -> SparkLauncher:
@@ -262,14 +266,16 @@ def session(master: str = DEFAULT) -> Iterator["SparkSession"]:
         engine.close()
 
 
-def warm_up(spark: "SparkSession") -> None:
+def warm_up(spark: "SparkSession", shuffles: bool = True) -> None:
     """Run the smallest job of the checkers' kind, on every core, so that everything is loaded and
-    Python workers are up."""
+    Python workers are up. Most jobs on few cores shuffle nothing."""
     cores = spark.sparkContext.defaultParallelism
     numbers = spark.range(cores, numPartitions=cores)
     scanned = numbers.mapInArrow(_unchanged, numbers.schema)
-    ordered = scanned.repartition(cores, "id").sortWithinPartitions("id")
-    ordered.mapInArrow(_unchanged, numbers.schema).toArrow()
+    if shuffles:
+        ordered = scanned.repartition(cores, "id").sortWithinPartitions("id")
+        scanned = ordered.mapInArrow(_unchanged, numbers.schema)
+    scanned.toArrow()
 
 
 def _unchanged(batches: Any) -> Any:

@@ -5,18 +5,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, Future
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from terminal_lab import CTRL_C, PATIENCE_S, Terminal, wait_until
 
 from harness.cli.exit_codes import exit_code
-from harness.importers import _jepsen, _run_folder, jepsen_kafka
-from harness.importers._recording import Slips
+from harness.importers import _run_folder
 
 SCRIPT = Path(sys.executable).with_name("seatrial")
 READ_BYTES = 10 << 20  # then threads or processes are at work
@@ -113,37 +110,6 @@ def test_an_import_shows_that_it_reads_until_ctrl_c_is_pressed(large: LargeImpor
     assert terminal.text.splitlines()[-1] == STOPPED
     assert "Traceback" not in terminal.text
     assert large.has_left() == ["large.edn", "tmp"]
-
-
-class Idle(Executor):
-    """Does only the first work that it is given."""
-
-    def __init__(self) -> None:
-        self.futures: list[Future[Any]] = []
-
-    def submit(self, do: Callable[..., Any], /, *what: Any, **more: Any) -> Future[Any]:
-        self.futures.append(Future())
-        if len(self.futures) == 1:
-            self.futures[0].set_result(do(*what, **more))
-        return self.futures[-1]
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        for future in self.futures if cancel_futures else ():
-            future.cancel()
-
-
-def test_pieces_that_wait_are_not_read_after_an_interrupt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They would take seconds."""
-    path, idle = tmp_path / "a.edn", Idle()
-    path.write_bytes(LINES["jepsen-kafka"] * 100)
-    monkeypatch.setattr(_jepsen, "_pool", lambda form: idle)
-    found = _jepsen._pieces(path, jepsen_kafka.FORMAT, Slips(), size=200)
-    next(found)
-    found.close()  # type: ignore[attr-defined]
-    assert len(idle.futures) > _jepsen.FEW_PIECES
-    assert all(future.cancelled() for future in idle.futures[1:])
 
 
 @pytest.mark.parametrize("was_there", [False, True])

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import leftovers
 import pytest
@@ -16,6 +16,7 @@ from py4j.java_gateway import GatewayClient
 from py4j.protocol import ERROR_ON_RECEIVE, Py4JNetworkError
 
 from harness.cli.doctor import examine, refuse_unready
+from harness.cli.session import WARM_BYTES, starting_spark
 from harness.errors import BedFailed
 from harness.spark import java
 from harness.spark import session as spark
@@ -139,6 +140,26 @@ def test_one_that_is_lost_does_not_end_a_night(
     assert engines.ready() is not first
     assert "Spark is started again" in capsys.readouterr().err
     engines.close()
+
+
+@pytest.mark.parametrize(("file_bytes", "warm"), [(WARM_BYTES - 1, False), (WARM_BYTES, True)])
+def test_it_warms_up_while_a_large_file_is_read(
+    file_bytes: int, warm: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A smaller file is read before Spark has started, and would wait for the first job."""
+    launched: list[Any] = []
+
+    class Launcher:
+        def __init__(self, master: str, **options: Any) -> None:
+            launched.append(options["warm_up"])
+
+        def close(self) -> None:
+            launched.append("closed")
+
+    monkeypatch.setattr(spark, "JvmLauncher", Launcher)
+    with starting_spark(DEFAULT, wanted=True, file_bytes=file_bytes):
+        assert launched == [warm]
+    assert launched == [warm, "closed"]
 
 
 @pytest.fixture(scope="module")

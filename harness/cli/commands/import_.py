@@ -74,7 +74,8 @@ def command(
     read = registry.load("importer", name)
     _run_folder.refuse_existing(out)
     _source.MAX_UNPACKED_MB.set(most_mb)
-    with starting_spark(spark, wanted=checked) as sessions:
+    size = file.stat().st_size if file.is_file() else 0
+    with starting_spark(spark, wanted=checked, file_bytes=size) as sessions:
         with working(f"importing {file.name}") as step:
             step("reading")
             recording = read(file)
