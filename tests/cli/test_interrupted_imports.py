@@ -14,10 +14,12 @@ from terminal_lab import CTRL_C, PATIENCE_S, Terminal, wait_until
 
 from harness.cli.exit_codes import exit_code
 from harness.importers import _run_folder
+from harness.importers._jepsen import MANY_PIECES, MAX_WAITING
+from harness.importers._source import PIECE_BYTES
 
 SCRIPT = Path(sys.executable).with_name("seatrial")
-READ_BYTES = 10 << 20  # then threads or processes are at work
-FILE_BYTES = 4 * READ_BYTES
+READ_BYTES = (MANY_PIECES + 3) * PIECE_BYTES  # then threads or processes are at work
+FILE_BYTES = READ_BYTES + MAX_WAITING * PIECE_BYTES
 LINES = {
     "jepsen-kafka": (
         b"{:type :invoke, :process 1, :f :send, :value [[:send x 7]], :time 14}\n"
@@ -70,9 +72,13 @@ def large(request: pytest.FixtureRequest, tmp_path: Path) -> LargeImport:
     return large
 
 
-@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["process", "group"])
+@pytest.mark.parametrize(
+    ("send", "number"),
+    [(os.kill, signal.SIGINT), (os.killpg, signal.SIGINT), (os.kill, signal.SIGTERM)],
+    ids=["process", "group", "terminated"],
+)
 def test_an_import_that_is_interrupted_leaves_nothing_behind(
-    large: LargeImport, send: Callable[[int, int], None]
+    large: LargeImport, send: Callable[[int, int], None], number: signal.Signals
 ) -> None:
     """Exit code 2 and one sentence, whether the signal is sent to the command or, as by a terminal,
     to all of its processes, none of which is left."""
@@ -85,7 +91,7 @@ def test_an_import_that_is_interrupted_leaves_nothing_behind(
         start_new_session=True,
     ) as process:
         wait_until(lambda: large.has_begun(process.pid))
-        send(process.pid, signal.SIGINT)
+        send(process.pid, number)
         out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out, err) == (2, "", f"{STOPPED}\n")
     assert large.has_left() == ["large.edn", "tmp"]

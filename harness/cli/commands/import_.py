@@ -69,13 +69,17 @@ def command(
     from harness.cli.console import working
     from harness.cli.session import ReportOptions, check, say, starting_spark
     from harness.importers import _run_folder, _source
+    from harness.run.interrupts import stop_signals_interrupt
     from harness.text.sanitize import sanitize
 
     read = registry.load("importer", name)
     _run_folder.refuse_existing(out)
     _source.MAX_UNPACKED_MB.set(most_mb)
     size = file.stat().st_size if file.is_file() else 0
-    with starting_spark(spark, wanted=checked, file_bytes=size) as sessions:
+    with (
+        stop_signals_interrupt(),
+        starting_spark(spark, wanted=checked, file_bytes=size) as sessions,
+    ):
         with working(f"importing {file.name}") as step:
             step("reading")
             recording = read(file)
