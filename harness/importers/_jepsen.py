@@ -68,6 +68,7 @@ from harness.operation import F, Type
 
 MAX_WAITING = 12  # pieces in work or waiting for it
 FEW_PIECES = 3  # not worth several processes
+MANY_PIECES = 16  # worth the start of compiled functions, and the first time their compilation
 ONLY = 0  # the key of the one object
 ODD_VALUE = "ODD_VALUE"  # the rule of slips of decoders
 _SPACES = re.compile(rb"\s*")
@@ -364,18 +365,21 @@ def _pieces(path: Path, form: Format, slips: Slips, size: int) -> Iterator[Piece
     if is_json(first[1]) or starts_several_lines(first[1]):
         yield _read_whole(form, b"".join([first[1], *(data for _, data in found)]))
         return
-    few = [first, *islice(found, FEW_PIECES)]
+    few = [first, *islice(found, MANY_PIECES)]
     if len(few) <= FEW_PIECES:
         yield from (read_piece(form, *piece) for piece in few)
         return
-    with _pool(form) as pool:
-        waiting: deque[Future[Piece]] = deque()
+    pool = _pool(form, compiled=len(few) > MANY_PIECES)
+    waiting: deque[Future[Piece]] = deque()
+    try:
         for piece in chain(few, found):
             waiting.append(pool.submit(read_piece, form, *piece))
             if len(waiting) > MAX_WAITING:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)  # an import that is stopped reads no more pieces
 
 
 def _beginning(found: Iterator[tuple[int, bytes]]) -> Iterator[bytes]:
@@ -404,13 +408,13 @@ def _end(match: re.Match[bytes] | None) -> int:
     return match.end() if match else 0
 
 
-def _pool(form: Format) -> Executor:
-    """Return threads for a format that compiled functions read: those release the interpreter's
-    lock."""
-    count = cpu_count() or 1
+def _pool(form: Format, *, compiled: bool) -> Executor:
+    """Return threads for a format that becomes columns: what reads those releases the interpreter's
+    lock. `compiled`: they read by compiled functions."""
+    count, begin = cpu_count() or 1, load_scanner if compiled else None
     if form.columns:
-        return ThreadPoolExecutor(count, initializer=load_scanner)
-    return ProcessPoolExecutor(count, get_context("spawn"), initializer=load_scanner)
+        return ThreadPoolExecutor(count, initializer=begin)
+    return ProcessPoolExecutor(count, get_context("spawn"), initializer=begin)
 
 
 def read_piece(form: Format, first_line: int, data: bytes) -> Piece:

@@ -2,8 +2,9 @@
 
     {:index 3, :type :ok, :process 2, :f :send, :value [[:send 4 [0 17]]], :time 1250300}
 
-Large files are scanned by compiled functions (`_scanner`), which leave the lines that they are not
-certain of. `_edn` reads those one by one, and small files, with the same result.
+Lines that are alike are read as columns: in large files by compiled functions (`_scanner`), whose
+first use takes seconds, in others by taking the lines apart at their colons. Both leave the lines
+that they are not certain of to `_edn`, which reads them one by one, with the same result.
 
 An operation may span lines, and a line may have several operations. A literal that cannot be read
 does not matter under a key that is not needed.
@@ -17,12 +18,14 @@ as 3.0 is the whole number 3.
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from harness.importers import _edn
 from harness.importers._recording import (
@@ -39,7 +42,18 @@ from harness.importers._source import decoded
 from harness.operation import Type
 
 TYPES = {"invoke": Type.INVOKE, "ok": Type.OK, "fail": Type.FAIL, "info": Type.INFO}
-COMPILED_BYTES = 4 << 20  # from which on the start of the scanner pays, if not its compilation
+COMPILED_BYTES = 4 << 20  # of JSON, from which on the scanner's start pays, if not its compilation
+MAX_SAMPLES = 16  # orders of keys in one piece
+FEW_LINES = 64  # not worth a sample
+SEPARATOR = b" :"
+PLAIN = r"^#?[ !$-:<-\[\]_-}]+$"  # no string, comment or tag; a tag may begin the line
+TAG = re.compile(rb"(?:#[A-Za-z][A-Za-z0-9_./-]*)?")
+NUMBER = r"(?:0|[1-9][0-9]{0,17})"
+WORD = r"[A-Za-z][A-Za-z0-9_-]*"
+VECTOR = rf"^\[:(?P<word>{WORD})(?:[ ,].*)?\]$"  # that begins with a keyword
+ATOM = rf"(?:-?(?:0|[1-9][0-9]*)|:?{WORD}|~)"
+COLLECTION = rf"\[(?:{ATOM}(?:,? {ATOM})*)?\]|\{{(?:{ATOM} {ATOM}(?:,? {ATOM} {ATOM})*)?\}}"
+DEEPEST = 8  # collections in each other that are read as columns
 SCANNED = 1 << 16  # objects of JSON that become columns together
 NAMED, NO_PROCESS = -2, -3  # processes: `actor` has the name; the line has no process
 MAX_PROCESSES = 1 << 31
@@ -66,9 +80,8 @@ def columns_of(
     data: bytes, first_line: int, fs: Sequence[str], slips: Slips, beside: str = ""
 ) -> pa.RecordBatch:
     """Return the FIELDS of all operations in whole lines. `beside`: another key to return."""
-    if not is_worth_compiling(len(data)):
-        lines = data.split(b"\n")
-        return _one_by_one(lines, range(first_line, first_line + len(lines)), fs, slips, beside)
+    if not is_worth_compiling(0):
+        return _taken_apart(data, first_line, fs, slips, beside)
     from harness.importers import _scanner
 
     view = np.frombuffer(data, np.uint8)
@@ -166,6 +179,165 @@ def text_at(column: pa.BinaryArray, row: int) -> str | None:
     """Return a text of FIELDS; bytes that are not UTF-8 are replaced."""
     found: bytes | None = column[row].as_py()
     return None if found is None else found.decode(errors="replace")
+
+
+# ------------------------------------------------------------------------------ taken apart
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """The keys of a line in order, and for each whether its value is a keyword."""
+
+    prefix: bytes
+    keys: tuple[tuple[str, bool], ...]
+
+    @property
+    def colons(self) -> int:
+        return len(self.keys) - 1 + sum(keyword for _, keyword in self.keys)
+
+    @classmethod
+    def of(cls, line: bytes) -> "_Sample | None":
+        """Return the sample that a line gives, if it can be one."""
+        try:
+            form = _edn.read(line.decode())
+        except ValueError:
+            return None
+        if not isinstance(form, dict) or not all(isinstance(k, _edn.Keyword) for k in form):
+            return None
+        keys = tuple((str(k), isinstance(v, _edn.Keyword)) for k, v in form.items())
+        known, prefix = dict(keys), line[: line.index(b"{")]
+        good = known.get("type") and known.get("f", True) and known.get("process") is False
+        return cls(prefix, keys) if good and TAG.fullmatch(prefix) else None
+
+
+def _taken_apart(
+    data: bytes, first_line: int, fs: Sequence[str], slips: Slips, beside: str
+) -> pa.RecordBatch:
+    """Return the FIELDS of lines: those with the same keys in the same order become columns."""
+    lines = pc.split_pattern(pa.array([data]), b"\n").flatten()
+    colons = pc.count_substring(lines, SEPARATOR).to_numpy()
+    plain = _matches(lines, PLAIN)
+    waiting = np.flatnonzero(plain)
+    slow = [np.flatnonzero(~plain)]
+    found: list[pa.RecordBatch] = []
+    while len(found) < MAX_SAMPLES and len(waiting) > FEW_LINES:
+        fits = np.zeros(len(waiting), np.bool_)
+        if sample := _Sample.of(lines[int(waiting[0])].as_py()):
+            alike = waiting[colons[waiting] == sample.colons]
+            there = lines.take(pa.array(alike))
+            batch, good = _at_once(there, first_line + alike, sample, fs, beside)
+            fits[np.searchsorted(waiting, alike[good])] = True
+            found.append(batch)
+        if not fits[0]:
+            fits[0] = True
+            slow.append(waiting[:1])
+        waiting = waiting[~fits]
+    rest = np.sort(np.concatenate([*slow, waiting]))
+    numbers = (first_line + rest).tolist()
+    found.append(_one_by_one(lines.take(pa.array(rest)).to_pylist(), numbers, fs, slips, beside))
+    return sorted_by_line(found)
+
+
+def _at_once(
+    lines: pa.BinaryArray, number: Ints, sample: _Sample, fs: Sequence[str], beside: str
+) -> tuple[pa.RecordBatch, Bools]:
+    """Return the FIELDS of lines with as many colons as the sample, and which of them fit it."""
+    pieces = pc.split_pattern(lines, SEPARATOR).flatten()
+    width = sample.colons + 1
+    columns = iter(pieces.take(pa.array(np.arange(n, len(pieces), width))) for n in range(width))
+    good = np.ones(len(lines), np.bool_)
+    found: dict[str, pa.BinaryArray] = {}
+    for index, (name, keyword) in enumerate(sample.keys):
+        key = name.encode() if index else b"%s{:%s" % (sample.prefix, name.encode())
+        closing = b"," if index + 1 < len(sample.keys) else b"}"
+        if keyword:
+            good &= is_true(pc.equal(next(columns), key))
+            key = b""
+        found[name] = _within(next(columns), key and key + b" ", closing, good)
+        good &= _matches(found[name], f"^{WORD}$") if keyword else _is_certain(found[name])
+    absent = pa.nulls(len(lines), pa.binary())
+    keywords = dict(sample.keys)
+    kind = pc.index_in(found["type"], _words(TYPES)).fill_null(-1).to_numpy()
+    good &= kind >= 0
+    process = _whole(found["process"], good)
+    good &= process < MAX_PROCESSES
+    time = _whole(found["time"], good) if "time" in found else np.full(len(lines), UNTIMED)
+    error = np.full(len(lines), NO_ERROR)
+    if "error" in found:
+        error = _errors(found["error"], keywords["error"], good)
+
+    def text_of_key(name: str) -> pa.BinaryArray:
+        column = found.get(name, absent)
+        if keywords.get(name):
+            return pc.binary_join_element_wise(b":", column, b"")
+        return pc.if_else(pc.equal(column, b"nil"), None, column)
+
+    f = pc.index_in(found.get("f", absent), _words(fs))
+    columns_found = {
+        "line": number,
+        "type": np.array([int(t) for t in TYPES.values()])[kind],
+        "process": process,
+        "f": f.fill_null(UNKNOWN if "f" in found else NAMELESS).to_numpy(),
+        "time": time,
+        "error": error,
+        "value": text_of_key("value"),
+        "beside": text_of_key(beside),
+        "name": found.get("f", absent),
+        "actor": absent,
+    }
+    return batch_of(columns_found).filter(pa.array(good)), good
+
+
+def _is_certain(column: pa.BinaryArray) -> Bools:
+    """Return which texts are one form of numbers, words and collections, which `_edn` reads as it
+    is: collections without others become `~`, until none is left."""
+    texts = column.view(pa.string())
+    for _ in range(DEEPEST):
+        known = _matches(texts, f"^{ATOM}$")
+        if known.all():
+            break
+        texts = pc.replace_substring_regex(texts, COLLECTION, "~")
+    return _matches(texts, f"^{ATOM}$")
+
+
+def _matches(column: pa.BinaryArray, pattern: str) -> Bools:
+    return is_true(pc.match_substring_regex(column, pattern))
+
+
+def _words(names: Iterable[str]) -> pa.Array:
+    return pa.array([name.encode() for name in names], pa.binary())
+
+
+def _within(column: pa.BinaryArray, before: bytes, after: bytes, good: Bools) -> pa.BinaryArray:
+    """Return what stands between two texts. Where they do not enclose any, it is 0, and not
+    `good`."""
+    enclosed = is_true(pc.and_(pc.starts_with(column, before), pc.ends_with(column, after)))
+    enclosed &= pc.binary_length(column).to_numpy() > len(before + after)
+    good &= enclosed
+    column = pc.if_else(pa.array(enclosed), column, before + b"0" + after)
+    return pc.binary_slice(column, len(before), -len(after))
+
+
+def _whole(column: pa.BinaryArray, good: Bools) -> Ints:
+    """Return whole numbers. Texts that are none are 0, and not `good`."""
+    whole = _matches(column, f"^{NUMBER}$")
+    good &= whole
+    numbers = pc.if_else(pa.array(whole), column, b"0").view(pa.string()).cast(pa.int64())
+    found: Ints = numbers.to_numpy()
+    return found
+
+
+def _errors(column: pa.BinaryArray, keyword: bool, good: Bools) -> Ints:
+    """Return the error that each value, or the keyword that begins a vector, stands for. What is
+    not certain is not `good`."""
+    nil, words = np.zeros(len(column), np.bool_), column.view(pa.string())
+    if not keyword:
+        nil = is_true(pc.equal(column, b"nil"))
+        words = pc.struct_field(pc.extract_regex(words, VECTOR), 0)
+        good &= nil | is_true(words.is_valid())
+    spelt = pc.replace_substring(pc.ascii_lower(words), "_", "-")
+    empty = is_true(pc.is_in(spelt, value_set=pa.array(EMPTY_WORDS)))
+    return np.where(nil, NO_ERROR, np.where(empty, EMPTY, FAILED))
 
 
 # -------------------------------------------------------------------------------- one by one

@@ -10,18 +10,19 @@ To prove a loss needs no final reader: messages of a key have offsets, so a proc
 offset has all lower ones behind it. A note `PASSED {"key": 3, "to": 1200}` gives for each key how
 far any process read; a message acknowledged below that and never read is lost.
 
-In large files values of whole numbers are read by compiled functions (`_message_scanner`), all
-others one by one:
+Values of whole numbers are read as columns, in large files by compiled functions
+(`_message_scanner`); all others one by one:
 
     [[:send k v]]  [[:send k [offset v]]]  [[:poll]]  [[:poll {k [[offset v] ...], ...}]]
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from harness.history.notes import ASSIGN, CRASH, REBALANCE, SUBSCRIBE
 from harness.importers import _edn
@@ -39,11 +40,13 @@ from harness.importers._jepsen import (
     pair,
     unexpected,
 )
-from harness.importers._lines import is_worth_compiling, text_at
+from harness.importers._lines import NUMBER, is_true, is_worth_compiling, text_at
 from harness.importers._recording import (
     MAX_NUMBER,
     NO_ERROR,
     PARTS,
+    SAME,
+    Bools,
     HistoryNote,
     Ints,
     PartsBuilder,
@@ -58,8 +61,6 @@ READING = {"assign": ASSIGN, "subscribe": SUBSCRIBE, "crash": CRASH}
 
 def decode(lines: OperationLines, slips: Slips) -> DecodedPiece:
     """Decode common shapes as columns, and the others one by one."""
-    if not is_worth_compiling(lines.value.nbytes):
-        return DecodedPiece(*one_by_one(lines, np.arange(len(lines)), slips))
     fast, rest = common_shapes(lines)
     slow, notes = one_by_one(lines, rest, slips)
     if not slow.num_rows:
@@ -175,8 +176,93 @@ def _keys(form: Any) -> tuple[str, ...]:
 # ---------------------------------------------------------------------------- columns at once
 
 
+SENDS = (
+    rf"^\[\[:send (?P<key>{NUMBER}) (?P<value>{NUMBER})\]\]$",
+    rf"^\[\[:send (?P<key>{NUMBER}) \[(?P<offset>{NUMBER}) (?P<value>{NUMBER})\]\]\]$",
+)
+EMPTY_POLLS = pa.array(["[[:poll]]", "[[:poll {}]]"])
+MESSAGE = rf"\[{NUMBER} {NUMBER}\]"
+OF_KEY = rf"{NUMBER} \[{MESSAGE}(?: {MESSAGE})*\]"
+POLL = rf"^\[\[:poll \{{{OF_KEY}(?:, {OF_KEY})*\}}\]\]$"
+
+
 def common_shapes(lines: OperationLines) -> tuple[pa.Table, Ints]:
     """Return the parts of events whose values have a common shape, and the other events."""
+    if is_worth_compiling(lines.value.nbytes):
+        return _scanned(lines)
+    events = np.flatnonzero(lines.of_kinds(*OPERATIONS))
+    values = lines.value.take(pa.array(events)).view(pa.string())
+    found = []
+    for shape in SENDS:
+        fields = pc.extract_regex(values, shape)
+        sent = fields.drop_null()
+        columns = {each.name: sent.field(n) for n, each in enumerate(sent.type)}
+        found.append(_parts(events[is_true(fields.is_valid())], F.SEND, columns))
+    filled = is_true(pc.match_substring_regex(values, POLL))
+    filled[filled] &= ~_names_a_key_twice(values.filter(pa.array(filled)))
+    empty = is_true(pc.is_in(values, value_set=EMPTY_POLLS))
+    messages = _messages(values.filter(pa.array(filled)), events[filled])
+    found += [messages, _parts(events[filled | empty], F.POLL, {})]
+    table = pa.concat_tables(found)
+    event = table.column("event").to_numpy()
+    order = np.argsort(event, kind="stable")
+    others = np.setdiff1d(np.arange(len(lines)), event)
+    return table.take(pa.array(order)).combine_chunks(), others
+
+
+def _of_keys(polls: pa.StringArray) -> pa.ListArray:
+    """Return for each poll of the common shape a text for each key: `3 [[0 17] [1 18]]`."""
+    return pc.split_pattern(pc.utf8_slice_codeunits(polls, len("[[:poll {"), -len("}]]")), ", ")
+
+
+def _names_a_key_twice(polls: pa.StringArray) -> Bools:
+    """Return which polls do: the last one of equal keys counts."""
+    of_keys = _of_keys(polls)
+    poll = pc.list_parent_indices(of_keys).to_numpy()
+    texts = pc.split_pattern(of_keys.flatten(), " ", max_splits=1).flatten()
+    key = texts.take(pa.array(np.arange(0, len(texts), 2))).cast(pa.int64()).to_numpy()
+    order = np.lexsort((key, poll))
+    again = (np.diff(key[order]) == 0) & (np.diff(poll[order]) == 0)
+    twice = np.zeros(len(polls), np.bool_)
+    twice[poll[order][1:][again]] = True
+    return twice
+
+
+def _messages(polls: pa.StringArray, events: Ints) -> pa.Table:
+    """Return the messages of polls of the common shape."""
+    of_keys = _of_keys(polls)
+    texts = pc.split_pattern(of_keys.flatten(), " [")  # a key, and its messages
+    poll, entry = (pc.list_parent_indices(each).to_numpy() for each in (of_keys, texts))
+    is_key = np.diff(entry, prepend=-1) > 0
+    keys, messages = (texts.flatten().filter(pa.array(some)) for some in (is_key, ~is_key))
+    pairs = pc.split_pattern(pc.utf8_trim(messages, "[]"), " ").flatten().cast(pa.int64())
+    entry = entry[~is_key]
+    owner = poll[entry]
+    heads = np.flatnonzero(np.diff(owner, prepend=-1))
+    columns = {
+        "key": keys.cast(pa.int64()).take(pa.array(entry)),
+        "value": pairs.to_numpy()[1::2],
+        "offset": pairs.to_numpy()[0::2],
+        "pos": np.arange(len(owner)) - np.repeat(heads, np.diff(np.append(heads, len(owner)))),
+    }
+    return _parts(events[owner], F.POLL, columns)
+
+
+def _parts(events: Ints, f: F, columns: Mapping[str, Any]) -> pa.Table:
+    """Return parts; an absent column is null. Rows with a `pos` ended ok."""
+    n = len(events)
+    kind = Type.OK if "pos" in columns else SAME
+    columns = {**columns, "event": events, "f": np.full(n, f), "type": np.full(n, kind)}
+    return pa.table(
+        {
+            name: pa.array(columns[name]).cast(type_) if name in columns else pa.nulls(n, type_)
+            for name, type_ in PARTS.items()
+        }
+    )
+
+
+def _scanned(lines: OperationLines) -> tuple[pa.Table, Ints]:
+    """Return the same, found by compiled functions, which know more shapes."""
     from harness.importers import _message_scanner
 
     wanted = lines.of_kinds(*OPERATIONS) & lines.value.is_valid().to_numpy(zero_copy_only=False)

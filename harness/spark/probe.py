@@ -29,6 +29,10 @@ LEAVE_WITHIN_S = 10.0
 LOOK_EVERY_S = 1.0
 WAITING = "waiting for executors of the Spark master"
 MAKE_SURE = "make sure that it has workers with free cores and memory, and see in their logs"
+JVM_ENDED = (
+    "Spark's Java process ended before the check did; the kernel's log says whether it was killed"
+    " because memory ran out"
+)
 MAX_REASON_LETTERS = 400
 WORKER_ERROR, JVM_ERROR = "Error from python worker", "Driver stacktrace:"
 ERROR_LINE = re.compile(r"(Caused by: )?([\w.$]*(Error|Exception)|\[[A-Z_.]+\]|<_\w+)\b.*\w")
@@ -111,9 +115,15 @@ class ExecutorWatch:
 
 
 def is_remote(session: "SparkSession") -> bool:
-    """Whether executors are not in a JVM that we started."""
-    connect = type(session).__module__.startswith("pyspark.sql.connect")
-    return connect or not (session.conf.get("spark.master") or "").startswith(LOCAL)
+    """Whether executors are not in a JVM that we started. Raises BedFailed if that has exited."""
+    if type(session).__module__.startswith("pyspark.sql.connect"):
+        return True
+    from py4j.protocol import Py4JNetworkError
+
+    try:
+        return not (session.conf.get("spark.master") or "").startswith(LOCAL)
+    except (OSError, Py4JNetworkError) as e:
+        raise BedFailed(JVM_ENDED) from e
 
 
 def _probe_job(witness: Path) -> Callable[[Any], Any]:

@@ -212,6 +212,17 @@ def test_jobs_without_executors_wait(
     assert steps == [WAITING] * raises
 
 
+def test_a_jvm_that_has_exited_is_reported() -> None:
+    """As the next checker begins, and not as a refused connection."""
+
+    def get(name: str) -> str:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    session: Any = SimpleNamespace(conf=SimpleNamespace(get=get))
+    with pytest.raises(BedFailed, match="Java process ended"):
+        ExecutorWatch(session, lambda step: None, "loss")
+
+
 @pytest.mark.spark
 def test_a_master_without_workers_is_reported(patient: PatientRun) -> None:
     """In one sentence that says what to do and names the run; exit code 255, and no verdict."""

@@ -1,21 +1,22 @@
 """Reading thousands of lines at once means the same as reading them one by one.
 
-The readers of EDN and JSON are the judge: whatever a line looks like, the compiled scanner finds
-what they find, or leaves it to them.
+The readers of EDN and JSON are the judge: whatever a line looks like, the compiled scanner, or
+taking it apart at its colons, finds what they find, or leaves it to them.
 """
 
 import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from harness.importers import _edn, _lines
+from harness.importers import _edn, _lines, jepsen_kafka
 from harness.importers._jepsen import OperationLines, read_piece
 from harness.importers._lines import columns_of, columns_of_forms, text_at
 from harness.importers._recording import Slips
@@ -24,12 +25,23 @@ from harness.importers.jepsen_kafka import FORMAT, common_shapes, decode, one_by
 NAMES, LOG = FORMAT.names, FORMAT.beside
 
 
-@pytest.fixture(autouse=True, scope="module")
-def compiled() -> Iterator[None]:
-    """Small pieces are scanned, too."""
+@contextmanager
+def _reading(*, compiled: bool) -> Iterator[None]:
+    """All pieces are scanned, however small; or none is, although the scanner was loaded."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_lines, "COMPILED_BYTES", 0)
+        for module in (_lines, jepsen_kafka):
+            patch.setattr(module, "is_worth_compiling", lambda size_bytes: compiled)
+        patch.setattr(_lines, "FEW_LINES", 0)
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def scanned() -> Iterator[None]:
+    with _reading(compiled=True):
+        yield
+
+
+both_ways = pytest.mark.parametrize("compiled", [True, False], ids=["scanned", "apart"])
 
 
 WORDS = ["empty", "EMPTY", "a:b", "null", "é", 'a"b', "tab\t", "send", ":poll", "3", ""]
@@ -103,6 +115,7 @@ fields = st.fixed_dictionaries(
         "error": st.sampled_from(
             [
                 ":not-leader",
+                ":nil",
                 "nil",
                 " nil",
                 "nil,",
@@ -190,13 +203,15 @@ def _meaning(text: str) -> Any:
         return e.message
 
 
+@both_ways
 @settings(max_examples=200)
 @given(data=histories())
-def test_fields_are_those_that_the_reader_finds(data: bytes) -> None:
-    """Scanned lines have the fields that the reader finds in them, and the same slips."""
+def test_fields_are_those_that_the_reader_finds(data: bytes, compiled: bool) -> None:
+    """Lines read as columns have the fields that the reader finds in them, and the same slips."""
     fast, slow = Slips(), Slips()
-    found, expected = _rows(columns_of(data, 1, NAMES, fast, LOG)), _rows(_one_by_one(data, slow))
-    assert found == expected
+    with _reading(compiled=compiled):
+        found = _rows(columns_of(data, 1, NAMES, fast, LOG))
+    assert found == _rows(_one_by_one(data, slow))
     assert (fast.counts, fast.first) == (slow.counts, slow.first)
 
 
@@ -281,11 +296,14 @@ def _compare_objects(text: str) -> None:
     assert (fast.counts, fast.first) == (slow.counts, slow.first)
 
 
+@both_ways
 @settings(max_examples=150)
 @given(texts=st.lists(values, min_size=1, max_size=30), kind=st.integers(0, 3))
-def test_parts_are_those_that_the_reader_finds(texts: list[str], kind: int) -> None:
+@example(texts=["[[:poll {7 [[1 2]], 3 [[4 5]], 7 [[6 7]]}]]"], kind=1)
+def test_parts_are_those_that_the_reader_finds(texts: list[str], kind: int, compiled: bool) -> None:
     """Numbers found among bytes are the messages that the reader finds."""
-    _compare_parts(texts, kind)
+    with _reading(compiled=compiled):
+        _compare_parts(texts, kind)
 
 
 # as EDN and JSON write them
@@ -315,15 +333,20 @@ ODD_PARTS = [
 ]
 
 
+@both_ways
 @pytest.mark.parametrize("micro", MICROS)
 @pytest.mark.parametrize("after", ["", " [:send 5 18]"])
-def test_a_value_with_one_odd_part_means_what_the_reader_finds(micro: str, after: str) -> None:
+def test_a_value_with_one_odd_part_means_what_the_reader_finds(
+    micro: str, after: str, compiled: bool
+) -> None:
     """Each part of it is replaced by each odd one in turn, and written twice: no other one leaves
     the value to the reader."""
     parts = PART.findall(f"[{micro}{after}]")
     for at, part in enumerate(parts):
-        for odd in (*ODD_PARTS, part * 2):
-            _compare_parts(["".join([*parts[:at], odd, *parts[at + 1 :]])], kind=1)
+        texts = ["".join([*parts[:at], odd, *parts[at + 1 :]]) for odd in (*ODD_PARTS, part * 2)]
+        with _reading(compiled=compiled):
+            for text in texts:
+                _compare_parts([text], kind=1)
 
 
 def test_these_values_are_common_but_for_the_odd_part() -> None:
@@ -360,7 +383,8 @@ def _as_text(parts: pa.Table) -> list[dict[str, Any]]:
     return [{k: str(v) if k in ("key", "value") else v for k, v in r.items()} for r in rows]
 
 
-def test_common_shapes_are_left_to_nobody() -> None:
+@both_ways
+def test_common_shapes_are_left_to_nobody(compiled: bool) -> None:
     """Lines of the shapes that fill a history never go through the reader: it is the slow way."""
     common = [
         "[[:send 4 17]]",
@@ -373,10 +397,11 @@ def test_common_shapes_are_left_to_nobody() -> None:
     head = "{{:index 3, :type :ok, :process 2, :f :send, :value {}, :time 12}}\n"
     data = "".join(head.format(value) for value in common * 20).encode()
     slips = Slips()
-    heads = columns_of(data, 1, NAMES, slips, LOG)
-    line, kind, f, error = (heads[name].to_numpy() for name in ("line", "type", "f", "error"))
-    lines = OperationLines(line, kind, f, NAMES, heads["value"], error, heads["beside"])
-    parts, rest = common_shapes(lines)
+    with _reading(compiled=compiled):
+        heads = columns_of(data, 1, NAMES, slips, LOG)
+        line, kind, f, error = (heads[name].to_numpy() for name in ("line", "type", "f", "error"))
+        lines = OperationLines(line, kind, f, NAMES, heads["value"], error, heads["beside"])
+        parts, rest = common_shapes(lines)
     assert not len(rest)
     assert parts.num_rows == 20 * (1 + 1 + 1 + 1 + 2 + 7)
 

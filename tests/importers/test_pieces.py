@@ -1,7 +1,9 @@
 """A history means the same wherever its file is cut into pieces."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -114,3 +116,31 @@ def test_an_operation_without_an_end_is_cut(
     sizes = [len(data) for _, data in _source.pieces(path, Slips(), 10)]
     assert sum(sizes) == 7000
     assert max(sizes) < 120
+
+
+def test_an_import_that_is_stopped_reads_no_more_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first piece is interrupted; of those that wait, at most the one that began is read."""
+    path = tmp_path / "long.edn"
+    path.write_text("{:type :invoke, :process 0, :f :poll, :value [[:poll]]}\n" * 10)
+    stopping = Event()
+    read: list[int] = []
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            super().shutdown(wait=False, cancel_futures=cancel_futures)
+            stopping.set()
+            super().shutdown(wait)
+
+    def read_piece(form: _jepsen.Format, line: int, data: bytes) -> None:
+        read.append(line)
+        if line == 1:
+            raise KeyboardInterrupt
+        stopping.wait(60)
+
+    monkeypatch.setattr(_jepsen, "_pool", lambda form, compiled: Pool(1))
+    monkeypatch.setattr(_jepsen, "read_piece", read_piece)
+    with pytest.raises(KeyboardInterrupt):
+        recording(path, FORMAT, 60)
+    assert len(read) <= 2
