@@ -33,6 +33,7 @@ from _used import Peak, used
 from harness import registry
 from harness.cli import session
 from harness.history.rundir import RunDir
+from harness.importers import _recording
 from harness.importers import _run_folder as _folder
 from harness.judge.judge import judge
 from harness.spark.master import DEFAULT
@@ -228,6 +229,7 @@ def _medians(results: list[dict[str, float]]) -> Mapping[str, float]:
 
 def _measure(path: Path, name: str, out: Path, *, check: bool) -> dict[str, object]:
     read_history = registry.load("importer", name)
+    getattr(_recording, "use_system_memory", lambda: None)()  # as `import` does
     began, cpu = time.perf_counter(), _cpu_s()
     with starting_spark(wanted=check) as spark:
         imported, run = _import(path, name, read_history, out, began, cpu)

@@ -242,6 +242,12 @@ class PartsBuilder:
         )
 
 
+def use_system_memory() -> None:
+    """Let Arrow take its memory from the C library, which keeps what is freed for the next array:
+    new pages of large arrays cost as much as what is done with them."""
+    pa.set_memory_pool(pa.system_memory_pool())
+
+
 def concatenated(tables: Sequence[pa.Table], starts: Sequence[int]) -> pa.Table:
     """Concatenate the parts of consecutive pieces; `starts`: the first event of each piece."""
     texts = {name for name in NAMED if any(pa.types.is_string(t.column(name).type) for t in tables)}

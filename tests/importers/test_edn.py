@@ -2,6 +2,7 @@
 
 import math
 import re
+import tracemalloc
 from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
@@ -255,3 +256,15 @@ def _kinds(form: Any) -> Any:
         return type(form), [_kinds(each) for each in form]
     assert not (isinstance(form, float) and math.isnan(form))
     return type(form)
+
+
+def test_a_long_text_takes_no_more_memory_than_a_few_copies() -> None:
+    """A regular expression that repeats a group keeps 150 bytes for each repetition."""
+    text = '["' + "x" * 1_000_000 + '"]'
+    tracemalloc.start()
+    try:
+        assert len(_edn.read(text)[0]) == 1_000_000
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 20_000_000
