@@ -15,9 +15,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import get_context, resource_tracker
+from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -26,6 +26,7 @@ from harness.errors import SeatrialError
 from harness.history.journal import skip_pandas
 from harness.history.rundir import RunDir
 from harness.history.runs import is_running, locked
+from harness.run.interrupts import STOP_SIGNALS, stop_signals_blocked
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -39,7 +40,6 @@ MEMORY = Path("/dev/shm")
 ROOM_BYTES = 1 << 28  # for each worker
 SCRATCH = "seatrial-worlds-"
 LEFT_S = 60.0  # the age from which a folder that is not locked was left behind
-TO_ALL = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)  # sent to a whole group of processes
 
 Work = Callable[[Item, Path], Result]  # processes an item; the folder is for its files
 
@@ -144,23 +144,12 @@ class _Worker(Generic[Item, Result]):
         self._line, line = context.Pipe()
         life, self._life = context.Pipe(duplex=False)
         self._process = context.Process(target=_serve, args=(*self._what, line, life), daemon=True)
-        with _signals_blocked():
+        with stop_signals_blocked():
             self._process.start()
         line.close()
         life.close()
         self._done = 0
         return self._line
-
-
-@contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """Block signals while a worker starts, until it ignores them itself."""
-    resource_tracker.ensure_running()  # started now, it would unblock them
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, TO_ALL)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _ending(code: int | None) -> str:
@@ -182,9 +171,9 @@ def _serve(
     life: Connection,
 ) -> None:
     """Process items until the connection is closed."""
-    for number in TO_ALL:
+    for number in STOP_SIGNALS:  # sent to the whole group of processes
         signal.signal(number, signal.SIG_IGN)  # the parent reacts, and ends this process
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, TO_ALL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     skip_pandas()
     threading.Thread(target=_end_with, args=(life, scratch), daemon=True).start()

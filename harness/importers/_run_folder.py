@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import numpy as np
@@ -76,9 +77,30 @@ def write(
         names["values"] = list(rows.values)
     if initial is not None:
         names["initial"] = _number_of(initial, names.get("values"))
+    was_there = out.exists()
     run = _make_folder(out)
+    try:
+        _fill(run, recording, rows, source, name, names, demands)
+    except BaseException:  # an interrupt, too
+        with suppress(OSError):
+            _empty(run.path)
+            if not was_there:
+                run.path.rmdir()
+        raise
+    return run
+
+
+def _fill(
+    run: RunDir,
+    recording: Recording,
+    rows: ImportedRows,
+    source: Path,
+    name: str,
+    names: Mapping[str, Any],
+    demands: tuple[str, ...],
+) -> None:
+    """Write the files of a run to its new folder."""
     kind = KINDS[recording.kind]
-    run.history.mkdir()
     (run.path / "origin").mkdir()
     with ThreadPoolExecutor(2) as pool:
         tasks = [pool.submit(write) for write in _writers(run, recording, rows)]
@@ -108,7 +130,6 @@ def write(
         reasons=list(_reasons(source, recording.slips, rows.ops, kind)),
         remarks=list(recording.caveats),
     )
-    return run
 
 
 def _demands(recording: Recording, source: Path, contract: Sequence[str] | None) -> tuple[str, ...]:
@@ -173,11 +194,22 @@ def _parted(ops: pa.Table) -> bool:
 
 
 def _make_folder(out: Path) -> RunDir:
+    """Create the folder of a run, and in it that of its history, which no other import has made."""
     try:
         out.mkdir(parents=True, exist_ok=True)
+        run = RunDir(out.resolve())
+        run.history.mkdir()
     except OSError as e:
         raise BadRequest(f"{out} cannot be created: {e.strerror}") from e
-    return RunDir(out.resolve())
+    return run
+
+
+def _empty(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.is_dir():
+            rmtree(path)
+        else:
+            path.unlink()
 
 
 def _reasons(

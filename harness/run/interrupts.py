@@ -32,6 +32,19 @@ def on_stop_signal(
 
 
 @contextmanager
+def stop_signals_blocked() -> Iterator[None]:
+    """Block these signals during the block, also in processes that it starts."""
+    from multiprocessing import resource_tracker  # not in every command
+
+    resource_tracker.ensure_running()  # started by `multiprocessing`, it would unblock them
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
 def stop_requested() -> Iterator[Callable[[], bool]]:
     """Keep stop signals from ending the block; the yielded function returns whether one came."""
     came = threading.Event()

@@ -1,21 +1,19 @@
 """What every command line offers: defaults, completion, quiet and colored output, dry runs."""
 
-import fcntl
 import json
 import os
-import pty
 import re
-import struct
 import subprocess
 import sys
-import termios
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from subprocess import CompletedProcess
 from xml.etree import ElementTree as Xml
 
 import click
 import pytest
+from terminal_lab import Terminal
 
 from harness.cli.commands._group import COMMANDS
 from harness.cli.commands._group import seatrial as group
@@ -275,30 +273,10 @@ def test_junit_has_a_suite_for_each_run(seatrial: Script, tmp_path: Path) -> Non
 
 def on_a_terminal(folder: Path, columns: int, *arguments: str) -> str:
     """What a terminal of so many columns is given."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     env = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "NO_COLOR")}
-    process = subprocess.Popen(
-        [SCRIPT, *arguments],
-        cwd=folder,
-        env={**env, "TERM": "xterm-256color"},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    )
-    os.close(theirs)
-    said = b""
-    while True:
-        try:
-            part = os.read(ours, 65536)
-        except OSError:
-            break
-        if not part:
-            break
-        said += part
-    os.close(ours)
-    process.wait(60)
-    return said.decode()
+    with closing(Terminal([SCRIPT, *arguments], env, columns, folder)) as terminal:
+        terminal.exit_code()
+        return terminal.printed
 
 
 def plain(said: str) -> list[str]:

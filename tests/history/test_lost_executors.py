@@ -1,18 +1,12 @@
 """Clusters without executors: a real master that never had a worker, and one that loses all of them
 while a checker runs. Spark would wait without end; `seatrial check` waits for a bounded time."""
 
-import fcntl
 import os
-import pty
 import re
-import struct
 import subprocess
 import sys
-import termios
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +15,7 @@ from typing import Any
 import pytest
 import sinking
 import spark_lab
+from terminal_lab import Terminal, wait_until
 
 from harness.errors import BedFailed
 from harness.history.rundir import RunDir
@@ -78,51 +73,6 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[spark_lab.Spark
         yield servers
 
 
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(spark_lab.STEP_S)
-
-
-class OnTerminal:
-    """A command on a terminal of its own, and what it prints there."""
-
-    def __init__(self, command: list[str], environment: Mapping[str, str]) -> None:
-        self._screen, inner = pty.openpty()
-        fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 400, 0, 0))
-        ends = {"stdin": inner, "stdout": inner, "stderr": inner}
-        self.process = subprocess.Popen(command, env=environment, **ends)
-        os.close(inner)
-        self._printed = b""
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def _read(self) -> None:
-        with suppress(OSError):  # the other side is closed
-            while part := os.read(self._screen, 1 << 16):
-                self._printed += part
-
-    def wait_for(self, pattern: str) -> None:
-        wait_until(lambda: re.search(pattern, self.text, re.DOTALL))
-
-    @property
-    def text(self) -> str:
-        """Return what was printed, without escape sequences."""
-        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self._printed.decode(errors="replace"))
-
-    def exit_code(self) -> int:
-        code = self.process.wait(PATIENCE_S)
-        self._reader.join()
-        return code
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self._reader.join()
-        os.close(self._screen)
-
-
 @dataclass
 class PatientRun:
     """A run, and its first checker, of another package, which ends when it may."""
@@ -147,11 +97,10 @@ class PatientRun:
             "PYSPARK_PYTHON": str(spark_lab.stranger(self.folder)),
             "SPARK_CONF_DIR": str(self.cluster.folder),
             "SEATRIAL_JAVA_WITHIN_S": f"{PATIENCE_S:.0f}",
-            "TERM": "xterm-256color",
         }
 
-    def on_terminal(self, **bounds: float) -> "closing[OnTerminal]":
-        return closing(OnTerminal(self.check(**bounds), self.environment()))
+    def on_terminal(self, **bounds: float) -> "closing[Terminal]":
+        return closing(Terminal(self.check(**bounds), self.environment(), columns=400))
 
     def wait_for_task(self) -> None:
         """Wait until the checker's task runs, and forget that it did."""

@@ -69,6 +69,7 @@ def command(
     from harness.cli.console import working
     from harness.cli.session import ReportOptions, check, say, starting_spark
     from harness.importers import _recording, _run_folder, _source
+    from harness.run.interrupts import stop_signals_interrupt
     from harness.text.sanitize import sanitize
 
     read = registry.load("importer", name)
@@ -76,7 +77,10 @@ def command(
     _source.MAX_UNPACKED_MB.set(most_mb)
     _recording.use_system_memory()
     size = file.stat().st_size if file.is_file() else 0
-    with starting_spark(spark, wanted=checked, file_bytes=size) as sessions:
+    with (
+        stop_signals_interrupt(),
+        starting_spark(spark, wanted=checked, file_bytes=size) as sessions,
+    ):
         with working(f"importing {file.name}") as step:
             step("reading")
             recording = read(file)

@@ -15,6 +15,7 @@ from seedlings import Gated, Sow, whose
 
 from harness.campaign import pool as workers
 from harness.campaign.pool import SCRATCH, run_in_pool
+from harness.run.interrupts import STOP_SIGNALS
 
 SOON_S = 30.0
 ROOT = Path(__file__).resolve().parents[3]
@@ -44,7 +45,7 @@ def test_an_item_has_so_much_time_of_the_processor() -> None:
     assert lost == {1: "", 2: "its process took too much CPU time", 3: ""}
 
 
-@pytest.mark.parametrize("number", workers.TO_ALL)
+@pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_what_is_sent_to_all_is_for_the_command_alone(
     number: signal.Signals, tmp_path: Path
 ) -> None:

@@ -1,0 +1,147 @@
+"""Imports that are interrupted end soon, with one sentence, and leave nothing behind."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from terminal_lab import CTRL_C, PATIENCE_S, Terminal, wait_until
+
+from harness.cli.exit_codes import exit_code
+from harness.importers import _run_folder
+from harness.importers._jepsen import MANY_PIECES, MAX_WAITING
+from harness.importers._source import PIECE_BYTES
+
+SCRIPT = Path(sys.executable).with_name("seatrial")
+READ_BYTES = (MANY_PIECES + 3) * PIECE_BYTES  # then threads or processes are at work
+FILE_BYTES = READ_BYTES + MAX_WAITING * PIECE_BYTES
+LINES = {
+    "jepsen-kafka": (
+        b"{:type :invoke, :process 1, :f :send, :value [[:send x 7]], :time 14}\n"
+        b"{:type :ok, :process 1, :f :send, :value [[:send x [7 7]]], :time 15}\n"
+    ),
+    "jepsen-register": (
+        b"{:type :invoke, :process 1, :f :write, :value 7, :time 14}\n"
+        b"{:type :ok, :process 1, :f :write, :value 7, :time 15}\n"
+    ),
+}
+STOPPED = "seatrial: stopped before there was a verdict"
+
+
+@dataclass
+class LargeImport:
+    """The import of a file that takes long to read."""
+
+    folder: Path
+    form: str
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "large.edn"
+
+    def command(self) -> list[str | Path]:
+        return [SCRIPT, "import", self.file, "--as", self.form, "--out", self.folder / "run"]
+
+    def environment(self) -> Mapping[str, str]:
+        return {**os.environ, "TMPDIR": str(self.folder / "tmp")}
+
+    def has_begun(self, pid: int) -> bool:
+        """Whether a process has read the beginning of the file."""
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            if entry.exists() and entry.samefile(self.file):
+                position, *_ = Path(f"/proc/{pid}/fdinfo/{entry.name}").read_text().splitlines()
+                return int(position.split()[1]) >= READ_BYTES
+        return False
+
+    def has_left(self) -> list[str]:
+        return sorted(path.name for path in self.folder.rglob("*"))
+
+
+@pytest.fixture(params=LINES)
+def large(request: pytest.FixtureRequest, tmp_path: Path) -> LargeImport:
+    """One of threads, and one of processes."""
+    (tmp_path / "tmp").mkdir()
+    large = LargeImport(tmp_path, request.param)
+    lines = LINES[large.form]
+    large.file.write_bytes(lines * (FILE_BYTES // len(lines)))
+    return large
+
+
+@pytest.mark.parametrize(
+    ("send", "number"),
+    [(os.kill, signal.SIGINT), (os.killpg, signal.SIGINT), (os.kill, signal.SIGTERM)],
+    ids=["process", "group", "terminated"],
+)
+def test_an_import_that_is_interrupted_leaves_nothing_behind(
+    large: LargeImport, send: Callable[[int, int], None], number: signal.Signals
+) -> None:
+    """Exit code 2 and one sentence, whether the signal is sent to the command or, as by a terminal,
+    to all of its processes, none of which is left."""
+    with subprocess.Popen(
+        large.command(),
+        env=large.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        wait_until(lambda: large.has_begun(process.pid))
+        send(process.pid, number)
+        out, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, out, err) == (2, "", f"{STOPPED}\n")
+    assert large.has_left() == ["large.edn", "tmp"]
+    wait_until(lambda: not _is_group(process.pid))
+
+
+def _is_group(number: int) -> bool:
+    try:
+        os.killpg(number, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_an_import_shows_that_it_reads_until_ctrl_c_is_pressed(large: LargeImport) -> None:
+    """On a terminal."""
+    with closing(Terminal(large.command(), large.environment(), columns=200)) as terminal:
+        terminal.wait_for("importing large.edn: reading")
+        wait_until(lambda: large.has_begun(terminal.process.pid))
+        terminal.press(CTRL_C)
+        assert terminal.exit_code() == 2
+    assert terminal.text.splitlines()[-1] == STOPPED
+    assert "Traceback" not in terminal.text
+    assert large.has_left() == ["large.edn", "tmp"]
+
+
+@pytest.mark.parametrize("was_there", [False, True])
+@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 2), (OSError(28, "full"), 255)])
+def test_an_import_that_fails_while_it_writes_leaves_no_half_of_a_run(
+    tmp_path: Path,
+    error: BaseException,
+    code: int,
+    was_there: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """An empty folder is there afterwards if it was before."""
+    out = tmp_path / "run"
+    if was_there:
+        out.mkdir()
+    (tmp_path / "small.edn").write_bytes(LINES["jepsen-register"])
+
+    def fail(path: Path, table: object) -> None:
+        path.write_bytes(b"half of it")
+        raise error
+
+    monkeypatch.setattr(_run_folder, "_write_table", fail)
+    command = ("import", str(tmp_path / "small.edn"), "--as", "jepsen-register", "--out", str(out))
+    assert exit_code(command) == code
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("seatrial: ")
+    assert out.exists() is was_there
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [*["run"] * was_there, "small.edn"]
