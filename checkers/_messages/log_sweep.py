@@ -55,6 +55,7 @@ from checkers._messages.message_rows import (
     SpillingBlocks,
     merged,
     pack,
+    queue_rows,
 )
 from checkers._messages.messages import Members
 from checkers._messages.poll_steps import (
@@ -76,7 +77,6 @@ from checkers._spark.spark_stages import (
     Batches,
     Share,
     Unit,
-    arrays,
     in_batches,
     row_type,
 )
@@ -374,7 +374,7 @@ class LogJob:
         """Yield a writer's rows; in an imported history with wide numbers, for they are shifted."""
         imported = self.known.assignments is not None
         columns = (*READ_COLUMNS, "mop") if imported else READ_COLUMNS
-        return map(OpColumns, arrays(unit[1], columns, narrow=not imported, trivial=TRIVIAL))
+        return map(OpColumns, queue_rows(unit[1], columns, narrow=not imported, trivial=TRIVIAL))
 
     def judge_later(self, offsets: SpillingBlocks, writers: Sequence[LogBounds]) -> Batches | None:
         """The same for bounds that were taken when nothing was known of messages. None if they

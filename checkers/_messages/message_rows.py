@@ -23,6 +23,7 @@ from enum import IntFlag
 from functools import wraps
 from itertools import chain
 from operator import itemgetter
+from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import numpy as np
@@ -62,6 +63,7 @@ MAX_MISSING = 64  # blocks that a look-up may find missing before they are creat
 # A place is the position of a message, key << OFFSET_BITS | offset: a number in a block.
 OFFSET_BITS = 44
 MAX_OFFSETS = 1 << OFFSET_BITS
+MAX_QUEUES = 1 << (63 - OFFSET_BITS)
 
 COMPILED_ROWS = 1 << 16  # from which on plain Python is slower than the import of numba
 
@@ -356,6 +358,17 @@ class OpColumns:
         return OpColumns(self._columns, at if self._at is None else self._at[at])
 
 
+def queue_rows(
+    paths: Iterable[Path], columns: Sequence[str], **how: Any
+) -> Iterator[dict[str, Ints]]:
+    """Yield what `arrays` does. Raises ValueError if a queue's number does not fit in a place."""
+    for rows in arrays(paths, columns, **how):
+        if (highest := int(rows["key"].max(initial=-1))) >= MAX_QUEUES:
+            limit = f"checks of messages can tell {MAX_QUEUES:,} queues apart"
+            raise ValueError(f"a row names queue number {highest:,}, and {limit}")
+        yield rows
+
+
 def place_of(key: Ints, offset: Ints) -> Ints:
     """Return places. The offset may be absent, the key may not."""
     return (key << OFFSET_BITS) | np.where(in_range(offset), offset + 1, 0)
@@ -500,13 +513,14 @@ class MessageScan:
         """Add a unit's rows, some at a time, and yield those of operations, with more columns."""
         table, paths = unit
         if table != "ops":
-            for rows in arrays(paths, HELD_COLUMNS):
+            for rows in queue_rows(paths, HELD_COLUMNS):
                 observe_replica(blocks, rows["value"], rows["key"], rows["offset"], share)
                 yield OpColumns({})
             return
         columns = {*READ_COLUMNS, *more}
         columns |= ({"mop"} if self.imported else set()) | (set() if self.until is None else {"t"})
-        for ops in map(OpColumns, arrays(paths, sorted(columns), narrow=True, trivial=TRIVIAL)):
+        for rows in queue_rows(paths, sorted(columns), narrow=True, trivial=TRIVIAL):
+            ops = OpColumns(rows)
             observe(blocks, ops, self, share)
             yield ops
 

@@ -64,6 +64,7 @@ NO_FAULT = "no fault was injected"
 CUT_SHORT = frozenset(("BED_FAILED", "INTERRUPTED", NODE_GONE, DISK_FULL))
 
 UNFETCHED = re.compile(rf"\b{FetchFailed.__module__}\.{FetchFailed.__name__}: (.+)")
+WORKER_ENDED = "Python worker exited unexpectedly"  # in a Java traceback
 
 Check = Callable[[History, Trial, Any], Result]
 
@@ -196,6 +197,12 @@ def _run_guarded(check: Check, name: str, history: History, trial: Trial, spark:
             raise FetchFailed(fetch_error[1]) from e
         if isinstance(e, FetchFailed):
             raise
+        if WORKER_ENDED in str(e):
+            return _failed(
+                name,
+                f"a Python process of Spark ended while the checker {name} ran; if the kernel's"
+                " log says that it was killed for memory, check the run on a machine with more",
+            )
         lines = [line.strip() for line in registry.blame(e).splitlines() if line.strip()]
         words = " ".join((lines[0], lines[-1]) if len(lines) > 1 else lines)[:400]
         return _failed(name, f"the checker {name} failed ({words}); please report it with this run")

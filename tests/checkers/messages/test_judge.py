@@ -1,10 +1,12 @@
 """Judging: checkers are kept apart, the contract is applied, and the verdict is one sentence."""
 
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from signal import SIGKILL
 from types import SimpleNamespace
 from typing import Any
 
@@ -188,6 +190,21 @@ def test_a_crashed_checker_hides_nobody_elses_result(
     alone = judge.conclude([crashed], sound, Trial())
     both = judge.conclude([crashed, Result("loss", (LOST,))], sound, Trial())
     assert (alone.verdict, both.verdict) == (Judgement.UNKNOWN, Judgement.INVALID)
+
+
+@pytest.mark.spark
+def test_a_killed_python_process_of_spark_is_named(
+    sound: History, answering: Callable[[Callable[..., Any]], None], spark: Any
+) -> None:
+    def crash(history: History, trial: Trial, spark: Any) -> Result:
+        killed = spark.range(1).mapInArrow(lambda rows: os.kill(os.getpid(), SIGKILL), "id long")
+        killed.toArrow()
+        raise AssertionError("it was not killed")
+
+    answering(crash)
+    (reason,) = judge.run_checker("order", sound, Trial(), spark).reasons
+    assert reason.code == "CHECKER_FAILED"
+    assert reason.message.startswith("a Python process of Spark ended while the checker order ran")
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,11 @@ import pytest
 
 from checkers import offsets, replicas
 from checkers._messages.log_bounds import CONFLICT, FINAL, LOG_FIELDS, RESTAMPED, absorb
-from checkers._messages.message_rows import MAX_OFFSETS, Block
+from checkers._messages.message_rows import MAX_OFFSETS, MAX_QUEUES, Block
 from checkers._spark import spark_stages as _units
 from harness.history.journal import TableJournal
 from harness.history.reader import History
+from harness.judge.judge import judge_in_process
 from harness.judge.verdict import Judgement, Result
 from harness.trial import Trial
 
@@ -93,6 +94,22 @@ def test_an_offset_that_is_too_large_is_no_offset_of_another_queue(written: Any)
     beyond = f"2@{MAX_OFFSETS + 3}"
     history = written(f"send 0 ok@3 q1\nsend 1 ok@3 q1\nread {beyond}\nread 0@3 q1")
     assert judged(history) == {"OFFSET_CONFLICT": 1}
+
+
+def test_more_queues_than_can_be_told_apart_are_refused(written: Any) -> None:
+    """A place has 19 bits for the queue; beyond these the run is unknown, and never valid."""
+    most = MAX_QUEUES - 1
+    assert judged(written(f"send 0 ok@3 q{most}\nsend 1 ok@3 q{most}")) == {"OFFSET_CONFLICT": 1}
+    verdict = judge_in_process(written(f"send 0 ok@3 q{most + 1}\nread 0@3 q{most + 1}").run)
+    failed = {
+        c.checker: reason.message
+        for c in verdict.checkers
+        for reason in c.reasons
+        if reason.code == "CHECKER_FAILED"
+    }
+    assert verdict.verdict is Judgement.UNKNOWN
+    assert failed.keys() >= {"loss", "phantom", "duplicates", "order", "linearizable", "offsets"}
+    assert all("a row names queue number 524,288" in said for said in failed.values()), failed
 
 
 @pytest.mark.parametrize(
