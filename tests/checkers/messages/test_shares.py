@@ -108,6 +108,10 @@ def units_of(drawn: Sequence[Row], folder: Path) -> list[Unit]:
     return units
 
 
+def queue_of(value: int) -> int:
+    return VALUES.index(value) % 2
+
+
 def _writer_of(row: Row) -> int:
     return VALUES.index(row["value"]) % WRITERS if row["f"] == F.SEND else row["writer"]
 
@@ -157,7 +161,7 @@ def test_shares_and_stages_find_the_same_in_imported_histories(
     """The steps of processes and what transactions received of their own, too. There a message has
     one queue, since its number stands for both."""
     drawn = [
-        {**row, "mop": mop, "key": min(row["key"], VALUES.index(row["value"]) % 2)}
+        {**row, "mop": mop, "key": row["key"] if row["key"] == NONE else queue_of(row["value"])}
         for row, mop in zip(drawn, mops, strict=False)
     ]
     places = [(process << OPERATION_BITS | 1, 20) for process in (0, 1, 8, 9)]
