@@ -273,8 +273,7 @@ def test_junit_has_a_suite_for_each_run(seatrial: Script, tmp_path: Path) -> Non
 
 def on_a_terminal(folder: Path, columns: int, *arguments: str) -> str:
     """What a terminal of so many columns is given."""
-    env = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "NO_COLOR")}
-    with closing(Terminal([SCRIPT, *arguments], env, columns, folder)) as terminal:
+    with closing(Terminal([SCRIPT, *arguments], os.environ, columns, folder)) as terminal:
         terminal.exit_code()
         return terminal.printed
 

@@ -16,6 +16,7 @@ from pathlib import Path
 PATIENCE_S = 200.0  # with a busy machine
 STEP_S = 0.02
 LINES = 40
+OVERRIDES = ("COLUMNS", "LINES", "NO_COLOR")  # which xdist, for one, sets
 CTRL_C = b"\x03"
 
 
@@ -38,10 +39,11 @@ class Terminal:
     ) -> None:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, columns, 0, 0))
+        kept = {name: text for name, text in environment.items() if name not in OVERRIDES}
         self.process = subprocess.Popen(
             command,
             cwd=folder,
-            env={**environment, "TERM": "xterm-256color"},
+            env={**kept, "TERM": "xterm-256color"},
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
@@ -62,8 +64,11 @@ class Terminal:
         """Return what was printed, without escape sequences."""
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.printed)
 
+    def has_printed(self, pattern: str) -> bool:
+        return re.search(pattern, self.text, re.DOTALL) is not None
+
     def wait_for(self, pattern: str) -> None:
-        wait_until(lambda: re.search(pattern, self.text, re.DOTALL))
+        wait_until(lambda: self.has_printed(pattern))
 
     def press(self, key: bytes) -> None:
         os.write(self._ours, key)
