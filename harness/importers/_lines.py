@@ -80,7 +80,7 @@ def columns_of(
     data: bytes, first_line: int, fs: Sequence[str], slips: Slips, beside: str = ""
 ) -> pa.RecordBatch:
     """Return the FIELDS of all operations in whole lines. `beside`: another key to return."""
-    if not is_worth_compiling(0):
+    if not is_worth_compiling():
         return _taken_apart(data, first_line, fs, slips, beside)
     from harness.importers import _scanner
 
@@ -114,7 +114,7 @@ def load_scanner() -> None:
     import_module(f"{__package__}._scanner")
 
 
-def is_worth_compiling(size_bytes: int) -> bool:
+def is_worth_compiling(size_bytes: int = 0) -> bool:
     """Return whether to read so many bytes by compiled functions: many, or if they are loaded."""
     return size_bytes >= COMPILED_BYTES or f"{__package__}._scanner" in sys.modules
 

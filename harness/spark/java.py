@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -69,8 +70,11 @@ class Java:
         return cache_folder() / f"java{self.major}-{tag}-pyspark{version('pyspark')}.{kind}"
 
     def use_archive(self) -> list[str]:
+        """Return the flag for the archive, if there is one, and note that it was used."""
         if not self.archive.is_file():
             return []
+        with suppress(OSError):  # another user's
+            os.utime(self.archive)
         flag = "AOTCache" if self.major >= 25 else "SharedArchiveFile"
         return [f"-XX:{flag}={self.archive}"]
 
@@ -80,7 +84,8 @@ class Java:
 
 
 def drop_old_archives() -> None:
-    """Keep the newest few archives: they are large, and each installation of PySpark has one."""
+    """Keep the few archives that were used last: they are large, and each installation of PySpark
+    has one."""
     archives = [*cache_folder().glob("java*.jsa"), *cache_folder().glob("java*.aot")]
     for old in sorted(archives, key=lambda path: path.stat().st_mtime_ns)[:-ARCHIVES_KEPT]:
         old.unlink(missing_ok=True)

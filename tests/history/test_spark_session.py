@@ -71,17 +71,21 @@ def test_each_installation_of_pyspark_has_its_own_archive(monkeypatch: pytest.Mo
 def test_old_archives_go_when_there_are_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The newest few stay, and whatever else is in the folder."""
+    """Those that were used last stay, however old, and whatever else is in the folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = tmp_path / "seatrial"
     folder.mkdir()
+    here = java.find_java()
     made = [folder / f"java17-{n}-pyspark4.jsa" for n in range(java.ARCHIVES_KEPT + 2)]
     for age, path in enumerate(reversed(made)):
         path.touch()
         os.utime(path, (1_000 - age, 1_000 - age))
     (folder / "notes").touch()
+    here.archive.touch()
+    os.utime(here.archive, (1, 1))
+    assert here.use_archive()
     java.drop_old_archives()
-    assert sorted(folder.iterdir()) == sorted([*made[2:], folder / "notes"])
+    assert sorted(folder.iterdir()) == sorted([*made[3:], folder / "notes", here.archive])
 
 
 def test_archives_live_in_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ def _reading(*, compiled: bool) -> Iterator[None]:
     """All pieces are scanned, however small; or none is, although the scanner was loaded."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (_lines, jepsen_kafka):
-            patch.setattr(module, "is_worth_compiling", lambda size_bytes: compiled)
+            patch.setattr(module, "is_worth_compiling", lambda size_bytes=0: compiled)
         patch.setattr(_lines, "FEW_LINES", 0)
         yield
 

@@ -76,7 +76,7 @@ def test_a_cut_anywhere_changes_nothing(
     path = tmp_path / "history.edn"
     path.write_bytes(data)
     for module in (_lines, jepsen_kafka):
-        monkeypatch.setattr(module, "is_worth_compiling", lambda size_bytes: scanned)
+        monkeypatch.setattr(module, "is_worth_compiling", lambda size_bytes=0: scanned)
     whole = recording(path, form)
     expected = _content(whole)
     folder = _folder(whole, path, form, tmp_path / "whole")
