@@ -166,9 +166,11 @@ class JvmLauncher:
             self._failure = e
 
     def _failure_text(self) -> str:
-        """Return the JVM's last output, or the exception's."""
+        """Return the signal that ended the JVM, its last output, or the exception's."""
         if self._ready.is_alive():
             return f"it did not answer within {self._within_s:g} s"
+        if (ended := self._jvm.poll()) is not None and ended < 0:
+            return f"signal {-ended} ended it; the kernel's log says whether memory had run out"
         self._output.seek(0)
         lines = [line for line in self._output.read().decode(errors="replace").splitlines() if line]
         failure = f"{self._failure}".splitlines() or [repr(self._failure)]
