@@ -115,7 +115,8 @@ def load_scanner() -> None:
 
 
 def is_worth_compiling(size_bytes: int = 0) -> bool:
-    """Return whether to read so many bytes by compiled functions: many, or if they are loaded."""
+    """Return whether to read so many bytes by compiled functions: many, or any if `load_scanner`
+    was called."""
     return size_bytes >= COMPILED_BYTES or f"{__package__}._scanner" in sys.modules
 
 

@@ -199,9 +199,11 @@ def common_shapes(lines: OperationLines) -> tuple[pa.Table, Ints]:
         columns = {each.name: sent.field(n) for n, each in enumerate(sent.type)}
         found.append(_parts(events[is_true(fields.is_valid())], F.SEND, columns))
     filled = is_true(pc.match_substring_regex(values, POLL))
-    filled[filled] &= ~_names_a_key_twice(values.filter(pa.array(filled)))
+    of_keys = _of_keys(values.filter(pa.array(filled)))
+    once = ~_has_a_key_twice(of_keys)
+    filled[filled] = once
     empty = is_true(pc.is_in(values, value_set=EMPTY_POLLS))
-    messages = _messages(values.filter(pa.array(filled)), events[filled])
+    messages = _messages(of_keys.filter(pa.array(once)), events[filled])
     found += [messages, _parts(events[filled | empty], F.POLL, {})]
     table = pa.concat_tables(found)
     event = table.column("event").to_numpy()
@@ -215,22 +217,20 @@ def _of_keys(polls: pa.StringArray) -> pa.ListArray:
     return pc.split_pattern(pc.utf8_slice_codeunits(polls, len("[[:poll {"), -len("}]]")), ", ")
 
 
-def _names_a_key_twice(polls: pa.StringArray) -> Bools:
-    """Return which polls do: the last one of equal keys counts."""
-    of_keys = _of_keys(polls)
+def _has_a_key_twice(of_keys: pa.ListArray) -> Bools:
+    """Return which polls name a key twice, of which the last counts."""
     poll = pc.list_parent_indices(of_keys).to_numpy()
     texts = pc.split_pattern(of_keys.flatten(), " ", max_splits=1).flatten()
     key = texts.take(pa.array(np.arange(0, len(texts), 2))).cast(pa.int64()).to_numpy()
     order = np.lexsort((key, poll))
     again = (np.diff(key[order]) == 0) & (np.diff(poll[order]) == 0)
-    twice = np.zeros(len(polls), np.bool_)
+    twice = np.zeros(len(of_keys), np.bool_)
     twice[poll[order][1:][again]] = True
     return twice
 
 
-def _messages(polls: pa.StringArray, events: Ints) -> pa.Table:
-    """Return the messages of polls of the common shape."""
-    of_keys = _of_keys(polls)
+def _messages(of_keys: pa.ListArray, events: Ints) -> pa.Table:
+    """Return the messages of polls, of which `of_keys` has a text for each key."""
     texts = pc.split_pattern(of_keys.flatten(), " [")  # a key, and its messages
     poll, entry = (pc.list_parent_indices(each).to_numpy() for each in (of_keys, texts))
     is_key = np.diff(entry, prepend=-1) > 0
