@@ -23,6 +23,7 @@ from checkers._messages.message_rows import (
     Bools,
     Ints,
     in_range,
+    queue_rows,
     reports,
 )
 from checkers._run.evidence import SAMPLE, rows_kept
@@ -31,7 +32,6 @@ from checkers._spark.spark_stages import (
     PARTIALS,
     Batches,
     Unit,
-    arrays,
     per_history,
     reduced,
     row_type,
@@ -149,7 +149,7 @@ class ReplicaJob:
     def scan(self, unit: Unit) -> Batches:
         """Reduce a file of entries to blocks."""
         blocks = Blocks(ENTRY_FIELDS)
-        for rows in arrays(unit[1], ("node", *COLUMNS)):
+        for rows in queue_rows(unit[1], ("node", *COLUMNS)):
             for node in np.unique(rows["node"]).tolist():
                 if 0 <= node < MAX_NODES:
                     mine = rows["node"] == node

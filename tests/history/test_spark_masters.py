@@ -224,8 +224,8 @@ def in_many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_cluster_does_what_a_machine_does(
     session: "SparkSession", run: RunDir, tmp_path: Path
 ) -> None:
-    """With an executor on each of two workers, the verdict has the same bytes; and a run that they
-    do not see is said to be one."""
+    """With an executor on each of two workers, the verdict has the same bytes; and of a run that
+    they do not see the check says so."""
     here = run.verdict_file.read_bytes()
     run.verdict_file.unlink()
     judge(run, session)

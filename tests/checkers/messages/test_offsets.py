@@ -112,6 +112,12 @@ def test_more_queues_than_can_be_told_apart_are_refused(written: Any) -> None:
     assert all("a row names queue number 524,288" in said for said in failed.values()), failed
 
 
+def test_a_replica_with_too_many_queues_is_refused(written: Any) -> None:
+    beyond = stored(written, [entry(0, 0, key=MAX_QUEUES), entry(1, 0, key=MAX_QUEUES)])
+    with pytest.raises(ValueError, match="a row names queue number 524,288"):
+        replicas.check(beyond, Trial(), None)
+
+
 @pytest.mark.parametrize(
     ("other", "marks"),
     [
