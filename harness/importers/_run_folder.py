@@ -11,7 +11,7 @@ origin/lines.parquet     for each operation the line on which it completed
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
@@ -77,59 +77,38 @@ def write(
         names["values"] = list(rows.values)
     if initial is not None:
         names["initial"] = _number_of(initial, names.get("values"))
-    was_there = out.exists()
-    run = _make_folder(out)
-    try:
-        _fill(run, recording, rows, source, name, names, demands)
-    except BaseException:  # an interrupt, too
-        with suppress(OSError):
-            _empty(run.path)
-            if not was_there:
-                run.path.rmdir()
-        raise
-    return run
-
-
-def _fill(
-    run: RunDir,
-    recording: Recording,
-    rows: ImportedRows,
-    source: Path,
-    name: str,
-    names: Mapping[str, Any],
-    demands: tuple[str, ...],
-) -> None:
-    """Write the files of a run to its new folder."""
     kind = KINDS[recording.kind]
-    (run.path / "origin").mkdir()
-    with ThreadPoolExecutor(2) as pool:
-        tasks = [pool.submit(write) for write in _writers(run, recording, rows)]
-    for task in tasks:
-        task.result()
-    run.write_names(names)
-    trial = Trial(
-        name=source.name.split(".")[0],
-        system="imported",
-        hosts="imported",
-        workload=recording.kind,
-        duration_s=max(rows.end, 1) / 1e9,
-        checkers=(*kind.checkers, *(kind.parted if _parted(rows.ops) else ())),
-        contract=demands,
-    )
-    run.trial_file.write_text(trial.to_toml())
-    run.update_state(
-        schema_version=SCHEMA_VERSION,
-        ended=True,
-        interrupted=False,
-        imported={"file": source.name, "as": name, "events": len(recording.events)},
-        gaps=recording.slips.gaps,
-        slips={
-            "counts": dict(recording.slips.counts),
-            "first": [_slip(slip) for slip in recording.slips.first],
-        },
-        reasons=list(_reasons(source, recording.slips, rows.ops, kind)),
-        remarks=list(recording.caveats),
-    )
+    with _new_folder(out) as run:
+        (run.path / "origin").mkdir()
+        with ThreadPoolExecutor(2) as pool:
+            tasks = [pool.submit(write) for write in _writers(run, recording, rows)]
+        for task in tasks:
+            task.result()
+        run.write_names(names)
+        trial = Trial(
+            name=source.name.split(".")[0],
+            system="imported",
+            hosts="imported",
+            workload=recording.kind,
+            duration_s=max(rows.end, 1) / 1e9,
+            checkers=(*kind.checkers, *(kind.parted if _parted(rows.ops) else ())),
+            contract=demands,
+        )
+        run.trial_file.write_text(trial.to_toml())
+        run.update_state(
+            schema_version=SCHEMA_VERSION,
+            ended=True,
+            interrupted=False,
+            imported={"file": source.name, "as": name, "events": len(recording.events)},
+            gaps=recording.slips.gaps,
+            slips={
+                "counts": dict(recording.slips.counts),
+                "first": [_slip(slip) for slip in recording.slips.first],
+            },
+            reasons=list(_reasons(source, recording.slips, rows.ops, kind)),
+            remarks=list(recording.caveats),
+        )
+    return run
 
 
 def _demands(recording: Recording, source: Path, contract: Sequence[str] | None) -> tuple[str, ...]:
@@ -193,23 +172,29 @@ def _parted(ops: pa.Table) -> bool:
     return bool((pc.max(ops.column("mop")).as_py() or 0) > 0)
 
 
-def _make_folder(out: Path) -> RunDir:
-    """Create the folder of a run, and in it that of its history, which no other import has made."""
+@contextmanager
+def _new_folder(out: Path) -> Iterator[RunDir]:
+    """Create the folder of a run, and in it that of its history, which no other import has made.
+    If the block fails, or is interrupted, nothing of it is left."""
+    was_there = out.exists()
     try:
         out.mkdir(parents=True, exist_ok=True)
         run = RunDir(out.resolve())
         run.history.mkdir()
     except OSError as e:
         raise BadRequest(f"{out} cannot be created: {e.strerror}") from e
-    return run
-
-
-def _empty(folder: Path) -> None:
-    for path in folder.iterdir():
-        if path.is_dir():
-            rmtree(path)
-        else:
-            path.unlink()
+    try:
+        yield run
+    except BaseException:
+        with suppress(OSError):
+            for path in run.path.iterdir():
+                if path.is_dir():
+                    rmtree(path)
+                else:
+                    path.unlink()
+            if not was_there:
+                run.path.rmdir()
+        raise
 
 
 def _reasons(
