@@ -371,8 +371,7 @@ def _pieces(path: Path, form: Format, slips: Slips, size: int) -> Iterator[Piece
     if len(few) <= FEW_PIECES:
         yield from (read_piece(form, *piece) for piece in few)
         return
-    texts = first[1].count(b'"') > first[1].count(b"\n")  # else such lines are read one by one
-    pool = _pool(form, compiled=texts or len(few) > MANY_PIECES)
+    pool = _pool(form, compiled=len(few) > MANY_PIECES)
     waiting: deque[Future[Piece]] = deque()
     try:
         for piece in chain(few, found):

@@ -46,12 +46,14 @@ COMPILED_BYTES = 4 << 20  # of JSON, from which on the scanner's start pays, if 
 MAX_SAMPLES = 16  # orders of keys in one piece
 FEW_LINES = 64  # not worth a sample
 SEPARATOR = b" :"
-PLAIN = r"^#?[ !$-:<-\[\]_-}]+$"  # no string, comment or tag; a tag may begin the line
+STRING = r'"[ !#-Z^-z|~]*"'  # without brackets: it is certain where collections begin
+PLAIN = rf"^#?(?:[ !$-:<-\[\]_-}}]|{STRING})+$"  # no comment or tag; a tag may begin the line
 TAG = re.compile(rb"(?:#[A-Za-z][A-Za-z0-9_./-]*)?")
 NUMBER = r"(?:0|[1-9][0-9]{0,17})"
 WORD = r"[A-Za-z][A-Za-z0-9_-]*"
 VECTOR = rf"^\[:(?P<word>{WORD})(?:[ ,].*)?\]$"  # that begins with a keyword
-ATOM = rf"(?:-?(?:0|[1-9][0-9]*)|:?{WORD}|~)"
+TEXT = r'^\[?":?(?P<word>[^"]*)"'  # a string, or a vector that begins with one
+ATOM = rf"(?:-?(?:0|[1-9][0-9]*)|:?{WORD}|{STRING}|~)"
 COLLECTION = rf"\[(?:{ATOM}(?:,? {ATOM})*)?\]|\{{(?:{ATOM} {ATOM}(?:,? {ATOM} {ATOM})*)?\}}"
 DEEPEST = 8  # collections in each other that are read as columns
 SCANNED = 1 << 16  # objects of JSON that become columns together
@@ -290,8 +292,8 @@ def _at_once(
 
 
 def _is_certain(column: pa.BinaryArray) -> Bools:
-    """Return which texts are one form of numbers, words and collections, which `_edn` reads as it
-    is: collections without others become `~`, until none is left."""
+    """Return which texts are one form of numbers, words, strings and collections, which `_edn`
+    reads as it is: collections without others become `~`, until none is left."""
     texts = column.view(pa.string())
     for _ in range(DEEPEST):
         known = _matches(texts, f"^{ATOM}$")
@@ -334,7 +336,8 @@ def _errors(column: pa.BinaryArray, keyword: bool, good: Bools) -> Ints:
     nil, words = np.zeros(len(column), np.bool_), column.view(pa.string())
     if not keyword:
         nil = is_true(pc.equal(column, b"nil"))
-        words = pc.struct_field(pc.extract_regex(words, VECTOR), 0)
+        found = (pc.struct_field(pc.extract_regex(words, each), 0) for each in (VECTOR, TEXT))
+        words = pc.coalesce(*found)
         good &= nil | is_true(words.is_valid())
     spelt = pc.replace_substring(pc.ascii_lower(words), "_", "-")
     empty = is_true(pc.is_in(spelt, value_set=pa.array(EMPTY_WORDS)))

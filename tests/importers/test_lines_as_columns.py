@@ -87,6 +87,13 @@ values = st.one_of(
             '[#inst "2020-01-01T00:00:00Z" #foo [1]]',
             '"a ] } \\" [ b"',
             '"[[:send 1 2"',
+            '"a :b"',
+            '["f(x): y" {"k" "~"}]',
+            '["a [" 1 "] b"]',
+            '["a [" 1) "] b"]',
+            '["a" "b]',
+            r'"\"',
+            '[[:send "k" "v"] [:send "k" ["v" "w"]]]',
             "[1 #_ 2 ^:x 3]",
             "(1\t2)",
             "{1 2 3}",
@@ -122,6 +129,13 @@ fields = st.fixed_dictionaries(
                 "nilly",
                 '"a \\" b"',
                 '"empty"',
+                '":empty"',
+                '"::empty"',
+                '"queue :empty"',
+                '"f(x): 3 > 2"',
+                '[":no-more" "a"]',
+                '["exhausted"]',
+                '"empty" "a"',
                 ":EMPTY",
                 "::queue_empty",
                 "nothing",
@@ -137,7 +151,9 @@ fields = st.fixed_dictionaries(
                 "7",
             ]
         ),
-        "node": st.sampled_from(["n1", ":n2", "1x", '"n"', "n1 n2", "#{", "#_", ":type"]),
+        "node": st.sampled_from(
+            ["n1", ":n2", "1x", '"n"', '"n', '"n :f"', "n1 n2", "#{", "#_", ":type"]
+        ),
         "rebalance-log": st.sampled_from(["[{:keys [1 2]}]", "nil", "[{]"]),
     },
 )
@@ -404,6 +420,36 @@ def test_common_shapes_are_left_to_nobody(compiled: bool) -> None:
         parts, rest = common_shapes(lines)
     assert not len(rest)
     assert parts.num_rows == 20 * (1 + 1 + 1 + 1 + 2 + 7)
+
+
+@both_ways
+@pytest.mark.parametrize(
+    "fields",
+    [
+        ':value "a text"',
+        ':value ["k" "v"]',
+        ':value [[:send "k" {"a" [1 2]}]]',
+        ':value nil, :error "refused: 127.0.0.1 (closed)"',
+        ':value nil, :error ["empty" 3], :node "n1"',
+    ],
+)
+def test_lines_with_texts_are_left_to_nobody(
+    fields: str, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their reader is never needed."""
+    left: list[bytes] = []
+    reader = _lines._one_by_one
+
+    def noted(raw: list[bytes], *more: Any) -> pa.RecordBatch:
+        left.extend(each for each in raw if each)
+        return reader(raw, *more)
+
+    monkeypatch.setattr(_lines, "_one_by_one", noted)
+    line = f"{{:type :fail, :process 2, :f :send, {fields}, :time 12}}\n".encode()
+    with _reading(compiled=compiled):
+        found = columns_of(line * 20, 1, NAMES, Slips(), LOG)
+    assert found.num_rows == 20
+    assert not left
 
 
 def test_a_piece_says_where_it_is_in_the_file() -> None:
