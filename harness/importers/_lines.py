@@ -4,7 +4,8 @@
 
 Lines that are alike are read as columns: in large files by compiled functions (`_scanner`), whose
 first use takes seconds, in others by taking the lines apart at their colons. Both leave the lines
-that they are not certain of to `_edn`, which reads them one by one, with the same result.
+that they are not certain of to `_edn`, which reads them one by one, with the same result. Of two
+errors in one value, a message may name either.
 
 An operation may span lines, and a line may have several operations. A literal that cannot be read
 does not matter under a key that is not needed.
