@@ -7,6 +7,8 @@ an exit code, too (`harness.cli.exit_codes`). A Ctrl-C after the last output is 
 import os
 import sys
 
+NO_VERDICT = 2
+
 
 def main() -> None:
     """Run the command. Child processes import nothing from the working directory either."""
@@ -18,7 +20,9 @@ def main() -> None:
         _ignore_interrupts()
     except KeyboardInterrupt:
         print("seatrial: stopped before there was a verdict", file=sys.stderr)
-        code = 2
+        code = NO_VERDICT
+    if code == NO_VERDICT:
+        _abandon_threads(code)
     sys.exit(code)
 
 
@@ -26,6 +30,17 @@ def _ignore_interrupts() -> None:
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _abandon_threads(code: int) -> None:
+    """End the process if threads still work for a command that was stopped: the interpreter would
+    wait for them, and a compiler cannot be interrupted."""
+    import atexit
+    import threading
+
+    if threading.active_count() > 1:
+        atexit._run_exitfuncs()
+        os._exit(code)
 
 
 if __name__ == "__main__":

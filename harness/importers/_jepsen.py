@@ -21,13 +21,11 @@ process, which began at the beginning of the history.
 """
 
 import re
-import signal
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from multiprocessing import get_context
 from os import cpu_count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,9 +62,15 @@ from harness.importers._recording import (
     Slips,
     concatenated,
 )
-from harness.importers._source import PIECE_BYTES, max_bytes, pieces, too_large
+from harness.importers._source import (
+    PIECE_BYTES,
+    AbandonedThreads,
+    max_bytes,
+    pieces,
+    quiet_processes,
+    too_large,
+)
 from harness.operation import F, Type
-from harness.run.interrupts import STOP_SIGNALS, stop_signals_blocked
 
 MAX_WAITING = 12  # pieces in work or waiting for it
 FEW_PIECES = 3  # not worth several processes
@@ -415,26 +419,8 @@ def _pool(form: Format, *, compiled: bool) -> Executor:
     lock. `compiled`: they read by compiled functions."""
     count, begin = cpu_count() or 1, load_scanner if compiled else None
     if form.columns:
-        return ThreadPoolExecutor(count, initializer=begin)
-    return QuietProcesses(
-        count, get_context("spawn"), initializer=_start_quietly, initargs=(begin,)
-    )
-
-
-class QuietProcesses(ProcessPoolExecutor):
-    """Processes that ignore a Ctrl-C, which is sent to the whole group, from their start on."""
-
-    def submit(self, *what: Any, **more: Any) -> Future[Any]:
-        with stop_signals_blocked():
-            return super().submit(*what, **more)
-
-
-def _start_quietly(begin: Callable[[], None] | None) -> None:
-    """Begin a process; its parent ends it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-    if begin is not None:
-        begin()
+        return AbandonedThreads(count, initializer=begin)
+    return quiet_processes(count, begin)
 
 
 def read_piece(form: Format, first_line: int, data: bytes) -> Piece:

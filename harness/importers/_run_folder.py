@@ -45,6 +45,7 @@ from harness.importers._rows import (
     total_counted,
 )
 from harness.operation import Type
+from harness.run.interrupts import stop_signals_deferred
 from harness.text.parsing import MAX_SECONDS, parse_integer
 from harness.trial import DEMANDS, ISOLATION, Trial
 
@@ -80,10 +81,13 @@ def write(
     kind = KINDS[recording.kind]
     with _new_folder(out) as run:
         (run.path / "origin").mkdir()
-        with ThreadPoolExecutor(2) as pool:
-            tasks = [pool.submit(write) for write in _writers(run, recording, rows)]
-        for task in tasks:
-            task.result()
+        pool = ThreadPoolExecutor(2)
+        try:
+            for task in [pool.submit(write) for write in _writers(run, recording, rows)]:
+                task.result()
+        finally:
+            with stop_signals_deferred():  # what is being written is removed after it
+                pool.shutdown(cancel_futures=True)
         run.write_names(names)
         trial = Trial(
             name=source.name.split(".")[0],

@@ -3,18 +3,28 @@
 Compression is recognized by the file's first bytes, not by its name. UTF-16 with a byte order
 mark, as PowerShell writes it, is converted to UTF-8. A truncated or damaged gzip file gives the
 data before the damage, and a slip.
+
+A thread or process that reads pieces may be in a compiler, for tens of seconds, where no exception
+reaches it. Its result is not needed when the import is stopped, so the command ends without it:
+`harness.cli.main` does not wait for threads, and processes are killed, but only while they compute.
+One that is killed while it sends a result leaves its parent waiting for the rest.
 """
 
+import signal
 import zlib
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, getincrementaldecoder
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import ContextVar
 from itertools import chain
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 from harness.errors import BadRequest
 from harness.importers._recording import Slip, Slips
+from harness.run.interrupts import STOP_SIGNALS, stop_signals_blocked, stop_signals_deferred
 
 PIECE_BYTES = 2 << 20  # columns of a piece this size stay in the cache of a processor
 MAX_OPERATION_BYTES = 8 << 20  # a longer operation of several lines may be cut at any line
@@ -163,3 +173,50 @@ def decoded(raw: bytes) -> tuple[str, bool]:
         return raw.decode(), True
     except UnicodeDecodeError:
         return raw.decode(errors="replace"), False
+
+
+# -------------------------------------------------------------------- pools that read pieces
+
+
+class AbandonedThreads(ThreadPoolExecutor):
+    """Threads that are not waited for at the end."""
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        super().shutdown(wait=False, cancel_futures=cancel_futures)
+
+
+class QuietProcesses(ProcessPoolExecutor):
+    """Processes that ignore a Ctrl-C, which is sent to the whole group, and end when the
+    pool is shut down, even if they compute."""
+
+    def submit(self, do: Callable[..., Any], /, *what: Any, **more: Any) -> Future[Any]:
+        with stop_signals_blocked():
+            return super().submit(_stoppable, do, *what, **more)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        with stop_signals_deferred():
+            for process in list((self._processes or {}).values()):
+                process.terminate()
+            super().shutdown(wait, cancel_futures=cancel_futures)
+
+
+def quiet_processes(count: int, begin: Callable[[], None] | None) -> QuietProcesses:
+    """Return so many processes; `begin` is called in each before its first work."""
+    spawn = get_context("spawn")
+    return QuietProcesses(count, spawn, initializer=_start_quietly, initargs=(begin,))
+
+
+def _start_quietly(begin: Callable[[], None] | None) -> None:
+    """Begin a process, in which stop signals are blocked."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if begin is not None:
+        _stoppable(begin)
+
+
+def _stoppable(do: Callable[..., Any], *what: Any, **more: Any) -> Any:
+    """Call a function, while stop signals end the process."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+    try:
+        return do(*what, **more)
+    finally:
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)

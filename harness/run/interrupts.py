@@ -45,6 +45,18 @@ def stop_signals_blocked() -> Iterator[None]:
 
 
 @contextmanager
+def stop_signals_deferred() -> Iterator[None]:
+    """Raise KeyboardInterrupt for these signals only after the block. Where a thread is joined: an
+    exception in the middle of that marks the thread as stopped, and the interpreter, which does not
+    wait for it then, may hang at its exit."""
+    came = threading.Event()
+    with on_stop_signal(came.set, (*STOP_SIGNALS, signal.SIGALRM)):
+        yield
+    if came.is_set():
+        raise KeyboardInterrupt
+
+
+@contextmanager
 def stop_requested() -> Iterator[Callable[[], bool]]:
     """Keep stop signals from ending the block; the yielded function returns whether one came."""
     came = threading.Event()

@@ -16,6 +16,7 @@ from harness.cli.exit_codes import exit_code
 from harness.importers import _run_folder
 from harness.importers._jepsen import MANY_PIECES, MAX_WAITING
 from harness.importers._source import PIECE_BYTES
+from harness.run.interrupts import stop_signals_deferred
 
 SCRIPT = Path(sys.executable).with_name("seatrial")
 READ_BYTES = (MANY_PIECES + 3) * PIECE_BYTES  # then threads or processes are at work
@@ -47,8 +48,8 @@ class LargeImport:
     def command(self) -> list[str | Path]:
         return [SCRIPT, "import", self.file, "--as", self.form, "--out", self.folder / "run"]
 
-    def environment(self) -> Mapping[str, str]:
-        return {**os.environ, "TMPDIR": str(self.folder / "tmp")}
+    def environment(self, **more: str) -> Mapping[str, str]:
+        return {**os.environ, "TMPDIR": str(self.folder / "tmp"), **more}
 
     def has_begun(self, pid: int) -> bool:
         """Whether a process has read the beginning of the file."""
@@ -96,6 +97,37 @@ def test_an_import_that_is_interrupted_leaves_nothing_behind(
     assert (process.returncode, out, err) == (2, "", f"{STOPPED}\n")
     assert large.has_left() == ["large.edn", "tmp"]
     wait_until(lambda: not _is_group(process.pid))
+
+
+def test_the_first_compilation_is_not_waited_for(large: LargeImport, tmp_path: Path) -> None:
+    """It takes many seconds, in threads or processes, and nothing in them can be interrupted: their
+    work is abandoned, and no compiled function is stored."""
+    cache = tmp_path / "tmp" / "kernels"
+    cache.mkdir()
+    seen = large.environment(NUMBA_CACHE_DIR=str(cache), NUMBA_DUMP_BYTECODE="1")
+    with closing(Terminal(large.command(), seen, columns=200)) as terminal:
+        terminal.wait_for("LOAD_FAST")
+        terminal.press(CTRL_C)
+        assert terminal.exit_code() == 2
+        wait_until(lambda: not _is_group(terminal.process.pid))
+    assert terminal.text.count(STOPPED) == 1
+    assert "Traceback" not in terminal.text
+    assert not list(cache.rglob("*.nbc"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_stop_is_deferred_to_the_end_of_a_block() -> None:
+    """A join in it is not interrupted."""
+    joined: list[bool] = []
+
+    def join() -> None:
+        with stop_signals_deferred():
+            os.kill(os.getpid(), signal.SIGINT)
+            joined.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        join()
+    assert joined
 
 
 def _is_group(number: int) -> bool:
