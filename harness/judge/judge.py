@@ -47,7 +47,13 @@ from harness.plans import planned_kinds
 from harness.run.broker_sets import replica_groups
 from harness.run.clocks import DOUBTFUL, clock_reasons, without_demands
 from harness.spark.master import DEFAULT
-from harness.spark.probe import ExecutorWatch, cancel_jobs, check_executors, finishes_within
+from harness.spark.probe import (
+    ExecutorWatch,
+    cancel_jobs,
+    check_executors,
+    finishes_within,
+    is_remote,
+)
 from harness.text.plurals import and_list, and_more
 from harness.trial import Trial
 
@@ -163,17 +169,17 @@ def run_checker(
     on_progress: Callable[[str], None] = lambda checker: None,
 ) -> Result:
     """Run one checker in a thread of its own, so that it can be abandoned; return its result.
-    Raises BedFailed if a cluster has lost its executors."""
+    Raises BedFailed if a cluster has lost its executors, or Spark its JVM."""
     on_progress(name)
     answer: list[Result] = []
     check: Check = registry.load("checker", name)
 
-    failures: list[FetchFailed] = []
+    failures: list[BedFailed] = []
 
     def ask() -> None:
         try:
             answer.append(_run_guarded(check, name, history, trial, spark))
-        except FetchFailed as e:
+        except BedFailed as e:
             failures.append(e)
 
     watch = ExecutorWatch(spark, on_progress, name)
@@ -197,6 +203,8 @@ def _run_guarded(check: Check, name: str, history: History, trial: Trial, spark:
             raise FetchFailed(fetch_error[1]) from e
         if isinstance(e, FetchFailed):
             raise
+        if spark is not None:
+            is_remote(spark)  # raises BedFailed if its JVM has exited
         if WORKER_ENDED in str(e):
             return _failed(
                 name,

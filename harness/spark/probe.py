@@ -118,11 +118,11 @@ def is_remote(session: "SparkSession") -> bool:
     """Whether executors are not in a JVM that we started. Raises BedFailed if that has exited."""
     if type(session).__module__.startswith("pyspark.sql.connect"):
         return True
-    from py4j.protocol import Py4JNetworkError
+    from py4j.protocol import Py4JError
 
     try:
         return not (session.conf.get("spark.master") or "").startswith(LOCAL)
-    except (OSError, Py4JNetworkError) as e:
+    except (OSError, Py4JError) as e:
         raise BedFailed(JVM_ENDED) from e
 
 

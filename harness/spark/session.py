@@ -45,6 +45,7 @@ LARGE_BYTES = 4 << 20  # of a history for which kernels are compiled
 CAUSED = "Caused by: "  # in what Java prints about an exception
 HADOOP_LINK = "; For more details see"  # at the end of what Hadoop says about one
 STEP_S = 0.01
+EXIT_WITHIN_S = 1.0  # from the first failed call of a JVM that was killed
 LEAVE_WITHIN_S = 10.0  # to disconnect from a cluster
 
 _PR_SET_PDEATHSIG = 1
@@ -133,13 +134,12 @@ class JvmLauncher:
 
     def close(self, orderly: bool = False) -> None:
         """End the JVM: at once, or, so that it writes its archive, in an orderly way."""
-        silence_py4j()
         if orderly and self._session is not None:
             self._session.stop()
         else:
             if not self.master.is_local and self._session is not None:
                 finishes_within(LEAVE_WITHIN_S, self._session.sparkContext.stop)
-            _ignore_shutdown_errors(self._session)
+            _ignore_finalizers(self._session)
             self._jvm.kill()
         _wait_for_exit(self._jvm, None)
         if self._daemon is not None:
@@ -150,6 +150,7 @@ class JvmLauncher:
         self._folder.cleanup()
 
     def _start(self) -> None:
+        silence_py4j()
         try:
             import_drivers()
 
@@ -159,6 +160,8 @@ class JvmLauncher:
                 session = _build(self.master, self._address, Path(self._folder.name))
             if not self.master.is_local:
                 session.sparkContext.addPyFile(str(pack_code(Path(self._folder.name))))
+            if server := session.sparkContext._accumulatorServer:  # prints a traceback, too
+                server.handle_error = lambda *_: None  # type: ignore[method-assign]
             self._session = session
             if self._warm_up and self.master.is_local:
                 warm_up(session, self._shuffles)
@@ -169,7 +172,10 @@ class JvmLauncher:
         """Return the signal that ended the JVM, its last output, or the exception's."""
         if self._ready.is_alive():
             return f"it did not answer within {self._within_s:g} s"
-        if (ended := self._jvm.poll()) is not None and ended < 0:
+        with suppress(subprocess.TimeoutExpired):  # its connections close before it has exited
+            self._jvm.wait(EXIT_WITHIN_S)
+        ended = self._jvm.poll()
+        if ended is not None and ended < 0:
             return f"signal {-ended} ended it; the kernel's log says whether memory had run out"
         self._output.seek(0)
         lines = [line for line in self._output.read().decode(errors="replace").splitlines() if line]
@@ -182,7 +188,7 @@ class JvmLauncher:
         if self.master.is_managed and causes and causes[-1] not in cause:
             cause = causes[-1]
         cause = cause.partition(HADOOP_LINK)[0]
-        return (lines[-1] if lines and self._jvm.poll() is not None else cause).rstrip(".")
+        return (lines[-1] if lines and ended is not None else cause).rstrip(".")
 
 
 def import_drivers() -> None:
@@ -402,7 +408,8 @@ def _build(master: Master, address: str, folder: Path) -> "SparkSession":
 
 
 def silence_py4j() -> None:
-    """Silence py4j: it logs a JVM that exits as an error, in its own logger and the root logger."""
+    """Silence py4j: it logs a JVM that exits as an error, in its own logger and the root logger.
+    That is intended, or reported in one sentence."""
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
     logging.getLogger().addFilter(_not_py4j)
 
@@ -411,14 +418,10 @@ def _not_py4j(record: logging.LogRecord) -> bool:
     return "py4j" not in Path(record.pathname).parts
 
 
-def _ignore_shutdown_errors(session: "SparkSession | None") -> None:
-    """Ignore errors of PySpark's accumulator server and of Java objects' finalizers about a JVM
-    that exits: here that is intended."""
-    if session is None:
-        return
-    if session.sparkContext._accumulatorServer:
-        session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
-    session.sparkContext._gateway._gateway_client.is_connected = False  # type: ignore[union-attr]
+def _ignore_finalizers(session: "SparkSession | None") -> None:
+    """Let finalizers of Java objects send nothing to a JVM that is about to exit."""
+    if session is not None:
+        session.sparkContext._gateway._gateway_client.is_connected = False  # type: ignore[union-attr]
 
 
 def _forget_session() -> None:

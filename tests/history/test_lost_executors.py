@@ -2,6 +2,7 @@
 while a checker runs. Spark would wait without end; `seatrial check` waits for a bounded time."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -169,6 +170,35 @@ def test_a_jvm_that_has_exited_is_reported() -> None:
     session: Any = SimpleNamespace(conf=SimpleNamespace(get=get))
     with pytest.raises(BedFailed, match="Java process ended"):
         ExecutorWatch(session, lambda step: None, "loss")
+
+
+@pytest.mark.spark
+def test_a_jvm_that_is_killed_during_the_last_checker_is_reported(patient: PatientRun) -> None:
+    """In one sentence, without tracebacks of libraries; exit code 255, and no verdict."""
+    trial = patient.run.trial()
+    patient.run.trial_file.write_text(replace(trial, checkers=("phantom", "patient")).to_toml())
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "harness", "check", patient.run.path, "--spark", "local[1]"],
+        env=patient.environment() | {"PYSPARK_PYTHON": sys.executable},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        patient.wait_for_task()
+        os.kill(_java_of(process.pid), signal.SIGKILL)
+        out, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, out) == (255, ""), err
+    (line,) = err.splitlines()
+    assert "Java process ended" in line
+    assert f"is in {patient.run.path}; to judge it: " in line
+    assert not patient.run.verdict_file.exists()
+
+
+def _java_of(parent: int) -> int:
+    """Return the child that is a JVM."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    (java,) = (pid for pid in children if Path(f"/proc/{pid}/comm").read_text() == "java\n")
+    return int(java)
 
 
 @pytest.mark.spark
