@@ -153,8 +153,12 @@ class RunDir:
 
     def _replace(self, name: str, fields: Mapping[str, Any]) -> None:
         temporary = self.path / f".{name}.tmp"
-        temporary.write_text(json.dumps(fields, indent=2, sort_keys=True) + "\n")
-        os.replace(temporary, self.path / name)
+        try:
+            temporary.write_text(json.dumps(fields, indent=2, sort_keys=True) + "\n")
+            os.replace(temporary, self.path / name)
+        except OSError as e:
+            e.filename = e.filename or str(self.path / name)  # of a write it is not known
+            raise
 
 
 def _not_a_run(path: Path, folder: Path) -> str:

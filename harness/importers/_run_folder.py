@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from harness.errors import BadRequest
+from harness.errors import BadRequest, BedFailed
 from harness.history.notes import PASSED
 from harness.history.rundir import RunDir
 from harness.history.schema import NOTES, SCHEMA_VERSION
@@ -179,7 +179,8 @@ def _parted(ops: pa.Table) -> bool:
 @contextmanager
 def _new_folder(out: Path) -> Iterator[RunDir]:
     """Create the folder of a run, and in it that of its history, which no other import has made.
-    If the block fails, or is interrupted, nothing of it is left."""
+    If the block fails, or is interrupted, nothing of it is left. Raises BedFailed if it cannot be
+    written."""
     was_there = out.exists()
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -189,7 +190,7 @@ def _new_folder(out: Path) -> Iterator[RunDir]:
         raise BadRequest(f"{out} cannot be created: {e.strerror}") from e
     try:
         yield run
-    except BaseException:
+    except BaseException as e:
         with suppress(OSError):
             for path in run.path.iterdir():
                 if path.is_dir():
@@ -198,6 +199,11 @@ def _new_folder(out: Path) -> Iterator[RunDir]:
                     path.unlink()
             if not was_there:
                 run.path.rmdir()
+        if isinstance(e, OSError):
+            why = e.strerror or e
+            raise BedFailed(
+                f"cannot write {out}: {why}; free space, or name another folder with --out"
+            ) from e
         raise
 
 

@@ -1,6 +1,8 @@
 """Imports that are interrupted end soon, with one sentence, and leave nothing behind."""
 
+import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +15,7 @@ import pytest
 from terminal_lab import CTRL_C, PATIENCE_S, Terminal, wait_until
 
 from harness.cli.exit_codes import exit_code
+from harness.history.rundir import RunDir
 from harness.importers import _run_folder
 from harness.importers._jepsen import MANY_PIECES, MAX_WAITING
 from harness.importers._source import PIECE_BYTES
@@ -175,5 +178,35 @@ def test_an_import_that_fails_while_it_writes_leaves_no_half_of_a_run(
     assert exit_code(command) == code
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("seatrial: ")
+    assert code == 2 or f"cannot write {out}: full; " in line
     assert out.exists() is was_there
     assert sorted(path.name for path in tmp_path.rglob("*")) == [*["run"] * was_there, "small.edn"]
+
+
+def test_an_import_to_a_full_disk_names_the_folder(tmp_path: Path) -> None:
+    """A disk of four pages."""
+    disk, file = tmp_path / "disk", tmp_path / "small.edn"
+    disk.mkdir()
+    file.write_bytes(LINES["jepsen-register"])
+    mounted = 'mount -t tmpfs -o size=16k none "$0" || exit 99; "$@"; test $? = 255 && ls "$0"'
+    ran = subprocess.run(
+        [
+            *("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mounted, disk),
+            *(SCRIPT, "import", file, "--as", "jepsen-register", "--out", disk / "run"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout) == (0, "")
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith(f"seatrial: cannot write {disk / 'run'}: No space left on device; ")
+
+
+def test_a_state_that_cannot_be_written_names_its_file(tmp_path: Path) -> None:
+    """A write does not know the name of its file."""
+    (tmp_path / ".run.json.tmp").symlink_to("/dev/full")
+    with pytest.raises(OSError, match=re.escape(str(tmp_path / "run.json"))) as failed:
+        RunDir(tmp_path).update_state(ended=True)
+    assert failed.value.errno == errno.ENOSPC
