@@ -38,7 +38,8 @@ def _abandon_threads(code: int) -> None:
     import atexit
     import threading
 
-    if threading.active_count() > 1:
+    others = set(threading.enumerate()) - {threading.main_thread()}
+    if any(not thread.daemon for thread in others):
         atexit._run_exitfuncs()
         os._exit(code)
 
