@@ -6,8 +6,7 @@ data before the damage, and a slip.
 
 A thread or process that reads pieces may be in a compiler, for tens of seconds, where no exception
 reaches it. Its result is not needed when the import is stopped, so the command ends without it:
-`harness.cli.main` does not wait for threads, and processes are killed, but only while they compute.
-One that is killed while it sends a result leaves its parent waiting for the rest.
+`harness.cli.main` does not wait for threads, and processes are killed.
 """
 
 import signal
@@ -189,14 +188,16 @@ class QuietProcesses(ProcessPoolExecutor):
     """Processes that ignore a Ctrl-C, which is sent to the whole group, and end when the
     pool is shut down, even if they compute."""
 
-    def submit(self, do: Callable[..., Any], /, *what: Any, **more: Any) -> Future[Any]:
+    def submit(self, *what: Any, **more: Any) -> Future[Any]:
         with stop_signals_blocked():
-            return super().submit(_stoppable, do, *what, **more)
+            return super().submit(*what, **more)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         with stop_signals_deferred():
+            results: Any = self._result_queue
+            results._writer.close()  # else the rest of half a result is waited for
             for process in list((self._processes or {}).values()):
-                process.terminate()
+                process.kill()
             super().shutdown(wait, cancel_futures=cancel_futures)
 
 
@@ -207,16 +208,8 @@ def quiet_processes(count: int, begin: Callable[[], None] | None) -> QuietProces
 
 
 def _start_quietly(begin: Callable[[], None] | None) -> None:
-    """Begin a process, in which stop signals are blocked."""
+    """Begin a process; its parent ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if begin is not None:
-        _stoppable(begin)
-
-
-def _stoppable(do: Callable[..., Any], *what: Any, **more: Any) -> Any:
-    """Call a function, while stop signals end the process."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-    try:
-        return do(*what, **more)
-    finally:
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    if begin is not None:
+        begin()
