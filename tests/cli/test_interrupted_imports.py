@@ -210,3 +210,16 @@ def test_a_state_that_cannot_be_written_names_its_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=re.escape(str(tmp_path / "run.json"))) as failed:
         RunDir(tmp_path).update_state(ended=True)
     assert failed.value.errno == errno.ENOSPC
+
+
+def test_an_import_does_not_load_pandas(tmp_path: Path) -> None:
+    """pyarrow would load it in a callback, where an interrupt is lost."""
+    file = tmp_path / "small.edn"
+    file.write_bytes(LINES["jepsen-register"])
+    command = ["import", str(file), "--as", "jepsen-register", "--out", str(tmp_path / "run")]
+    program = (
+        "import sys; from harness.cli.exit_codes import exit_code;"
+        f" print(exit_code({command!r}), 'pandas' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ran.stdout.splitlines()[-1] == "0 False", ran.stderr

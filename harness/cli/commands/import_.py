@@ -68,6 +68,7 @@ def command(
     from harness import registry
     from harness.cli.console import working
     from harness.cli.session import ReportOptions, check, say, starting_spark
+    from harness.history.journal import skip_pandas
     from harness.importers import _recording, _run_folder, _source
     from harness.run.interrupts import stop_signals_interrupt
     from harness.text.sanitize import sanitize
@@ -76,6 +77,8 @@ def command(
     _run_folder.refuse_existing(out)
     _source.MAX_UNPACKED_MB.set(most_mb)
     _recording.use_system_memory()
+    if not checked:
+        skip_pandas()  # an interrupt during its import in a callback of pyarrow is lost
     size = file.stat().st_size if file.is_file() else 0
     with (
         stop_signals_interrupt(),
