@@ -173,7 +173,7 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(what, total=None)
-        yield lambda part: progress.update(task, description=f"{what}: {part}")
+        yield lambda part: progress.update(task, description=f"{what}: {part}", refresh=True)
 
 
 def format_duration(seconds_s: float) -> str:
