@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,9 +57,10 @@ class LargeImport:
     def has_begun(self, pid: int) -> bool:
         """Whether a process has read the beginning of the file."""
         for entry in Path(f"/proc/{pid}/fd").iterdir():
-            if entry.exists() and entry.samefile(self.file):
-                position, *_ = Path(f"/proc/{pid}/fdinfo/{entry.name}").read_text().splitlines()
-                return int(position.split()[1]) >= READ_BYTES
+            with suppress(FileNotFoundError):  # it may be closed meanwhile
+                if entry.samefile(self.file):
+                    position, *_ = Path(f"/proc/{pid}/fdinfo/{entry.name}").read_text().splitlines()
+                    return int(position.split()[1]) >= READ_BYTES
         return False
 
     def has_left(self) -> list[str]:
