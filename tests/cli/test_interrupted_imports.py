@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pytest
 from terminal_lab import CTRL_C, PATIENCE_S, Terminal, wait_until
@@ -18,7 +20,7 @@ from harness.cli.exit_codes import exit_code
 from harness.history.rundir import RunDir
 from harness.importers import _run_folder
 from harness.importers._jepsen import MANY_PIECES, MAX_WAITING
-from harness.importers._source import PIECE_BYTES
+from harness.importers._source import PIECE_BYTES, AbandonedThreads, quiet_processes
 from harness.run.interrupts import stop_signals_deferred
 
 SCRIPT = Path(sys.executable).with_name("seatrial")
@@ -35,6 +37,12 @@ LINES = {
     ),
 }
 STOPPED = "seatrial: stopped before there was a verdict"
+SEND_HALF = """
+import os, signal
+os.write(result_queue._writer.fileno(), (100).to_bytes(4) + b"some of 100 bytes")
+open({!r}, "x").close()
+signal.pause()
+"""
 
 
 @dataclass
@@ -118,6 +126,32 @@ def test_the_first_compilation_is_not_waited_for(large: LargeImport, tmp_path: P
     assert "Traceback" not in terminal.text
     assert not list(cache.rglob("*.nbc"))
     assert not (tmp_path / "run").exists()
+
+
+def test_threads_are_not_waited_for() -> None:
+    """The pool is shut down while one works."""
+    is_over = Event()
+    pool = AbandonedThreads(1)
+    work = pool.submit(is_over.wait, PATIENCE_S)
+    pool.shutdown()
+    is_waiting = not work.done()
+    is_over.set()
+    assert is_waiting
+
+
+def test_the_rest_of_half_a_result_is_not_waited_for(tmp_path: Path) -> None:
+    """A process is killed while it sends its result to the thread that reads results."""
+    sent = tmp_path / "sent"
+    pool = quiet_processes(1, None)
+    results: Any = pool._result_queue
+    pool.submit(exec, SEND_HALF.format(str(sent)))  # with the variables of the pool's own loop
+    wait_until(sent.exists)
+    reader: Any = pool._executor_manager_thread
+    try:
+        pool.shutdown(wait=False)
+        wait_until(lambda: not reader.is_alive())
+    finally:
+        results._writer.close()
 
 
 def test_a_stop_is_deferred_to_the_end_of_a_block() -> None:
