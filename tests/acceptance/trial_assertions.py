@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping
 
 import run_command
@@ -80,8 +81,12 @@ def interrupted(done: run_command.FinishedCommand) -> None:
     """What a killed run recorded is judged: unknown, with all that its writers counted."""
     assert done.code == 2, done.words
     assert "INTERRUPTED" in run_command.reasons(done.verdict)
-    assert done.verdict["events"] == run_command.counted(done.run)
-    assert done.verdict["events"]["ops"] > 0
+    counted = run_command.counted(done.run)
+    # a writer may be killed after it wrote a batch and before it counted it
+    written = Counter({name: len(run_command.table(done.run, name)) for name in counted})
+    assert written >= counted, f"{counted} counted, {written} written"
+    assert done.verdict["events"] == written
+    assert written["ops"] > 0
 
 
 def ended_early(done: run_command.FinishedCommand, code: str, says: str) -> None:
@@ -102,8 +107,6 @@ def was_inspected(said: Mapping[str, run_command.FinishedCommand]) -> None:
     for verb, done in said.items():
         assert done.code == 0, (verb, done.words)
     assert "master of set-1" in said["up"].out
-    for verb in ("status", "still"):
-        assert "with full redundancy" in said[verb].out
     assert {json.loads(line)["node"] for line in said["logs"].out.splitlines()} == {"broker-2"}
     (line,) = [line for line in said["status"].out.splitlines() if "broker-2" in line]
     assert line.split()[1] in said["shell"].out

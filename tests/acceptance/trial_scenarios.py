@@ -75,14 +75,15 @@ OTHERS = {  # system, or system:profile -> workload
 OUTSIDE: Mapping[str, tuple[object, ...]] = {
     # a killed leader of NATS would have to be down for three times its detection time
     "docker": (
-        *("run", "register", "--system", outside_systems.OWN_ETCD, "--duration", "8s"),
+        *("run", "register", "--system", outside_systems.OWN_ETCD, "--duration", "12s"),
         *("--faults", "kill", "--targets", "one follower", "--short-faults"),
-        *("--rhythm", "quiet_s=1,fault_s=3,recovery_s=2"),
+        *("--rhythm", "quiet_s=4,fault_s=3,recovery_s=4"),
     ),
     "ssh": ("run", "messages", "--system", outside_systems.OWN_NATS, "--duration", "4s"),
 }
 ORIGINAL = {"docker": etcd.PROGRAM, "ssh": nats.PROGRAM}  # of the copies
 KILLS = 3
+BESIDE_TESTS_MS = 3000.0  # what the way of a row may take while other tests run
 SMALL = "/tmp/small"
 LITTLE_MB, ENOUGH_MB = 32, 250
 HEAVY = (
@@ -283,7 +284,7 @@ def random_kills(host_lab: HostLab, folder: Path) -> list[str]:
     for number, moment in enumerate(kills.moments(KILLS, seed=7)):
         place = folder / str(number)
         place.mkdir(parents=True)
-        seen.append(kills.killed_at_random(host_lab, moment, place))
+        seen.append(kills.killed_at_random(host_lab, moment, place, BESIDE_TESTS_MS))
     return seen
 
 
@@ -295,12 +296,16 @@ def kept(host_lab: HostLab, folder: Path) -> dict[str, run_command.FinishedComma
     def ask(verb: str, *words: str) -> run_command.FinishedCommand:
         return host_lab.seatrial("cluster", verb, "--runs", folder, *words, runs=folder)
 
-    try:
+    def whole() -> bool:
         said["status"] = ask("status")
+        return "with full redundancy" in said["status"].out
+
+    try:
+        run_command.wait(whole, run_command.LONGEST_S, "full redundancy")
         said["logs"] = ask("logs", "broker-2", "--lines", "2")
         said["shell"] = ask("shell", "broker-2", "--", "ip", "-4", "-br", "addr")
         said["heal"] = host_lab.seatrial("heal", "--all", "--runs", folder, runs=folder)
-        said["still"] = ask("status")
+        run_command.wait(whole, run_command.LONGEST_S, "full redundancy")
     finally:
         said["down"] = ask("down")
     host_lab.is_as(before)

@@ -73,7 +73,7 @@ def seatrial(tmp_path: Path, outside: Path) -> Script:
             env=env,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
 

@@ -133,7 +133,6 @@ def test_java_that_does_not_start_in_time_costs_no_verdict(
     monkeypatch.setenv("SEATRIAL_JAVA_WITHIN_S", "1")
     ran = check(local, "--json")
     assert ran.returncode == 0, ran.stderr
-    assert hanging_java.exists()
     (note,) = ran.stderr.splitlines()
     assert "java printed nothing for 1 s" in note
     assert "judging without Spark" in note

@@ -23,15 +23,15 @@ pytestmark = [pytest.mark.bed, pytest.mark.spark]
 SCRIPT = Path(sys.executable).with_name("seatrial")
 TRIAL = """\
 name = "short"
-duration_s = 8
+duration_s = 11
 faults = ["pause"]
 targets = ["master"]
 seed = 3
 load = { rate = 100 }
 [rhythm]
-quiet_s = 2
-fault_s = 5
-recovery_s = 1
+quiet_s = 3
+fault_s = 6
+recovery_s = 2
 """
 
 

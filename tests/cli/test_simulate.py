@@ -174,7 +174,7 @@ def test_ctrl_c_ends_it_with_what_is_done(tmp_path: Path) -> None:
     """Soon, and what is done counts: it is told and noted. Undecided, for nothing failed."""
     with endless(tmp_path) as running:
         running.send_signal(signal.SIGINT)
-        out, _ = running.communicate(timeout=60)
+        out, _ = running.communicate(timeout=run_command.LONGEST_S)
     assert running.returncode == 2
     assert "stopped by request" in out
     (line,) = (tmp_path / LOG).read_text().splitlines()
@@ -215,7 +215,7 @@ def test_stopped_by_all_and_again_it_is_noted(tmp_path: Path) -> None:
     with endless(tmp_path) as running:
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             os.killpg(running.pid, number)
-        out, _ = running.communicate(timeout=60)
+        out, _ = running.communicate(timeout=run_command.LONGEST_S)
     assert running.returncode == 2
     assert "stopped by request" in out
     assert " 0 lost" in out

@@ -17,11 +17,13 @@ import time
 PORT = 7000
 EVERY_S = 0.02
 FEW = 5
+BUFFER_BYTES = 4 << 20  # packets wait in it while the machine is busy
 
 
 def main(address: str, peers: list[str]) -> None:
     talk = socket.create_server((address, PORT))
     shout = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    shout.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
     shout.bind((address, PORT))
     heard = dict.fromkeys(peers, 0)
     late_s: dict[str, list[float]] = {peer: [] for peer in peers}

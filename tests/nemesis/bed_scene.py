@@ -63,7 +63,7 @@ FAULTS: Mapping[str, PlannedFault] = {
 class Beacons(Witnesses):
     """A beacon on each node, which shouts at all the others and counts what it hears."""
 
-    name, port, answer_within_s = "beacon", PORT, 0.5
+    name, port, answer_within_s = "beacon", PORT, 3.0
 
     def __init__(self, nodes: Sequence[Node], agents: Mapping[str, Agent], folder: Path) -> None:
         super().__init__(nodes, agents)

@@ -15,7 +15,7 @@ import time
 from zlib import crc32
 
 PORT = 7000
-PATIENCE_S = 0.6
+PATIENCE_S = 8.0
 DAMAGED = 3
 FIRST_LINES = 200
 

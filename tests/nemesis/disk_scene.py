@@ -36,7 +36,7 @@ FAULTS: Mapping[str, PlannedFault] = {
 class Diarists(Writers):
     """A process on each node that writes to its disk on request."""
 
-    name, port, answer_within_s = "diary", PORT, 5.0
+    name, port, answer_within_s = "diary", PORT, 20.0
 
     async def start_node(self, _bed: Any, node: str) -> None:
         await self.start_program(node, str(DIARY))

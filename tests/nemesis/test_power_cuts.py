@@ -26,7 +26,7 @@ from harness.trial import Trial
 pytestmark = pytest.mark.bed
 SCENE, PAGE = Path(__file__).with_name("mapped_scene.py"), 4096
 WHY = why_no_own_disks(try_it=True)
-GONE_WITHIN_S = 5.0
+GONE_WITHIN_S = 60.0
 BY_DISK = """
 [[fault]]
 kind = "unsynced"

@@ -28,14 +28,14 @@ SHORT = ("--duration", "20s", "--load", "rate=300")
 MOMENTS = ("check", "drain", "set-up")  # test_killed_suite.py kills under a fault
 KILLS = run_command.ROOT / "tests" / "acceptance" / "kills.py"
 RANDOM = """\
-duration_s = 20.0
+duration_s = 39.0
 load = { rate = 100 }
 seed = 5
 faults = ["kill", "pause", "partition", "loss"]
 [rhythm]
-quiet_s = 2.0
-fault_s = 4.5
-recovery_s = 1.5
+quiet_s = 3.0
+fault_s = 6.0
+recovery_s = 6.0
 """
 
 LABS = {"docker": docker_labs, "ssh": ssh_labs}
@@ -89,7 +89,7 @@ class Fleet:
 def _killed(moment: str, runs: Path) -> Killed:
     argv = [sys.executable, str(KILLS), "1", "--at", moment]
     env = {**os.environ, VARIABLE: DEFAULT}  # whichever test is running meanwhile
-    return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=240, check=False)
+    return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=800, check=False)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -34,7 +34,7 @@ class Client:
 class Silent(Service):
     name, client = "silent", Client
     programs = (Program(name="silentd", version_argv=()),)
-    start_s = 1.0
+    start_s = 5.0
 
     def argv(self, here, peers, fresh):
         return [here.program["silentd"], here.node.address]
@@ -69,7 +69,9 @@ def run(tmp_path: Path) -> Run:
         assert old in DRIVER
         driver = DRIVER.replace(old, new) if old else DRIVER
         if program == ELSEWHERE:  # it has to listen before it is looked at
-            driver = driver.replace("start_s = 1.0", "start_s = 8.0")
+            driver = driver.replace("start_s = 5.0", "start_s = 15.0")
+        if program == DIES:  # its end ends the wait
+            driver = driver.replace("start_s = 5.0", "start_s = 60.0")
         (site / "silent.py").write_text(driver)
         (site / "silentd").write_text(program)
         (site / "silentd").chmod(0o755)
@@ -98,7 +100,7 @@ def run(tmp_path: Path) -> Run:
             WAITS,
             ANSWERS,
             ASKS,
-            "silent does not serve after 1 s: server-1, server-2, server-3 did not answer as a "
+            "silent does not serve after 5 s: server-1, server-2, server-3 did not answer as a "
             "member that serves; server-1: port 8080 gave no answer: .*Connect call failed.*; "
             "server-1 listens on no port; its log ends: waiting for nothing; to fix it: see ",
         ),

@@ -3,14 +3,15 @@ them on one member, and a whole trial: valid while a server is killed, and while
 one in Go, by etcd's own client library, takes minutes to compile: the nightly job has it, too."""
 
 import asyncio
+import json
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 import run_command
@@ -38,15 +39,16 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     argv += [f"--initial-cluster=only={url}:2380"]
     with (folder / "log").open("w") as log, subprocess.Popen(argv, stderr=log) as process:
         try:
-            run_command.wait(_listens, 20.0, "a member that serves")
+            run_command.wait(_serves, run_command.LONGEST_S, "a member that serves")
             yield
         finally:
             process.kill()
 
 
-def _listens() -> bool:
-    with suppress(OSError), socket.create_connection((ADDRESS, 2379), timeout=1):
-        return True
+def _serves() -> bool:
+    """Whether it has elected itself; it listens before that."""
+    with suppress(OSError), urlopen(f"http://{ADDRESS}:2379/health", timeout=10) as answer:
+        return bool(json.load(answer)["health"] == "true")
     return False
 
 

@@ -17,7 +17,7 @@ SYSTEM = Path("/usr/bin/python3")
 SUPPORTED = "import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 15))"
 LEFT_OUT = (".venv", ".git", "runs", "dist", "site", "__pycache__", ".*_cache", ".hypothesis")
 OF_MAKE = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}  # this test may run under `make test`
-SHORT = "--faults kill --duration 7s --rhythm quiet_s=1,fault_s=5,recovery_s=1 --no-report"
+SHORT = "--faults kill --duration 11s --rhythm quiet_s=3,fault_s=6,recovery_s=2 --no-report"
 
 
 def python() -> str:

@@ -21,8 +21,8 @@ import run_command
 pytestmark = [pytest.mark.bed, pytest.mark.spark]
 
 DEMO = (
-    *("run", "demo", "--faults", "kill", "--duration", "7s"),
-    *("--rhythm", "quiet_s=1,fault_s=5,recovery_s=1"),
+    *("run", "demo", "--faults", "kill", "--duration", "11s"),
+    *("--rhythm", "quiet_s=3,fault_s=6,recovery_s=2"),
 )
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.bed, pytest.mark.spark]
     ],
 )
 def test_a_killed_command_leaves_nothing_behind(fleet, moment: str, judged: str) -> None:
-    """Within 5 s no process, namespace, mount or rule; a run that had begun is INTERRUPTED, with
+    """Soon no process, namespace, mount or rule is left; a run that had begun is INTERRUPTED, with
     exactly the events that its writers wrote, and one that had ended keeps its verdict."""
     done = fleet[moment]
     assert done.returncode == 0, done.stdout + done.stderr

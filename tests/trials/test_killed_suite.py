@@ -32,17 +32,17 @@ expect = "invalid"
 """
 PLAN = """
 [trial]
-duration_s = 20.0
+duration_s = 25.0
 load = { rate = 100 }
 settings = { timeScale = 0.1 }
 
 [[fault]]
 kind = "kill"
-at_s = 3.0
+at_s = 8.0
 for_s = 5.0
 target = "one slave"
 """
-GONE_WITHIN_S = 10.0
+GONE_WITHIN_S = 30.0
 
 
 def told(runs: Path) -> Any:

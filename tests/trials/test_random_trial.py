@@ -29,7 +29,8 @@ def test_checking_twice_gives_the_same_bytes(storm: run_command.FinishedCommand)
 
 
 def test_a_replay_executes_the_plan(storm: run_command.FinishedCommand, tmp_path) -> None:
-    """Kind, selector and, within 100 ms, the time of each executed fault are the plan's."""
+    """Kind and selector of each executed fault are the plan's, and no fault begins too early, or
+    far too late; all of them would be late if times were counted from another moment."""
     plan = tomllib.loads((storm.run / "plan.toml").read_text())["fault"]
     again = run_command.seatrial("replay", storm.runs / "latest", runs=tmp_path / "again")
     assert again.code == 0, again.words
@@ -37,5 +38,7 @@ def test_a_replay_executes_the_plan(storm: run_command.FinishedCommand, tmp_path
     assert [(row["kind"], row["selector"]) for row in executed] == [
         (fault["kind"], fault.get("target", "")) for fault in plan
     ]
-    begun = [(row["begin"] - began_ns) / 1e9 for row in executed]
-    assert begun == pytest.approx([fault["at_s"] for fault in plan], abs=0.1)
+    begun_s = [(row["begin"] - began_ns) / 1e9 for row in executed]
+    late_s = [begun - fault["at_s"] for begun, fault in zip(begun_s, plan, strict=True)]
+    assert min(late_s) == pytest.approx(0, abs=0.1)
+    assert max(late_s) < 5

@@ -12,7 +12,7 @@ from trial_scenarios import CUT
 
 pytestmark = [pytest.mark.bed, pytest.mark.spark]
 
-STOPPED_WITHIN_S = 5.0
+STOPPED_WITHIN_S = 30.0
 
 
 @pytest.fixture

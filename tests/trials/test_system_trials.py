@@ -34,11 +34,10 @@ PROGRAMS = {"rabbitmq": "rabbitmq-server", "kafka": "mvn", "rocketmq": "mvn"}
 WORDS = ("--faults", "kill,partition", "--targets", "one follower", "--short-faults")
 LIGHT = ("--load", "rate=20", "--no-report")
 AT_ONCE = 3
-TIMES = ("--duration", "23s", "--rhythm", "quiet_s=2,fault_s=15,recovery_s=5")
 RECOVERS = ("--recover-within", "90s")  # JVMs start slowly beside two other trials
-# RocketMQ's topics are there when the slaves have asked the master for them, and Kafka's first
-# acknowledgements may take seconds beside two other trials
-SLOWER = ("--duration", "31s", "--rhythm", "quiet_s=10,fault_s=15,recovery_s=5")
+# RocketMQ's topics are there when the slaves have asked the master for them, and the first
+# acknowledgements of others may take seconds beside two other trials
+TIMES = ("--duration", "31s", "--rhythm", "quiet_s=10,fault_s=15,recovery_s=5")
 Commands = Mapping[str, "Future[run_command.FinishedCommand]"]
 
 
@@ -50,7 +49,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
             name: pool.submit(
                 run_command.seatrial,
                 *("run", workload, "--system", name.partition(",")[0], *WORDS, *LIGHT, *RECOVERS),
-                *(SLOWER if name in ("kafka", "rocketmq") else TIMES),
+                *TIMES,
                 runs=folder / name,
             )
             for name, workload in LOADS.items()

@@ -11,7 +11,7 @@ from naive_loss import lost
 pytestmark = pytest.mark.bed
 
 # No sync ends before the loss, so under SYNC_FLUSH, too, each broker has something to lose. No send
-# is acknowledged then: the loss waits for its whole second.
+# is acknowledged then: the loss waits for its whole two seconds.
 FORGET = """
 [trial]
 claims = { unsynced = "all", fsync = "all" }
@@ -21,16 +21,16 @@ load = { rate = 200 }
 
 [[fault]]
 kind = "fsync"
-at_s = 0.8
-for_s = 4.0
+at_s = 3.0
+for_s = 5.0
 target = "all broker"
 params = { how = "hang" }
 
 [[fault]]
 kind = "unsynced"
-at_s = 1.0
+at_s = 3.2
 for_s = 0.5
-after = "50 acks within 1 s"
+after = "50 acks within 2 s"
 target = "all broker"
 params = { keeps = "nothing", by = "calls" }
 """
@@ -40,7 +40,7 @@ def sailed(folder: Path, profile: str) -> run_command.FinishedCommand:
     """One trial, for which no Spark is started, and no message about Spark is printed."""
     env = {name: text for name, text in os.environ.items() if name != "SEATRIAL_SPARK"}
     (folder / "forget.toml").write_text(FORGET)
-    asked = ("--profile", profile, "--duration", "8s")
+    asked = ("--profile", profile, "--duration", "13s")
     command = ("run", "messages", "--plan", folder / "forget.toml", "--spark", "none", *asked)
     done = run_command.seatrial(*command, runs=folder / "runs", env=env)
     assert "Spark" not in done.err

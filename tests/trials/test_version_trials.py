@@ -117,25 +117,25 @@ HEAD = """
 [trial]
 system = "shelf"
 workload = "register"
-duration_s = 14.0
+duration_s = 23.0
 load = { rate = 30 }
 """
 GOOD = f"""{HEAD}mixed = {{ server-3 = "2.0" }}
 [[fault]]
 kind = "upgrade"
-at_s = 2.0
-for_s = 7.0
+at_s = 3.0
+for_s = 10.0
 target = "all server"
 params = {{ to = "2.0" }}
 [[fault]]
 kind = "kill"
-at_s = 2.2
+at_s = 3.2
 for_s = 1.5
 target = "server-3"
 [[fault]]
 kind = "downgrade"
-at_s = 9.0
-for_s = 4.5
+at_s = 14.0
+for_s = 8.0
 target = "all server"
 """
 BAD = f"""{HEAD}
@@ -148,7 +148,7 @@ params = {{ to = "3.0", order = "together" }}
 [[fault]]
 kind = "upgrade"
 at_s = 9.5
-for_s = 3.5
+for_s = 12.0
 target = "all server"
 params = {{ to = "4.0" }}
 """

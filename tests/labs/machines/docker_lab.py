@@ -27,7 +27,7 @@ from pathlib import Path
 
 import pytest
 
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 PROGRAMS = ("dockerd", "containerd", "runc", "ip", "iptables", "mount", "nsenter", "setpriv")
 SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 CGROUPS = Path("/sys/fs/cgroup")
