@@ -25,7 +25,7 @@ from harness.trial import Trial
 from nemesis._process.remote_program import run_program
 
 Seen = dict[str, Any]
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 SLEEPER = ("sh", "-c", "sleep 1000 & wait")
 SERVER = """
 import socket, sys
@@ -136,13 +136,13 @@ async def late(stage: Stage) -> Seen:
     """b's link from a is delayed, the one from c is narrow, and a's own links are unchanged; then
     all are healed."""
     b = stage.agent["b"]
-    seen: Seen = {"lacks": await b.lacks("pace"), "before": await flown(stage, "a", "b")}
+    seen: Seen = {"lacks": await b.lacks("pace"), "before": await prompt(stage, "a", "b")}
     late = LinkRule(stage.address["a"], 0.0, delay_s=0.3)
     narrow = LinkRule(stage.address["c"], 0.0, bytes_per_s=50_000)
     await b.links([late, narrow])
     seen["a to b"] = await flown(stage, "a", "b")
     seen["c to b"] = await flown(stage, "c", "b", size_bytes=972)
-    seen["b to a"] = await flown(stage, "b", "a")
+    seen["b to a"] = await prompt(stage, "b", "a")
     await b.links([LinkRule(stage.address["a"], 0.0, delay_s=0.3, reorder=0.5)])
     seen["overtaking"] = await flown(stage, "a", "b")
     await b.links([LinkRule(stage.address["a"], 0.0, delay_s=60.0)])
@@ -154,7 +154,16 @@ async def late(stage: Stage) -> Seen:
         return len(await b.timed_arrivals(token)) == 20
 
     seen["let go"] = await until(let_go)
-    seen["healed"] = await flown(stage, "a", "b")
+    seen["healed"] = await prompt(stage, "a", "b")
+    return seen
+
+
+async def prompt(stage: Stage, source: str, sink: str) -> list[list[float]]:
+    """Return what `flown` does on a link that is not delayed; a busy machine may delay some."""
+    for _ in range(5):
+        seen = await flown(stage, source, sink)
+        if min(late_s for _, late_s in seen) < 0.15:
+            break
     return seen
 
 
@@ -258,12 +267,12 @@ async def asking(stage: Stage) -> Seen:
     await ready.wait()
     frame = (5).to_bytes(4, "big") + b"hello"
     await agent.links([LinkRule(stage.address["b"]), LinkRule(stage.address["c"])])
-    seen: Seen = {"answer": (await agent.ask(7000, frame, 2.0)).decode()}
+    seen: Seen = {"answer": (await agent.ask(7000, frame, 20.0)).decode()}
     seen["refused"] = await _no_answer(agent.ask(7001, frame, 2.0))
     await agent.signal("server", signal.SIGSTOP)
     seen["paused"] = await _no_answer(agent.ask(7000, frame, 0.1))
     await agent.signal("server", signal.SIGCONT)
-    seen["again"] = (await agent.ask(7000, frame, 2.0)).decode()
+    seen["again"] = (await agent.ask(7000, frame, 20.0)).decode()
     return seen
 
 

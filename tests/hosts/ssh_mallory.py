@@ -5,6 +5,7 @@ that look like agents and like processes of a run, names and ports of agents. It
 on each line from standard input attacks what is there now; it prints what succeeded as a JSON list.
 """
 
+import contextlib
 import fcntl
 import glob
 import json
@@ -45,10 +46,12 @@ def squat(driver: str) -> list[object]:
 def kill() -> None:
     for path in glob.glob("/proc/[0-9]*/cmdline"):
         pid = int(path.split("/")[2])
-        with open(path) as file:
-            if "daemon.py\0/var/tmp/seatrial-2" in file.read():
-                os.kill(pid, signal.SIGKILL)
-                return
+        words = ""
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(path) as file:
+            words = file.read()
+        if "daemon.py\0/var/tmp/seatrial-2" in words:
+            os.kill(pid, signal.SIGKILL)
+            return
     raise PermissionError("no agent is to be seen")
 
 

@@ -121,13 +121,17 @@ def test_what_is_lost_is_not_late() -> None:
     assert _agent_network.chain_rules({"source": "198.18.1.11", "drop": 0.0}) == []
 
 
-def test_answers_overtake_each_other(agent: Agent) -> None:
+def test_answers_overtake_each_other(agent: Agent, tmp_path: Path) -> None:
     """A slow command delays no other: the second request is answered first."""
     stdin = base64.b64encode(b"").decode()
-    slow = {"id": 1, "do": "run", "argv": ["sleep", "0.3"], "stdin": stdin, "timeout_s": 5.0}
+    gate = tmp_path / "gate"
+    argv = ["sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.02; done"]
+    slow = {"id": 1, "do": "run", "argv": argv, "stdin": stdin, "timeout_s": 60.0}
     agent.send(json.dumps(slow))
     agent.send(json.dumps({"id": 2, "do": "state", "name": "nobody"}))
-    assert [agent.answer()["id"], agent.answer()["id"]] == [2, 1]
+    assert agent.answer()["id"] == 2
+    gate.touch()
+    assert agent.answer()["id"] == 1
 
 
 def test_it_needs_the_standard_library_only() -> None:

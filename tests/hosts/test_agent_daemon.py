@@ -187,9 +187,11 @@ def test_many_open_requests_survive_a_break_each_on_its_own(daemon: Daemon, tmp_
         note = f"sleep 0.5; echo x >> {done}"
         runs = [carrier.agent.run(["sh", "-c", note]) for _ in range(40)]
         together = asyncio.gather(*runs)
-        for cuts in range(3):
+        attached = 0
+        for _ in range(3):
             await carrier.agent.hello()
-            assert carrier.attachments == cuts + 1
+            assert carrier.attachments > attached, "a new one each time"
+            attached = carrier.attachments
             daemon.relays[-1].process.kill()
         codes = [run.code for run in await together]
         await carrier.hang_up()
@@ -204,11 +206,12 @@ def test_a_silent_connection_is_replaced(daemon: Daemon) -> None:
     daemon.start()
 
     async def scene() -> str:
-        carrier = ReconnectingConnection("a", daemon.dial, lease_s=4.0)
+        carrier = ReconnectingConnection("a", daemon.dial, lease_s=8.0)
         await carrier.agent.hello()
-        os.kill(daemon.relays[0].process.pid, signal.SIGSTOP)
+        stopped = daemon.relays[-1].process
+        os.kill(stopped.pid, signal.SIGSTOP)
         state = (await carrier.agent.state("nobody")).state
-        assert carrier.attachments == 2
+        assert daemon.relays[-1].process is not stopped
         await carrier.hang_up()
         return state
 
@@ -218,7 +221,7 @@ def test_a_silent_connection_is_replaced(daemon: Daemon) -> None:
 def test_without_a_driver_it_leaves_and_takes_everything_along(daemon: Daemon) -> None:
     """At the end of the lease running and stopped processes die, and the next driver gets the
     reason."""
-    daemon.start(lease_s=3.0)
+    daemon.start(lease_s=8.0)
 
     async def scene() -> list[int]:
         carrier = ReconnectingConnection("a", daemon.dial, LEASE_S)
@@ -230,19 +233,19 @@ def test_without_a_driver_it_leaves_and_takes_everything_along(daemon: Daemon) -
 
     pids = asyncio.run(scene())
     eventually(lambda: not any(leftovers.alive(pid) for pid in [*pids, daemon.pid]))
-    assert daemon.end == "no driver was heard for 3 s"
+    assert daemon.end == "no driver was heard for 8 s"
     sentence = asyncio.run(refused(daemon))
-    assert sentence == "a is gone: its agent left: no driver was heard for 3 s"
+    assert sentence == "a is gone: its agent left: no driver was heard for 8 s"
 
 
 def test_a_driver_that_is_heard_may_be_idle(daemon: Daemon) -> None:
     """Pings alone renew the lease."""
-    daemon.start(lease_s=4.0)
+    daemon.start(lease_s=8.0)
 
     async def scene() -> str:
-        carrier = ReconnectingConnection("a", daemon.dial, lease_s=4.0)
+        carrier = ReconnectingConnection("a", daemon.dial, lease_s=8.0)
         await carrier.agent.hello()
-        await asyncio.sleep(5.0)  # what is waited for is that nothing happens
+        await asyncio.sleep(10.0)  # what is waited for is that nothing happens
         state = (await carrier.agent.state("nobody")).state
         await carrier.hang_up()
         return state

@@ -24,8 +24,8 @@ from harness.trial import Trial
 pytestmark = pytest.mark.bed
 
 DRIVER = Path(__file__).with_name("attach_driver.py")
-MOST_S = 60.0
-LEASE_S = 3.0
+MOST_S = 120.0
+LEASE_S, SHORT_LEASE_S = 20.0, 8.0
 TOY = "/tmp/toyd 100000"
 RUNS = "cp /bin/sleep /tmp/toyd && { /tmp/toyd 100000 >/dev/null 2>&1 & }"
 FOUND = """
@@ -59,9 +59,14 @@ def run(tmp_path: Path) -> RunDir:
 
 
 def driver(
-    lab: DockerLab | SshLab, scene: str, run: RunDir, inventory: Path, root: Path
+    lab: DockerLab | SshLab,
+    scene: str,
+    run: RunDir,
+    inventory: Path,
+    root: Path,
+    lease_s: float = LEASE_S,
 ) -> "subprocess.Popen[str]":
-    argv = [sys.executable, str(DRIVER), scene, str(run.path), str(inventory), str(LEASE_S)]
+    argv = [sys.executable, str(DRIVER), scene, str(run.path), str(inventory), str(lease_s)]
     inherited = dict(lab.environment) if isinstance(lab, DockerLab) else {"PATH": _PATH}
     with (run.path.parent / "driver.log").open("a") as log:
         return subprocess.Popen(
@@ -93,7 +98,7 @@ def holding(
     lab: DockerLab | SshLab, run: RunDir, inventory: Path, root: Path
 ) -> Iterator["subprocess.Popen[str]"]:
     """The scene `held`, until it is killed."""
-    with driver(lab, "held", run, inventory, root) as process:
+    with driver(lab, "held", run, inventory, root, SHORT_LEASE_S) as process:
         try:
             assert process.stdout
             assert process.stdout.readline(), (run.path.parent / "driver.log").read_text()

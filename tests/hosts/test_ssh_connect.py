@@ -514,7 +514,11 @@ def test_what_a_host_lacks_is_told(lab: SshLab, listed: Listed) -> None:
     assert f"{name} has 1 MB left in /var/tmp/small" in refused(
         listed(host, folder="/var/tmp/small")
     )
-    assert "a clock that is 100 s ahead of" in refused(listed(host, python="/etc/ahead"))
+    told = re.search(
+        r"a clock that is (\d+) s ahead of", refused(listed(host, python="/etc/ahead"))
+    )
+    assert told
+    assert 95 <= int(told[1]) <= 105, "by 100 s, and what a busy machine adds"
     host.remove_iptables()
     assert f"{name} has no iptables" in refused(listed(host))
 

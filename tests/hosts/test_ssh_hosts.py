@@ -34,8 +34,8 @@ pytestmark = pytest.mark.bed
 
 DRIVER = Path(__file__).with_name("ssh_driver.py")
 ROOT = DRIVER.parents[2]
-PATIENCE_S = 30.0
-SHORT_LEASE_S = 3.0
+PATIENCE_S = 120.0
+SHORT_LEASE_S = 8.0
 NAMES = ("h1", "h2", "h3")
 NODES = [Node(name, "broker") for name in "abc"]
 OURS = 'grep -als "seatria[l]" /proc/[0-9]*/cmdline /proc/[0-9]*/environ || :'
@@ -174,7 +174,7 @@ def test_a_host_whose_sshd_hangs_beyond_the_lease_is_gone(
         waiting = asyncio.ensure_future(agents["a"].exited("sleeper"))
         await asyncio.sleep(0)
         await asyncio.to_thread(three[0].signal_sshd, "STOP")
-        with pytest.raises(NodeGone, match="a is gone: it was not heard for 3 s"):
+        with pytest.raises(NodeGone, match="a is gone: it was not heard for 8 s"):
             await waiting
         with pytest.raises(NodeGone):
             await agents["a"].state("sleeper")
@@ -220,6 +220,7 @@ def test_after_a_killed_driver_faults_end_by_themselves_and_heal_removes_the_res
     eventually(lambda: "-j DROP" not in b.run("iptables", "-S"))
     eventually(lambda: "sleep 1001" not in a.run("ps", "axo", "args"))
     assert "sleep 1002" in a.run("ps", "axo", "args")
+    eventually(lambda: not any("daemon.py" in host.run("ps", "axo", "args") for host in three))
     assert ssh.heal(run, ()) == ["1 process", "3 folders"]
     assert ssh.heal(run, ()) == []
 
@@ -384,7 +385,7 @@ def test_whoever_is_not_root_needs_sudo_and_no_more(run: RunDir, lab: SshLab) ->
 
     async def scene(hosts: ssh.SshHosts, nodes: Sequence[Node], agents: Agents) -> str:
         await agents["a"].links([LinkRule("198.18.1.12")])
-        host.signal_sshd("KILL")
+        host.kill_sshd()
         host.start_sshd()
         return (await agents["a"].run(["id", "-un"])).out
 

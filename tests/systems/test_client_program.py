@@ -257,11 +257,13 @@ def test_a_program_that_blocks_leaves_the_outcome_unknown(
 ) -> None:
     """A late answer is neither an answer to another call nor an error; nothing is sent again."""
     monkeypatch.setattr(client_program, "CALL_WITHIN_S", 0.2)
-    text = """
+    gate = tmp_path / "gate"
+    text = f"""
 hello("write", "read")
 next(asked())
 first = next(asked())
-time.sleep(0.4)
+while not os.path.exists({str(gate)!r}):
+    time.sleep(0.01)
 say(id=first["id"], ok=True)
 for each in asked():
     say(id=each["id"], ok=each["id"])
@@ -269,7 +271,8 @@ for each in asked():
 
     async def use(calls: Any) -> Any:
         done, _ = await outcome(calls.write("k", 1))
-        await asyncio.sleep(0.4)
+        monkeypatch.setattr(client_program, "CALL_WITHIN_S", 60.0)
+        gate.touch()
         return done, await calls.read("k")
 
     bench = Bench(program(tmp_path, text))
@@ -335,7 +338,8 @@ def test_a_program_that_does_not_greet_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """Here before anything is started, and the same on a node, where nothing stays behind."""
-    monkeypatch.setattr(client_program, "HELLO_WITHIN_S", 1.0)
+    if how == "silent":
+        monkeypatch.setattr(client_program, "HELLO_WITHIN_S", 1.0)
     monkeypatch.setattr(client_program, "END_WITHIN_S", 0.2)
     text, sentence = BAD_STARTS[how]
     path = str(tmp_path / "none") if text is None else program(tmp_path, text)

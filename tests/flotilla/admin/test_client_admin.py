@@ -55,14 +55,18 @@ class Controllers:
         return refusal(Status.NOT_LEADER, "ask the leader") | {"leaderAddr": self.leader}
 
 
-def with_admin(use: Callable[[Admin, Controllers], Awaitable[None]], known: str) -> None:
+def with_admin(
+    use: Callable[[Admin, Controllers], Awaitable[None]], known: str, timeout_s: float = 20.0
+) -> None:
     """`known`: which controllers the client is told of."""
 
     async def played() -> None:
         controllers = Controllers()
         await controllers.start()
         at = {"leader": controllers.leader, "follower": controllers.follower, "nobody": NOBODY}
-        admin = Admin([at[name] for name in known.split()], timeout_s=0.5, patience_s=0.5)
+        admin = Admin(
+            [at[name] for name in known.split()], timeout_s=timeout_s, patience_s=timeout_s
+        )
         try:
             await use(admin, controllers)
         finally:
@@ -89,7 +93,7 @@ def test_no_leader_is_said(known: str) -> None:
         with pytest.raises(Unreachable, match="no controller leads"):
             await admin.elect_master("set-1", 2)
 
-    with_admin(use, known)
+    with_admin(use, known, timeout_s=0.5)
 
 
 def test_an_order_that_got_no_answer_is_not_given_twice() -> None:
@@ -104,7 +108,7 @@ def test_an_order_that_got_no_answer_is_not_given_twice() -> None:
         await admin.elect_master("set-1", 2)
         assert len(controllers.connections) == 2, "the silent connection was given up"
 
-    with_admin(use, "follower leader")
+    with_admin(use, "follower leader", timeout_s=2.0)
 
 
 def test_an_order_that_a_deposed_leader_did_not_take_is_given_to_the_next() -> None:

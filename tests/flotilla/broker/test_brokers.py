@@ -40,7 +40,7 @@ from clusters.flotilla.store.reader import messages
 pytestmark = pytest.mark.bed
 QUEUES = 4
 LOST = (Unreachable, ConnectionLost, CallTimeout)
-SAFE = {"allAckInSyncStateSet": True, "minInSyncReplicas": 2}
+SAFE = {"allAckInSyncStateSet": True, "minInSyncReplicas": 2, "slaveTimeout": 50_000}
 
 
 class Brokers:

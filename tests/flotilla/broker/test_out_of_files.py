@@ -6,6 +6,7 @@ import os
 import resource
 import socket
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -208,12 +209,17 @@ def test_a_real_broker_lives_without_descriptors(raise_node: Any, tmp_path: Path
                 return (await outside.ask(broker.address, Op.PING, {}, 1))["code"] == 0
             return False
 
+        async def no_file_is_left() -> bool:
+            used = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
+            free = next(number for number in count() if number not in used)
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (free, limit[1]))
+            outside.drop(broker.address)
+            return not await answers()  # else a file was closed after the look
+
         connection = await inside.get(broker.address)
         await eventually(served)
         limit = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-        opened = len(os.listdir(f"/proc/{pid}/fd"))
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (opened, limit[1]))
-        assert not await answers()
+        await eventually(no_file_is_left)
         await eventually(refused)
         assert broker.process.poll() is None
         resource.prlimit(pid, resource.RLIMIT_NOFILE, limit)

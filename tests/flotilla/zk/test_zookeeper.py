@@ -21,7 +21,7 @@ from clusters.systems.zookeeper import LOG4J, PROGRAM
 
 pytestmark = pytest.mark.bed
 
-TICK_MS, TIMEOUT_S = 250, 1.5
+TICK_MS, TIMEOUT_S = 250, 5.0
 NUMBERS = count(1)
 
 

@@ -460,7 +460,7 @@ OWN_LOAD: Mapping[str, Mapping[str, Any]] = {
     "watch": {},
     "consume": {},
     "delayed": {"delay_ms": 1500, "late_s": 1.0},
-    "transactional": {"think_ms": 20, "asked_within_s": 1.0},
+    "transactional": {"think_ms": 20, "asked_within_s": 2.5},
 }
 
 

@@ -37,6 +37,7 @@ BROKERS = {
     "inSyncReplicas": 2,
     "minInSyncReplicas": 2,
     "totalReplicas": 3,
+    "slaveTimeout": 50_000,
     "mappedFileSizeCommitLog": 256 * 1024,
     "maxMessageSize": 64 * 1024,
 }

@@ -41,7 +41,9 @@ class Traffic:
         self.sent: dict[int, list[Sent]] = {queue: [] for queue in range(QUEUES)}
         self.read: dict[int, list[bytes]] = {queue: [] for queue in range(QUEUES)}
         self.committed: dict[int, int] = dict.fromkeys(range(QUEUES), 0)
-        self._client = ClusterClient(ClientSettings.of({"namesrvAddr": nameservers}))
+        self._client = ClusterClient(
+            ClientSettings.of({"namesrvAddr": nameservers, "sendMsgTimeout": 15_000})
+        )
         self._sending = True
         self._tasks: list[asyncio.Task[None]] = []
         self._senders: list[asyncio.Task[None]] = []

@@ -32,6 +32,7 @@ from clusters.flotilla.zk.session import (
 )
 
 WITHIN_S = 60.0
+SHORT_S = 1.5  # the timeout of sessions that are to expire
 
 
 class Clients:
@@ -139,7 +140,7 @@ async def an_ephemeral_node_ends_with_its_session(clients: Clients) -> None:
     """At once if that is closed, after its timeout if its client is gone."""
     z = await clients.begin()
     for name in ("closed", "abandoned"):
-        owner = await clients.session()
+        owner = await clients.session(SHORT_S if name == "abandoned" else None)
         path = await owner.create(f"{clients.root}/{name}", b"", EPHEMERAL)
         await z.sync(path)
         stat = await z.exists(path)
@@ -166,7 +167,7 @@ async def an_ephemeral_node_survives_a_lost_connection(clients: Clients) -> None
     before, states = owner.id, clients.states[owner]
     for times in range(2, 5):
         owner.disconnect()
-        await until(lambda count=times: states.count(SessionState.CONNECTED) == count)
+        await until(lambda count=times: states.count(SessionState.CONNECTED) >= count)
     assert owner.id == before
     assert SessionState.EXPIRED not in states
     assert [event.kind for event in again] == [ZkEvent.NONE]
@@ -179,7 +180,7 @@ async def a_session_that_is_not_heard_expires(clients: Clients) -> None:
     """Its client learns it when it connects again, and not before."""
     z, path = await clients.begin(), f"{clients.root}/e"
     states: list[SessionState] = []
-    owner = await clients.session()
+    owner = await clients.session(SHORT_S)
     await owner.create(path, b"", EPHEMERAL)
     late = resumed(clients, owner, states.append)
     owner.abandon()

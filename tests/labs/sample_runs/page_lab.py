@@ -14,7 +14,7 @@ from typing import Any
 
 import axe_playwright_python
 import sinking
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from harness import registry
 from harness.campaign.simulation import simulate
@@ -35,6 +35,7 @@ ODD = "\u202e\u0000\u00e9\U0001d54f\u2028\ud800 \ufdfd"
 HIDDEN = """boxes => [...document.querySelectorAll(boxes)]
   .filter(e => e.scrollWidth > e.clientWidth).map(e => e.textContent.trim().slice(0, 80))"""
 MEGABYTE = "long " * 200_000
+expect.set_options(timeout=60_000)  # for every test, on a busy machine
 SOUND = Trial(
     name="sound",
     hosts="simulated",
