@@ -18,5 +18,5 @@ SCRIPTS.remove(Path(__file__).name)
 def test_a_script_finds_its_modules(script: str) -> None:
     code = "import runpy, sys; sys.path[0] = sys.argv[1]; runpy.run_path(sys.argv[2])"
     argv = [sys.executable, "-c", code, str(HERE), str(HERE / script)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr

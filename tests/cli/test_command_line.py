@@ -87,7 +87,7 @@ def test_bash_completes_it(tmp_path: Path, words: tuple[str, ...], completions: 
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        timeout=60,
+        timeout=600,
         check=False,
     )
     assert set(ran.stdout.split()) == completions, ran.stderr

@@ -20,7 +20,7 @@ from harness.cli.session import IN_PROCESS_BYTES
 from harness.history.rundir import RunDir
 
 SCRIPT = Path(sys.executable).with_name("seatrial")
-WITHIN_S = 240.0
+WITHIN_S = 600.0
 FULL_DISK = """
 mount -t tmpfs -o size=32m none "$1" && cp -r --sparse=always "$2" "$1/run" || exit 99
 dd if=/dev/zero of="$1/filler" bs=4096 2>/dev/null
@@ -45,7 +45,7 @@ def simulate(folder: Path, *arguments: str) -> RunDir:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -73,7 +73,7 @@ def seatrial(tmp_path: Path) -> Seatrial:
             env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=600,
             check=False,
         )
 

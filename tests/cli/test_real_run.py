@@ -37,7 +37,7 @@ recovery_s = 2
 
 def seatrial(cwd: Path, *arguments: str) -> "CompletedProcess[str]":
     return subprocess.run(
-        [SCRIPT, *arguments], cwd=cwd, capture_output=True, text=True, timeout=200, check=False
+        [SCRIPT, *arguments], cwd=cwd, capture_output=True, text=True, timeout=600, check=False
     )
 
 

@@ -220,7 +220,7 @@ with session("local[1]") as spark:
 def test_a_session_is_silent_and_takes_its_jvm_with_it() -> None:
     """Nothing on standard error, and no Java process afterwards."""
     ran = subprocess.run(
-        [sys.executable, "-c", NOISE], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", NOISE], capture_output=True, text=True, timeout=600, check=False
     )
     assert (ran.stdout, ran.stderr, ran.returncode) == ("5\n", "", 0)
 
@@ -266,7 +266,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_the_jvm_dies_with_a_killed_parent() -> None:
     """kill -9 of the command leaves no JVM behind."""
     ran = subprocess.run(
-        [sys.executable, "-c", ORPHAN], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", ORPHAN], capture_output=True, text=True, timeout=600
     )
     pid = int(ran.stdout)
     assert _gone(pid), f"the JVM {pid} is still there"

@@ -129,6 +129,7 @@ async def loss(stage: Stage) -> Seen:
         await a.probe(stage.address["b"], token, 200)
         sent += 200
     await until(accounted)
+    await b.links(())
     return {"arrived": arrived, "dropped": dropped, "sent": sent}
 
 

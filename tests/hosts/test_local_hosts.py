@@ -30,7 +30,7 @@ Play = Callable[[str], dict[str, Any]]
 def play_as(command: list[str], name: str, folder: Path, path: str) -> dict[str, Any]:
     argv = [*command, str(SCENES), name, str(folder)]
     env = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, env=env, cwd="/")
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=600, env=env, cwd="/")
     assert done.returncode == 0, done.stderr
     seen: dict[str, Any] = json.loads(done.stdout)[name]
     return seen

@@ -226,7 +226,7 @@ def test_an_unknown_host_key_is_refused_with_the_line_that_adds_it(
     assert not known.exists()
     command = said.rpartition("if they agree: ")[2]
     assert command.endswith(f">> '{known}'")
-    subprocess.run(["sh", "-c", command], check=True, capture_output=True, timeout=30)
+    subprocess.run(["sh", "-c", command], check=True, capture_output=True, timeout=600)
     with connected([host]):
         pass
 
@@ -243,7 +243,7 @@ def test_an_unknown_host_key_behind_a_jump_is_added_by_ssh(
     known.write_text("".join(line for line in lines if not line.startswith(f"{inner.address} ")))
     host = listed(inner, jump=f"root@{jump.address}", known_hosts=str(known))
     command = refused(host).rpartition("if they agree: ")[2]
-    subprocess.run(["sh", "-c", command], check=True, capture_output=True, timeout=30)
+    subprocess.run(["sh", "-c", command], check=True, capture_output=True, timeout=600)
     with connected([host]):
         pass
 

@@ -83,7 +83,7 @@ class Fence:
 
     def tried(self, patience_s: float = 10.0) -> dict[str, Any]:
         argv = [*GATE, "try", self.name, str(self.folder), str(patience_s)]
-        out = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
+        out = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=600).stdout
         told: dict[str, Any] = json.loads(out)
         return told
 
@@ -268,7 +268,7 @@ def test_a_program_of_another_language_is_held_as_well(fence: Fence) -> None:
 def test_what_can_not_be_started_says_so(fence: Fence) -> None:
     """The error contains the program's name."""
     argv = [*GATE, "enter", fence.name, "--", "/no/such/program"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 1
     assert "/no/such/program: No such file" in done.stderr
 

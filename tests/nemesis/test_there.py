@@ -78,7 +78,7 @@ def told(program: str, *words: object) -> Any:
         [sys.executable, "-S", "-s", PROGRAMS / f"{program}.py", *map(str, words)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     return json.loads(done.stdout) if done.returncode == 0 else done.stderr
 

@@ -255,7 +255,7 @@ def test_the_command_with_a_token(runs: Path) -> None:
 def refused(script: Path, *arguments: str | Path) -> str:
     """The one line on standard error, for what makes no sense."""
     ran = subprocess.run(
-        [script, "serve", *arguments], capture_output=True, text=True, timeout=60, check=False
+        [script, "serve", *arguments], capture_output=True, text=True, timeout=600, check=False
     )
     assert ran.returncode == 254
     (line,) = ran.stderr.splitlines()

@@ -58,7 +58,7 @@ except BadRequest as e:
 
 def limited(program: str, path: Path, *words: str) -> str:
     argv = [sys.executable, "-c", program, str(path), str(SPACE), *words]
-    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=240).stdout
+    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=600).stdout
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ def run(base: Path, tmp_path: Path) -> Path:
 def started(run: Path, *argv: str, **env: str) -> "subprocess.CompletedProcess[str]":
     environment = {**os.environ, "SEATRIAL_TEST_RAN": str(run.parent / "ran"), **env}
     done = subprocess.run(
-        argv, cwd=run, env=environment, capture_output=True, text=True, timeout=240, check=False
+        argv, cwd=run, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
     assert not (run.parent / "ran").exists(), done.stderr
     return done

@@ -522,7 +522,7 @@ def test_a_client_process_with_a_program(tmp_path: Path, ends: bool) -> None:
                 last = order(process, "stop", "stopped")
         finally:
             with suppress(BrokenPipeError):
-                process.communicate(timeout=20)
+                process.communicate(timeout=600)
     rows = [
         row
         for file in (tmp_path / "journal").glob("ops-*.arrows")

@@ -21,7 +21,7 @@ def play(tmp_path: Path, root: Path) -> Play:
     def played(name: str) -> dict[str, Any]:
         argv = [sys.executable, str(SCENE), name, str(tmp_path)]
         env = {**os.environ, "PYTHONPATH": str(root)}
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=120, env=env)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=600, env=env)
         assert done.returncode == 0, done.stderr
         seen: dict[str, Any] = json.loads(done.stdout)
         return seen

@@ -202,7 +202,7 @@ def test_no_server_starts_epmd() -> None:
         port = str(free.getsockname()[1])
     env = {**os.environ, "ERL_FLAGS": given["ERL_FLAGS"], "ERL_EPMD_PORT": port}
     starter = ["erl", "-boot", "no_dot_erlang", "-sname", "epmd-starter-1", "-noinput"]
-    subprocess.run([*starter, "-s", "erlang", "halt"], env=env, capture_output=True, timeout=60)
+    subprocess.run([*starter, "-s", "erlang", "halt"], env=env, capture_output=True, timeout=600)
     names = subprocess.run(["epmd", "-names"], env=env, capture_output=True, text=True)
     subprocess.run(["epmd", "-kill"], env=env, capture_output=True)
     assert "Cannot connect to local epmd" in names.stdout + names.stderr
@@ -246,7 +246,7 @@ def test_a_vhost_that_did_not_start_is_started(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert asked.returncode == 0, asked.stdout + asked.stderr
     assert (tmp_path / "answers").read_text().startswith("running false")

@@ -100,7 +100,7 @@ class Process:
         self._child.stdin.close()
 
     def end(self) -> int:
-        return self._child.wait(timeout=20)
+        return self._child.wait(timeout=600)
 
     def take_away(self) -> None:
         self._child.kill()

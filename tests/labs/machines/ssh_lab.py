@@ -136,7 +136,7 @@ class LabHost:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=600,
         )
         assert not check or done.returncode == 0, f"{self.name}: {argv}: {done.stderr}"
         return done.stdout

@@ -27,7 +27,7 @@ def real(tmp_path_factory: pytest.TempPathFactory, root: Path) -> dict[str, Said
         [sys.executable, network_scenes.__file__, str(tmp_path_factory.mktemp("scenes"))],
         capture_output=True,
         text=True,
-        timeout=250,
+        timeout=600,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(folders)},
         check=False,
     )
