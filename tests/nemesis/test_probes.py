@@ -1,9 +1,11 @@
 """What counts as having seen a link, a thread, a rule."""
 
 import asyncio
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from math import comb
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +15,13 @@ from hypothesis import strategies as st
 from harness.contracts import CUT, LinkEffect, Node
 from harness.errors import BedFailed
 from nemesis._network import link_fault as _network
-from nemesis._network.drop_probe import ProbeResult, is_plausible, loss_probe_count
+from nemesis._network.drop_probe import (
+    LOSS_PROBES,
+    ProbeResult,
+    is_plausible,
+    loss_probe_count,
+    probe_links,
+)
 from nemesis._network.link_rules import LinkRules
 from nemesis.pause import thread_states
 
@@ -71,6 +79,64 @@ def test_a_small_loss_is_asked_often_enough(p: float) -> None:
     assert (1 - p) ** count <= 5.1e-5
     assert not ProbeResult(LINK, p, count, count, 0).matches_rules()
     assert loss_probe_count(0.05) == 200, "no more than it takes"
+
+
+class Lossy:
+    """Both agents of a link that loses the first share of its probes, then the next, and so on."""
+
+    def __init__(self, shares: Sequence[float]) -> None:
+        self.shares = shares
+        self.attempts: list[str] = []  # their tokens
+        self.arrived: Counter[str] = Counter()
+        self.lost = 0
+
+    async def lacks(self, what: str) -> str:
+        return ""
+
+    async def dropped(self) -> Mapping[str, int]:
+        return {"1.1.1.1": self.lost}
+
+    async def probed(self, token: str) -> int:
+        return self.arrived[token]
+
+    async def probe(self, address: str, token: str, count: int) -> None:
+        arrives = count
+        if "fence" not in token:
+            if token not in self.attempts:
+                self.attempts.append(token)
+            arrives -= round(count * self.shares[len(self.attempts) - 1])
+        self.arrived[token] += arrives
+        self.lost += count - arrives
+
+
+@pytest.mark.parametrize(
+    ("shares", "attempts", "seen"),
+    [
+        ([0.8], 1, True),
+        ([0.4, 0.8], 2, True),  # the first by chance
+        ([0.4, 1.0, 0.8], 3, True),
+        ([0.4, 0.4, 0.4], 3, False),
+        ([0.0, 0.0, 0.0], 3, False),
+    ],
+)
+def test_a_lossy_link_that_deviates_is_probed_again(
+    shares: list[float], attempts: int, seen: bool
+) -> None:
+    """At most twice: one that deviates each time is not as its rules say."""
+    agent = Lossy(shares)
+    address = {"a": "1.1.1.1", "b": "1.1.1.2"}
+    bed = SimpleNamespace(
+        omniscient=None,
+        agents=dict.fromkeys(address, agent),
+        node=lambda name: Node(name, "x", address[name]),
+        now_ns=lambda: 0,
+        sleep=asyncio.sleep,
+    )
+    links = SimpleNamespace(version=lambda sink: 1, effect=lambda link: LinkEffect(0.8))
+    scene: Any = SimpleNamespace(bed=bed, links=links, random=Random(1))
+    (result,) = asyncio.run(probe_links(scene, [LINK]))
+    assert (len(agent.attempts), result.matches_rules()) == (attempts, seen)
+    assert (result.sent, result.arrived + result.counted) == (LOSS_PROBES, LOSS_PROBES)
 
 
 def test_threads_are_read_from_their_stat_lines() -> None:
