@@ -6,8 +6,8 @@ link is confirmed if all of its probes arrive. A lossy link is confirmed if the 
 out of 200 lies in the central interval that holds 99.9 % of the binomial distribution (divided
 among the links probed together, so that a fault of many links is not called partial by chance), and
 if its rule counted a drop. With a small loss, 200 probes may all arrive; then as many are sent as
-are needed to make that practically impossible. A link that deviates is probed again, at most twice:
-of many faults some deviate by chance.
+are needed to make that practically impossible. A lossy link that deviates is probed again, at most
+twice, because some deviate by chance.
 
 Packets of one link arrive in the order they were sent, so when a later *fence* probe has arrived,
 every earlier probe has arrived or never will; no timeout is guessed. Only where the rules in force
@@ -172,8 +172,7 @@ class _Receiver:
 
     async def probe_lossy(self) -> list[ProbeResult]:
         """Probe the lossy links, with volleys that each end with a fence."""
-        lossy = (source for source, drop in self.drop.items() if 0.0 < drop < 1.0)
-        return [await self._lossy(source) for source in lossy]
+        return [await self._lossy(source) for source, drop in self.drop.items() if 0.0 < drop < 1.0]
 
     async def _lossy(self, source: str) -> ProbeResult:
         for attempt in range(ATTEMPTS):

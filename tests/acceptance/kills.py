@@ -21,7 +21,6 @@ import sys
 import tempfile
 import time
 import uuid
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -39,7 +38,6 @@ import ssh_lab
 from host_labs import BY_KIND, HostLab
 
 GONE_WITHIN_S = 30.0
-TABLES = ("ops", "notes", "faults", "events", "replicas")
 TRIAL = """\
 duration_s = 13.0
 load = { rate = 100 }
@@ -126,10 +124,7 @@ def judged(run: Path) -> str:
     state = run_command.state(run)
     if "load_began_ns" not in state:
         return f"it had not begun ({state.get('phase', 'no folder')})"
-    counted = run_command.counted(run)
-    # a writer may be killed after it wrote a batch and before it counted it
-    written = Counter({name: len(run_command.table(run, name)) for name in TABLES})
-    assert written >= counted, f"{counted} counted, {written} written"
+    written = run_command.written(run)
     checked = run_command.seatrial("check", run, "--json", runs=run.parent)
     verdict = json.loads(checked.out)
     assert verdict == run_command.verdict(run), checked.err
@@ -197,7 +192,7 @@ def killed_at_random(
 def _recorded(run: Path, at_ns: int, busy_ms: float) -> str:
     """What of a run is there: all that its writers counted, up to the kill."""
     state = run_command.state(run)
-    rows = {name: run_command.table(run, name) for name in TABLES}
+    rows = {name: run_command.table(run, name) for name in run_command.TABLES}
     counted = run_command.counted(run)
     for name, found in rows.items():
         assert not counted or len(found) >= counted[name], (name, len(found), counted)

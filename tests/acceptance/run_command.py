@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(sys.executable).with_name("seatrial")
 PLANS = ROOT / "suites" / "plans"
 LONGEST_S = 600.0
+TABLES = ("ops", "notes", "faults", "events", "replicas")
 
 
 @dataclass(frozen=True)
@@ -171,6 +172,14 @@ def faults(run: Path) -> list[dict[str, Any]]:
 def load_began_ns(run: Path) -> int:
     began: int = state(run)["load_began_ns"]
     return began
+
+
+def written(run: Path) -> Counter[str]:
+    """Rows by table, as they are read. AssertionError if the writers counted more; a writer may be
+    killed after it wrote a batch and before it counted it."""
+    rows = Counter({name: len(table(run, name)) for name in TABLES})
+    assert rows >= counted(run), f"{counted(run)} counted, {rows} written"
+    return rows
 
 
 def counted(run: Path) -> Counter[str]:

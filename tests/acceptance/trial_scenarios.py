@@ -83,7 +83,7 @@ OUTSIDE: Mapping[str, tuple[object, ...]] = {
 }
 ORIGINAL = {"docker": etcd.PROGRAM, "ssh": nats.PROGRAM}  # of the copies
 KILLS = 3
-BESIDE_TESTS_MS = 3000.0  # what the way of a row may take while other tests run
+BESIDE_TESTS_MS = 3000.0  # how late a row may be recorded while other tests run
 SMALL = "/tmp/small"
 LITTLE_MB, ENOUGH_MB = 32, 250
 HEAVY = (

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import leftovers
 import pytest
+import run_command
 from py4j.java_gateway import GatewayClient
 from py4j.protocol import ERROR_ON_RECEIVE, Py4JNetworkError
 
@@ -269,16 +270,4 @@ def test_the_jvm_dies_with_a_killed_parent() -> None:
         [sys.executable, "-c", ORPHAN], capture_output=True, text=True, timeout=600
     )
     pid = int(ran.stdout)
-    assert _gone(pid), f"the JVM {pid} is still there"
-
-
-def _gone(pid: int) -> bool:
-    """Soon; a zombie that nobody has reaped yet is gone."""
-    import time
-
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if not leftovers.alive(pid):
-            return True
-        time.sleep(0.02)
-    return False
+    run_command.wait(lambda: not leftovers.alive(pid), 60.0, f"the end of the JVM {pid}")

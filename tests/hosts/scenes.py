@@ -160,7 +160,7 @@ async def late(stage: Stage) -> Seen:
 
 
 async def prompt(stage: Stage, source: str, sink: str) -> list[list[float]]:
-    """Return what `flown` does on a link that is not delayed; a busy machine may delay some."""
+    """Return the result of `flown` on a link without delay; repeat it if the machine was busy."""
     for _ in range(5):
         seen = await flown(stage, source, sink)
         if min(late_s for _, late_s in seen) < 0.15:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from signal import SIGCONT, SIGSTOP
 
+import leftovers
 import pytest
 
 from clusters.hosts._agent.existing import (
@@ -46,10 +47,6 @@ def started() -> Iterator[Callable[..., int]]:
         process.wait()
 
 
-def comm(pid: int) -> str:
-    return Path(f"/proc/{pid}/comm").read_text().strip()
-
-
 def until(holds: Callable[[], bool]) -> None:
     end_s = time.monotonic() + 10
     while not holds():
@@ -75,7 +72,8 @@ def test_descendants_are_stopped_and_resumed_and_nothing_else(
     """By pid: others of the process group go on. What is left stopped is resumed at the end."""
     pid = started(sys.executable, "-c", CHILDREN, toy)
     other = started("/bin/sleep", "1000")
-    until(lambda: len(tree(pid)) == 2 and os.path.basename(toy)[:15] in map(comm, tree(pid)))
+    until(lambda: any(leftovers.command(each).startswith(toy) for each in tree(pid)))
+    assert len(tree(pid)) == 2
     processes = ExistingProcesses()
     processes.signal(pid, 0, SIGSTOP)
     until(lambda: set(processes.look(pid, 0, "")["threads"]) == {"T"})

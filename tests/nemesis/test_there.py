@@ -5,10 +5,10 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import leftovers
 import pytest
 
 from clusters.hosts._faults import rlimits as _limits
@@ -120,12 +120,6 @@ def test_a_wall_clock_is_given_back(victim: Victim, other: Victim) -> None:
     assert told("wall_clock", "clear", pid)[str(pid)]["ahead_s"] == 0
 
 
-def _asks(pid: int) -> bool:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().endswith(b"input()\0")
-    return False
-
-
 @x86_64
 def test_children_are_in_the_group(victim: Victim) -> None:
     """Children of a process have its clock; other processes do not."""
@@ -134,8 +128,10 @@ def test_children_are_in_the_group(victim: Victim) -> None:
         [sys.executable, "-c", script], stdin=subprocess.PIPE, start_new_session=True
     )
     try:
-        while not any(map(_asks, set(_limits.members(parent.pid)) - {parent.pid})):
-            pass  # until the child has become the other program
+        while not any(
+            leftovers.command(p).endswith(" input()") for p in _limits.members(parent.pid)
+        ):
+            pass  # until the child executes its own program
         shown = told("wall_clock", "set", parent.pid, 10**12, 1.0)
         assert len(shown) == 2
         assert {round(each["ahead_s"]) for each in shown.values()} == {1000}

@@ -52,6 +52,8 @@ DIES = "#!/bin/sh\necho preparing\necho boom\nexit 3\n"
 ELSEWHERE = """#!/bin/sh
 exec python3 -m http.server 8080 --bind 127.0.0.1 2> /dev/null
 """
+# ELSEWHERE must listen before it is looked at; the exit of DIES ends the wait
+START_S = {ELSEWHERE: 15.0, DIES: 60.0}
 
 Run = Callable[..., run_command.FinishedCommand]
 
@@ -68,10 +70,7 @@ def run(tmp_path: Path) -> Run:
         info.mkdir(parents=True)
         assert old in DRIVER
         driver = DRIVER.replace(old, new) if old else DRIVER
-        if program == ELSEWHERE:  # it has to listen before it is looked at
-            driver = driver.replace("start_s = 5.0", "start_s = 15.0")
-        if program == DIES:  # its end ends the wait
-            driver = driver.replace("start_s = 5.0", "start_s = 60.0")
+        driver = driver.replace("start_s = 5.0", f"start_s = {START_S.get(program, 5.0)}")
         (site / "silent.py").write_text(driver)
         (site / "silentd").write_text(program)
         (site / "silentd").chmod(0o755)

@@ -10,8 +10,8 @@ from naive_loss import lost
 
 pytestmark = pytest.mark.bed
 
-# No sync ends before the loss, so under SYNC_FLUSH, too, each broker has something to lose. No send
-# is acknowledged then: the loss waits for its whole two seconds.
+# Syncs hang until the loss, so each broker has unsynced data, also under SYNC_FLUSH. With it no
+# send is acknowledged meanwhile, and the loss begins after 2 s.
 FORGET = """
 [trial]
 claims = { unsynced = "all", fsync = "all" }
