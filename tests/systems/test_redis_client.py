@@ -1,7 +1,7 @@
 """Redis's protocol, and what the client makes of answers, errors and silence."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -23,6 +23,15 @@ from clusters.systems.redis import (
     key_of,
 )
 from harness.contracts.calls import Delivery, LogEntries, Refused, Stored
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _patient() -> Iterator[None]:
+    """The servers of these tests answer at once, but a busy machine may not."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(redis, "WITHIN_S", 60.0)
+        yield
+
 
 answers = st.recursive(
     st.none() | st.integers(-(1 << 63), (1 << 63) - 1) | st.binary(max_size=40),
@@ -141,22 +150,20 @@ def test_answers_come_in_the_order_of_the_questions() -> None:
 def test_no_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first question was answered, the second never; the connection is given up. What is asked
     of it then is not sent."""
-    monkeypatch.setattr(redis, "WITHIN_S", 0.2)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"B\r\n")
+        await reader.readuntil(b"A\r\n")
         writer.write(b":1\r\n")
 
-    async def send(link: RedisConnection) -> Any:
-        answers = await both(link)
+    async def send(link: RedisConnection) -> None:
+        assert await link.request("A") == 1
+        monkeypatch.setattr(redis, "WITHIN_S", 0.2)
+        with pytest.raises(ConnectionError, match=r"^no answer within 0\.2 s$"):
+            await link.request("B")
         with pytest.raises(Refused, match="ended"):
             await link.request("C")
-        return answers
 
-    first, second = played(serve, send)
-    assert first == 1
-    assert isinstance(second, ConnectionError)
-    assert str(second) == "no answer within 0.2 s"
+    played(serve, send)
 
 
 def test_a_server_that_hangs_up_answers_nothing() -> None:

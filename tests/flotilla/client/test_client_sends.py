@@ -43,7 +43,7 @@ TIMES = {
     "pollNameServerInterval": 60_000,
 }
 # For the tests that wait until a time is over. The others have time enough on a busy machine.
-SHORT = {"sendMsgTimeout": 400, "requestTimeoutMillis": 300, "connectTimeoutMillis": 300}
+SHORT = {"sendMsgTimeout": 3000, "requestTimeoutMillis": 2500, "connectTimeoutMillis": 2500}
 
 
 @dataclass

@@ -142,7 +142,7 @@ def test_a_client_process_that_did_not_close_its_journal_leaves_gaps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agent: Leaving, complete: bool
 ) -> None:
     """Rows that were not written may be missing, so nobody is convicted by what is not there."""
-    monkeypatch.setattr(client_pool, "QUIT_WITHIN_S", 0.01)
+    monkeypatch.setattr(client_pool, "QUIT_WITHIN_S", 0.5)
     run = run_of(tmp_path)
     hosts = SimpleNamespace(shares_files=True, clock=lambda name: ClockOffset())
     nodes = [Node("client-1", CLIENT, "")]

@@ -116,16 +116,23 @@ class Run:
         return [json.loads(n.split(" ", 1)[1]) for n in self.notes if n.startswith(f"{word} ")]
 
 
-def play(folder: Path, store: Store, enough: Callable[[], bool], **options: Any) -> Run:
+def play(
+    folder: Path,
+    store: Store,
+    enough: Callable[[], bool],
+    *,
+    recover_within_s: float = 60.0,
+    **options: Any,
+) -> Run:
     """Load until there is enough, drain, and read the journals back."""
     load = {"rate": 2000, **options}
-    task = workload(Trial(seed=3, recover_within_s=1.0, load=load))
+    task = workload(Trial(seed=3, recover_within_s=recover_within_s, load=load))
 
     async def all_of_it() -> None:
         process = aboard(folder, store, task)
         process.begin(monotonic_ns())
         loading = asyncio.ensure_future(task.load(process))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while not enough():  # noqa: ASYNC110 - the condition is the store's, not an event
                 await asyncio.sleep(0.001)
             process.stopping = True
@@ -296,7 +303,7 @@ def test_what_could_not_be_drained_is_said(tmp_path: Path) -> None:
     """A queue nobody answers for ends at the deadline with a note, and hides no other queue."""
     store = Store()
     store.unreachable = frozenset({2})
-    run = play(tmp_path, store, lambda: store.sends >= 50)
+    run = play(tmp_path, store, lambda: store.sends >= 50, recover_within_s=2.0)
     assert {n["key"] for n in run.said("NOT_DRAINED")} == {2}
     assert {n["key"] for n in run.said("DRAINED")} == {0, 1, 3}
 
