@@ -1,13 +1,14 @@
 """Redis's protocol, and what the client makes of answers, errors and silence."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 import redis_scene
 from hypothesis import given
 from hypothesis import strategies as st
+from redis_scene import patient as patient  # a fixture
 from redis_scene import spoken
 
 from clusters.systems import redis
@@ -23,15 +24,6 @@ from clusters.systems.redis import (
     key_of,
 )
 from harness.contracts.calls import Delivery, LogEntries, Refused, Stored
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _patient() -> Iterator[None]:
-    """The servers of these tests answer at once, but a busy machine may not."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(redis, "WITHIN_S", 60.0)
-        yield
-
 
 answers = st.recursive(
     st.none() | st.integers(-(1 << 63), (1 << 63) - 1) | st.binary(max_size=40),

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 import redis_scene
+from redis_scene import patient as patient  # a fixture
 
 from clusters.kit import NodeAccess, View
 from clusters.kit.driver import settings_in_force
@@ -35,12 +36,6 @@ WHOLE, ELECTED = (
 )
 SERVERS = tuple(Node(f"redis-{n}", BROKER, f"127.1.0.{n}") for n in range(1, 7))
 NODES = [node.name for node in SERVERS]
-
-
-@pytest.fixture(autouse=True)
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The servers of these tests answer at once, but a busy machine may not."""
-    monkeypatch.setattr(redis, "WITHIN_S", 60.0)
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,25 @@
 """A server that speaks Redis's protocol, on all addresses of this machine, and a client of it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+import pytest
+
+from clusters.systems import redis
 from clusters.systems.redis import RedisClient, decode
 from harness.contracts.calls import Refused
 
 Answers = Callable[[str, Sequence[bytes]], bytes]  # address of the server, command -> reply
+
+
+@pytest.fixture(autouse=True, scope="module")
+def patient() -> Iterator[None]:
+    """The servers of these tests answer at once, but a busy machine may not."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(redis, "WITHIN_S", 60.0)
+        yield
 
 
 def spoken(answer: Any) -> bytes:
